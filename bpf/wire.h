@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0
+ *
+ * The wire format of Tarpon, shared by the library (C++) and its BPF programs (C).
+ * PROTOCOL.md describes every byte and walks through an example that a test reads back.
+ *
+ * One datagram = one header of 64 bytes + `length` bytes of payload, little-endian. With MTU 1500:
+ * 1500 - 20 (IPv4) - 8 (UDP) - 64 = 1408 = 22 x 64 bytes of payload, so no element is ever torn.
+ *
+ * When a field or a type is added here, PROTOCOL.md, tarpon_check_header() and the names in
+ * transport/counters.h follow.
+ */
+#ifndef TARPON_BPF_WIRE_H
+#define TARPON_BPF_WIRE_H
+
+#include <linux/types.h>
+
+#ifdef __cplusplus
+#include <cstddef>
+#define TARPON_ASSERT(condition) static_assert(condition, #condition)
+#else
+#include <stddef.h>
+#define TARPON_ASSERT(condition) _Static_assert(condition, #condition)
+#endif
+
+#define TARPON_MAGIC 0x5054u /* "TP" on the wire */
+#define TARPON_WIRE_VERSION 1u
+#define TARPON_HEADER_BYTES 64u
+#define TARPON_MAX_STAGES 4u
+#define TARPON_SIGNATURE_BYTES 24u
+
+enum tarpon_type {
+	TARPON_READY = 1,     /* an operation is open at the sender; payload: struct tarpon_ready */
+	TARPON_DATA = 2,      /* slot `slot` of the message (operation, stage, sender -> receiver) */
+	TARPON_CREDIT = 3,    /* slots [0, slot) of (operation, stage, receiver -> sender) may be sent */
+	TARPON_REPAIR = 4,    /* as CREDIT, and the ranges in the payload are asked for again */
+	TARPON_CLOSED = 5,    /* the sender has closed this operation: see closed_below */
+	TARPON_HEARTBEAT = 6, /* alive, nothing to say */
+	TARPON_ABORT = 7,     /* the sender gives this operation up; `slot` holds the reason */
+	TARPON_PROBE = 8,     /* path probe: asks for a PROBE_REPLY with the same `slot` */
+	TARPON_PROBE_REPLY = 9,
+	TARPON_TYPE_END
+};
+
+/* CREDIT with this value in `slot`: the whole message has arrived. */
+#define TARPON_CREDIT_COMPLETE 0xffffffffu
+
+enum tarpon_flag {
+	TARPON_FLAG_TAIL = 1 << 0,      /* among the last 1 % of the message's slots */
+	TARPON_FLAG_REPAIR = 1 << 1,    /* an answer to REPAIR: not a first transmission */
+	TARPON_FLAG_NONFINITE = 1 << 2, /* the contribution behind it holds NaN or infinity */
+	TARPON_FLAG_VOID = 1 << 3,      /* this shard has no owner in this operation */
+	TARPON_FLAG_RESERVED = 0xc0
+};
+
+/* Bits 4 and 5 of `flags`: what protects the payload; a setting of the job. */
+enum tarpon_integrity {
+	TARPON_INTEGRITY_NONE = 0,   /* benchmarks only */
+	TARPON_INTEGRITY_UDP = 1,    /* the kernel's UDP checksum */
+	TARPON_INTEGRITY_CRC32C = 2, /* `check` over header and payload */
+	TARPON_INTEGRITY_KEYED = 3   /* a 16-byte tag after the payload (reserved) */
+};
+#define TARPON_INTEGRITY_SHIFT 4
+#define TARPON_INTEGRITY_MASK 0x30
+
+struct tarpon_header {
+	__u16 magic;
+	__u8 version;
+	__u8 type;           /* enum tarpon_type */
+	__u32 job;           /* cookie of the job, chosen at rendezvous */
+	__u16 sender;        /* rank */
+	__u16 communicator;
+	__u32 tag;           /* the caller's; operations are numbered per (communicator, tag) */
+	__u32 operation;
+	__u32 slot;          /* DATA: index in the message; CREDIT and REPAIR: the grant */
+	__u8 stage;          /* < TARPON_MAX_STAGES */
+	__u8 flags;          /* enum tarpon_flag, integrity */
+	__u16 length;        /* bytes of payload */
+	__u16 signature;     /* hash of the operation's signature: see struct tarpon_ready */
+	__u16 epoch;         /* of the job's agreed settings */
+	__u64 contributors;  /* DATA: bit r set when rank r is in this slot */
+	__u16 closed_below;  /* low 16 bits of the sender's lowest open operation of this tag */
+	__u16 stage_time;    /* t_C sample, units of 16 us; 0: none */
+	__u32 packet_number; /* per sender, counts every packet sent; nonce of keyed tags */
+	__u32 sent_us;       /* sender's monotonic clock */
+	__u32 echo_us;       /* latest sent_us heard from the receiver plus the time held; 0: none */
+	__u8 incast_codec;   /* low 4 bits: advertised incast; high 4 bits: codec, 0 = none */
+	__u8 incarnation;    /* of the sender */
+	__u16 stride;        /* of the codec: elements per coefficient group; 0 without codec */
+	__u32 check;         /* CRC32C of header (this field zero) and payload, or 0 */
+};
+
+TARPON_ASSERT(sizeof(struct tarpon_header) == TARPON_HEADER_BYTES);
+TARPON_ASSERT(offsetof(struct tarpon_header, job) == 4);
+TARPON_ASSERT(offsetof(struct tarpon_header, sender) == 8);
+TARPON_ASSERT(offsetof(struct tarpon_header, communicator) == 10);
+TARPON_ASSERT(offsetof(struct tarpon_header, tag) == 12);
+TARPON_ASSERT(offsetof(struct tarpon_header, operation) == 16);
+TARPON_ASSERT(offsetof(struct tarpon_header, slot) == 20);
+TARPON_ASSERT(offsetof(struct tarpon_header, stage) == 24);
+TARPON_ASSERT(offsetof(struct tarpon_header, flags) == 25);
+TARPON_ASSERT(offsetof(struct tarpon_header, length) == 26);
+TARPON_ASSERT(offsetof(struct tarpon_header, signature) == 28);
+TARPON_ASSERT(offsetof(struct tarpon_header, epoch) == 30);
+TARPON_ASSERT(offsetof(struct tarpon_header, contributors) == 32);
+TARPON_ASSERT(offsetof(struct tarpon_header, closed_below) == 40);
+TARPON_ASSERT(offsetof(struct tarpon_header, stage_time) == 42);
+TARPON_ASSERT(offsetof(struct tarpon_header, packet_number) == 44);
+TARPON_ASSERT(offsetof(struct tarpon_header, sent_us) == 48);
+TARPON_ASSERT(offsetof(struct tarpon_header, echo_us) == 52);
+TARPON_ASSERT(offsetof(struct tarpon_header, incast_codec) == 56);
+TARPON_ASSERT(offsetof(struct tarpon_header, incarnation) == 57);
+TARPON_ASSERT(offsetof(struct tarpon_header, stride) == 58);
+TARPON_ASSERT(offsetof(struct tarpon_header, check) == 60);
+
+/* Payload of READY. The signature is what must be equal on all ranks; the transport compares it
+ * byte by byte and does not interpret it (collectives/signature.h does). */
+struct tarpon_ready {
+	__u8 signature[TARPON_SIGNATURE_BYTES];
+	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */
+};
+TARPON_ASSERT(sizeof(struct tarpon_ready) == 40);
+
+/* Payload of REPAIR: length / 8 of these. */
+struct tarpon_range {
+	__u32 first; /* slot */
+	__u32 count; /* slots */
+};
+TARPON_ASSERT(sizeof(struct tarpon_range) == 8);
+
+/* Why a header is refused, in the order of the checks; 0 = acceptable. */
+enum tarpon_header_verdict {
+	TARPON_HEADER_OK = 0,
+	TARPON_HEADER_MAGIC,
+	TARPON_HEADER_VERSION,
+	TARPON_HEADER_JOB,
+	TARPON_HEADER_TYPE,
+	TARPON_HEADER_FIELDS, /* reserved bits, stage or length out of range */
+};
+
+/* The checks that need no state but the job's cookie. `payload_bytes` is what the datagram holds
+ * after the header. REQUIRES: 64 readable bytes at `header`. */
+static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon_header *header,
+							     __u32 job, __u32 payload_bytes)
+{
+	if (header->magic != TARPON_MAGIC)
+		return TARPON_HEADER_MAGIC;
+	if (header->version != TARPON_WIRE_VERSION)
+		return TARPON_HEADER_VERSION;
+	if (header->job != job)
+		return TARPON_HEADER_JOB;
+	if (header->type < TARPON_READY || header->type >= TARPON_TYPE_END)
+		return TARPON_HEADER_TYPE;
+	if ((header->flags & TARPON_FLAG_RESERVED) || header->stage >= TARPON_MAX_STAGES ||
+	    header->length != payload_bytes)
+		return TARPON_HEADER_FIELDS;
+	return TARPON_HEADER_OK;
+}
+
+#endif

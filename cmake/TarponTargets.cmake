@@ -1,0 +1,19 @@
+# What every target of the project has in common.
+include(CheckCXXCompilerFlag)
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(tl-expected REQUIRED)
+
+add_library(tarpon_common INTERFACE)
+target_compile_options(tarpon_common INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Werror)
+if(TARPON_SANITIZE)
+  target_compile_options(tarpon_common INTERFACE
+    -fsanitize=${TARPON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tarpon_common INTERFACE -fsanitize=${TARPON_SANITIZE})
+endif()
+# -iquote, not -I: the folders xdp/ and bpf/ would shadow <xdp/xsk.h> and <bpf/bpf.h>.
+target_compile_options(tarpon_common INTERFACE
+  "$<BUILD_INTERFACE:SHELL:-iquote ${PROJECT_SOURCE_DIR}>"
+  "$<BUILD_INTERFACE:SHELL:-iquote ${PROJECT_BINARY_DIR}>")

@@ -1,0 +1,64 @@
+// The control channel of a job: who takes part, and small messages beside the data path.
+//
+// Every rank connects to rank 0 over TCP (tcp://HOST:PORT, or an address that rank 0 leaves in
+// file://PATH). All exchanges are collective: every rank calls the same one in the same order. One
+// thread at a time uses a channel. Each call ends by its deadline and names the ranks it lacks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/time.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+struct RendezvousOptions {
+  Rank rank = 0;
+  std::uint32_t world_size = 1;
+  /// "tcp://HOST:PORT" (rank 0 listens there, HOST is an IPv4 address or a name) or "file://PATH"
+  /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it there).
+  std::string address;
+  std::string listen_address = "127.0.0.1";  // for file://
+  Duration timeout = 30s;
+  /// What all ranks must have alike, "name=value" lines: version and options. A difference is
+  /// refused on every rank by name, value and rank.
+  std::string agreed;
+};
+
+class ControlChannel {
+ public:
+  /// Joins the job and blocks until all ranks have, at most `options.timeout`. Errors, alike on all
+  /// ranks that could connect: timeout (names the ranks that never arrived), mismatch (names field
+  /// and rank), invalid_argument (rank out of range, taken twice, bad address), io (port in use).
+  static Result<std::unique_ptr<ControlChannel>> join(const RendezvousOptions& options);
+
+  virtual ~ControlChannel() = default;
+
+  virtual Rank rank() const = 0;
+  virtual std::uint32_t world_size() const = 0;
+
+  /// Cookie of the job, chosen by rank 0, the same everywhere.
+  virtual std::uint32_t job() const = 0;
+
+  /// Local address (IPv4, dotted) that routes to rank 0; on rank 0 the address it listens on, which
+  /// may be 0.0.0.0 when that was asked for.
+  virtual std::string local_address() const = 0;
+
+  /// Everybody's `mine`, by rank, on every rank.
+  virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Time deadline) = 0;
+
+  /// Everybody's `mine` on rank 0, by rank; an empty vector elsewhere. Ranks that do not answer by
+  /// the deadline are listed in `missing` and leave an empty string: gathering results never fails
+  /// for one lost rank.
+  virtual Result<std::vector<std::string>> gather(const std::string& mine, Time deadline,
+                                                  std::vector<Rank>& missing) = 0;
+
+  /// rank 0's `message` on every rank.
+  virtual Result<std::string> broadcast(const std::string& message, Time deadline) = 0;
+};
+
+}  // namespace tarpon

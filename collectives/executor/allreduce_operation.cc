@@ -1,0 +1,340 @@
+#include "collectives/executor/allreduce_operation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "collectives/signature.h"
+
+namespace tarpon {
+namespace {
+
+// Below this a shard is copied for late peers rather than confirmed by them: a copy of 64 KiB costs
+// less than the packets.
+constexpr std::uint64_t kConfirmAbove = 64 << 10;
+
+// After the first mismatch others may still come in: their ranks belong into the report.
+constexpr Duration kMismatchGrace = 50ms;
+
+// Sending the last packets takes a moment even when the result was complete at once.
+constexpr Duration kLeastSettling = 1ms;
+
+std::uint64_t bit(Rank rank) { return 1ull << rank; }
+
+Mode effective_mode(const AllreduceArguments& arguments) {
+  const bool additive =
+      arguments.function == ReduceOp::sum || arguments.function == ReduceOp::avg;
+  return additive && !is_integer(arguments.type) ? arguments.mode : Mode::exact;
+}
+
+}  // namespace
+
+AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call,
+                                       Endpoint& endpoint, Time submitted, Time now)
+    : setting_(setting),
+      call_(std::move(call)),
+      endpoint_(endpoint),
+      schedule_(tar_schedule(setting.world, setting.rank,
+                             endpoint.next_number(call_->arguments.tag), call_->arguments.count,
+                             element_bytes(call_->arguments.type))),
+      input_(static_cast<const std::byte*>(call_->arguments.input)),
+      output_(static_cast<std::byte*>(call_->arguments.output)),
+      reducer_({.own = input_ + schedule_.own.first,
+                .accumulator = output_ + schedule_.own.first,
+                .bytes = schedule_.own.count,
+                .slot_bytes = setting.slot_bytes,
+                .type = call_->arguments.type,
+                .function = call_->arguments.function,
+                .rank = setting.rank,
+                .world = setting.world}),
+      submitted_(submitted) {
+  Report& report = call_->report;
+  report.tag = call_->arguments.tag;
+  report.operation = endpoint.next_number(report.tag);
+  report.mode = effective_mode(call_->arguments);
+  handle_ = endpoint_.submit(specify(submitted, now), now);
+}
+
+OperationSpec AllreduceOperation::specify(Time submitted, Time now) {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSpec spec;
+  spec.tag = arguments.tag;
+  spec.slot_bytes = setting_.slot_bytes;
+  spec.deadline = submitted + arguments.deadline;
+  spec.bounded = call_->report.mode == Mode::bounded;
+  OperationSignature signature;
+  signature.type = arguments.type;
+  signature.function = arguments.function;
+  signature.mode = call_->report.mode;
+  signature.slot_bytes = setting_.slot_bytes;
+  signature.count = arguments.count;
+  signature.order = spec.bounded ? AdditionOrder::any : arguments.order;
+  spec.signature = encode(signature);
+  const Duration left = std::max(Duration::zero(), spec.deadline - now);
+  spec.bounds.fill(std::min(arguments.bound.value_or(left / 2), left / 2));
+  spec.stages.resize(2);
+  add_scatter(spec);
+  add_gather(spec);
+  return spec;
+}
+
+void AllreduceOperation::add_scatter(OperationSpec& spec) {
+  StageSpec& stage = spec.stages[kScatter];
+  stage.ordered = !spec.bounded && call_->arguments.order == AdditionOrder::fixed;
+  stage.repair = false;
+  const Schedule::Stage& from = schedule_.stages[kScatter];
+  scatter_.reserve(from.sends.size());
+  for (const Schedule::Transfer& transfer : from.sends) {
+    scatter_.emplace_back(input_ + transfer.first_byte, setting_.slot_bytes, bit(setting_.rank));
+    stage.sends.push_back({transfer.peer, &scatter_.back(), transfer.bytes});
+    call_->report.bytes_sent += transfer.bytes;
+  }
+  for (const Schedule::Transfer& transfer : from.receives) {
+    stage.receives.push_back({transfer.peer, &reducer_, transfer.bytes});
+  }
+}
+
+void AllreduceOperation::add_gather(OperationSpec& spec) {
+  StageSpec& stage = spec.stages[kGather];
+  stage.ready = 0;
+  const Schedule::Stage& from = schedule_.stages[kGather];
+  // Both ends of a message see the same size, so they agree on whether it is confirmed.
+  std::uint64_t longest = schedule_.own.count;
+  for (const Schedule::Transfer& transfer : from.receives) {
+    longest = std::max(longest, transfer.bytes);
+  }
+  stage.acknowledge = longest > kConfirmAbove;
+  for (const Schedule::Transfer& transfer : from.sends) {
+    stage.sends.push_back({transfer.peer, &reducer_, transfer.bytes});
+    call_->report.bytes_sent += transfer.bytes;
+  }
+  gather_.reserve(from.receives.size());
+  for (const Schedule::Transfer& transfer : from.receives) {
+    gather_.emplace_back(output_ + transfer.first_byte,
+                         slots(transfer.bytes, setting_.slot_bytes), setting_.slot_bytes);
+    stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
+  }
+}
+
+void AllreduceOperation::on_event(const Event& event, Time now) {
+  switch (event.kind) {
+    case Event::Kind::stage_closed:
+      if (event.stage == kScatter) {
+        scatter_closed_ = true;
+        if (!event.complete) reducer_.settle();
+      } else {
+        gather_closed_ = true;
+      }
+      break;
+    case Event::Kind::acknowledged: break;  // step() asks the endpoint
+    case Event::Kind::mismatch: {
+      call_->report.blamed.push_back(event.peer);
+      const auto theirs = decode(event.signature);
+      OperationSignature mine;
+      mine.type = call_->arguments.type;
+      mine.function = call_->arguments.function;
+      mine.mode = call_->report.mode;
+      mine.slot_bytes = setting_.slot_bytes;
+      mine.count = call_->arguments.count;
+      mine.order = mine.mode == Mode::bounded ? AdditionOrder::any : call_->arguments.order;
+      const auto difference = theirs ? first_difference(mine, *theirs) : std::nullopt;
+      if (call_->report.detail.empty()) {
+        call_->report.detail = fmt::format("rank {} differs: {}", event.peer,
+                                           difference.value_or("unknown operation"));
+      }
+      if (fail_at_ == kNever) fail_at_ = now + kMismatchGrace;
+      break;
+    }
+    case Event::Kind::aborted:
+      call_->report.blamed.push_back(event.peer);
+      end(Status::aborted, fmt::format("rank {} gave the operation up", event.peer), now);
+      break;
+    case Event::Kind::deadline:
+      if (whole_since_ == kNever) end_at_deadline(now);
+      break;
+  }
+}
+
+std::vector<Rank> AllreduceOperation::absent_ranks() const {
+  // Whoever has not begun is to blame; when all have, whoever's contribution is incomplete; when
+  // those are here, the owners whose result is.
+  std::vector<Rank> silent, scatter, gather;
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer == setting_.rank) continue;
+    const MessageProgress first = endpoint_.progress(handle_, kScatter, peer);
+    const MessageProgress second = endpoint_.progress(handle_, kGather, peer);
+    if (!first.heard) silent.push_back(peer);
+    if (first.received < first.slots) scatter.push_back(peer);
+    if (second.received < second.slots) gather.push_back(peer);
+  }
+  if (!silent.empty()) return silent;
+  return scatter.empty() ? gather : scatter;
+}
+
+void AllreduceOperation::end_at_deadline(Time now) {
+  call_->report.late_ranks = absent_ranks();
+  const double seconds = std::chrono::duration<double>(call_->arguments.deadline).count();
+  end(Status::peer_late,
+      fmt::format("no complete answer from rank {} within the deadline of {} s",
+                  fmt::join(call_->report.late_ranks, ", "), seconds),
+      now);
+}
+
+bool AllreduceOperation::step(Time now) {
+  if (over_) return true;
+  if (now >= fail_at_) {
+    end(Status::mismatch, "", now);
+    return true;
+  }
+  if (fail_at_ != kNever) return false;
+  endpoint_.advance(handle_, kGather, reducer_.ready());
+  if (!scatter_closed_ || !gather_closed_) return false;
+  if (whole_since_ == kNever) {
+    whole_since_ = now;
+    settle_at_ = wake_at_ = now + std::max(kLeastSettling, (now - submitted_) / 8);
+  }
+  if (!may_finish(now)) return false;
+  finish(now);
+  return true;
+}
+
+/// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come
+/// within the time that the copy would cost.
+bool AllreduceOperation::may_finish(Time now) {
+  if (schedule_.own.count == 0 || confirmed()) return true;
+  const Time deadline = submitted_ + call_->arguments.deadline;
+  // What is waited for beyond settle_at_ comes by packets.
+  if (now >= settle_at_) wake_at_ = deadline;
+  const Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline;
+  if (now < patience && !endpoint_.sent(handle_, kGather)) return false;
+  if (schedule_.own.count > kConfirmAbove && now < settle_at_) return false;
+  return endpoint_.may_retain(call_->arguments.tag, schedule_.own.count) || now >= deadline;
+}
+
+bool AllreduceOperation::confirmed() const {
+  return schedule_.own.count > kConfirmAbove && endpoint_.acknowledged(handle_, kGather);
+}
+
+Time AllreduceOperation::next_deadline() const { return std::min(fail_at_, wake_at_); }
+
+std::unique_ptr<Retained> AllreduceOperation::retain() const {
+  if (schedule_.own.count == 0 || confirmed()) return nullptr;
+  auto retained = std::make_unique<Retained>();
+  retained->stage = kGather;
+  const std::byte* shard = output_ + schedule_.own.first;
+  retained->bytes.assign(shard, shard + schedule_.own.count);
+  retained->contributors = reducer_.contributors();
+  return retained;
+}
+
+void AllreduceOperation::finish(Time now) {
+  auto retained = retain();
+  if (call_->report.mode == Mode::bounded) {
+    fill_missing();
+    report_loss();
+  }
+  for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
+    for (const Schedule::Transfer& transfer : schedule_.stages[stage].receives) {
+      const MessageProgress message =
+          endpoint_.progress(handle_, static_cast<std::uint8_t>(stage), transfer.peer);
+      call_->report.bytes_received +=
+          std::min(transfer.bytes, std::uint64_t{message.received} * setting_.slot_bytes);
+    }
+  }
+  call_->report.elapsed = now - submitted_;
+  endpoint_.close(handle_, std::move(retained));
+  over_ = true;
+}
+
+void AllreduceOperation::fill_missing() {
+  const AllreduceArguments& arguments = call_->arguments;
+  const ReduceKernels& kernels = reduce_kernels(arguments.type, arguments.function);
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    const std::vector<std::uint64_t>& contributors = gather_[i].contributors();
+    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+      if (contributors[slot] != 0) continue;
+      const std::uint64_t offset =
+          receives[i].first_byte + std::uint64_t{slot} * setting_.slot_bytes;
+      const std::size_t length = slot_length(receives[i].bytes, setting_.slot_bytes, slot);
+      if (arguments.missing == MissingFill::zero) {
+        std::memset(output_ + offset, 0, length);
+        continue;
+      }
+      if (output_ != input_) std::memcpy(output_ + offset, input_ + offset, length);
+      const std::uint32_t numerator =
+          arguments.function == ReduceOp::avg ? 1 : std::uint32_t{setting_.world};
+      kernels.scale(output_ + offset, length / element_bytes(arguments.type), numerator, 1);
+    }
+  }
+}
+
+void AllreduceOperation::report_loss() {
+  Report& report = call_->report;
+  const std::uint32_t width = static_cast<std::uint32_t>(element_bytes(call_->arguments.type));
+  report.missing.assign(setting_.world, 0);
+  std::uint64_t stage1 = 0;
+  std::uint64_t stage2 = 0;
+  const auto count = [&](std::uint64_t contributors, std::uint64_t elements, bool own) {
+    for (Rank rank = 0; rank < setting_.world; ++rank) {
+      if ((contributors & bit(rank)) != 0) continue;
+      report.missing[rank] += elements;
+      (contributors == 0 && !own ? stage2 : stage1) += elements;
+    }
+  };
+  const auto& own = reducer_.contributors();
+  for (std::uint32_t slot = 0; slot < own.size(); ++slot) {
+    count(own[slot], slot_length(schedule_.own.count, setting_.slot_bytes, slot) / width, true);
+  }
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    const auto& contributors = gather_[i].contributors();
+    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+      count(contributors[slot],
+            slot_length(receives[i].bytes, setting_.slot_bytes, slot) / width, false);
+    }
+  }
+  const double whole =
+      static_cast<double>(call_->arguments.count) * static_cast<double>(setting_.world);
+  report.lost_stage1 = static_cast<double>(stage1) / whole;
+  report.lost_stage2 = static_cast<double>(stage2) / whole;
+  report.lost_fraction = static_cast<double>(stage1 + stage2) / whole;
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if (report.missing[rank] == call_->arguments.count) report.late_ranks.push_back(rank);
+  }
+  if (stage1 + stage2 == 0) {
+    report.missing.clear();
+    return;
+  }
+  report.status = Status::partial;
+  report.detail = fmt::format("{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
+                              "{:.4f} % in stage 2)",
+                              report.lost_fraction * 100, report.lost_stage1 * 100,
+                              report.lost_stage2 * 100);
+}
+
+void AllreduceOperation::end(Status status, std::string detail, Time now) {
+  if (over_) return;
+  Report& report = call_->report;
+  report.status = status;
+  if (!detail.empty()) report.detail = std::move(detail);
+  report.elapsed = now - submitted_;
+  endpoint_.close(handle_, nullptr);
+  over_ = true;
+}
+
+void AllreduceOperation::give_up(Time now) {
+  if (over_) return;
+  Report& report = call_->report;
+  report.status = Status::aborted;
+  report.blamed = {setting_.rank};
+  report.detail = "given up by this rank";
+  report.elapsed = now - submitted_;
+  endpoint_.abort(handle_, 0);
+  over_ = true;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,57 @@
+// The owner's side of a TAR: adds what arrives to the accumulator and says which slots are whole.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "collectives/allreduce.h"
+#include "collectives/reduce.h"
+#include "transport/endpoint.h"
+
+namespace tarpon {
+
+/// Payload is reduced straight from the receive buffer into `accumulator`, the owner's shard of the
+/// output. The first contribution to a slot reads the owner's own one from `own`, so that an
+/// out-of-place call copies nothing beforehand.
+class Reducer : public Sink, public Source {
+ public:
+  struct Shape {
+    const std::byte* own = nullptr;    // the owner's contribution to its shard
+    std::byte* accumulator = nullptr;  // may equal `own`
+    std::uint64_t bytes = 0;
+    std::uint32_t slot_bytes = 0;
+    DataType type = DataType::float32;
+    ReduceOp function = ReduceOp::sum;
+    Rank rank = 0;
+    std::uint32_t world = 0;
+  };
+
+  explicit Reducer(const Shape& shape);
+
+  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
+               std::uint64_t contributors) override;
+  SlotView view(std::uint32_t slot) override;
+  void write(std::uint32_t slot, std::span<std::byte> frame) override;
+
+  /// Slots [0, ready()) hold every contribution.
+  std::uint32_t ready() const { return ready_; }
+
+  /// No more contributions come: slots that lack some are scaled by the count they have (sum by
+  /// N / c, avg by 1 / c).
+  void settle();
+
+  std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
+  const std::vector<std::uint64_t>& contributors() const { return contributors_; }
+
+ private:
+  std::size_t length(std::uint32_t slot) const;
+
+  Shape shape_;
+  const ReduceKernels& kernels_;
+  std::uint64_t everybody_;
+  std::vector<std::uint64_t> contributors_;  // per slot, the owner's own included
+  std::uint32_t ready_ = 0;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,229 @@
+// The protocol endpoint of one rank: packets and time in, packets and events out.
+//
+// Sans-I/O: no clock, socket, thread, random source or environment inside. Whoever drives it (a live
+// engine, a simulator) passes the time and moves the packets of a Port. PROTOCOL.md says what is on
+// the wire; this header says what the endpoint promises.
+//
+// An *operation* is a few *stages*; in each stage this rank sends one *message* to some peers and
+// receives one from some. A message is a run of *slots*, one packet's worth each, that may be lost,
+// repeated and reordered; slot i starts at i x slot_bytes. The endpoint knows nothing of what the
+// bytes mean: a Source yields them, a Sink takes them.
+//
+// Two policies of the same engine:
+//   exact    what is missing is asked for until complete; only the deadline ends the operation early
+//   bounded  each stage ends by its bound; stages with `repair` ask for what is missing until then
+//
+// Not thread-safe: one thread at a time. No allocation per packet.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "bpf/wire.h"
+#include "transport/counters.h"
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+using Signature = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
+
+/// One slot of a message that is to be sent.
+struct SlotView {
+  const std::byte* payload = nullptr;  // readable until the operation is closed and the port has
+                                       // nothing unsent; nullptr: only Source::write() can make it
+  std::uint64_t contributors = 0;      // bit r: rank r's contribution is in it
+};
+
+/// Where the slots of outgoing messages come from. One source may feed several messages.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual SlotView view(std::uint32_t slot) = 0;
+  /// Writes the slot's payload; called where the port cannot gather or view() lends nothing.
+  virtual void write(std::uint32_t slot, std::span<std::byte> frame) = 0;
+};
+
+/// Where the slots of incoming messages go.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  /// Called once per slot and sender, straight from the receive buffer, which is unaligned and only
+  /// lent for the call. May call Endpoint::advance(); no other member of the endpoint.
+  virtual void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
+                       std::uint64_t contributors) = 0;
+};
+
+struct SendSpec {
+  Rank peer = 0;
+  Source* source = nullptr;  // outlives the operation
+  std::uint64_t bytes = 0;
+};
+
+struct ReceiveSpec {
+  Rank peer = 0;
+  Sink* sink = nullptr;  // outlives the operation
+  std::uint64_t bytes = 0;
+};
+
+inline constexpr std::uint32_t kAllSlots = 0xffffffff;
+
+struct StageSpec {
+  std::vector<SendSpec> sends;        // first ones are served first
+  std::vector<ReceiveSpec> receives;  // at most one per peer
+  /// Slot s of receives[i] is delivered only after slot s of receives[i-1]: a fixed order of
+  /// delivery per slot. Early ones are parked within their credit. All receives are equally long.
+  bool ordered = false;
+  /// Bounded operations ask for what is missing in this stage. Exact ones always do.
+  bool repair = true;
+  /// Receivers confirm the whole message, so that the sender may forget it early.
+  bool acknowledge = false;
+  /// Slots [0, ready) of all sends may go out; advance() raises it.
+  std::uint32_t ready = kAllSlots;
+};
+
+struct OperationSpec {
+  std::uint32_t tag = 0;
+  Signature signature{};          // equal on all ranks, else MISMATCH
+  std::uint32_t slot_bytes = 0;   // <= the port's max_payload
+  Time deadline = kNever;
+  bool bounded = false;
+  std::array<Duration, TARPON_MAX_STAGES> bounds{};  // per stage; bounded operations only
+  std::vector<StageSpec> stages;
+};
+
+/// Names an open operation. Invalid after close().
+struct OperationHandle {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;
+  bool operator==(const OperationHandle&) const = default;
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    stage_closed,   // nothing more will be delivered in `stage`; `complete`: nothing is missing
+    acknowledged,   // all messages of `stage` that ask for it are confirmed by their receivers
+    mismatch,       // `peer` runs another operation under this number: `signature`
+    aborted,        // `peer` gave the operation up
+    deadline,       // the deadline passed
+  };
+  Kind kind = Kind::stage_closed;
+  OperationHandle operation;
+  std::uint8_t stage = 0;
+  bool complete = false;
+  Rank peer = 0;
+  std::uint32_t reason = 0;  // aborted
+  Signature signature{};     // mismatch
+};
+
+/// What has come of one incoming message.
+struct MessageProgress {
+  bool heard = false;          // anything of this operation was heard from that peer
+  std::uint32_t slots = 0;     // in the message
+  std::uint32_t received = 0;  // of them here
+};
+
+/// A closed operation's messages, kept so that peers can still ask for them.
+struct Retained {
+  std::uint8_t stage = 0;
+  std::vector<std::byte> bytes;             // one message, the same for all peers
+  std::vector<std::uint64_t> contributors;  // per slot
+};
+
+struct EndpointOptions {
+  Rank rank = 0;
+  std::uint16_t world_size = 1;
+  std::uint32_t job = 0;
+  std::uint16_t communicator = 0;
+  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  /// Operations per tag that may be open or parked for at once (W).
+  std::uint32_t window = 8;
+  /// Slots that a sender may have in flight to a peer that has not announced the operation.
+  std::uint32_t initial_credit = 32;
+  /// Operations whose early packets are parked at once, over all tags.
+  std::uint32_t early_operations = 64;
+  /// Retained bytes, the newest result of each tag not counted.
+  std::uint64_t retain_bytes = 64ull << 20;
+  /// A gap is asked for after this long, a silent message after `quiet_delay`; both double from
+  /// request to request up to `repair_delay_max`. (default; on 2 cores with 8 ranks scheduling alone
+  /// delays packets by milliseconds)
+  Duration gap_delay = 2ms;
+  Duration quiet_delay = 10ms;
+  Duration repair_delay_max = 100ms;
+};
+
+class Endpoint {
+ public:
+  /// `port` describes the port whose packets will be exchanged; it need not live longer.
+  Endpoint(const EndpointOptions& options, const PortCapabilities& port);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // -- operations ------------------------------------------------------------------------------
+
+  /// Whether submit() on `tag` is within the window.
+  bool can_submit(std::uint32_t tag) const;
+
+  /// Opens the next operation of `spec.tag` (numbered from 0) and delivers what was parked for it.
+  /// REQUIRES: can_submit(spec.tag), and a spec whose peers are other ranks of the job.
+  OperationHandle submit(const OperationSpec& spec, Time now);
+
+  /// Number that the next submit() on `tag` takes: rotation of ownership counts by it.
+  std::uint32_t next_number(std::uint32_t tag) const;
+
+  /// Slots [0, ready) of the sends of `stage` may go out. Never lowers.
+  void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
+
+  /// Whether close() may retain `bytes` more for `tag` now; when not, wait for acknowledgements or
+  /// for the peers' next operations.
+  bool may_retain(std::uint32_t tag, std::uint64_t bytes) const;
+
+  /// Ends the operation here: its sends stop, its sinks and sources are not touched again. With
+  /// `retained`, peers are served from it until each of them has passed this operation.
+  void close(OperationHandle operation, std::unique_ptr<Retained> retained);
+
+  /// As close(), and tells the peers why.
+  void abort(OperationHandle operation, std::uint32_t reason);
+
+  /// Progress of the message from `peer` in `stage`; zeros when there is none.
+  MessageProgress progress(OperationHandle operation, std::uint8_t stage, Rank peer) const;
+
+  /// Whether every slot of `stage` has gone out once, but for peers that have not begun and whose
+  /// initial credit is used up.
+  bool sent(OperationHandle operation, std::uint8_t stage) const;
+
+  /// Whether every message of `stage` that asks for acknowledgement has it.
+  bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
+
+  // -- packets, time, events -------------------------------------------------------------------
+
+  void on_receive(Time now, std::span<const RxPacket> packets);
+
+  /// Fills a prefix of `frames` and returns its length.
+  std::size_t poll_transmit(Time now, std::span<TxPacket> frames);
+
+  /// Call when next_deadline() has passed and nothing waits to be received.
+  void on_timer(Time now);
+
+  /// When on_timer() has something to do next; kNever when only packets matter.
+  Time next_deadline() const;
+
+  /// Takes the oldest event. False when there is none.
+  bool poll_event(Event& event);
+
+  const EndpointCounters& counters() const;
+
+  /// Nothing is open or retained, and no packet waits to be polled.
+  bool idle() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tarpon

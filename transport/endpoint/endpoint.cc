@@ -1,0 +1,318 @@
+// Operations: opening, numbering, closing, retention.
+#include "transport/endpoint.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+namespace {
+
+/// A broken contract of the caller: the state can no longer be trusted.
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
+  std::abort();
+}
+
+std::size_t parking_cells(const EndpointOptions& options, const PortCapabilities& port) {
+  // In-order parking holds at most what credit lets in (receive_bytes); early operations hold the
+  // initial credit of every peer, for a few operations at once.
+  const std::size_t cell = TARPON_HEADER_BYTES + port.max_payload;
+  const std::size_t early = std::size_t{2} * options.initial_credit * options.world_size;
+  return static_cast<std::size_t>(port.receive_bytes) / cell + early;
+}
+
+}  // namespace
+
+Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
+    : options(given),
+      gathers(port.gathers),
+      max_payload(port.max_payload),
+      burst(std::max(1u, port.burst)),
+      receive_bytes(port.receive_bytes),
+      parking(parking_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
+
+Operation* Endpoint::State::find(OperationHandle handle) {
+  if (handle.index >= operations.size()) return nullptr;
+  Operation* operation = operations[handle.index].get();
+  return operation->handle == handle ? operation : nullptr;
+}
+
+Channel* Endpoint::State::find_channel(std::uint32_t tag) {
+  if (last_channel != nullptr && last_channel->tag == tag) return last_channel;
+  for (const auto& channel : channels) {
+    if (channel->tag == tag) return last_channel = channel.get();
+  }
+  return nullptr;
+}
+
+Channel& Endpoint::State::channel_for(std::uint32_t tag) {
+  if (Channel* channel = find_channel(tag)) return *channel;
+  auto channel = std::make_unique<Channel>();
+  channel->tag = tag;
+  channel->closed_below_of.assign(options.world_size, 0);
+  channels.push_back(std::move(channel));
+  return *(last_channel = channels.back().get());
+}
+
+Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
+  for (Operation* operation : channel.open) {
+    if (operation->number == number) return operation;
+  }
+  return nullptr;
+}
+
+Channel::Kept* Endpoint::State::find_kept(Channel& channel, std::uint32_t number) {
+  for (Channel::Kept& kept : channel.kept) {
+    if (kept.number == number) return &kept;
+  }
+  return nullptr;
+}
+
+void Endpoint::State::tell(const Operation& operation, Event event) {
+  event.operation = operation.handle;
+  events.push_back(event);
+}
+
+void Endpoint::State::queue_control(const ControlDue& due) {
+  // What is lost here comes again by timer; the limit only stops a flood of READY from growing us.
+  constexpr std::size_t kMostPerPeer = 64;
+  if (control.size() < kMostPerPeer * options.world_size) control.push_back(due);
+}
+
+void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    open_receives += operation.stages[i].open_receives;
+  }
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    PeerView& view = operation.peers[peer];
+    std::uint32_t most = 0;
+    bool talks = false;
+    for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+      Stage& stage = operation.stages[i];
+      if (SendMessage* send = stage.send_to(peer)) {
+        talks = true;
+        // A peer that has passed this operation wants nothing of it.
+        if (static_cast<std::int32_t>(channel.closed_below_of[peer] - operation.number) > 0) {
+          send->done = true;
+        }
+      }
+      if (ReceiveMessage* receive = stage.receive_from(peer)) {
+        talks = true;
+        most = std::max(most, receive->slots);
+        receive->granted =
+            std::min(receive->slots, std::max(options.initial_credit,
+                                              credit_window(operation.slot_bytes)));
+      }
+    }
+    if (!talks || peer == options.rank) continue;
+    // Where our DATA goes out at once and the peer needs no more than the initial credit, DATA
+    // itself announces the operation; READY then only follows when nothing is heard.
+    const SendMessage* first = operation.stages[0].send_to(peer);
+    const bool implicit = first != nullptr && first->slots > 0 && operation.stages[0].ready > 0 &&
+                          most <= options.initial_credit;
+    view.ready_at = implicit ? now + options.quiet_delay : now;
+  }
+  adopt_early(operation, now);
+  // Stages in which nothing is to come are over at once.
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    if (stage.open_receives == 0 && !stage.closed) close_stage(operation, stage);
+  }
+  start_clock(operation, now);
+  timer = now;
+}
+
+void Endpoint::State::adopt_early(Operation& operation, Time now) {
+  const auto found = std::find_if(early.begin(), early.end(), [&](const EarlyOperation& one) {
+    return one.tag == operation.tag && one.number == operation.number;
+  });
+  if (found == early.end()) return;
+  const EarlyOperation taken = std::move(*found);
+  early.erase(found);
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    const EarlyOperation::FromPeer& from = taken.peers[peer];
+    if (from.overrun) {  // our own loss: asked for again in bounded mode too
+      for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+        if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
+          message->repair_below = std::max(message->repair_below,
+                                           std::min(message->slots, options.initial_credit));
+        }
+      }
+    }
+    if (!from.announced) continue;
+    heard_from(operation, peer, now);
+    if (from.signature != operation.signature) tell_mismatch(operation, peer, &from.signature);
+    for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
+      apply_grant(operation, i, peer, from.grants[i]);
+    }
+  }
+  for (const std::uint32_t cell : taken.cells) {
+    const std::span<const std::byte> packet = parking.at(cell);
+    tarpon_header header;
+    std::memcpy(&header, packet.data(), sizeof header);
+    heard_from(operation, header.sender, now);
+    accept(operation, header, packet, now);
+    parking.release(cell);
+  }
+}
+
+void Endpoint::State::release_kept(Channel& channel) {
+  std::uint32_t passed = channel.next_number;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer == options.rank) continue;
+    const std::uint32_t theirs = channel.closed_below_of[peer];
+    if (static_cast<std::int32_t>(theirs - passed) < 0) passed = theirs;
+  }
+  std::erase_if(channel.kept, [&](const Channel::Kept& kept) {
+    const bool over = static_cast<std::int32_t>(kept.number - passed) < 0;
+    if (over) kept_bytes -= kept.data->bytes.size();
+    return over;
+  });
+}
+
+void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained) {
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    for (ReceiveMessage& message : stage.receives) {
+      for (std::uint32_t& cell : message.parked) {
+        if (cell != ParkingLot::kNone) parking.release(cell);
+        cell = ParkingLot::kNone;
+      }
+    }
+    if (!stage.closed) open_receives -= stage.open_receives;
+  }
+  Channel& channel = channel_for(operation.tag);
+  if (retained != nullptr) {
+    kept_bytes += retained->bytes.size();
+    channel.kept.push_back({operation.number, operation.slot_bytes, operation.signature_hash,
+                            std::move(retained)});
+  }
+  std::erase(channel.open, &operation);
+  std::erase(open_operations, &operation);
+  std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
+  ++operation.handle.generation;
+  free_operations.push_back(operation.handle.index);
+  release_kept(channel);
+}
+
+Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
+    : state_(std::make_unique<State>(options, port)) {
+  require(options.rank < options.world_size, "rank is below the world size");
+  require(port.max_payload >= sizeof(tarpon_range) * kMaxRepairRanges,
+          "the port carries the longest control packet");
+}
+
+Endpoint::~Endpoint() = default;
+
+bool Endpoint::can_submit(std::uint32_t tag) const {
+  const Channel* channel = state_->find_channel(tag);
+  return channel == nullptr || channel->next_number - channel->lowest_open() < state_->options.window;
+}
+
+std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
+  const Channel* channel = state_->find_channel(tag);
+  return channel == nullptr ? 0 : channel->next_number;
+}
+
+OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
+  State& s = *state_;
+  require(can_submit(spec.tag), "submit() within the window");
+  require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
+  require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
+  if (s.free_operations.empty()) {
+    s.free_operations.push_back(static_cast<std::uint32_t>(s.operations.size()));
+    s.operations.push_back(std::make_unique<Operation>());
+    s.operations.back()->handle.index = s.free_operations.back();
+  }
+  Operation& operation = *s.operations[s.free_operations.back()];
+  s.free_operations.pop_back();
+  Channel& channel = s.channel_for(spec.tag);
+  operation.number = channel.next_number++;
+  prepare(operation, spec, s.options.world_size, s.options.initial_credit, now);
+  channel.open.push_back(&operation);
+  s.open_operations.push_back(&operation);
+  s.open(operation, channel, now);
+  return operation.handle;
+}
+
+void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t ready) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
+  operation->stages[stage].ready = std::max(operation->stages[stage].ready, ready);
+}
+
+bool Endpoint::may_retain(std::uint32_t tag, std::uint64_t bytes) const {
+  // The newest result of each tag does not count against the limit.
+  const Channel* channel = state_->find_channel(tag);
+  if (channel == nullptr || channel->kept.empty()) return true;
+  return state_->kept_bytes + bytes <= state_->options.retain_bytes;
+}
+
+void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr, "close() of an open operation");
+  state_->end(*operation, std::move(retained));
+}
+
+void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr, "abort() of an open operation");
+  for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
+    if (peer == state_->options.rank) continue;
+    state_->queue_control({.type = TARPON_ABORT, .peer = peer, .tag = operation->tag,
+                           .operation = operation->number, .slot = reason,
+                           .signature_hash = operation->signature_hash});
+  }
+  state_->end(*operation, nullptr);
+}
+
+MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && stage < operation->stage_count, "progress() of an open operation");
+  MessageProgress result;
+  if (peer >= state_->options.world_size) return result;
+  result.heard = operation->peers[peer].heard;
+  if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
+    result.slots = message->slots;
+    result.received = message->presence.count();
+  }
+  return result;
+}
+
+bool Endpoint::acknowledged(OperationHandle handle, std::uint8_t stage) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && stage < operation->stage_count,
+          "acknowledged() of an open operation");
+  return operation->stages[stage].unacknowledged == 0;
+}
+
+bool Endpoint::sent(OperationHandle handle, std::uint8_t stage) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && stage < operation->stage_count, "sent() of an open operation");
+  for (const SendMessage& message : operation->stages[stage].sends) {
+    if (message.done || message.next == message.slots) continue;
+    if (operation->peers[message.peer].heard || message.next < message.grant) return false;
+  }
+  return true;
+}
+
+bool Endpoint::poll_event(Event& event) {
+  if (state_->events.empty()) return false;
+  event = state_->events.front();
+  state_->events.pop_front();
+  return true;
+}
+
+const EndpointCounters& Endpoint::counters() const { return state_->counters; }
+
+bool Endpoint::idle() const {
+  return state_->open_operations.empty() && state_->kept_bytes == 0 && state_->control.empty() &&
+         state_->retained_due.empty();
+}
+
+}  // namespace tarpon

@@ -1,0 +1,92 @@
+#include "transport/endpoint/operation.h"
+
+#include "transport/endpoint/parking.h"
+
+namespace tarpon {
+namespace {
+
+void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes,
+                   std::uint32_t initial_credit) {
+  stage.sends.resize(spec.sends.size());
+  stage.unacknowledged = 0;
+  for (std::size_t i = 0; i < spec.sends.size(); ++i) {
+    const SendSpec& from = spec.sends[i];
+    SendMessage& to = stage.sends[i];
+    to.peer = from.peer;
+    to.source = from.source;
+    to.slots = slot_count(from.bytes, slot_bytes);
+    to.last_bytes = last_slot_bytes(from.bytes, slot_bytes);
+    to.next = 0;
+    to.grant = initial_credit;
+    to.done = to.slots == 0;
+    to.repair_count = 0;
+    if (stage.acknowledge && !to.done) ++stage.unacknowledged;
+    stage.send_of[from.peer] = static_cast<std::uint16_t>(i);
+  }
+}
+
+void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes, bool exact,
+                      Time now) {
+  stage.receives.resize(spec.receives.size());
+  stage.open_receives = 0;
+  for (std::size_t i = 0; i < spec.receives.size(); ++i) {
+    const ReceiveSpec& from = spec.receives[i];
+    ReceiveMessage& to = stage.receives[i];
+    to.peer = from.peer;
+    to.sink = from.sink;
+    to.slots = slot_count(from.bytes, slot_bytes);
+    to.last_bytes = last_slot_bytes(from.bytes, slot_bytes);
+    to.presence.reset(to.slots);
+    to.parked.assign(stage.ordered ? to.slots : 0, ParkingLot::kNone);
+    to.parked_count = 0;
+    to.granted = 0;
+    to.repair_below = exact || stage.repair ? to.slots : 0;
+    to.final = false;
+    to.last_heard = now;
+    to.gap_since = kNever;
+    to.asked = now;
+    to.asks = 0;
+    if (to.slots != 0) ++stage.open_receives;
+    stage.receive_of[from.peer] = static_cast<std::uint16_t>(i);
+  }
+  stage.turn.assign(stage.ordered && !stage.receives.empty() ? stage.receives[0].slots : 0, 0);
+}
+
+}  // namespace
+
+std::uint16_t signature_hash(const Signature& signature) {
+  std::uint32_t hash = 2166136261u;
+  for (const std::uint8_t byte : signature) hash = (hash ^ byte) * 16777619u;
+  return static_cast<std::uint16_t>(hash ^ hash >> 16);
+}
+
+void prepare(Operation& operation, const OperationSpec& spec, std::uint16_t world_size,
+             std::uint32_t initial_credit, Time now) {
+  operation.tag = spec.tag;
+  operation.slot_bytes = spec.slot_bytes;
+  operation.signature = spec.signature;
+  operation.signature_hash = signature_hash(spec.signature);
+  operation.bounded = spec.bounded;
+  operation.deadline = spec.deadline;
+  operation.deadline_told = false;
+  operation.started = kNever;
+  operation.peers.assign(world_size, PeerView{});
+  operation.heard = 1;
+  operation.stage_count = static_cast<std::uint32_t>(spec.stages.size());
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    const StageSpec& from = spec.stages[i];
+    stage.ready = from.ready;
+    stage.ordered = from.ordered;
+    stage.repair = from.repair;
+    stage.acknowledge = from.acknowledge;
+    stage.closed = false;
+    stage.bound = spec.bounds[i];
+    stage.send_of.assign(world_size, kNoMessage);
+    stage.receive_of.assign(world_size, kNoMessage);
+    prepare_sends(stage, from, spec.slot_bytes, initial_credit);
+    prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
+  }
+}
+
+}  // namespace tarpon

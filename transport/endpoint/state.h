@@ -1,0 +1,139 @@
+// What an Endpoint holds. The protocol is in four files over it: endpoint.cc (operations),
+// receive.cc (packets in), transmit.cc (packets out), timer.cc (time).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/endpoint.h"
+#include "transport/endpoint/operation.h"
+#include "transport/endpoint/parking.h"
+
+namespace tarpon {
+
+/// A packet other than DATA that is due. What may change until it is sent (grants, ranges) is read
+/// then; the rest is here because the operation may be closed by then.
+struct ControlDue {
+  std::uint8_t type = 0;  // tarpon_type
+  std::uint8_t stage = 0;
+  Rank peer = 0;
+  std::uint32_t tag = 0;
+  std::uint32_t operation = 0;
+  std::uint32_t slot = 0;  // grant or reason
+  std::uint16_t signature_hash = 0;
+};
+
+/// Packets of an operation that is not open here yet.
+struct EarlyOperation {
+  struct FromPeer {
+    bool announced = false;
+    bool overrun = false;  // something was dropped for lack of room
+    std::uint32_t parked = 0;
+    Signature signature{};
+    std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};
+  };
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;
+  std::vector<FromPeer> peers;
+  std::vector<std::uint32_t> cells;
+};
+
+/// Slots of a closed operation that a peer has asked for.
+struct RetainedDue {
+  Rank peer = 0;
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;
+  std::uint32_t count = 0;
+  std::array<tarpon_range, kMaxRepairRanges> ranges{};
+};
+
+struct Endpoint::State {
+  State(const EndpointOptions& options, const PortCapabilities& port);
+
+  // endpoint.cc
+  Operation* find(OperationHandle handle);
+  Channel* find_channel(std::uint32_t tag);
+  Channel& channel_for(std::uint32_t tag);
+  Operation* find_open(Channel& channel, std::uint32_t number);
+  Channel::Kept* find_kept(Channel& channel, std::uint32_t number);
+  void open(Operation& operation, Channel& channel, Time now);
+  void adopt_early(Operation& operation, Time now);
+  void end(Operation& operation, std::unique_ptr<Retained> retained);
+  void release_kept(Channel& channel);
+  void tell(const Operation& operation, Event event);
+  void queue_control(const ControlDue& due);
+
+  // receive.cc
+  void receive_packet(Time now, const RxPacket& packet);
+  void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet);
+  void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
+  void take_early(const tarpon_header& header, std::span<const std::byte> packet);
+  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
+  void accept(Operation& operation, const tarpon_header& header,
+              std::span<const std::byte> packet, Time now);
+  void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
+               std::span<const std::byte> payload, std::uint64_t contributors);
+  void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot);
+  void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message);
+  void message_ended(Operation& operation, Stage& stage);
+  void close_stage(Operation& operation, Stage& stage);
+  void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void heard_from(Operation& operation, Rank peer, Time now);
+  void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
+  void apply_repair(Operation& operation, const tarpon_header& header,
+                    std::span<const std::byte> payload);
+  void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
+                              std::span<const std::byte> payload);
+  void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
+  void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs);
+  EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
+
+  // transmit.cc
+  std::size_t emit_control(Time now, std::span<TxPacket> frames);
+  bool fill_control(Time now, const ControlDue& due, TxPacket& frame);
+  std::size_t emit_retained(Time now, std::span<TxPacket> frames);
+  std::size_t emit_data(Time now, std::span<TxPacket> frames);
+  std::size_t emit_message(Time now, Operation& operation, std::uint8_t stage,
+                           SendMessage& message, std::span<TxPacket> frames);
+  std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage,
+                           SendMessage& message, std::span<TxPacket> frames);
+  void fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes,
+                 TxPacket& frame);
+  tarpon_header header_for(Time now, std::uint8_t type, std::uint32_t tag,
+                           std::uint32_t operation, std::uint8_t stage) const;
+  void finish(tarpon_header& header, TxPacket& frame);
+
+  // timer.cc
+  void run_timers(Time now);
+  Time time_operation(Operation& operation, Time now);
+  Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
+  Time message_due(const ReceiveMessage& message) const;
+  std::uint32_t credit_window(std::uint32_t slot_bytes) const;
+  void start_clock(Operation& operation, Time now);
+
+  const EndpointOptions options;
+  const bool gathers;
+  const std::uint32_t max_payload;
+  const std::uint32_t burst;
+  const std::uint64_t receive_bytes;
+
+  std::vector<std::unique_ptr<Operation>> operations;  // by handle index
+  std::vector<std::uint32_t> free_operations;
+  std::vector<Operation*> open_operations;  // oldest first
+  std::vector<std::unique_ptr<Channel>> channels;
+  Channel* last_channel = nullptr;
+  std::vector<EarlyOperation> early;
+  ParkingLot parking;
+  std::uint32_t open_receives = 0;  // messages that may still get data, over all operations
+  std::uint64_t kept_bytes = 0;
+
+  std::deque<ControlDue> control;
+  std::deque<RetainedDue> retained_due;
+  std::deque<Event> events;
+  Time timer = kNever;
+  std::uint32_t packet_number = 0;
+  EndpointCounters counters;
+};
+
+}  // namespace tarpon

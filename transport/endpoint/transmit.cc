@@ -1,0 +1,224 @@
+// Packets out: control first, then what was asked for again, then data by age, peer and credit.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/endpoint/integrity.h"
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+namespace {
+
+std::uint32_t microseconds(Time now) {
+  return static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
+}
+
+/// The last 1 % of a message, at least one slot, carries the tail mark.
+std::uint32_t first_tail_slot(std::uint32_t slots) { return slots - std::max(1u, slots / 100); }
+
+}  // namespace
+
+std::size_t Endpoint::poll_transmit(Time now, std::span<TxPacket> frames) {
+  std::size_t used = state_->emit_control(now, frames);
+  used += state_->emit_retained(now, frames.subspan(used));
+  used += state_->emit_data(now, frames.subspan(used));
+  return used;
+}
+
+tarpon_header Endpoint::State::header_for(Time now, std::uint8_t type, std::uint32_t tag,
+                                          std::uint32_t operation, std::uint8_t stage) const {
+  tarpon_header header{};
+  header.magic = TARPON_MAGIC;
+  header.version = TARPON_WIRE_VERSION;
+  header.type = type;
+  header.job = options.job;
+  header.sender = options.rank;
+  header.communicator = options.communicator;
+  header.tag = tag;
+  header.operation = operation;
+  header.stage = stage;
+  header.flags = static_cast<std::uint8_t>(options.integrity << TARPON_INTEGRITY_SHIFT);
+  for (const auto& channel : channels) {
+    if (channel->tag != tag) continue;
+    header.closed_below = static_cast<std::uint16_t>(channel->lowest_open());
+    break;
+  }
+  header.sent_us = microseconds(now);
+  return header;
+}
+
+void Endpoint::State::finish(tarpon_header& header, TxPacket& frame) {
+  header.packet_number = packet_number++;
+  header.length = static_cast<std::uint16_t>(frame.length);
+  if (options.integrity == TARPON_INTEGRITY_CRC32C) {
+    header.check = packet_check(header, {frame.payload, frame.length});
+  }
+  std::memcpy(frame.header, &header, sizeof header);
+  ++counters.packets_out;
+}
+
+std::size_t Endpoint::State::emit_control(Time now, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  while (used < frames.size() && !control.empty()) {
+    const ControlDue due = control.front();
+    control.pop_front();
+    if (fill_control(now, due, frames[used])) ++used;
+  }
+  return used;
+}
+
+bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& frame) {
+  tarpon_header header = header_for(now, due.type, due.tag, due.operation, due.stage);
+  header.slot = due.slot;
+  header.signature = due.signature_hash;
+  frame.peer = due.peer;
+  frame.payload = frame.room;
+  frame.length = 0;
+
+  Channel* channel = find_channel(due.tag);
+  Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
+  if (due.type == TARPON_READY) {
+    if (operation == nullptr) return false;
+    tarpon_ready ready{};
+    std::copy(operation->signature.begin(), operation->signature.end(), ready.signature);
+    for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
+      const ReceiveMessage* message = operation->stages[i].receive_from(due.peer);
+      ready.grant[i] = message == nullptr ? 0 : message->granted;
+    }
+    header.signature = operation->signature_hash;
+    frame.length = sizeof ready;
+    std::memcpy(frame.room, &ready, sizeof ready);
+  } else if (due.type == TARPON_REPAIR) {
+    if (operation == nullptr) return false;
+    const Stage& stage = operation->stages[due.stage];
+    const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
+    if (stage.closed || message == nullptr || message->presence.complete()) return false;
+    std::array<tarpon_range, kMaxRepairRanges> ranges;
+    const std::uint32_t limit = std::min(message->granted, message->repair_below);
+    const std::size_t count =
+        message->presence.missing(limit, credit_window(operation->slot_bytes), ranges);
+    header.slot = message->granted;
+    frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
+    std::memcpy(frame.room, ranges.data(), frame.length);
+    ++counters.repairs_requested;
+  }
+  finish(header, frame);
+  return true;
+}
+
+void Endpoint::State::fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes,
+                                TxPacket& frame) {
+  const SlotView view = source.view(header.slot);
+  frame.length = bytes;
+  if (gathers && view.payload != nullptr) {
+    frame.payload = view.payload;
+  } else {
+    frame.payload = frame.room;
+    source.write(header.slot, {frame.room, bytes});
+  }
+  tarpon_header filled = header;
+  filled.contributors = view.contributors;
+  finish(filled, frame);
+  ++counters.data_out;
+}
+
+std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  while (used < frames.size() && !retained_due.empty()) {
+    RetainedDue& due = retained_due.front();
+    Channel* channel = find_channel(due.tag);
+    const Channel::Kept* kept = channel == nullptr ? nullptr : find_kept(*channel, due.number);
+    if (kept == nullptr || due.count == 0) {
+      retained_due.pop_front();
+      continue;
+    }
+    tarpon_range& range = due.ranges[due.count - 1];
+    const std::vector<std::byte>& bytes = kept->data->bytes;
+    const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
+    TxPacket& frame = frames[used];
+    tarpon_header header =
+        header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
+    header.signature = kept->signature_hash;
+    header.slot = range.first;
+    header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
+    header.contributors = kept->data->contributors[range.first];
+    frame.peer = due.peer;
+    frame.length =
+        static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
+    frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
+    std::memcpy(frame.room, bytes.data() + offset, frame.length);
+    finish(header, frame);
+    ++counters.data_out;
+    ++counters.repaired_slots;
+    ++used;
+    ++range.first;
+    if (--range.count == 0) --due.count;
+  }
+  return used;
+}
+
+std::size_t Endpoint::State::emit_data(Time now, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  for (Operation* operation : open_operations) {
+    // Later stages first: their slots were just completed and are still in the cache.
+    for (std::uint32_t i = operation->stage_count; i > 0; --i) {
+      const auto stage = static_cast<std::uint8_t>(i - 1);
+      for (SendMessage& message : operation->stages[stage].sends) {
+        if (used == frames.size()) return used;
+        if (message.done) continue;
+        used += emit_repairs(now, *operation, stage, message, frames.subspan(used));
+        used += emit_message(now, *operation, stage, message, frames.subspan(used));
+      }
+    }
+  }
+  return used;
+}
+
+std::size_t Endpoint::State::emit_repairs(Time now, Operation& operation, std::uint8_t stage,
+                                          SendMessage& message, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  if (message.repair_count == 0) return used;
+  tarpon_header header =
+      header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  header.signature = operation.signature_hash;
+  header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
+  while (used < frames.size() && message.repair_count > 0) {
+    tarpon_range& range = message.repairs[message.repair_count - 1];
+    header.slot = range.first;
+    frames[used].peer = message.peer;
+    fill_slot(header, *message.source, message.length(range.first, operation.slot_bytes),
+              frames[used]);
+    ++counters.repaired_slots;
+    ++used;
+    ++range.first;
+    if (--range.count == 0) --message.repair_count;
+  }
+  return used;
+}
+
+std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::uint8_t stage,
+                                          SendMessage& message, std::span<TxPacket> frames) {
+  const std::uint32_t limit =
+      std::min({operation.stages[stage].ready, message.grant, message.slots});
+  if (limit <= message.next) return 0;
+  std::uint32_t take =
+      std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
+  // Whole trains: what would start a train that the frames cut short waits for the next poll.
+  if (take > burst && message.next + take < limit) take -= take % burst;
+  tarpon_header header =
+      header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  header.signature = operation.signature_hash;
+  const std::uint8_t plain = header.flags;
+  const std::uint32_t tail = first_tail_slot(message.slots);
+  for (std::uint32_t i = 0; i < take; ++i) {
+    header.slot = message.next++;
+    header.flags = header.slot < tail ? plain
+                                      : static_cast<std::uint8_t>(plain | TARPON_FLAG_TAIL);
+    frames[i].peer = message.peer;
+    fill_slot(header, *message.source, message.length(header.slot, operation.slot_bytes),
+              frames[i]);
+  }
+  return take;
+}
+
+}  // namespace tarpon

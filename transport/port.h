@@ -1,0 +1,102 @@
+// A port moves datagrams for one endpoint. Start here to write a new datapath.
+//
+// One thread at a time drives a port (transmit, receive, wait); only wake() may be called from any
+// thread. Batches amortise every virtual call. Nothing here knows the protocol beyond the size of
+// its header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "bpf/wire.h"
+#include "transport/time.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+using Rank = std::uint16_t;
+
+/// A datagram whose source address belongs to no rank of the job.
+inline constexpr Rank kUnknownRank = 0xffff;
+
+/// A datagram to send: 64 bytes at `header`, then `length` bytes at `payload`.
+/// The port owns header and room; the endpoint fills them between transmit_frames() and transmit().
+struct TxPacket {
+  Rank peer = 0;
+  std::uint32_t length = 0;             // bytes of payload
+  std::byte* header = nullptr;          // TARPON_HEADER_BYTES, 8-byte aligned, the port's
+  std::byte* room = nullptr;            // max_payload bytes behind the header, the port's
+  const std::byte* payload = nullptr;   // == room, or memory that is lent (gathering ports only)
+};
+
+/// A received datagram, header and payload in one piece, unaligned. Lent by the port until its next
+/// receive().
+struct RxPacket {
+  const std::byte* data = nullptr;
+  std::uint32_t length = 0;     // bytes, header included
+  Rank source = kUnknownRank;   // by source address, never by what the packet claims
+};
+
+/// What a port can do; constant over its life.
+struct PortCapabilities {
+  std::string_view name;             // "uring", "mmsg", "simulated", ...
+  std::uint32_t max_payload = 0;     // bytes behind the header in the largest datagram it carries
+  bool gathers = false;              // takes TxPacket::payload outside `room` without a copy
+  bool checksums = false;            // the kernel verifies the UDP checksum of what arrives
+  std::uint32_t burst = 1;           // packets of one size to one peer that travel as one unit
+  std::uint64_t receive_bytes = 0;   // datagram bytes that may wait in its receive buffers
+};
+
+/// Counters of a port since its start.
+struct PortStatistics {
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;      // datagram bytes, header included
+  std::uint64_t tx_units = 0;      // sends: a GSO train counts once
+  std::uint64_t tx_dropped = 0;    // given to the port and never sent
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t rx_units = 0;      // receives: a GRO train counts once
+  std::uint64_t rx_overruns = 0;   // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
+  std::uint64_t system_calls = 0;
+  std::uint64_t waits = 0;         // times wait() slept
+};
+
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  virtual const PortCapabilities& capabilities() const = 0;
+
+  /// Up to `at_most` frames to fill; fewer, or none, is back-pressure. The frames stay valid until
+  /// the next call of transmit_frames().
+  virtual std::span<TxPacket> transmit_frames(std::size_t at_most) = 0;
+
+  /// Sends `packets`, a prefix of the last transmit_frames(); frames not passed are free again.
+  /// Runs of packets to one peer travel as one unit where all but the last have the same size.
+  /// Never blocks. Lent payloads stay lent until unsent() is 0.
+  virtual void transmit(std::span<TxPacket> packets) = 0;
+
+  /// Packets accepted by transmit() that may still point into lent memory.
+  virtual std::size_t unsent() const = 0;
+
+  /// What has arrived, up to a bounded batch; empty when nothing waits. Never blocks. What the last
+  /// call returned goes back to the port.
+  virtual std::span<const RxPacket> receive(Time now) = 0;
+
+  /// Sleeps until something can be received, unsent() can shrink, wake() is called, or `until`.
+  /// May return early. Simulated ports return at once.
+  virtual void wait(Time now, Time until) = 0;
+
+  /// Ends a wait() that is going on, or the next one. Any thread.
+  virtual void wake() = 0;
+
+  virtual PortStatistics statistics() const = 0;
+
+  /// Set once the port can no longer work (interface gone, socket error).
+  virtual std::optional<Error> failure() const { return std::nullopt; }
+};
+
+}  // namespace tarpon

@@ -1,0 +1,83 @@
+// Faults from a seed over any port: what the inner port received is dropped, duplicated, held back
+// or corrupted before the endpoint sees it. Works on live jobs and in simulation alike.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/random.h"
+
+namespace tarpon {
+
+/// Probabilities per received packet, each in [0, 1].
+struct FaultOptions {
+  double loss = 0;
+  double duplicate = 0;
+  double reorder = 0;   // held back for up to `reorder_delay`
+  double corrupt = 0;   // one bit flipped, anywhere in the datagram
+  double truncate = 0;  // cut at a random length
+  Duration reorder_delay = 1ms;
+  std::uint64_t seed = 1;
+
+  bool any() const {
+    return loss > 0 || duplicate > 0 || reorder > 0 || corrupt > 0 || truncate > 0;
+  }
+};
+
+/// What has been done to the packets so far.
+struct FaultStatistics {
+  std::uint64_t lost = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t corrupted = 0;
+  std::uint64_t truncated = 0;
+};
+
+class FaultPort : public Port {
+ public:
+  FaultPort(std::unique_ptr<Port> inner, const FaultOptions& options);
+
+  const PortCapabilities& capabilities() const override { return capabilities_; }
+  std::span<TxPacket> transmit_frames(std::size_t at_most) override {
+    return inner_->transmit_frames(at_most);
+  }
+  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
+  std::size_t unsent() const override { return inner_->unsent(); }
+  std::span<const RxPacket> receive(Time now) override;
+  void wait(Time now, Time until) override;
+  void wake() override { inner_->wake(); }
+  PortStatistics statistics() const override { return inner_->statistics(); }
+  std::optional<Error> failure() const override { return inner_->failure(); }
+
+  const FaultStatistics& faults() const { return faults_; }
+
+  /// When the next packet held back is due; kNever when none is. Simulation advances to it.
+  Time next_release() const;
+
+  /// No more faults from now on; what is held back still comes.
+  void heal() { options_.loss = options_.duplicate = options_.reorder = options_.corrupt =
+                    options_.truncate = 0; }
+
+ private:
+  struct Held {
+    Time release;
+    std::vector<std::byte> bytes;
+    Rank source;
+  };
+  void pass(const RxPacket& packet);
+  void pass_copy(std::vector<std::byte> bytes, Rank source);
+  void inject(Time now, const RxPacket& packet);
+
+  std::unique_ptr<Port> inner_;
+  PortCapabilities capabilities_;
+  FaultOptions options_;
+  Random random_;
+  FaultStatistics faults_;
+  std::vector<Held> held_;
+  std::vector<RxPacket> batch_;
+  std::deque<std::vector<std::byte>> copies_;  // changed packets of the current batch
+};
+
+}  // namespace tarpon

@@ -1,0 +1,27 @@
+// Time as the protocol sees it: an argument, never a clock read.
+#pragma once
+
+#include <chrono>
+
+namespace tarpon {
+
+using Duration = std::chrono::nanoseconds;
+
+/// Names the time line of one rank: monotonic, with an arbitrary origin. Simulation drives it by
+/// hand; live ports pass std::chrono::steady_clock through transport/clock.h.
+struct Timeline {
+  using rep = Duration::rep;
+  using period = Duration::period;
+  using duration = Duration;
+  using time_point = std::chrono::time_point<Timeline, Duration>;
+  static constexpr bool is_steady = true;
+};
+
+using Time = Timeline::time_point;
+
+/// Later than any bound: "no deadline".
+inline constexpr Time kNever = Time::max();
+
+using namespace std::chrono_literals;
+
+}  // namespace tarpon
