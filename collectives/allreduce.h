@@ -28,7 +28,7 @@ struct AllreduceArguments {
   Mode mode = Mode::exact;      // integers, min, max and prod always run exact
   AdditionOrder order = AdditionOrder::fixed;  // exact mode; bounded mode adds on arrival
   Duration deadline = 10s;      // hard, from the call on
-  std::optional<Duration> bound;  // bounded mode, per stage; else half of what the deadline leaves
+  std::optional<Duration> bound = std::nullopt;  // bounded mode, per stage; else half of what the deadline leaves
   MissingFill missing = MissingFill::zero;
 };
 
@@ -43,6 +43,15 @@ enum class Status : std::uint8_t {
 
 std::string_view name(Status status);
 
+/// Elements [first, first + count) of a result hold the contributions of the ranks in `contributors`
+/// (bit r: rank r) and no others; 0: nobody's, filled by MissingFill.
+struct ContributorRun {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  std::uint64_t contributors = 0;
+  bool operator==(const ContributorRun&) const = default;
+};
+
 /// What one call's result is made of, as this rank saw it.
 struct Report {
   Status status = Status::complete;
@@ -55,6 +64,8 @@ struct Report {
   /// Contributions lacking in this rank's result, in elements: rank r's at index r. Empty when
   /// nothing is missing.
   std::vector<std::uint64_t> missing;
+  /// The same by range, in order and without gaps; empty when nothing is missing.
+  std::vector<ContributorRun> runs;
   double lost_fraction = 0;  // 1 - contributions present / (ranks x count)
   double lost_stage1 = 0;    // of it: never reached the owner
   double lost_stage2 = 0;    // of it: the reduced value did not reach this rank

@@ -301,38 +301,41 @@ void Simulation::judge_exact(const Call& call) {
   }
 }
 
-/// The mean over a set of ranks with values 4^r tells the set: the report must name the same ranks,
-/// element by element.
+/// The mean over a set of ranks with values 4^r tells the set: every element must be the reduction
+/// over exactly the ranks that the report names for it.
 void Simulation::judge_bounded(const Call& call, Rank rank) {
-  const std::uint32_t ranks = plan_.ranks;
-  std::vector<std::pair<float, std::uint32_t>> codes{{0.0f, 0u}};
-  for (std::uint32_t set = 1; set < 1u << ranks; ++set) {
+  const Report& report = call.pending[rank]->report;
+  std::vector<ContributorRun> runs = report.runs;
+  if (runs.empty()) runs = {{0, call.count, (1ull << plan_.ranks) - 1}};
+  std::uint64_t next = 0;
+  std::vector<std::uint64_t> missing(plan_.ranks, 0);
+  for (const ContributorRun& run : runs) {
+    if (run.first != next) return violate(call, rank, "the report's runs have gaps");
+    next += run.count;
     float sum = 0;
-    for (std::uint32_t r = 0; r < ranks; ++r) {
-      if ((set >> r & 1) != 0) sum += static_cast<float>(1u << (2 * r));
+    for (Rank r = 0; r < plan_.ranks; ++r) {
+      const bool present = (run.contributors >> r & 1) != 0;
+      if (present) sum += static_cast<float>(1u << (2 * r));
+      if (!present) missing[r] += run.count;
     }
-    // In the arithmetic that the rescaling uses: ReduceKernels::scale.
-    const auto size = static_cast<float>(std::popcount(set));
-    const float factor = static_cast<float>(ranks) / size;
-    codes.emplace_back(call.function == ReduceOp::avg ? sum / size : sum * factor, set);
-  }
-  std::sort(codes.begin(), codes.end());
-  std::vector<std::uint64_t> missing(ranks, 0);
-  for (std::uint64_t i = 0; i < call.count; ++i) {
-    const float got = element<float>(call.outputs[rank], i);
-    const auto found = std::lower_bound(codes.begin(), codes.end(), std::pair(got, 0u));
-    if (found == codes.end() || found->first != got) {
-      return violate(call, rank, fmt::format("element {} is {}: no set of ranks gives that", i, got));
+    // In the arithmetic of ReduceKernels::scale.
+    const auto size = static_cast<float>(std::popcount(run.contributors));
+    float expected = 0;
+    if (run.contributors != 0) {
+      expected = call.function == ReduceOp::avg
+                     ? sum / size
+                     : sum * (static_cast<float>(plan_.ranks) / size);
     }
-    for (std::uint32_t r = 0; r < ranks; ++r) missing[r] += (found->second >> r & 1) == 0;
+    for (std::uint64_t i = run.first; i < next; ++i) {
+      const float got = element<float>(call.outputs[rank], i);
+      if (got == expected) continue;
+      return violate(call, rank, fmt::format("element {} is {}, but the contributors {:#x} give {}",
+                                             i, got, run.contributors, expected));
+    }
   }
-  std::vector<std::uint64_t> told = call.pending[rank]->report.missing;
-  if (told.empty()) told.assign(ranks, 0);
-  if (told == missing) return;
-  for (std::uint32_t r = 0; r < ranks; ++r) {
-    if (told[r] == missing[r]) continue;
-    return violate(call, rank, fmt::format("lacks {} elements of rank {}, but reports {}",
-                                           missing[r], r, told[r]));
+  if (next != call.count) violate(call, rank, "the report's runs do not cover the result");
+  if (!report.missing.empty() && report.missing != missing) {
+    violate(call, rank, "the report's sums per rank differ from its runs");
   }
 }
 

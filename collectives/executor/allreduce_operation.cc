@@ -272,30 +272,46 @@ void AllreduceOperation::fill_missing() {
   }
 }
 
+void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                                  const std::vector<std::uint64_t>& contributors) {
+  const std::uint64_t width = element_bytes(call_->arguments.type);
+  std::vector<ContributorRun>& runs = call_->report.runs;
+  for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+    const std::uint64_t first = (first_byte + std::uint64_t{slot} * setting_.slot_bytes) / width;
+    const std::uint64_t count = slot_length(bytes, setting_.slot_bytes, slot) / width;
+    if (!runs.empty() && runs.back().contributors == contributors[slot] &&
+        runs.back().first + runs.back().count == first) {
+      runs.back().count += count;
+    } else {
+      runs.push_back({first, count, contributors[slot]});
+    }
+  }
+}
+
 void AllreduceOperation::report_loss() {
   Report& report = call_->report;
-  const std::uint32_t width = static_cast<std::uint32_t>(element_bytes(call_->arguments.type));
+  add_runs(schedule_.own.first, schedule_.own.count, reducer_.contributors());
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    add_runs(receives[i].first_byte, receives[i].bytes, gather_[i].contributors());
+  }
+  std::sort(report.runs.begin(), report.runs.end(),
+            [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
+
   report.missing.assign(setting_.world, 0);
   std::uint64_t stage1 = 0;
   std::uint64_t stage2 = 0;
-  const auto count = [&](std::uint64_t contributors, std::uint64_t elements, bool own) {
+  for (const ContributorRun& run : report.runs) {
     for (Rank rank = 0; rank < setting_.world; ++rank) {
-      if ((contributors & bit(rank)) != 0) continue;
-      report.missing[rank] += elements;
-      (contributors == 0 && !own ? stage2 : stage1) += elements;
+      if ((run.contributors & bit(rank)) != 0) continue;
+      report.missing[rank] += run.count;
+      (run.contributors == 0 ? stage2 : stage1) += run.count;
     }
-  };
-  const auto& own = reducer_.contributors();
-  for (std::uint32_t slot = 0; slot < own.size(); ++slot) {
-    count(own[slot], slot_length(schedule_.own.count, setting_.slot_bytes, slot) / width, true);
   }
-  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
-    const auto& contributors = gather_[i].contributors();
-    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-      count(contributors[slot],
-            slot_length(receives[i].bytes, setting_.slot_bytes, slot) / width, false);
-    }
+  if (stage1 + stage2 == 0) {
+    report.missing.clear();
+    report.runs.clear();
+    return;
   }
   const double whole =
       static_cast<double>(call_->arguments.count) * static_cast<double>(setting_.world);
@@ -304,10 +320,6 @@ void AllreduceOperation::report_loss() {
   report.lost_fraction = static_cast<double>(stage1 + stage2) / whole;
   for (Rank rank = 0; rank < setting_.world; ++rank) {
     if (report.missing[rank] == call_->arguments.count) report.late_ranks.push_back(rank);
-  }
-  if (stage1 + stage2 == 0) {
-    report.missing.clear();
-    return;
   }
   report.status = Status::partial;
   report.detail = fmt::format("{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "

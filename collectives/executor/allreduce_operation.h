@@ -51,6 +51,8 @@ class AllreduceOperation {
   void finish(Time now);
   void fill_missing();
   void report_loss();
+  void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                const std::vector<std::uint64_t>& contributors);
   std::unique_ptr<Retained> retain() const;
   std::vector<Rank> absent_ranks() const;
   void end_at_deadline(Time now);

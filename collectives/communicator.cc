@@ -1,0 +1,254 @@
+#include "collectives/communicator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "collectives/engine.h"
+#include "transport/clock.h"
+
+namespace tarpon {
+namespace {
+
+// Barriers have a tag of their own.
+constexpr std::uint32_t kBarrierTag = 0xffffffff;
+
+// After a blocking call the progress thread waits this long before it takes over: back-to-back calls
+// then cost it no wake-up.
+constexpr Duration kTakeOverDelay = 2ms;
+
+}  // namespace
+
+/// One thread at a time drives the engine and its port: a caller that waits, or the progress thread.
+/// `mutex_` guards the engine; the driver lets go of it while it sleeps in the port.
+class Communicator::State {
+ public:
+  explicit State(Connection connection)
+      : control_(std::move(connection.control)),
+        ranks_(std::move(connection.ranks)),
+        options_(connection.agreed),
+        port_(std::move(connection.port)),
+        engine_(options_, *port_) {}
+
+  ~State() { stop(); }
+
+  void start_thread() {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  }
+
+  /// Ends outstanding calls and the progress thread, and tells the peers.
+  void stop() {
+    {
+      std::unique_lock lock(mutex_);
+      if (std::exchange(stopping_, true)) return;
+      engine_.abort(monotonic_now());
+      const Time limit = monotonic_now() + 1s;
+      while (driving_ && monotonic_now() < limit) {
+        port_->wake();
+        changed_.wait_for(lock, 1ms);
+      }
+      // Sends the aborts; whoever misses them has a deadline.
+      int rounds = 0;
+      const auto said = [&] {
+        return monotonic_now() >= limit || (++rounds > 4 && engine_.outstanding() == 0);
+      };
+      if (!driving_) drive(lock, said, limit);
+    }
+    needed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, bool waits) {
+    const Claim claim(*this);
+    auto call = engine_.submit(arguments, monotonic_now());
+    if (call && !waits) {
+      needed_.notify_one();
+      if (driving_) port_->wake();
+    }
+    return call;
+  }
+
+  void wait(const std::shared_ptr<PendingCall>& call) {
+    std::unique_lock lock(mutex_);
+    ++callers_;
+    if (driving_) port_->wake();  // the progress thread gives way
+    while (!call->done) {
+      if (driving_) {
+        changed_.wait_for(lock, 100ms);
+      } else {
+        drive(lock, [&] { return call->done; }, kNever);
+      }
+    }
+    --callers_;
+    last_caller_ = monotonic_now();
+  }
+
+  bool done(const std::shared_ptr<PendingCall>& call) {
+    const std::lock_guard lock(mutex_);
+    return call->done;
+  }
+
+  void poll(Duration most) {
+    std::unique_lock lock(mutex_);
+    if (driving_) return;
+    const Time until = monotonic_now() + most;
+    bool slept = false;
+    drive(lock, [&] { return std::exchange(slept, true); }, until);
+  }
+
+  PortStatistics port_statistics() {
+    const Claim claim(*this);
+    return port_->statistics();
+  }
+  EndpointCounters counters() {
+    const Claim claim(*this);
+    return engine_.counters();
+  }
+
+  ControlChannel& control() { return *control_; }
+  const std::vector<RankInfo>& ranks() const { return ranks_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  /// Takes the mutex from a driver that may be busy for long.
+  class Claim {
+   public:
+    explicit Claim(State& state) : state_(state) {
+      state_.claims_.fetch_add(1);
+      lock_ = std::unique_lock(state_.mutex_);
+    }
+    ~Claim() { state_.claims_.fetch_sub(1); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    State& state_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most
+  /// until `limit` at a time.
+  template <typename Finished>
+  void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
+    driving_ = true;
+    while (!finished()) {
+      const std::size_t before = engine_.outstanding();
+      const bool moved = engine_.progress(monotonic_now());
+      if (engine_.outstanding() != before) changed_.notify_all();
+      if (moved) {
+        if (claims_.load() > 0) {  // std::mutex is not fair: step aside
+          lock.unlock();
+          std::this_thread::yield();
+          lock.lock();
+        }
+        continue;
+      }
+      if (finished()) break;
+      const Time until = std::min(engine_.next_deadline(), limit);
+      lock.unlock();
+      port_->wait(monotonic_now(), until);
+      lock.lock();
+    }
+    driving_ = false;
+    changed_.notify_all();
+  }
+
+  void run_thread() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      const Time now = monotonic_now();
+      const bool busy_caller = driving_ || callers_ > 0;
+      const bool idle = engine_.outstanding() == 0;
+      if (busy_caller || (idle && now < last_caller_ + kTakeOverDelay)) {
+        needed_.wait_for(lock, busy_caller ? 2 * kTakeOverDelay : kTakeOverDelay);
+        continue;
+      }
+      drive(lock, [this] { return stopping_ || callers_ > 0; }, kNever);
+    }
+  }
+
+  std::unique_ptr<ControlChannel> control_;
+  const std::vector<RankInfo> ranks_;
+  const EngineOptions options_;
+  std::unique_ptr<Port> port_;
+  Engine engine_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a call ended, or nobody drives any more
+  std::condition_variable needed_;   // the progress thread has something to do
+  bool driving_ = false;
+  bool stopping_ = false;
+  std::uint32_t callers_ = 0;  // blocked in wait()
+  Time last_caller_{};
+  std::atomic<std::uint32_t> claims_ = 0;
+  std::thread thread_;
+};
+
+Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Communicator::~Communicator() { state_->stop(); }
+
+Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
+  auto connection = connect_ranks(options);
+  if (!connection) return fail(connection.error());
+  const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
+  auto state = std::make_shared<State>(std::move(*connection));
+  if (threaded) state->start_thread();
+  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+Rank Communicator::rank() const { return state_->options().endpoint.rank; }
+std::uint32_t Communicator::world_size() const { return state_->options().endpoint.world_size; }
+const std::vector<RankInfo>& Communicator::ranks() const { return state_->ranks(); }
+std::uint32_t Communicator::slot_bytes() const { return state_->options().slot_bytes; }
+tarpon_integrity Communicator::integrity() const { return state_->options().endpoint.integrity; }
+ControlChannel& Communicator::control() { return state_->control(); }
+PortStatistics Communicator::port_statistics() const { return state_->port_statistics(); }
+EndpointCounters Communicator::counters() const { return state_->counters(); }
+void Communicator::poll(Duration wait) { state_->poll(wait); }
+
+Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
+  auto call = state_->submit(arguments, true);
+  if (!call) return fail(call.error());
+  state_->wait(*call);
+  return std::move((*call)->report);
+}
+
+Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
+  auto call = state_->submit(arguments, false);
+  if (!call) return fail(call.error());
+  return AsyncAllreduce(state_, std::move(*call));
+}
+
+Result<void> Communicator::barrier(Duration deadline) {
+  std::int32_t nothing = 0;
+  auto report = allreduce({.input = &nothing, .output = &nothing, .count = 1,
+                           .type = DataType::int32, .tag = kBarrierTag, .deadline = deadline});
+  if (!report) return fail(report.error());
+  if (report->status == Status::complete) return {};
+  return fail(Error::Code::timeout, "barrier: " + report->detail);
+}
+
+Result<void> Communicator::close(Duration deadline) {
+  // Over TCP, so that it is known to have arrived; the thread serves the peers meanwhile.
+  if (world_size() > 1) state_->start_thread();
+  auto all = state_->control().all_gather("close", monotonic_now() + deadline);
+  if (!all) return fail(all.error());
+  return {};
+}
+
+AsyncAllreduce::AsyncAllreduce(std::shared_ptr<Communicator::State> state,
+                               std::shared_ptr<PendingCall> call)
+    : state_(std::move(state)), call_(std::move(call)) {}
+
+bool AsyncAllreduce::done() const { return state_->done(call_); }
+
+Report AsyncAllreduce::wait() {
+  state_->wait(call_);
+  return call_->report;
+}
+
+}  // namespace tarpon

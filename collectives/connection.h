@@ -1,0 +1,52 @@
+// How a job comes together: rendezvous, what the ranks agree on, and this rank's port.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "collectives/control.h"
+#include "collectives/engine.h"
+#include "collectives/rank_info.h"
+#include "transport/ports/fault_port.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+enum class Datapath : std::uint8_t { automatic, uring, mmsg };
+
+std::string_view name(Datapath datapath);
+
+struct CommunicatorOptions {
+  RendezvousOptions rendezvous;
+  Datapath datapath = Datapath::automatic;  // automatic: io_uring, or mmsg where it is forbidden
+  /// IPv4 address of the interface that carries the job; packets leave with it as their source.
+  std::string address = "127.0.0.1";
+  /// How that interface is called and driven: passed on to the other ranks and the reports.
+  std::string interface = "lo";
+  std::string driver;
+  std::uint32_t mtu = 1500;  // bytes, of that interface
+  /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath verifies
+  /// no checksum.
+  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  /// Bytes of retained results, beside the newest of each tag.
+  std::uint64_t retain_bytes = 64ull << 20;
+  FaultOptions faults;  // injected behind the port, for tests on live jobs
+  /// Without it asynchronous calls move only inside poll() and blocking calls.
+  bool progress_thread = true;
+};
+
+struct Connection {
+  /// Largest job: contributor masks have 64 bits.
+  static constexpr std::uint32_t kMaxRanks = 64;
+
+  std::unique_ptr<ControlChannel> control;
+  std::vector<RankInfo> ranks;
+  EngineOptions agreed;  // alike on all ranks but for the rank itself
+  std::unique_ptr<Port> port;
+};
+
+/// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the
+/// same on every rank that could be reached and name the rank at fault.
+Result<Connection> connect_ranks(const CommunicatorOptions& options);
+
+}  // namespace tarpon

@@ -1,0 +1,12 @@
+// The copies of reduce_loops.cc, one per instruction set; collectives/reduce.cc picks.
+#pragma once
+
+#include "collectives/reduce.h"
+
+namespace tarpon::kernels {
+
+const ReduceKernels& baseline(DataType type, ReduceOp function);
+const ReduceKernels& avx2(DataType type, ReduceOp function);    // x86-64 only
+const ReduceKernels& avx512(DataType type, ReduceOp function);  // x86-64 only
+
+}  // namespace tarpon::kernels

@@ -1,0 +1,140 @@
+// Framing over a non-blocking TCP socket.
+#include "collectives/rendezvous/connection.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+
+#include "transport/clock.h"
+
+namespace tarpon::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool is_known(std::uint32_t kind) {
+  return kind >= static_cast<std::uint32_t>(FrameKind::hello) &&
+         kind <= static_cast<std::uint32_t>(FrameKind::failure);
+}
+
+bool would_block() {
+  return errno == EAGAIN || errno == EWOULDBLOCK;
+}
+
+}  // namespace
+
+void append_u32(std::string& bytes, std::uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+}
+
+std::uint32_t read_u32(const char* at) {
+  std::uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(at[i]);
+  return value;
+}
+
+std::string encode(const Frame& frame) {
+  assert(frame.body.size() <= kLargestBody);
+  std::string bytes;
+  bytes.reserve(kFrameHeaderBytes + frame.body.size());
+  append_u32(bytes, static_cast<std::uint32_t>(frame.body.size()));
+  append_u32(bytes, static_cast<std::uint32_t>(frame.kind));
+  append_u32(bytes, frame.sequence);
+  append_u32(bytes, frame.wait_ms);
+  return bytes + frame.body;
+}
+
+std::uint32_t wait_ms(Time deadline) {
+  if (deadline == kNever) return UINT32_MAX;
+  const Time now = monotonic_now();
+  const auto left = std::chrono::floor<milliseconds>(deadline - std::min(now, deadline)).count();
+  return static_cast<std::uint32_t>(std::min<std::int64_t>(left, UINT32_MAX));
+}
+
+Time answer_by(std::uint32_t wait_ms) {
+  if (wait_ms == UINT32_MAX) return kNever;
+  const Duration wait = milliseconds(wait_ms);
+  return monotonic_now() + wait - std::min<Duration>(wait / 4, 1s);
+}
+
+Connection::Connection(Fd socket, std::uint32_t largest_body)
+    : socket_(std::move(socket)), state_(State::open), largest_body_(largest_body) {}
+
+void Connection::close() {
+  socket_.reset();
+  if (state_ == State::open) state_ = State::closed;
+}
+
+void Connection::receive() {
+  if (!is_open() || whole_) return;
+  if (header_filled_ < kFrameHeaderBytes) {
+    if (!read_into(header_.data(), kFrameHeaderBytes, header_filled_)) return;
+    parse_header();
+    if (!is_open()) return;
+  }
+  whole_ = read_into(incoming_.body.data(), incoming_.body.size(), body_filled_);
+}
+
+// Whether all `wanted` bytes are there.
+bool Connection::read_into(char* bytes, std::size_t wanted, std::size_t& filled) {
+  while (filled < wanted) {
+    const ssize_t got = recv(socket_.get(), bytes + filled, wanted - filled, 0);
+    if (got > 0) {
+      filled += static_cast<std::size_t>(got);
+    } else if (got < 0 && errno == EINTR) {
+      continue;
+    } else {
+      if (got == 0 || !would_block()) close();
+      return false;
+    }
+  }
+  return true;
+}
+
+void Connection::parse_header() {
+  const std::uint32_t length = read_u32(header_.data());
+  const std::uint32_t kind = read_u32(header_.data() + 4);
+  if (length > largest_body_ || !is_known(kind)) {
+    state_ = State::malformed;
+    close();
+    return;
+  }
+  incoming_.kind = static_cast<FrameKind>(kind);
+  incoming_.sequence = read_u32(header_.data() + 8);
+  incoming_.wait_ms = read_u32(header_.data() + 12);
+  incoming_.body.resize(length);
+}
+
+Frame Connection::take() {
+  assert(whole_);
+  whole_ = false;
+  header_filled_ = 0;
+  body_filled_ = 0;
+  return std::exchange(incoming_, Frame{});
+}
+
+void Connection::send(std::shared_ptr<const std::string> bytes) {
+  assert(!sending());
+  if (!is_open()) return;
+  outgoing_ = std::move(bytes);
+  sent_ = 0;
+  flush();
+}
+
+void Connection::flush() {
+  while (sending()) {
+    const ssize_t sent =
+        ::send(socket_.get(), outgoing_->data() + sent_, outgoing_->size() - sent_, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      sent_ += static_cast<std::size_t>(sent);
+      if (sent_ == outgoing_->size()) outgoing_.reset();
+    } else if (errno != EINTR) {
+      if (!would_block()) close();
+      return;
+    }
+  }
+}
+
+}  // namespace tarpon::rendezvous

@@ -1,0 +1,110 @@
+// A TCP connection that carries frames, driven by polling.
+//
+// Frame on the wire, little-endian: u32 length of the body, u32 kind, u32 sequence, u32
+// milliseconds that the sender still waits (0xffffffff: for ever), body. One thread at a time.
+// Nothing blocks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/rendezvous/sockets.h"
+#include "transport/time.h"
+
+namespace tarpon::rendezvous {
+
+inline constexpr std::size_t kFrameHeaderBytes = 16;
+
+/// Bodies of ranks that have joined, and of those who have yet to prove that they are ranks.
+inline constexpr std::uint32_t kLargestBody = 16u << 20;
+inline constexpr std::uint32_t kLargestHello = 64u << 10;
+
+enum class FrameKind : std::uint32_t {
+  hello = 1,
+  verdict = 2,
+  all_gather = 3,
+  gather = 4,
+  broadcast = 5,
+  failure = 6,  // rank 0 gives the exchange up; body as in a verdict
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::hello;
+  std::uint32_t sequence = 0;  // number of the exchange, counted alike on all ranks
+  std::uint32_t wait_ms = UINT32_MAX;
+  std::string body;
+};
+
+/// `frame` as bytes. REQUIRES: a body of at most kLargestBody.
+std::string encode(const Frame& frame);
+
+/// Little-endian u32 at the end of `bytes`, and at `at` of them. REQUIRES: 4 bytes there.
+void append_u32(std::string& bytes, std::uint32_t value);
+std::uint32_t read_u32(const char* at);
+
+/// Frame::wait_ms for a wait until `deadline`.
+std::uint32_t wait_ms(Time deadline);
+
+/// When rank 0 should answer a rank that says it waits `wait_ms`, so that the answer is there
+/// before that rank gives up: a quarter of the wait, at most a second, before its end.
+Time answer_by(std::uint32_t wait_ms);
+
+/// Owns its socket. Move-only.
+class Connection {
+ public:
+  enum class State {
+    open,
+    closed,     // by the peer, by an error, or by close()
+    malformed,  // the peer sent a length or a kind that no frame has
+  };
+
+  Connection() = default;  // closed
+  explicit Connection(Fd socket, std::uint32_t largest_body = kLargestBody);
+
+  State state() const { return state_; }
+  bool is_open() const { return state_ == State::open; }
+  void close();
+
+  /// From now on bodies may have this many bytes.
+  void allow(std::uint32_t largest_body) { largest_body_ = largest_body; }
+
+  /// Reads what has arrived, up to one whole frame.
+  void receive();
+  /// The whole frame that receive() read, or null.
+  const Frame* frame() const { return whole_ ? &incoming_ : nullptr; }
+  /// Hands that frame over. REQUIRES: frame() is not null.
+  Frame take();
+
+  /// Starts sending `bytes`, one or more encoded frames. REQUIRES: !sending().
+  void send(std::shared_ptr<const std::string> bytes);
+  void flush();
+  bool sending() const { return is_open() && outgoing_ != nullptr; }
+
+  /// For poll(): until more can be read, and until more can be sent; never ready when closed.
+  pollfd poll_entry() const { return {socket_.get(), POLLIN, 0}; }
+  pollfd poll_entry_for_sending() const { return {socket_.get(), POLLOUT, 0}; }
+
+  const Fd& socket() const { return socket_; }
+
+ private:
+  bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
+  void parse_header();
+
+  Fd socket_;
+  State state_ = State::closed;
+  std::uint32_t largest_body_ = 0;
+
+  std::array<char, kFrameHeaderBytes> header_{};
+  std::size_t header_filled_ = 0;
+  std::size_t body_filled_ = 0;
+  bool whole_ = false;
+  Frame incoming_;
+
+  std::shared_ptr<const std::string> outgoing_;
+  std::size_t sent_ = 0;
+};
+
+}  // namespace tarpon::rendezvous

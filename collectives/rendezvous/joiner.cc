@@ -1,0 +1,138 @@
+// Connecting to rank 0 until it answers.
+#include "collectives/rendezvous/joiner.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "collectives/rendezvous/rank_list.h"
+#include "transport/clock.h"
+
+namespace tarpon::rendezvous {
+namespace {
+
+constexpr Duration kFirstPause = 10ms;
+constexpr Duration kLongestPause = 250ms;
+constexpr Duration kFileCheck = 100ms;  // between looks whether the file has been replaced
+
+class Joiner {
+ public:
+  Joiner(const Address& address, Hello hello, Time deadline, Duration timeout)
+      : address_(address), hello_(std::move(hello)), deadline_(deadline), timeout_(timeout) {}
+
+  Result<Joined> run() {
+    Duration pause = kFirstPause;
+    while (true) {
+      const Result<AddressFile> target = find();
+      if (!target && target.error().code == Error::Code::invalid_argument) {
+        return fail(target.error());
+      }
+      if (target) {
+        if (std::optional<Result<Joined>> answer = try_at(*target)) return *std::move(answer);
+      } else {
+        reason_ = target.error().message;
+      }
+      sleep_until(std::min(deadline_, monotonic_now() + pause));
+      if (monotonic_now() >= deadline_) return fail(unreachable());
+      pause = std::min(pause * 2, kLongestPause);
+    }
+  }
+
+ private:
+  /// Where rank 0 is said to be now.
+  Result<AddressFile> find() const {
+    if (address_.is_file()) {
+      if (auto content = read_address_file(address_.path)) return *content;
+      return fail(Error::Code::unavailable, "rank 0 has left no address in that file");
+    }
+    const auto resolved = resolve(address_.host, address_.port);
+    if (!resolved) return fail(resolved.error());
+    return AddressFile{*resolved, 0};
+  }
+
+  /// Nothing when it is worth another try; `reason_` says why.
+  std::optional<Result<Joined>> try_at(const AddressFile& target) {
+    port_ = ntohs(target.address.sin_port);
+    Result<Fd> socket = connect_to(target.address, deadline_);
+    if (!socket) {
+      // An attempt that the deadline cut short says less than the one before it.
+      const bool cut = socket.error().code == Error::Code::timeout && monotonic_now() >= deadline_;
+      if (!cut || reason_.empty()) reason_ = socket.error().message;
+      return std::nullopt;
+    }
+    Connection connection(*std::move(socket), kLargestHello);
+    hello_.nonce = target.nonce;
+    connection.send(std::make_shared<const std::string>(
+        encode(Frame{FrameKind::hello, 0, wait_ms(deadline_), encode(hello_)})));
+    if (!await_verdict(connection, target)) return std::nullopt;
+
+    const Frame frame = connection.take();
+    const std::optional<Verdict> verdict =
+        frame.kind == FrameKind::verdict ? decode_verdict(frame.body) : std::nullopt;
+    if (!verdict) {
+      reason_ = "what answers there is not rank 0 of a Tarpon job";
+      return std::nullopt;
+    }
+    if (verdict->error) return Result<Joined>(fail(*verdict->error));
+    connection.allow(kLargestBody);
+    return Joined{std::move(connection), verdict->job};
+  }
+
+  /// Whether a whole frame has come.
+  bool await_verdict(Connection& connection, const AddressFile& target) {
+    while (true) {
+      const bool last_look = monotonic_now() >= deadline_;
+      connection.flush();
+      connection.receive();
+      if (connection.frame() != nullptr) return true;
+      if (!connection.is_open()) {
+        reason_ = connection.state() == Connection::State::malformed
+                      ? "what answers there is not rank 0 of a Tarpon job"
+                      : "the connection was closed without an answer";
+        return false;
+      }
+      reason_ = "connected, and no answer";
+      if (last_look || is_stale(target)) return false;
+      std::vector<pollfd> entries{connection.poll_entry()};
+      poll_until(entries, address_.is_file() ? std::min(deadline_, monotonic_now() + kFileCheck)
+                                             : deadline_);
+    }
+  }
+
+  /// A silent stranger may have got the port that an old file names.
+  bool is_stale(const AddressFile& target) const {
+    if (!address_.is_file()) return false;
+    const auto content = read_address_file(address_.path);
+    return content && content->nonce != target.nonce;
+  }
+
+  Error unreachable() const {
+    std::string text = fmt::format("cannot reach rank 0 at {} within {}: {}: is rank 0 running",
+                                   address_.text, duration_text(timeout_), reason_);
+    if (port_ != 0) {
+      text += fmt::format(", and is TCP port {} open from this host to it?", port_);
+    } else {
+      text += ", and does it see the same file?";
+    }
+    return Error::make(Error::Code::timeout, std::move(text));
+  }
+
+  const Address& address_;
+  Hello hello_;
+  Time deadline_;
+  Duration timeout_;
+  std::string reason_;
+  std::uint16_t port_ = 0;  // tried last; 0: none found
+};
+
+}  // namespace
+
+Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout) {
+  return Joiner(address, std::move(hello), deadline, timeout).run();
+}
+
+}  // namespace tarpon::rendezvous

@@ -1,0 +1,93 @@
+// Encoding of an operation's signature, and the difference of two in words.
+#include "collectives/signature.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kTypeAt = 0;
+constexpr std::size_t kFunctionAt = 1;
+constexpr std::size_t kAlgorithmAt = 2;
+constexpr std::size_t kModeAt = 3;
+constexpr std::size_t kSlotBytesAt = 4;
+constexpr std::size_t kCountAt = 8;
+constexpr std::size_t kEpochAt = 16;
+constexpr std::size_t kOrderAt = 18;
+constexpr std::size_t kZeroAt = 19;
+
+template <typename Unsigned>
+void put(SignatureBytes& bytes, std::size_t at, Unsigned value) {
+  for (std::size_t i = 0; i < sizeof value; ++i) {
+    bytes[at + i] = static_cast<std::uint8_t>(value >> (8 * i));
+  }
+}
+
+template <typename Unsigned>
+Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::size_t at) {
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i < sizeof(Unsigned); ++i)
+    value |= std::uint64_t{bytes[at + i]} << (8 * i);
+  return static_cast<Unsigned>(value);
+}
+
+template <typename Value>
+std::string differs(std::string_view field, Value a, Value b) {
+  return fmt::format("{} {} against {}", field, a, b);
+}
+
+}  // namespace
+
+SignatureBytes encode(const OperationSignature& signature) {
+  SignatureBytes bytes{};
+  bytes[kTypeAt] = static_cast<std::uint8_t>(signature.type);
+  bytes[kFunctionAt] = static_cast<std::uint8_t>(signature.function);
+  bytes[kAlgorithmAt] = static_cast<std::uint8_t>(signature.algorithm);
+  bytes[kModeAt] = static_cast<std::uint8_t>(signature.mode);
+  put(bytes, kSlotBytesAt, signature.slot_bytes);
+  put(bytes, kCountAt, signature.count);
+  put(bytes, kEpochAt, signature.epoch);
+  bytes[kOrderAt] = static_cast<std::uint8_t>(signature.order);
+  return bytes;
+}
+
+std::optional<OperationSignature> decode(
+    std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes) {
+  const auto zero = bytes.subspan<kZeroAt>();
+  const bool known =
+      bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
+      bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::tar) &&
+      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
+      bytes[kOrderAt] <= static_cast<std::uint8_t>(AdditionOrder::any) &&
+      std::all_of(zero.begin(), zero.end(), [](std::uint8_t byte) { return byte == 0; });
+  if (!known) return std::nullopt;
+  OperationSignature signature;
+  signature.type = static_cast<DataType>(bytes[kTypeAt]);
+  signature.function = static_cast<ReduceOp>(bytes[kFunctionAt]);
+  signature.algorithm = static_cast<Algorithm>(bytes[kAlgorithmAt]);
+  signature.mode = static_cast<Mode>(bytes[kModeAt]);
+  signature.slot_bytes = get<std::uint32_t>(bytes, kSlotBytesAt);
+  signature.count = get<std::uint64_t>(bytes, kCountAt);
+  signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
+  signature.order = static_cast<AdditionOrder>(bytes[kOrderAt]);
+  return signature;
+}
+
+std::optional<std::string> first_difference(const OperationSignature& a,
+                                            const OperationSignature& b) {
+  if (a.count != b.count) return differs("count", a.count, b.count);
+  if (a.type != b.type) return differs("type", name(a.type), name(b.type));
+  if (a.function != b.function) return differs("function", name(a.function), name(b.function));
+  if (a.mode != b.mode) return differs("mode", name(a.mode), name(b.mode));
+  if (a.algorithm != b.algorithm) {
+    return differs("algorithm", name(a.algorithm), name(b.algorithm));
+  }
+  if (a.order != b.order) return differs("order", name(a.order), name(b.order));
+  if (a.slot_bytes != b.slot_bytes) return differs("slot bytes", a.slot_bytes, b.slot_bytes);
+  if (a.epoch != b.epoch) return differs("epoch", a.epoch, b.epoch);
+  return std::nullopt;
+}
+
+}  // namespace tarpon

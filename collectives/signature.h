@@ -1,0 +1,50 @@
+// The signature of an operation: what every rank must have asked for alike before a byte is added.
+//
+// It travels in READY (bpf/wire.h); the transport compares the bytes, and asks for words only when
+// they differ. Little-endian layout of the 24 bytes:
+//
+//   offset  0     1         2          3     4           8        16      18     19
+//   bytes   1     1         1          1     4           8         2       1      5
+//   field   type  function  algorithm  mode  slot bytes  count    epoch   order  zero
+//
+// Values and pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "bpf/wire.h"
+#include "collectives/types.h"
+
+namespace tarpon {
+
+struct OperationSignature {
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;
+  Algorithm algorithm = Algorithm::tar;
+  Mode mode = Mode::exact;
+  std::uint32_t slot_bytes = 0;
+  std::uint64_t count = 0;  // elements
+  std::uint16_t epoch = 0;  // of the job's agreed settings
+  AdditionOrder order = AdditionOrder::fixed;
+
+  bool operator==(const OperationSignature&) const = default;
+};
+
+using SignatureBytes = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
+
+SignatureBytes encode(const OperationSignature& signature);
+
+/// Nothing when a byte has a value that this version does not know.
+std::optional<OperationSignature> decode(
+    std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes);
+
+/// The first field that differs, in words, `a` first: "count 1000 against 2000", "type float
+/// against double". Nothing when they are equal.
+std::optional<std::string> first_difference(const OperationSignature& a,
+                                            const OperationSignature& b);
+
+}  // namespace tarpon

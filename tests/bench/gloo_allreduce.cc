@@ -1,0 +1,121 @@
+// The peer of the benchmarks: Gloo's AllReduce by the same timing rule as `tarpon allreduce`: an
+// untimed refill and barrier before each iteration, one operation outstanding, from call to return.
+//
+// Usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP SIZE...
+// with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every rank
+// prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...".
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/barrier.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::shared_ptr<gloo::rendezvous::Context> connect(const std::string& store,
+                                                   const std::string& interface) {
+  const int rank = std::atoi(std::getenv("RANK"));
+  const int world = std::atoi(std::getenv("WORLD_SIZE"));
+  gloo::transport::tcp::attr attributes;
+  attributes.iface = interface;
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  gloo::rendezvous::FileStore files(store);
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, world);
+  context->setTimeout(std::chrono::seconds(30));
+  context->connectFullMesh(files, device);
+  return context;
+}
+
+/// The algorithm on `data`, ready to be called many times.
+std::function<void()> prepare(const std::string& algorithm,
+                              const std::shared_ptr<gloo::rendezvous::Context>& context,
+                              std::vector<float>& data) {
+  if (algorithm == "halving_doubling") {
+    auto run = std::make_shared<gloo::AllreduceHalvingDoubling<float>>(
+        context, std::vector<float*>{data.data()}, static_cast<int>(data.size()));
+    return [run] { run->run(); };
+  }
+  const auto kind = algorithm == "ring"    ? gloo::AllreduceOptions::Algorithm::RING
+                    : algorithm == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
+                                           : throw std::invalid_argument(algorithm);
+  return [context, &data, kind] {
+    gloo::AllreduceOptions options(context);
+    options.setAlgorithm(kind);
+    options.setOutput(data.data(), data.size());
+    using Function = void (*)(void*, const void*, const void*, size_t);
+    options.setReduceFunction(static_cast<Function>(&gloo::sum<float>));
+    gloo::allreduce(options);
+  };
+}
+
+double cpu_seconds(const rusage& usage) {
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
+             const std::string& algorithm, std::size_t bytes, int iterations, int warmup) {
+  std::vector<float> data(bytes / sizeof(float));
+  const std::function<void()> run = prepare(algorithm, context, data);
+  gloo::BarrierOptions barrier(context);
+  std::vector<double> times;
+  rusage before{}, after{};
+  for (int i = 0; i < iterations + warmup; ++i) {
+    if (i == warmup) getrusage(RUSAGE_SELF, &before);
+    std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
+    gloo::barrier(barrier);
+    const auto start = Clock::now();
+    run();
+    const auto stop = Clock::now();
+    if (i >= warmup) {
+      times.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
+    }
+  }
+  getrusage(RUSAGE_SELF, &after);
+  const float expected = static_cast<float>(context->size * (context->size + 1)) / 2;
+  if (std::any_of(data.begin(), data.end(), [=](float x) { return x != expected; })) {
+    throw std::runtime_error("wrong result");
+  }
+  std::printf("%zu %.6f %ld", bytes, cpu_seconds(after) - cpu_seconds(before), after.ru_maxrss);
+  for (const double time : times) std::printf(" %.2f", time);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 7 || std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) {
+    std::fprintf(stderr, "usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP "
+                         "SIZE... with RANK and WORLD_SIZE set\n");
+    return 2;
+  }
+  try {
+    const auto context = connect(argv[1], argv[2]);
+    for (int i = 6; i < argc; ++i) {
+      measure(context, argv[3], std::strtoull(argv[i], nullptr, 10), std::atoi(argv[4]),
+              std::atoi(argv[5]));
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gloo_allreduce: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

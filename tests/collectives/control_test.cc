@@ -1,0 +1,692 @@
+// The control channel with threads as ranks, over loopback TCP and over address files.
+#include "collectives/control.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "collectives/rendezvous/address.h"
+#include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/hello.h"
+#include "collectives/rendezvous/sockets.h"
+#include "transport/clock.h"
+
+namespace tarpon {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+using Joined = Result<std::unique_ptr<ControlChannel>>;
+
+/// Long enough for every test that should succeed, even under a sanitizer.
+constexpr Duration kPatience = 60s;
+/// For waits that must end without success.
+constexpr Duration kShort = 1s;
+
+sockaddr_in loopback(std::uint16_t port) {
+  return *rendezvous::resolve("127.0.0.1", port);
+}
+
+rendezvous::Fd listen_anywhere() {
+  return *rendezvous::listen_at(loopback(0));
+}
+
+std::uint16_t port_of(const rendezvous::Fd& socket) {
+  return ntohs(rendezvous::local_name(socket).sin_port);
+}
+
+/// A port that was free a moment ago.
+std::string free_address() {
+  return fmt::format("tcp://127.0.0.1:{}", port_of(listen_anywhere()));
+}
+
+class Directory {
+ public:
+  Directory() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "tarpon-control-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  ~Directory() { std::filesystem::remove_all(path_); }
+
+  std::string file() const { return (path_ / "rendezvous").string(); }
+  std::string address() const { return "file://" + file(); }
+  bool is_empty() const { return std::filesystem::is_empty(path_); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+RendezvousOptions options(const std::string& address, Rank rank, std::uint32_t world,
+                          Duration timeout = kPatience) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.world_size = world;
+  options.address = address;
+  options.timeout = timeout;
+  options.agreed = "version=1\nmode=exact\n";
+  return options;
+}
+
+/// Joins all of `wanted` at once, a thread each.
+std::vector<Joined> join_all(const std::vector<RendezvousOptions>& wanted) {
+  std::vector<Joined> joined(wanted.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    threads.emplace_back([&, i] { joined[i] = ControlChannel::join(wanted[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return joined;
+}
+
+std::vector<RendezvousOptions> all_of(const std::string& address, std::uint32_t world,
+                                      Duration timeout = kPatience) {
+  std::vector<RendezvousOptions> wanted;
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    wanted.push_back(options(address, static_cast<Rank>(rank), world, timeout));
+  }
+  return wanted;
+}
+
+/// A job whose ranks have joined; `run` gives every rank a thread.
+class Job {
+ public:
+  explicit Job(std::uint32_t world, const std::string& address = free_address()) {
+    for (Joined& joined : join_all(all_of(address, world))) {
+      EXPECT_TRUE(joined.has_value()) << joined.error().message;
+      channels_.push_back(*std::move(joined));
+    }
+  }
+
+  void run(const std::function<void(ControlChannel&)>& body) {
+    std::vector<std::thread> threads;
+    for (auto& channel : channels_) {
+      if (channel) threads.emplace_back([&] { body(*channel); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void kill(Rank rank) { channels_[rank].reset(); }
+  ControlChannel& operator[](Rank rank) { return *channels_[rank]; }
+  std::size_t size() const { return channels_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<ControlChannel>> channels_;
+};
+
+Time soon() {
+  return monotonic_now() + kShort;
+}
+Time late() {
+  return monotonic_now() + kPatience;
+}
+
+/// Every one of `joined` failed with this code and the same text, which is returned.
+std::string common_error(const std::vector<Joined>& joined, Error::Code code) {
+  std::optional<std::string> text;
+  for (const Joined& one : joined) {
+    if (one.has_value()) {
+      ADD_FAILURE() << "a rank joined";
+      return "";
+    }
+    EXPECT_EQ(one.error().code, code) << one.error().message;
+    EXPECT_EQ(text.value_or(one.error().message), one.error().message);
+    text = one.error().message;
+  }
+  return text.value_or("");
+}
+
+/// A client that connects to rank 0 and sends `bytes`.
+rendezvous::Connection foreign_client(const std::string& address, const std::string& bytes) {
+  const auto parsed = *rendezvous::parse_address(address);
+  const Time deadline = late();
+  while (true) {
+    auto socket = rendezvous::connect_to(loopback(parsed.port), deadline);
+    if (socket) {
+      rendezvous::Connection connection(*std::move(socket));
+      if (!bytes.empty()) connection.send(std::make_shared<const std::string>(bytes));
+      return connection;
+    }
+    if (monotonic_now() >= deadline) return {};
+    rendezvous::sleep_until(monotonic_now() + 5ms);
+  }
+}
+
+std::string hello_frame(const rendezvous::Hello& hello) {
+  return encode(rendezvous::Frame{rendezvous::FrameKind::hello, 0, UINT32_MAX, encode(hello)});
+}
+
+// join
+
+class JoinTest : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(JoinTest, tcp__all_ranks_agree_on_size_and_job) {
+  Job job(GetParam());
+  for (Rank rank = 0; rank < job.size(); ++rank) {
+    EXPECT_EQ(job[rank].rank(), rank);
+    EXPECT_EQ(job[rank].world_size(), GetParam());
+    EXPECT_EQ(job[rank].job(), job[0].job());
+    EXPECT_NE(job[rank].job(), 0u);
+    EXPECT_EQ(job[rank].local_address(), "127.0.0.1");
+  }
+}
+
+TEST_P(JoinTest, file__all_ranks_meet_and_the_file_is_gone) {
+  const Directory directory;
+  Job job(GetParam(), directory.address());
+  EXPECT_EQ(job[0].world_size(), GetParam());
+  EXPECT_TRUE(directory.is_empty());
+}
+
+TEST_P(JoinTest, all_gather__everybody_gets_everything_by_rank) {
+  Job job(GetParam());
+  job.run([&](ControlChannel& channel) {
+    for (int round = 0; round < 3; ++round) {
+      const auto all = channel.all_gather(fmt::format("{}/{}", channel.rank(), round), late());
+      ASSERT_TRUE(all.has_value()) << all.error().message;
+      ASSERT_EQ(all->size(), GetParam());
+      for (std::size_t rank = 0; rank < all->size(); ++rank) {
+        EXPECT_EQ((*all)[rank], fmt::format("{}/{}", rank, round));
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, JoinTest, testing::Values(1, 2, 3, 8, 64));
+
+TEST(ControlJoinTest, rank_0_may_come_last) {
+  const std::string address = free_address();
+  Joined member;
+  std::thread thread([&] { member = ControlChannel::join(options(address, 1, 2)); });
+  // The member has been refused at least once when the port is seen not to be listened at.
+  EXPECT_FALSE(rendezvous::connect_to(loopback(rendezvous::parse_address(address)->port), late()));
+  const Joined host = ControlChannel::join(options(address, 0, 2));
+  thread.join();
+  ASSERT_TRUE(host.has_value()) << host.error().message;
+  ASSERT_TRUE(member.has_value()) << member.error().message;
+}
+
+TEST(ControlJoinTest, missing_ranks__are_named_to_all_who_came) {
+  const std::string address = free_address();
+  auto wanted = all_of(address, 6, kShort);
+  wanted.erase(wanted.begin() + 5);
+  wanted.erase(wanted.begin() + 2);
+  const std::string text = common_error(join_all(wanted), Error::Code::timeout);
+  EXPECT_THAT(text, AllOf(HasSubstr("ranks 2, 5 did not arrive within 1 s at " + address),
+                          HasSubstr("are they running")));
+}
+
+TEST(ControlJoinTest, missing_rank__one_is_named_in_the_singular) {
+  const Joined host = ControlChannel::join(options(free_address(), 0, 2, 50ms));
+  ASSERT_FALSE(host.has_value());
+  EXPECT_THAT(host.error().message, AllOf(HasSubstr("rank 1 did not arrive within 0.05 s"),
+                                          HasSubstr("is it running"), Not(HasSubstr("dropped"))));
+}
+
+TEST(ControlJoinTest, missing_rank__an_impatient_rank_hears_it_before_it_gives_up) {
+  const std::string address = free_address();
+  const auto joined = join_all({options(address, 0, 3, kPatience), options(address, 1, 3, kShort)});
+  EXPECT_THAT(common_error(joined, Error::Code::timeout), HasSubstr("rank 2 did not arrive"));
+}
+
+TEST(ControlJoinTest, missing_rank_0__is_named_with_the_reason) {
+  const std::string address = free_address();
+  const Joined member = ControlChannel::join(options(address, 1, 2, 50ms));
+  ASSERT_FALSE(member.has_value());
+  EXPECT_EQ(member.error().code, Error::Code::timeout);
+  EXPECT_THAT(member.error().message, AllOf(HasSubstr("cannot reach rank 0 at " + address),
+                                            HasSubstr("refused"), HasSubstr("is rank 0 running")));
+}
+
+TEST(ControlJoinTest, missing_rank_0__something_silent_listens_there) {
+  const rendezvous::Fd silent = listen_anywhere();
+  const std::string address = fmt::format("tcp://127.0.0.1:{}", port_of(silent));
+  const Joined member = ControlChannel::join(options(address, 1, 2, 50ms));
+  ASSERT_FALSE(member.has_value());
+  EXPECT_THAT(member.error().message, HasSubstr("connected, and no answer"));
+}
+
+TEST(ControlJoinTest, missing_rank_0__no_address_file) {
+  const Directory directory;
+  const Joined member = ControlChannel::join(options(directory.address(), 1, 2, 50ms));
+  ASSERT_FALSE(member.has_value());
+  EXPECT_THAT(member.error().message, AllOf(HasSubstr("rank 0 has left no address in that file"),
+                                            HasSubstr("does it see the same file")));
+}
+
+TEST(ControlJoinTest, contradiction__rank_taken_twice) {
+  const std::string address = free_address();
+  const auto joined =
+      join_all({options(address, 0, 3), options(address, 1, 3), options(address, 1, 3)});
+  EXPECT_THAT(common_error(joined, Error::Code::invalid_argument),
+              HasSubstr("rank 1 is taken twice"));
+}
+
+TEST(ControlJoinTest, contradiction__rank_out_of_range) {
+  const std::string address = free_address();
+  const auto joined = join_all({options(address, 0, 2), options(address, 2, 2)});
+  EXPECT_EQ(common_error(joined, Error::Code::invalid_argument),
+            "rank 2 is out of range: 2 ranks are numbered 0 to 1");
+}
+
+TEST(ControlJoinTest, contradiction__world_sizes) {
+  const std::string address = free_address();
+  const auto joined = join_all({options(address, 0, 2), options(address, 1, 4)});
+  EXPECT_THAT(common_error(joined, Error::Code::mismatch),
+              HasSubstr("rank 1 expects 4 ranks where rank 0 expects 2"));
+}
+
+TEST(ControlJoinTest, contradiction__options_are_named_with_both_values) {
+  const std::string address = free_address();
+  auto wanted = all_of(address, 4);
+  wanted[2].agreed = "version=1\nmode=bounded\n";
+  wanted[3].agreed = "version=2\nmode=bounded\n";
+  EXPECT_THAT(common_error(join_all(wanted), Error::Code::mismatch),
+              HasSubstr("rank 2 runs with mode=bounded where rank 0 has mode=exact"));
+}
+
+TEST(ControlJoinTest, contradiction__an_option_that_one_side_lacks) {
+  for (const auto& [host_text, member_text, words] :
+       {std::tuple("a=1\nb=2", "a=1", "rank 1 runs with no b where rank 0 has b=2"),
+        std::tuple("a=1", "a=1\nc=\x1b[2J", "rank 1 runs with c=?[2J where rank 0 has no c")}) {
+    auto wanted = all_of(free_address(), 2);
+    wanted[0].agreed = host_text;
+    wanted[1].agreed = member_text;
+    EXPECT_THAT(common_error(join_all(wanted), Error::Code::mismatch), HasSubstr(words));
+  }
+}
+
+TEST(ControlJoinTest, agreed__the_order_of_lines_does_not_matter) {
+  auto wanted = all_of(free_address(), 2);
+  wanted[1].agreed = "mode=exact\nversion=1";
+  for (const Joined& joined : join_all(wanted)) {
+    EXPECT_TRUE(joined.has_value()) << joined.error().message;
+  }
+}
+
+TEST(ControlJoinTest, contradiction__wire_version) {
+  const std::string address = free_address();
+  Joined host;
+  std::thread thread([&] { host = ControlChannel::join(options(address, 0, 2)); });
+  const auto other =
+      foreign_client(address, hello_frame({TARPON_WIRE_VERSION + 1, 1, 2, 99, "anything"}));
+  thread.join();
+  ASSERT_FALSE(host.has_value());
+  EXPECT_EQ(host.error().code, Error::Code::mismatch);
+  EXPECT_THAT(host.error().message,
+              HasSubstr(fmt::format("rank 1 speaks wire version {} where rank 0 speaks {}",
+                                    TARPON_WIRE_VERSION + 1, TARPON_WIRE_VERSION)));
+}
+
+TEST(ControlJoinTest, foreign_clients__do_not_disturb) {
+  const std::string garbage[] = {
+      "",                                   // half-open: says nothing for ever
+      "GET / HTTP/1.1\r\nHost: x\r\n\r\n",  // a length no frame has
+      std::string(16, '\0'),                // a kind no frame has
+      std::string("\x04\0\0\0", 4),         // stops in the middle of a header
+      encode(rendezvous::Frame{rendezvous::FrameKind::hello, 0, 0, "not a hello at all"}),
+      encode(rendezvous::Frame{rendezvous::FrameKind::gather, 7, 0, "too early"}),
+      hello_frame({TARPON_WIRE_VERSION, 1, 2, 0x1234, ""}),  // of a job with an address file
+  };
+  const std::string address = free_address();
+  Joined host, member;
+  std::thread host_thread([&] { host = ControlChannel::join(options(address, 0, 2)); });
+  std::vector<rendezvous::Connection> clients;
+  for (const std::string& bytes : garbage) clients.push_back(foreign_client(address, bytes));
+  std::thread member_thread([&] { member = ControlChannel::join(options(address, 1, 2)); });
+  host_thread.join();
+  member_thread.join();
+  ASSERT_TRUE(host.has_value()) << host.error().message;
+  ASSERT_TRUE(member.has_value()) << member.error().message;
+}
+
+TEST(ControlJoinTest, foreign_clients__are_counted_when_ranks_are_missing) {
+  const std::string address = free_address();
+  Joined host;
+  std::thread thread([&] { host = ControlChannel::join(options(address, 0, 2, kShort)); });
+  const auto client = foreign_client(address, "GET / HTTP/1.1\r\n\r\n");
+  thread.join();
+  ASSERT_FALSE(host.has_value());
+  EXPECT_THAT(host.error().message, HasSubstr("(dropped 1 connection without a valid hello)"));
+}
+
+TEST(ControlJoinTest, foreign_clients__more_than_the_limit_of_strangers) {
+  const std::string address = free_address();
+  Joined host, member;
+  std::thread host_thread([&] { host = ControlChannel::join(options(address, 0, 2)); });
+  std::vector<rendezvous::Connection> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(foreign_client(address, ""));
+  std::thread member_thread([&] { member = ControlChannel::join(options(address, 1, 2)); });
+  host_thread.join();
+  member_thread.join();
+  EXPECT_TRUE(host.has_value());
+  EXPECT_TRUE(member.has_value());
+}
+
+TEST(ControlJoinTest, leaver__its_rank_can_be_taken_again) {
+  const std::string address = free_address();
+  Joined host, first, second;
+  std::thread host_thread([&] { host = ControlChannel::join(options(address, 0, 3)); });
+  {
+    const auto dead = foreign_client(
+        address, hello_frame({TARPON_WIRE_VERSION, 1, 3, 0, options(address, 1, 3).agreed}));
+  }
+  std::thread first_thread([&] { first = ControlChannel::join(options(address, 1, 3)); });
+  std::thread second_thread([&] { second = ControlChannel::join(options(address, 2, 3)); });
+  host_thread.join();
+  first_thread.join();
+  second_thread.join();
+  ASSERT_TRUE(host.has_value()) << host.error().message;
+  ASSERT_TRUE(first.has_value()) << first.error().message;
+}
+
+TEST(ControlJoinTest, port_in_use__is_an_io_error_with_the_remedy) {
+  const rendezvous::Fd taken = listen_anywhere();
+  const std::string address = fmt::format("tcp://127.0.0.1:{}", port_of(taken));
+  const Joined host = ControlChannel::join(options(address, 0, 2));
+  ASSERT_FALSE(host.has_value());
+  EXPECT_EQ(host.error().code, Error::Code::io);
+  EXPECT_THAT(host.error().message, AllOf(HasSubstr(fmt::format("127.0.0.1:{}", port_of(taken))),
+                                          HasSubstr("in use"), HasSubstr("choose another port")));
+}
+
+TEST(ControlJoinTest, foreign_address__rank_0_must_run_on_the_host_that_has_it) {
+  const Joined host = ControlChannel::join(options("tcp://192.0.2.1:29500", 0, 2));
+  ASSERT_FALSE(host.has_value());
+  EXPECT_EQ(host.error().code, Error::Code::io);
+  EXPECT_THAT(host.error().message, HasSubstr("start rank 0 on the host that has this address"));
+}
+
+TEST(ControlJoinTest, stale_file__refused_port) {
+  const Directory directory;
+  const std::uint16_t closed = port_of(listen_anywhere());
+  ASSERT_TRUE(rendezvous::write_address_file(directory.file(), {loopback(closed), 1}));
+  Joined member;
+  std::thread thread([&] { member = ControlChannel::join(options(directory.address(), 1, 2)); });
+  const Joined host = ControlChannel::join(options(directory.address(), 0, 2));
+  thread.join();
+  EXPECT_TRUE(host.has_value());
+  ASSERT_TRUE(member.has_value()) << member.error().message;
+  EXPECT_TRUE(directory.is_empty());
+}
+
+TEST(ControlJoinTest, stale_file__a_silent_stranger_has_the_port_now) {
+  const Directory directory;
+  const rendezvous::Fd stranger = listen_anywhere();
+  ASSERT_TRUE(rendezvous::write_address_file(directory.file(), {loopback(port_of(stranger)), 1}));
+  Joined member, host;
+  std::thread thread([&] { member = ControlChannel::join(options(directory.address(), 1, 2)); });
+  std::vector<pollfd> entries{{stranger.get(), POLLIN, 0}};
+  rendezvous::poll_until(entries, late());  // the member is talking to the stranger
+  host = ControlChannel::join(options(directory.address(), 0, 2));
+  thread.join();
+  EXPECT_TRUE(host.has_value());
+  ASSERT_TRUE(member.has_value()) << member.error().message;
+}
+
+TEST(ControlJoinTest, stale_file__another_job_has_the_port_now_and_is_not_disturbed) {
+  const std::string address = free_address();
+  const Directory directory;
+  const std::uint16_t port = rendezvous::parse_address(address)->port;
+  ASSERT_TRUE(rendezvous::write_address_file(directory.file(), {loopback(port), 1}));
+  Joined other;
+  std::thread thread([&] { other = ControlChannel::join(options(address, 0, 2)); });
+  const Joined lost = ControlChannel::join(options(directory.address(), 1, 2, kShort));
+  EXPECT_FALSE(lost.has_value());
+  const Joined member = ControlChannel::join(options(address, 1, 2));
+  thread.join();
+  EXPECT_TRUE(other.has_value());
+  EXPECT_TRUE(member.has_value());
+}
+
+TEST(ControlJoinTest, file__in_a_folder_that_does_not_exist) {
+  const Joined host = ControlChannel::join(options("file:///nonexistent/folder/file", 0, 2));
+  ASSERT_FALSE(host.has_value());
+  EXPECT_THAT(host.error().message, HasSubstr("/nonexistent/folder/file"));
+}
+
+TEST(ControlJoinTest, bad_input__one_line_that_names_it) {
+  const auto text = [](const RendezvousOptions& wanted) {
+    const Joined joined = ControlChannel::join(wanted);
+    if (joined.has_value()) return std::string("joined");
+    EXPECT_EQ(joined.error().code, Error::Code::invalid_argument);
+    return joined.error().message;
+  };
+  for (const char* address :
+       {"", "host:29500", "tcp://:29500", "tcp://10.0.0.1", "tcp://10.0.0.1:0", "tcp://h:65536",
+        "tcp://h:29500x", "tcp://a:b:29500", "file://", "udp://h:1"}) {
+    EXPECT_THAT(text(options(address, 1, 2)),
+                HasSubstr(fmt::format("rendezvous address '{}'", address)));
+  }
+  EXPECT_THAT(text(options("tcp://127.0.0.1:1", 0, 0)), HasSubstr("world size 0"));
+  EXPECT_THAT(text(options("tcp://127.0.0.1:1", 0, 70'000)), HasSubstr("world size 70000"));
+  EXPECT_THAT(text(options("", 3, 1)), HasSubstr("rank 3 is out of range"));
+  RendezvousOptions long_text = options("tcp://127.0.0.1:1", 0, 2);
+  long_text.agreed.assign(100'000, 'x');
+  EXPECT_THAT(text(long_text), HasSubstr("100000 bytes"));
+  RendezvousOptions anywhere = options("file:///tmp/unused", 0, 2);
+  anywhere.listen_address = "0.0.0.0";
+  EXPECT_THAT(text(anywhere), HasSubstr("listen address '0.0.0.0'"));
+}
+
+TEST(ControlJoinTest, unknown_host__is_named) {
+  // Whether the resolver denies the name or cannot be asked depends on the machine.
+  const Joined member = ControlChannel::join(options("tcp://unknown.invalid:1", 1, 2, 50ms));
+  ASSERT_FALSE(member.has_value());
+  EXPECT_THAT(member.error().message,
+              AllOf(HasSubstr("unknown.invalid"), HasSubstr("give an IPv4 address")));
+}
+
+TEST(ControlJoinTest, one_rank__needs_no_address) {
+  const Joined alone = ControlChannel::join(options("", 0, 1));
+  ASSERT_TRUE(alone.has_value());
+  EXPECT_NE((*alone)->job(), 0u);
+  std::vector<Rank> missing;
+  EXPECT_THAT(*(*alone)->all_gather("x", soon()), ElementsAre("x"));
+  EXPECT_THAT(*(*alone)->gather("y", soon(), missing), ElementsAre("y"));
+  EXPECT_EQ(*(*alone)->broadcast("z", soon()), "z");
+}
+
+// exchanges
+
+TEST(ControlExchangeTest, sizes__from_nothing_to_a_megabyte) {
+  Job job(4);
+  job.run([](ControlChannel& channel) {
+    for (const std::size_t size : {0u, 1u, 15u, 16u, 17u, 65'536u, 1u << 20}) {
+      const auto message = [&](std::size_t rank) {
+        return std::string(size, static_cast<char>('a' + rank));
+      };
+      const auto all = channel.all_gather(message(channel.rank()), late());
+      ASSERT_TRUE(all.has_value()) << all.error().message;
+      EXPECT_THAT(*all, ElementsAre(message(0), message(1), message(2), message(3)));
+
+      std::vector<Rank> missing{9};
+      const auto gathered = channel.gather(message(channel.rank()), late(), missing);
+      ASSERT_TRUE(gathered.has_value()) << gathered.error().message;
+      EXPECT_THAT(missing, IsEmpty());
+      if (channel.rank() == 0) {
+        EXPECT_THAT(*gathered, ElementsAre(message(0), message(1), message(2), message(3)));
+      } else {
+        EXPECT_THAT(*gathered, IsEmpty());
+      }
+
+      const auto told = channel.broadcast(channel.rank() == 0 ? message(25) : "ignored", late());
+      ASSERT_TRUE(told.has_value()) << told.error().message;
+      EXPECT_EQ(*told, message(25));
+    }
+  });
+}
+
+TEST(ControlExchangeTest, message_over_the_limit__is_refused_and_the_others_hear_of_it) {
+  Job job(2);
+  job.run([](ControlChannel& channel) {
+    const std::string mine(channel.rank() == 0 ? (16u << 20) + 1 : 1, 'x');
+    const auto all = channel.all_gather(mine, late());
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().code, Error::Code::invalid_argument);
+    EXPECT_THAT(all.error().message, HasSubstr("16777217 bytes"));
+  });
+}
+
+TEST(ControlExchangeTest, all_gather__absent_rank_is_named_on_every_rank_and_may_come_back) {
+  Job job(4);
+  job.run([](ControlChannel& channel) {
+    if (channel.rank() == 2) return;
+    const auto all = channel.all_gather("first", soon());
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().code, Error::Code::timeout);
+    EXPECT_THAT(all.error().message, HasSubstr("rank 2 did not answer"));
+  });
+  // What rank 2 missed is told to it at once, and what it says to that is not taken for an answer
+  // to the next exchange.
+  EXPECT_THAT(job[2].all_gather("late", late()).error().message,
+              HasSubstr("rank 2 did not answer"));
+  job.run([](ControlChannel& channel) {
+    const auto all = channel.all_gather("second", late());
+    ASSERT_TRUE(all.has_value()) << all.error().message;
+    EXPECT_THAT(*all, ElementsAre("second", "second", "second", "second"));
+  });
+}
+
+TEST(ControlExchangeTest, all_gather__dead_rank_is_named_at_once) {
+  Job job(4);
+  job.kill(3);
+  job.run([](ControlChannel& channel) {
+    for (int round = 0; round < 2; ++round) {
+      const auto all = channel.all_gather("x", late());
+      ASSERT_FALSE(all.has_value());
+      EXPECT_EQ(all.error().code, Error::Code::unavailable);
+      EXPECT_THAT(all.error().message, HasSubstr("rank 3 left the job"));
+    }
+  });
+}
+
+TEST(ControlExchangeTest, dead_rank_0__is_named) {
+  Job job(3);
+  job.kill(0);
+  job.run([](ControlChannel& channel) {
+    const auto all = channel.all_gather("x", late());
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().code, Error::Code::unavailable);
+    EXPECT_THAT(all.error().message, HasSubstr("rank 0 left the job"));
+    const auto told = channel.broadcast("", late());
+    ASSERT_FALSE(told.has_value());
+    EXPECT_THAT(told.error().message, HasSubstr("rank 0 left the job"));
+  });
+}
+
+TEST(ControlExchangeTest, absent_rank_0__ends_by_the_deadline) {
+  Job job(2);
+  const auto all = job[1].all_gather("x", monotonic_now() + 20ms);
+  ASSERT_FALSE(all.has_value());
+  EXPECT_THAT(all.error().message, HasSubstr("rank 0 did not answer all_gather"));
+  const auto told = job[1].broadcast("", monotonic_now() + 20ms);
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Error::Code::timeout);
+}
+
+TEST(ControlExchangeTest, gather__lists_dead_and_absent_ranks) {
+  Job job(5);
+  job.kill(1);
+  job.run([](ControlChannel& channel) {
+    if (channel.rank() == 3) return;
+    std::vector<Rank> missing;
+    const auto all = channel.gather(fmt::format("{}", channel.rank()), soon(), missing);
+    ASSERT_TRUE(all.has_value()) << all.error().message;
+    if (channel.rank() != 0) return;
+    EXPECT_THAT(*all, ElementsAre("0", "", "2", "", "4"));
+    EXPECT_THAT(missing, ElementsAre(1, 3));
+  });
+}
+
+TEST(ControlExchangeTest, gather__what_comes_late_is_not_taken_for_the_next_one) {
+  Job job(2);
+  std::vector<Rank> missing;
+  EXPECT_TRUE(job[0].gather("", monotonic_now(), missing).has_value());
+  EXPECT_THAT(missing, ElementsAre(1));
+  std::vector<Rank> none;
+  EXPECT_TRUE(job[1].gather("late", late(), none).has_value());
+  EXPECT_TRUE(job[1].gather("next", late(), none).has_value());
+  const auto all = job[0].gather("", late(), missing);
+  EXPECT_THAT(*all, ElementsAre("", "next"));
+  EXPECT_THAT(missing, IsEmpty());
+}
+
+TEST(ControlExchangeTest, gather__a_rank_may_leave_right_after_it) {
+  Job job(2);
+  std::vector<Rank> missing;
+  EXPECT_TRUE(job[1].gather(std::string(1000, 'r'), late(), missing).has_value());
+  job.kill(1);
+  const auto all = job[0].gather("", late(), missing);
+  EXPECT_THAT(*all, ElementsAre("", std::string(1000, 'r')));
+  EXPECT_THAT(missing, IsEmpty());
+}
+
+TEST(ControlExchangeTest, broadcast__reaches_the_living_and_names_the_dead) {
+  Job job(3);
+  job.kill(1);
+  // The first delivery may still meet an open connection: the kernel reports the loss afterwards.
+  std::vector<Rank> missing;
+  job.run([&](ControlChannel& channel) {
+    std::vector<Rank> ignored;
+    (void)channel.gather("", late(), channel.rank() == 0 ? missing : ignored);
+  });
+  EXPECT_THAT(missing, ElementsAre(1));
+  const auto sent = job[0].broadcast("news", late());
+  ASSERT_FALSE(sent.has_value());
+  EXPECT_EQ(sent.error().code, Error::Code::unavailable);
+  EXPECT_THAT(sent.error().message, HasSubstr("rank 1 left the job"));
+  EXPECT_EQ(*job[2].broadcast("", late()), "news");
+}
+
+TEST(ControlExchangeTest, different_calls__are_a_mismatch_on_all_ranks) {
+  Job job(2);
+  job.run([](ControlChannel& channel) {
+    std::vector<Rank> missing;
+    if (channel.rank() == 1) {
+      EXPECT_TRUE(channel.gather("", late(), missing).has_value());
+      return;
+    }
+    const auto all = channel.all_gather("", late());
+    ASSERT_FALSE(all.has_value());
+    EXPECT_EQ(all.error().code, Error::Code::mismatch);
+    EXPECT_THAT(all.error().message,
+                HasSubstr("rank 1 calls gather as exchange 1 where rank 0 calls "
+                          "all_gather"));
+  });
+  Job other(2);
+  ASSERT_TRUE(other[0].broadcast("x", late()).has_value());
+  const auto all = other[1].all_gather("x", late());
+  ASSERT_FALSE(all.has_value());
+  EXPECT_EQ(all.error().code, Error::Code::mismatch);
+}
+
+TEST(ControlExchangeTest, slow_reader__is_cut_off_by_the_deadline_and_named) {
+  Job job(2);
+  // More than the socket buffers of loopback take.
+  const std::string large(16u << 20, 'x');
+  const auto sent = job[0].broadcast(large, monotonic_now() + 20ms);
+  ASSERT_FALSE(sent.has_value());
+  EXPECT_THAT(sent.error().message, HasSubstr("rank 1 did not take the message by the deadline"));
+  const auto told = job[1].broadcast("", late());
+  ASSERT_FALSE(told.has_value());
+  EXPECT_EQ(told.error().code, Error::Code::unavailable);
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,42 @@
+// `tarpon allreduce`: one rank, or a parent of local ranks.
+#include <fmt/format.h>
+
+#include "tools/allreduce_options.h"
+#include "tools/benchmark.h"
+#include "tools/file_job.h"
+#include "tools/session.h"
+
+namespace tarpon {
+namespace {
+
+int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
+  auto session = open_session(options.job, place, agreed_options(options));
+  if (!session) {
+    fmt::print(stderr, "tarpon: {}\n", session.error().message);
+    return 1;
+  }
+  const int code = options.file_form() ? run_file_job(options, *session)
+                                       : run_benchmark(options, *session);
+  // Peers may still need this rank's last result; after a failure nobody is waited for.
+  if (code == 0) {
+    if (auto closed = session->communicator->close(options.job.deadline); !closed) {
+      fmt::print(stderr, "tarpon: {}\n", closed.error().message);
+      return 1;
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_allreduce(const AllreduceOptions& options) {
+  if (auto good = check_allreduce_options(options); !good) {
+    fmt::print(stderr, "tarpon: {}\n", good.error().message);
+    return 2;
+  }
+  return run_job(options.job, [&](const LaunchPlace& place) {
+    return allreduce_as_rank(options, place);
+  });
+}
+
+}  // namespace tarpon

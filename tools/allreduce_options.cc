@@ -1,0 +1,140 @@
+#include "tools/allreduce_options.h"
+
+#include <fmt/format.h>
+
+#include "tools/units.h"
+
+namespace tarpon {
+namespace {
+
+void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
+  const std::string group = "Benchmark form (as nccl-tests)";
+  add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes, "smallest size (32M)")
+      ->group(group);
+  add_parsed(app, "-e,--maxbytes", options.max_bytes, parse_bytes, "largest size (32M)")
+      ->group(group);
+  add_parsed(app, "-i,--stepbytes", options.step_bytes, parse_bytes, "from size to size (1M)")
+      ->group(group);
+  app.add_option("-f,--stepfactor", options.step_factor, "multiply instead of adding -i")
+      ->check(CLI::PositiveNumber)->group(group);
+  app.add_option("-n,--iters", options.iterations, "timed iterations (20; file form: 1)")
+      ->check(CLI::PositiveNumber)->group(group);
+  app.add_option("-w,--warmup_iters", options.warmup, "iterations before them (5; file form: 0)")
+      ->group(group);
+  app.add_option("-c,--check", options.check, "check the results (1)")->group(group);
+  app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
+      ->check(CLI::PositiveNumber)->group(group);
+  add_choice(app, "-d,--datatype", options.type,
+             std::map<std::string, DataType>{{"float", DataType::float32},
+                                             {"double", DataType::float64},
+                                             {"int32", DataType::int32},
+                                             {"int64", DataType::int64}},
+             "float, double, int32 or int64")->group(group);
+  app.add_option_function<std::uint32_t>(
+      "-T,--timeout",
+      [&options](const std::uint32_t& seconds) {
+        options.job.deadline = std::chrono::seconds(seconds);
+        options.job.deadline_given = true;
+      },
+      "deadline in seconds, as --deadline")->check(CLI::PositiveNumber)->group(group);
+}
+
+}  // namespace
+
+void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
+  add_job_options(app, options.job);
+  add_benchmark_options(app, options);
+  app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
+  app.add_option("--output", options.output, "file form: where each rank's result goes");
+  add_choice(app, "-o,--op", options.function,
+             std::map<std::string, ReduceOp>{{"sum", ReduceOp::sum}, {"avg", ReduceOp::avg},
+                                             {"min", ReduceOp::min}, {"max", ReduceOp::max},
+                                             {"prod", ReduceOp::prod}},
+             "sum, avg, min, max or prod");
+  add_choice(app, "--mode", options.mode,
+             std::map<std::string, Mode>{{"exact", Mode::exact}, {"bounded", Mode::bounded}},
+             "exact: repaired until complete; bounded: ends by its bound with what has arrived");
+  app.add_option_function<std::string>(
+      "--bound",
+      [&options](const std::string& text) {
+        const auto value = parse_duration(text);
+        if (!value) throw CLI::ValidationError("--bound", value.error().message);
+        options.bound = *value;
+      },
+      "bounded mode: limit of each of the two stages; else half of the deadline");
+  add_choice(app, "--order", options.order,
+             std::map<std::string, AdditionOrder>{{"fixed", AdditionOrder::fixed},
+                                                  {"any", AdditionOrder::any}},
+             "order of addition in exact mode: fixed (the same bits on every run) or any");
+  add_choice(app, "--missing", options.missing,
+             std::map<std::string, MissingFill>{{"zero", MissingFill::zero},
+                                                {"local", MissingFill::local}},
+             "bounded mode: what fills a hole");
+  app.add_option("-J,--json", options.json, "write the results to this file (rank 0)");
+}
+
+Result<void> check_allreduce_options(const AllreduceOptions& options) {
+  if (auto job = check_job_options(options.job); !job) return job;
+  const auto refuse = [](std::string text) {
+    return fail(Error::Code::invalid_argument, std::move(text));
+  };
+  if (options.min_bytes > options.max_bytes) {
+    return refuse(fmt::format("-b {} is above -e {}: give a size range that is not empty",
+                              format_bytes(options.min_bytes), format_bytes(options.max_bytes)));
+  }
+  if (options.step_factor == 1 && options.step_bytes == 0 &&
+      options.min_bytes != options.max_bytes) {
+    return refuse("-i 0 never reaches -e: give a step above 0, or -f 2");
+  }
+  if (options.step_factor > 1 && options.min_bytes == 0) {
+    return refuse("-b 0 with -f never grows: start at 1 byte or more");
+  }
+  if (options.output.empty() != options.input.empty() && options.input.empty()) {
+    return refuse("--output needs --input");
+  }
+  const bool many = options.job.local_ranks > 1 || options.job.place.world_size.value_or(1) > 1;
+  for (const auto& [flag, path] : {std::pair("--input", options.input),
+                                   std::pair("--output", options.output)}) {
+    if (!path.empty() && many && path.find("{rank}") == std::string::npos) {
+      return refuse(fmt::format("{} {}: put {{rank}} where the rank's number belongs", flag, path));
+    }
+  }
+  if (options.bound && options.mode != Mode::bounded) {
+    return refuse("--bound needs --mode bounded");
+  }
+  return {};
+}
+
+std::string agreed_options(const AllreduceOptions& options) {
+  std::string text = fmt::format(
+      "op={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}\ncheck={}\n"
+      "form={}\nbound={}\n",
+      name(options.function), name(options.mode), name(options.order),
+      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
+      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
+      options.bound ? format_duration(*options.bound) : "auto");
+  if (!options.file_form()) {
+    text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
+                        name(options.type), options.min_bytes, options.max_bytes,
+                        options.step_bytes, options.step_factor);
+  }
+  return text;
+}
+
+AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
+                                  std::uint64_t count) {
+  AllreduceArguments arguments;
+  arguments.input = input;
+  arguments.output = output;
+  arguments.count = count;
+  arguments.type = options.type;
+  arguments.function = options.function;
+  arguments.mode = options.mode;
+  arguments.order = options.order;
+  arguments.deadline = options.job.deadline;
+  arguments.bound = options.bound;
+  arguments.missing = options.missing;
+  return arguments;
+}
+
+}  // namespace tarpon

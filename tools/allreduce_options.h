@@ -1,0 +1,49 @@
+// The options of `tarpon allreduce`.
+#pragma once
+
+#include <string>
+
+#include "tools/job_options.h"
+
+namespace tarpon {
+
+struct AllreduceOptions {
+  JobOptions job;
+  // Benchmark form, named as in nccl-tests.
+  std::uint64_t min_bytes = 32ull << 20;
+  std::uint64_t max_bytes = 32ull << 20;
+  std::uint64_t step_bytes = 1ull << 20;
+  std::uint32_t step_factor = 1;  // > 1: multiply instead of adding step_bytes
+  std::uint32_t iterations = 20;
+  std::uint32_t warmup = 5;
+  std::uint32_t run_cycles = 1;
+  bool check = true;
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;
+  // File form.
+  std::string input;   // path with {rank}
+  std::string output;  // path with {rank}; may be empty
+  // Both.
+  Mode mode = Mode::exact;
+  std::optional<Duration> bound;
+  AdditionOrder order = AdditionOrder::fixed;
+  MissingFill missing = MissingFill::zero;
+  std::string json;
+
+  bool file_form() const { return !input.empty(); }
+};
+
+void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
+Result<void> check_allreduce_options(const AllreduceOptions& options);
+
+/// What all ranks must have alike, "name=value" lines.
+std::string agreed_options(const AllreduceOptions& options);
+
+/// The arguments of one call on these buffers.
+AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
+                                  std::uint64_t count);
+
+/// Runs the command in this process; returns the exit code.
+int run_allreduce(const AllreduceOptions& options);
+
+}  // namespace tarpon

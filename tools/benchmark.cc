@@ -1,0 +1,163 @@
+#include "tools/benchmark.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "tools/pattern.h"
+#include "tools/progress_line.h"
+#include "tools/timed_calls.h"
+#include "tools/units.h"
+#include "tools/version.h"
+
+namespace tarpon {
+namespace {
+
+std::vector<std::uint64_t> sweep(const AllreduceOptions& options) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = options.min_bytes; size <= options.max_bytes;) {
+    sizes.push_back(size);
+    size = options.step_factor > 1 ? size * options.step_factor : size + options.step_bytes;
+    if (sizes.back() == size) break;
+  }
+  return sizes;
+}
+
+class Benchmark {
+ public:
+  Benchmark(const AllreduceOptions& options, Session& session)
+      : options_(options),
+        session_(session),
+        communicator_(*session.communicator),
+        sizes_(sweep(options)),
+        first_(communicator_.rank() == 0),
+        progress_(first_) {}
+
+  int run() {
+    input_.resize(options_.max_bytes);
+    output_.resize(options_.max_bytes);
+    print_head();
+    for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
+      for (const std::uint64_t size : sizes_) {
+        const auto out = measure(size, false);
+        if (!out) return give_up(out.error());
+        const auto in = measure(size, true);
+        if (!in) return give_up(in.error());
+        print_row(*out, *in);
+      }
+    }
+    return finish();
+  }
+
+ private:
+  Result<Measurement> measure(std::uint64_t size, bool in_place) {
+    Measurement result;
+    result.count = size / element_bytes(options_.type);
+    result.size = result.count * element_bytes(options_.type);
+    result.type = options_.type;
+    result.function = options_.function;
+    result.in_place = in_place;
+    result.datapath = datapath_of(communicator_);
+    const std::span<std::byte> input(input_.data(), result.size);
+    const std::span<std::byte> output(output_.data(), result.size);
+    const std::span<std::byte> filled = in_place ? output : input;
+    if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
+
+    TimedCalls calls{options_, communicator_, options_.iterations, options_.warmup, {}, {}, {}};
+    calls.refill = [&] {
+      // The input of an out-of-place call stays as it is; a stale result must not look right.
+      if (in_place) {
+        fill_pattern(filled, options_.type, options_.function, communicator_.rank());
+      } else {
+        std::fill(output.begin(), output.end(), std::byte{0xff});
+      }
+    };
+    if (options_.check) {
+      calls.count_wrong = [&](const Report& report) {
+        return count_wrong(output, options_.type, options_.function, communicator_.rank(),
+                           communicator_.world_size(), options_.missing, report);
+      };
+    }
+    calls.progress = [&](std::uint32_t) {
+      progress_.update(static_cast<double>(++steps_done_), total_steps(),
+                       fmt::format("{} {}", format_bytes(size),
+                                   in_place ? "in place" : "out of place"));
+    };
+    Report last;
+    const IterationLog log =
+        run_timed(calls, in_place ? output.data() : input.data(), output.data(), result.count, last);
+    auto logs = share_logs(communicator_, log, options_.job.deadline);
+    if (!logs) return fail(logs.error());
+    result.mode = last.mode;
+    merge(*logs, result);
+    wrong_ += result.wrong;
+    busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
+    ++measured_;
+    results_.push_back(to_json(result, communicator_.world_size()));
+    return result;
+  }
+
+  double total_steps() const {
+    return 2.0 * options_.run_cycles * static_cast<double>(sizes_.size()) *
+           (options_.iterations + options_.warmup);
+  }
+
+  void print_head() {
+    if (!first_) return;
+    fmt::print("# tarpon {} allreduce: {} ranks, {}, {}, MTU {}, slots of {} B, rank 0 on {} ({})\n",
+               kVersion, communicator_.world_size(), datapath_of(communicator_),
+               name(options_.mode), communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
+               communicator_.ranks()[0].interface, session_.interface_reason);
+    fmt::print("{}", table_header());
+    std::fflush(stdout);
+  }
+
+  void print_row(const Measurement& out, const Measurement& in) {
+    if (!first_) return;
+    progress_.clear();
+    fmt::print("{}", table_row(out, in, communicator_.world_size(), options_.check));
+    std::fflush(stdout);
+  }
+
+  int give_up(const Error& error) {
+    progress_.clear();
+    fmt::print(stderr, "tarpon: {}\n", error.message);
+    return 1;
+  }
+
+  int finish() {
+    // Every rank knows the sum: all of them end with the same code.
+    const int code = wrong_ == 0 ? 0 : 1;
+    if (!first_) return code;
+    fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+    if (options_.json.empty()) return code;
+    const nlohmann::json report = {{"config", config_json(options_, communicator_)},
+                                   {"results", results_}};
+    if (const auto written = write_json(options_.json, report); !written) {
+      return give_up(written.error());
+    }
+    return code;
+  }
+
+  const AllreduceOptions& options_;
+  Session& session_;
+  Communicator& communicator_;
+  const std::vector<std::uint64_t> sizes_;
+  const bool first_;
+  ProgressLine progress_;
+  std::vector<std::byte> input_, output_;
+  nlohmann::json results_ = nlohmann::json::array();
+  std::uint64_t steps_done_ = 0;
+  std::uint64_t wrong_ = 0;
+  double busbw_ = 0;
+  int measured_ = 0;
+};
+
+}  // namespace
+
+int run_benchmark(const AllreduceOptions& options, Session& session) {
+  return Benchmark(options, session).run();
+}
+
+}  // namespace tarpon

@@ -1,0 +1,126 @@
+#include "tools/check_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tools/probe.h"
+#include "tools/session.h"
+#include "tools/timed_calls.h"
+
+namespace tarpon {
+namespace {
+
+constexpr double kNoticeableLoss = 0.05;
+
+const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
+  for (const PairProbe& pair : pairs) {
+    if (pair.from == from && pair.to == to) return &pair;
+  }
+  return nullptr;
+}
+
+void print_matrix(const std::vector<PairProbe>& pairs, std::uint32_t world, const char* title,
+                  const std::function<std::string(const PairProbe&)>& cell) {
+  fmt::print("# {}\n  {:>6}", title, "");
+  for (std::uint32_t to = 0; to < world; ++to) fmt::print(" {:>8}", fmt::format("to {}", to));
+  fmt::print("\n");
+  for (Rank from = 0; from < world; ++from) {
+    fmt::print("  {:>6}", fmt::format("from {}", from));
+    for (Rank to = 0; to < world; ++to) {
+      const PairProbe* pair = find(pairs, from, to);
+      fmt::print(" {:>8}", pair == nullptr ? "-" : cell(*pair));
+    }
+    fmt::print("\n");
+  }
+}
+
+int print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ranks) {
+  const auto world = static_cast<std::uint32_t>(ranks.size());
+  fmt::print("# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
+  print_matrix(pairs, world, "reachable (a full-size packet and its reply pass)",
+               [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
+  print_matrix(pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
+    return pair.works() ? fmt::format("{:.1f}", pair.rtt_us) : "-";
+  });
+  print_matrix(pairs, world, "probes lost on the way (%)", [](const PairProbe& pair) {
+    return fmt::format("{:.1f}", pair.loss() * 100);
+  });
+  print_matrix(pairs, world, "rate received, all ranks sending at once (Gb/s)",
+               [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
+  int failing = 0;
+  for (const PairProbe& pair : pairs) {
+    if (pair.works() && pair.loss() < kNoticeableLoss) continue;
+    ++failing;
+    const RankInfo& to = ranks[pair.to];
+    fmt::print("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
+               ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
+               likely_cause(pair, to.mtu, to.port));
+  }
+  if (failing == 0) fmt::print("# all {} pairs work\n", pairs.size());
+  std::fflush(stdout);
+  return failing == 0 ? 0 : 1;
+}
+
+nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const PairProbe& pair : pairs) {
+    json.push_back({{"from", pair.from}, {"to", pair.to}, {"reachable", pair.works()},
+                    {"rtt_us", pair.rtt_us}, {"loss", pair.loss()},
+                    {"rate_gbps", pair.rate_gbps}});
+  }
+  return json;
+}
+
+int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
+  auto communicator_options = session_options(options.job, place, "command=check\n");
+  if (!communicator_options) {
+    fmt::print(stderr, "tarpon: {}\n", communicator_options.error().message);
+    return 1;
+  }
+  auto connection = connect_ranks(*communicator_options);
+  if (!connection) {
+    fmt::print(stderr, "tarpon: {}\n", connection.error().message);
+    return 1;
+  }
+  auto pairs = probe_pairs(*connection, options);
+  if (!pairs) {
+    fmt::print(stderr, "tarpon: {}\n", pairs.error().message);
+    return 1;
+  }
+  if (place.rank == 0) {
+    const int code = print(*pairs, connection->ranks);
+    if (options.json.empty()) return code;
+    if (auto written = write_json(options.json, to_json(*pairs)); !written) {
+      fmt::print(stderr, "tarpon: {}\n", written.error().message);
+      return 1;
+    }
+    return code;
+  }
+  const bool good = std::all_of(pairs->begin(), pairs->end(), [](const PairProbe& pair) {
+    return pair.works() && pair.loss() < kNoticeableLoss;
+  });
+  return good ? 0 : 1;
+}
+
+}  // namespace
+
+void add_check_options(CLI::App& app, CheckOptions& options) {
+  add_job_options(app, options.job);
+  app.add_option("--probes", options.probes, "round trips per pair")
+      ->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("-J,--json", options.json, "write the matrix to this file (rank 0)");
+}
+
+int run_check(const CheckOptions& options) {
+  if (auto good = check_job_options(options.job); !good) {
+    fmt::print(stderr, "tarpon: {}\n", good.error().message);
+    return 2;
+  }
+  return run_job(options.job, [&](const LaunchPlace& place) {
+    return check_as_rank(options, place);
+  });
+}
+
+}  // namespace tarpon

@@ -1,0 +1,20 @@
+// `tarpon check`: probes every pair of ranks in both directions before a job does.
+#pragma once
+
+#include "tools/job_options.h"
+
+namespace tarpon {
+
+struct CheckOptions {
+  JobOptions job;
+  std::uint32_t probes = 20;     // round trips per pair
+  Duration blast = 50ms;         // how long each pair is loaded for the rate
+  std::string json;
+};
+
+void add_check_options(CLI::App& app, CheckOptions& options);
+
+/// Returns 0 when every pair works, 1 otherwise.
+int run_check(const CheckOptions& options);
+
+}  // namespace tarpon

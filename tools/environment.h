@@ -1,0 +1,23 @@
+// Environment variables as an argument, so that what reads them can be tested.
+#pragma once
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tarpon {
+
+/// The value of a variable, or nullopt when it is unset or empty: launchers treat both alike.
+using Environment = std::function<std::optional<std::string>(const char* name)>;
+
+/// The environment of this process. As getenv: not while another thread changes it.
+inline Environment process_environment() {
+  return [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return std::string(value);
+  };
+}
+
+}  // namespace tarpon

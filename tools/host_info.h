@@ -1,0 +1,19 @@
+// What a result was measured on, for reports.
+#pragma once
+
+#include <string>
+
+namespace tarpon {
+
+struct HostInfo {
+  std::string hostname;
+  std::string kernel;     // release: "6.1.0-28-amd64"
+  std::string cpu_model;  // empty when the kernel does not say
+  int cpus = 0;           // that this process may run on
+};
+
+/// Reads /proc and asks the kernel; never fails, unknown texts are empty. An interface's driver:
+/// tools/interfaces.h.
+HostInfo read_host_info();
+
+}  // namespace tarpon

@@ -1,0 +1,291 @@
+#include "tools/interfaces.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tools/file_descriptor.h"
+
+namespace tarpon {
+namespace {
+
+FileDescriptor query_socket() {
+  return FileDescriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+}
+
+ifreq request_for(const std::string& name) {
+  ifreq request{};
+  name.copy(request.ifr_name, IFNAMSIZ - 1);
+  return request;
+}
+
+std::string dotted(const sockaddr_in& address) {
+  std::array<char, INET_ADDRSTRLEN> text{};
+  ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+  return text.data();
+}
+
+InterfaceKind kind_of(unsigned flags, std::string_view driver) {
+  if ((flags & IFF_LOOPBACK) != 0) return InterfaceKind::loopback;
+  if (driver == "bridge") return InterfaceKind::bridge;
+  if (driver == "veth") return InterfaceKind::veth;
+  return InterfaceKind::device;
+}
+
+std::string_view kind_name(InterfaceKind kind) {
+  switch (kind) {
+    case InterfaceKind::device:
+      return "device";
+    case InterfaceKind::loopback:
+      return "loopback";
+    case InterfaceKind::bridge:
+      return "bridge";
+    case InterfaceKind::veth:
+      return "veth";
+  }
+  return "";
+}
+
+std::string describe(const std::vector<Interface>& interfaces) {
+  std::vector<std::string> texts;
+  for (const Interface& each : interfaces) {
+    texts.push_back(fmt::format("{} ({})", each.name, each.address));
+  }
+  return texts.empty() ? "none has an IPv4 address" : fmt::format("{}", fmt::join(texts, ", "));
+}
+
+tl::unexpected<Error> refuse(std::string_view what, const std::vector<Interface>& interfaces) {
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{}; interfaces that are up: {}", what, describe(interfaces)));
+}
+
+/// The lists of TARPON_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.
+struct NameFilter {
+  std::string origin;  // "TARPON_SOCKET_IFNAME=^docker"
+  bool exclude = false;
+  bool exact = false;
+  std::vector<std::string> names;
+
+  bool admits(const std::string& name) const {
+    const bool listed = std::any_of(names.begin(), names.end(), [&](const std::string& each) {
+      return exact ? name == each : name.starts_with(each);
+    });
+    return listed != exclude;
+  }
+};
+
+std::vector<std::string> split_commas(std::string_view text) {
+  std::vector<std::string> out;
+  while (!text.empty()) {
+    const std::string_view name = text.substr(0, text.find(','));
+    if (!name.empty()) out.emplace_back(name);
+    text.remove_prefix(std::min(name.size() + 1, text.size()));
+  }
+  return out;
+}
+
+std::optional<NameFilter> name_filter(const Environment& environment) {
+  NameFilter filter;
+  if (const auto own = environment("TARPON_SOCKET_IFNAME")) {
+    std::string_view text = *own;
+    filter.origin = "TARPON_SOCKET_IFNAME=" + *own;
+    filter.exclude = text.starts_with('^');
+    if (filter.exclude) text.remove_prefix(1);
+    filter.exact = text.starts_with('=');
+    if (filter.exact) text.remove_prefix(1);
+    filter.names = split_commas(text);
+    return filter;
+  }
+  if (const auto gloo = environment("GLOO_SOCKET_IFNAME")) {
+    filter.origin = "GLOO_SOCKET_IFNAME=" + *gloo;
+    filter.exact = true;
+    filter.names = split_commas(*gloo);
+    return filter;
+  }
+  return std::nullopt;
+}
+
+const Interface* with_address(const std::vector<Interface>& interfaces,
+                              const std::optional<std::string>& address) {
+  if (!address) return nullptr;
+  for (const Interface& each : interfaces) {
+    if (each.address == *address) return &each;
+  }
+  return nullptr;
+}
+
+/// Of several that the user allows, the one that routes to the rendezvous, else the first.
+const Interface& prefer_route(const std::vector<Interface>& allowed,
+                              const InterfaceRequest& request) {
+  const Interface* routed = with_address(allowed, request.source);
+  return routed == nullptr ? allowed.front() : *routed;
+}
+
+std::vector<Interface> admitted(const std::vector<Interface>& interfaces,
+                                const NameFilter& filter) {
+  std::vector<Interface> out;
+  std::copy_if(interfaces.begin(), interfaces.end(), std::back_inserter(out),
+               [&](const Interface& each) { return filter.admits(each.name); });
+  return out;
+}
+
+bool is_loopback_address(std::string_view address) {
+  return address.starts_with("127.");
+}
+
+Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces,
+                                        const InterfaceRequest& request) {
+  const Interface* routed = with_address(interfaces, request.source);
+  const std::string& host = *request.host;
+  if (routed == nullptr) {
+    return refuse(fmt::format("no allowed interface routes to {}: name one with --interface", host),
+                  interfaces);
+  }
+  // A rendezvous on 127.0.0.1 is reached by nobody else: such a job is local.
+  const bool local =
+      routed->kind == InterfaceKind::loopback && is_loopback_address(routed->address);
+  if (routed->kind != InterfaceKind::device && !local) {
+    return refuse(fmt::format("{} is reached through {}, a {}: name it with --interface {} if its "
+                              "peers are meant",
+                              host, routed->name, kind_name(routed->kind), routed->name),
+                  interfaces);
+  }
+  return InterfaceChoice{*routed, fmt::format("routes to {}", host)};
+}
+
+Result<InterfaceChoice> choose_unnamed(const std::vector<Interface>& interfaces,
+                                       const InterfaceRequest& request) {
+  if (request.all_local) {
+    for (const Interface& each : interfaces) {
+      if (each.kind == InterfaceKind::loopback) {
+        return InterfaceChoice{each, "all ranks are on this host"};
+      }
+    }
+  }
+  if (request.host) return choose_by_route(interfaces, request);
+  const Interface* only = nullptr;
+  for (const Interface& each : interfaces) {
+    if (each.kind != InterfaceKind::device) continue;
+    if (only != nullptr && only->name != each.name) {
+      return refuse("several interfaces could reach the other ranks: name one with --interface",
+                    interfaces);
+    }
+    if (only == nullptr) only = &each;
+  }
+  if (only == nullptr) {
+    return refuse("no interface reaches other hosts: name one with --interface", interfaces);
+  }
+  return InterfaceChoice{*only, "the only device"};
+}
+
+}  // namespace
+
+std::string interface_driver(const std::string& name) {
+  const FileDescriptor fd = query_socket();
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  if (::ioctl(fd.get(), SIOCETHTOOL, &request) != 0) return "";
+  return {info.driver, ::strnlen(info.driver, sizeof info.driver)};
+}
+
+Result<std::vector<Interface>> list_interfaces() {
+  ifaddrs* head = nullptr;
+  if (::getifaddrs(&head) != 0) return fail_system(errno, "cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(head, &::freeifaddrs);
+  const FileDescriptor fd = query_socket();
+  std::vector<Interface> out;
+  for (const ifaddrs* each = head; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if ((each->ifa_flags & IFF_UP) == 0) continue;
+    Interface entry;
+    // A label such as "eth0:1" belongs to eth0.
+    const std::string_view label = each->ifa_name;
+    entry.name = label.substr(0, label.find(':'));
+    sockaddr_in address{};
+    std::memcpy(&address, each->ifa_addr, sizeof address);
+    entry.address = dotted(address);
+    ifreq request = request_for(entry.name);
+    if (::ioctl(fd.get(), SIOCGIFMTU, &request) == 0) entry.mtu = request.ifr_mtu;
+    entry.driver = interface_driver(entry.name);
+    entry.kind = kind_of(each->ifa_flags, entry.driver);
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Result<std::string> source_address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return fail(Error::Code::unavailable,
+                fmt::format("{}: no IPv4 address of this name: {}", host, ::gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  sockaddr_in address{};
+  std::memcpy(&address, found->ai_addr, sizeof address);
+  address.sin_port = htons(9);  // any port: connecting a UDP socket only looks up the route
+  const FileDescriptor fd = query_socket();
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  if (::connect(fd.get(), generic, sizeof address) != 0) {
+    return fail(Error::Code::unavailable,
+                fmt::format("{}: no route: {}", host, std::strerror(errno)));
+  }
+  socklen_t length = sizeof address;
+  if (::getsockname(fd.get(), generic, &length) != 0) return fail_system(errno, host);
+  return dotted(address);
+}
+
+Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
+                                         const InterfaceRequest& request,
+                                         const Environment& environment) {
+  if (request.name) {
+    const NameFilter filter{"", false, true, {*request.name}};
+    const auto allowed = admitted(interfaces, filter);
+    if (allowed.empty()) {
+      return refuse(fmt::format("--interface {}: no such interface, or it is down or has no IPv4 "
+                                "address",
+                                *request.name),
+                    interfaces);
+    }
+    return InterfaceChoice{prefer_route(allowed, request), "named by --interface"};
+  }
+  const auto filter = name_filter(environment);
+  if (!filter) return choose_unnamed(interfaces, request);
+  const auto allowed = admitted(interfaces, *filter);
+  if (allowed.empty()) return refuse(filter->origin + ": no interface matches", interfaces);
+  if (!filter->exclude) {
+    return InterfaceChoice{prefer_route(allowed, request), "matches " + filter->origin};
+  }
+  auto choice = choose_unnamed(allowed, request);
+  if (choice) choice->reason += " (" + filter->origin + ")";
+  return choice;
+}
+
+std::optional<std::string> rendezvous_host(std::string_view address) {
+  constexpr std::string_view kScheme = "tcp://";
+  if (!address.starts_with(kScheme)) return std::nullopt;
+  address.remove_prefix(kScheme.size());
+  const std::string host(address.substr(0, address.rfind(':')));
+  if (host.empty() || host == "0.0.0.0" || host == "*") return std::nullopt;
+  return host;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,118 @@
+#include "tools/job_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/units.h"
+
+namespace tarpon {
+
+Duration JobOptions::rendezvous_bound() const {
+  const Duration bound = rendezvous_timeout.value_or(30s);
+  return deadline_given ? std::min(bound, deadline) : bound;
+}
+
+namespace {
+
+void add_place_options(CLI::App& app, JobOptions& options) {
+  app.add_option("--local-ranks", options.local_ranks,
+                 "start this many ranks on this machine and show one report")
+      ->check(CLI::Range(1u, Connection::kMaxRanks));
+  app.add_option("--rank", options.place.rank, "this rank; else from the launcher's environment");
+  app.add_option("--world-size", options.place.world_size, "ranks in the job");
+  app.add_option("--rendezvous", options.place.rendezvous,
+                 "where the ranks meet: tcp://HOST:PORT (rank 0's) or file://PATH");
+  app.add_option("--interface", options.interface, "network interface that carries the job");
+}
+
+void add_network_options(CLI::App& app, JobOptions& options) {
+  add_choice(app, "--net", options.network,
+             std::map<std::string, Network>{{"loopback", Network::loopback},
+                                            {"veth", Network::veth}},
+             "network of --local-ranks: loopback, or veth (one network namespace per rank on a "
+             "bridge; needs root)");
+  app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
+      ->check(CLI::Range(604u, 65535u))->capture_default_str();
+  add_parsed(app, "--rate", options.rate, parse_rate, "veth: rate of every link, as 2gbit");
+  add_parsed(app, "--loss", options.loss, parse_probability,
+             "veth: share of packets lost at the bridge, as 1%");
+  app.add_option("--background", options.background,
+                 "veth: bulk TCP flows between the first two ranks");
+}
+
+void add_data_path_options(CLI::App& app, JobOptions& options) {
+  add_choice(app, "--datapath", options.datapath,
+             std::map<std::string, Datapath>{{"auto", Datapath::automatic},
+                                             {"uring", Datapath::uring},
+                                             {"mmsg", Datapath::mmsg}},
+             "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)");
+  add_choice(app, "--integrity", options.integrity,
+             std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},
+                                                     {"udp", TARPON_INTEGRITY_UDP},
+                                                     {"crc32c", TARPON_INTEGRITY_CRC32C}},
+             "what protects payloads: udp (the kernel's checksum), crc32c, none (benchmarks)");
+  add_parsed(app, "--retain", options.retain_bytes, parse_bytes,
+             "results kept for late ranks, bytes (64M)");
+  add_parsed(app, "--inject-loss", options.faults.loss, parse_probability,
+             "drop this share of what arrives, from --seed");
+  add_parsed(app, "--inject-duplicate", options.faults.duplicate, parse_probability,
+             "deliver this share twice");
+  add_parsed(app, "--inject-reorder", options.faults.reorder, parse_probability,
+             "hold this share back for up to 1 ms");
+  add_parsed(app, "--inject-corrupt", options.faults.corrupt, parse_probability,
+             "flip a bit in this share");
+  app.add_option("--seed", options.seed, "of injected faults and losses")->capture_default_str();
+}
+
+}  // namespace
+
+void add_job_options(CLI::App& app, JobOptions& options) {
+  add_place_options(app, options);
+  add_network_options(app, options);
+  add_data_path_options(app, options);
+  app.add_option_function<std::string>(
+      "--deadline",
+      [&options](const std::string& text) {
+        const auto value = parse_duration(text);
+        if (!value) throw CLI::ValidationError("--deadline", value.error().message);
+        if (*value <= Duration::zero()) {
+          throw CLI::ValidationError("--deadline", "0 leaves no time: give a duration like 10s");
+        }
+        options.deadline = *value;
+        options.deadline_given = true;
+      },
+      "hard limit of every operation (10s)");
+  app.add_option_function<std::string>(
+      "--rendezvous-timeout",
+      [&options](const std::string& text) {
+        const auto value = parse_duration(text);
+        if (!value) throw CLI::ValidationError("--rendezvous-timeout", value.error().message);
+        options.rendezvous_timeout = *value;
+      },
+      "how long to wait for all ranks (30s)");
+}
+
+Result<void> check_job_options(const JobOptions& options) {
+  const bool placed = options.place.rank || options.place.world_size;
+  if (options.local_ranks > 0 && placed) {
+    return fail(Error::Code::invalid_argument,
+                "--local-ranks starts all ranks itself: leave --rank and --world-size out");
+  }
+  const bool shaped =
+      options.mtu != 1500 || options.rate > 0 || options.loss > 0 || options.background > 0;
+  if (shaped && (options.network != Network::veth || options.local_ranks == 0)) {
+    return fail(Error::Code::invalid_argument,
+                "--mtu, --rate, --loss and --background shape the testbed: add --local-ranks P "
+                "--net veth");
+  }
+  if (options.network == Network::veth && options.local_ranks == 0) {
+    return fail(Error::Code::invalid_argument, "--net veth needs --local-ranks P");
+  }
+  if (options.background > 0 && options.local_ranks < 2) {
+    return fail(Error::Code::invalid_argument, "--background needs at least 2 ranks");
+  }
+  return {};
+}
+
+}  // namespace tarpon

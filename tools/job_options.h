@@ -1,0 +1,69 @@
+// The options that every command of a job shares: who takes part, over what, until when.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "tools/launcher.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+enum class Network { loopback, veth };
+
+struct JobOptions {
+  std::uint32_t local_ranks = 0;  // 0: this process is one rank
+  LaunchFlags place;
+  std::optional<std::string> interface;
+  Network network = Network::loopback;  // of local ranks
+  std::uint32_t mtu = 1500;             // veth
+  std::uint64_t rate = 0;               // veth: bit/s of every link; 0: not shaped
+  double loss = 0;                      // veth: at the ingress of the bridge
+  std::uint32_t background = 0;         // veth: bulk TCP flows between ranks 0 and 1
+  std::uint64_t seed = 1;
+  Datapath datapath = Datapath::automatic;
+  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  FaultOptions faults;
+  Duration deadline = 10s;
+  std::optional<Duration> rendezvous_timeout;
+  bool deadline_given = false;
+  std::uint64_t retain_bytes = 64ull << 20;
+  std::string command_line;  // for the report
+
+  /// Never longer than an explicit --deadline.
+  Duration rendezvous_bound() const;
+};
+
+/// Adds an option whose text goes through `parse` (a Result-returning function).
+template <typename T, typename Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& target, Parse parse,
+                        const std::string& description) {
+  return app.add_option_function<std::string>(
+      name,
+      [&target, parse, name](const std::string& text) {
+        auto value = parse(text);
+        if (!value) throw CLI::ValidationError(name, value.error().message);
+        target = *value;
+      },
+      description);
+}
+
+/// Adds an option with a few named values.
+template <typename T>
+CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
+                        const std::map<std::string, T>& choices, const std::string& description) {
+  return app.add_option(name, target, description)
+      ->transform(CLI::CheckedTransformer(choices, CLI::ignore_case).description(""))
+      ->type_name("");
+}
+
+void add_job_options(CLI::App& app, JobOptions& options);
+
+/// What CLI11 cannot see: combinations that make no sense.
+Result<void> check_job_options(const JobOptions& options);
+
+}  // namespace tarpon

@@ -1,0 +1,283 @@
+#include "tools/launcher.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <string_view>
+
+namespace tarpon {
+namespace {
+
+constexpr std::int64_t kMaxRanks = kUnknownRank;  // ranks are below it
+constexpr std::string_view kDirectoryPrefix = "/tarpon-";
+constexpr std::string_view kFileName = "/rendezvous";
+
+/// The variables of one launcher; those after `size` may be null or unset.
+struct Launcher {
+  const char* name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  const char* job;
+};
+
+constexpr Launcher kLaunchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID"},
+    {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE", "PMIX_NAMESPACE"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID"},
+};
+
+struct Range {
+  std::int64_t from;
+  std::int64_t to;
+};
+
+Result<std::int64_t> check(std::string_view name, std::int64_t value, Range allowed) {
+  if (value < allowed.from || value > allowed.to) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{}={}: must be {} to {}", name, value, allowed.from, allowed.to));
+  }
+  return value;
+}
+
+Result<std::int64_t> parse(std::string_view name, const std::string& text, Range allowed) {
+  std::int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
+    return fail(Error::Code::invalid_argument, fmt::format("{}={}: not a number from {} to {}",
+                                                           name, text, allowed.from, allowed.to));
+  }
+  return check(name, value, allowed);
+}
+
+std::optional<std::string> get(const Environment& environment, const char* name) {
+  return name == nullptr ? std::nullopt : environment(name);
+}
+
+/// A number that may be absent (-1).
+Result<int> parse_optional(const Environment& environment, const char* name, Range allowed) {
+  const auto text = get(environment, name);
+  if (!text) return -1;
+  const auto value = parse(name, *text, allowed);
+  if (!value) return fail(value.error());
+  return static_cast<int>(*value);
+}
+
+Result<LaunchPlace> make_place(std::string_view launcher, std::int64_t rank, std::int64_t size) {
+  LaunchPlace place;
+  place.launcher = launcher;
+  place.rank = static_cast<Rank>(rank);
+  place.world_size = static_cast<std::uint32_t>(size);
+  return place;
+}
+
+Result<LaunchPlace> place_from_flags(const LaunchFlags& flags) {
+  if (!flags.rank || !flags.world_size) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} needs {} too", flags.rank ? "--rank" : "--world-size",
+                            flags.rank ? "--world-size" : "--rank"));
+  }
+  if (auto size = check("--world-size", *flags.world_size, {1, kMaxRanks}); !size) {
+    return fail(size.error());
+  }
+  if (auto rank = check("--rank", *flags.rank, {0, *flags.world_size - 1}); !rank) {
+    return fail(rank.error());
+  }
+  return make_place("flags", *flags.rank, *flags.world_size);
+}
+
+bool below_slurm(const Launcher& launcher) {
+  const std::string_view name = launcher.name;
+  return name == "PMIx" || name == "Slurm";
+}
+
+/// PMIx has no variable for the size that every launcher sets; below Slurm, Slurm tells it.
+const char* size_variable(const Launcher& launcher, const Environment& environment) {
+  if (environment(launcher.size)) return launcher.size;
+  for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+    if (below_slurm(launcher) && environment(name)) return name;
+  }
+  return nullptr;
+}
+
+/// SLURM_NTASKS_PER_NODE is an upper limit, so only the count of nodes tells that all are local.
+Result<int> slurm_local_size(const Environment& environment, int size) {
+  const auto nodes = parse_optional(environment, "SLURM_STEP_NUM_NODES", {1, kMaxRanks});
+  if (!nodes) return nodes;
+  if (*nodes == 1) return size;
+  const auto per_node = parse_optional(environment, "SLURM_NTASKS_PER_NODE", {1, kMaxRanks});
+  if (!per_node) return per_node;
+  return *per_node < size ? *per_node : -1;
+}
+
+std::string job_id(const Launcher& launcher, const Environment& environment) {
+  std::string id = get(environment, launcher.job).value_or("");
+  if (std::string_view(launcher.name) == "Slurm") {
+    if (const auto step = environment("SLURM_STEP_ID")) id += "." + *step;
+  }
+  // The ranks of one host are siblings under their launcher's daemon.
+  if (id.empty()) id = fmt::format("parent-{}", ::getppid());
+  return id;
+}
+
+Result<LaunchPlace> place_from(const Launcher& launcher, const char* size_name,
+                               const Environment& environment) {
+  const auto size = parse(size_name, *environment(size_name), {1, kMaxRanks});
+  if (!size) return fail(size.error());
+  const auto rank = parse(launcher.rank, *environment(launcher.rank), {0, *size - 1});
+  if (!rank) return fail(rank.error());
+  auto place = make_place(launcher.name, *rank, *size);
+  auto local_size = parse_optional(environment, launcher.local_size, {1, *size});
+  if (local_size && *local_size < 0 && below_slurm(launcher)) {
+    local_size = slurm_local_size(environment, static_cast<int>(*size));
+  }
+  if (!local_size) return fail(local_size.error());
+  const auto local_rank = parse_optional(environment, launcher.local_rank, {0, *size - 1});
+  if (!local_rank) return fail(local_rank.error());
+  place->local_size = *local_size;
+  place->local_rank = *local_rank;
+  place->job_id = job_id(launcher, environment);
+  return place;
+}
+
+/// MASTER_ADDR with TARPON_PORT, else with MASTER_PORT + 1: torchrun's agent listens on
+/// MASTER_PORT.
+Result<std::optional<std::string>> master_address(const Environment& environment) {
+  const auto host = environment("MASTER_ADDR");
+  if (!host) return std::nullopt;
+  std::int64_t port = 0;
+  if (const auto own = environment("TARPON_PORT")) {
+    const auto value = parse("TARPON_PORT", *own, {1, 65535});
+    if (!value) return fail(value.error());
+    port = *value;
+  } else if (const auto master = environment("MASTER_PORT")) {
+    const auto value = parse("MASTER_PORT", *master, {1, 65534});
+    if (!value) return fail(value.error());
+    port = *value + 1;
+  } else {
+    return std::nullopt;
+  }
+  return fmt::format("tcp://{}:{}", *host, port);
+}
+
+Result<std::string> explicit_address(const std::string& text) {
+  std::string address = text.find("://") == std::string::npos ? "tcp://" + text : text;
+  if (address.starts_with("file://") && address.size() > 7) return address;
+  if (address.starts_with("tcp://")) {
+    const std::size_t colon = address.rfind(':');
+    if (colon > 6) {
+      const auto port =
+          parse(fmt::format("--rendezvous {}: port", text), address.substr(colon + 1), {1, 65535});
+      if (!port) return fail(port.error());
+      return address;
+    }
+  }
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("--rendezvous {}: write HOST:PORT, tcp://HOST:PORT or file://PATH", text));
+}
+
+/// Safe as a file name: what is odd becomes '_'.
+std::string file_name(std::string_view text) {
+  std::string out(text.substr(0, 128));
+  for (char& c : out) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-' || c == '.' || c == '_';
+    if (!plain) c = '_';
+  }
+  return out;
+}
+
+std::string runtime_directory(const Environment& environment) {
+  struct stat status {};
+  const auto own = environment("XDG_RUNTIME_DIR");
+  const bool usable = own && own->starts_with('/') && ::stat(own->c_str(), &status) == 0 &&
+                      S_ISDIR(status.st_mode) && ::access(own->c_str(), W_OK) == 0;
+  return usable ? *own : "/tmp";
+}
+
+Result<std::string> private_directory(const std::string& job, const Environment& environment) {
+  const std::string path = fmt::format("{}{}{}-{}", runtime_directory(environment),
+                                       kDirectoryPrefix, ::geteuid(), file_name(job));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail_system(errno, path + ": cannot create");
+  }
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    return fail(Error::Code::permission,
+                path + ": not a private directory of ours: remove it or give --rendezvous");
+  }
+  return path;
+}
+
+}  // namespace
+
+Result<std::optional<LaunchPlace>> find_launch_place(const LaunchFlags& flags,
+                                                     const Environment& environment) {
+  std::optional<LaunchPlace> found;
+  if (flags.rank || flags.world_size) {
+    auto place = place_from_flags(flags);
+    if (!place) return fail(place.error());
+    found = std::move(*place);
+  }
+  for (const Launcher& launcher : kLaunchers) {
+    if (found) break;
+    const char* size = size_variable(launcher, environment);
+    if (size == nullptr || !environment(launcher.rank)) continue;
+    auto place = place_from(launcher, size, environment);
+    if (!place) return fail(place.error());
+    found = std::move(*place);
+  }
+  if (!found) return found;
+  if (flags.rendezvous) {
+    auto address = explicit_address(*flags.rendezvous);
+    if (!address) return fail(address.error());
+    found->rendezvous = std::move(*address);
+  } else {
+    auto address = master_address(environment);
+    if (!address) return fail(address.error());
+    found->rendezvous = std::move(*address);
+  }
+  return found;
+}
+
+Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment& environment) {
+  if (place.rendezvous) return *place.rendezvous;
+  if (place.all_local() && !place.job_id.empty()) {
+    const auto directory = private_directory(place.job_id, environment);
+    if (!directory) return fail(directory.error());
+    return fmt::format("file://{}{}", *directory, kFileName);
+  }
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("{} does not say where the ranks meet: give --rendezvous HOST:PORT with an "
+                  "address of rank 0",
+                  place.launcher));
+}
+
+void remove_rendezvous(const std::string& address) {
+  if (!address.starts_with("file://") || !address.ends_with(kFileName)) return;
+  const std::string file = address.substr(7);
+  const std::string directory = file.substr(0, file.size() - kFileName.size());
+  const std::size_t slash = directory.rfind('/');
+  if (slash == std::string::npos) return;
+  if (!std::string_view(directory).substr(slash).starts_with(
+          fmt::format("{}{}-", kDirectoryPrefix, ::geteuid()))) {
+    return;
+  }
+  ::unlink(file.c_str());
+  ::rmdir(directory.c_str());
+}
+
+}  // namespace tarpon

@@ -1,0 +1,24 @@
+// Network namespaces without a name: they live as long as a file descriptor or a process holds
+// them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "tools/file_descriptor.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// `count` new namespaces with IPv6 switched off; the caller's own stays what it is. Errors:
+/// permission, unavailable (a kernel without namespaces).
+Result<std::vector<FileDescriptor>> make_network_namespaces(std::size_t count);
+
+/// Moves the calling thread into a namespace, for good.
+Result<void> enter_network_namespace(int fd);
+
+/// Runs `work` on a thread of its own inside the namespace and waits for it. Sockets made there
+/// stay there; `work` must not fork children that are to outlive it with a parent-death signal.
+Result<void> in_network_namespace(int fd, const std::function<Result<void>()>& work);
+
+}  // namespace tarpon

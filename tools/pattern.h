@@ -1,0 +1,21 @@
+// Test data whose reduction is known exactly, for the benchmark's check.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "collectives/allreduce.h"
+
+namespace tarpon {
+
+/// Small integers with a period of 1024 elements that differ from rank to rank: their sums are exact
+/// in every type, so wrong means wrong.
+void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank);
+
+/// Elements of `result` that are not the reduction over exactly the contributors that `report`
+/// names: honest loss is not wrong. `missing` is how holes are to be filled on `rank`.
+std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
+                          Rank rank, std::uint32_t world, MissingFill missing,
+                          const Report& report);
+
+}  // namespace tarpon

@@ -1,0 +1,59 @@
+// The ranks of a job as processes on this machine: started together, ended together.
+//
+// REQUIRES: the calling process has no other threads (children run C++ after fork()).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/time.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+struct ProcessGroupOptions {
+  /// After the first failure the others have this long to end by themselves, ...
+  Duration grace = 5s;
+  /// ... and after SIGTERM, or a signal that was passed on, this long until SIGKILL.
+  Duration kill_after = 2s;
+  /// Takes each line of the ranks' standard error, without the newline; a line that several ranks
+  /// say comes once. Default: our own standard error.
+  std::function<void(std::string_view line)> on_error_line;
+};
+
+/// How a rank's process ended.
+struct RankStatus {
+  int exit_code = -1;           // -1: ended by a signal
+  int signal = 0;               // 0: it exited
+  bool ended_by_group = false;  // we asked it to end, after another's failure or on a signal
+
+  bool ok() const { return exit_code == 0; }
+};
+
+struct ProcessGroupResult {
+  std::vector<RankStatus> ranks;
+  std::optional<Rank> first_failure;  // in time; of several at once, one killed by a signal
+  int interrupted_by = 0;             // SIGINT or SIGTERM that this process got meanwhile
+
+  bool ok() const { return !first_failure && interrupted_by == 0; }
+
+  /// One line: "rank 2 was killed by signal 9 (Killed)", "interrupted by signal 2 (Interrupt)",
+  /// "all ranks ended well".
+  std::string summary() const;
+};
+
+/// Runs `body(rank)` in `ranks` forked children and waits until all have ended. The value returned
+/// is the exit code; an exception is printed and counts as 1; the child ends without destructors
+/// and atexit handlers. Children die with the calling thread (SIGKILL) even if it is killed.
+/// Standard output is inherited. SIGINT and SIGTERM are passed on to the children (not a terminal's
+/// own, which has reached them already). Errors: io (fork, pipes); then no child is left.
+Result<ProcessGroupResult> run_process_group(std::uint32_t ranks,
+                                             const std::function<int(Rank)>& body,
+                                             const ProcessGroupOptions& options = {});
+
+}  // namespace tarpon

@@ -1,0 +1,170 @@
+#include "tools/session.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include "tools/background_traffic.h"
+#include "tools/interfaces.h"
+#include "tools/process_group.h"
+#include "tools/testbed.h"
+#include "tools/version.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint16_t kTestbedPort = 29500;
+
+// After one local rank has failed: long enough for the others to tell what they saw.
+constexpr Duration kGrace = 2s;
+
+/// A private directory that goes with its owner.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> make() {
+    std::string path = (std::filesystem::temp_directory_path() / "tarpon-XXXXXX").string();
+    if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
+    return TemporaryDirectory(path);
+  }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;  // a directory that is gone already is gone
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+int report(const Error& error) {
+  fmt::print(stderr, "tarpon: {}\n", error.message);
+  return 1;
+}
+
+Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPlace& place,
+                                       const std::string& rendezvous) {
+  auto interfaces = list_interfaces();
+  if (!interfaces) return fail(interfaces.error());
+  InterfaceRequest request;
+  request.name = options.interface ? options.interface : place.interface;
+  request.host = rendezvous_host(rendezvous);
+  request.all_local = place.all_local();
+  if (request.host) {
+    auto source = source_address_towards(*request.host);
+    if (!source) return fail(source.error());
+    request.source = *source;
+  }
+  return choose_interface(*interfaces, request, process_environment());
+}
+
+int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
+  auto directory = TemporaryDirectory::make();
+  if (!directory) return report(directory.error());
+  std::optional<Testbed> testbed;
+  std::optional<BackgroundTraffic> background;
+  if (options.network == Network::veth) {
+    TestbedOptions bed;
+    bed.ranks = options.local_ranks;
+    bed.mtu = static_cast<int>(options.mtu);
+    if (options.rate > 0) bed.rate = TestbedRate{.bits_per_second = options.rate};
+    if (options.loss > 0) bed.loss = TestbedLoss{options.loss, options.seed};
+    auto made = Testbed::create(bed);
+    if (!made) return report(made.error());
+    testbed.emplace(std::move(*made));
+    if (options.background > 0) {
+      auto started = BackgroundTraffic::start(*testbed, options.background);
+      if (!started) return report(started.error());
+      background.emplace(std::move(*started));
+    }
+  }
+  const auto rank_body = [&](Rank rank) {
+    LaunchPlace place;
+    place.rank = rank;
+    place.world_size = options.local_ranks;
+    place.launcher = "--local-ranks";
+    place.rendezvous = "file://" + directory->path() + "/rendezvous";
+    if (testbed) {
+      if (auto entered = testbed->enter(place.rank); !entered) return report(entered.error());
+      place.interface = testbed->interface();
+      place.rendezvous = fmt::format("tcp://{}:{}", testbed->address(0), kTestbedPort);
+    } else {
+      place.local_rank = rank;
+      place.local_size = static_cast<int>(options.local_ranks);
+    }
+    return body(place);
+  };
+  ProcessGroupOptions group;
+  group.grace = kGrace;
+  const auto ended = run_process_group(options.local_ranks, rank_body, group);
+  if (!ended) return report(ended.error());
+  if (ended->ok()) return 0;
+  // A rank that exits has said why; one that was killed has not.
+  const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
+  if (killed || ended->interrupted_by != 0) fmt::print(stderr, "tarpon: {}\n", ended->summary());
+  return ended->interrupted_by != 0 ? 128 + ended->interrupted_by : 1;
+}
+
+}  // namespace
+
+Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
+                                            const std::string& agreed, std::string* reason) {
+  auto rendezvous = find_rendezvous(place, process_environment());
+  if (!rendezvous) return fail(rendezvous.error());
+  auto chosen = find_interface(options, place, *rendezvous);
+  if (!chosen) return fail(chosen.error());
+  if (reason != nullptr) *reason = chosen->reason;
+  CommunicatorOptions result;
+  result.rendezvous.rank = place.rank;
+  result.rendezvous.world_size = place.world_size;
+  result.rendezvous.address = *rendezvous;
+  result.rendezvous.listen_address = chosen->interface.address;
+  result.rendezvous.timeout = options.rendezvous_bound();
+  result.rendezvous.agreed = fmt::format(
+      "version={}\nwire={}\nintegrity={}\n{}", kVersion, TARPON_WIRE_VERSION,
+      static_cast<int>(options.integrity), agreed);
+  result.datapath = options.datapath;
+  result.address = chosen->interface.address;
+  result.interface = chosen->interface.name;
+  result.driver = chosen->interface.driver;
+  result.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
+  result.integrity = options.integrity;
+  result.retain_bytes = options.retain_bytes;
+  result.faults = options.faults;
+  result.faults.seed = options.seed;
+  return result;
+}
+
+Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
+                             const std::string& agreed) {
+  Session session;
+  session.place = place;
+  auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
+  if (!communicator_options) return fail(communicator_options.error());
+  auto communicator = Communicator::connect(*communicator_options);
+  if (!communicator) return fail(communicator.error());
+  session.communicator = std::move(*communicator);
+  if (place.rank == 0) remove_rendezvous(communicator_options->rendezvous.address);
+  return session;
+}
+
+int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
+  if (options.local_ranks > 0) return run_local(options, body);
+  auto place = find_launch_place(options.place, process_environment());
+  if (!place) return report(place.error());
+  if (!*place) {
+    fmt::print(stderr,
+               "tarpon: which rank is this? Give --local-ranks P, or --rank R --world-size P "
+               "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun\n");
+    return 2;
+  }
+  return body(**place);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,36 @@
+// From options and environment to a connected communicator.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "tools/job_options.h"
+#include "tools/launcher.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// One rank of a job, connected.
+struct Session {
+  LaunchPlace place;
+  std::string interface_reason;
+  std::unique_ptr<Communicator> communicator;
+};
+
+/// The same options in the words of the library: rendezvous and interface found by their rules.
+/// `reason` (optional): why this interface.
+Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
+                                            const std::string& agreed,
+                                            std::string* reason = nullptr);
+
+/// Finds rendezvous and interface by their rules and connects. `agreed` holds the command's own
+/// options that all ranks must have alike, "name=value" lines.
+Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
+                             const std::string& agreed);
+
+/// Runs `body` as this rank, or as each of --local-ranks in a process of its own, on loopback or on
+/// the testbed. Returns the exit code; prints errors, each once.
+int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body);
+
+}  // namespace tarpon

@@ -1,0 +1,68 @@
+// The one binary: `tarpon COMMAND`. One file per command.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "tools/allreduce_options.h"
+#include "tools/check_command.h"
+#include "tools/sim_command.h"
+#include "tools/version.h"
+
+namespace {
+
+std::string join(int argc, char** argv) {
+  std::string line;
+  for (int i = 0; i < argc; ++i) line += (i > 0 ? " " : "") + std::string(argv[i]);
+  return line;
+}
+
+/// CLI11's own message, as one line that says where help is.
+int refuse(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  std::string text = error.what();
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  fmt::print(stderr, "tarpon: {} (see --help)\n", text);
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"AllReduce with a bounded, predictable completion time on ordinary Ethernet",
+               "tarpon"};
+  app.set_version_flag("--version", fmt::format("tarpon {} ({})", tarpon::kVersion,
+                                                tarpon::kGitCommit));
+  app.require_subcommand(1);
+
+  tarpon::AllreduceOptions allreduce;
+  allreduce.job.command_line = join(argc, argv);
+  CLI::App* allreduce_app =
+      app.add_subcommand("allreduce", "average or sum arrays over ranks; benchmark it");
+  tarpon::add_allreduce_options(*allreduce_app, allreduce);
+
+  tarpon::CheckOptions check;
+  check.job.command_line = allreduce.job.command_line;
+  CLI::App* check_app = app.add_subcommand("check", "probe every pair of ranks");
+  tarpon::add_check_options(*check_app, check);
+
+  tarpon::SimOptions sim;
+  CLI::App* sim_app = app.add_subcommand("sim", "repeat a seed of the simulation");
+  tarpon::add_sim_options(*sim_app, sim);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return refuse(app, error);
+  }
+  if (allreduce_app->parsed()) {
+    if (allreduce.file_form()) {
+      if (allreduce_app->count("--iters") == 0) allreduce.iterations = 1;
+      if (allreduce_app->count("--warmup_iters") == 0) allreduce.warmup = 0;
+    }
+    return tarpon::run_allreduce(allreduce);
+  }
+  return check_app->parsed() ? tarpon::run_check(check) : tarpon::run_sim(sim);
+}

@@ -1,0 +1,105 @@
+#include "tools/timed_calls.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <set>
+
+#include "tools/host_info.h"
+#include "tools/version.h"
+#include "transport/clock.h"
+
+namespace tarpon {
+
+IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
+                       std::uint64_t count, Report& last) {
+  IterationLog log;
+  const AllreduceArguments arguments = call_arguments(calls.options, input, output, count);
+  for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
+    calls.refill();
+    if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
+      log.error = met.error().message;
+      return log;
+    }
+    const Time start = monotonic_now();
+    auto report = calls.communicator.allreduce(arguments);
+    const Time stop = monotonic_now();
+    if (!report) {
+      log.error = report.error().message;
+      return log;
+    }
+    if (report->status != Status::complete && report->status != Status::partial) {
+      log.error = fmt::format("{}: {}", name(report->status), report->detail);
+      return log;
+    }
+    if (i >= calls.warmup) {
+      log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
+      std::uint64_t late = 0;
+      for (const Rank rank : report->late_ranks) late |= 1ull << rank;
+      log.late.push_back(late);
+      log.lost_fraction = std::max(log.lost_fraction, report->lost_fraction);
+      log.lost_stage1 = std::max(log.lost_stage1, report->lost_stage1);
+      log.lost_stage2 = std::max(log.lost_stage2, report->lost_stage2);
+    }
+    last = std::move(*report);
+    calls.progress(i + 1);
+  }
+  if (calls.count_wrong) log.wrong = calls.count_wrong(last);
+  return log;
+}
+
+Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const IterationLog& mine,
+                                             Duration deadline) {
+  const Time until = monotonic_now() + deadline + 1s;  // a failed rank may have waited that long
+  auto texts = communicator.control().all_gather(to_json(mine).dump(), until);
+  if (!texts) return fail(texts.error());
+  std::vector<IterationLog> logs;
+  std::string errors;
+  std::set<std::string> said;
+  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
+    auto log = iteration_log_from((*texts)[rank]);
+    if (!log) return fail(Error::Code::mismatch, fmt::format("rank {} sent no valid log", rank));
+    if (!log->error.empty() && said.insert(log->error).second) {
+      errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, log->error);
+    }
+    logs.push_back(std::move(*log));
+  }
+  if (!errors.empty()) return fail(Error::Code::io, errors);
+  return logs;
+}
+
+std::string datapath_of(const Communicator& communicator) {
+  const std::vector<RankInfo>& ranks = communicator.ranks();
+  for (const RankInfo& rank : ranks) {
+    if (rank.datapath != ranks[0].datapath) return "mixed";
+  }
+  return ranks[0].datapath;
+}
+
+nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator) {
+  const HostInfo host = read_host_info();
+  nlohmann::json ranks = nlohmann::json::array();
+  for (const RankInfo& rank : communicator.ranks()) {
+    ranks.push_back({{"host", rank.host}, {"interface", rank.interface}, {"driver", rank.driver},
+                     {"mtu", rank.mtu}, {"datapath", rank.datapath}, {"address", rank.address}});
+  }
+  const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"
+                          : communicator.integrity() == TARPON_INTEGRITY_UDP  ? "udp"
+                                                                              : "none";
+  return {{"command", options.job.command_line}, {"version", kVersion},
+          {"git_commit", kGitCommit},            {"seed", options.job.seed},
+          {"kernel", host.kernel},               {"cpu", host.cpu_model},
+          {"cpus", host.cpus},                   {"world_size", communicator.world_size()},
+          {"slot_bytes", communicator.slot_bytes()}, {"integrity", integrity},
+          {"ranks", ranks}};
+}
+
+Result<void> write_json(const std::string& path, const nlohmann::json& json) {
+  std::ofstream file(path, std::ios::trunc);
+  file << json.dump(1) << '\n';
+  file.flush();
+  if (file) return {};
+  return fail_system(errno, fmt::format("cannot write the report {}", path));
+}
+
+}  // namespace tarpon

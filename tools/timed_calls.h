@@ -1,0 +1,42 @@
+// Timed AllReduces by the rule of every figure here: an untimed refill and barrier before each
+// iteration, one operation outstanding, from call to return.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/allreduce_options.h"
+#include "tools/measurement.h"
+
+namespace tarpon {
+
+struct TimedCalls {
+  const AllreduceOptions& options;
+  Communicator& communicator;
+  std::uint32_t iterations = 1;
+  std::uint32_t warmup = 0;
+  std::function<void()> refill;                        // before every iteration
+  std::function<std::uint64_t(const Report&)> count_wrong;  // after the last one; may be empty
+  std::function<void(std::uint32_t)> progress;         // after each iteration, warm-up included
+};
+
+/// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error.
+/// `last`: the report of the last iteration.
+IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
+                       std::uint64_t count, Report& last);
+
+/// Everybody's log on every rank. Errors name the ranks that failed, or did not answer.
+Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const IterationLog& mine,
+                                             Duration deadline);
+
+/// "uring", or "mixed" when ranks differ.
+std::string datapath_of(const Communicator& communicator);
+
+/// The report's "config" object; `seed` as used by faults.
+nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator);
+
+/// Writes `json` to `path` whole, or says why not.
+Result<void> write_json(const std::string& path, const nlohmann::json& json);
+
+}  // namespace tarpon

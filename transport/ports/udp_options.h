@@ -1,0 +1,53 @@
+// Options and size arithmetic that the UDP ports share.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/port.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// Largest UDP datagram over IPv4 in bytes, and so the largest GSO train: 65535 - 20 - 8.
+inline constexpr std::uint32_t kMaxUdpBytes = 65507;
+
+/// UDP_MAX_SEGMENTS of the oldest kernels in use; newer ones take 128.
+inline constexpr std::uint32_t kMaxGsoSegments = 64;
+
+/// Payload of a packet comes in steps of this many bytes, so that no element is ever torn.
+inline constexpr std::uint32_t kPayloadStep = 64;
+
+/// Behind every datagram that a port may have to keep: as many trains of full-size packets.
+inline constexpr std::uint32_t kTrainsInFlight = 6;
+
+/// Options of both UDP ports.
+struct UdpPortOptions {
+  /// Payload of the largest packet, bytes: a multiple of 64. A datagram above MTU - 28 is refused by
+  /// the kernel and counted as dropped. Default: MTU 1500.
+  std::uint32_t max_payload = 1408;
+  /// Packets in one GSO train, 1 to 64; 1 switches GSO off. A lost train is a burst of losses.
+  std::uint32_t gso_segments = kMaxGsoSegments;
+};
+
+/// Largest max_payload for an interface with `mtu`, 0 when not even one step fits.
+constexpr std::uint32_t max_payload_for_mtu(std::uint32_t mtu) {
+  constexpr std::uint32_t kHeaders = 28 + TARPON_HEADER_BYTES;
+  const std::uint32_t datagram = std::min(mtu, kMaxUdpBytes + 28);
+  return datagram < kHeaders ? 0 : (datagram - kHeaders) / kPayloadStep * kPayloadStep;
+}
+
+/// Full-size packets in one train.
+constexpr std::uint32_t gso_burst(const UdpPortOptions& options) {
+  const std::uint32_t packet = TARPON_HEADER_BYTES + options.max_payload;
+  return std::max(1u, std::min(options.gso_segments, kMaxUdpBytes / packet));
+}
+
+/// Whether a port can be made of these; names the option and its range.
+Result<void> check_udp_options(const UdpPortOptions& options, std::span<const sockaddr_in> peers);
+
+}  // namespace tarpon

@@ -1,0 +1,208 @@
+// Chaining packets into trains, and settling what the kernel made of them.
+#include "transport/ports/udp_train.h"
+
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/ports/udp_socket.h"
+
+namespace tarpon {
+namespace {
+
+// Below this many, small packets and GSO-less ports would be starved by the length of their bursts.
+constexpr std::size_t kFewestFrames = 64;
+constexpr std::size_t kCacheLine = 64;
+
+std::size_t frame_count(const UdpPortOptions& options) {
+  return std::max<std::size_t>(kFewestFrames, std::size_t{gso_burst(options)} * kTrainsInFlight);
+}
+
+std::uint32_t datagram_bytes(std::uint32_t payload) { return TARPON_HEADER_BYTES + payload; }
+
+}  // namespace
+
+TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers)
+    : options_(options),
+      stride_(TARPON_HEADER_BYTES + options.max_payload),
+      memory_(make_aligned_bytes(stride_ * frame_count(options), kCacheLine)),
+      frames_(frame_count(options)),
+      trains_(frames_.size()),
+      offered_(frames_.size()),
+      queue_(std::bit_ceil(frames_.size())),
+      mask_(queue_.size() - 1),
+      trains_allowed_(peers, options.gso_segments > 1) {
+  free_.reserve(frames_.size());
+  for (std::size_t frame = frames_.size(); frame-- > 0;) {
+    free_.push_back(static_cast<std::uint32_t>(frame));
+  }
+}
+
+std::span<TxPacket> TrainPool::offer(std::size_t at_most) {
+  offered_count_ = std::min(at_most, free_.size());
+  offered_first_ = free_.size() - offered_count_;
+  for (std::size_t i = 0; i < offered_count_; ++i) {
+    std::byte* const memory = header(free_[free_.size() - 1 - i]);
+    std::byte* const room = memory + TARPON_HEADER_BYTES;
+    offered_[i] = {.peer = 0, .length = 0, .header = memory, .room = room, .payload = room};
+  }
+  return {offered_.data(), offered_count_};
+}
+
+bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
+  const std::uint32_t bytes = datagram_bytes(packet.length);
+  return train.peer == packet.peer && trains_allowed_[packet.peer] &&
+         train.packets < options_.gso_segments && bytes <= train.segment &&
+         train.bytes == train.packets * train.segment &&  // a shorter packet ends a train
+         train.bytes + bytes <= kMaxUdpBytes;
+}
+
+void TrainPool::accept(std::span<TxPacket> packets) {
+  std::uint32_t current = 0;
+  bool open = false;
+  for (const TxPacket& packet : packets) {
+    if (packet.peer >= trains_allowed_.size() || packet.length > options_.max_payload) {
+      ++statistics_.tx_dropped;
+      continue;
+    }
+    const auto offset = static_cast<std::size_t>(packet.header - memory_.get());
+    const auto frame = static_cast<std::uint32_t>(offset / stride_);
+    frames_[frame] = {.payload = packet.payload, .length = packet.length, .next = 0, .busy = true};
+    const std::uint32_t bytes = datagram_bytes(packet.length);
+    if (open && joins(trains_[current], packet)) {
+      Train& train = trains_[current];
+      frames_[train.last].next = frame;
+      train.last = frame;
+      train.bytes += bytes;
+      ++train.packets;
+      continue;
+    }
+    trains_[frame] = {
+        .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = packet.peer};
+    push(frame);
+    current = frame;
+    open = true;
+  }
+  // What was offered and not used stays free, in its order.
+  const auto first = free_.begin() + static_cast<std::ptrdiff_t>(offered_first_);
+  const auto last = first + static_cast<std::ptrdiff_t>(offered_count_);
+  free_.erase(std::remove_if(first, last, [&](auto frame) { return frames_[frame].busy; }), last);
+  offered_count_ = 0;
+}
+
+SendOutcome TrainPool::settle(std::uint32_t number, int error) {
+  const Train& train = trains_[number];
+  switch (error) {
+    case 0:
+      statistics_.tx_packets += train.packets;
+      statistics_.tx_bytes += train.bytes;
+      ++statistics_.tx_units;
+      release(number);
+      return SendOutcome::sent;
+    case EAGAIN:
+    case EINTR:
+    case ECANCELED:
+      push(number);
+      return SendOutcome::waiting;
+    case EIO:       // the interface cannot checksum the pieces
+    case EINVAL:    // too many segments for this kernel, or it cannot cut at all
+    case EMSGSIZE:  // a segment above the MTU
+      if (train.packets == 1) break;
+      trains_allowed_[train.peer] = false;
+      split(number);
+      return SendOutcome::waiting;
+    default:
+      break;
+  }
+  statistics_.tx_dropped += train.packets;
+  release(number);
+  return fatal_socket_error(error) ? SendOutcome::fatal : SendOutcome::lost;
+}
+
+void TrainPool::release(std::uint32_t number) {
+  const std::uint32_t packets = trains_[number].packets;
+  free_.resize(free_.size() + packets);
+  std::uint32_t frame = number;
+  for (std::size_t i = 0; i < packets; ++i) {
+    frames_[frame].busy = false;
+    free_[free_.size() - 1 - i] = frame;
+    frame = frames_[frame].next;
+  }
+}
+
+void TrainPool::split(std::uint32_t number) {
+  const Rank peer = trains_[number].peer;
+  const std::uint32_t packets = trains_[number].packets;
+  std::uint32_t frame = number;
+  for (std::uint32_t i = 0; i < packets; ++i) {
+    const std::uint32_t bytes = datagram_bytes(frames_[frame].length);
+    trains_[frame] = {.last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer};
+    push(frame);
+    frame = frames_[frame].next;
+  }
+}
+
+std::size_t TrainPool::gather(std::uint32_t number, iovec* out) const {
+  std::size_t used = 0;
+  const auto append = [&](const std::byte* data, std::size_t bytes) {
+    if (used > 0 && static_cast<std::byte*>(out[used - 1].iov_base) + out[used - 1].iov_len == data) {
+      out[used - 1].iov_len += bytes;
+    } else {
+      out[used++] = {.iov_base = const_cast<std::byte*>(data), .iov_len = bytes};
+    }
+  };
+  std::uint32_t number_of_frame = number;
+  for (std::uint32_t i = 0; i < trains_[number].packets; ++i) {
+    const Frame& frame = frames_[number_of_frame];
+    append(header(number_of_frame), TARPON_HEADER_BYTES);
+    if (frame.length > 0) append(frame.payload, frame.length);
+    number_of_frame = frame.next;
+  }
+  return used;
+}
+
+void TrainPool::count(PortStatistics& statistics) const {
+  statistics.tx_packets = statistics_.tx_packets;
+  statistics.tx_bytes = statistics_.tx_bytes;
+  statistics.tx_units = statistics_.tx_units;
+  statistics.tx_dropped = statistics_.tx_dropped;
+}
+
+TrainMessages::TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames)
+    : peers_(peers.begin(), peers.end()),
+      messages_(kCapacity),
+      controls_(kCapacity),
+      iovecs_(frames * 2) {
+  for (Control& control : controls_) {
+    cmsghdr header{};
+    header.cmsg_level = IPPROTO_UDP;
+    header.cmsg_type = UDP_SEGMENT;
+    header.cmsg_len = CMSG_LEN(sizeof(std::uint16_t));
+    std::memcpy(control.bytes, &header, sizeof header);
+  }
+}
+
+msghdr& TrainMessages::add(const TrainPool& pool, std::uint32_t number) {
+  const Train& train = pool.train(number);
+  msghdr& message = messages_[size_].msg_hdr;
+  message = {};
+  message.msg_name = &peers_[train.peer];
+  message.msg_namelen = sizeof(sockaddr_in);
+  message.msg_iov = &iovecs_[iovecs_used_];
+  message.msg_iovlen = pool.gather(number, message.msg_iov);
+  iovecs_used_ += message.msg_iovlen;
+  if (train.packets > 1) {
+    Control& control = controls_[size_];
+    const auto segment = static_cast<std::uint16_t>(train.segment);
+    std::memcpy(control.bytes + CMSG_LEN(0), &segment, sizeof segment);
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof control.bytes;
+  }
+  ++size_;
+  return message;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,26 @@
+// The UDP port over io_uring: a multishot receive and batched sends, one system call a batch.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <memory>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/udp_socket.h"
+
+namespace tarpon {
+
+/// A port over `socket`, named "uring". `peers`: where each rank receives, by rank.
+/// Behaves as the mmsg port does, and costs one io_uring_enter where that one needs two or three
+/// calls. The driving thread may change between calls, and may exit; a change costs one system call.
+/// Errors: invalid_argument (names the option), unavailable (io_uring is forbidden or older than
+/// Linux 6.0: says which, with the remedy), io.
+Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
+                                              UdpPortOptions options = {});
+
+/// Whether io_uring can be used here; the error (unavailable) says why not, with the remedy.
+Result<void> check_uring();
+
+}  // namespace tarpon

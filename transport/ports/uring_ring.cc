@@ -1,0 +1,163 @@
+// Set-up and tear-down of the ring, and the plumbing of its queues.
+#include "transport/ports/uring_ring.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+namespace tarpon {
+namespace {
+
+constexpr unsigned kSubmissionEntries = 128;  // a batch of 64 sends and the few that are armed
+constexpr unsigned kCompletionEntries = 512;
+constexpr std::size_t kPage = 4096;
+
+// 0: allowed to all, 1: to root and the group, 2: to nobody; -1: no such setting.
+int io_uring_disabled() {
+  int value = -1;
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/io_uring_disabled", "re")) {
+    if (std::fscanf(file, "%d", &value) != 1) value = -1;
+    std::fclose(file);
+  }
+  return value;
+}
+
+Error refusal(int error) {
+  std::string reason = "io_uring is unavailable: ";
+  const int disabled = io_uring_disabled();
+  if (error == ENOSYS) {
+    reason += "this kernel has none, or a seccomp profile hides it; use the mmsg port";
+  } else if ((error == EPERM || error == EACCES) && disabled > 0) {
+    reason += fmt::format(
+        "kernel.io_uring_disabled = {}; set it to 0 (sysctl), or use the mmsg port", disabled);
+  } else if (error == EPERM || error == EACCES) {
+    reason += "forbidden, by the container's seccomp profile most likely; allow io_uring_setup, "
+              "io_uring_enter and io_uring_register there, or use the mmsg port";
+  } else if (error == ENOMEM) {
+    reason += "not enough lockable memory; raise `ulimit -l`, or use the mmsg port";
+  } else {
+    reason += fmt::format("io_uring_setup: {}; use the mmsg port", std::strerror(error));
+  }
+  return {Error::Code::unavailable, error, std::move(reason)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UringRing>> UringRing::open() {
+  std::unique_ptr<UringRing> result(new UringRing);
+  if (auto done = result->open_ring(); !done) return fail(done.error());
+  if (auto done = result->open_buffers(); !done) return fail(done.error());
+  return result;
+}
+
+Result<void> UringRing::open_ring() {
+  // Drivers move between threads, so neither SINGLE_ISSUER nor DEFER_TASKRUN. COOP_TASKRUN saves the
+  // interrupts that would fetch completions early; TASKRUN_FLAG tells when entering is worth it.
+  constexpr std::array<unsigned, 4> kFlags = {
+      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
+          IORING_SETUP_TASKRUN_FLAG,
+      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,
+      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL,
+      IORING_SETUP_CQSIZE,
+  };
+  int error = EINVAL;
+  for (std::size_t i = 0; i < kFlags.size() && error == EINVAL; ++i) {
+    io_uring_params parameters{};
+    parameters.flags = kFlags[i];
+    parameters.cq_entries = kCompletionEntries;
+    error = -::io_uring_queue_init_params(kSubmissionEntries, &ring_, &parameters);
+  }
+  if (error != 0) return fail(refusal(error));
+  ring_open_ = true;
+  // Multishot recvmsg came with SEND_ZC, and only the latter can be asked for.
+  io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
+  const bool recent = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_SEND_ZC) != 0;
+  ::io_uring_free_probe(probe);
+  if (!recent) {
+    return fail(Error::Code::unavailable,
+                "io_uring is too old here: multishot recvmsg needs Linux 6.0; use the mmsg port");
+  }
+  return {};
+}
+
+Result<void> UringRing::open_buffers() {
+  buffers_ = make_aligned_bytes(kStride * kRxBuffers, kPage);
+  buffer_ring_memory_ = make_aligned_bytes(kRxBuffers * sizeof(io_uring_buf), kPage);
+  io_uring_buf_reg registration{};
+  registration.ring_addr = reinterpret_cast<std::uintptr_t>(buffer_ring_memory_.get());
+  registration.ring_entries = kRxBuffers;
+  registration.bgid = kBufferGroup;
+  if (const int error = -::io_uring_register_buf_ring(&ring_, &registration, 0); error != 0) {
+    return fail({Error::Code::unavailable, error,
+                 fmt::format("io_uring: registering receive buffers: {}; use the mmsg port",
+                             std::strerror(error))});
+  }
+  buffer_ring_ = reinterpret_cast<io_uring_buf_ring*>(buffer_ring_memory_.get());
+  for (unsigned number = 0; number < kRxBuffers; ++number) recycle(number);
+  receive_template_.msg_namelen = sizeof(sockaddr_in);
+  receive_template_.msg_controllen = kRxControlBytes;
+  return {};
+}
+
+UringRing::~UringRing() {
+  if (!ring_open_) return;
+  io_uring_sync_cancel_reg all{};
+  all.fd = -1;
+  all.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
+  all.timeout.tv_nsec = 100'000'000;
+  // Best effort: the kernel cancels the rest, only later, once the ring is closed.
+  ::io_uring_register_sync_cancel(&ring_, &all);
+  ::io_uring_queue_exit(&ring_);
+}
+
+io_uring_sqe* UringRing::prepare(std::uint64_t user_data) {
+  io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+  if (entry == nullptr) return nullptr;
+  ::io_uring_prep_nop(entry);
+  ::io_uring_sqe_set_data64(entry, user_data);
+  return entry;
+}
+
+int UringRing::submit(bool events) {
+  constexpr int kTries = 16;
+  int error = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const bool pending = ::io_uring_sq_ready(&ring_) > 0;
+    if (!pending && (!events || i > 0)) return 0;
+    const int done =
+        events ? ::io_uring_submit_and_get_events(&ring_) : ::io_uring_submit(&ring_);
+    ++system_calls;
+    error = done < 0 ? -done : EAGAIN;
+    if (done < 0 && error != EINTR && error != EAGAIN && error != EBUSY) return error;
+  }
+  return ::io_uring_sq_ready(&ring_) > 0 ? error : 0;
+}
+
+bool UringRing::owes_events() const {
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) return true;
+  return (ring_.flags & IORING_SETUP_TASKRUN_FLAG) == 0;
+}
+
+bool UringRing::unit(unsigned number, int bytes, RxUnit& result) {
+  std::byte* const start = buffer(number);
+  io_uring_recvmsg_out* const out =
+      ::io_uring_recvmsg_validate(start, bytes, &receive_template_);
+  if (out == nullptr) return false;
+  std::memcpy(&result.from, ::io_uring_recvmsg_name(out), sizeof result.from);
+  result.control = ::io_uring_recvmsg_cmsg_firsthdr(out, &receive_template_);
+  result.control_bytes = result.control == nullptr ? 0 : out->controllen;
+  result.data = static_cast<std::byte*>(::io_uring_recvmsg_payload(out, &receive_template_));
+  result.bytes = ::io_uring_recvmsg_payload_length(out, bytes, &receive_template_);
+  return true;
+}
+
+void UringRing::recycle(unsigned number) {
+  ::io_uring_buf_ring_add(buffer_ring_, buffer(number), kStride, static_cast<unsigned short>(number),
+                          ::io_uring_buf_ring_mask(kRxBuffers), 0);
+  ::io_uring_buf_ring_advance(buffer_ring_, 1);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,73 @@
+// An io_uring with a ring of provided receive buffers, set up for one UDP socket.
+#pragma once
+
+#include <liburing.h>
+#include <netinet/in.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "transport/ports/aligned_bytes.h"
+#include "transport/ports/rx_batch.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// Owns the rings and the receive buffers. One thread at a time, not always the same.
+class UringRing {
+ public:
+  static constexpr unsigned kRxBuffers = 32;  // a power of two
+  static constexpr int kBufferGroup = 0;
+
+  /// Errors: unavailable (forbidden or too old: names which, and the remedy), io.
+  static Result<std::unique_ptr<UringRing>> open();
+
+  /// Cancels what is armed first, so that the socket's port is free when its owner closes it.
+  ~UringRing();
+  UringRing(const UringRing&) = delete;
+  UringRing& operator=(const UringRing&) = delete;
+
+  io_uring& ring() { return ring_; }
+
+  /// An empty submission entry; nullptr when the ring is full of unsubmitted ones.
+  io_uring_sqe* prepare(std::uint64_t user_data);
+
+  /// Hands every prepared entry to the kernel; and with `events`, lets the kernel finish what it
+  /// owes this thread. Never blocks. 0, or the errno after a bounded number of tries.
+  int submit(bool events);
+
+  /// Whether a submit(true) could bring completions.
+  bool owes_events() const;
+
+  /// What a completed receive of `bytes` left in `buffer`. False: too short to be one.
+  bool unit(unsigned buffer, int bytes, RxUnit& result);
+
+  /// The template of every receive; constant.
+  msghdr* receive_template() { return &receive_template_; }
+
+  /// Gives `buffer` back to the kernel.
+  void recycle(unsigned buffer);
+
+  std::uint64_t system_calls = 0;
+
+ private:
+  UringRing() = default;
+  Result<void> open_ring();
+  Result<void> open_buffers();
+  std::byte* buffer(unsigned number) { return buffers_.get() + number * kStride; }
+
+  static constexpr std::size_t kPrefix =
+      sizeof(io_uring_recvmsg_out) + sizeof(sockaddr_in) + kRxControlBytes;
+  // Not a multiple of the page size: the starts of the buffers fall into different cache sets.
+  static constexpr std::size_t kStride = (kPrefix + kRxBufferBytes + 63) / 64 * 64;
+
+  io_uring ring_{};
+  bool ring_open_ = false;
+  msghdr receive_template_{};
+  AlignedBytes buffers_;
+  AlignedBytes buffer_ring_memory_;
+  io_uring_buf_ring* buffer_ring_ = nullptr;
+};
+
+}  // namespace tarpon

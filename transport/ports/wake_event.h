@@ -1,0 +1,45 @@
+// Ends a sleep of the driving thread from any other thread: an eventfd with a memory.
+#pragma once
+
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+
+#include "transport/ports/unique_fd.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// wake() from any thread; the rest from the thread that drives the port.
+class WakeEvent {
+ public:
+  /// A blocking eventfd: io_uring would fail a read of a non-blocking one instead of waiting.
+  static Result<UniqueFd> open() {
+    UniqueFd fd(::eventfd(0, EFD_CLOEXEC));
+    if (fd.get() < 0) return fail_system(errno, "eventfd for wake-ups");
+    return fd;
+  }
+
+  explicit WakeEvent(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+
+  /// Makes fd() readable. One system call at most between two consumed().
+  void wake() {
+    if (pending_.exchange(true, std::memory_order_acq_rel)) return;
+    const std::uint64_t one = 1;
+    // Cannot fail: the counter never exceeds 1.
+    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
+  }
+
+  /// After fd() was read. A wake() before this is over belongs to the wake-up just seen.
+  void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
+
+ private:
+  UniqueFd fd_;
+  std::atomic<bool> pending_{false};
+};
+
+}  // namespace tarpon
