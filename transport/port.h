@@ -62,6 +62,7 @@ struct PortStatistics {
   std::uint64_t rx_overruns = 0;   // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
   std::uint64_t system_calls = 0;
   std::uint64_t waits = 0;         // times wait() slept
+  std::uint64_t rx_stalls = 0;     // times a receive ring ran dry; the socket kept what came
 };
 
 class Port {

@@ -159,6 +159,7 @@ void Endpoint::State::adopt_early(Operation& operation, Time now) {
     accept(operation, header, packet, now);
     parking.release(cell);
   }
+  extend_grants();
 }
 
 void Endpoint::State::release_kept(Channel& channel) {

@@ -1,6 +1,7 @@
 // One message of a stage, seen from its sender and from its receiver.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -49,11 +50,21 @@ struct ReceiveMessage {
   std::uint32_t parked_count = 0;
   std::uint32_t granted = 0;       // slots [0, granted) the sender may send, as last told
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
+  bool grant_due = false;          // the batch in hand may have earned the sender more
   bool final = false;              // the sender has passed this operation: nothing more comes
+  /// Missing slots below this one are lost: something sent after them has arrived. What is missing
+  /// above may still be on its way, or wait in our own socket buffer.
+  std::uint32_t lost_below = 0;
   Time last_heard{};
-  Time gap_since = kNever;
+  Time gap_since = kNever;  // when a loss became certain
   Time asked{};             // last REPAIR
   std::uint32_t asks = 0;   // REPAIRs since the last progress
+
+  /// The whole of what may be asked for is presumed lost.
+  void presume_lost(std::uint32_t below, Time now) {
+    lost_below = std::max(lost_below, std::min(below, slots));
+    if (gap_since == kNever) gap_since = now;
+  }
 
   bool delivered() const { return presence.complete() && parked_count == 0; }
 

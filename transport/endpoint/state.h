@@ -48,6 +48,27 @@ struct RetainedDue {
   std::array<tarpon_range, kMaxRepairRanges> ranges{};
 };
 
+/// The operation that the last DATA of a batch belonged to: trains come from one sender, and what was
+/// looked up for the first packet holds for the rest.
+struct DataRun {
+  Operation* operation = nullptr;
+  Rank sender = 0;
+  std::uint16_t closed_below = 0;
+
+  bool continues(const tarpon_header& header) const {
+    return operation != nullptr && header.operation == operation->number &&
+           header.tag == operation->tag && header.sender == sender &&
+           header.closed_below == closed_below;
+  }
+};
+
+/// A message whose sender may get more credit once the batch is through.
+struct GrantDue {
+  Operation* operation = nullptr;
+  const Stage* stage = nullptr;
+  ReceiveMessage* message = nullptr;
+};
+
 struct Endpoint::State {
   State(const EndpointOptions& options, const PortCapabilities& port);
 
@@ -65,19 +86,23 @@ struct Endpoint::State {
   void queue_control(const ControlDue& due);
 
   // receive.cc
-  void receive_packet(Time now, const RxPacket& packet);
-  void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet);
+  void receive_packet(Time now, const RxPacket& packet, DataRun& run);
+  void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
+                 DataRun& run);
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
   void accept(Operation& operation, const tarpon_header& header,
               std::span<const std::byte> packet, Time now);
+  void note_losses(ReceiveMessage& message, bool repaired, Time now);
   void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
                std::span<const std::byte> payload, std::uint64_t contributors);
   void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot);
   void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message);
   void message_ended(Operation& operation, Stage& stage);
   void close_stage(Operation& operation, Stage& stage);
+  void note_progress(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void extend_grants();
   void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
   void heard_from(Operation& operation, Rank peer, Time now);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
@@ -128,6 +153,7 @@ struct Endpoint::State {
   std::uint32_t open_receives = 0;  // messages that may still get data, over all operations
   std::uint64_t kept_bytes = 0;
 
+  std::vector<GrantDue> grants_due;  // empty between batches
   std::deque<ControlDue> control;
   std::deque<RetainedDue> retained_due;
   std::deque<Event> events;

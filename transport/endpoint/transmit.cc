@@ -94,9 +94,12 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
     if (stage.closed || message == nullptr || message->presence.complete()) return false;
     std::array<tarpon_range, kMaxRepairRanges> ranges;
-    const std::uint32_t limit = std::min(message->granted, message->repair_below);
-    const std::size_t count =
-        message->presence.missing(limit, credit_window(operation->slot_bytes), ranges);
+    const std::uint32_t below = std::min(message->granted, message->repair_below);
+    std::size_t count = message->presence.missing(
+        std::min(below, message->lost_below), credit_window(operation->slot_bytes), ranges);
+    // Without proof of a loss one slot is asked for: its answer tells whether the rest is lost or
+    // only late.
+    if (count == 0) count = message->presence.missing(below, 1, ranges);
     header.slot = message->granted;
     frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
     std::memcpy(frame.room, ranges.data(), frame.length);

@@ -37,9 +37,9 @@ void FaultPort::inject(Time now, const RxPacket& packet) {
     bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
     ++faults_.corrupted;
   }
-  if (packet.length > 0 && random_.chance(options_.truncate)) {
+  if (packet.length > 1 && random_.chance(options_.truncate)) {
     copy();
-    bytes.resize(1 + random_.below(packet.length));
+    bytes.resize(1 + random_.below(packet.length - 1));
     ++faults_.truncated;
   }
   if (random_.chance(options_.duplicate)) {

@@ -126,8 +126,8 @@ void MmsgPort::fetch() {
     header.msg_namelen = sizeof(sockaddr_in);
     header.msg_controllen = kRxControlBytes;
   }
-  const int count = ::recvmmsg(socket_.fd(), rx_messages_.data(),
-                               static_cast<unsigned>(rx_wanted_), MSG_DONTWAIT, nullptr);
+  const int count = ::recvmmsg(socket_.fd(), rx_messages_.data(), static_cast<unsigned>(rx_wanted_),
+                               MSG_DONTWAIT, nullptr);
   const int error = errno;
   ++system_calls_;
   rx_next_ = 0;

@@ -50,8 +50,8 @@ class RxBatch {
 
   std::span<const RxPacket> packets() const { return packets_; }
 
-  /// The rx_ half of `statistics`. Overruns are an estimate where trains are lost: the kernel counts
-  /// units, and a lost one is taken to be as long as the one that reports it.
+  /// The rx_ half of `statistics`. Overruns are an estimate where trains are lost: the kernel
+  /// counts units, and a lost one is taken to be as long as the one that reports it.
   void count(PortStatistics& statistics) const;
 
  private:

@@ -16,8 +16,8 @@ Result<void> check_udp_options(const UdpPortOptions& options, std::span<const so
                                options.max_payload, kPayloadStep, kPayloadStep, kLargest));
   }
   if (options.gso_segments < 1 || options.gso_segments > kMaxGsoSegments) {
-    return invalid(fmt::format("gso_segments {}: give 1 (off) to {}", options.gso_segments,
-                               kMaxGsoSegments));
+    return invalid(
+        fmt::format("gso_segments {}: give 1 (off) to {}", options.gso_segments, kMaxGsoSegments));
   }
   if (peers.empty() || peers.size() >= kUnknownRank) {
     return invalid(fmt::format("{} peers: give the address of every rank, 1 to {}", peers.size(),

@@ -27,8 +27,8 @@ inline constexpr std::uint32_t kTrainsInFlight = 6;
 
 /// Options of both UDP ports.
 struct UdpPortOptions {
-  /// Payload of the largest packet, bytes: a multiple of 64. A datagram above MTU - 28 is refused by
-  /// the kernel and counted as dropped. Default: MTU 1500.
+  /// Payload of the largest packet, bytes: a multiple of 64. A datagram above MTU - 28 is refused
+  /// by the kernel and counted as dropped. Default: MTU 1500.
   std::uint32_t max_payload = 1408;
   /// Packets in one GSO train, 1 to 64; 1 switches GSO off. A lost train is a burst of losses.
   std::uint32_t gso_segments = kMaxGsoSegments;

@@ -21,8 +21,9 @@ struct UdpSocketOptions {
   std::size_t send_buffer = std::size_t{16} << 20;
 };
 
-/// A bound, unconnected, non-blocking IPv4 UDP socket: never fragments (IP_MTU_DISCOVER = DO), takes
-/// GRO trains where the kernel can (UDP_GRO) and reports its overruns (SO_RXQ_OVFL). Move-only.
+/// A bound, unconnected, non-blocking IPv4 UDP socket: never fragments (IP_MTU_DISCOVER = DO),
+/// takes GRO trains where the kernel can (UDP_GRO) and reports its overruns (SO_RXQ_OVFL).
+/// Move-only.
 class UdpSocket {
  public:
   /// Errors: invalid_argument (not an IPv4 address, port in use), unavailable (no such local

@@ -21,7 +21,9 @@ std::size_t frame_count(const UdpPortOptions& options) {
   return std::max<std::size_t>(kFewestFrames, std::size_t{gso_burst(options)} * kTrainsInFlight);
 }
 
-std::uint32_t datagram_bytes(std::uint32_t payload) { return TARPON_HEADER_BYTES + payload; }
+std::uint32_t datagram_bytes(std::uint32_t payload) {
+  return TARPON_HEADER_BYTES + payload;
+}
 
 }  // namespace
 
@@ -148,7 +150,8 @@ void TrainPool::split(std::uint32_t number) {
 std::size_t TrainPool::gather(std::uint32_t number, iovec* out) const {
   std::size_t used = 0;
   const auto append = [&](const std::byte* data, std::size_t bytes) {
-    if (used > 0 && static_cast<std::byte*>(out[used - 1].iov_base) + out[used - 1].iov_len == data) {
+    if (used > 0 &&
+        static_cast<std::byte*>(out[used - 1].iov_base) + out[used - 1].iov_len == data) {
       out[used - 1].iov_len += bytes;
     } else {
       out[used++] = {.iov_base = const_cast<std::byte*>(data), .iov_len = bytes};

@@ -2,19 +2,21 @@
 //
 // DESIGN NOTES
 // 1. Completions that the kernel finishes in a task (polled receives, the wake-up read) run in the
-//    thread that armed them, whenever it next enters the kernel. So each thread that starts to drive
-//    arms its own and cancels those of its predecessor. Until the predecessor has let go, both
-//    deliver: a completion is taken whatever its generation, and only the current generation decides
-//    whether to arm anew. When a thread exits, the kernel cancels what it armed, which is seen as an
-//    ordinary end.
+//    thread that armed them, whenever it next enters the kernel. So each thread that starts to
+//    drive arms its own and cancels those of its predecessor. Until the predecessor has let go,
+//    both deliver: a completion is taken whatever its generation, and only the current generation
+//    decides whether to arm anew. When a thread exits, the kernel cancels what it armed, which is
+//    seen as an ordinary end.
 // 2. Sends are MSG_DONTWAIT: they end within the submitting call, so frames and lent payloads come
 //    back at once. The alternative, letting io_uring retry when the socket has room, would bind the
-//    retry to the submitting thread (see 1) and hold lent memory for as long. On EAGAIN the trains go
-//    back to the queue and one poll for POLLOUT is armed when the driver sleeps.
-// 3. A multishot receive ends when the buffers run out (ENOBUFS). Nothing is lost: datagrams wait in
+//    retry to the submitting thread (see 1) and hold lent memory for as long. On EAGAIN the trains
+//    go back to the queue and one poll for POLLOUT is armed when the driver sleeps.
+// 3. A multishot receive ends when the buffers run out (ENOBUFS). Nothing is lost: datagrams wait
+// in
 //    the socket, and receive() arms again when it gives the buffers back. It is the batch size.
 #include "transport/ports/uring_port.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
 
@@ -101,13 +103,13 @@ class UringPort final : public Port {
   Armed writable_{Kind::writable};
   bool blocked_ = false;  // the socket had no room for a train
   std::uint64_t waits_ = 0;
+  std::uint64_t stalls_ = 0;
   std::optional<Error> failure_;
   std::unique_ptr<UringRing> ring_;  // last: closed first, while what it points to is alive
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                     const UdpPortOptions& options, UniqueFd event,
-                     std::unique_ptr<UringRing> ring)
+                     const UdpPortOptions& options, UniqueFd event, std::unique_ptr<UringRing> ring)
     : socket_(std::move(socket)),
       capabilities_{.name = "uring",
                     .max_payload = options.max_payload,
@@ -133,17 +135,18 @@ void UringPort::transmit(std::span<TxPacket> packets) {
   flush();
 }
 
-// Every round submits trains; a train is split at most once and a full socket ends it, so this ends.
+// Every round submits trains; a train is split at most once and a full socket ends it, so this
+// ends.
 void UringPort::flush() {
   blocked_ = false;
   while (trains_.queued() > 0 && !blocked_ && !failure_) {
     messages_.clear();
     while (trains_.queued() > 0 && !messages_.full()) {
-      io_uring_sqe* const entry = ring_->prepare(tag(Kind::send, trains_.queued_train(0)));
+      io_uring_sqe* const entry = ring_->prepare();
       if (entry == nullptr) break;
-      ::io_uring_prep_sendmsg(entry, socket_.fd(), &messages_.add(trains_, trains_.queued_train(0)),
-                              MSG_DONTWAIT);
-      entry->user_data = tag(Kind::send, trains_.pop());
+      const std::uint32_t train = trains_.pop();
+      ::io_uring_prep_sendmsg(entry, socket_.fd(), &messages_.add(trains_, train), MSG_DONTWAIT);
+      entry->user_data = tag(Kind::send, train);
     }
     submit(false);
     reap();
@@ -162,7 +165,7 @@ void UringPort::adopt_thread() {
   for (Armed* armed : {&receive_, &wake_, &writable_}) {
     if (!armed->on) continue;
     armed->on = false;
-    if (io_uring_sqe* const entry = ring_->prepare(0)) {
+    if (io_uring_sqe* const entry = ring_->prepare()) {
       ::io_uring_prep_cancel64(entry, tag(armed->kind, generation_), 0);
       entry->user_data = tag(Kind::cancel, 0);
     }
@@ -172,7 +175,7 @@ void UringPort::adopt_thread() {
 
 io_uring_sqe* UringPort::arm(Armed& what) {
   if (what.on) return nullptr;
-  io_uring_sqe* const entry = ring_->prepare(0);
+  io_uring_sqe* const entry = ring_->prepare();
   what.on = entry != nullptr;
   return entry;
 }
@@ -231,11 +234,12 @@ void UringPort::reap() {
 
 void UringPort::on_receive(const io_uring_cqe& completion) {
   if ((completion.flags & IORING_CQE_F_BUFFER) != 0) {
-    stash_[stash_end_++ % stash_.size()] = {
-        .bytes = completion.res, .buffer = completion.flags >> IORING_CQE_BUFFER_SHIFT};
+    stash_[stash_end_++ % stash_.size()] = {.bytes = completion.res,
+                                            .buffer = completion.flags >> IORING_CQE_BUFFER_SHIFT};
     return;
   }
   const int error = completion.res < 0 ? -completion.res : 0;
+  if (error == ENOBUFS) ++stalls_;
   if (fatal_socket_error(error) || error == EINVAL) fail_with(error, "receive");
 }
 
@@ -313,6 +317,7 @@ PortStatistics UringPort::statistics() const {
   batch_.count(result);
   result.system_calls = ring_->system_calls;
   result.waits = waits_;
+  result.rx_stalls = stalls_;
   return result;
 }
 
@@ -321,6 +326,11 @@ PortStatistics UringPort::statistics() const {
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
                                               UdpPortOptions options) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
+  // io_uring fails a receive on a non-blocking socket instead of waiting for it.
+  const int flags = ::fcntl(socket.fd(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.fd(), F_SETFL, flags & ~O_NONBLOCK) < 0) {
+    return fail_system(errno, "O_NONBLOCK of the UDP socket");
+  }
   auto ring = UringRing::open();
   if (!ring) return fail(ring.error());
   auto event = WakeEvent::open();

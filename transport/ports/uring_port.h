@@ -14,9 +14,9 @@ namespace tarpon {
 
 /// A port over `socket`, named "uring". `peers`: where each rank receives, by rank.
 /// Behaves as the mmsg port does, and costs one io_uring_enter where that one needs two or three
-/// calls. The driving thread may change between calls, and may exit; a change costs one system call.
-/// Errors: invalid_argument (names the option), unavailable (io_uring is forbidden or older than
-/// Linux 6.0: says which, with the remedy), io.
+/// calls. The driving thread may change between calls, and may exit; a change costs one system
+/// call. Errors: invalid_argument (names the option), unavailable (io_uring is forbidden or older
+/// than Linux 6.0: says which, with the remedy), io.
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
                                               UdpPortOptions options = {});
 

@@ -33,8 +33,9 @@ Error refusal(int error) {
     reason += fmt::format(
         "kernel.io_uring_disabled = {}; set it to 0 (sysctl), or use the mmsg port", disabled);
   } else if (error == EPERM || error == EACCES) {
-    reason += "forbidden, by the container's seccomp profile most likely; allow io_uring_setup, "
-              "io_uring_enter and io_uring_register there, or use the mmsg port";
+    reason +=
+        "forbidden, by the container's seccomp profile most likely; allow io_uring_setup, "
+        "io_uring_enter and io_uring_register there, or use the mmsg port";
   } else if (error == ENOMEM) {
     reason += "not enough lockable memory; raise `ulimit -l`, or use the mmsg port";
   } else {
@@ -53,8 +54,9 @@ Result<std::unique_ptr<UringRing>> UringRing::open() {
 }
 
 Result<void> UringRing::open_ring() {
-  // Drivers move between threads, so neither SINGLE_ISSUER nor DEFER_TASKRUN. COOP_TASKRUN saves the
-  // interrupts that would fetch completions early; TASKRUN_FLAG tells when entering is worth it.
+  // Drivers move between threads, so neither SINGLE_ISSUER nor DEFER_TASKRUN. COOP_TASKRUN saves
+  // the interrupts that would fetch completions early; TASKRUN_FLAG tells when entering is worth
+  // it.
   constexpr std::array<unsigned, 4> kFlags = {
       IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
           IORING_SETUP_TASKRUN_FLAG,
@@ -73,7 +75,8 @@ Result<void> UringRing::open_ring() {
   ring_open_ = true;
   // Multishot recvmsg came with SEND_ZC, and only the latter can be asked for.
   io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
-  const bool recent = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_SEND_ZC) != 0;
+  const bool recent =
+      probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_SEND_ZC) != 0;
   ::io_uring_free_probe(probe);
   if (!recent) {
     return fail(Error::Code::unavailable,
@@ -112,22 +115,13 @@ UringRing::~UringRing() {
   ::io_uring_queue_exit(&ring_);
 }
 
-io_uring_sqe* UringRing::prepare(std::uint64_t user_data) {
-  io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
-  if (entry == nullptr) return nullptr;
-  ::io_uring_prep_nop(entry);
-  ::io_uring_sqe_set_data64(entry, user_data);
-  return entry;
-}
-
 int UringRing::submit(bool events) {
   constexpr int kTries = 16;
   int error = 0;
   for (int i = 0; i < kTries; ++i) {
     const bool pending = ::io_uring_sq_ready(&ring_) > 0;
     if (!pending && (!events || i > 0)) return 0;
-    const int done =
-        events ? ::io_uring_submit_and_get_events(&ring_) : ::io_uring_submit(&ring_);
+    const int done = events ? ::io_uring_submit_and_get_events(&ring_) : ::io_uring_submit(&ring_);
     ++system_calls;
     error = done < 0 ? -done : EAGAIN;
     if (done < 0 && error != EINTR && error != EAGAIN && error != EBUSY) return error;
@@ -143,8 +137,7 @@ bool UringRing::owes_events() const {
 
 bool UringRing::unit(unsigned number, int bytes, RxUnit& result) {
   std::byte* const start = buffer(number);
-  io_uring_recvmsg_out* const out =
-      ::io_uring_recvmsg_validate(start, bytes, &receive_template_);
+  io_uring_recvmsg_out* const out = ::io_uring_recvmsg_validate(start, bytes, &receive_template_);
   if (out == nullptr) return false;
   std::memcpy(&result.from, ::io_uring_recvmsg_name(out), sizeof result.from);
   result.control = ::io_uring_recvmsg_cmsg_firsthdr(out, &receive_template_);
@@ -155,8 +148,9 @@ bool UringRing::unit(unsigned number, int bytes, RxUnit& result) {
 }
 
 void UringRing::recycle(unsigned number) {
-  ::io_uring_buf_ring_add(buffer_ring_, buffer(number), kStride, static_cast<unsigned short>(number),
-                          ::io_uring_buf_ring_mask(kRxBuffers), 0);
+  ::io_uring_buf_ring_add(buffer_ring_, buffer(number), kStride,
+                          static_cast<unsigned short>(number), ::io_uring_buf_ring_mask(kRxBuffers),
+                          0);
   ::io_uring_buf_ring_advance(buffer_ring_, 1);
 }
 

@@ -17,7 +17,7 @@ namespace tarpon {
 /// Owns the rings and the receive buffers. One thread at a time, not always the same.
 class UringRing {
  public:
-  static constexpr unsigned kRxBuffers = 32;  // a power of two
+  static constexpr unsigned kRxBuffers = 8;  // a power of two
   static constexpr int kBufferGroup = 0;
 
   /// Errors: unavailable (forbidden or too old: names which, and the remedy), io.
@@ -30,8 +30,9 @@ class UringRing {
 
   io_uring& ring() { return ring_; }
 
-  /// An empty submission entry; nullptr when the ring is full of unsubmitted ones.
-  io_uring_sqe* prepare(std::uint64_t user_data);
+  /// A submission entry to fill with one of io_uring_prep_*; nullptr when the ring is full of
+  /// unsubmitted ones.
+  io_uring_sqe* prepare() { return ::io_uring_get_sqe(&ring_); }
 
   /// Hands every prepared entry to the kernel; and with `events`, lets the kernel finish what it
   /// owes this thread. Never blocks. 0, or the errno after a bounded number of tries.

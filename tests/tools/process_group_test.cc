@@ -1,0 +1,336 @@
+// Ranks as processes: how they end, what is reported, and that nothing of them is left.
+#include "tools/process_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <stdexcept>
+
+#include "tools/file_descriptor.h"
+#include "tools/line_merger.h"
+
+namespace tarpon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+/// Ends far later than any test waits; a test that reaches it fails by its time limit.
+void sleep_forever() {
+  for (;;) ::pause();
+}
+
+/// Memory that parent and children share.
+template <typename T>
+class Shared {
+ public:
+  Shared()
+      : at_(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    new (at_) T();
+  }
+  Shared(const Shared&) = delete;
+  ~Shared() { ::munmap(at_, sizeof(T)); }
+  T& operator*() const { return *static_cast<T*>(at_); }
+  T* operator->() const { return static_cast<T*>(at_); }
+
+ private:
+  void* at_;
+};
+
+struct Collected {
+  ProcessGroupOptions options;
+  std::vector<std::string> lines;
+
+  Collected() {
+    options.on_error_line = [this](std::string_view line) { lines.emplace_back(line); };
+  }
+};
+
+bool no_children_left() {
+  return ::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD;
+}
+
+TEST(ProcessGroup, run__all_end_well) {
+  const Shared<std::array<std::atomic<int>, 4>> seen;
+  const auto result = run_process_group(4, [&](Rank rank) {
+    (*seen)[rank] = rank + 1;
+    return 0;
+  });
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->ok());
+  EXPECT_EQ(result->summary(), "all ranks ended well");
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ((*seen)[static_cast<std::size_t>(rank)], rank + 1);
+  EXPECT_TRUE(no_children_left());
+}
+
+TEST(ProcessGroup, run__exit_code_and_exception) {
+  Collected collected;
+  const auto result = run_process_group(
+      3,
+      [](Rank rank) -> int {
+        if (rank == 1) throw std::runtime_error("broken");
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_FALSE(result->ok());
+  EXPECT_EQ(result->summary(), "rank 1 exited with code 1");
+  EXPECT_EQ(result->ranks[1].exit_code, 1);
+  EXPECT_THAT(collected.lines, ElementsAre("rank 1: broken"));
+}
+
+TEST(ProcessGroup, run__killed_rank_is_named) {
+  Collected collected;
+  const auto result = run_process_group(
+      4,
+      [](Rank rank) {
+        if (rank == 2) ::raise(SIGKILL);
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->first_failure, Rank{2});
+  EXPECT_EQ(result->summary(), "rank 2 was killed by signal 9 (Killed)");
+  EXPECT_EQ(result->ranks[2].signal, SIGKILL);
+  EXPECT_EQ(result->ranks[2].exit_code, -1);
+}
+
+TEST(ProcessGroup, run__others_may_end_by_themselves_within_the_grace) {
+  Collected collected;
+  collected.options.grace = 60s;  // far more than the test takes
+  const Shared<std::atomic<pid_t>> failed;
+  const auto result = run_process_group(
+      2,
+      [&](Rank rank) {
+        if (rank == 0) {
+          *failed = ::getpid();
+          return 3;
+        }
+        // Ends after rank 0 has, by itself: that process exists until its parent has reaped it.
+        while (*failed == 0 || ::kill(*failed, 0) == 0) ::usleep(1000);
+        return 4;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->first_failure, Rank{0});
+  EXPECT_EQ(result->ranks[0].exit_code, 3);
+  EXPECT_EQ(result->ranks[1].exit_code, 4);
+  EXPECT_FALSE(result->ranks[1].ended_by_group);
+}
+
+TEST(ProcessGroup, run__others_are_ended_after_the_grace) {
+  Collected collected;
+  collected.options.grace = 10ms;
+  const auto result = run_process_group(
+      3,
+      [](Rank rank) {
+        if (rank == 1) return 7;
+        sleep_forever();
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->summary(), "rank 1 exited with code 7");
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+    EXPECT_EQ(result->ranks[rank].signal, SIGTERM);
+    EXPECT_TRUE(result->ranks[rank].ended_by_group);
+  }
+  EXPECT_TRUE(no_children_left());
+}
+
+TEST(ProcessGroup, run__who_ignores_sigterm_is_killed) {
+  Collected collected;
+  collected.options.grace = 0ms;
+  collected.options.kill_after = 20ms;
+  const Shared<std::atomic<int>> ready;
+  const auto result = run_process_group(
+      3,
+      [&](Rank rank) {
+        if (rank == 0) {
+          while (*ready < 2) ::usleep(1000);
+          return 1;
+        }
+        if (rank == 1) std::signal(SIGTERM, SIG_IGN);
+        ++*ready;
+        if (rank == 2) ::raise(SIGSTOP);  // a stopped process does not see SIGTERM
+        sleep_forever();
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->first_failure, Rank{0});
+  EXPECT_EQ(result->ranks[1].signal, SIGKILL);
+  EXPECT_EQ(result->ranks[2].signal, SIGKILL);
+  EXPECT_TRUE(no_children_left());
+}
+
+TEST(ProcessGroup, run__signals_of_the_parent_are_passed_on) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const pid_t parent = ::getpid();
+    const Shared<std::atomic<int>> ready;
+    Collected collected;
+    const auto result = run_process_group(
+        2,
+        [&](Rank rank) {
+          ++*ready;
+          if (rank == 0) {
+            while (*ready < 2) ::usleep(1000);
+            ::kill(parent, signal);
+          }
+          sleep_forever();
+          return 0;
+        },
+        collected.options);
+    ASSERT_TRUE(result);
+    EXPECT_FALSE(result->ok());
+    EXPECT_EQ(result->interrupted_by, signal);
+    EXPECT_FALSE(result->first_failure);
+    EXPECT_EQ(result->ranks[0].signal, signal);
+    EXPECT_EQ(result->ranks[1].signal, signal);
+    EXPECT_THAT(result->summary(), ::testing::StartsWith("interrupted by signal"));
+    EXPECT_TRUE(no_children_left());
+  }
+}
+
+TEST(ProcessGroup, run__second_signal_kills_at_once) {
+  const pid_t parent = ::getpid();
+  Collected collected;
+  collected.options.kill_after = 3600s;
+  const auto result = run_process_group(
+      1,
+      [&](Rank) {
+        static volatile sig_atomic_t asked = 0;
+        std::signal(SIGINT, [](int) { asked = 1; });
+        ::kill(parent, SIGINT);
+        while (asked == 0) ::usleep(1000);  // the first has been passed on
+        ::kill(parent, SIGINT);
+        sleep_forever();
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->ranks[0].signal, SIGKILL);
+}
+
+TEST(ProcessGroup, run__identical_lines_appear_once) {
+  Collected collected;
+  const auto result = run_process_group(
+      4,
+      [](Rank rank) {
+        std::fprintf(stderr, "no route to 10.0.0.1\nrank %u: own\n", static_cast<unsigned>(rank));
+        std::fprintf(stderr, "no newline at the end");
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_THAT(collected.lines,
+              UnorderedElementsAre("no route to 10.0.0.1", "rank 0: own", "rank 1: own",
+                                   "rank 2: own", "rank 3: own", "no newline at the end"));
+}
+
+TEST(ProcessGroup, run__much_text_is_neither_lost_nor_blocks) {
+  Collected collected;
+  constexpr int kLines = 20000;  // far more than a pipe holds
+  const auto result = run_process_group(
+      2,
+      [](Rank rank) {
+        for (int i = 0; i < kLines; ++i)
+          std::fprintf(stderr, "%u %d\n", static_cast<unsigned>(rank), i);
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(collected.lines.size(), 2u * kLines);
+}
+
+TEST(ProcessGroup, run__grandchild_with_the_pipe_does_not_hold_us) {
+  Collected collected;
+  const Shared<std::atomic<pid_t>> grandchild;
+  const auto result = run_process_group(
+      1,
+      [&](Rank) {
+        const pid_t pid = ::fork();
+        if (pid == 0) sleep_forever();
+        *grandchild = pid;
+        std::fprintf(stderr, "bye\n");
+        return 0;
+      },
+      collected.options);
+  ::kill(*grandchild, SIGKILL);
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->ok());
+  EXPECT_THAT(collected.lines, ElementsAre("bye"));
+}
+
+TEST(ProcessGroup, run__buffered_output_of_the_parent_is_not_repeated) {
+  ::testing::internal::CaptureStdout();
+  std::printf("once");
+  const auto result = run_process_group(3, [](Rank) { return 0; });
+  EXPECT_TRUE(result);
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "once");
+}
+
+TEST(ProcessGroup, run__children_die_with_a_killed_parent) {
+  struct Pids {
+    std::atomic<int> ready{0};
+    std::array<std::atomic<pid_t>, 3> pids{};
+  };
+  const Shared<Pids> shared;
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    const auto ignored = run_process_group(3, [&](Rank rank) {
+      shared->pids[rank] = ::getpid();
+      ++shared->ready;
+      sleep_forever();
+      return 0;
+    });
+    ::_exit(ignored ? 0 : 1);
+  }
+  while (shared->ready < 3) ::usleep(1000);
+  std::vector<pollfd> ends;
+  std::vector<FileDescriptor> owners;
+  for (const auto& pid : shared->pids) {
+    owners.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid.load(), 0)));
+    ASSERT_TRUE(owners.back());
+    ends.push_back({owners.back().get(), POLLIN, 0});
+  }
+  ::kill(parent, SIGKILL);
+  ::waitpid(parent, nullptr, 0);
+  for (pollfd& end : ends) EXPECT_EQ(::poll(&end, 1, 10000), 1);
+}
+
+TEST(LineMerger, add__nth_time_of_a_line_appears_once) {
+  std::vector<std::string> lines;
+  LineMerger merger(3, [&](std::string_view line) { lines.emplace_back(line); });
+  merger.add(0, "a\na\nb");
+  merger.add(1, "a\n");
+  merger.add(2, "a\na\na\n");
+  merger.add(0, "c\n");
+  merger.add(1, "\n\nbc\n");
+  EXPECT_THAT(lines, ElementsAre("a", "a", "a", "bc", "", ""));
+}
+
+TEST(LineMerger, add__long_lines_and_many_lines_are_bounded) {
+  std::size_t bytes = 0;
+  LineMerger merger(2, [&](std::string_view line) { bytes += line.size(); });
+  for (int i = 0; i < 100; ++i) merger.add(0, std::string(10000, 'x'));
+  EXPECT_GE(bytes, 900000u);
+  merger.finish(0);
+  EXPECT_EQ(bytes, 1000000u);
+  // Beyond what is remembered, lines still appear.
+  int count = 0;
+  LineMerger many(2, [&](std::string_view) { ++count; });
+  for (int i = 0; i < 10000; ++i) many.add(0, std::to_string(i) + "\n");
+  EXPECT_EQ(count, 10000);
+}
+
+}  // namespace
+}  // namespace tarpon
