@@ -13,6 +13,7 @@ nlohmann::json to_json(const IterationLog& log) {
   return {{"time_us", log.time_us},         {"late", log.late},
           {"wrong", log.wrong},             {"lost_fraction", log.lost_fraction},
           {"lost_stage1", log.lost_stage1}, {"lost_stage2", log.lost_stage2},
+          {"cpu_s", log.cpu_s},             {"max_rss_kib", log.max_rss_kib},
           {"error", log.error}};
 }
 
@@ -27,6 +28,8 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("lost_fraction").get_to(log.lost_fraction);
     json.at("lost_stage1").get_to(log.lost_stage1);
     json.at("lost_stage2").get_to(log.lost_stage2);
+    json.at("cpu_s").get_to(log.cpu_s);
+    json.at("max_rss_kib").get_to(log.max_rss_kib);
     json.at("error").get_to(log.error);
     return log;
   } catch (const nlohmann::json::exception&) {
@@ -65,6 +68,8 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
   for (const IterationLog& log : logs) {
     iterations = std::max(iterations, log.time_us.size());
     measurement.wrong += log.wrong;
+    measurement.cpu_s += log.cpu_s;
+    measurement.max_rss_kib = std::max(measurement.max_rss_kib, log.max_rss_kib);
     measurement.lost_fraction = std::max(measurement.lost_fraction, log.lost_fraction);
     measurement.lost_stage1 = std::max(measurement.lost_stage1, log.lost_stage1);
     measurement.lost_stage2 = std::max(measurement.lost_stage2, log.lost_stage2);
@@ -113,7 +118,9 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
           {"lost_fraction", m.lost_fraction},
           {"lost_stage1", m.lost_stage1},
           {"lost_stage2", m.lost_stage2},
-          {"late_ranks", m.late}};
+          {"late_ranks", m.late},
+          {"cpu_s", m.cpu_s},
+          {"max_rss_kib", m.max_rss_kib}};
 }
 
 std::string table_header() {

@@ -19,6 +19,8 @@ struct IterationLog {
   double lost_fraction = 0;         // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
+  double cpu_s = 0;                 // user and system time of this rank over the timed calls
+  std::uint64_t max_rss_kib = 0;    // peak resident memory of this rank so far
   std::string error;                // set when an iteration failed: one line
 };
 
@@ -43,6 +45,8 @@ struct Measurement {
   double lost_stage1 = 0;
   double lost_stage2 = 0;
   std::vector<Rank> late;       // union over iterations
+  double cpu_s = 0;             // over all ranks and iterations
+  std::uint64_t max_rss_kib = 0;  // of the largest rank
 
   double mean_us() const;
   double algbw(double time_us) const;  // GB/s

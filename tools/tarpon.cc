@@ -7,6 +7,7 @@
 #include "tools/allreduce_options.h"
 #include "tools/check_command.h"
 #include "tools/sim_command.h"
+#include "tools/testbed_command.h"
 #include "tools/version.h"
 
 namespace {
@@ -52,6 +53,11 @@ int main(int argc, char** argv) {
   CLI::App* sim_app = app.add_subcommand("sim", "repeat a seed of the simulation");
   tarpon::add_sim_options(*sim_app, sim);
 
+  tarpon::TestbedCommandOptions testbed;
+  CLI::App* testbed_app = app.add_subcommand(
+      "testbed", "run any program once per network namespace of the testbed");
+  tarpon::add_testbed_options(*testbed_app, testbed);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -64,5 +70,7 @@ int main(int argc, char** argv) {
     }
     return tarpon::run_allreduce(allreduce);
   }
-  return check_app->parsed() ? tarpon::run_check(check) : tarpon::run_sim(sim);
+  if (check_app->parsed()) return tarpon::run_check(check);
+  if (testbed_app->parsed()) return tarpon::run_testbed(testbed);
+  return tarpon::run_sim(sim);
 }

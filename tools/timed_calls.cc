@@ -1,6 +1,7 @@
 #include "tools/timed_calls.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <fstream>
 #include <set>
@@ -10,6 +11,25 @@
 #include "transport/clock.h"
 
 namespace tarpon {
+
+namespace {
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::uint64_t max_rss_kib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss);
+}
+
+}  // namespace
 
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last) {
@@ -21,6 +41,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
       log.error = met.error().message;
       return log;
     }
+    const double cpu_before = cpu_seconds();
     const Time start = monotonic_now();
     auto report = calls.communicator.allreduce(arguments);
     const Time stop = monotonic_now();
@@ -33,6 +54,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
       return log;
     }
     if (i >= calls.warmup) {
+      log.cpu_s += cpu_seconds() - cpu_before;
       log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
       std::uint64_t late = 0;
       for (const Rank rank : report->late_ranks) late |= 1ull << rank;
@@ -44,6 +66,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     last = std::move(*report);
     calls.progress(i + 1);
   }
+  log.max_rss_kib = max_rss_kib();
   if (calls.count_wrong) log.wrong = calls.count_wrong(last);
   return log;
 }

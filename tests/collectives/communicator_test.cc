@@ -1,0 +1,434 @@
+// Live jobs on 127.0.0.1: the ranks are threads of this process, on both datapaths.
+#include "collectives/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "transport/clock.h"
+#include "transport/ports/uring_port.h"
+
+namespace tarpon {
+namespace {
+
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
+
+/// Runs `body(rank)` in one thread a rank.
+void on_all(std::uint32_t ranks, const std::function<void(Rank)>& body) {
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&body, rank] { body(static_cast<Rank>(rank)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+std::string rendezvous_file() {
+  static std::atomic<int> next = 0;
+  return testing::TempDir() + "tarpon-communicator-" + std::to_string(getpid()) + "-" +
+         std::to_string(next++);
+}
+
+/// A job of `ranks` communicators; empty, with a failed test, when one could not connect.
+Ranks connect(std::uint32_t ranks, Datapath datapath,
+              const std::function<void(CommunicatorOptions&)>& change = nullptr) {
+  const std::string file = rendezvous_file();
+  Ranks result(ranks);
+  on_all(ranks, [&](Rank rank) {
+    CommunicatorOptions options;
+    options.rendezvous.rank = rank;
+    options.rendezvous.world_size = ranks;
+    options.rendezvous.address = "file://" + file;
+    options.datapath = datapath;
+    if (change) change(options);
+    auto communicator = Communicator::connect(options);
+    if (communicator) {
+      result[rank] = std::move(*communicator);
+    } else {
+      ADD_FAILURE() << "rank " << rank << ": " << communicator.error().message;
+    }
+  });
+  std::filesystem::remove(file);
+  if (testing::Test::HasFailure()) result.clear();
+  return result;
+}
+
+/// Small integers as floats: every order of addition gives the same bits.
+std::vector<float> input(Rank rank, std::size_t count, std::uint32_t salt = 0) {
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>((i * 7 + rank * 13u + salt) % 101);
+  }
+  return values;
+}
+
+std::vector<float> sum(std::uint32_t ranks, std::size_t count, std::uint32_t salt = 0) {
+  std::vector<float> total(count, 0.0f);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const auto one = input(static_cast<Rank>(rank), count, salt);
+    for (std::size_t i = 0; i < count; ++i) total[i] += one[i];
+  }
+  return total;
+}
+
+AllreduceArguments in_place(std::vector<float>& values, std::uint32_t tag = 0) {
+  AllreduceArguments arguments;
+  arguments.input = arguments.output = values.data();
+  arguments.count = values.size();
+  arguments.tag = tag;
+  return arguments;
+}
+
+void expect_complete(const Result<Report>& report) {
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_EQ(report->status, Status::complete) << report->detail;
+}
+
+double process_cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+class CommunicatorTest : public testing::TestWithParam<Datapath> {
+ protected:
+  void SetUp() override {
+    if (GetParam() != Datapath::uring) return;
+    if (const auto uring = check_uring(); !uring) GTEST_SKIP() << uring.error().message;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Datapaths, CommunicatorTest,
+                         testing::Values(Datapath::mmsg, Datapath::uring),
+                         [](const auto& info) { return std::string(name(info.param)); });
+
+TEST_P(CommunicatorTest, allreduce__blocking_calls_of_many_sizes) {
+  const Ranks ranks = connect(3, GetParam());
+  ASSERT_EQ(ranks.size(), 3u);
+  on_all(3, [&](Rank rank) {
+    EXPECT_EQ(ranks[rank]->rank(), rank);
+    EXPECT_EQ(ranks[rank]->world_size(), 3u);
+    for (const std::size_t count : {0u, 1u, 2u, 1000u, 100'000u}) {
+      auto values = input(rank, count);
+      expect_complete(ranks[rank]->allreduce(in_place(values)));
+      EXPECT_EQ(values, sum(3, count)) << "rank " << rank << " count " << count;
+    }
+    const auto closed = ranks[rank]->close(20s);
+    EXPECT_TRUE(closed) << closed.error().message;
+  });
+}
+
+TEST_P(CommunicatorTest, allreduce__several_threads_on_their_own_tags) {
+  constexpr std::uint32_t kRanks = 2;
+  constexpr std::uint32_t kThreads = 4;
+  const Ranks ranks = connect(kRanks, GetParam());
+  ASSERT_EQ(ranks.size(), kRanks);
+  on_all(kRanks * kThreads, [&](Rank index) {
+    const auto rank = static_cast<Rank>(index / kThreads);
+    const std::uint32_t tag = index % kThreads;
+    for (std::uint32_t call = 0; call < 20; ++call) {
+      const std::size_t count = 100 + 777 * tag + call;
+      auto values = input(rank, count, tag + call);
+      if (tag % 2 == 0) {
+        expect_complete(ranks[rank]->allreduce(in_place(values, tag)));
+      } else {
+        auto pending = ranks[rank]->allreduce_async(in_place(values, tag));
+        ASSERT_TRUE(pending);
+        EXPECT_EQ(pending->wait().status, Status::complete);
+        EXPECT_TRUE(pending->done());
+      }
+      ASSERT_EQ(values, sum(kRanks, count, tag + call));
+    }
+    (void)ranks[rank]->counters();
+    (void)ranks[rank]->port_statistics();
+  });
+  on_all(kRanks, [&](Rank rank) { EXPECT_TRUE(ranks[rank]->close(20s)); });
+}
+
+TEST_P(CommunicatorTest, async__more_calls_than_the_window_move_without_the_caller) {
+  constexpr std::uint32_t kCalls = 30;
+  const Ranks ranks = connect(2, GetParam());
+  ASSERT_EQ(ranks.size(), 2u);
+  on_all(2, [&](Rank rank) {
+    std::vector<std::vector<float>> values;
+    std::vector<AsyncAllreduce> pending;
+    for (std::uint32_t i = 0; i < kCalls; ++i) values.push_back(input(rank, 5000, i));
+    for (std::uint32_t i = 0; i < kCalls; ++i) {
+      auto call = ranks[rank]->allreduce_async(in_place(values[i]));
+      ASSERT_TRUE(call);
+      pending.push_back(*call);
+    }
+    const Time limit = monotonic_now() + 20s;
+    while (!pending.back().done() && monotonic_now() < limit) std::this_thread::yield();
+    for (std::uint32_t i = 0; i < kCalls; ++i) {
+      EXPECT_TRUE(pending[i].done());
+      EXPECT_EQ(pending[i].wait().operation, i);
+      EXPECT_EQ(values[i], sum(2, 5000, i));
+    }
+    EXPECT_TRUE(ranks[rank]->close(20s));
+  });
+}
+
+TEST_P(CommunicatorTest, poll__moves_calls_without_a_progress_thread) {
+  const Ranks ranks =
+      connect(2, GetParam(), [](CommunicatorOptions& options) { options.progress_thread = false; });
+  ASSERT_EQ(ranks.size(), 2u);
+  on_all(2, [&](Rank rank) {
+    auto values = input(rank, 20'000);
+    auto pending = ranks[rank]->allreduce_async(in_place(values));
+    ASSERT_TRUE(pending);
+    const Time limit = monotonic_now() + 20s;
+    while (!pending->done() && monotonic_now() < limit) ranks[rank]->poll(10ms);
+    ASSERT_TRUE(pending->done());
+    EXPECT_EQ(values, sum(2, 20'000));
+    EXPECT_TRUE(ranks[rank]->close(20s));  // serves the other one meanwhile
+  });
+}
+
+TEST_P(CommunicatorTest, poll__sleeps_when_there_is_nothing_to_do) {
+  const Ranks ranks =
+      connect(2, GetParam(), [](CommunicatorOptions& options) { options.progress_thread = false; });
+  ASSERT_EQ(ranks.size(), 2u);
+  const double before = process_cpu_seconds();
+  const Time end = monotonic_now() + 400ms;
+  std::uint64_t polls = 0;
+  for (; monotonic_now() < end; ++polls) ranks[0]->poll(50ms);
+  EXPECT_LT(process_cpu_seconds() - before, 0.2) << polls << " polls";
+}
+
+TEST_P(CommunicatorTest, idle__the_progress_threads_use_no_processor_time) {
+  const Ranks ranks = connect(4, GetParam());
+  ASSERT_EQ(ranks.size(), 4u);
+  on_all(4, [&](Rank rank) {
+    auto values = input(rank, 100);
+    expect_complete(ranks[rank]->allreduce(in_place(values)));
+  });
+  const double before = process_cpu_seconds();
+  std::this_thread::sleep_for(1s);
+  const double used = process_cpu_seconds() - before;
+  EXPECT_LT(used, 0.2) << "of 4 idle ranks";
+  std::printf("4 idle ranks: %.1f ms of processor time in 1 s\n", used * 1e3);
+}
+
+TEST_P(CommunicatorTest, wait__a_blocked_call_uses_little_processor_time) {
+  const Ranks ranks = connect(2, GetParam());
+  ASSERT_EQ(ranks.size(), 2u);
+  auto values = input(0, 1000);
+  auto arguments = in_place(values);
+  arguments.deadline = 1s;
+  const double before = process_cpu_seconds();
+  const auto report = ranks[0]->allreduce(arguments);  // rank 1 never comes
+  EXPECT_LT(process_cpu_seconds() - before, 0.3);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->status, Status::peer_late);
+  EXPECT_THAT(report->late_ranks, testing::ElementsAre(1));
+  EXPECT_GE(report->elapsed, 1s);
+}
+
+TEST_P(CommunicatorTest, destroy__with_calls_in_flight_nobody_hangs) {
+  Ranks ranks = connect(3, GetParam());
+  ASSERT_EQ(ranks.size(), 3u);
+  std::vector<std::vector<float>> values;
+  std::vector<AsyncAllreduce> pending;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    for (std::uint32_t i = 0; i < 10; ++i) {  // the window and two that queue
+      values.push_back(input(rank, 10'000));
+    }
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    auto arguments = in_place(values[i]);
+    arguments.deadline = 5s;
+    auto call = ranks[i / 10]->allreduce_async(arguments);
+    ASSERT_TRUE(call);
+    pending.push_back(*call);
+  }
+  ranks[0].reset();
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_TRUE(pending[i].done());
+    const Report report = pending[i].wait();
+    EXPECT_EQ(report.status, Status::aborted);
+    EXPECT_THAT(report.blamed, testing::ElementsAre(0));
+  }
+  for (std::size_t i = 10; i < 20; ++i) {
+    const Report report = pending[i].wait();
+    EXPECT_TRUE(report.status == Status::aborted || report.status == Status::peer_late)
+        << name(report.status);
+    if (report.status == Status::aborted) EXPECT_THAT(report.blamed, testing::ElementsAre(0));
+  }
+}
+
+TEST_P(CommunicatorTest, destroy__an_idle_one_costs_little_time) {
+  Ranks ranks = connect(4, GetParam());
+  ASSERT_EQ(ranks.size(), 4u);
+  on_all(4, [&](Rank rank) {
+    auto values = input(rank, 100);
+    expect_complete(ranks[rank]->allreduce(in_place(values)));
+    EXPECT_TRUE(ranks[rank]->close(20s));
+  });
+  const Time start = monotonic_now();
+  ranks.clear();
+  std::printf("4 communicators destroyed in %lld ms\n",
+              static_cast<long long>((monotonic_now() - start) / 1ms));
+}
+
+TEST_P(CommunicatorTest, close__without_a_peer_ends_by_its_deadline_and_names_it) {
+  const Ranks ranks = connect(2, GetParam());
+  ASSERT_EQ(ranks.size(), 2u);
+  const auto closed = ranks[0]->close(300ms);
+  ASSERT_FALSE(closed);
+  EXPECT_EQ(closed.error().code, Error::Code::timeout);
+  EXPECT_THAT(closed.error().message, testing::HasSubstr("1"));
+}
+
+TEST_P(CommunicatorTest, barrier__nobody_leaves_before_all_have_entered) {
+  const Ranks ranks = connect(4, GetParam());
+  ASSERT_EQ(ranks.size(), 4u);
+  std::atomic<int> entered = 0;
+  on_all(4, [&](Rank rank) {
+    for (int round = 1; round <= 10; ++round) {
+      ++entered;
+      const auto passed = ranks[rank]->barrier(20s);
+      ASSERT_TRUE(passed) << passed.error().message;
+      EXPECT_GE(entered.load(), 4 * round);
+    }
+  });
+}
+
+TEST_P(CommunicatorTest, faults__a_live_job_gives_the_same_bits_everywhere) {
+  constexpr std::uint32_t kRanks = 4;
+  constexpr std::size_t kCount = 200'000;
+  const Ranks ranks = connect(kRanks, GetParam(), [](CommunicatorOptions& options) {
+    options.faults = {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05, .corrupt = 0.02,
+                      .truncate = 0.02};
+  });
+  ASSERT_EQ(ranks.size(), kRanks);
+  std::vector<std::vector<float>> results(kRanks);
+  on_all(kRanks, [&](Rank rank) {
+    EXPECT_EQ(ranks[rank]->integrity(), TARPON_INTEGRITY_CRC32C);
+    for (std::uint32_t call = 0; call < 5; ++call) {
+      auto values = input(rank, kCount, call);
+      for (float& value : values) value /= 7;  // sums that depend on the order
+      auto report = ranks[rank]->allreduce(in_place(values));
+      expect_complete(report);
+      results[rank] = std::move(values);
+    }
+    EXPECT_TRUE(ranks[rank]->close(20s));
+  });
+  for (Rank rank = 1; rank < kRanks; ++rank) EXPECT_EQ(results[rank], results[0]);
+  const auto exact = sum(kRanks, kCount, 4);
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(results[0][i], exact[i] / 7, 1e-3);
+  EXPECT_GT(ranks[0]->counters()[DropReason::integrity], 0u);
+}
+
+TEST_P(CommunicatorTest, faults__bounded_calls_return_by_their_bounds) {
+  const Ranks ranks = connect(4, GetParam(), [](CommunicatorOptions& options) {
+    options.faults = {.loss = 0.02};
+  });
+  ASSERT_EQ(ranks.size(), 4u);
+  on_all(4, [&](Rank rank) {
+    for (int call = 0; call < 5; ++call) {
+      auto values = input(rank, 50'000);
+      auto arguments = in_place(values);
+      arguments.mode = Mode::bounded;
+      arguments.bound = 200ms;
+      const auto report = ranks[rank]->allreduce(arguments);
+      ASSERT_TRUE(report);
+      EXPECT_TRUE(report->status == Status::complete || report->status == Status::partial)
+          << report->detail;
+      EXPECT_LT(report->lost_fraction, 0.5);
+    }
+    EXPECT_TRUE(ranks[rank]->close(20s));
+  });
+}
+
+std::uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0;
+  statm >> size >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::size_t descriptors() {
+  const std::filesystem::directory_iterator files("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
+}
+
+#if defined(__SANITIZE_THREAD__)
+#define TARPON_TEST_RANKS 16  // the thread sanitizer makes 64 ranks on two cores take minutes
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TARPON_TEST_RANKS 16
+#endif
+#endif
+#ifndef TARPON_TEST_RANKS
+#define TARPON_TEST_RANKS 64
+#endif
+
+TEST_P(CommunicatorTest, scale__64_ranks_reduce_a_mebibyte) {
+  constexpr std::uint32_t kRanks = TARPON_TEST_RANKS;
+  constexpr std::size_t kCount = (1 << 20) / sizeof(float);
+  const std::size_t descriptors_before = descriptors();
+  const std::uint64_t resident_before = resident_bytes();
+  const Time start = monotonic_now();
+  const Ranks ranks = connect(kRanks, GetParam());
+  ASSERT_EQ(ranks.size(), kRanks);
+  const Time connected = monotonic_now();
+  const auto expected = sum(kRanks, kCount);
+  on_all(kRanks, [&](Rank rank) {
+    auto values = input(rank, kCount);
+    auto arguments = in_place(values);
+    arguments.deadline = 60s;
+    expect_complete(ranks[rank]->allreduce(arguments));
+    EXPECT_EQ(values, expected);
+  });
+  std::printf("%u ranks: start-up %lld ms, 1 MiB %lld ms, %zu descriptors, %.1f MiB resident\n",
+              kRanks, static_cast<long long>((connected - start) / 1ms),
+              static_cast<long long>((monotonic_now() - connected) / 1ms),
+              descriptors() - descriptors_before,
+              static_cast<double>(resident_bytes() - resident_before) / (1 << 20));
+  on_all(kRanks, [&](Rank rank) { EXPECT_TRUE(ranks[rank]->close(60s)); });
+}
+
+TEST(CommunicatorAloneTest, allreduce__one_rank_needs_nobody) {
+  const Ranks ranks = connect(1, Datapath::automatic);
+  ASSERT_EQ(ranks.size(), 1u);
+  auto values = input(0, 100);
+  expect_complete(ranks[0]->allreduce(in_place(values)));
+  EXPECT_EQ(values, input(0, 100));
+  EXPECT_TRUE(ranks[0]->barrier(1s));
+  EXPECT_TRUE(ranks[0]->close(1s));
+}
+
+TEST(CommunicatorAloneTest, connect__more_than_64_ranks_are_refused) {
+  CommunicatorOptions options;
+  options.rendezvous.world_size = 65;
+  options.rendezvous.address = "file://" + rendezvous_file();
+  const auto communicator = Communicator::connect(options);
+  ASSERT_FALSE(communicator);
+  EXPECT_THAT(communicator.error().message, testing::HasSubstr("65"));
+}
+
+TEST(CommunicatorAloneTest, connect__a_lonely_rank_gives_up_and_names_who_is_missing) {
+  CommunicatorOptions options;
+  options.rendezvous.world_size = 2;
+  options.rendezvous.address = "file://" + rendezvous_file();
+  options.rendezvous.timeout = 300ms;
+  const auto communicator = Communicator::connect(options);
+  ASSERT_FALSE(communicator);
+  EXPECT_EQ(communicator.error().code, Error::Code::timeout);
+  EXPECT_THAT(communicator.error().message, testing::HasSubstr("1"));
+}
+
+}  // namespace
+}  // namespace tarpon

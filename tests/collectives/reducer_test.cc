@@ -1,0 +1,157 @@
+// Reducer: contributions from first to last, averages, what is scaled when some are missing.
+#include "collectives/executor/reducer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kSlotBytes = 64;
+constexpr std::size_t kElements = 36;  // 144 bytes: two full slots and a short one
+constexpr std::uint32_t kWorld = 4;
+constexpr Rank kSelf = 1;
+
+/// A reducer of floats whose ranks contribute value(rank, i).
+struct Rig {
+  explicit Rig(ReduceOp function, bool in_place = false, std::uint32_t world = kWorld)
+      : own(kElements), result(kElements, -1.0f) {
+    for (std::size_t i = 0; i < kElements; ++i) own[i] = value(kSelf, i);
+    if (in_place) result = own;
+    Reducer::Shape shape;
+    shape.own = reinterpret_cast<const std::byte*>(in_place ? result.data() : own.data());
+    shape.accumulator = reinterpret_cast<std::byte*>(result.data());
+    shape.bytes = kElements * 4;
+    shape.slot_bytes = kSlotBytes;
+    shape.function = function;
+    shape.rank = kSelf;
+    shape.world = world;
+    reducer = std::make_unique<Reducer>(shape);
+  }
+
+  static float value(Rank rank, std::size_t i) {
+    return static_cast<float>(10 * rank + 3) + static_cast<float>(i) / 8;
+  }
+
+  static std::size_t first(std::uint32_t slot) { return slot * std::size_t{kSlotBytes} / 4; }
+  static std::size_t end(std::uint32_t slot) { return std::min(first(slot + 1), kElements); }
+
+  void deliver(Rank from, std::uint32_t slot) {
+    // Behind an odd address, as in a receive buffer.
+    std::vector<std::byte> bytes(1 + (end(slot) - first(slot)) * 4);
+    for (std::size_t i = first(slot); i < end(slot); ++i) {
+      const float element = value(from, i);
+      std::memcpy(bytes.data() + 1 + (i - first(slot)) * 4, &element, 4);
+    }
+    reducer->deliver(from, slot, std::span(bytes).subspan(1), 0);
+  }
+
+  std::vector<float> own, result;
+  std::unique_ptr<Reducer> reducer;
+
+};
+
+constexpr std::uint64_t kAll = 0xf;
+
+TEST(ReducerTest, deliver__first_and_last_contribution_in_and_out_of_place) {
+  for (const bool in_place : {false, true}) {
+    for (const ReduceOp function : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max,
+                                    ReduceOp::prod}) {
+      Rig rig(function, in_place);
+      for (std::uint32_t slot = 0; slot < 3; ++slot) {
+        for (const Rank from : {Rank{2}, Rank{3}, Rank{0}}) rig.deliver(from, slot);
+        EXPECT_EQ(rig.reducer->ready(), slot + 1);
+      }
+      for (std::size_t i = 0; i < kElements; ++i) {
+        float expected = Rig::value(1, i);
+        for (const Rank from : {Rank{2}, Rank{3}, Rank{0}}) {
+          const float next = Rig::value(from, i);
+          expected = function == ReduceOp::min    ? std::min(expected, next)
+                     : function == ReduceOp::max  ? std::max(expected, next)
+                     : function == ReduceOp::prod ? expected * next
+                                                  : expected + next;
+        }
+        if (function == ReduceOp::avg) expected /= kWorld;
+        EXPECT_EQ(rig.result[i], expected) << name(function) << " element " << i;
+        if (!in_place) {
+          EXPECT_EQ(rig.own[i], Rig::value(kSelf, i)) << "the input is unchanged";
+        }
+      }
+    }
+  }
+}
+
+TEST(ReducerTest, ready__stops_at_the_first_slot_that_lacks_one) {
+  Rig rig(ReduceOp::sum);
+  for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 1);
+  for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 2);
+  rig.deliver(0, 0);
+  rig.deliver(2, 0);
+  EXPECT_EQ(rig.reducer->ready(), 0u);
+  EXPECT_EQ(rig.reducer->contributors(), (std::vector<std::uint64_t>{0x7, kAll, kAll}));
+  rig.deliver(3, 0);
+  EXPECT_EQ(rig.reducer->ready(), 3u);
+}
+
+TEST(ReducerTest, settle__scales_by_the_contributions_that_are_there) {
+  for (const bool in_place : {false, true}) {
+    for (const ReduceOp function : {ReduceOp::sum, ReduceOp::avg}) {
+      Rig rig(function, in_place);
+      for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 0);  // all
+      rig.deliver(2, 1);                                                          // 2 of 4
+      rig.reducer->settle();                                                      // slot 2: 1 of 4
+      EXPECT_EQ(rig.reducer->ready(), 3u);
+      EXPECT_EQ(rig.reducer->contributors(), (std::vector<std::uint64_t>{kAll, 0x6, 0x2}));
+      const bool sum = function == ReduceOp::sum;
+      for (std::size_t i = 0; i < kElements; ++i) {
+        const float one = Rig::value(1, i);
+        const float two = one + Rig::value(2, i);
+        const float all = two + Rig::value(3, i) + Rig::value(0, i);
+        const float expected = i < Rig::end(0)   ? (sum ? all : all / 4)
+                               : i < Rig::end(1) ? (sum ? two * 2 : two / 2)
+                                                 : (sum ? one * 4 : one);
+        EXPECT_FLOAT_EQ(rig.result[i], expected) << name(function) << " element " << i;
+      }
+    }
+  }
+}
+
+TEST(ReducerTest, settle__a_second_time_only_if_nothing_was_missing) {
+  Rig rig(ReduceOp::avg);
+  for (std::uint32_t slot = 0; slot < 3; ++slot) {
+    for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, slot);
+  }
+  const std::vector<float> before = rig.result;
+  rig.reducer->settle();
+  EXPECT_EQ(rig.result, before);
+}
+
+TEST(ReducerTest, source__lends_and_writes_the_accumulator) {
+  Rig rig(ReduceOp::sum);
+  for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 2);
+  const SlotView view = rig.reducer->view(2);
+  EXPECT_EQ(view.contributors, kAll);
+  EXPECT_EQ(view.payload, reinterpret_cast<const std::byte*>(rig.result.data()) + 128);
+  std::vector<std::byte> frame(16);
+  rig.reducer->write(2, frame);
+  EXPECT_EQ(std::memcmp(frame.data(), view.payload, 16), 0);
+}
+
+TEST(ReducerTest, shape__64_ranks_use_all_bits_and_an_empty_shard_is_ready) {
+  Rig rig(ReduceOp::sum, false, 64);
+  for (Rank from = 0; from < 64; ++from) {
+    if (from != kSelf) rig.deliver(from, 0);
+  }
+  EXPECT_EQ(rig.reducer->ready(), 1u);
+  EXPECT_EQ(rig.reducer->contributors()[0], ~0ull);
+
+  const Reducer empty({.slot_bytes = kSlotBytes, .rank = 0, .world = 2});
+  EXPECT_EQ(empty.slots(), 0u);
+  EXPECT_EQ(empty.ready(), 0u);
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,190 @@
+// A job of engines over the simulated network: virtual time, one thread.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "collectives/schedule.h"
+#include "transport/ports/fault_port.h"
+#include "transport/ports/simulated_port.h"
+
+namespace tarpon::testing_support {
+
+struct SimulatedJobOptions {
+  std::uint16_t ranks = 2;
+  std::uint32_t slot_bytes = 512;
+  FaultOptions faults = {};
+  std::uint64_t retain_bytes = 64ull << 20;
+  std::uint64_t seed = 1;
+};
+
+class SimulatedJob {
+ public:
+  using Wrap = std::function<std::unique_ptr<Port>(Rank, std::unique_ptr<Port>)>;
+
+  explicit SimulatedJob(const SimulatedJobOptions& options, const Wrap& wrap = nullptr)
+      : network_({.ranks = options.ranks,
+                  .max_payload = std::max(512u, options.slot_bytes),
+                  .seed = options.seed}) {
+    for (Rank rank = 0; rank < options.ranks; ++rank) {
+      FaultOptions faults = options.faults;
+      faults.seed = options.seed * 1000003 + rank;
+      std::unique_ptr<Port> port = network_.make_port(rank);
+      if (wrap) port = wrap(rank, std::move(port));
+      ports_.push_back(std::make_unique<FaultPort>(std::move(port), faults));
+      EngineOptions engine;
+      engine.endpoint.rank = rank;
+      engine.endpoint.world_size = options.ranks;
+      engine.endpoint.job = 7;
+      engine.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
+      engine.endpoint.retain_bytes = options.retain_bytes;
+      engine.slot_bytes = options.slot_bytes;
+      engines_.push_back(std::make_unique<Engine>(engine, *ports_.back()));
+    }
+  }
+
+  Engine& operator[](Rank rank) { return *engines_[rank]; }
+  std::uint16_t ranks() const { return static_cast<std::uint16_t>(engines_.size()); }
+  Time now() const { return now_; }
+
+  std::shared_ptr<PendingCall> submit(Rank rank, const AllreduceArguments& arguments) {
+    auto call = engines_[rank]->submit(arguments, now_);
+    if (!call) return nullptr;
+    calls_.push_back(*call);
+    return *call;
+  }
+
+  bool all_done() const {
+    return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->done; });
+  }
+
+  /// Runs until every call is done, at most for `most`. False when one is not.
+  bool finish(Duration most = 60s) {
+    const Time limit = now_ + most;
+    for (;;) {
+      progress();
+      if (all_done()) return true;
+      if (!step(limit)) return false;
+    }
+  }
+
+  void run_for(Duration duration) {
+    const Time limit = now_ + duration;
+    do progress();
+    while (step(limit));
+    advance(limit);
+  }
+
+  void heal() {
+    for (const auto& port : ports_) port->heal();
+  }
+
+ private:
+  void progress() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto& engine : engines_) moved |= engine->progress(now_);
+    }
+  }
+
+  /// Advances to the next thing that happens. False when that is later than `limit`.
+  bool step(Time limit) {
+    Time next = network_.next_arrival();
+    for (const auto& port : ports_) next = std::min(next, port->next_release());
+    for (const auto& engine : engines_) next = std::min(next, engine->next_deadline());
+    if (next > limit) return false;
+    advance(std::max(next, now_ + 1ns));
+    return true;
+  }
+
+  void advance(Time to) {
+    now_ = std::max(now_, to);
+    network_.advance_to(now_);
+  }
+
+  SimulatedNetwork network_;
+  std::vector<std::unique_ptr<FaultPort>> ports_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<std::shared_ptr<PendingCall>> calls_;
+  Time now_{1s};
+};
+
+/// The buffers of one call on all ranks, and the result that exact mode must give bit by bit.
+template <typename T>
+class Buffers {
+ public:
+  Buffers(std::uint16_t ranks, std::uint64_t count, bool in_place, std::uint64_t seed = 1)
+      : in_place_(in_place) {
+    Random random(seed);
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      std::vector<T> input(count);
+      for (T& element : input) {
+        const auto raw = static_cast<std::int64_t>(random.below(2001)) - 1000;
+        element = std::is_integral_v<T> ? static_cast<T>(raw) : static_cast<T>(raw) / T{37};
+      }
+      outputs.push_back(in_place ? input : std::vector<T>(count));
+      inputs.push_back(std::move(input));
+    }
+  }
+
+  AllreduceArguments arguments(Rank rank, DataType type, ReduceOp function) {
+    AllreduceArguments result;
+    result.output = outputs[rank].data();
+    result.input = in_place_ ? outputs[rank].data() : inputs[rank].data();
+    result.count = inputs[rank].size();
+    result.type = type;
+    result.function = function;
+    return result;
+  }
+
+  /// Owner, successor, ..., predecessor, as operation `number` of its tag.
+  std::vector<T> expected(ReduceOp function, std::uint32_t number) const {
+    const auto ranks = static_cast<std::uint32_t>(inputs.size());
+    const std::uint64_t count = inputs[0].size();
+    std::vector<T> result(count);
+    const ShardLayout layout{count, sizeof(T), ranks};
+    for (std::uint32_t shard = 0; shard < ranks; ++shard) {
+      const Rank owner = owner_of(shard, number, ranks);
+      const Range range = layout.elements(shard);
+      for (std::uint64_t i = range.first; i < range.end(); ++i) {
+        T value = inputs[owner][i];
+        for (std::uint32_t step = 1; step < ranks; ++step) {
+          value = combine(function, value, inputs[(owner + step) % ranks][i]);
+        }
+        if (function == ReduceOp::avg) value = static_cast<T>(value / static_cast<T>(ranks));
+        result[i] = value;
+      }
+    }
+    return result;
+  }
+
+  std::vector<std::vector<T>> inputs, outputs;
+
+ private:
+  static T combine(ReduceOp function, T a, T b) {
+    using Wide = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                             std::type_identity<T>>::type;
+    switch (function) {
+      case ReduceOp::sum:
+      case ReduceOp::avg: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+      case ReduceOp::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+      case ReduceOp::min: return b < a ? b : a;
+      case ReduceOp::max: return b > a ? b : a;
+    }
+    return a;
+  }
+
+  bool in_place_;
+};
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+}  // namespace tarpon::testing_support

@@ -1,0 +1,54 @@
+#include "tools/testbed_command.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tools/file_job.h"
+#include "tools/session.h"
+
+namespace tarpon {
+namespace {
+
+/// Replaces this process; returns only on failure.
+int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
+  const std::string address = place.rendezvous->substr(std::strlen("tcp://"));
+  const std::size_t colon = address.rfind(':');
+  setenv("RANK", std::to_string(place.rank).c_str(), 1);
+  setenv("LOCAL_RANK", "0", 1);
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
+  setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
+  setenv("MASTER_ADDR", address.substr(0, colon).c_str(), 1);
+  setenv("MASTER_PORT", address.substr(colon + 1).c_str(), 1);
+  std::vector<std::string> words;
+  for (const std::string& word : command) words.push_back(path_of_rank(word, place.rank));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  fmt::print(stderr, "tarpon: cannot run {}: {}\n", words[0], std::strerror(errno));
+  return 127;
+}
+
+}  // namespace
+
+void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
+  add_job_options(app, options.job);
+  app.add_option("command", options.command, "the program and its arguments, after --")
+      ->required();
+}
+
+int run_testbed(TestbedCommandOptions options) {
+  options.job.network = Network::veth;
+  if (auto good = check_job_options(options.job); !good) {
+    fmt::print(stderr, "tarpon: {}\n", good.error().message);
+    return 2;
+  }
+  return run_job(options.job, [&](const LaunchPlace& place) {
+    return execute(options.command, place);
+  });
+}
+
+}  // namespace tarpon
