@@ -97,7 +97,7 @@ class SimulatedJob {
     for (const auto& port : ports_) next = std::min(next, port->next_release());
     for (const auto& engine : engines_) next = std::min(next, engine->next_deadline());
     if (next > limit) return false;
-    advance(std::max(next, now_ + 1ns));
+    advance(std::max(next, now_ + 1us));
     return true;
   }
 
