@@ -24,11 +24,12 @@ struct AllreduceArguments {
   std::uint64_t count = 0;
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
-  std::uint32_t tag = 0;        // calls of one tag match in order; tags run independently
-  Mode mode = Mode::exact;      // integers, min, max and prod always run exact
+  std::uint32_t tag = 0;    // calls of one tag match in order; tags run independently
+  Mode mode = Mode::exact;  // integers, min, max and prod always run exact
   AdditionOrder order = AdditionOrder::fixed;  // exact mode; bounded mode adds on arrival
-  Duration deadline = 10s;      // hard, from the call on
-  std::optional<Duration> bound = std::nullopt;  // bounded mode, per stage; else half of what the deadline leaves
+  Duration deadline = 10s;                     // hard, from the call on
+  std::optional<Duration> bound =
+      std::nullopt;  // bounded mode, per stage; else half of what the deadline leaves
   MissingFill missing = MissingFill::zero;
 };
 
@@ -43,8 +44,8 @@ enum class Status : std::uint8_t {
 
 std::string_view name(Status status);
 
-/// Elements [first, first + count) of a result hold the contributions of the ranks in `contributors`
-/// (bit r: rank r) and no others; 0: nobody's, filled by MissingFill.
+/// Elements [first, first + count) of a result hold the contributions of the ranks in
+/// `contributors` (bit r: rank r) and no others; 0: nobody's, filled by MissingFill.
 struct ContributorRun {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
@@ -56,9 +57,9 @@ struct ContributorRun {
 struct Report {
   Status status = Status::complete;
   std::uint32_t tag = 0;
-  std::uint32_t operation = 0;     // number within the tag
-  Mode mode = Mode::exact;         // what ran
-  Duration elapsed{};              // from submission to the end
+  std::uint32_t operation = 0;       // number within the tag
+  Mode mode = Mode::exact;           // what ran
+  Duration elapsed{};                // from submission to the end
   std::uint64_t bytes_sent = 0;      // payload of this rank's messages, each counted once
   std::uint64_t bytes_received = 0;  // payload delivered
   /// Contributions lacking in this rank's result, in elements: rank r's at index r. Empty when
@@ -66,9 +67,9 @@ struct Report {
   std::vector<std::uint64_t> missing;
   /// The same by range, in order and without gaps; empty when nothing is missing.
   std::vector<ContributorRun> runs;
-  double lost_fraction = 0;  // 1 - contributions present / (ranks x count)
-  double lost_stage1 = 0;    // of it: never reached the owner
-  double lost_stage2 = 0;    // of it: the reduced value did not reach this rank
+  double lost_fraction = 0;      // 1 - contributions present / (ranks x count)
+  double lost_stage1 = 0;        // of it: never reached the owner
+  double lost_stage2 = 0;        // of it: the reduced value did not reach this rank
   std::vector<Rank> late_ranks;  // nothing of theirs is in the result
   std::vector<Rank> blamed;      // mismatch, aborted
   std::string detail;            // one line for a human; empty when complete

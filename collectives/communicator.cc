@@ -16,14 +16,14 @@ namespace {
 // Barriers have a tag of their own.
 constexpr std::uint32_t kBarrierTag = 0xffffffff;
 
-// After a blocking call the progress thread waits this long before it takes over: back-to-back calls
-// then cost it no wake-up.
+// After a blocking call the progress thread waits this long before it takes over: back-to-back
+// calls then cost it no wake-up.
 constexpr Duration kTakeOverDelay = 2ms;
 
 }  // namespace
 
-/// One thread at a time drives the engine and its port: a caller that waits, or the progress thread.
-/// `mutex_` guards the engine; the driver lets go of it while it sleeps in the port.
+/// One thread at a time drives the engine and its port: a caller that waits, or the progress
+/// thread. `mutex_` guards the engine; the driver lets go of it while it sleeps in the port.
 class Communicator::State {
  public:
   explicit State(Connection connection)
@@ -79,7 +79,8 @@ class Communicator::State {
       if (driving_) {
         changed_.wait_for(lock, 100ms);
       } else {
-        drive(lock, [&] { return call->done; }, kNever);
+        drive(
+            lock, [&] { return call->done; }, kNever);
       }
     }
     --callers_;
@@ -96,7 +97,8 @@ class Communicator::State {
     if (driving_) return;
     const Time until = monotonic_now() + most;
     bool slept = false;
-    drive(lock, [&] { return std::exchange(slept, true); }, until);
+    drive(
+        lock, [&] { return std::exchange(slept, true); }, until);
   }
 
   PortStatistics port_statistics() {
@@ -166,7 +168,8 @@ class Communicator::State {
         needed_.wait_for(lock, busy_caller ? 2 * kTakeOverDelay : kTakeOverDelay);
         continue;
       }
-      drive(lock, [this] { return stopping_ || callers_ > 0; }, kNever);
+      drive(
+          lock, [this] { return stopping_ || callers_ > 0; }, kNever);
     }
   }
 
@@ -189,7 +192,9 @@ class Communicator::State {
 
 Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-Communicator::~Communicator() { state_->stop(); }
+Communicator::~Communicator() {
+  state_->stop();
+}
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
   auto connection = connect_ranks(options);
@@ -200,15 +205,33 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
-Rank Communicator::rank() const { return state_->options().endpoint.rank; }
-std::uint32_t Communicator::world_size() const { return state_->options().endpoint.world_size; }
-const std::vector<RankInfo>& Communicator::ranks() const { return state_->ranks(); }
-std::uint32_t Communicator::slot_bytes() const { return state_->options().slot_bytes; }
-tarpon_integrity Communicator::integrity() const { return state_->options().endpoint.integrity; }
-ControlChannel& Communicator::control() { return state_->control(); }
-PortStatistics Communicator::port_statistics() const { return state_->port_statistics(); }
-EndpointCounters Communicator::counters() const { return state_->counters(); }
-void Communicator::poll(Duration wait) { state_->poll(wait); }
+Rank Communicator::rank() const {
+  return state_->options().endpoint.rank;
+}
+std::uint32_t Communicator::world_size() const {
+  return state_->options().endpoint.world_size;
+}
+const std::vector<RankInfo>& Communicator::ranks() const {
+  return state_->ranks();
+}
+std::uint32_t Communicator::slot_bytes() const {
+  return state_->options().slot_bytes;
+}
+tarpon_integrity Communicator::integrity() const {
+  return state_->options().endpoint.integrity;
+}
+ControlChannel& Communicator::control() {
+  return state_->control();
+}
+PortStatistics Communicator::port_statistics() const {
+  return state_->port_statistics();
+}
+EndpointCounters Communicator::counters() const {
+  return state_->counters();
+}
+void Communicator::poll(Duration wait) {
+  state_->poll(wait);
+}
 
 Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
   auto call = state_->submit(arguments, true);
@@ -225,8 +248,12 @@ Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& a
 
 Result<void> Communicator::barrier(Duration deadline) {
   std::int32_t nothing = 0;
-  auto report = allreduce({.input = &nothing, .output = &nothing, .count = 1,
-                           .type = DataType::int32, .tag = kBarrierTag, .deadline = deadline});
+  auto report = allreduce({.input = &nothing,
+                           .output = &nothing,
+                           .count = 1,
+                           .type = DataType::int32,
+                           .tag = kBarrierTag,
+                           .deadline = deadline});
   if (!report) return fail(report.error());
   if (report->status == Status::complete) return {};
   return fail(Error::Code::timeout, "barrier: " + report->detail);
@@ -244,7 +271,9 @@ AsyncAllreduce::AsyncAllreduce(std::shared_ptr<Communicator::State> state,
                                std::shared_ptr<PendingCall> call)
     : state_(std::move(state)), call_(std::move(call)) {}
 
-bool AsyncAllreduce::done() const { return state_->done(call_); }
+bool AsyncAllreduce::done() const {
+  return state_->done(call_);
+}
 
 Report AsyncAllreduce::wait() {
   state_->wait(call_);

@@ -113,8 +113,8 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   }
   // Everybody may send the initial credit of two operations unasked: it has to fit the smallest
   // receive buffer.
-  const std::uint64_t unasked = 2ull * (agreed.slot_bytes + TARPON_HEADER_BYTES) *
-                                std::max<std::size_t>(1, ranks.size() - 1);
+  const std::uint64_t unasked =
+      2ull * (agreed.slot_bytes + TARPON_HEADER_BYTES) * std::max<std::size_t>(1, ranks.size() - 1);
   agreed.endpoint.initial_credit =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(receive_bytes / unasked, 2, 32));
   return agreed;
@@ -124,9 +124,12 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 
 std::string_view name(Datapath datapath) {
   switch (datapath) {
-    case Datapath::automatic: return "auto";
-    case Datapath::uring: return "uring";
-    case Datapath::mmsg: return "mmsg";
+    case Datapath::automatic:
+      return "auto";
+    case Datapath::uring:
+      return "uring";
+    case Datapath::mmsg:
+      return "mmsg";
   }
   return "?";
 }

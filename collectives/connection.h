@@ -25,8 +25,8 @@ struct CommunicatorOptions {
   std::string interface = "lo";
   std::string driver;
   std::uint32_t mtu = 1500;  // bytes, of that interface
-  /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath verifies
-  /// no checksum.
+  /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
+  /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   /// Bytes of retained results, beside the newest of each tag.
   std::uint64_t retain_bytes = 64ull << 20;

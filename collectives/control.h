@@ -20,7 +20,8 @@ struct RendezvousOptions {
   Rank rank = 0;
   std::uint32_t world_size = 1;
   /// "tcp://HOST:PORT" (rank 0 listens there, HOST is an IPv4 address or a name) or "file://PATH"
-  /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it there).
+  /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it
+  /// there).
   std::string address;
   std::string listen_address = "127.0.0.1";  // for file://
   Duration timeout = 30s;

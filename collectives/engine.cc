@@ -11,12 +11,18 @@ namespace tarpon {
 
 std::string_view name(Status status) {
   switch (status) {
-    case Status::complete: return "complete";
-    case Status::partial: return "partial";
-    case Status::peer_late: return "peer_late";
-    case Status::mismatch: return "mismatch";
-    case Status::aborted: return "aborted";
-    case Status::failed: return "failed";
+    case Status::complete:
+      return "complete";
+    case Status::partial:
+      return "partial";
+    case Status::peer_late:
+      return "peer_late";
+    case Status::mismatch:
+      return "mismatch";
+    case Status::aborted:
+      return "aborted";
+    case Status::failed:
+      return "failed";
   }
   return "?";
 }
@@ -26,8 +32,7 @@ Engine::Engine(const EngineOptions& options, Port& port)
 
 Engine::~Engine() = default;
 
-Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments,
-                                                    Time now) {
+Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments, Time now) {
   if (arguments.count > 0 && (arguments.input == nullptr || arguments.output == nullptr)) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("allreduce of {} elements: the buffer is null", arguments.count));
@@ -48,10 +53,9 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
     call->done = true;
     return call;
   }
-  const bool queued =
-      std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-        return waiting.call->arguments.tag == arguments.tag;
-      });
+  const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
+    return waiting.call->arguments.tag == arguments.tag;
+  });
   if (queued || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back({call, now});
   } else {
@@ -70,10 +74,9 @@ void Engine::start(std::shared_ptr<PendingCall> call, Time submitted, Time now) 
 void Engine::start_waiting(Time now) {
   for (std::size_t i = 0; i < waiting_.size();) {
     const std::uint32_t tag = waiting_[i].call->arguments.tag;
-    const bool first = std::none_of(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(i),
-                                    [tag](const Waiting& earlier) {
-                                      return earlier.call->arguments.tag == tag;
-                                    });
+    const bool first =
+        std::none_of(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(i),
+                     [tag](const Waiting& earlier) { return earlier.call->arguments.tag == tag; });
     if (!first || !endpoint_.can_submit(tag)) {
       ++i;
       continue;
@@ -110,9 +113,9 @@ void Engine::step(Time now) {
 
 bool Engine::transmit(Time now) {
   // A call that is over waits for the port to let go of its buffers: no new loans until then.
-  const bool settling = port_.unsent() > 0 &&
-                        std::any_of(running_.begin(), running_.end(),
-                                    [](const auto& operation) { return operation->over(); });
+  const bool settling =
+      port_.unsent() > 0 && std::any_of(running_.begin(), running_.end(),
+                                        [](const auto& operation) { return operation->over(); });
   if (settling) return false;
   constexpr std::size_t kTrains = 4;
   constexpr int kRounds = 2;

@@ -42,11 +42,10 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   }
   RankInfo info;
   int checksums = 0;
-  const bool good = fields.size() == 11 && number(fields["port"], info.port) &&
-                    number(fields["mtu"], info.mtu) &&
-                    number(fields["max_payload"], info.max_payload) &&
-                    number(fields["receive_bytes"], info.receive_bytes) &&
-                    number(fields["checksums"], checksums);
+  const bool good =
+      fields.size() == 11 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
+      number(fields["max_payload"], info.max_payload) &&
+      number(fields["receive_bytes"], info.receive_bytes) && number(fields["checksums"], checksums);
   if (!good) {
     return fail(Error::Code::mismatch, "a rank described itself in a form this version lacks");
   }

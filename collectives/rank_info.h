@@ -10,16 +10,16 @@ namespace tarpon {
 
 struct RankInfo {
   std::string host;
-  std::string address;          // IPv4, of its UDP socket
-  std::uint16_t port = 0;       // UDP
-  std::string interface;        // that carries its traffic
+  std::string address;     // IPv4, of its UDP socket
+  std::uint16_t port = 0;  // UDP
+  std::string interface;   // that carries its traffic
   std::string driver;
-  std::uint32_t mtu = 0;        // bytes, of that interface
-  std::string datapath;         // name of the port in use
-  std::uint32_t max_payload = 0;     // bytes that its port carries behind a header
-  std::uint64_t receive_bytes = 0;   // of its receive buffers
-  bool checksums = false;            // its kernel verifies what arrives
-  std::string error;                 // set when this rank cannot take part: why
+  std::uint32_t mtu = 0;            // bytes, of that interface
+  std::string datapath;             // name of the port in use
+  std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
+  std::uint64_t receive_bytes = 0;  // of its receive buffers
+  bool checksums = false;           // its kernel verifies what arrives
+  std::string error;                // set when this rank cannot take part: why
 
   bool operator==(const RankInfo&) const = default;
 };

@@ -10,10 +10,14 @@
 namespace tarpon {
 
 nlohmann::json to_json(const IterationLog& log) {
-  return {{"time_us", log.time_us},         {"late", log.late},
-          {"wrong", log.wrong},             {"lost_fraction", log.lost_fraction},
-          {"lost_stage1", log.lost_stage1}, {"lost_stage2", log.lost_stage2},
-          {"cpu_s", log.cpu_s},             {"max_rss_kib", log.max_rss_kib},
+  return {{"time_us", log.time_us},
+          {"late", log.late},
+          {"wrong", log.wrong},
+          {"lost_fraction", log.lost_fraction},
+          {"lost_stage1", log.lost_stage1},
+          {"lost_stage2", log.lost_stage2},
+          {"cpu_s", log.cpu_s},
+          {"max_rss_kib", log.max_rss_kib},
           {"error", log.error}};
 }
 
@@ -50,8 +54,7 @@ std::optional<double> quantile(std::vector<double> values, double q) {
 
 double Measurement::mean_us() const {
   if (time_us.empty()) return 0;
-  return std::accumulate(time_us.begin(), time_us.end(), 0.0) /
-         static_cast<double>(time_us.size());
+  return std::accumulate(time_us.begin(), time_us.end(), 0.0) / static_cast<double>(time_us.size());
 }
 
 double Measurement::algbw(double us) const {
@@ -131,9 +134,9 @@ std::string table_header() {
       " {:>9} {:>9} {:>9} {:>7} {}\n"
       "# {:>11} {:>13} {:>8} {:>6} {:>4} | {:>9} {:>7} {:>7} {:>8} | {:>9} {:>7} {:>7} {:>8} |"
       " {:>9} {:>9} {:>9} {:>7} {}\n",
-      "", "", "", "", "", "out-of-place", "in-place",                                          //
-      "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",   //
-      "algbw", "busbw", "#wrong", "p50", "p99", "max", "lost", "late",                        //
+      "", "", "", "", "", "out-of-place", "in-place",                                        //
+      "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",  //
+      "algbw", "busbw", "#wrong", "p50", "p99", "max", "lost", "late",                       //
       "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)",
       "", "(us)", "(us)", "(us)", "(%)", "ranks");
 }
@@ -155,13 +158,12 @@ std::string microseconds(std::optional<double> value) {
 
 std::string table_row(const std::optional<Measurement>& out, const Measurement& in,
                       std::uint32_t world, bool checked) {
-  return fmt::format("  {:>11} {:>13} {:>8} {:>6} {:>4} | {} | {} | {:>9} {:>9} {:>9} {:>7.4f} {}\n",
-                     in.size, in.count, name(in.type), name(in.function), -1,
-                     columns(out, world, checked), columns(in, world, checked),
-                     microseconds(quantile(in.time_us, 0.5)),
-                     microseconds(quantile(in.time_us, 0.99)),
-                     microseconds(quantile(in.time_us, 1)), in.lost_fraction * 100,
-                     in.late.empty() ? "-" : fmt::format("{}", fmt::join(in.late, ",")));
+  return fmt::format(
+      "  {:>11} {:>13} {:>8} {:>6} {:>4} | {} | {} | {:>9} {:>9} {:>9} {:>7.4f} {}\n", in.size,
+      in.count, name(in.type), name(in.function), -1, columns(out, world, checked),
+      columns(in, world, checked), microseconds(quantile(in.time_us, 0.5)),
+      microseconds(quantile(in.time_us, 0.99)), microseconds(quantile(in.time_us, 1)),
+      in.lost_fraction * 100, in.late.empty() ? "-" : fmt::format("{}", fmt::join(in.late, ",")));
 }
 
 std::string table_footer(std::uint64_t wrong, double mean_busbw) {

@@ -19,9 +19,9 @@ struct IterationLog {
   double lost_fraction = 0;         // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
-  double cpu_s = 0;                 // user and system time of this rank over the timed calls
-  std::uint64_t max_rss_kib = 0;    // peak resident memory of this rank so far
-  std::string error;                // set when an iteration failed: one line
+  double cpu_s = 0;               // user and system time of this rank over the timed calls
+  std::uint64_t max_rss_kib = 0;  // peak resident memory of this rank so far
+  std::string error;              // set when an iteration failed: one line
 };
 
 nlohmann::json to_json(const IterationLog& log);
@@ -38,14 +38,14 @@ struct Measurement {
   ReduceOp function = ReduceOp::sum;
   bool in_place = false;
   Mode mode = Mode::exact;
-  std::string datapath;     // of rank 0, or "mixed"
+  std::string datapath;         // of rank 0, or "mixed"
   std::vector<double> time_us;  // per iteration: the slowest rank that was not late in it
   std::uint64_t wrong = 0;      // over all ranks
   double lost_fraction = 0;     // largest over ranks and iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
-  std::vector<Rank> late;       // union over iterations
-  double cpu_s = 0;             // over all ranks and iterations
+  std::vector<Rank> late;         // union over iterations
+  double cpu_s = 0;               // over all ranks and iterations
   std::uint64_t max_rss_kib = 0;  // of the largest rank
 
   double mean_us() const;

@@ -19,8 +19,9 @@ Period<T> pattern(ReduceOp function, Rank rank) {
   Period<T> period;
   for (std::uint64_t i = 0; i < kPeriod; ++i) {
     // Products of many ranks stay within float32's range: factors of 1, few of 2.
-    const std::uint64_t value = function == ReduceOp::prod ? 1 + ((i + rank) % 16 == 0 ? 1 : 0)
-                                                           : (i * 7 + std::uint64_t{rank} * 31) % 61;
+    const std::uint64_t value = function == ReduceOp::prod
+                                    ? 1 + ((i + rank) % 16 == 0 ? 1 : 0)
+                                    : (i * 7 + std::uint64_t{rank} * 31) % 61;
     period[i] = static_cast<T>(value);
   }
   return period;
@@ -30,10 +31,14 @@ template <typename T>
 T combine(ReduceOp function, T a, T b) {
   switch (function) {
     case ReduceOp::sum:
-    case ReduceOp::avg: return static_cast<T>(a + b);
-    case ReduceOp::prod: return static_cast<T>(a * b);
-    case ReduceOp::min: return std::min(a, b);
-    case ReduceOp::max: return std::max(a, b);
+    case ReduceOp::avg:
+      return static_cast<T>(a + b);
+    case ReduceOp::prod:
+      return static_cast<T>(a * b);
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
   }
   return a;
 }
@@ -100,10 +105,14 @@ std::uint64_t count(std::span<const std::byte> result, ReduceOp function, Rank r
 
 void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank) {
   switch (type) {
-    case DataType::float32: return fill<float>(buffer, function, rank);
-    case DataType::float64: return fill<double>(buffer, function, rank);
-    case DataType::int32: return fill<std::int32_t>(buffer, function, rank);
-    case DataType::int64: return fill<std::int64_t>(buffer, function, rank);
+    case DataType::float32:
+      return fill<float>(buffer, function, rank);
+    case DataType::float64:
+      return fill<double>(buffer, function, rank);
+    case DataType::int32:
+      return fill<std::int32_t>(buffer, function, rank);
+    case DataType::int64:
+      return fill<std::int64_t>(buffer, function, rank);
   }
 }
 
@@ -111,10 +120,14 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report) {
   switch (type) {
-    case DataType::float32: return count<float>(result, function, rank, world, missing, report);
-    case DataType::float64: return count<double>(result, function, rank, world, missing, report);
-    case DataType::int32: return count<std::int32_t>(result, function, rank, world, missing, report);
-    case DataType::int64: return count<std::int64_t>(result, function, rank, world, missing, report);
+    case DataType::float32:
+      return count<float>(result, function, rank, world, missing, report);
+    case DataType::float64:
+      return count<double>(result, function, rank, world, missing, report);
+    case DataType::int32:
+      return count<std::int32_t>(result, function, rank, world, missing, report);
+    case DataType::int64:
+      return count<std::int64_t>(result, function, rank, world, missing, report);
   }
   return 0;
 }

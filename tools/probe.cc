@@ -167,9 +167,9 @@ class Prober {
       const PairProbe& pair = mine_[i];
       const Heard& heard = seen_[i];
       const double seconds = std::chrono::duration<double>(heard.last - heard.first).count();
-      const double rate = heard.blast > 1 && seconds > 0
-                              ? static_cast<double>(heard.blast - 1) * slot_bytes_ * 8 / seconds / 1e9
-                              : 0;
+      const double rate = heard.blast > 1 && seconds > 0 ? static_cast<double>(heard.blast - 1) *
+                                                               slot_bytes_ * 8 / seconds / 1e9
+                                                         : 0;
       json.push_back({pair.to, pair.sent, pair.answered, pair.small_sent, pair.rtt_us,
                       pair.blast_sent, heard.full, heard.small, heard.blast, rate});
     }
@@ -227,16 +227,22 @@ double PairProbe::loss() const {
 
 std::string likely_cause(const PairProbe& pair, std::uint32_t mtu, std::uint16_t udp_port) {
   if (pair.arrived == 0 && pair.small_arrived > 0) {
-    return fmt::format("small packets pass, full ones do not: the path's MTU is below {}; lower "
-                       "the interface's MTU or raise the path's", mtu);
+    return fmt::format(
+        "small packets pass, full ones do not: the path's MTU is below {}; lower "
+        "the interface's MTU or raise the path's",
+        mtu);
   }
   if (pair.arrived == 0) {
-    return fmt::format("nothing arrives: open UDP to rank {} (port {} in this run) in its "
-                       "firewall or security group", pair.to, udp_port);
+    return fmt::format(
+        "nothing arrives: open UDP to rank {} (port {} in this run) in its "
+        "firewall or security group",
+        pair.to, udp_port);
   }
   if (pair.answered == 0) {
-    return fmt::format("probes arrive and no reply comes back: UDP from rank {} to rank {} is "
-                       "blocked", pair.to, pair.from);
+    return fmt::format(
+        "probes arrive and no reply comes back: UDP from rank {} to rank {} is "
+        "blocked",
+        pair.to, pair.from);
   }
   return fmt::format("{:.0f} % of the probes were lost: a congested or faulty link",
                      pair.loss() * 100);

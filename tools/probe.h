@@ -14,18 +14,18 @@ namespace tarpon {
 struct PairProbe {
   Rank from = 0;
   Rank to = 0;
-  std::uint32_t sent = 0;         // full-size probes
-  std::uint32_t arrived = 0;      // of them, at `to`
-  std::uint32_t answered = 0;     // replies that came back to `from`
-  std::uint32_t small_sent = 0;   // header-only probes
+  std::uint32_t sent = 0;        // full-size probes
+  std::uint32_t arrived = 0;     // of them, at `to`
+  std::uint32_t answered = 0;    // replies that came back to `from`
+  std::uint32_t small_sent = 0;  // header-only probes
   std::uint32_t small_arrived = 0;
-  double rtt_us = 0;              // median of full-size round trips; 0 without any
-  double rate_gbps = 0;           // payload rate of the blast as received
-  std::uint64_t blast_sent = 0;   // packets
+  double rtt_us = 0;             // median of full-size round trips; 0 without any
+  double rate_gbps = 0;          // payload rate of the blast as received
+  std::uint64_t blast_sent = 0;  // packets
   std::uint64_t blast_arrived = 0;
 
   bool works() const { return sent > 0 && answered > 0; }
-  double loss() const;            // share of the full-size probes that did not arrive
+  double loss() const;  // share of the full-size probes that did not arrive
 };
 
 /// Why the pair does not work, as far as can be told; one line with the remedy.

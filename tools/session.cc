@@ -126,9 +126,9 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.rendezvous.address = *rendezvous;
   result.rendezvous.listen_address = chosen->interface.address;
   result.rendezvous.timeout = options.rendezvous_bound();
-  result.rendezvous.agreed = fmt::format(
-      "version={}\nwire={}\nintegrity={}\n{}", kVersion, TARPON_WIRE_VERSION,
-      static_cast<int>(options.integrity), agreed);
+  result.rendezvous.agreed =
+      fmt::format("version={}\nwire={}\nintegrity={}\n{}", kVersion, TARPON_WIRE_VERSION,
+                  static_cast<int>(options.integrity), agreed);
   result.datapath = options.datapath;
   result.address = chosen->interface.address;
   result.interface = chosen->interface.name;

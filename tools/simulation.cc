@@ -37,8 +37,8 @@ struct Call {
 };
 
 /// Value of element `i` of rank `r`. Exact runs take values whose sum depends on the order of
-/// addition; bounded ones take 4^r, so that a mean over contributors tells who they are (with 2^r two
-/// sets of 8 ranks can have one mean).
+/// addition; bounded ones take 4^r, so that a mean over contributors tells who they are (with 2^r
+/// two sets of 8 ranks can have one mean).
 template <typename T>
 T value(bool coded, Random& random, Rank rank) {
   if (coded) return static_cast<T>(1u << (2 * rank));
@@ -57,14 +57,18 @@ void fill(std::vector<std::byte>& bytes, bool coded, Random& random, Rank rank) 
 
 template <typename T>
 T combine(ReduceOp function, T a, T b) {
-  using Wide = std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                  std::type_identity<T>>::type;
+  using Wide =
+      std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
   switch (function) {
     case ReduceOp::sum:
-    case ReduceOp::avg: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-    case ReduceOp::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-    case ReduceOp::min: return b < a ? b : a;
-    case ReduceOp::max: return b > a ? b : a;
+    case ReduceOp::avg:
+      return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+    case ReduceOp::prod:
+      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::min:
+      return b < a ? b : a;
+    case ReduceOp::max:
+      return b > a ? b : a;
   }
   return a;
 }
@@ -104,9 +108,12 @@ class Simulation {
 
 Simulation::Simulation(const SimulationPlan& plan)
     : plan_(plan),
-      network_({.ranks = plan.ranks, .max_payload = std::max(plan.slot_bytes, 512u),
-                .gathers = plan.gathers, .receive_bytes = plan.receive_bytes,
-                .frames = plan.frames, .seed = plan.seed ^ 0x6e6574}) {
+      network_({.ranks = plan.ranks,
+                .max_payload = std::max(plan.slot_bytes, 512u),
+                .gathers = plan.gathers,
+                .receive_bytes = plan.receive_bytes,
+                .frames = plan.frames,
+                .seed = plan.seed ^ 0x6e6574}) {
   Random random(plan.seed ^ 0x63616c6c73);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
     FaultOptions faults = plan.faults;
@@ -132,8 +139,8 @@ void Simulation::plan_calls(Random& random) {
       // Small counts have their own corner cases: empty and short shards.
       call.count = random.chance(0.2) ? random.below(2 * plan_.ranks)
                                       : random.below(plan_.most_elements + 1);
-      call.type = plan_.bounded ? DataType::float32
-                                : static_cast<DataType>(random.below(kDataTypes));
+      call.type =
+          plan_.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
       call.function = plan_.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
                                     : static_cast<ReduceOp>(random.below(kReduceOps));
       call.in_place = random.chance(0.5);
@@ -143,10 +150,18 @@ void Simulation::plan_calls(Random& random) {
             Time(number * 100us + Duration(static_cast<std::int64_t>(random.below(skew + 1)))));
         std::vector<std::byte> input(call.count * element_bytes(call.type));
         switch (call.type) {
-          case DataType::float32: fill<float>(input, plan_.bounded, random, rank); break;
-          case DataType::float64: fill<double>(input, plan_.bounded, random, rank); break;
-          case DataType::int32: fill<std::int32_t>(input, plan_.bounded, random, rank); break;
-          case DataType::int64: fill<std::int64_t>(input, plan_.bounded, random, rank); break;
+          case DataType::float32:
+            fill<float>(input, plan_.bounded, random, rank);
+            break;
+          case DataType::float64:
+            fill<double>(input, plan_.bounded, random, rank);
+            break;
+          case DataType::int32:
+            fill<std::int32_t>(input, plan_.bounded, random, rank);
+            break;
+          case DataType::int64:
+            fill<std::int64_t>(input, plan_.bounded, random, rank);
+            break;
         }
         call.outputs.push_back(call.in_place ? input : std::vector<std::byte>(input.size()));
         call.inputs.push_back(std::move(input));
@@ -217,10 +232,9 @@ SimulationResult Simulation::run() {
     const Time next = next_event();
     if (all_done()) break;
     if (next == kNever || now_ > limit) {
-      result_.violations.push_back(
-          fmt::format("hang: nothing to do at {} us",
-                      std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch())
-                          .count()));
+      result_.violations.push_back(fmt::format(
+          "hang: nothing to do at {} us",
+          std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch()).count()));
       break;
     }
     now_ = std::max(next, now_ + 1ns);
@@ -265,17 +279,21 @@ void Simulation::judge(const Call& call) {
     if (report.mode == Mode::bounded && plan_.calls_per_tag == 1 && report.elapsed > most) {
       violate(call, rank, fmt::format("took {} us", report.elapsed / 1us));
     }
-    const bool good = report.status == Status::complete ||
-                      (plan_.bounded && report.status == Status::partial);
+    const bool good =
+        report.status == Status::complete || (plan_.bounded && report.status == Status::partial);
     if (!good) violate(call, rank, fmt::format("{}: {}", name(report.status), report.detail));
     if (good && plan_.bounded) judge_bounded(call, rank);
   }
   if (plan_.bounded) return;
   switch (call.type) {
-    case DataType::float32: return judge_exact<float>(call);
-    case DataType::float64: return judge_exact<double>(call);
-    case DataType::int32: return judge_exact<std::int32_t>(call);
-    case DataType::int64: return judge_exact<std::int64_t>(call);
+    case DataType::float32:
+      return judge_exact<float>(call);
+    case DataType::float64:
+      return judge_exact<double>(call);
+    case DataType::int32:
+      return judge_exact<std::int32_t>(call);
+    case DataType::int64:
+      return judge_exact<std::int64_t>(call);
   }
 }
 
@@ -322,15 +340,15 @@ void Simulation::judge_bounded(const Call& call, Rank rank) {
     const auto size = static_cast<float>(std::popcount(run.contributors));
     float expected = 0;
     if (run.contributors != 0) {
-      expected = call.function == ReduceOp::avg
-                     ? sum / size
-                     : sum * (static_cast<float>(plan_.ranks) / size);
+      expected = call.function == ReduceOp::avg ? sum / size
+                                                : sum * (static_cast<float>(plan_.ranks) / size);
     }
     for (std::uint64_t i = run.first; i < next; ++i) {
       const float got = element<float>(call.outputs[rank], i);
       if (got == expected) continue;
-      return violate(call, rank, fmt::format("element {} is {}, but the contributors {:#x} give {}",
-                                             i, got, run.contributors, expected));
+      return violate(call, rank,
+                     fmt::format("element {} is {}, but the contributors {:#x} give {}", i, got,
+                                 run.contributors, expected));
     }
   }
   if (next != call.count) violate(call, rank, "the report's runs do not cover the result");
@@ -377,6 +395,8 @@ std::string describe(const SimulationPlan& plan) {
       plan.receive_bytes, plan.gathers ? "gathering port" : "copying port");
 }
 
-SimulationResult run_simulation(const SimulationPlan& plan) { return Simulation(plan).run(); }
+SimulationResult run_simulation(const SimulationPlan& plan) {
+  return Simulation(plan).run();
+}
 
 }  // namespace tarpon

@@ -1,5 +1,6 @@
-// One seeded run of a whole job in virtual time: N engines in one thread over the simulated network,
-// with faults, judged after every call. A seed fixes everything; the same seed gives the same trace.
+// One seeded run of a whole job in virtual time: N engines in one thread over the simulated
+// network, with faults, judged after every call. A seed fixes everything; the same seed gives the
+// same trace.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ struct SimulationPlan {
   std::uint32_t calls_per_tag = 1;
   std::uint64_t most_elements = 1;
   bool bounded = false;
-  Duration bound = 5ms;    // bounded runs, per stage
-  Duration skew = 0ms;     // ranks submit up to this much apart
-  FaultOptions faults;     // per receiving rank
+  Duration bound = 5ms;  // bounded runs, per stage
+  Duration skew = 0ms;   // ranks submit up to this much apart
+  FaultOptions faults;   // per receiving rank
   std::uint32_t frames = 64;
   std::uint64_t receive_bytes = 1 << 20;
   bool gathers = true;
@@ -39,8 +40,8 @@ struct SimulationResult {
   std::vector<std::string> violations;  // broken promises; empty when the run is good
   Duration virtual_time{};
   std::uint64_t packets = 0;
-  std::uint64_t calls = 0;              // completed calls, over all ranks
-  std::uint64_t partial = 0;            // of them with something missing
+  std::uint64_t calls = 0;    // completed calls, over all ranks
+  std::uint64_t partial = 0;  // of them with something missing
   FaultStatistics faults;
 };
 

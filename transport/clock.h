@@ -7,8 +7,8 @@ namespace tarpon {
 
 /// CLOCK_MONOTONIC as a Time. Thread-safe.
 inline Time monotonic_now() {
-  return Time(std::chrono::duration_cast<Duration>(
-      std::chrono::steady_clock::now().time_since_epoch()));
+  return Time(
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
 }  // namespace tarpon

@@ -1,5 +1,5 @@
-// Why packets were dropped, counted per endpoint. Every received packet is either applied or counted
-// here under exactly one reason.
+// Why packets were dropped, counted per endpoint. Every received packet is either applied or
+// counted here under exactly one reason.
 #pragma once
 
 #include <array>
@@ -34,43 +34,60 @@ enum class DropReason : std::uint8_t {
 
 constexpr std::string_view drop_reason_name(DropReason reason) {
   switch (reason) {
-    case DropReason::runt: return "runt";
-    case DropReason::magic: return "magic";
-    case DropReason::version: return "version";
-    case DropReason::foreign_job: return "foreign_job";
-    case DropReason::type: return "type";
-    case DropReason::fields: return "fields";
-    case DropReason::sender: return "sender";
-    case DropReason::communicator: return "communicator";
-    case DropReason::integrity: return "integrity";
-    case DropReason::epoch: return "epoch";
-    case DropReason::closed: return "closed";
-    case DropReason::duplicate: return "duplicate";
-    case DropReason::outside_window: return "outside_window";
-    case DropReason::early_overrun: return "early_overrun";
-    case DropReason::parking_overrun: return "parking_overrun";
-    case DropReason::message: return "message";
-    case DropReason::mismatch: return "mismatch";
-    case DropReason::unexpected: return "unexpected";
-    case DropReason::count: break;
+    case DropReason::runt:
+      return "runt";
+    case DropReason::magic:
+      return "magic";
+    case DropReason::version:
+      return "version";
+    case DropReason::foreign_job:
+      return "foreign_job";
+    case DropReason::type:
+      return "type";
+    case DropReason::fields:
+      return "fields";
+    case DropReason::sender:
+      return "sender";
+    case DropReason::communicator:
+      return "communicator";
+    case DropReason::integrity:
+      return "integrity";
+    case DropReason::epoch:
+      return "epoch";
+    case DropReason::closed:
+      return "closed";
+    case DropReason::duplicate:
+      return "duplicate";
+    case DropReason::outside_window:
+      return "outside_window";
+    case DropReason::early_overrun:
+      return "early_overrun";
+    case DropReason::parking_overrun:
+      return "parking_overrun";
+    case DropReason::message:
+      return "message";
+    case DropReason::mismatch:
+      return "mismatch";
+    case DropReason::unexpected:
+      return "unexpected";
+    case DropReason::count:
+      break;
   }
   return "?";
 }
 
 struct EndpointCounters {
   std::array<std::uint64_t, static_cast<std::size_t>(DropReason::count)> dropped{};
-  std::uint64_t packets_in = 0;        // all that on_receive() was given
-  std::uint64_t packets_out = 0;       // all that poll_transmit() produced
-  std::uint64_t data_in = 0;           // DATA applied, replayed ones included
-  std::uint64_t data_out = 0;          // DATA sent, repairs included
-  std::uint64_t control_in = 0;        // other packets applied
-  std::uint64_t repaired_slots = 0;    // DATA sent again on request
-  std::uint64_t repairs_requested = 0; // REPAIR packets sent
-  std::uint64_t parked = 0;            // packets that waited in the parking lot
+  std::uint64_t packets_in = 0;         // all that on_receive() was given
+  std::uint64_t packets_out = 0;        // all that poll_transmit() produced
+  std::uint64_t data_in = 0;            // DATA applied, replayed ones included
+  std::uint64_t data_out = 0;           // DATA sent, repairs included
+  std::uint64_t control_in = 0;         // other packets applied
+  std::uint64_t repaired_slots = 0;     // DATA sent again on request
+  std::uint64_t repairs_requested = 0;  // REPAIR packets sent
+  std::uint64_t parked = 0;             // packets that waited in the parking lot
 
-  std::uint64_t& operator[](DropReason reason) {
-    return dropped[static_cast<std::size_t>(reason)];
-  }
+  std::uint64_t& operator[](DropReason reason) { return dropped[static_cast<std::size_t>(reason)]; }
   std::uint64_t operator[](DropReason reason) const {
     return dropped[static_cast<std::size_t>(reason)];
   }

@@ -1,8 +1,8 @@
 // The protocol endpoint of one rank: packets and time in, packets and events out.
 //
-// Sans-I/O: no clock, socket, thread, random source or environment inside. Whoever drives it (a live
-// engine, a simulator) passes the time and moves the packets of a Port. PROTOCOL.md says what is on
-// the wire; this header says what the endpoint promises.
+// Sans-I/O: no clock, socket, thread, random source or environment inside. Whoever drives it (a
+// live engine, a simulator) passes the time and moves the packets of a Port. PROTOCOL.md says what
+// is on the wire; this header says what the endpoint promises.
 //
 // An *operation* is a few *stages*; in each stage this rank sends one *message* to some peers and
 // receives one from some. A message is a run of *slots*, one packet's worth each, that may be lost,
@@ -10,8 +10,9 @@
 // bytes mean: a Source yields them, a Sink takes them.
 //
 // Two policies of the same engine:
-//   exact    what is missing is asked for until complete; only the deadline ends the operation early
-//   bounded  each stage ends by its bound; stages with `repair` ask for what is missing until then
+//   exact    what is missing is asked for until complete; only the deadline ends the operation
+//   early bounded  each stage ends by its bound; stages with `repair` ask for what is missing until
+//   then
 //
 // Not thread-safe: one thread at a time. No allocation per packet.
 #pragma once
@@ -88,8 +89,8 @@ struct StageSpec {
 
 struct OperationSpec {
   std::uint32_t tag = 0;
-  Signature signature{};          // equal on all ranks, else MISMATCH
-  std::uint32_t slot_bytes = 0;   // <= the port's max_payload
+  Signature signature{};         // equal on all ranks, else MISMATCH
+  std::uint32_t slot_bytes = 0;  // <= the port's max_payload
   Time deadline = kNever;
   bool bounded = false;
   std::array<Duration, TARPON_MAX_STAGES> bounds{};  // per stage; bounded operations only
@@ -105,11 +106,11 @@ struct OperationHandle {
 
 struct Event {
   enum class Kind : std::uint8_t {
-    stage_closed,   // nothing more will be delivered in `stage`; `complete`: nothing is missing
-    acknowledged,   // all messages of `stage` that ask for it are confirmed by their receivers
-    mismatch,       // `peer` runs another operation under this number: `signature`
-    aborted,        // `peer` gave the operation up
-    deadline,       // the deadline passed
+    stage_closed,  // nothing more will be delivered in `stage`; `complete`: nothing is missing
+    acknowledged,  // all messages of `stage` that ask for it are confirmed by their receivers
+    mismatch,      // `peer` runs another operation under this number: `signature`
+    aborted,       // `peer` gave the operation up
+    deadline,      // the deadline passed
   };
   Kind kind = Kind::stage_closed;
   OperationHandle operation;
@@ -149,8 +150,8 @@ struct EndpointOptions {
   /// Retained bytes, the newest result of each tag not counted.
   std::uint64_t retain_bytes = 64ull << 20;
   /// A gap is asked for after this long, a silent message after `quiet_delay`; both double from
-  /// request to request up to `repair_delay_max`. (default; on 2 cores with 8 ranks scheduling alone
-  /// delays packets by milliseconds)
+  /// request to request up to `repair_delay_max`. (default; on 2 cores with 8 ranks scheduling
+  /// alone delays packets by milliseconds)
   Duration gap_delay = 2ms;
   Duration quiet_delay = 10ms;
   Duration repair_delay_max = 100ms;

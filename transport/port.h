@@ -26,43 +26,43 @@ inline constexpr Rank kUnknownRank = 0xffff;
 /// The port owns header and room; the endpoint fills them between transmit_frames() and transmit().
 struct TxPacket {
   Rank peer = 0;
-  std::uint32_t length = 0;             // bytes of payload
-  std::byte* header = nullptr;          // TARPON_HEADER_BYTES, 8-byte aligned, the port's
-  std::byte* room = nullptr;            // max_payload bytes behind the header, the port's
-  const std::byte* payload = nullptr;   // == room, or memory that is lent (gathering ports only)
+  std::uint32_t length = 0;            // bytes of payload
+  std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, the port's
+  std::byte* room = nullptr;           // max_payload bytes behind the header, the port's
+  const std::byte* payload = nullptr;  // == room, or memory that is lent (gathering ports only)
 };
 
 /// A received datagram, header and payload in one piece, unaligned. Lent by the port until its next
 /// receive().
 struct RxPacket {
   const std::byte* data = nullptr;
-  std::uint32_t length = 0;     // bytes, header included
-  Rank source = kUnknownRank;   // by source address, never by what the packet claims
+  std::uint32_t length = 0;    // bytes, header included
+  Rank source = kUnknownRank;  // by source address, never by what the packet claims
 };
 
 /// What a port can do; constant over its life.
 struct PortCapabilities {
-  std::string_view name;             // "uring", "mmsg", "simulated", ...
-  std::uint32_t max_payload = 0;     // bytes behind the header in the largest datagram it carries
-  bool gathers = false;              // takes TxPacket::payload outside `room` without a copy
-  bool checksums = false;            // the kernel verifies the UDP checksum of what arrives
-  std::uint32_t burst = 1;           // packets of one size to one peer that travel as one unit
-  std::uint64_t receive_bytes = 0;   // datagram bytes that may wait in its receive buffers
+  std::string_view name;            // "uring", "mmsg", "simulated", ...
+  std::uint32_t max_payload = 0;    // bytes behind the header in the largest datagram it carries
+  bool gathers = false;             // takes TxPacket::payload outside `room` without a copy
+  bool checksums = false;           // the kernel verifies the UDP checksum of what arrives
+  std::uint32_t burst = 1;          // packets of one size to one peer that travel as one unit
+  std::uint64_t receive_bytes = 0;  // datagram bytes that may wait in its receive buffers
 };
 
 /// Counters of a port since its start.
 struct PortStatistics {
   std::uint64_t tx_packets = 0;
-  std::uint64_t tx_bytes = 0;      // datagram bytes, header included
-  std::uint64_t tx_units = 0;      // sends: a GSO train counts once
-  std::uint64_t tx_dropped = 0;    // given to the port and never sent
+  std::uint64_t tx_bytes = 0;    // datagram bytes, header included
+  std::uint64_t tx_units = 0;    // sends: a GSO train counts once
+  std::uint64_t tx_dropped = 0;  // given to the port and never sent
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;
-  std::uint64_t rx_units = 0;      // receives: a GRO train counts once
-  std::uint64_t rx_overruns = 0;   // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
+  std::uint64_t rx_units = 0;     // receives: a GRO train counts once
+  std::uint64_t rx_overruns = 0;  // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
   std::uint64_t system_calls = 0;
-  std::uint64_t waits = 0;         // times wait() slept
-  std::uint64_t rx_stalls = 0;     // times a receive ring ran dry; the socket kept what came
+  std::uint64_t waits = 0;      // times wait() slept
+  std::uint64_t rx_stalls = 0;  // times a receive ring ran dry; the socket kept what came
 };
 
 class Port {

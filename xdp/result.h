@@ -1,7 +1,7 @@
 // Errors of set-up work: what failed, on which thing, and what to do about it.
 //
-// The lowest C++ folder owns this type so that every other folder can use it. The data path does not
-// use it: it returns small enums and counts.
+// The lowest C++ folder owns this type so that every other folder can use it. The data path does
+// not use it: it returns small enums and counts.
 #pragma once
 
 #include <cstring>
@@ -40,7 +40,9 @@ template <typename T>
 using Result = tl::expected<T, Error>;
 
 /// Shorthand for `return fail(...)` in a function that returns a Result.
-inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+inline tl::unexpected<Error> fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 inline tl::unexpected<Error> fail(Error::Code code, std::string message) {
   return fail(Error::make(code, std::move(message)));
 }

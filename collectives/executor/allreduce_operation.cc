@@ -22,11 +22,12 @@ constexpr Duration kMismatchGrace = 50ms;
 // Sending the last packets takes a moment even when the result was complete at once.
 constexpr Duration kLeastSettling = 1ms;
 
-std::uint64_t bit(Rank rank) { return 1ull << rank; }
+std::uint64_t bit(Rank rank) {
+  return 1ull << rank;
+}
 
 Mode effective_mode(const AllreduceArguments& arguments) {
-  const bool additive =
-      arguments.function == ReduceOp::sum || arguments.function == ReduceOp::avg;
+  const bool additive = arguments.function == ReduceOp::sum || arguments.function == ReduceOp::avg;
   return additive && !is_integer(arguments.type) ? arguments.mode : Mode::exact;
 }
 
@@ -113,8 +114,8 @@ void AllreduceOperation::add_gather(OperationSpec& spec) {
   }
   gather_.reserve(from.receives.size());
   for (const Schedule::Transfer& transfer : from.receives) {
-    gather_.emplace_back(output_ + transfer.first_byte,
-                         slots(transfer.bytes, setting_.slot_bytes), setting_.slot_bytes);
+    gather_.emplace_back(output_ + transfer.first_byte, slots(transfer.bytes, setting_.slot_bytes),
+                         setting_.slot_bytes);
     stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
   }
 }
@@ -129,7 +130,8 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
         gather_closed_ = true;
       }
       break;
-    case Event::Kind::acknowledged: break;  // step() asks the endpoint
+    case Event::Kind::acknowledged:
+      break;  // step() asks the endpoint
     case Event::Kind::mismatch: {
       call_->report.blamed.push_back(event.peer);
       const auto theirs = decode(event.signature);
@@ -218,7 +220,9 @@ bool AllreduceOperation::confirmed() const {
   return schedule_.own.count > kConfirmAbove && endpoint_.acknowledged(handle_, kGather);
 }
 
-Time AllreduceOperation::next_deadline() const { return std::min(fail_at_, wake_at_); }
+Time AllreduceOperation::next_deadline() const {
+  return std::min(fail_at_, wake_at_);
+}
 
 std::unique_ptr<Retained> AllreduceOperation::retain() const {
   if (schedule_.own.count == 0 || confirmed()) return nullptr;
@@ -322,10 +326,10 @@ void AllreduceOperation::report_loss() {
     if (report.missing[rank] == call_->arguments.count) report.late_ranks.push_back(rank);
   }
   report.status = Status::partial;
-  report.detail = fmt::format("{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
-                              "{:.4f} % in stage 2)",
-                              report.lost_fraction * 100, report.lost_stage1 * 100,
-                              report.lost_stage2 * 100);
+  report.detail = fmt::format(
+      "{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
+      "{:.4f} % in stage 2)",
+      report.lost_fraction * 100, report.lost_stage1 * 100, report.lost_stage2 * 100);
 }
 
 void AllreduceOperation::end(Status status, std::string detail, Time now) {

@@ -2,8 +2,8 @@
 // untimed refill and barrier before each iteration, one operation outstanding, from call to return.
 //
 // Usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP SIZE...
-// with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every rank
-// prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...".
+// with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every
+// rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...".
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>
@@ -103,8 +103,9 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
 
 int main(int argc, char** argv) {
   if (argc < 7 || std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) {
-    std::fprintf(stderr, "usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP "
-                         "SIZE... with RANK and WORLD_SIZE set\n");
+    std::fprintf(stderr,
+                 "usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP "
+                 "SIZE... with RANK and WORLD_SIZE set\n");
     return 2;
   }
   try {

@@ -2,11 +2,15 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <netinet/udp.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
@@ -591,6 +595,38 @@ INSTANTIATE_TEST_SUITE_P(live, PortTest,
                          testing::Values(Kind{"mmsg", &make_mmsg_port},
                                          Kind{"uring", &make_uring_port}),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// What a container's default profile does to io_uring, for this thread alone. False: no seccomp.
+bool forbid_io_uring(std::uint32_t error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {.len = std::size(filter), .filter = filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(UringPortTest, forbidden_io_uring_is_unavailable_and_says_why) {
+  for (const int error : {EPERM, ENOSYS}) {
+    bool forbidden = false;
+    Error refusal;
+    std::thread([&] {
+      forbidden = forbid_io_uring(static_cast<std::uint32_t>(error));
+      UdpSocket socket = open_socket();
+      const std::vector<sockaddr_in> peers = {socket.local()};
+      auto port = make_uring_port(std::move(socket), peers);
+      if (!port) refusal = port.error();
+    }).join();
+    if (!forbidden) GTEST_SKIP() << "no seccomp filters here";
+    EXPECT_EQ(refusal.code, Error::Code::unavailable);
+    EXPECT_EQ(refusal.system_errno, error);
+    EXPECT_NE(refusal.message.find("seccomp"), std::string::npos) << refusal.message;
+    EXPECT_NE(refusal.message.find("mmsg"), std::string::npos);
+  }
+}
 
 TEST(UdpSocketTest, errors_name_the_thing_and_the_remedy) {
   const auto bad = UdpSocket::open({.address = "nowhere"});

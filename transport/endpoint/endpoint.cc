@@ -104,9 +104,8 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       if (ReceiveMessage* receive = stage.receive_from(peer)) {
         talks = true;
         most = std::max(most, receive->slots);
-        receive->granted =
-            std::min(receive->slots, std::max(options.initial_credit,
-                                              credit_window(operation.slot_bytes)));
+        receive->granted = std::min(
+            receive->slots, std::max(options.initial_credit, credit_window(operation.slot_bytes)));
       }
     }
     if (!talks || peer == options.rank) continue;
@@ -139,8 +138,8 @@ void Endpoint::State::adopt_early(Operation& operation, Time now) {
     if (from.overrun) {  // our own loss: asked for again in bounded mode too
       for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
         if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
-          message->repair_below = std::max(message->repair_below,
-                                           std::min(message->slots, options.initial_credit));
+          message->repair_below =
+              std::max(message->repair_below, std::min(message->slots, options.initial_credit));
         }
       }
     }
@@ -190,8 +189,8 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   Channel& channel = channel_for(operation.tag);
   if (retained != nullptr) {
     kept_bytes += retained->bytes.size();
-    channel.kept.push_back({operation.number, operation.slot_bytes, operation.signature_hash,
-                            std::move(retained)});
+    channel.kept.push_back(
+        {operation.number, operation.slot_bytes, operation.signature_hash, std::move(retained)});
   }
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
@@ -212,7 +211,8 @@ Endpoint::~Endpoint() = default;
 
 bool Endpoint::can_submit(std::uint32_t tag) const {
   const Channel* channel = state_->find_channel(tag);
-  return channel == nullptr || channel->next_number - channel->lowest_open() < state_->options.window;
+  return channel == nullptr ||
+         channel->next_number - channel->lowest_open() < state_->options.window;
 }
 
 std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
@@ -265,8 +265,11 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
   require(operation != nullptr, "abort() of an open operation");
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
     if (peer == state_->options.rank) continue;
-    state_->queue_control({.type = TARPON_ABORT, .peer = peer, .tag = operation->tag,
-                           .operation = operation->number, .slot = reason,
+    state_->queue_control({.type = TARPON_ABORT,
+                           .peer = peer,
+                           .tag = operation->tag,
+                           .operation = operation->number,
+                           .slot = reason,
                            .signature_hash = operation->signature_hash});
   }
   state_->end(*operation, nullptr);
@@ -274,7 +277,8 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
   Operation* operation = state_->find(handle);
-  require(operation != nullptr && stage < operation->stage_count, "progress() of an open operation");
+  require(operation != nullptr && stage < operation->stage_count,
+          "progress() of an open operation");
   MessageProgress result;
   if (peer >= state_->options.world_size) return result;
   result.heard = operation->peers[peer].heard;
@@ -309,7 +313,9 @@ bool Endpoint::poll_event(Event& event) {
   return true;
 }
 
-const EndpointCounters& Endpoint::counters() const { return state_->counters; }
+const EndpointCounters& Endpoint::counters() const {
+  return state_->counters;
+}
 
 bool Endpoint::idle() const {
   return state_->open_operations.empty() && state_->kept_bytes == 0 && state_->control.empty() &&

@@ -18,7 +18,8 @@ inline std::uint32_t slot_count(std::uint64_t bytes, std::uint32_t slot_bytes) {
 /// Bytes of the last slot of a message; 0 for an empty message.
 inline std::uint32_t last_slot_bytes(std::uint64_t bytes, std::uint32_t slot_bytes) {
   if (bytes == 0) return 0;
-  return static_cast<std::uint32_t>(bytes - std::uint64_t{slot_count(bytes, slot_bytes) - 1} * slot_bytes);
+  return static_cast<std::uint32_t>(bytes -
+                                    std::uint64_t{slot_count(bytes, slot_bytes) - 1} * slot_bytes);
 }
 
 /// Ranges that one REPAIR packet can ask for.

@@ -38,11 +38,11 @@ struct Stage {
 
 /// What this rank knows of a peer within one operation.
 struct PeerView {
-  bool heard = false;       // its operation is open: it has sent something of it
+  bool heard = false;              // its operation is open: it has sent something of it
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
   std::uint32_t readies = 0;
-  Time ready_at = kNever;   // next READY to it
+  Time ready_at = kNever;  // next READY to it
 };
 
 struct Operation {

@@ -61,7 +61,8 @@ class Presence {
     while (from < limit) {
       const std::uint64_t word = wanted ? words_[from / 64] : ~words_[from / 64];
       const std::uint64_t rest = word >> (from % 64);
-      if (rest != 0) return std::min(from + static_cast<std::uint32_t>(std::countr_zero(rest)), limit);
+      if (rest != 0)
+        return std::min(from + static_cast<std::uint32_t>(std::countr_zero(rest)), limit);
       from = (from / 64 + 1) * 64;
     }
     return limit;

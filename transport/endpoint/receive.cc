@@ -10,18 +10,25 @@ namespace {
 
 DropReason reason_of(tarpon_header_verdict verdict) {
   switch (verdict) {
-    case TARPON_HEADER_MAGIC: return DropReason::magic;
-    case TARPON_HEADER_VERSION: return DropReason::version;
-    case TARPON_HEADER_JOB: return DropReason::foreign_job;
-    case TARPON_HEADER_TYPE: return DropReason::type;
+    case TARPON_HEADER_MAGIC:
+      return DropReason::magic;
+    case TARPON_HEADER_VERSION:
+      return DropReason::version;
+    case TARPON_HEADER_JOB:
+      return DropReason::foreign_job;
+    case TARPON_HEADER_TYPE:
+      return DropReason::type;
     case TARPON_HEADER_FIELDS:
-    case TARPON_HEADER_OK: break;
+    case TARPON_HEADER_OK:
+      break;
   }
   return DropReason::fields;
 }
 
 /// Whether `a` comes before `b` in the numbering of operations, which wraps.
-bool before(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) < 0; }
+bool before(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
 
 }  // namespace
 
@@ -46,8 +53,8 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   const std::span<const std::byte> whole(packet.data, packet.length);
   const std::span<const std::byte> payload = whole.subspan(TARPON_HEADER_BYTES);
 
-  const tarpon_header_verdict verdict = tarpon_check_header(
-      &header, options.job, static_cast<std::uint32_t>(payload.size()));
+  const tarpon_header_verdict verdict =
+      tarpon_check_header(&header, options.job, static_cast<std::uint32_t>(payload.size()));
   if (verdict != TARPON_HEADER_OK) {
     ++counters[reason_of(verdict)];
   } else if (header.sender >= options.world_size || header.sender == options.rank ||
@@ -55,7 +62,8 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
     ++counters[DropReason::sender];
   } else if (header.communicator != options.communicator) {
     ++counters[DropReason::communicator];
-  } else if ((header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT != options.integrity) {
+  } else if ((header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT !=
+             options.integrity) {
     ++counters[DropReason::integrity];
   } else if (options.integrity == TARPON_INTEGRITY_CRC32C &&
              packet_check(header, payload) != header.check) {
@@ -84,7 +92,9 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
     ++counters[DropReason::closed];
     // The sender is late and does not know: one answer a message.
     if ((header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL) {
-      queue_control({.type = TARPON_CLOSED, .peer = header.sender, .tag = header.tag,
+      queue_control({.type = TARPON_CLOSED,
+                     .peer = header.sender,
+                     .tag = header.tag,
                      .operation = header.operation});
     }
   } else {
@@ -140,8 +150,12 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
     if (message == nullptr || message->granted <= options.initial_credit) continue;
-    queue_control({.type = TARPON_CREDIT, .stage = i, .peer = peer, .tag = operation.tag,
-                   .operation = operation.number, .slot = message->granted,
+    queue_control({.type = TARPON_CREDIT,
+                   .stage = i,
+                   .peer = peer,
+                   .tag = operation.tag,
+                   .operation = operation.number,
+                   .slot = message->granted,
                    .signature_hash = operation.signature_hash});
   }
   start_clock(operation, now);
@@ -239,9 +253,13 @@ void Endpoint::State::deliver_parked(Operation& operation, Stage& stage, std::ui
 void Endpoint::State::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message) {
   if (stage.acknowledge) {
     const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
-    queue_control({.type = TARPON_CREDIT, .stage = number, .peer = message.peer,
-                   .tag = operation.tag, .operation = operation.number,
-                   .slot = TARPON_CREDIT_COMPLETE, .signature_hash = operation.signature_hash});
+    queue_control({.type = TARPON_CREDIT,
+                   .stage = number,
+                   .peer = message.peer,
+                   .tag = operation.tag,
+                   .operation = operation.number,
+                   .slot = TARPON_CREDIT_COMPLETE,
+                   .signature_hash = operation.signature_hash});
   }
   // A message given up as final was counted then.
   if (!message.final) message_ended(operation, stage);
@@ -285,15 +303,17 @@ void Endpoint::State::extend_grant(Operation& operation, const Stage& stage,
   if (message.granted >= message.slots) return;
   const std::uint32_t window = credit_window(operation.slot_bytes);
   const std::uint32_t used = message.presence.end() - message.parked_count;
-  const std::uint32_t target =
-      message.slots - used < window ? message.slots : used + window;
+  const std::uint32_t target = message.slots - used < window ? message.slots : used + window;
   if (target <= message.granted) return;
   if (target != message.slots && target - message.granted < std::max(1u, window / 4)) return;
   message.granted = target;
   queue_control({.type = TARPON_CREDIT,
                  .stage = static_cast<std::uint8_t>(&stage - operation.stages.data()),
-                 .peer = message.peer, .tag = operation.tag, .operation = operation.number,
-                 .slot = target, .signature_hash = operation.signature_hash});
+                 .peer = message.peer,
+                 .tag = operation.tag,
+                 .operation = operation.number,
+                 .slot = target,
+                 .signature_hash = operation.signature_hash});
 }
 
 void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs) {
@@ -301,8 +321,8 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
   if (!view.mismatch_answered) {
     // The peer needs our fields as we need its: READY carries them.
     view.mismatch_answered = true;
-    queue_control({.type = TARPON_READY, .peer = peer, .tag = operation.tag,
-                   .operation = operation.number});
+    queue_control(
+        {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
   }
   if (theirs == nullptr || view.mismatch_told) return;
   view.mismatch_told = true;
@@ -313,10 +333,9 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
   tell(operation, event);
 }
 
-void Endpoint::State::note_closed_below(Channel& channel, const tarpon_header& header,
-                                        Time now) {
-  const auto delta = static_cast<std::int16_t>(
-      header.closed_below - static_cast<std::uint16_t>(header.operation));
+void Endpoint::State::note_closed_below(Channel& channel, const tarpon_header& header, Time now) {
+  const auto delta =
+      static_cast<std::int16_t>(header.closed_below - static_cast<std::uint16_t>(header.operation));
   const std::uint32_t below = header.operation + static_cast<std::uint32_t>(std::int32_t{delta});
   std::uint32_t& known = channel.closed_below_of[header.sender];
   if (!before(known, below)) return;
@@ -387,7 +406,8 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
   due.peer = header.sender;
   due.tag = header.tag;
   due.number = header.operation;
-  for (std::size_t i = 0; i < std::min(payload.size() / sizeof(tarpon_range), kMaxRepairRanges); ++i) {
+  for (std::size_t i = 0; i < std::min(payload.size() / sizeof(tarpon_range), kMaxRepairRanges);
+       ++i) {
     tarpon_range range;
     std::memcpy(&range, payload.data() + i * sizeof range, sizeof range);
     if (range.first >= slots) continue;
@@ -425,10 +445,10 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
 
 void Endpoint::State::take_control(Time now, const tarpon_header& header,
                                    std::span<const std::byte> payload) {
-  const bool well_formed =
-      header.type == TARPON_READY    ? payload.size() == sizeof(tarpon_ready)
-      : header.type == TARPON_REPAIR ? payload.size() % sizeof(tarpon_range) == 0
-                                     : true;
+  const bool well_formed = header.type == TARPON_READY ? payload.size() == sizeof(tarpon_ready)
+                           : header.type == TARPON_REPAIR
+                               ? payload.size() % sizeof(tarpon_range) == 0
+                               : true;
   if (!well_formed) {
     ++counters[DropReason::fields];
     return;
@@ -443,7 +463,9 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   if (operation == nullptr) {
     if (!before(header.operation, channel->next_number)) return take_early_control(header, payload);
     if (header.type == TARPON_READY) {
-      queue_control({.type = TARPON_CLOSED, .peer = header.sender, .tag = header.tag,
+      queue_control({.type = TARPON_CLOSED,
+                     .peer = header.sender,
+                     .tag = header.tag,
                      .operation = header.operation});
     } else if (header.type == TARPON_REPAIR) {
       apply_repair_of_closed(*channel, header, payload);
@@ -470,8 +492,12 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     }
     // A repeated READY says that the peer has heard nothing of us: answer.
     if (header.slot > 0) {
-      queue_control({.type = TARPON_CREDIT, .stage = 0, .peer = header.sender, .tag = header.tag,
-                     .operation = header.operation, .slot = options.initial_credit,
+      queue_control({.type = TARPON_CREDIT,
+                     .stage = 0,
+                     .peer = header.sender,
+                     .tag = header.tag,
+                     .operation = header.operation,
+                     .slot = options.initial_credit,
                      .signature_hash = operation->signature_hash});
     }
     return;

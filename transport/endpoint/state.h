@@ -48,8 +48,8 @@ struct RetainedDue {
   std::array<tarpon_range, kMaxRepairRanges> ranges{};
 };
 
-/// The operation that the last DATA of a batch belonged to: trains come from one sender, and what was
-/// looked up for the first packet holds for the rest.
+/// The operation that the last DATA of a batch belonged to: trains come from one sender, and what
+/// was looked up for the first packet holds for the rest.
 struct DataRun {
   Operation* operation = nullptr;
   Rank sender = 0;
@@ -92,8 +92,8 @@ struct Endpoint::State {
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
-  void accept(Operation& operation, const tarpon_header& header,
-              std::span<const std::byte> packet, Time now);
+  void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
+              Time now);
   void note_losses(ReceiveMessage& message, bool repaired, Time now);
   void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
                std::span<const std::byte> payload, std::uint64_t contributors);
@@ -119,14 +119,13 @@ struct Endpoint::State {
   bool fill_control(Time now, const ControlDue& due, TxPacket& frame);
   std::size_t emit_retained(Time now, std::span<TxPacket> frames);
   std::size_t emit_data(Time now, std::span<TxPacket> frames);
-  std::size_t emit_message(Time now, Operation& operation, std::uint8_t stage,
-                           SendMessage& message, std::span<TxPacket> frames);
-  std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage,
-                           SendMessage& message, std::span<TxPacket> frames);
-  void fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes,
-                 TxPacket& frame);
-  tarpon_header header_for(Time now, std::uint8_t type, std::uint32_t tag,
-                           std::uint32_t operation, std::uint8_t stage) const;
+  std::size_t emit_message(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
+                           std::span<TxPacket> frames);
+  std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
+                           std::span<TxPacket> frames);
+  void fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes, TxPacket& frame);
+  tarpon_header header_for(Time now, std::uint8_t type, std::uint32_t tag, std::uint32_t operation,
+                           std::uint8_t stage) const;
   void finish(tarpon_header& header, TxPacket& frame);
 
   // timer.cc

@@ -27,8 +27,8 @@ Time Endpoint::next_deadline() const {
 std::uint32_t Endpoint::State::credit_window(std::uint32_t slot_bytes) const {
   const std::uint64_t share = receive_bytes / std::max(1u, open_receives);
   const std::uint64_t slots = share / (slot_bytes + TARPON_HEADER_BYTES);
-  return static_cast<std::uint32_t>(
-      std::max<std::uint64_t>(options.initial_credit, std::min<std::uint64_t>(slots, kAllSlots / 2)));
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
+      options.initial_credit, std::min<std::uint64_t>(slots, kAllSlots / 2)));
 }
 
 void Endpoint::State::start_clock(Operation& operation, Time now) {
@@ -73,10 +73,12 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (now >= view.ready_at) {
-      queue_control({.type = TARPON_READY, .peer = peer, .tag = operation.tag,
-                     .operation = operation.number, .slot = view.readies});
-      view.ready_at =
-          now + backed_off(options.quiet_delay, view.readies, options.repair_delay_max);
+      queue_control({.type = TARPON_READY,
+                     .peer = peer,
+                     .tag = operation.tag,
+                     .operation = operation.number,
+                     .slot = view.readies});
+      view.ready_at = now + backed_off(options.quiet_delay, view.readies, options.repair_delay_max);
       ++view.readies;
     }
     next = std::min(next, view.ready_at);
@@ -107,8 +109,11 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                                    ReceiveMessage& message, Time now) {
   if (message.final || message.presence.complete() || message.repair_below == 0) return kNever;
   if (now >= message_due(message)) {
-    queue_control({.type = TARPON_REPAIR, .stage = stage, .peer = message.peer,
-                   .tag = operation.tag, .operation = operation.number,
+    queue_control({.type = TARPON_REPAIR,
+                   .stage = stage,
+                   .peer = message.peer,
+                   .tag = operation.tag,
+                   .operation = operation.number,
                    .signature_hash = operation.signature_hash});
     message.asked = now;
     ++message.asks;

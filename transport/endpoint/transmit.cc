@@ -14,7 +14,9 @@ std::uint32_t microseconds(Time now) {
 }
 
 /// The last 1 % of a message, at least one slot, carries the tail mark.
-std::uint32_t first_tail_slot(std::uint32_t slots) { return slots - std::max(1u, slots / 100); }
+std::uint32_t first_tail_slot(std::uint32_t slots) {
+  return slots - std::max(1u, slots / 100);
+}
 
 }  // namespace
 
@@ -95,8 +97,8 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     if (stage.closed || message == nullptr || message->presence.complete()) return false;
     std::array<tarpon_range, kMaxRepairRanges> ranges;
     const std::uint32_t below = std::min(message->granted, message->repair_below);
-    std::size_t count = message->presence.missing(
-        std::min(below, message->lost_below), credit_window(operation->slot_bytes), ranges);
+    std::size_t count = message->presence.missing(std::min(below, message->lost_below),
+                                                  credit_window(operation->slot_bytes), ranges);
     // Without proof of a loss one slot is asked for: its answer tells whether the rest is lost or
     // only late.
     if (count == 0) count = message->presence.missing(below, 1, ranges);
@@ -139,8 +141,7 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     const std::vector<std::byte>& bytes = kept->data->bytes;
     const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
     TxPacket& frame = frames[used];
-    tarpon_header header =
-        header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
+    tarpon_header header = header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
     header.signature = kept->signature_hash;
     header.slot = range.first;
     header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
@@ -181,8 +182,7 @@ std::size_t Endpoint::State::emit_repairs(Time now, Operation& operation, std::u
                                           SendMessage& message, std::span<TxPacket> frames) {
   std::size_t used = 0;
   if (message.repair_count == 0) return used;
-  tarpon_header header =
-      header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
   header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
@@ -204,19 +204,16 @@ std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::u
   const std::uint32_t limit =
       std::min({operation.stages[stage].ready, message.grant, message.slots});
   if (limit <= message.next) return 0;
-  std::uint32_t take =
-      std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
+  std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
   // Whole trains: what would start a train that the frames cut short waits for the next poll.
   if (take > burst && message.next + take < limit) take -= take % burst;
-  tarpon_header header =
-      header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
   const std::uint8_t plain = header.flags;
   const std::uint32_t tail = first_tail_slot(message.slots);
   for (std::uint32_t i = 0; i < take; ++i) {
     header.slot = message.next++;
-    header.flags = header.slot < tail ? plain
-                                      : static_cast<std::uint8_t>(plain | TARPON_FLAG_TAIL);
+    header.flags = header.slot < tail ? plain : static_cast<std::uint8_t>(plain | TARPON_FLAG_TAIL);
     frames[i].peer = message.peer;
     fill_slot(header, *message.source, message.length(header.slot, operation.slot_bytes),
               frames[i]);

@@ -14,7 +14,9 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, const FaultOptions& options)
   if (options.corrupt > 0 || options.truncate > 0) capabilities_.checksums = false;
 }
 
-void FaultPort::pass(const RxPacket& packet) { batch_.push_back(packet); }
+void FaultPort::pass(const RxPacket& packet) {
+  batch_.push_back(packet);
+}
 
 void FaultPort::pass_copy(std::vector<std::byte> bytes, Rank source) {
   copies_.push_back(std::move(bytes));
@@ -80,6 +82,8 @@ Time FaultPort::next_release() const {
   return next;
 }
 
-void FaultPort::wait(Time now, Time until) { inner_->wait(now, std::min(until, next_release())); }
+void FaultPort::wait(Time now, Time until) {
+  inner_->wait(now, std::min(until, next_release()));
+}
 
 }  // namespace tarpon

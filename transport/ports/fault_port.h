@@ -57,8 +57,10 @@ class FaultPort : public Port {
   Time next_release() const;
 
   /// No more faults from now on; what is held back still comes.
-  void heal() { options_.loss = options_.duplicate = options_.reorder = options_.corrupt =
-                    options_.truncate = 0; }
+  void heal() {
+    options_.loss = options_.duplicate = options_.reorder = options_.corrupt = options_.truncate =
+        0;
+  }
 
  private:
   struct Held {

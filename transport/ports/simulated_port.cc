@@ -45,8 +45,11 @@ class SimulatedPort : public Port {
  public:
   SimulatedPort(SimulatedNetwork::State& network, Rank rank) : network_(network), rank_(rank) {
     const SimulatedNetworkOptions& options = network.options;
-    capabilities_ = {.name = "simulated", .max_payload = options.max_payload,
-                     .gathers = options.gathers, .checksums = false, .burst = options.burst,
+    capabilities_ = {.name = "simulated",
+                     .max_payload = options.max_payload,
+                     .gathers = options.gathers,
+                     .checksums = false,
+                     .burst = options.burst,
                      .receive_bytes = options.receive_bytes};
     const std::size_t stride = TARPON_HEADER_BYTES + options.max_payload;
     memory_.resize(options.frames * stride);
@@ -152,9 +155,13 @@ std::unique_ptr<Port> SimulatedNetwork::make_port(Rank rank) {
   return std::make_unique<SimulatedPort>(*state_, rank);
 }
 
-void SimulatedNetwork::advance_to(Time now) { state_->now = std::max(state_->now, now); }
+void SimulatedNetwork::advance_to(Time now) {
+  state_->now = std::max(state_->now, now);
+}
 
-Time SimulatedNetwork::now() const { return state_->now; }
+Time SimulatedNetwork::now() const {
+  return state_->now;
+}
 
 Time SimulatedNetwork::next_arrival() const {
   Time next = kNever;
@@ -164,6 +171,8 @@ Time SimulatedNetwork::next_arrival() const {
   return next;
 }
 
-std::uint64_t SimulatedNetwork::trace_hash() const { return state_->hash; }
+std::uint64_t SimulatedNetwork::trace_hash() const {
+  return state_->hash;
+}
 
 }  // namespace tarpon

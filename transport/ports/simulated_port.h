@@ -13,14 +13,14 @@ namespace tarpon {
 
 struct SimulatedNetworkOptions {
   std::uint16_t ranks = 2;
-  std::uint32_t max_payload = 1408;   // bytes
-  Duration delay = 20us;              // of every packet
-  Duration jitter = 10us;             // uniform on top of it; reorders packets that overlap
-  bool gathers = true;                // as PortCapabilities
+  std::uint32_t max_payload = 1408;  // bytes
+  Duration delay = 20us;             // of every packet
+  Duration jitter = 10us;            // uniform on top of it; reorders packets that overlap
+  bool gathers = true;               // as PortCapabilities
   std::uint32_t burst = 16;
   std::uint64_t receive_bytes = 1 << 20;
-  std::uint32_t queue_packets = 4096; // per receiver; what comes on top is an overrun
-  std::uint32_t frames = 64;          // per transmit_frames(); small values exercise back-pressure
+  std::uint32_t queue_packets = 4096;  // per receiver; what comes on top is an overrun
+  std::uint32_t frames = 64;           // per transmit_frames(); small values exercise back-pressure
   std::uint64_t seed = 1;
 };
 
