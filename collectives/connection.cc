@@ -63,6 +63,9 @@ Offer make_offer(const CommunicatorOptions& options) {
   }
   offer.datapath = uring ? Datapath::uring : Datapath::mmsg;
   offer.info.datapath = name(offer.datapath);
+  offer.info.datapath_reason = options.datapath != Datapath::automatic ? "asked for"
+                               : uring                                 ? "io_uring is usable"
+                                                                       : uring.error().message;
   auto socket = UdpSocket::open({.address = options.address});
   if (!socket) {
     offer.info.error = socket.error().message;

@@ -26,11 +26,12 @@ bool number(const std::string& text, T& value) {
 
 std::string encode(const RankInfo& info) {
   return fmt::format(
-      "host {}\naddress {}\nport {}\ninterface {}\ndriver {}\nmtu {}\ndatapath {}\n"
+      "host {}\naddress {}\nport {}\ninterface {}\ndriver {}\nmtu {}\ndatapath {}\ndatapath_reason "
+      "{}\n"
       "max_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\n",
       one_line(info.host), info.address, info.port, info.interface, one_line(info.driver), info.mtu,
-      info.datapath, info.max_payload, info.receive_bytes, info.checksums ? 1 : 0,
-      one_line(info.error));
+      info.datapath, one_line(info.datapath_reason), info.max_payload, info.receive_bytes,
+      info.checksums ? 1 : 0, one_line(info.error));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -43,7 +44,7 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   RankInfo info;
   int checksums = 0;
   const bool good =
-      fields.size() == 11 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
+      fields.size() == 12 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
       number(fields["max_payload"], info.max_payload) &&
       number(fields["receive_bytes"], info.receive_bytes) && number(fields["checksums"], checksums);
   if (!good) {
@@ -54,6 +55,7 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   info.interface = fields["interface"];
   info.driver = fields["driver"];
   info.datapath = fields["datapath"];
+  info.datapath_reason = fields["datapath_reason"];
   info.checksums = checksums != 0;
   info.error = fields["error"];
   return info;

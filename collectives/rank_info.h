@@ -16,6 +16,7 @@ struct RankInfo {
   std::string driver;
   std::uint32_t mtu = 0;            // bytes, of that interface
   std::string datapath;             // name of the port in use
+  std::string datapath_reason;      // why that one
   std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
   std::uint64_t receive_bytes = 0;  // of its receive buffers
   bool checksums = false;           // its kernel verifies what arrives

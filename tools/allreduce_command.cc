@@ -10,6 +10,10 @@ namespace tarpon {
 namespace {
 
 int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
+  if (auto good = check_paths(options, place.world_size); !good) {
+    fmt::print(stderr, "tarpon: {}\n", good.error().message);
+    return 2;
+  }
   auto session = open_session(options.job, place, agreed_options(options));
   if (!session) {
     fmt::print(stderr, "tarpon: {}\n", session.error().message);

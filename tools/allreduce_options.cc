@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/units.h"
 
 namespace tarpon {
@@ -16,14 +18,14 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   add_parsed(app, "-i,--stepbytes", options.step_bytes, parse_bytes, "from size to size (1M)")
       ->group(group);
   app.add_option("-f,--stepfactor", options.step_factor, "multiply instead of adding -i")
-      ->check(CLI::PositiveNumber)->group(group);
+      ->check(at_least_one())->group(group);
   app.add_option("-n,--iters", options.iterations, "timed iterations (20; file form: 1)")
-      ->check(CLI::PositiveNumber)->group(group);
+      ->check(at_least_one())->group(group);
   app.add_option("-w,--warmup_iters", options.warmup, "iterations before them (5; file form: 0)")
       ->group(group);
   app.add_option("-c,--check", options.check, "check the results (1)")->group(group);
   app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
-      ->check(CLI::PositiveNumber)->group(group);
+      ->check(at_least_one())->group(group);
   add_choice(app, "-d,--datatype", options.type,
              std::map<std::string, DataType>{{"float", DataType::float32},
                                              {"double", DataType::float64},
@@ -36,7 +38,7 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
         options.job.deadline = std::chrono::seconds(seconds);
         options.job.deadline_given = true;
       },
-      "deadline in seconds, as --deadline")->check(CLI::PositiveNumber)->group(group);
+      "deadline in seconds, as --deadline")->check(at_least_one())->group(group);
 }
 
 }  // namespace
@@ -54,14 +56,8 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_choice(app, "--mode", options.mode,
              std::map<std::string, Mode>{{"exact", Mode::exact}, {"bounded", Mode::bounded}},
              "exact: repaired until complete; bounded: ends by its bound with what has arrived");
-  app.add_option_function<std::string>(
-      "--bound",
-      [&options](const std::string& text) {
-        const auto value = parse_duration(text);
-        if (!value) throw CLI::ValidationError("--bound", value.error().message);
-        options.bound = *value;
-      },
-      "bounded mode: limit of each of the two stages; else half of the deadline");
+  add_parsed(app, "--bound", options.bound, parse_limit,
+             "bounded mode: limit of each of the two stages; else half of the deadline");
   add_choice(app, "--order", options.order,
              std::map<std::string, AdditionOrder>{{"fixed", AdditionOrder::fixed},
                                                   {"any", AdditionOrder::any}},
@@ -89,18 +85,24 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (options.step_factor > 1 && options.min_bytes == 0) {
     return refuse("-b 0 with -f never grows: start at 1 byte or more");
   }
-  if (options.output.empty() != options.input.empty() && options.input.empty()) {
-    return refuse("--output needs --input");
+  if (!options.output.empty() && options.input.empty()) {
+    return refuse("--output needs --input: the arrays to reduce");
   }
-  const bool many = options.job.local_ranks > 1 || options.job.place.world_size.value_or(1) > 1;
-  for (const auto& [flag, path] : {std::pair("--input", options.input),
-                                   std::pair("--output", options.output)}) {
-    if (!path.empty() && many && path.find("{rank}") == std::string::npos) {
-      return refuse(fmt::format("{} {}: put {{rank}} where the rank's number belongs", flag, path));
-    }
-  }
+  const std::uint32_t local = std::max(1u, options.job.local_ranks);
+  if (auto paths = check_paths(options, local); !paths) return paths;
   if (options.bound && options.mode != Mode::bounded) {
     return refuse("--bound needs --mode bounded");
+  }
+  return {};
+}
+
+Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
+  for (const auto& [flag, path] : {std::pair("--input", options.input),
+                                   std::pair("--output", options.output)}) {
+    if (!path.empty() && world > 1 && path.find("{rank}") == std::string::npos) {
+      return fail(Error::Code::invalid_argument,
+                  fmt::format("{} {}: put {{rank}} where the rank's number belongs", flag, path));
+    }
   }
   return {};
 }

@@ -36,6 +36,9 @@ struct AllreduceOptions {
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
 Result<void> check_allreduce_options(const AllreduceOptions& options);
 
+/// With several ranks each has its own files. Apart, because only a launcher may know how many.
+Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world);
+
 /// What all ranks must have alike, "name=value" lines.
 std::string agreed_options(const AllreduceOptions& options);
 

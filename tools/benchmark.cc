@@ -64,7 +64,7 @@ class Benchmark {
     const std::span<std::byte> filled = in_place ? output : input;
     if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
 
-    TimedCalls calls{options_, communicator_, options_.iterations, options_.warmup, {}, {}, {}};
+    TimedCalls calls{options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {}};
     calls.refill = [&] {
       // The input of an out-of-place call stays as it is; a stale result must not look right.
       if (in_place) {

@@ -109,6 +109,7 @@ class FileJob {
  public:
   FileJob(const AllreduceOptions& options, Session& session)
       : options_(options),
+        session_(session),
         communicator_(*session.communicator),
         rank_(communicator_.rank()),
         progress_(rank_ == 0) {}
@@ -151,7 +152,7 @@ class FileJob {
     AllreduceOptions options = options_;
     options.type = input_.type == NpyType::float32 ? DataType::float32 : DataType::float64;
     result_ = input_;
-    TimedCalls calls{options, communicator_, options.iterations, options.warmup, {}, {}, {}};
+    TimedCalls calls{options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}};
     calls.refill = [this] {
       std::memcpy(result_.data.data(), input_.data.data(), input_.data.size());
     };
@@ -241,6 +242,7 @@ class FileJob {
   }
 
   const AllreduceOptions& options_;
+  const Session& session_;
   Communicator& communicator_;
   const Rank rank_;
   ProgressLine progress_;

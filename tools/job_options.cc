@@ -74,23 +74,23 @@ void add_job_options(CLI::App& app, JobOptions& options) {
   app.add_option_function<std::string>(
       "--deadline",
       [&options](const std::string& text) {
-        const auto value = parse_duration(text);
+        const auto value = parse_limit(text);
         if (!value) throw CLI::ValidationError("--deadline", value.error().message);
-        if (*value <= Duration::zero()) {
-          throw CLI::ValidationError("--deadline", "0 leaves no time: give a duration like 10s");
-        }
         options.deadline = *value;
         options.deadline_given = true;
       },
       "hard limit of every operation (10s)");
-  app.add_option_function<std::string>(
-      "--rendezvous-timeout",
-      [&options](const std::string& text) {
-        const auto value = parse_duration(text);
-        if (!value) throw CLI::ValidationError("--rendezvous-timeout", value.error().message);
-        options.rendezvous_timeout = *value;
-      },
-      "how long to wait for all ranks (30s)");
+  add_parsed(app, "--rendezvous-timeout", options.rendezvous_timeout, parse_limit,
+             "how long to wait for all ranks (30s)");
+}
+
+Result<Duration> parse_limit(const std::string& text) {
+  auto value = parse_duration(text);
+  if (value && *value <= Duration::zero()) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("\"{}\" leaves no time: give a duration like 10s", text));
+  }
+  return value;
 }
 
 Result<void> check_job_options(const JobOptions& options) {
@@ -98,6 +98,10 @@ Result<void> check_job_options(const JobOptions& options) {
   if (options.local_ranks > 0 && placed) {
     return fail(Error::Code::invalid_argument,
                 "--local-ranks starts all ranks itself: leave --rank and --world-size out");
+  }
+  if (options.local_ranks > 0 && options.place.rendezvous) {
+    return fail(Error::Code::invalid_argument,
+                "--local-ranks starts all ranks itself: leave --rendezvous out");
   }
   const bool shaped =
       options.mtu != 1500 || options.rate > 0 || options.loss > 0 || options.background > 0;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -52,14 +53,27 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& target, Parse
       description);
 }
 
-/// Adds an option with a few named values.
+/// Adds an option with a few named values, in lower or upper case.
 template <typename T>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
                         const std::map<std::string, T>& choices, const std::string& description) {
-  return app.add_option(name, target, description)
-      ->transform(CLI::CheckedTransformer(choices, CLI::ignore_case).description(""))
-      ->type_name("");
+  const auto choose = [&target, choices, name](const std::string& text) {
+    const auto found = choices.find(CLI::detail::to_lower(text));
+    if (found == choices.end()) {
+      std::string known;
+      for (const auto& [word, value] : choices) known += (known.empty() ? "" : ", ") + word;
+      throw CLI::ValidationError(name, '"' + text + "\" is not one of " + known);
+    }
+    target = found->second;
+  };
+  return app.add_option_function<std::string>(name, choose, description)->type_name("");
 }
+
+/// For counts of which 0 makes no sense.
+inline CLI::Range at_least_one() { return {1u, UINT32_MAX}; }
+
+/// A duration above 0.
+Result<Duration> parse_limit(const std::string& text);
 
 void add_job_options(CLI::App& app, JobOptions& options);
 

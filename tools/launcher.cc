@@ -261,8 +261,8 @@ Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment&
   }
   return fail(
       Error::Code::invalid_argument,
-      fmt::format("{} does not say where the ranks meet: give --rendezvous HOST:PORT with an "
-                  "address of rank 0",
+      fmt::format("nothing says where the ranks meet (rank and world size come from {}): give "
+                  "--rendezvous HOST:PORT with an address of rank 0",
                   place.launcher));
 }
 

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "tools/file_descriptor.h"
+#include "tools/whole_file.h"
 
 namespace tarpon {
 namespace {
@@ -220,53 +221,6 @@ std::string encode_header(NpyType type, const std::vector<std::size_t>& shape) {
   return out + text;
 }
 
-Result<void> write_full(int fd, std::span<const std::byte> data, const std::string& path) {
-  while (!data.empty()) {
-    const ssize_t put = ::write(fd, data.data(), std::min<std::size_t>(data.size(), 1 << 30));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return fail_system(errno, path + ": cannot write");
-    data = data.subspan(static_cast<std::size_t>(put));
-  }
-  return {};
-}
-
-/// A file beside `path` that is unlinked unless renamed.
-class TemporaryFile {
- public:
-  static Result<TemporaryFile> create(const std::string& path) {
-    for (int attempt = 0; attempt < 100; ++attempt) {
-      std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
-      const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd >= 0) return TemporaryFile(fd, std::move(name));
-      if (errno != EEXIST) break;
-    }
-    return fail_system(errno, path + ": cannot create a file beside it");
-  }
-
-  TemporaryFile(TemporaryFile&& other) noexcept
-      : fd_(std::move(other.fd_)), name_(std::exchange(other.name_, {})) {}
-  TemporaryFile& operator=(TemporaryFile&&) = delete;
-  ~TemporaryFile() {
-    if (!name_.empty()) ::unlink(name_.c_str());
-  }
-
-  int fd() const { return fd_.get(); }
-
-  Result<void> commit(const std::string& path) {
-    if (::fsync(fd_.get()) != 0) return fail_system(errno, path + ": cannot write to disk");
-    if (::rename(name_.c_str(), path.c_str()) != 0)
-      return fail_system(errno, path + ": cannot replace");
-    name_.clear();
-    return {};
-  }
-
- private:
-  TemporaryFile(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
-
-  FileDescriptor fd_;
-  std::string name_;
-};
-
 }  // namespace
 
 std::size_t npy_type_bytes(NpyType type) {
@@ -327,12 +281,11 @@ Result<void> write_npy(const std::string& path, NpyType type, const std::vector<
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return refuse(path, "is not a regular file: name a file to write");
   }
-  auto file = TemporaryFile::create(path);
+  auto file = WholeFile::create(path);
   if (!file) return fail(file.error());
-  const auto text = std::as_bytes(std::span(header));
-  if (auto put = write_full(file->fd(), text, path); !put) return put;
-  if (auto put = write_full(file->fd(), data, path); !put) return put;
-  return file->commit(path);
+  if (auto put = file->write(std::as_bytes(std::span(header))); !put) return put;
+  if (auto put = file->write(data); !put) return put;
+  return file->commit();
 }
 
 }  // namespace tarpon

@@ -49,7 +49,8 @@ int report(const Error& error) {
 }
 
 Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPlace& place,
-                                       const std::string& rendezvous) {
+                                       const std::string& rendezvous,
+                                       const Environment& environment) {
   auto interfaces = list_interfaces();
   if (!interfaces) return fail(interfaces.error());
   InterfaceRequest request;
@@ -61,7 +62,7 @@ Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPl
     if (!source) return fail(source.error());
     request.source = *source;
   }
-  return choose_interface(*interfaces, request, process_environment());
+  return choose_interface(*interfaces, request, environment);
 }
 
 int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
@@ -115,10 +116,18 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
 
 Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
                                             const std::string& agreed, std::string* reason) {
-  auto rendezvous = find_rendezvous(place, process_environment());
+  const auto log = DebugLog::open(process_environment());
+  if (!log) return fail(log.error());
+  const Environment environment = log->watch(process_environment());
+  log->write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
+  auto rendezvous = find_rendezvous(place, environment);
   if (!rendezvous) return fail(rendezvous.error());
-  auto chosen = find_interface(options, place, *rendezvous);
+  auto chosen = find_interface(options, place, *rendezvous, environment);
   if (!chosen) return fail(chosen.error());
+  log->write(DebugLevel::info, "NET",
+             fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
+                         place.world_size, place.launcher, *rendezvous, chosen->interface.name,
+                         chosen->interface.address, chosen->reason));
   if (reason != nullptr) *reason = chosen->reason;
   CommunicatorOptions result;
   result.rendezvous.rank = place.rank;
@@ -150,13 +159,23 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   auto communicator = Communicator::connect(*communicator_options);
   if (!communicator) return fail(communicator.error());
   session.communicator = std::move(*communicator);
+  if (auto log = DebugLog::open(process_environment())) session.log = std::move(*log);
+  for (const RankInfo& rank : session.communicator->ranks()) {
+    session.log.write(
+        DebugLevel::info, "NET",
+        fmt::format("rank {} at {}:{} on {}, {} ({}), MTU {}",
+                    &rank - session.communicator->ranks().data(), rank.address, rank.port,
+                    rank.interface, rank.datapath, rank.datapath_reason, rank.mtu));
+  }
   if (place.rank == 0) remove_rendezvous(communicator_options->rendezvous.address);
   return session;
 }
 
 int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
   if (options.local_ranks > 0) return run_local(options, body);
-  auto place = find_launch_place(options.place, process_environment());
+  const auto log = DebugLog::open(process_environment());
+  if (!log) return report(log.error());
+  auto place = find_launch_place(options.place, log->watch(process_environment()));
   if (!place) return report(place.error());
   if (!*place) {
     fmt::print(stderr,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "tools/debug_log.h"
 #include "tools/job_options.h"
 #include "tools/launcher.h"
 #include "xdp/result.h"
@@ -15,6 +16,7 @@ namespace tarpon {
 struct Session {
   LaunchPlace place;
   std::string interface_reason;
+  DebugLog log;
   std::unique_ptr<Communicator> communicator;
 };
 

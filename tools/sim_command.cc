@@ -11,7 +11,7 @@ void add_sim_options(CLI::App& app, SimOptions& options) {
   app.add_option("--seed", options.seed, "the (first) seed; it fixes everything")
       ->capture_default_str();
   app.add_option("--count", options.count, "how many seeds, counting up")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(CLI::Range(std::uint64_t{1}, UINT64_MAX))->capture_default_str();
 }
 
 int run_sim(const SimOptions& options) {

@@ -41,6 +41,10 @@ void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
 }
 
 int run_testbed(TestbedCommandOptions options) {
+  if (options.job.local_ranks == 0) {
+    fmt::print(stderr, "tarpon: how many network namespaces? Give --local-ranks P\n");
+    return 2;
+  }
   options.job.network = Network::veth;
   if (auto good = check_job_options(options.job); !good) {
     fmt::print(stderr, "tarpon: {}\n", good.error().message);

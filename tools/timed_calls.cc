@@ -63,6 +63,13 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
       log.lost_stage1 = std::max(log.lost_stage1, report->lost_stage1);
       log.lost_stage2 = std::max(log.lost_stage2, report->lost_stage2);
     }
+    if (calls.log.enabled(DebugLevel::trace)) {
+      calls.log.write(DebugLevel::trace, "CALL",
+                      fmt::format("operation {} of tag {}: {} in {:.1f} us {}", report->operation,
+                                  report->tag, name(report->status),
+                                  std::chrono::duration<double, std::micro>(stop - start).count(),
+                                  report->detail));
+    }
     last = std::move(*report);
     calls.progress(i + 1);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tools/allreduce_options.h"
+#include "tools/debug_log.h"
 #include "tools/measurement.h"
 
 namespace tarpon {
@@ -14,6 +15,7 @@ namespace tarpon {
 struct TimedCalls {
   const AllreduceOptions& options;
   Communicator& communicator;
+  const DebugLog& log;
   std::uint32_t iterations = 1;
   std::uint32_t warmup = 0;
   std::function<void()> refill;                        // before every iteration

@@ -1,0 +1,39 @@
+#include "tools/agreement.h"
+
+#include <fmt/format.h>
+
+#include "transport/clock.h"
+
+namespace tarpon {
+namespace {
+
+// The first letter of what travels.
+constexpr char kText = 't';
+constexpr char kError = 'e';
+
+}  // namespace
+
+Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std::string>& mine,
+                                       Duration deadline) {
+  const std::string said = mine ? kText + *mine : kError + mine.error().message;
+  auto texts = control.all_gather(said, monotonic_now() + deadline);
+  if (!texts) return texts;
+  std::string errors;
+  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
+    std::string& text = (*texts)[rank];
+    if (text.empty()) return fail(Error::Code::mismatch, fmt::format("rank {} said nothing", rank));
+    const bool failed = text.front() == kError;
+    text.erase(0, 1);
+    if (failed) errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, text);
+  }
+  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  return texts;
+}
+
+Result<void> agree(ControlChannel& control, const Result<void>& mine, Duration deadline) {
+  const Result<std::string> text = mine ? Result<std::string>("") : fail(mine.error());
+  if (auto all = agree(control, text, deadline); !all) return fail(all.error());
+  return {};
+}
+
+}  // namespace tarpon

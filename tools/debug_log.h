@@ -1,0 +1,41 @@
+// What TARPON_DEBUG asks to be told: which variables were read, what was chosen, and why.
+//
+// TARPON_DEBUG=VERSION|WARN|INFO|TRACE   how much
+// TARPON_DEBUG_SUBSYS=INIT,NET,CALL      only these (default: all)
+// TARPON_DEBUG_FILE=PATH                 there instead of standard error; %h host, %p process id
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/environment.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+enum class DebugLevel { none, version, warn, info, trace };
+
+class DebugLog {
+ public:
+  /// Errors: invalid_argument (unknown level or subsystem, named), io (file).
+  static Result<DebugLog> open(const Environment& environment);
+
+  /// One line, when `level` and `subsystem` ("INIT", "NET", "CALL") are asked for.
+  void write(DebugLevel level, const char* subsystem, const std::string& text) const;
+  bool enabled(DebugLevel level) const { return level <= level_; }
+
+  /// The same environment, telling at INFO each variable that is read and set.
+  Environment watch(Environment environment) const;
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  DebugLevel level_ = DebugLevel::none;
+  std::vector<std::string> subsystems_;  // empty: all
+  std::shared_ptr<std::FILE> file_;      // null: standard error
+};
+
+}  // namespace tarpon
