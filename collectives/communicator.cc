@@ -50,12 +50,7 @@ class Communicator::State {
         port_->wake();
         changed_.wait_for(lock, 1ms);
       }
-      // Sends the aborts; whoever misses them has a deadline.
-      int rounds = 0;
-      const auto said = [&] {
-        return monotonic_now() >= limit || (++rounds > 4 && engine_.outstanding() == 0);
-      };
-      if (!driving_) drive(lock, said, limit);
+      if (!driving_) say_good_bye(limit);
     }
     needed_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -96,9 +91,9 @@ class Communicator::State {
     std::unique_lock lock(mutex_);
     if (driving_) return;
     const Time until = monotonic_now() + most;
-    bool slept = false;
+    int looks = 0;  // drive() looks before its round, after it, and after its sleep
     drive(
-        lock, [&] { return std::exchange(slept, true); }, until);
+        lock, [&] { return looks++ >= 2; }, until);
   }
 
   PortStatistics port_statistics() {
@@ -155,6 +150,16 @@ class Communicator::State {
       lock.lock();
     }
     driving_ = false;
+    changed_.notify_all();
+  }
+
+  /// Sends the aborts; whoever misses them has a deadline.
+  void say_good_bye(Time limit) {
+    for (Time now = monotonic_now(); now < limit; now = monotonic_now()) {
+      if (engine_.progress(now)) continue;
+      if (engine_.outstanding() == 0) break;
+      port_->wait(now, std::min(now + 1ms, limit));  // it still holds lent buffers
+    }
     changed_.notify_all();
   }
 

@@ -1,6 +1,7 @@
 #include "collectives/engine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -45,6 +46,13 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
   }
   auto call = std::make_shared<PendingCall>();
   call->arguments = arguments;
+  call->report.tag = arguments.tag;
+  if (broken_) {
+    call->report.status = Status::failed;
+    call->report.detail = broken_->message;
+    call->done = true;
+    return call;
+  }
   if (options_.endpoint.world_size == 1) {
     if (arguments.output != arguments.input && arguments.count > 0) {
       std::memcpy(arguments.output, arguments.input,
@@ -58,6 +66,7 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
   });
   if (queued || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back({call, now});
+    next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
   } else {
     start(call, now, now);
   }
@@ -83,8 +92,48 @@ void Engine::start_waiting(Time now) {
     }
     Waiting next = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    start(std::move(next.call), next.submitted, now);
+    if (next.call->done) {
+      --expired_;
+      pass_over(tag, now);
+    } else {
+      start(std::move(next.call), next.submitted, now);
+    }
   }
+}
+
+/// Ends queued calls at their deadlines. They stay in the queue: their numbers have to be taken in
+/// order, or later calls would no longer match those of the peers.
+void Engine::expire_waiting(Time now) {
+  if (now < next_expiry_) return;
+  next_expiry_ = kNever;
+  for (Waiting& waiting : waiting_) {
+    if (waiting.call->done) continue;
+    if (now < waiting.deadline()) {
+      next_expiry_ = std::min(next_expiry_, waiting.deadline());
+      continue;
+    }
+    Report& report = waiting.call->report;
+    for (const auto& operation : running_) {
+      if (operation->over() || operation->call().arguments.tag != report.tag) continue;
+      report.late_ranks = operation->absent_ranks();
+      break;
+    }
+    report.status = Status::peer_late;
+    report.detail = fmt::format("queued behind unfinished calls of tag {}: no answer from rank {}",
+                                report.tag, fmt::join(report.late_ranks, ", "));
+    report.elapsed = now - waiting.submitted;
+    waiting.call->done = true;
+    ++expired_;
+  }
+}
+
+/// Takes the next number of `tag` for a call that is over already, and tells the peers.
+void Engine::pass_over(std::uint32_t tag, Time now) {
+  OperationSpec nothing;
+  nothing.tag = tag;
+  nothing.slot_bytes = options_.slot_bytes;
+  nothing.stages.resize(1);
+  endpoint_.abort(endpoint_.submit(nothing, now), 0);
 }
 
 void Engine::handle_events(Time now) {
@@ -140,44 +189,55 @@ bool Engine::progress(Time now) {
   }
   const std::span<const RxPacket> packets = port_.receive(now);
   endpoint_.on_receive(now, packets);
-  // What waits in the port may be just what a timer would ask for again.
-  if (packets.empty()) endpoint_.on_timer(now);
+  // What waits in the port may be just what a timer would ask for again. But packets that never end
+  // must not hold back a bound.
+  constexpr Duration kPatience = 1ms;
+  if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
   step(now);
+  expire_waiting(now);
   const bool sent = transmit(now);
   return !packets.empty() || sent;
 }
 
 Time Engine::next_deadline() const {
-  Time next = endpoint_.next_deadline();
-  for (const auto& operation : running_) next = std::min(next, operation->next_deadline());
+  if (broken_) return kNever;
+  Time next = std::min(endpoint_.next_deadline(), next_expiry_);
+  for (const auto& operation : running_) {
+    // One that is over waits for the port alone.
+    if (!operation->over()) next = std::min(next, operation->next_deadline());
+  }
   return next;
 }
 
 void Engine::abort(Time now) {
   for (const auto& operation : running_) operation->give_up(now);
   for (Waiting& waiting : waiting_) {
+    if (waiting.call->done) continue;
     waiting.call->report.status = Status::aborted;
     waiting.call->report.blamed = {options_.endpoint.rank};
     waiting.call->report.detail = "given up by this rank";
     waiting.call->done = true;
   }
   waiting_.clear();
+  expired_ = 0;
 }
 
 void Engine::fail_all(Time now, const Error& error) {
-  broken_ = true;
+  broken_ = error;
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
     operation->call().done = true;
   }
   running_.clear();
   for (Waiting& waiting : waiting_) {
+    if (waiting.call->done) continue;
     waiting.call->report.status = Status::failed;
     waiting.call->report.detail = error.message;
     waiting.call->done = true;
   }
   waiting_.clear();
+  expired_ = 0;
 }
 
 }  // namespace tarpon

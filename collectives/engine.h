@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/allreduce.h"
@@ -45,7 +46,7 @@ class Engine {
   Time next_deadline() const;
 
   /// Calls that are not done.
-  std::size_t outstanding() const { return running_.size() + waiting_.size(); }
+  std::size_t outstanding() const { return running_.size() + waiting_.size() - expired_; }
 
   /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers.
   void abort(Time now);
@@ -56,6 +57,8 @@ class Engine {
  private:
   void start(std::shared_ptr<PendingCall> call, Time submitted, Time now);
   void start_waiting(Time now);
+  void expire_waiting(Time now);
+  void pass_over(std::uint32_t tag, Time now);
   void handle_events(Time now);
   void step(Time now);
   bool transmit(Time now);
@@ -64,6 +67,7 @@ class Engine {
   struct Waiting {
     std::shared_ptr<PendingCall> call;
     Time submitted;
+    Time deadline() const { return submitted + call->arguments.deadline; }
   };
 
   const EngineOptions options_;
@@ -71,7 +75,9 @@ class Engine {
   Endpoint endpoint_;
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::deque<Waiting> waiting_;  // beyond the window of their tag
-  bool broken_ = false;
+  std::size_t expired_ = 0;      // of them: over, but their numbers are not taken yet
+  Time next_expiry_ = kNever;    // no later than the first deadline among the others
+  std::optional<Error> broken_;  // why the port no longer works
 };
 
 }  // namespace tarpon

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
+#include <exception>
 
+#include "tools/agreement.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
 #include "tools/timed_calls.h"
@@ -35,8 +36,9 @@ class Benchmark {
         progress_(first_) {}
 
   int run() {
-    input_.resize(options_.max_bytes);
-    output_.resize(options_.max_bytes);
+    if (auto ready = agree(communicator_.control(), prepare(), options_.job.deadline); !ready) {
+      return give_up(ready.error());
+    }
     print_head();
     for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
       for (const std::uint64_t size : sizes_) {
@@ -51,6 +53,19 @@ class Benchmark {
   }
 
  private:
+  /// What can fail on one rank alone, before anything is measured.
+  Result<void> prepare() {
+    try {
+      input_.resize(options_.max_bytes);
+      output_.resize(options_.max_bytes);
+    } catch (const std::exception&) {  // bad_alloc, length_error
+      return fail(Error::Code::unavailable,
+                  fmt::format("no memory for 2 buffers of {}: choose a smaller -e",
+                              format_bytes(options_.max_bytes)));
+    }
+    return first_ ? check_json(options_.json) : Result<void>();
+  }
+
   Result<Measurement> measure(std::uint64_t size, bool in_place) {
     Measurement result;
     result.count = size / element_bytes(options_.type);
@@ -129,15 +144,15 @@ class Benchmark {
   int finish() {
     // Every rank knows the sum: all of them end with the same code.
     const int code = wrong_ == 0 ? 0 : 1;
-    if (!first_) return code;
-    fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
-    if (options_.json.empty()) return code;
-    const nlohmann::json report = {{"config", config_json(options_, communicator_)},
-                                   {"results", results_}};
-    if (const auto written = write_json(options_.json, report); !written) {
-      return give_up(written.error());
-    }
-    return code;
+    if (first_) fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+    auto saved = agree(communicator_.control(), save(), options_.job.deadline);
+    return saved ? code : give_up(saved.error());
+  }
+
+  Result<void> save() {
+    if (!first_) return {};
+    return write_json(options_.json, {{"config", config_json(options_, communicator_)},
+                                      {"results", results_}});
   }
 
   const AllreduceOptions& options_;

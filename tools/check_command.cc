@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "tools/agreement.h"
 #include "tools/probe.h"
 #include "tools/session.h"
 #include "tools/timed_calls.h"
@@ -13,6 +14,8 @@ namespace tarpon {
 namespace {
 
 constexpr double kNoticeableLoss = 0.05;
+
+bool good(const PairProbe& pair) { return pair.works() && pair.loss() < kNoticeableLoss; }
 
 const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   for (const PairProbe& pair : pairs) {
@@ -36,7 +39,7 @@ void print_matrix(const std::vector<PairProbe>& pairs, std::uint32_t world, cons
   }
 }
 
-int print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ranks) {
+void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ranks) {
   const auto world = static_cast<std::uint32_t>(ranks.size());
   fmt::print("# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
   print_matrix(pairs, world, "reachable (a full-size packet and its reply pass)",
@@ -51,7 +54,7 @@ int print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& rank
                [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
   int failing = 0;
   for (const PairProbe& pair : pairs) {
-    if (pair.works() && pair.loss() < kNoticeableLoss) continue;
+    if (good(pair)) continue;
     ++failing;
     const RankInfo& to = ranks[pair.to];
     fmt::print("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
@@ -60,7 +63,6 @@ int print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& rank
   }
   if (failing == 0) fmt::print("# all {} pairs work\n", pairs.size());
   std::fflush(stdout);
-  return failing == 0 ? 0 : 1;
 }
 
 nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
@@ -89,19 +91,14 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
     fmt::print(stderr, "tarpon: {}\n", pairs.error().message);
     return 1;
   }
-  if (place.rank == 0) {
-    const int code = print(*pairs, connection->ranks);
-    if (options.json.empty()) return code;
-    if (auto written = write_json(options.json, to_json(*pairs)); !written) {
-      fmt::print(stderr, "tarpon: {}\n", written.error().message);
-      return 1;
-    }
-    return code;
+  const bool first = place.rank == 0;
+  if (first) print(*pairs, connection->ranks);
+  const auto written = first ? write_json(options.json, to_json(*pairs)) : Result<void>();
+  if (auto saved = agree(*connection->control, written, options.job.deadline); !saved) {
+    fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+    return 1;
   }
-  const bool good = std::all_of(pairs->begin(), pairs->end(), [](const PairProbe& pair) {
-    return pair.works() && pair.loss() < kNoticeableLoss;
-  });
-  return good ? 0 : 1;
+  return std::all_of(pairs->begin(), pairs->end(), good) ? 0 : 1;
 }
 
 }  // namespace

@@ -8,32 +8,17 @@
 #include <cstring>
 #include <optional>
 
+#include "tools/agreement.h"
 #include "tools/npy.h"
 #include "tools/progress_line.h"
 #include "tools/timed_calls.h"
 #include "tools/version.h"
-#include "transport/clock.h"
 
 namespace tarpon {
 namespace {
 
 std::string describe(const NpyArray& array) {
   return fmt::format("{} ({})", npy_type_name(array.type), fmt::join(array.shape, ", "));
-}
-
-/// Everybody's text on every rank; those that begin with "error " fail the job.
-Result<std::vector<std::string>> agree(Communicator& communicator, const std::string& mine,
-                                       Duration deadline) {
-  auto texts = communicator.control().all_gather(mine, monotonic_now() + deadline);
-  if (!texts) return texts;
-  std::string errors;
-  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    if ((*texts)[rank].rfind("error ", 0) != 0) continue;
-    errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank,
-                          (*texts)[rank].substr(6));
-  }
-  if (!errors.empty()) return fail(Error::Code::invalid_argument, errors);
-  return texts;
 }
 
 /// FNV-1a of the result: equal on all ranks in exact mode.
@@ -123,20 +108,18 @@ class FileJob {
     if (!checked) return give_up(checked.error());
     if (auto written = write_output(); !written) return give_up(written.error());
     if (rank_ == 0) print(measurement, *checked);
-    if (rank_ == 0 && !options_.json.empty()) {
-      const nlohmann::json json = {
-          {"config", config_json(options_, communicator_)},
-          {"results", nlohmann::json::array({to_json(measurement, communicator_.world_size())})}};
-      if (auto written = write_json(options_.json, json); !written) return give_up(written.error());
-    }
+    auto saved = agree(communicator_.control(), save(measurement), options_.job.deadline);
+    if (!saved) return give_up(saved.error());
     return measurement.wrong == 0 ? 0 : 1;
   }
 
  private:
   Result<void> read_input() {
     auto input = read_npy(path_of_rank(options_.input, rank_));
-    std::string mine = input ? describe(*input) : "error " + input.error().message;
-    auto all = agree(communicator_, mine, options_.job.deadline);
+    Result<std::string> mine = input.map(describe);
+    const auto json = rank_ == 0 ? check_json(options_.json) : Result<void>();
+    if (mine && !json) mine = fail(json.error());
+    auto all = agree(communicator_.control(), mine, options_.job.deadline);
     if (!all) return fail(all.error());
     input_ = std::move(*input);
     for (std::size_t rank = 1; rank < all->size(); ++rank) {
@@ -179,8 +162,8 @@ class FileJob {
   /// ranks compare theirs. Returns what was checked, in words.
   Result<std::string> check(const Report& last, Measurement& measurement) {
     if (!options_.check) return std::string("not checked (-c 0)");
-    std::string mine = fmt::format("{:016x}", hash(result_.data));
-    auto all = agree(communicator_, mine, options_.job.deadline);
+    const std::string mine = fmt::format("{:016x}", hash(result_.data));
+    auto all = agree(communicator_.control(), mine, options_.job.deadline);
     if (!all) return fail(all.error());
     const bool alike = std::all_of(all->begin(), all->end(),
                                    [&](const std::string& one) { return one == (*all)[0]; });
@@ -206,10 +189,15 @@ class FileJob {
     if (options_.output.empty()) return {};
     const auto written =
         write_npy(path_of_rank(options_.output, rank_), result_.type, result_.shape, result_.data);
-    auto all = agree(communicator_, written ? "written" : "error " + written.error().message,
-                     options_.job.deadline);
-    if (!all) return fail(all.error());
-    return {};
+    return agree(communicator_.control(), written, options_.job.deadline);
+  }
+
+  Result<void> save(const Measurement& measurement) const {
+    if (rank_ != 0) return {};
+    return write_json(
+        options_.json,
+        {{"config", config_json(options_, communicator_)},
+         {"results", nlohmann::json::array({to_json(measurement, communicator_.world_size())})}});
   }
 
   void print(const Measurement& measurement, const std::string& checked) const {

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <fstream>
 #include <set>
+#include <span>
 
 #include "tools/host_info.h"
 #include "tools/version.h"
+#include "tools/whole_file.h"
 #include "transport/clock.h"
 
 namespace tarpon {
@@ -82,7 +83,10 @@ Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const I
                                              Duration deadline) {
   const Time until = monotonic_now() + deadline + 1s;  // a failed rank may have waited that long
   auto texts = communicator.control().all_gather(to_json(mine).dump(), until);
-  if (!texts) return fail(texts.error());
+  if (!texts) {
+    if (mine.error.empty()) return fail(texts.error());
+    return fail(Error::Code::io, fmt::format("{}; {}", mine.error, texts.error().message));
+  }
   std::vector<IterationLog> logs;
   std::string errors;
   std::set<std::string> said;
@@ -124,12 +128,17 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
           {"ranks", ranks}};
 }
 
+Result<void> check_json(const std::string& path) {
+  return path.empty() ? Result<void>() : WholeFile::check(path);
+}
+
 Result<void> write_json(const std::string& path, const nlohmann::json& json) {
-  std::ofstream file(path, std::ios::trunc);
-  file << json.dump(1) << '\n';
-  file.flush();
-  if (file) return {};
-  return fail_system(errno, fmt::format("cannot write the report {}", path));
+  if (path.empty()) return {};
+  auto file = WholeFile::create(path);
+  if (!file) return fail(file.error());
+  const std::string text = json.dump(1) + '\n';
+  if (auto put = file->write(std::as_bytes(std::span(text))); !put) return put;
+  return file->commit();
 }
 
 }  // namespace tarpon

@@ -38,7 +38,10 @@ std::string datapath_of(const Communicator& communicator);
 /// The report's "config" object; `seed` as used by faults.
 nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator);
 
-/// Writes `json` to `path` whole, or says why not.
+/// Whether write_json() will work; true for an empty path.
+Result<void> check_json(const std::string& path);
+
+/// Writes `json` to `path` whole, or says why not. Writes nothing for an empty path.
 Result<void> write_json(const std::string& path, const nlohmann::json& json);
 
 }  // namespace tarpon

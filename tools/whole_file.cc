@@ -11,10 +11,17 @@
 #include <utility>
 
 namespace tarpon {
+namespace {
+
+bool is_special(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+}
+
+}  // namespace
 
 Result<WholeFile> WholeFile::create(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+  if (is_special(path)) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return fail_system(errno, path + ": cannot write");
     return WholeFile(fd, path, "");
@@ -26,6 +33,16 @@ Result<WholeFile> WholeFile::create(const std::string& path) {
     if (errno != EEXIST) break;
   }
   return fail_system(errno, path + ": cannot create a file beside it");
+}
+
+Result<void> WholeFile::check(const std::string& path) {
+  if (is_special(path)) {
+    if (::access(path.c_str(), W_OK) != 0) return fail_system(errno, path + ": cannot write");
+    return {};
+  }
+  const auto file = create(path);
+  if (!file) return fail(file.error());
+  return {};
 }
 
 WholeFile::WholeFile(int fd, std::string path, std::string temporary)

@@ -18,6 +18,9 @@ class WholeFile {
   /// a pipe) is opened and written directly instead. Errors: io, permission.
   static Result<WholeFile> create(const std::string& path);
 
+  /// Whether create() works, to be known before long work. Opens no device and no pipe.
+  static Result<void> check(const std::string& path);
+
   WholeFile(WholeFile&& other) noexcept;
   WholeFile& operator=(WholeFile&&) = delete;
   ~WholeFile();

@@ -155,7 +155,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       end(Status::aborted, fmt::format("rank {} gave the operation up", event.peer), now);
       break;
     case Event::Kind::deadline:
-      if (whole_since_ == kNever) end_at_deadline(now);
+      if (!scatter_closed_ || !gather_closed_) end_at_deadline(now);
       break;
   }
 }
@@ -196,7 +196,9 @@ bool AllreduceOperation::step(Time now) {
   if (!scatter_closed_ || !gather_closed_) return false;
   if (whole_since_ == kNever) {
     whole_since_ = now;
-    settle_at_ = wake_at_ = now + std::max(kLeastSettling, (now - submitted_) / 8);
+    const Time deadline = submitted_ + call_->arguments.deadline;
+    settle_at_ = std::min(deadline, now + std::max(kLeastSettling, (now - submitted_) / 8));
+    wake_at_ = settle_at_;
   }
   if (!may_finish(now)) return false;
   finish(now);

@@ -42,6 +42,9 @@ class AllreduceOperation {
 
   PendingCall& call() { return *call_; }
 
+  /// Whom it is waiting for.
+  std::vector<Rank> absent_ranks() const;
+
  private:
   OperationSpec specify(Time submitted, Time now);
   void add_scatter(OperationSpec& spec);
@@ -54,7 +57,6 @@ class AllreduceOperation {
   void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
                 const std::vector<std::uint64_t>& contributors);
   std::unique_ptr<Retained> retain() const;
-  std::vector<Rank> absent_ranks() const;
   void end_at_deadline(Time now);
 
   const Setting setting_;

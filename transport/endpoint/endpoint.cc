@@ -145,7 +145,7 @@ void Endpoint::State::adopt_early(Operation& operation, Time now) {
     }
     if (!from.announced) continue;
     heard_from(operation, peer, now);
-    if (from.signature != operation.signature) tell_mismatch(operation, peer, &from.signature);
+    if (from.signature != operation.signature) tell_mismatch(operation, peer, &from.signature, now);
     for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
       apply_grant(operation, i, peer, from.grants[i]);
     }
@@ -222,6 +222,7 @@ std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
 
 OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   State& s = *state_;
+  s.latest = now;
   require(can_submit(spec.tag), "submit() within the window");
   require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
   require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
@@ -248,10 +249,16 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t
 }
 
 bool Endpoint::may_retain(std::uint32_t tag, std::uint64_t bytes) const {
-  // The newest result of each tag does not count against the limit.
   const Channel* channel = state_->find_channel(tag);
   if (channel == nullptr || channel->kept.empty()) return true;
-  return state_->kept_bytes + bytes <= state_->options.retain_bytes;
+  // The newest result of each tag does not count against the limit.
+  std::uint64_t counted = state_->kept_bytes + bytes;
+  for (const auto& other : state_->channels) {
+    if (other.get() != channel && !other->kept.empty()) {
+      counted -= other->kept.back().data->bytes.size();
+    }
+  }
+  return counted <= state_->options.retain_bytes;
 }
 
 void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained) {

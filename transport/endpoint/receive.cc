@@ -33,6 +33,7 @@ bool before(std::uint32_t a, std::uint32_t b) {
 }  // namespace
 
 void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
+  state_->latest = now;
   DataRun run;
   for (std::size_t i = 0; i < packets.size(); ++i) {
     // The headers of a batch lie scattered over the receive buffers: each would be a cache miss.
@@ -165,7 +166,7 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
                              std::span<const std::byte> packet, Time now) {
   if (header.signature != operation.signature_hash) {
     ++counters[DropReason::mismatch];
-    return tell_mismatch(operation, header.sender, nullptr);
+    return tell_mismatch(operation, header.sender, nullptr, now);
   }
   if (header.stage >= operation.stage_count) {
     ++counters[DropReason::message];
@@ -281,6 +282,7 @@ void Endpoint::State::close_stage(Operation& operation, Stage& stage) {
   event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
   event.complete = complete;
   tell(operation, event);
+  timer = std::min(timer, latest);  // what is due next has changed
 }
 
 void Endpoint::State::note_progress(Operation& operation, const Stage& stage,
@@ -316,7 +318,8 @@ void Endpoint::State::extend_grant(Operation& operation, const Stage& stage,
                  .signature_hash = operation.signature_hash});
 }
 
-void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs) {
+void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs,
+                                    Time now) {
   PeerView& view = operation.peers[peer];
   if (!view.mismatch_answered) {
     // The peer needs our fields as we need its: READY carries them.
@@ -324,8 +327,16 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
     queue_control(
         {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
   }
-  if (theirs == nullptr || view.mismatch_told) return;
+  if (view.mismatch_told) return;
+  if (theirs == nullptr) {  // a repeated READY is answered: it asks for the peer's fields
+    if (view.ready_at != kNever) return;
+    view.readies = std::max(1u, view.readies);
+    view.ready_at = now + options.quiet_delay;
+    timer = std::min(timer, view.ready_at);
+    return;
+  }
   view.mismatch_told = true;
+  view.ready_at = kNever;
   Event event;
   event.kind = Event::Kind::mismatch;
   event.peer = peer;
@@ -382,13 +393,15 @@ void Endpoint::State::apply_repair(Operation& operation, const tarpon_header& he
   SendMessage* message = operation.stages[header.stage].send_to(header.sender);
   if (message == nullptr) return;
   message->repair_count = 0;
+  std::uint32_t asked = 0;
   const std::size_t ranges = payload.size() / sizeof(tarpon_range);
   for (std::size_t i = 0; i < std::min(ranges, kMaxRepairRanges); ++i) {
     tarpon_range range;
     std::memcpy(&range, payload.data() + i * sizeof range, sizeof range);
-    // Slots that were never sent need no repair.
-    if (range.first >= message->next) continue;
+    // Slots that were never sent need no repair; ranges ascend, so that none is asked for twice.
+    if (range.first >= message->next || range.first < asked) continue;
     range.count = std::min(range.count, message->next - range.first);
+    asked = range.first + range.count;
     if (range.count > 0) message->repairs[message->repair_count++] = range;
   }
 }
@@ -398,20 +411,21 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
   const Channel::Kept* kept = find_kept(channel, header.operation);
   if (kept == nullptr || kept->data->stage != header.stage ||
       kept->signature_hash != header.signature) {
-    ++counters[DropReason::unexpected];
-    return;
+    return refuse_control(DropReason::unexpected);
   }
   const auto slots = static_cast<std::uint32_t>(kept->data->contributors.size());
   RetainedDue due;
   due.peer = header.sender;
   due.tag = header.tag;
   due.number = header.operation;
+  std::uint32_t asked = 0;
   for (std::size_t i = 0; i < std::min(payload.size() / sizeof(tarpon_range), kMaxRepairRanges);
        ++i) {
     tarpon_range range;
     std::memcpy(&range, payload.data() + i * sizeof range, sizeof range);
-    if (range.first >= slots) continue;
+    if (range.first >= slots || range.first < asked) continue;
     range.count = std::min(range.count, slots - range.first);
+    asked = range.first + range.count;
     if (range.count > 0) due.ranges[due.count++] = range;
   }
   // One request a peer and operation: the newest one says what is still missing.
@@ -426,21 +440,23 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   const Channel* channel = find_channel(header.tag);
   const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
   if (header.operation - lowest >= options.window) {
-    ++counters[DropReason::outside_window];
-    return;
+    return refuse_control(DropReason::outside_window);
   }
   if (header.type != TARPON_READY) return;  // repeated once both sides have the operation open
   EarlyOperation* one = early_for(header.tag, header.operation);
-  if (one == nullptr) {
-    ++counters[DropReason::early_overrun];
-    return;
-  }
+  if (one == nullptr) return refuse_control(DropReason::early_overrun);
   tarpon_ready ready;
   std::memcpy(&ready, payload.data(), sizeof ready);
   EarlyOperation::FromPeer& from = one->peers[header.sender];
   from.announced = true;
   std::copy(std::begin(ready.signature), std::end(ready.signature), from.signature.begin());
   std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
+}
+
+/// For what was counted as applied on its way in.
+void Endpoint::State::refuse_control(DropReason reason) {
+  --counters.control_in;
+  ++counters[reason];
 }
 
 void Endpoint::State::take_control(Time now, const tarpon_header& header,
@@ -486,7 +502,10 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     std::memcpy(&ready, payload.data(), sizeof ready);
     Signature theirs;
     std::copy(std::begin(ready.signature), std::end(ready.signature), theirs.begin());
-    if (theirs != operation->signature) return tell_mismatch(*operation, header.sender, &theirs);
+    if (theirs != operation->signature) {
+      if (header.slot > 0) operation->peers[header.sender].mismatch_answered = false;
+      return tell_mismatch(*operation, header.sender, &theirs, now);
+    }
     for (std::uint8_t i = 0; i < operation->stage_count; ++i) {
       apply_grant(*operation, i, header.sender, ready.grant[i]);
     }
@@ -502,10 +521,11 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     }
     return;
   }
-  if (header.stage >= operation->stage_count || header.signature != operation->signature_hash) {
-    ++counters[DropReason::unexpected];
-    return;
+  if (header.signature != operation->signature_hash) {
+    refuse_control(DropReason::mismatch);
+    return tell_mismatch(*operation, header.sender, nullptr, now);
   }
+  if (header.stage >= operation->stage_count) return refuse_control(DropReason::unexpected);
   apply_grant(*operation, header.stage, header.sender, header.slot);
   if (header.type == TARPON_REPAIR) apply_repair(*operation, header, payload);
 }

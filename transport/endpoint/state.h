@@ -111,7 +111,8 @@ struct Endpoint::State {
   void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
                               std::span<const std::byte> payload);
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
-  void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs);
+  void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
+  void refuse_control(DropReason reason);
   EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
 
   // transmit.cc
@@ -131,6 +132,7 @@ struct Endpoint::State {
   // timer.cc
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
+  void ask_who_has_passed(Operation& operation, Time now);
   Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
   Time message_due(const ReceiveMessage& message) const;
   std::uint32_t credit_window(std::uint32_t slot_bytes) const;
@@ -157,6 +159,7 @@ struct Endpoint::State {
   std::deque<RetainedDue> retained_due;
   std::deque<Event> events;
   Time timer = kNever;
+  Time latest{};  // the time of the call in hand
   std::uint32_t packet_number = 0;
   EndpointCounters counters;
 };

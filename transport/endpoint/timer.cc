@@ -16,6 +16,7 @@ Duration backed_off(Duration first, std::uint32_t times, Duration most) {
 }  // namespace
 
 void Endpoint::on_timer(Time now) {
+  state_->latest = now;
   if (now >= state_->timer) state_->run_timers(now);
 }
 
@@ -49,19 +50,13 @@ void Endpoint::State::run_timers(Time now) {
 }
 
 Time Endpoint::State::time_operation(Operation& operation, Time now) {
-  Time next = operation.deadline_told ? kNever : operation.deadline;
-  if (now >= next) {
-    operation.deadline_told = true;
-    Event event;
-    event.kind = Event::Kind::deadline;
-    tell(operation, event);
-    return kNever;
-  }
+  Time next = kNever;
   if (operation.started != kNever) {
     Time bound = operation.started;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
       Stage& stage = operation.stages[i];
-      bound += stage.bound;
+      // What has come by the deadline is a result: the stages close before it is told.
+      bound = std::min(bound + stage.bound, operation.deadline);
       if (stage.closed) continue;
       if (now >= bound) {
         close_stage(operation, stage);
@@ -70,6 +65,17 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
       }
     }
   }
+  if (!operation.deadline_told) {
+    if (now >= operation.deadline) {
+      operation.deadline_told = true;
+      Event event;
+      event.kind = Event::Kind::deadline;
+      tell(operation, event);
+      return kNever;
+    }
+    next = std::min(next, operation.deadline);
+  }
+  ask_who_has_passed(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (now >= view.ready_at) {
@@ -92,6 +98,24 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
     }
   }
   return next;
+}
+
+void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
+  // Whoever keeps a finished operation open may be waiting for room to retain it. Peers that are
+  // silent on this tag are asked how far they are: a repeated READY is answered.
+  const Channel* channel = find_channel(operation.tag);
+  if (channel->kept.empty()) return;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    if (!operation.stages[i].closed) return;
+  }
+  const std::uint32_t oldest = channel->kept.front().number;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    PeerView& view = operation.peers[peer];
+    if (peer == options.rank || view.ready_at != kNever) continue;
+    if (static_cast<std::int32_t>(channel->closed_below_of[peer] - oldest) > 0) continue;
+    view.readies = std::max(1u, view.readies);
+    view.ready_at = now + options.quiet_delay;
+  }
 }
 
 Time Endpoint::State::message_due(const ReceiveMessage& message) const {

@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kMaxGsoSegments = 64;
 /// Payload of a packet comes in steps of this many bytes, so that no element is ever torn.
 inline constexpr std::uint32_t kPayloadStep = 64;
 
-/// Behind every datagram that a port may have to keep: as many trains of full-size packets.
+/// Frames of a port, in trains of full-size packets: the kernel works on some while others fill.
 inline constexpr std::uint32_t kTrainsInFlight = 6;
 
 /// Options of both UDP ports.

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Checks the include graph of a source tree; prints FILE:LINE: RULE for each line that breaks it.
+#
+#   includes.sh ROOT
+#
+#   direction   tools -> collectives -> {transport, codec} -> xdp -> bpf; tests may use all
+#   leaf        codec includes the C++ standard library, xsimd and itself
+#   private     a private folder is for its own top folder and that folder's tests
+#   public      a header that is installed includes only headers that are
+#   quotes      project headers are quoted, by their path from the root, and exist
+#   guard       #pragma once; in bpf/, which C reads too, an include guard
+set -euo pipefail
+[ $# -eq 1 ] && [ -d "$1" ] || { echo "usage: $0 ROOT" >&2; exit 2; }
+cd "$1"
+
+folders=(bpf xdp codec transport collectives tools tests)
+mapfile -t files < <(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.c' \) |
+  LC_ALL=C sort)
+[ ${#files[@]} -gt 0 ] || { echo "$1: no source files" >&2; exit 2; }
+
+headers() {
+  local file macro
+  for file in "${files[@]}"; do
+    case $file in
+      bpf/*.h)
+        macro=TARPON_$(tr 'a-z/.' 'A-Z__' <<<"$file")
+        if ! grep -q "^#ifndef $macro\$" "$file" || ! grep -q "^#define $macro\$" "$file"; then
+          echo "$file:1: guard: no include guard $macro"
+        fi ;;
+      *.h) grep -q '^#pragma once$' "$file" || echo "$file:1: guard: no #pragma once" ;;
+    esac
+  done
+}
+
+includes() {
+  printf '%s\n' "${files[@]}" |
+    awk -v generated="$(find tools -name '*.h.in' | sed 's/\.in$//')" '
+      function top(path) { return substr(path, 1, index(path, "/") - 1) }
+      function say(rule) { printf "%s:%d: %s: %s\n", file, line, rule, text }
+      # The private folder that holds `path`, or nothing.
+      function private_of(path, i) {
+        for (i in private) if (index(path, private[i] "/") == 1) return private[i]
+        return ""
+      }
+      function is_public(path) {
+        return path in public || path ~ /^(xdp|transport|collectives)\/[^\/]*\.h$/
+      }
+      function check_quoted(path, home) {
+        if (!(path in known)) { say("quotes"); return }
+        if (index(" " allowed[top(file)] " ", " " top(path) " ") == 0) { say("direction"); return }
+        home = private_of(path)
+        if (home != "" && top(file) != top(home) && index(file, "tests/" top(home) "/") != 1) {
+          say("private")
+        }
+        if (is_public(file) && !is_public(path)) say("public")
+      }
+      function check_angled(path) {
+        if (path in known) say("quotes")
+        if (top(file) == "codec" && path !~ /^[a-z_]+$/ && path !~ /^xsimd\//) say("leaf")
+      }
+      BEGIN {
+        allowed["bpf"] = "bpf"
+        allowed["xdp"] = "xdp bpf"
+        allowed["codec"] = "codec"
+        allowed["transport"] = "transport xdp bpf"
+        allowed["collectives"] = "collectives codec transport xdp bpf"
+        allowed["tools"] = "tools collectives codec transport xdp bpf"
+        allowed["tests"] = "tests tools collectives codec transport xdp bpf"
+        count = split("transport/endpoint collectives/executor collectives/rendezvous " \
+                      "collectives/kernels tools/testbed", private, " ")
+        # As tools/cmake/TarponInstall.cmake installs them.
+        public["bpf/wire.h"]; public["transport/ports/fault_port.h"]
+        count = split(generated, names, "\n")
+        for (i = 1; i <= count; ++i) known[names[i]]
+      }
+      { known[$0]; order[NR] = $0 }
+      END {
+        for (i = 1; i <= NR; ++i) {
+          file = order[i]
+          line = 0
+          while ((getline text < file) > 0) {
+            ++line
+            if (text !~ /^[ \t]*#[ \t]*include/) continue
+            path = text
+            if (sub(/^[^"<]*"/, "", path)) { sub(/".*/, "", path); check_quoted(path) }
+            else if (sub(/^[^<]*</, "", path)) { sub(/>.*/, "", path); check_angled(path) }
+            else say("quotes")
+          }
+          close(file)
+        }
+      }'
+}
+
+broken=$(headers; includes)
+[ -z "$broken" ] && echo "${#files[@]} files keep the rules" && exit
+echo "$broken" >&2
+exit 1

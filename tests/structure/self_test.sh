@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Shows that the structure checks can fail: each rule is broken once in a small tree that keeps them.
+#
+#   self_test.sh CXX NM
+set -euo pipefail
+[ $# -eq 2 ] || { echo "usage: $0 CXX NM" >&2; exit 2; }
+cxx=$1 nm=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+fail() {
+  echo "FAIL: $*" >&2
+  failures=$((failures + 1))
+}
+
+# put FILE LINE...: a file in the tree under test.
+put() {
+  local file=$tree/$1
+  shift
+  mkdir -p "$(dirname "$file")"
+  printf '%s\n' "$@" >"$file"
+}
+
+good_tree() {
+  tree=$work/tree
+  rm -rf "$tree"
+  mkdir -p "$tree"/{bpf,xdp,codec,transport/endpoint,collectives/executor,tools/testbed,tests/transport}
+  put bpf/wire.h '#ifndef TARPON_BPF_WIRE_H' '#define TARPON_BPF_WIRE_H' '#endif'
+  put xdp/result.h '#pragma once' '#include "bpf/wire.h"'
+  put codec/codec.h '#pragma once' '#include <cstdint>' '#include <xsimd/xsimd.hpp>'
+  put transport/port.h '#pragma once' '#include "xdp/result.h"'
+  put transport/endpoint/state.h '#pragma once' '#include "transport/port.h"'
+  put transport/endpoint/state.cc '#include "transport/endpoint/state.h"'
+  put collectives/engine.h '#pragma once' '#include "codec/codec.h"' '#include "transport/port.h"'
+  put collectives/executor/reducer.h '#pragma once'
+  put collectives/engine.cc '#include "collectives/executor/reducer.h"'
+  put tools/version.h.in '#pragma once'
+  put tools/tarpon.cc '#include "collectives/engine.h"' '#include "tools/version.h"'
+  put tests/transport/state_test.cc '#include "transport/endpoint/state.h"'
+}
+
+# refused RULE FILE LINE...: a good tree with this file is refused for it, and by this rule alone.
+refused() {
+  local rule=$1 file=$2 said
+  shift
+  good_tree
+  put "$@"
+  if said=$(bash "$here/includes.sh" "$tree" 2>&1); then
+    fail "$rule: $* was accepted"
+  elif [ "$(grep -c "^$file:[0-9]*: $rule:" <<<"$said")" -ne 1 ] || [ "$(wc -l <<<"$said")" -ne 1 ]; then
+    fail "$rule: $*: said: $said"
+  fi
+}
+
+good_tree
+bash "$here/includes.sh" "$tree" >/dev/null || fail "the good tree was refused"
+
+once='#pragma once'
+refused direction xdp/a.h "$once" '#include "transport/port.h"'
+refused direction bpf/a.h '#ifndef TARPON_BPF_A_H' '#define TARPON_BPF_A_H' '#include "xdp/result.h"' '#endif'
+refused direction transport/a.cc '#include "collectives/engine.h"'
+refused direction transport/a.cc '#include "codec/codec.h"'
+refused direction codec/a.cc '#include "bpf/wire.h"'
+refused direction collectives/a.cc '#include "tools/version.h"'
+refused direction tools/a.cc '#include "tests/transport/state_test.cc"'
+refused leaf codec/a.cc '#include <fmt/format.h>'
+refused leaf codec/a.cc '#include <linux/types.h>'
+refused private tools/a.cc '#include "transport/endpoint/state.h"'
+refused private tests/tools/a.cc '  #  include "collectives/executor/reducer.h"'
+refused public transport/a.h "$once" '#include "transport/endpoint/state.h"'
+refused quotes transport/a.cc '#include <transport/port.h>'
+refused quotes transport/a.cc '#include "port.h"'
+refused quotes transport/a.cc '#include "transport/missing.h"'
+refused guard tools/a.h '#include <cstdint>'
+refused guard bpf/a.h '#pragma once'
+
+# io NAME CODE: whether sans_io.sh accepts an object file of this code.
+io() {
+  printf '%s\n' "$2" >"$work/$1.cc"
+  "$cxx" -std=c++20 -O1 -c "$work/$1.cc" -o "$work/$1.o"
+  bash "$here/sans_io.sh" "$nm" "$work/$1.o" >/dev/null 2>&1
+}
+
+io pure '#include <memory>
+#include <cstdio>
+std::shared_ptr<int> f() { std::fputs("broken", stderr); return std::make_shared<int>(1); }' ||
+  fail "sans_io: plain memory was refused"
+io clock '#include <chrono>
+auto f() { return std::chrono::steady_clock::now(); }' && fail "sans_io: a clock was accepted"
+io c_clock '#include <ctime>
+long f() { return time(nullptr); }' && fail "sans_io: time() was accepted"
+io socket '#include <sys/socket.h>
+int f() { return socket(AF_INET, SOCK_DGRAM, 0); }' && fail "sans_io: a socket was accepted"
+io thread '#include <thread>
+void f() { std::thread([] {}).join(); }' && fail "sans_io: a thread was accepted"
+io mutex '#include <mutex>
+std::mutex m; void f() { m.lock(); }' && fail "sans_io: a mutex was accepted"
+io chance '#include <random>
+unsigned f() { return std::random_device()(); }' && fail "sans_io: random_device was accepted"
+io rand '#include <cstdlib>
+int f() { return rand(); }' && fail "sans_io: rand() was accepted"
+io environment '#include <cstdlib>
+char* f() { return getenv("HOME"); }' && fail "sans_io: getenv() was accepted"
+
+[ "$failures" -eq 0 ] && echo "every rule can fail"
+exit "$((failures > 0))"
