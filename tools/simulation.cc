@@ -82,7 +82,7 @@ T element(const std::vector<std::byte>& bytes, std::uint64_t index) {
 
 class Simulation {
  public:
-  explicit Simulation(const SimulationPlan& plan);
+  Simulation(const SimulationPlan& plan, const PortWrapper& wrap);
   SimulationResult run();
 
  private:
@@ -106,7 +106,7 @@ class Simulation {
   SimulationResult result_;
 };
 
-Simulation::Simulation(const SimulationPlan& plan)
+Simulation::Simulation(const SimulationPlan& plan, const PortWrapper& wrap)
     : plan_(plan),
       network_({.ranks = plan.ranks,
                 .max_payload = std::max(plan.slot_bytes, 512u),
@@ -118,7 +118,9 @@ Simulation::Simulation(const SimulationPlan& plan)
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
     FaultOptions faults = plan.faults;
     faults.seed = plan.seed * 1000003 + rank;
-    ports_.push_back(std::make_unique<FaultPort>(network_.make_port(rank), faults));
+    std::unique_ptr<Port> port = network_.make_port(rank);
+    if (wrap) port = wrap(rank, std::move(port));
+    ports_.push_back(std::make_unique<FaultPort>(std::move(port), faults));
     EngineOptions options;
     options.endpoint.rank = rank;
     options.endpoint.world_size = plan.ranks;
@@ -395,8 +397,8 @@ std::string describe(const SimulationPlan& plan) {
       plan.receive_bytes, plan.gathers ? "gathering port" : "copying port");
 }
 
-SimulationResult run_simulation(const SimulationPlan& plan) {
-  return Simulation(plan).run();
+SimulationResult run_simulation(const SimulationPlan& plan, const PortWrapper& wrap) {
+  return Simulation(plan, wrap).run();
 }
 
 }  // namespace tarpon

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,6 +51,9 @@ struct SimulationResult {
 ///   every call ends by its deadline, bounded ones by their bounds;
 ///   exact results equal the reduction in owner, successor, ..., predecessor order, bit by bit;
 ///   bounded results equal the reduction over exactly the contributors that the report names.
-SimulationResult run_simulation(const SimulationPlan& plan);
+/// `wrap`, when given, may replace the port of each rank: a test plants a defect there to see that
+/// the oracles catch it.
+using PortWrapper = std::function<std::unique_ptr<Port>(Rank, std::unique_ptr<Port>)>;
+SimulationResult run_simulation(const SimulationPlan& plan, const PortWrapper& wrap = nullptr);
 
 }  // namespace tarpon

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <set>
 #include <span>
 
@@ -81,10 +82,14 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
 
 Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const IterationLog& mine,
                                              Duration deadline) {
-  const Time until = monotonic_now() + deadline + 1s;  // a failed rank may have waited that long
+  // A failed rank may come a deadline later. It has then waited long enough itself, and knows whom
+  // it lacked.
+  const bool failed = !mine.error.empty();
+  const Time until = monotonic_now() + (failed ? std::min<Duration>(deadline, 1s) : deadline + 1s);
   auto texts = communicator.control().all_gather(to_json(mine).dump(), until);
   if (!texts) {
-    if (mine.error.empty()) return fail(texts.error());
+    if (!failed) return fail(texts.error());
+    if (texts.error().code == Error::Code::timeout) return fail(Error::Code::timeout, mine.error);
     return fail(Error::Code::io, fmt::format("{}; {}", mine.error, texts.error().message));
   }
   std::vector<IterationLog> logs;

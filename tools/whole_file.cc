@@ -2,41 +2,46 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <utility>
 
 namespace tarpon {
 namespace {
 
-bool is_special(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
+/// The regular file that `path` is or is to become: behind a symbolic link its target, because the
+/// link itself must stay. "" for what is no regular file.
+std::string regular_file(const std::string& path) {
+  std::error_code error;
+  const auto real = std::filesystem::canonical(path, error);
+  if (error) return path;
+  return std::filesystem::is_regular_file(real, error) ? real.string() : "";
 }
 
 }  // namespace
 
 Result<WholeFile> WholeFile::create(const std::string& path) {
-  if (is_special(path)) {
+  const std::string target = regular_file(path);
+  if (target.empty()) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return fail_system(errno, path + ": cannot write");
     return WholeFile(fd, path, "");
   }
   for (int attempt = 0; attempt < 100; ++attempt) {
-    std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    std::string name = fmt::format("{}.tmp-{}-{}", target, ::getpid(), attempt);
     const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return WholeFile(fd, path, std::move(name));
+    if (fd >= 0) return WholeFile(fd, target, std::move(name));
     if (errno != EEXIST) break;
   }
   return fail_system(errno, path + ": cannot create a file beside it");
 }
 
 Result<void> WholeFile::check(const std::string& path) {
-  if (is_special(path)) {
+  if (regular_file(path).empty()) {
     if (::access(path.c_str(), W_OK) != 0) return fail_system(errno, path + ": cannot write");
     return {};
   }
@@ -59,7 +64,8 @@ WholeFile::~WholeFile() {
 
 Result<void> WholeFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
-    const ssize_t put = ::write(fd_.get(), data.data(), std::min<std::size_t>(data.size(), 1 << 30));
+    const ssize_t put =
+        ::write(fd_.get(), data.data(), std::min<std::size_t>(data.size(), 1 << 30));
     if (put < 0 && errno == EINTR) continue;
     if (put < 0) return fail_system(errno, path_ + ": cannot write");
     data = data.subspan(static_cast<std::size_t>(put));

@@ -14,8 +14,8 @@ namespace tarpon {
 /// there before. Move-only; calls block on the file system.
 class WholeFile {
  public:
-  /// Opens a temporary file beside `path`. What exists there and is no regular file (a device,
-  /// a pipe) is opened and written directly instead. Errors: io, permission.
+  /// Opens a temporary file beside `path`, or beside the target of a symbolic link. What exists and
+  /// is no regular file (a device, a pipe) is opened and written directly. Errors: io, permission.
   static Result<WholeFile> create(const std::string& path);
 
   /// Whether create() works, to be known before long work. Opens no device and no pipe.

@@ -314,8 +314,8 @@ TEST_P(CommunicatorTest, faults__a_live_job_gives_the_same_bits_everywhere) {
   constexpr std::uint32_t kRanks = 4;
   constexpr std::size_t kCount = 200'000;
   const Ranks ranks = connect(kRanks, GetParam(), [](CommunicatorOptions& options) {
-    options.faults = {.loss = 0.05, .duplicate = 0.05, .reorder = 0.05, .corrupt = 0.02,
-                      .truncate = 0.02};
+    options.faults = {
+        .loss = 0.05, .duplicate = 0.05, .reorder = 0.05, .corrupt = 0.02, .truncate = 0.02};
   });
   ASSERT_EQ(ranks.size(), kRanks);
   std::vector<std::vector<float>> results(kRanks);
@@ -337,9 +337,8 @@ TEST_P(CommunicatorTest, faults__a_live_job_gives_the_same_bits_everywhere) {
 }
 
 TEST_P(CommunicatorTest, faults__bounded_calls_return_by_their_bounds) {
-  const Ranks ranks = connect(4, GetParam(), [](CommunicatorOptions& options) {
-    options.faults = {.loss = 0.02};
-  });
+  const Ranks ranks =
+      connect(4, GetParam(), [](CommunicatorOptions& options) { options.faults = {.loss = 0.02}; });
   ASSERT_EQ(ranks.size(), 4u);
   on_all(4, [&](Rank rank) {
     for (int call = 0; call < 5; ++call) {

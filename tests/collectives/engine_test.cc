@@ -166,7 +166,8 @@ TEST(EngineTest, retain__a_small_limit_does_not_hold_calls_back) {
   }
 }
 
-// -- disagreement ----------------------------------------------------------------------------------
+// -- disagreement
+// ----------------------------------------------------------------------------------
 
 struct Disagreement {
   const char* field;
@@ -266,7 +267,8 @@ TEST(EngineTest, abort__tells_the_peers_who_gave_up) {
   EXPECT_EQ(job[0].outstanding(), 0u);
 }
 
-// -- lateness --------------------------------------------------------------------------------------
+// -- lateness
+// --------------------------------------------------------------------------------------
 
 TEST(EngineTest, late__exact_calls_name_exactly_the_ranks_that_never_submitted) {
   for (const std::uint64_t count : {1u, 100u, 20'000u}) {
@@ -320,7 +322,8 @@ TEST(EngineTest, late__a_rank_that_submits_later_still_completes) {
   EXPECT_LT(calls[3]->report.elapsed, 50ms);
 }
 
-// -- bounded mode ----------------------------------------------------------------------------------
+// -- bounded mode
+// ----------------------------------------------------------------------------------
 
 /// Rank 1 of 4 is absent; the others run bounded.
 std::vector<Report> run_without_rank_1(Buffers<float>& buffers, ReduceOp function,
@@ -367,9 +370,7 @@ TEST(EngineTest, bounded__an_absent_rank_is_named_and_the_others_have_the_rest) 
         const float mine = buffers.inputs[rank][e];
         const bool filled = e >= lost.first && e < lost.end();
         const float others = buffers.inputs[0][e] + buffers.inputs[2][e] + buffers.inputs[3][e];
-        const float expected = !filled                     ? others * 4 / 3
-                               : fill == MissingFill::zero ? 0
-                                                           : mine * 4;
+        const float expected = !filled ? others * 4 / 3 : fill == MissingFill::zero ? 0 : mine * 4;
         ASSERT_NEAR(buffers.outputs[rank][e], expected, 1e-3f) << "element " << e;
       }
     }
@@ -440,7 +441,8 @@ TEST(EngineTest, bounded__integers_min_max_and_prod_run_exact) {
   }
 }
 
-// -- ports that misbehave --------------------------------------------------------------------------
+// -- ports that misbehave
+// --------------------------------------------------------------------------
 
 /// A port that can fail, or be flooded with junk.
 class RoughPort : public Port {

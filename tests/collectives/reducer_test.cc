@@ -51,15 +51,14 @@ struct Rig {
 
   std::vector<float> own, result;
   std::unique_ptr<Reducer> reducer;
-
 };
 
 constexpr std::uint64_t kAll = 0xf;
 
 TEST(ReducerTest, deliver__first_and_last_contribution_in_and_out_of_place) {
   for (const bool in_place : {false, true}) {
-    for (const ReduceOp function : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max,
-                                    ReduceOp::prod}) {
+    for (const ReduceOp function :
+         {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod}) {
       Rig rig(function, in_place);
       for (std::uint32_t slot = 0; slot < 3; ++slot) {
         for (const Rank from : {Rank{2}, Rank{3}, Rank{0}}) rig.deliver(from, slot);
@@ -101,8 +100,8 @@ TEST(ReducerTest, settle__scales_by_the_contributions_that_are_there) {
     for (const ReduceOp function : {ReduceOp::sum, ReduceOp::avg}) {
       Rig rig(function, in_place);
       for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 0);  // all
-      rig.deliver(2, 1);                                                          // 2 of 4
-      rig.reducer->settle();                                                      // slot 2: 1 of 4
+      rig.deliver(2, 1);                                                         // 2 of 4
+      rig.reducer->settle();                                                     // slot 2: 1 of 4
       EXPECT_EQ(rig.reducer->ready(), 3u);
       EXPECT_EQ(rig.reducer->contributors(), (std::vector<std::uint64_t>{kAll, 0x6, 0x2}));
       const bool sum = function == ReduceOp::sum;

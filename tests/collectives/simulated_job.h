@@ -170,10 +170,14 @@ class Buffers {
                                              std::type_identity<T>>::type;
     switch (function) {
       case ReduceOp::sum:
-      case ReduceOp::avg: return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-      case ReduceOp::prod: return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-      case ReduceOp::min: return b < a ? b : a;
-      case ReduceOp::max: return b > a ? b : a;
+      case ReduceOp::avg:
+        return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+      case ReduceOp::prod:
+        return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+      case ReduceOp::min:
+        return b < a ? b : a;
+      case ReduceOp::max:
+        return b > a ? b : a;
     }
     return a;
   }

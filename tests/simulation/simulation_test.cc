@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+
+#include "transport/endpoint/integrity.h"
 
 namespace tarpon {
 namespace {
@@ -79,6 +84,134 @@ TEST(SimulationTest, plan__the_seeds_reach_every_fault_and_shape) {
        {exact, bounded, loss, duplicate, reorder, corrupt, truncate, calm, two, eight, copying}) {
     EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
   }
+}
+
+// -- canaries: defects that no checksum sees
+// -------------------------------------------------------
+
+/// Changes received packets, and recomputes their check sums.
+class DefectivePort : public Port {
+ public:
+  /// Returns how many packets take the place of the one given: 0, 1 or 2.
+  using Defect = std::function<int(tarpon_header&, std::vector<std::byte>& payload)>;
+
+  DefectivePort(std::unique_ptr<Port> inner, Defect defect)
+      : inner_(std::move(inner)), defect_(std::move(defect)) {}
+  const PortCapabilities& capabilities() const override { return inner_->capabilities(); }
+  std::span<TxPacket> transmit_frames(std::size_t most) override {
+    return inner_->transmit_frames(most);
+  }
+  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
+  std::size_t unsent() const override { return inner_->unsent(); }
+  std::span<const RxPacket> receive(Time now) override {
+    batch_.clear();
+    memory_.clear();
+    for (const RxPacket& packet : inner_->receive(now)) change(packet);
+    return batch_;
+  }
+  void wait(Time now, Time until) override { inner_->wait(now, until); }
+  void wake() override { inner_->wake(); }
+  PortStatistics statistics() const override { return inner_->statistics(); }
+
+ private:
+  void change(const RxPacket& packet) {
+    tarpon_header header;
+    std::memcpy(&header, packet.data, sizeof header);
+    std::vector<std::byte> payload(packet.data + sizeof header, packet.data + packet.length);
+    for (int left = defect_(header, payload); left > 0; --left) {
+      header.check = packet_check(header, payload);
+      std::vector<std::byte>& bytes = memory_.emplace_back(sizeof header + payload.size());
+      std::memcpy(bytes.data(), &header, sizeof header);
+      if (!payload.empty()) {
+        std::memcpy(bytes.data() + sizeof header, payload.data(), payload.size());
+      }
+      batch_.push_back({bytes.data(), static_cast<std::uint32_t>(bytes.size()), header.sender});
+    }
+  }
+
+  std::unique_ptr<Port> inner_;
+  Defect defect_;
+  std::vector<RxPacket> batch_;
+  std::deque<std::vector<std::byte>> memory_;
+};
+
+/// Seeds, of 20, in which rank 0's port has the defect and an oracle says so.
+int caught(bool bounded, const DefectivePort::Defect& defect) {
+  constexpr std::uint64_t kTried = 20;
+  int count = 0;
+  for (std::uint64_t seed = 1; seed <= kTried; ++seed) {
+    SimulationPlan plan = plan_simulation(seed);
+    plan.bounded = bounded;
+    plan.ranks = 4;
+    plan.most_elements = 2000;
+    plan.faults = {};
+    const auto wrap = [&](Rank rank, std::unique_ptr<Port> inner) -> std::unique_ptr<Port> {
+      if (rank != 0) return inner;
+      return std::make_unique<DefectivePort>(std::move(inner), defect);
+    };
+    if (!run_simulation(plan, wrap).violations.empty()) ++count;
+  }
+  return count;
+}
+
+TEST(SimulationCanaryTest, no_defect__is_not_reported) {
+  for (const bool bounded : {false, true}) {
+    EXPECT_EQ(caught(bounded, [](auto&, auto&) { return 1; }), 0);
+  }
+}
+
+TEST(SimulationCanaryTest, one_altered_payload__is_caught) {
+  for (const bool bounded : {false, true}) {
+    int number = 0;
+    EXPECT_GT(caught(bounded,
+                     [&](tarpon_header& header, std::vector<std::byte>& payload) {
+                       // One bit of one element in every 50th packet of DATA.
+                       if (header.type == TARPON_DATA && !payload.empty() && ++number % 50 == 0) {
+                         payload[payload.size() / 8 * 4 + 2] ^= std::byte{0x40};
+                       }
+                       return 1;
+                     }),
+              10);
+  }
+}
+
+TEST(SimulationCanaryTest, a_foreign_sender__is_caught) {
+  EXPECT_GT(caught(false,
+                   [](tarpon_header& header, auto&) {
+                     if (header.type == TARPON_DATA && header.stage == 0 && header.sender != 0) {
+                       header.sender = static_cast<std::uint16_t>(header.sender % 3 + 1);
+                     }
+                     return 1;
+                   }),
+            10);
+}
+
+TEST(SimulationCanaryTest, false_contributors__are_caught) {
+  EXPECT_GT(caught(true,
+                   [](tarpon_header& header, auto&) {
+                     if (header.type == TARPON_DATA && header.stage == 1)
+                       header.contributors &= ~2ull;
+                     return 1;
+                   }),
+            10);
+}
+
+TEST(SimulationCanaryTest, a_stale_slot__is_caught) {
+  std::vector<std::byte> first;
+  EXPECT_GT(caught(false,
+                   [&first](tarpon_header& header, std::vector<std::byte>& payload) {
+                     // The contents of slot 0 for all slots of the same length.
+                     if (header.type != TARPON_DATA) return 1;
+                     if (header.slot == 0) first = payload;
+                     if (first.size() == payload.size()) payload = first;
+                     return 1;
+                   }),
+            5);
+}
+
+TEST(SimulationCanaryTest, silence_of_one_direction__is_caught_in_exact_mode) {
+  EXPECT_GT(caught(false, [](tarpon_header& header, auto&) { return header.sender == 2 ? 0 : 1; }),
+            10);
 }
 
 }  // namespace

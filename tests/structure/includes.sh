@@ -10,7 +10,7 @@
 #   quotes      project headers are quoted, by their path from the root, and exist
 #   guard       #pragma once; in bpf/, which C reads too, an include guard
 set -euo pipefail
-[ $# -eq 1 ] && [ -d "$1" ] || { echo "usage: $0 ROOT" >&2; exit 2; }
+[ $# -eq 1 ] || { echo "usage: $0 ROOT" >&2; exit 2; }
 cd "$1"
 
 folders=(bpf xdp codec transport collectives tools tests)

@@ -16,7 +16,7 @@
 
 namespace tarpon::testing_support {
 
-inline constexpr std::uint32_t kSlot = 64;        // bytes; small, so that messages have many slots
+inline constexpr std::uint32_t kSlot = 64;  // bytes; small, so that messages have many slots
 inline constexpr std::uint32_t kMaxPayload = 512;
 
 /// A datagram on its way.
@@ -250,7 +250,8 @@ class Harness {
   }
 
   /// Runs packets and timers up to and including `end`.
-  void run_until(Time end, const Fate& fate = [](const Packet&) { return 1; }) {
+  void run_until(
+      Time end, const Fate& fate = [](const Packet&) { return 1; }) {
     for (;;) {
       for (Rank rank = 0; rank < world_; ++rank) tick(rank);
       settle(fate);
@@ -275,9 +276,7 @@ class Harness {
   }
   std::size_t count(Rank rank, Event::Kind kind) { return events_of(rank, kind).size(); }
 
-  std::uint64_t dropped(Rank rank, DropReason reason) {
-    return (*this)[rank].counters()[reason];
-  }
+  std::uint64_t dropped(Rank rank, DropReason reason) { return (*this)[rank].counters()[reason]; }
 
   Time now{1s};
 

@@ -79,9 +79,8 @@ std::uint32_t word(const std::vector<std::byte>& packet, std::size_t index) {
 int flipped_bits(const std::vector<std::byte>& packet) {
   std::map<std::uint32_t, int> votes;
   for (std::size_t i = 0; i < packet.size() / 4; ++i) ++votes[word(packet, i)];
-  const auto most = std::max_element(votes.begin(), votes.end(), [](auto& a, auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(votes.begin(), votes.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
   int bits = 0;
   for (std::size_t i = 0; i < packet.size() / 4; ++i) {
     bits += __builtin_popcount(word(packet, i) ^ most->first);
@@ -186,8 +185,13 @@ TEST(FaultPortTest, receive__holds_back_at_the_rate_and_releases_in_time) {
   EXPECT_EQ(seen.size(), kPackets);
 }
 
-const FaultOptions kEverything{.loss = 0.1, .duplicate = 0.1, .reorder = 0.1, .corrupt = 0.1,
-                               .truncate = 0.1, .reorder_delay = 1ms, .seed = 42};
+const FaultOptions kEverything{.loss = 0.1,
+                               .duplicate = 0.1,
+                               .reorder = 0.1,
+                               .corrupt = 0.1,
+                               .truncate = 0.1,
+                               .reorder_delay = 1ms,
+                               .seed = 42};
 
 TEST(FaultPortTest, receive__the_seed_repeats_everything_another_one_does_not) {
   Rig a(kEverything);

@@ -24,8 +24,7 @@ constexpr std::uint64_t kBytes = 9 * kSlot + 24;  // 10 slots, the last one shor
 
 /// Two ranks in the middle of an exchange: rank 1 has slot 0 of 10.
 struct Scene {
-  explicit Scene(tarpon_integrity integrity = TARPON_INTEGRITY_UDP)
-      : net(3, options(integrity)) {
+  explicit Scene(tarpon_integrity integrity = TARPON_INTEGRITY_UDP) : net(3, options(integrity)) {
     for (Rank rank = 0; rank < 3; ++rank) {
       calls.push_back(&net.submit(exchange(rank, 3, kBytes), rank));
     }
@@ -93,7 +92,7 @@ struct Scene {
 
   Harness net;
   std::vector<Call*> calls;
-  Packets data;   // rank 0 to rank 1; slot 0 is there already
+  Packets data;  // rank 0 to rank 1; slot 0 is there already
   Packets ready;
 };
 
@@ -162,7 +161,10 @@ TEST(HostilePacketsTest, headers__each_lie_has_its_reason) {
       {"operation -1", DropReason::closed, [](auto& h) { h.operation = 0xffffffff; }},
       {"operation 2^31+1", DropReason::closed, [](auto& h) { h.operation = 0x80000001; }},
       {"far operation of another tag", DropReason::outside_window,
-       [](auto& h) { h.tag = 77; h.operation = 8; }},
+       [](auto& h) {
+         h.tag = 77;
+         h.operation = 8;
+       }},
   };
   for (const Lie& lie : lies) {
     const Packet packet = scene.changed([&](tarpon_header& header) {
@@ -325,7 +327,8 @@ TEST(HostilePacketsTest, crc32c__every_flipped_bit_is_dropped) {
     const EndpointCounters before = scene.net[1].counters();
     scene.net.give(packet);
     EXPECT_EQ(testing_support::total_dropped(scene.net[1].counters()),
-              testing_support::total_dropped(before) + 1) << "bit " << bit;
+              testing_support::total_dropped(before) + 1)
+        << "bit " << bit;
     EXPECT_EQ(scene.net[1].counters().data_in, before.data_in) << "bit " << bit;
   }
   EXPECT_GT(scene.net.dropped(1, DropReason::integrity), kSlot * 8u);
@@ -347,7 +350,8 @@ TEST(HostilePacketsTest, noise__a_flood_of_random_fields_breaks_nothing) {
   Random random(1);
   Harness net(3);
   std::vector<Call*> calls;
-  for (Rank rank = 0; rank < 3; ++rank) calls.push_back(&net.submit(exchange(rank, 3, kBytes), rank));
+  for (Rank rank = 0; rank < 3; ++rank)
+    calls.push_back(&net.submit(exchange(rank, 3, kBytes), rank));
   const std::array<std::uint32_t, 8> edges{0, 1, 7, 8, 9, 10, 0x7fffffff, 0xffffffff};
   std::uint64_t answers = 0;
   constexpr std::uint64_t kFlood = 100'000;

@@ -120,7 +120,7 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
 
 Time Endpoint::State::message_due(const ReceiveMessage& message) const {
   const Duration most = options.repair_delay_max;
-  if (message.asks > 0) {
+  if (message.asks > 0 || message.repair_below == 0) {
     return std::max(message.asked, message.last_heard) +
            backed_off(options.quiet_delay, message.asks, most);
   }
@@ -131,13 +131,15 @@ Time Endpoint::State::message_due(const ReceiveMessage& message) const {
 
 Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                                    ReceiveMessage& message, Time now) {
-  if (message.final || message.presence.complete() || message.repair_below == 0) return kNever;
+  if (message.final || message.presence.complete()) return kNever;
   if (now >= message_due(message)) {
-    queue_control({.type = TARPON_REPAIR,
+    // Where nothing may be asked for again, the sender may still lack a grant that was lost.
+    queue_control({.type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT,
                    .stage = stage,
                    .peer = message.peer,
                    .tag = operation.tag,
                    .operation = operation.number,
+                   .slot = message.granted,
                    .signature_hash = operation.signature_hash});
     message.asked = now;
     ++message.asks;

@@ -1,0 +1,158 @@
+// Ranks that are interrupted, killed or stopped: the job ends, names them, and leaves nothing.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/tools/command.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A job that ends only when somebody ends it.
+const std::vector<std::string> kEndless{"-b", "16K", "-e", "16K", "-n", "1000000000"};
+
+/// The last line of the table's head: from then on the ranks exchange data.
+constexpr const char* kRunning = "(elements)";
+
+Command endless(int ranks, const char* network) {
+  Command command = tool({"allreduce", "--local-ranks", std::to_string(ranks), "--net", network});
+  command.arguments.insert(command.arguments.end(), kEndless.begin(), kEndless.end());
+  return command;
+}
+
+std::vector<std::string> links() {
+  std::vector<std::string> names;
+  struct if_nameindex* all = ::if_nameindex();
+  for (auto* link = all; link != nullptr && link->if_index != 0; ++link) {
+    names.emplace_back(link->if_name);
+  }
+  ::if_freenameindex(all);
+  return names;
+}
+
+class CliFaults : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (std::string_view(GetParam()) == "veth" && ::geteuid() != 0) {
+      GTEST_SKIP() << "network namespaces need root";
+    }
+    links_before_ = links();
+  }
+
+  void expect_nothing_left(const Process& process) {
+    EXPECT_TRUE(process.left_nothing()) << "a process of the job is still there";
+    EXPECT_EQ(links(), links_before_);
+  }
+
+  std::vector<std::string> links_before_;
+};
+
+TEST_P(CliFaults, interrupted__ends_all) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Process job(endless(3, GetParam()));
+    ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+    ::kill(job.pid(), signal);
+    const Ended ended = job.wait();
+    EXPECT_FALSE(ended.hung);
+    EXPECT_EQ(ended.exit_code, 128 + signal);
+    EXPECT_THAT(ended.error, HasSubstr(fmt::format("interrupted by signal {}", signal)));
+    expect_nothing_left(job);
+  }
+}
+
+TEST_P(CliFaults, rank_killed__named) {
+  for (const std::size_t rank : {0u, 1u}) {
+    Process job(endless(3, GetParam()));
+    ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+    const auto ranks = job.children();
+    ASSERT_EQ(ranks.size(), 3u);
+    ::kill(ranks[rank], SIGKILL);
+    const Ended ended = job.wait();
+    EXPECT_FALSE(ended.hung);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.error, HasSubstr(fmt::format("rank {} was killed by signal 9", rank)));
+    expect_nothing_left(job);
+  }
+}
+
+TEST_P(CliFaults, parent_killed__takes_the_ranks_along) {
+  Process job(endless(2, GetParam()));
+  ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+  ::kill(job.pid(), SIGKILL);
+  EXPECT_EQ(job.wait().signal, SIGKILL);
+  expect_nothing_left(job);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, CliFaults, ::testing::Values("loopback", "veth"),
+                         [](const auto& network) { return std::string(network.param); });
+
+/// Three ranks by hand under a deadline of 1 s; `signal` hits one, the others are returned.
+std::vector<Ended> strike(std::size_t victim, int signal) {
+  std::vector<std::string> arguments = kEndless;
+  arguments.insert(arguments.end(), {"--deadline", "1s"});
+  std::vector<Process> ranks;
+  for (const Command& command : ranks_by_hand(3, free_meeting_point(), arguments)) {
+    ranks.emplace_back(command);
+  }
+  EXPECT_TRUE(ranks[0].says(kRunning)) << ranks[0].wait(0ms).error;
+  ::kill(ranks[victim].pid(), signal);
+  std::vector<Ended> others;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank != victim) others.push_back(ranks[rank].wait());
+  }
+  return others;
+}
+
+void expect_blamed(const std::vector<Ended>& others, std::size_t victim) {
+  for (const Ended& ended : others) {
+    EXPECT_FALSE(ended.hung);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      const auto named = HasSubstr(fmt::format("from rank {}", rank));
+      if (rank == victim) EXPECT_THAT(ended.error, named);
+      if (rank != victim) EXPECT_THAT(ended.error, ::testing::Not(named));
+    }
+  }
+}
+
+TEST(CliStopped, rank__named_at_the_deadline) {
+  for (const std::size_t victim : {0u, 2u}) {
+    SCOPED_TRACE(fmt::format("rank {} stopped", victim));
+    expect_blamed(strike(victim, SIGSTOP), victim);
+  }
+}
+
+TEST(CliStopped, killed_rank__named_by_the_others) {
+  for (const std::size_t victim : {0u, 1u}) {
+    for (const Ended& ended : strike(victim, SIGKILL)) {
+      EXPECT_FALSE(ended.hung);
+      EXPECT_EQ(ended.exit_code, 1);
+      EXPECT_THAT(ended.error, HasSubstr(fmt::format("rank {}", victim)));
+    }
+  }
+}
+
+TEST(CliStopped, local_ranks__end_as_well) {
+  Command command = endless(3, "loopback");
+  command.arguments.insert(command.arguments.end(), {"--deadline", "1s"});
+  Process job(command);
+  ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+  const auto ranks = job.children();
+  ASSERT_EQ(ranks.size(), 3u);
+  ::kill(ranks[1], SIGSTOP);
+  const Ended ended = job.wait();
+  EXPECT_FALSE(ended.hung);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.error, HasSubstr("from rank 1"));
+  EXPECT_TRUE(job.left_nothing());
+}
+
+}  // namespace
+}  // namespace tarpon::test

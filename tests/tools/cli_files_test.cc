@@ -1,0 +1,195 @@
+// `tarpon allreduce --input --output`: real arrays through the tool, compared with sums made here.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "tests/tools/command.h"
+#include "tools/npy.h"
+#include "transport/random.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 3;
+
+template <typename T>
+constexpr NpyType kType = sizeof(T) == 4 ? NpyType::float32 : NpyType::float64;
+
+template <typename T>
+std::vector<T> gradients(int rank, std::size_t count) {
+  Random random(static_cast<std::uint64_t>(rank) + 17);
+  std::vector<T> values(count);
+  for (T& value : values) {
+    value = static_cast<T>(static_cast<double>(random.next() >> 11) * 0x1p-53 * 2 - 1);
+  }
+  return values;
+}
+
+template <typename T>
+void save(const std::string& path, const std::vector<std::size_t>& shape,
+          const std::vector<T>& values) {
+  const auto written = write_npy(path, kType<T>, shape, std::as_bytes(std::span(values)));
+  ASSERT_TRUE(written) << written.error().message;
+}
+
+Command job(const ScratchDirectory& scratch, std::vector<std::string> more) {
+  more.insert(more.begin(), {"allreduce", "--local-ranks", std::to_string(kRanks), "--input",
+                             scratch / "in{rank}.npy", "--output", scratch / "out{rank}.npy"});
+  return tool(std::move(more));
+}
+
+/// Each rank's result against the sum over `ranks` in double precision, divided by `divisor`.
+template <typename T>
+void expect_reduced(const ScratchDirectory& scratch, const std::vector<std::size_t>& shape,
+                    std::size_t count, double divisor) {
+  std::string first;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto result = read_npy(scratch / fmt::format("out{}.npy", rank));
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->type, kType<T>);
+    EXPECT_EQ(result->shape, shape);
+    ASSERT_EQ(result->elements(), count);
+    std::vector<double> expected(count);
+    for (int from = 0; from < kRanks; ++from) {
+      const auto values = gradients<T>(from, count);
+      for (std::size_t i = 0; i < count; ++i) expected[i] += static_cast<double>(values[i]);
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      T got;
+      std::memcpy(&got, result->data.data() + i * sizeof(T), sizeof got);
+      const double difference = std::abs(static_cast<double>(got) - expected[i] / divisor);
+      if (!(difference <= 4 * kRanks * std::numeric_limits<T>::epsilon())) ++wrong;
+    }
+    EXPECT_EQ(wrong, 0u) << "rank " << rank;
+    const std::string bytes = content_of(scratch / fmt::format("out{}.npy", rank));
+    if (rank == 0) first = bytes;
+    EXPECT_EQ(bytes, first) << "rank " << rank;
+  }
+}
+
+template <typename T>
+void reduce_and_compare(const char* op, double divisor) {
+  const ScratchDirectory scratch;
+  const std::vector<std::size_t> shape{7, 1433};
+  const std::size_t count = 7 * 1433;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), shape, gradients<T>(rank, count));
+  }
+  const Ended ended = run(job(scratch, {"--op", op}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_EQ(ended.error, "");
+  EXPECT_THAT(ended.out, HasSubstr("# lost                 : nothing\n"));
+  EXPECT_THAT(ended.out, HasSubstr("the same bits on all ranks; 0 of 10031 values wrong"));
+  EXPECT_THAT(ended.out, HasSubstr("# Out of bounds values : 0 OK\n"));
+  expect_reduced<T>(scratch, shape, count, divisor);
+  EXPECT_THAT(scratch.names(),
+              ElementsAre("in0.npy", "in1.npy", "in2.npy", "out0.npy", "out1.npy", "out2.npy"));
+}
+
+TEST(CliFiles, float32__sum) {
+  reduce_and_compare<float>("sum", 1);
+}
+TEST(CliFiles, float32__avg) {
+  reduce_and_compare<float>("avg", kRanks);
+}
+TEST(CliFiles, float64__avg) {
+  reduce_and_compare<double>("avg", kRanks);
+}
+
+TEST(CliFiles, repeated_calls_and_faults__the_same_result) {
+  const ScratchDirectory scratch;
+  const std::vector<std::size_t> shape{50000};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), shape, gradients<float>(rank, shape[0]));
+  }
+  const Ended ended = run(job(
+      scratch, {"-n", "5", "-w", "1", "--inject-loss", "3%", "--json", scratch / "report.json"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("# lost                 : nothing\n"));
+  expect_reduced<float>(scratch, shape, shape[0], 1);
+  EXPECT_THAT(content_of(scratch / "report.json"), HasSubstr("\"place\": \"in\""));
+}
+
+TEST(CliFiles, bounded__says_what_was_lost) {
+  const ScratchDirectory scratch;
+  const std::vector<std::size_t> shape{200000};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), shape, gradients<float>(rank, shape[0]));
+  }
+  const Ended ended = run(job(
+      scratch, {"--mode", "bounded", "--bound", "50ms", "--inject-loss", "20%", "--op", "avg"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, ::testing::ContainsRegex("# lost  +: [0-9.]+ % of the contributions"));
+  EXPECT_THAT(ended.out, HasSubstr(" 0 of 200000 values wrong"));
+}
+
+TEST(CliFiles, empty_and_single__pass) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {0}, std::vector<float>{});
+  }
+  const Ended none = run(job(scratch, {}));
+  EXPECT_EQ(none.exit_code, 0) << none.error;
+  const auto result = read_npy(scratch / "out2.npy");
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->elements(), 0u);
+
+  save(scratch / "alone.npy", {}, std::vector<double>{2.5});
+  const Ended one = run(tool({"allreduce", "--local-ranks", "1", "--input", scratch / "alone.npy",
+                              "--output", scratch / "alone-out.npy"}));
+  EXPECT_EQ(one.exit_code, 0) << one.error;
+  EXPECT_EQ(content_of(scratch / "alone-out.npy"), content_of(scratch / "alone.npy"));
+}
+
+TEST(CliFiles, failed_job__leaves_earlier_results_alone) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {8}, gradients<float>(rank, 8));
+    save(scratch / fmt::format("out{}.npy", rank), {1}, std::vector<float>{1});
+  }
+  const std::string before = content_of(scratch / "out1.npy");
+  std::filesystem::resize_file(scratch / "in2.npy",
+                               std::filesystem::file_size(scratch / "in2.npy") - 4);
+  const Ended ended = run(job(scratch, {}));
+  EXPECT_NE(ended.exit_code, 0);
+  EXPECT_THAT(ended.error, HasSubstr("in2.npy: truncated"));
+  for (const char* name : {"out0.npy", "out1.npy", "out2.npy"}) {
+    EXPECT_EQ(content_of(scratch / name), before);
+  }
+}
+
+TEST(CliFiles, disk_full__no_part_of_a_file) {
+  if (::geteuid() != 0) GTEST_SKIP() << "mounting a small file system needs root";
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {65536}, gradients<float>(rank, 65536));
+  }
+  std::filesystem::create_directory(scratch / "small");
+  const Command command{
+      {"unshare", "--mount", "sh", "-c",
+       "mount -t tmpfs -o size=64k none small || exit 99\n" TARPON_TOOL
+       " allreduce --local-ranks 3 --input 'in{rank}.npy' --output 'small/out{rank}.npy'\n"
+       "code=$?; ls -A small; exit $code"},
+      {},
+      scratch.path()};
+  const Ended ended = run(command);
+  if (ended.exit_code == 99) GTEST_SKIP() << "no mount here: " << ended.error;
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_EQ(ended.out, "") << "nothing stays in the directory";
+  EXPECT_THAT(ended.error, HasSubstr("small/out"));
+  EXPECT_THAT(ended.error, HasSubstr("No space left on device"));
+  EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+}
+
+}  // namespace
+}  // namespace tarpon::test

@@ -1,0 +1,198 @@
+// One rank a process: started by hand, by mpirun, or with the variables of torchrun, srun and PMI.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <span>
+
+#include "tests/tools/command.h"
+#include "tools/npy.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<std::string> kSmall{"-b", "10K", "-e", "10K", "-n", "3", "-w", "1"};
+
+/// Rank 0 alone reports, and all end well.
+void expect_one_report(const std::vector<Ended>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    EXPECT_EQ(ranks[rank].exit_code, 0);
+    EXPECT_EQ(ranks[rank].error, "");
+    if (rank > 0) EXPECT_EQ(ranks[rank].out, "");
+  }
+  EXPECT_THAT(ranks[0].out, HasSubstr(fmt::format(" {} ranks, ", ranks.size())));
+  EXPECT_THAT(ranks[0].out, HasSubstr("# Out of bounds values : 0 OK\n"));
+}
+
+/// One process a rank, told its place by variables alone.
+std::vector<Ended> run_with_variables(
+    int world, const std::function<std::map<std::string, std::string>(int)>& variables) {
+  std::vector<Command> commands;
+  for (int rank = 0; rank < world; ++rank) {
+    Command command = tool({"allreduce"});
+    command.arguments.insert(command.arguments.end(), kSmall.begin(), kSmall.end());
+    command.environment = variables(rank);
+    commands.push_back(std::move(command));
+  }
+  return run_together(commands);
+}
+
+std::string port_of(const std::string& meeting_point) {
+  return meeting_point.substr(meeting_point.rfind(':') + 1);
+}
+
+TEST(CliByHand, tcp__and_json_of_rank_0_alone) {
+  const ScratchDirectory scratch;
+  auto commands = ranks_by_hand(2, free_meeting_point(), kSmall);
+  for (std::size_t rank = 0; rank < commands.size(); ++rank) {
+    commands[rank].arguments.insert(commands[rank].arguments.end(),
+                                    {"--json", scratch / fmt::format("{}.json", rank)});
+  }
+  expect_one_report(run_together(commands));
+  EXPECT_THAT(scratch.names(), ::testing::ElementsAre("0.json"));
+}
+
+TEST(CliByHand, file__used_twice) {
+  const ScratchDirectory scratch;
+  for (int round = 0; round < 2; ++round) {
+    expect_one_report(run_together(ranks_by_hand(3, "file://" + scratch / "meet", kSmall)));
+  }
+  EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << "the address goes with the job";
+}
+
+TEST(CliByHand, late_rank_0__is_waited_for) {
+  const auto commands = ranks_by_hand(2, free_meeting_point(), kSmall);
+  Process rank_1(commands[1]);
+  // Nothing to listen to yet: the rank has to try again.
+  EXPECT_FALSE(rank_1.says("anything", 100ms));
+  Process rank_0(commands[0]);
+  std::vector<Ended> ended;
+  ended.push_back(rank_0.wait());
+  ended.push_back(rank_1.wait());
+  expect_one_report(ended);
+}
+
+TEST(CliByHand, datapaths__may_differ) {
+  auto commands = ranks_by_hand(2, free_meeting_point(), kSmall);
+  commands[0].arguments.insert(commands[0].arguments.end(), {"--datapath", "mmsg"});
+  expect_one_report(run_together(commands));
+}
+
+TEST(CliLaunchers, torchrun__variables) {
+  const std::string port = std::to_string(std::stoi(port_of(free_meeting_point())) - 1);
+  expect_one_report(run_with_variables(2, [&](int rank) {
+    return std::map<std::string, std::string>{
+        {"RANK", std::to_string(rank)},       {"WORLD_SIZE", "2"},
+        {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "2"},
+        {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", port}};
+  }));
+}
+
+TEST(CliLaunchers, master_address__with_our_port) {
+  const std::string port = port_of(free_meeting_point());
+  expect_one_report(run_with_variables(2, [&](int rank) {
+    return std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
+                                              {"WORLD_SIZE", "2"},
+                                              {"MASTER_ADDR", "localhost"},
+                                              {"MASTER_PORT", "1"},
+                                              {"TARPON_PORT", port}};
+  }));
+}
+
+TEST(CliLaunchers, srun__variables_on_one_node) {
+  const ScratchDirectory scratch;
+  expect_one_report(run_with_variables(3, [&](int rank) {
+    return std::map<std::string, std::string>{{"SLURM_PROCID", std::to_string(rank)},
+                                              {"SLURM_NTASKS", "3"},
+                                              {"SLURM_LOCALID", std::to_string(rank)},
+                                              {"SLURM_JOB_ID", "77"},
+                                              {"SLURM_STEP_ID", "0"},
+                                              {"SLURM_STEP_NUM_NODES", "1"},
+                                              {"XDG_RUNTIME_DIR", scratch.path()}};
+  }));
+  EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << "the meeting place goes with the job";
+}
+
+TEST(CliLaunchers, srun__several_nodes_need_an_address) {
+  const auto ended = run_with_variables(2, [&](int rank) {
+    return std::map<std::string, std::string>{{"SLURM_PROCID", std::to_string(rank)},
+                                              {"SLURM_NTASKS", "2"},
+                                              {"SLURM_STEP_NUM_NODES", "2"}};
+  });
+  for (const Ended& one : ended) {
+    EXPECT_NE(one.exit_code, 0);
+    EXPECT_THAT(one.error, HasSubstr("Slurm"));
+    EXPECT_THAT(one.error, HasSubstr("--rendezvous HOST:PORT"));
+  }
+}
+
+TEST(CliLaunchers, pmi__variables) {
+  const ScratchDirectory scratch;
+  expect_one_report(run_with_variables(2, [&](int rank) {
+    return std::map<std::string, std::string>{{"PMI_RANK", std::to_string(rank)},
+                                              {"PMI_SIZE", "2"},
+                                              {"MPI_LOCALRANKID", std::to_string(rank)},
+                                              {"MPI_LOCALNRANKS", "2"},
+                                              {"XDG_RUNTIME_DIR", scratch.path()}};
+  }));
+}
+
+TEST(CliLaunchers, variables__nonsense_is_named) {
+  Command command = tool({"allreduce"});
+  command.environment = {{"RANK", "2"}, {"WORLD_SIZE", "2"}};
+  EXPECT_EQ(run(command).error, "tarpon: RANK=2: must be 0 to 1\n");
+}
+
+Command mpirun(int ranks, const std::vector<std::string>& arguments) {
+  Command command{{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(ranks),
+                   TARPON_TOOL, "allreduce"},
+                  {},
+                  "."};
+  command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+bool have_mpirun() {
+  return run({{"mpirun", "--version"}, {}, "."}).exit_code == 0;
+}
+
+TEST(CliLaunchers, mpirun__one_report) {
+  if (!have_mpirun()) GTEST_SKIP() << "no mpirun: install openmpi-bin";
+  const Ended ended = run(mpirun(4, kSmall));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr(" 4 ranks, "));
+  EXPECT_THAT(ended.out, HasSubstr("# Out of bounds values : 0 OK\n"));
+  EXPECT_EQ(rows_of(ended.out).size(), 1u) << ended.out;
+}
+
+TEST(CliLaunchers, mpirun__files) {
+  if (!have_mpirun()) GTEST_SKIP() << "no mpirun: install openmpi-bin";
+  const ScratchDirectory scratch;
+  for (const float rank : {0.f, 1.f}) {
+    const std::vector<float> values{rank, 2 * rank, 8};
+    ASSERT_TRUE(write_npy(scratch / fmt::format("in{:.0f}.npy", rank), NpyType::float32, {3},
+                          std::as_bytes(std::span(values))));
+  }
+  const Ended ended = run(mpirun(2, {"--input", scratch / "in{rank}.npy", "--output",
+                                     scratch / "out{rank}.npy", "--op", "avg"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  const std::vector<float> expected{0.5, 1, 8};
+  for (const char* name : {"out0.npy", "out1.npy"}) {
+    const auto result = read_npy(scratch / name);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_THAT(result->data, ::testing::ElementsAreArray(std::as_bytes(std::span(expected))));
+  }
+  // Only the launcher knows that there are several ranks.
+  const Ended one_path = run(mpirun(2, {"--input", scratch / "in0.npy"}));
+  EXPECT_NE(one_path.exit_code, 0);
+  EXPECT_THAT(one_path.error, HasSubstr("in0.npy: put {rank} where the rank's number belongs"));
+}
+
+}  // namespace
+}  // namespace tarpon::test

@@ -1,0 +1,315 @@
+// `tarpon allreduce --local-ranks`, check, sim and testbed from outside: reports, figures, files.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/command.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// `tarpon allreduce --local-ranks P` on few small calls, with `more` behind.
+Command local(int ranks, const std::vector<std::string>& more) {
+  Command command = tool({"allreduce", "--local-ranks", std::to_string(ranks)});
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  return command;
+}
+
+nlohmann::json json_of(const std::string& path) {
+  return nlohmann::json::parse(content_of(path), nullptr, false);
+}
+
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+void expect_good(const Ended& ended) {
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+  EXPECT_EQ(ended.error, "");
+  EXPECT_EQ(count(ended.out, "# Out of bounds values : 0 OK\n"), 1u) << ended.out;
+  EXPECT_EQ(count(ended.out, "# Avg bus bandwidth    : "), 1u) << ended.out;
+}
+
+TEST(CliReport, table__nccl_tests_columns) {
+  const Ended ended = run(local(3, {"-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "1"}));
+  expect_good(ended);
+  const auto head = ended.out.substr(0, ended.out.find("\n   "));
+  EXPECT_THAT(head, ::testing::ContainsRegex(
+                        "# +size +count +type +redop +root \\| +time +algbw +busbw +#wrong "
+                        "\\| +time +algbw +busbw +#wrong \\| +p50 +p99 +max +lost late\n"));
+  const auto rows = rows_of(ended.out);
+  ASSERT_EQ(rows.size(), 3u) << ended.out;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    ASSERT_EQ(rows[i].size(), 18u) << ended.out;
+    const int size = 1024 << i;
+    EXPECT_THAT((std::vector(rows[i].begin(), rows[i].begin() + 5)),
+                ElementsAre(std::to_string(size), std::to_string(size / 4), "float", "sum", "-1"));
+    for (const std::size_t place : {5u, 9u}) {
+      EXPECT_GT(std::stod(rows[i][place]), 0);
+      EXPECT_EQ(rows[i][place + 3], "0");
+    }
+    EXPECT_EQ(rows[i][14], "-") << "a p99 of 3 samples";
+    EXPECT_EQ(rows[i][17], "-") << "nobody was late";
+  }
+}
+
+TEST(CliReport, flags__steps_cycles_checks_types) {
+  const auto ended = run_together({
+      local(2, {"-b", "0G", "-e", "2K", "-i", "1K", "-n", "1", "-w", "0", "-N", "2"}),
+      local(2, {"-b", "1K", "-e", "1M", "-f", "1024", "-n", "100", "-w", "0", "-c", "0"}),
+      local(2, {"--minbytes", "1001", "--maxbytes", "1001", "--datatype", "double", "--op", "MAX",
+                "--iters", "1", "--warmup_iters", "0", "--timeout", "20"}),
+      local(2, {"-b", "3", "-e", "3", "-n", "1"}),
+  });
+  for (const Ended& one : ended) expect_good(one);
+  std::vector<std::string> sizes;
+  for (const auto& row : rows_of(ended[0].out)) sizes.push_back(row[0]);
+  EXPECT_THAT(sizes, ElementsAre("0", "1024", "2048", "0", "1024", "2048"));
+  const auto unchecked = rows_of(ended[1].out);
+  ASSERT_EQ(unchecked.size(), 2u);
+  EXPECT_EQ(unchecked[1][8], "N/A");
+  EXPECT_EQ(unchecked[1][12], "N/A");
+  EXPECT_GT(std::stod(unchecked[1][14]), 0) << "100 samples have a p99";
+  const auto odd = rows_of(ended[2].out);
+  EXPECT_THAT((std::vector(odd[0].begin(), odd[0].begin() + 4)),
+              ElementsAre("1000", "125", "double", "max"));
+  EXPECT_EQ(rows_of(ended[3].out)[0][1], "0") << "3 bytes hold no float";
+}
+
+TEST(CliReport, ranks__one_report_for_1_to_8) {
+  for (const int first : {1, 5}) {
+    std::vector<Command> commands;
+    for (int ranks = first; ranks < first + 4; ++ranks) {
+      commands.push_back(local(ranks, {"-b", "100004", "-e", "100004", "-n", "2", "-w", "1"}));
+    }
+    const auto ended = run_together(commands);
+    for (std::size_t i = 0; i < ended.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{} ranks", static_cast<std::size_t>(first) + i));
+      expect_good(ended[i]);
+      EXPECT_EQ(rows_of(ended[i].out).size(), 1u);
+      EXPECT_THAT(ended[i].out,
+                  HasSubstr(fmt::format(" {} ranks, ", static_cast<std::size_t>(first) + i)));
+    }
+  }
+}
+
+TEST(CliReport, types_and_operations__all_right) {
+  for (const char* type : {"float", "double", "int32", "int64"}) {
+    std::vector<Command> commands;
+    for (const char* op : {"sum", "avg", "min", "max", "prod"}) {
+      commands.push_back(
+          local(3, {"-b", "20K", "-e", "20K", "-n", "1", "-w", "0", "-d", type, "-o", op}));
+    }
+    for (const Ended& ended : run_together(commands)) {
+      SCOPED_TRACE(type);
+      expect_good(ended);
+      EXPECT_EQ(rows_of(ended.out)[0][8], "0");
+      EXPECT_EQ(rows_of(ended.out)[0][12], "0");
+    }
+  }
+}
+
+TEST(CliReport, datapath__the_one_asked_for) {
+  const ScratchDirectory scratch;
+  const auto ended_with = [&](const std::string& name) {
+    const Ended ended = run(local(2, {"-b", "1M", "-e", "1M", "-n", "2", "-w", "0", "--datapath",
+                                      name, "--json", scratch / (name + ".json")}));
+    expect_good(ended);
+    return json_of(scratch / (name + ".json"));
+  };
+  EXPECT_EQ(ended_with("mmsg")["results"][0]["datapath"], "mmsg");
+  const std::string chosen = ended_with("auto")["results"][0]["datapath"];
+  if (chosen == "mmsg") GTEST_SKIP() << "io_uring is not to be had here";
+  EXPECT_EQ(ended_with("uring")["config"]["ranks"][1]["datapath"], "uring");
+}
+
+TEST(CliReport, faults__exact_loses_nothing) {
+  std::vector<Command> commands;
+  const ScratchDirectory scratch;
+  for (const char* fault : {"loss", "duplicate", "reorder", "corrupt"}) {
+    commands.push_back(
+        local(3, {"-b", "500K", "-e", "500K", "-n", "2", "-w", "1",
+                  std::string("--inject-") + fault, "2%", "--seed", "5", "-J", scratch / fault}));
+  }
+  const auto ended = run_together(commands);
+  for (const Ended& one : ended) expect_good(one);
+  for (const std::string& name : scratch.names()) {
+    for (const auto& result : json_of(scratch / name)["results"]) {
+      EXPECT_EQ(result["lost_fraction"], 0.0) << name;
+      EXPECT_EQ(result["nwrong"], 0) << name;
+      EXPECT_EQ(result["mode"], "exact") << name;
+    }
+  }
+}
+
+TEST(CliReport, faults__bounded_counts_the_loss) {
+  const ScratchDirectory scratch;
+  const Ended ended =
+      run(local(3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound",
+                    "50ms", "--inject-loss", "5%", "-J", scratch / "j"}));
+  expect_good(ended);
+  for (const auto& result : json_of(scratch / "j")["results"]) {
+    EXPECT_EQ(result["mode"], "bounded");
+    EXPECT_GT(result["lost_fraction"], 0.0);
+    EXPECT_LT(result["lost_fraction"], 0.5);
+    EXPECT_GE(result["lost_stage1"].get<double>() + result["lost_stage2"].get<double>(),
+              result["lost_fraction"].get<double>() * 0.99);
+    EXPECT_EQ(result["nwrong"], 0);
+  }
+  EXPECT_GT(std::stod(rows_of(ended.out)[0][16]), 0);
+}
+
+TEST(CliReport, veth__shaped) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  const Ended ended = run(
+      local(3, {"--net",        "veth", "--mtu",  "9000",       "--rate", "2gbit", "--loss", "1%",
+                "--background", "1",    "-b",     "256K",       "-e",     "256K",  "-n",     "3",
+                "-w",           "1",    "--json", scratch / "j"}));
+  expect_good(ended);
+  for (const auto& rank : json_of(scratch / "j")["config"]["ranks"]) {
+    EXPECT_EQ(rank["interface"], "eth0");
+    EXPECT_EQ(rank["driver"], "veth");
+    EXPECT_EQ(rank["mtu"], 9000);
+  }
+}
+
+TEST(CliJson, schema__config) {
+  const ScratchDirectory scratch;
+  const Ended ended = run(local(2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "4", "-w", "1",
+                                    "--seed", "9", "--json", scratch / "report.json"}));
+  expect_good(ended);
+  const auto report = json_of(scratch / "report.json");
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report.size(), 2u);
+  const auto& config = report["config"];
+  EXPECT_THAT(config["command"].get<std::string>(), HasSubstr("allreduce --local-ranks 2 -b 1K"));
+  for (const char* name : {"version", "git_commit", "kernel", "cpu"}) {
+    EXPECT_TRUE(config[name].is_string() && config[name] != "") << name;
+  }
+  EXPECT_EQ(config["seed"], 9);
+  ASSERT_EQ(config["ranks"].size(), 2u);
+  EXPECT_EQ(config["ranks"][1]["interface"], "lo");
+  EXPECT_TRUE(config["ranks"][1]["driver"].is_string());
+  EXPECT_TRUE(config["ranks"][1]["mtu"].is_number_unsigned());
+  EXPECT_TRUE(config["ranks"][1]["datapath"].is_string());
+  EXPECT_THAT(scratch.names(), ElementsAre("report.json")) << "no temporary file stays";
+}
+
+TEST(CliJson, schema__results) {
+  const ScratchDirectory scratch;
+  expect_good(run(local(4, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "4", "-w", "1", "-d", "int32",
+                            "--json", scratch / "report.json"})));
+  const auto results = json_of(scratch / "report.json")["results"];
+  ASSERT_EQ(results.size(), 4u);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto& result = results[i];
+    const double size = i < 2 ? 1024 : 2048;
+    EXPECT_EQ(result.size(), 16u) << result;
+    EXPECT_EQ(result["size"], size);
+    EXPECT_EQ(result["count"], size / 4);
+    EXPECT_EQ(result["type"], "int32");
+    EXPECT_EQ(result["redop"], "sum");
+    EXPECT_EQ(result["place"], i % 2 == 0 ? "out" : "in");
+    EXPECT_EQ(result["algorithm"], "tar");
+    const auto& times = result["time_us"];
+    ASSERT_EQ(times["all"].size(), 4u);
+    EXPECT_TRUE(times["p99"].is_null());
+    double sum = 0;
+    for (const double one : times["all"]) {
+      EXPECT_GE(one, times["min"].get<double>());
+      EXPECT_LE(one, times["max"].get<double>());
+      sum += one;
+    }
+    EXPECT_NEAR(times["mean"].get<double>(), sum / 4, 1e-6);
+    EXPECT_NEAR(result["alg_bw"].get<double>(), size / (sum / 4) / 1e3, 1e-9);
+    EXPECT_NEAR(result["bus_bw"].get<double>(), result["alg_bw"].get<double>() * 1.5, 1e-9);
+    EXPECT_EQ(result["nwrong"], 0);
+    for (const char* name : {"lost_fraction", "lost_stage1", "lost_stage2"}) {
+      EXPECT_EQ(result[name], 0.0) << name;
+    }
+    EXPECT_EQ(result["late_ranks"], nlohmann::json::array());
+  }
+}
+
+TEST(CliCheck, matrix__all_pairs) {
+  const ScratchDirectory scratch;
+  const Ended ended =
+      run(tool({"check", "--local-ranks", "3", "--probes", "5", "--json", scratch / "j"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_EQ(ended.error, "");
+  EXPECT_EQ(count(ended.out, "  from 0 "), 4u) << ended.out;
+  EXPECT_EQ(count(ended.out, "yes"), 6u) << ended.out;
+  EXPECT_THAT(ended.out, HasSubstr("# all 6 pairs work"));
+  const auto pairs = json_of(scratch / "j");
+  ASSERT_EQ(pairs.size(), 6u);
+  for (const auto& pair : pairs) {
+    EXPECT_TRUE(pair["reachable"].get<bool>());
+    EXPECT_GT(pair["rtt_us"], 0.0);
+    EXPECT_NE(pair["from"], pair["to"]);
+  }
+}
+
+TEST(CliSim, seed__repeats) {
+  const auto hash = [](const char* seed) {
+    const Ended ended = run(tool({"sim", "--seed", seed}));
+    EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+    const auto at = ended.out.find("trace hash: ");
+    return at == std::string::npos ? "" : ended.out.substr(at);
+  };
+  EXPECT_EQ(hash("7").size(), std::string("trace hash: 0123456789abcdef\n").size());
+  EXPECT_EQ(hash("7"), hash("7"));
+  EXPECT_NE(hash("7"), hash("8"));
+  const Ended many = run(tool({"sim", "--seed", "3", "--count", "20"}));
+  EXPECT_EQ(many.exit_code, 0) << many.out;
+  EXPECT_EQ(many.out, "20 seeds, 0 failed\n");
+}
+
+TEST(CliTestbed, program__one_namespace_a_rank) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  const Ended ended = run(tool({"testbed", "--local-ranks", "3", "--", "sh", "-c",
+                                "echo $RANK of $WORLD_SIZE at $MASTER_ADDR $(readlink "
+                                "/proc/self/ns/net) > " +
+                                    scratch.path() + "/{rank}"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(content_of(scratch / "0"), HasSubstr("0 of 3 at 10.77.0.1 net:"));
+  EXPECT_THAT(content_of(scratch / "2"), HasSubstr("2 of 3 at 10.77.0.1 net:"));
+  const auto network = [&](const char* rank) {
+    const std::string text = content_of(scratch / rank);
+    return text.substr(text.find("net:"));
+  };
+  EXPECT_NE(network("0"), network("2"));
+  EXPECT_EQ(run(tool({"testbed", "--local-ranks", "2", "--", "sh", "-c", "exit $RANK"})).exit_code,
+            1);
+}
+
+TEST(CliTestbed, program__tarpon_itself) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  expect_good(run(tool({"testbed", "--local-ranks", "2", "--", TARPON_TOOL, "allreduce", "-b", "1K",
+                        "-e", "1K", "-n", "2"})));
+}
+
+TEST(CliHelp, every_command__helps) {
+  for (const char* command : {"allreduce", "check", "sim", "testbed"}) {
+    const Ended ended = run(tool({command, "--help"}));
+    EXPECT_EQ(ended.exit_code, 0) << command;
+    EXPECT_EQ(ended.error, "") << command;
+    EXPECT_THAT(ended.out, HasSubstr("--")) << command;
+    EXPECT_THAT(run(tool({"--help"})).out, HasSubstr(command));
+  }
+  EXPECT_THAT(run(tool({"--version"})).out, HasSubstr("tarpon "));
+}
+
+}  // namespace
+}  // namespace tarpon::test
