@@ -98,7 +98,7 @@ class Communicator::State {
 
   PortStatistics port_statistics() {
     const Claim claim(*this);
-    return port_->statistics();
+    return asleep_ ? before_sleep_ : port_->statistics();
   }
   EndpointCounters counters() {
     const Claim claim(*this);
@@ -145,9 +145,12 @@ class Communicator::State {
       }
       if (finished()) break;
       const Time until = std::min(engine_.next_deadline(), limit);
+      before_sleep_ = port_->statistics();
+      asleep_ = true;
       lock.unlock();
       port_->wait(monotonic_now(), until);
       lock.lock();
+      asleep_ = false;
     }
     driving_ = false;
     changed_.notify_all();
@@ -188,6 +191,8 @@ class Communicator::State {
   std::condition_variable changed_;  // a call ended, or nobody drives any more
   std::condition_variable needed_;   // the progress thread has something to do
   bool driving_ = false;
+  bool asleep_ = false;  // the driver is inside the port, without the mutex
+  PortStatistics before_sleep_;
   bool stopping_ = false;
   std::uint32_t callers_ = 0;  // blocked in wait()
   Time last_caller_{};

@@ -22,11 +22,13 @@ constexpr std::uint16_t kTestbedPort = 29500;
 // After one local rank has failed: long enough for the others to tell what they saw.
 constexpr Duration kGrace = 2s;
 
-/// A private directory that goes with its owner.
+/// A private directory that goes with its owner, or before: it is named such that rank 0 removes it
+/// as soon as all ranks have joined (remove_rendezvous()), so that not even SIGKILL leaves it behind.
 class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> make() {
-    std::string path = (std::filesystem::temp_directory_path() / "tarpon-XXXXXX").string();
+    const std::string name = fmt::format("tarpon-{}-local-XXXXXX", geteuid());
+    std::string path = (std::filesystem::temp_directory_path() / name).string();
     if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
     return TemporaryDirectory(path);
   }
@@ -66,8 +68,7 @@ Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPl
 }
 
 int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
-  auto directory = TemporaryDirectory::make();
-  if (!directory) return report(directory.error());
+  std::optional<TemporaryDirectory> directory;  // loopback: where the ranks meet
   std::optional<Testbed> testbed;
   std::optional<BackgroundTraffic> background;
   if (options.network == Network::veth) {
@@ -84,18 +85,22 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
       if (!started) return report(started.error());
       background.emplace(std::move(*started));
     }
+  } else {
+    auto made = TemporaryDirectory::make();
+    if (!made) return report(made.error());
+    directory.emplace(std::move(*made));
   }
   const auto rank_body = [&](Rank rank) {
     LaunchPlace place;
     place.rank = rank;
     place.world_size = options.local_ranks;
     place.launcher = "--local-ranks";
-    place.rendezvous = "file://" + directory->path() + "/rendezvous";
     if (testbed) {
       if (auto entered = testbed->enter(place.rank); !entered) return report(entered.error());
       place.interface = testbed->interface();
       place.rendezvous = fmt::format("tcp://{}:{}", testbed->address(0), kTestbedPort);
     } else {
+      place.rendezvous = "file://" + directory->path() + "/rendezvous";
       place.local_rank = rank;
       place.local_size = static_cast<int>(options.local_ranks);
     }

@@ -57,8 +57,8 @@ void fill(std::vector<std::byte>& bytes, bool coded, Random& random, Rank rank) 
 
 template <typename T>
 T combine(ReduceOp function, T a, T b) {
-  using Wide =
-      std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+  using Wide = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                           std::type_identity<T>>::type;
   switch (function) {
     case ReduceOp::sum:
     case ReduceOp::avg:

@@ -167,7 +167,6 @@ TEST(EngineTest, retain__a_small_limit_does_not_hold_calls_back) {
 }
 
 // -- disagreement
-// ----------------------------------------------------------------------------------
 
 struct Disagreement {
   const char* field;
@@ -268,7 +267,6 @@ TEST(EngineTest, abort__tells_the_peers_who_gave_up) {
 }
 
 // -- lateness
-// --------------------------------------------------------------------------------------
 
 TEST(EngineTest, late__exact_calls_name_exactly_the_ranks_that_never_submitted) {
   for (const std::uint64_t count : {1u, 100u, 20'000u}) {
@@ -323,7 +321,6 @@ TEST(EngineTest, late__a_rank_that_submits_later_still_completes) {
 }
 
 // -- bounded mode
-// ----------------------------------------------------------------------------------
 
 /// Rank 1 of 4 is absent; the others run bounded.
 std::vector<Report> run_without_rank_1(Buffers<float>& buffers, ReduceOp function,
@@ -442,7 +439,6 @@ TEST(EngineTest, bounded__integers_min_max_and_prod_run_exact) {
 }
 
 // -- ports that misbehave
-// --------------------------------------------------------------------------
 
 /// A port that can fail, or be flooded with junk.
 class RoughPort : public Port {

@@ -87,7 +87,6 @@ TEST(SimulationTest, plan__the_seeds_reach_every_fault_and_shape) {
 }
 
 // -- canaries: defects that no checksum sees
-// -------------------------------------------------------
 
 /// Changes received packets, and recomputes their check sums.
 class DefectivePort : public Port {

@@ -5,7 +5,7 @@
 #
 #   direction   tools -> collectives -> {transport, codec} -> xdp -> bpf; tests may use all
 #   leaf        codec includes the C++ standard library, xsimd and itself
-#   private     a private folder is for its own top folder and that folder's tests
+#   private     a private folder is for its own top folder, that folder's tests, and tests/simulation
 #   public      a header that is installed includes only headers that are
 #   quotes      project headers are quoted, by their path from the root, and exist
 #   guard       #pragma once; in bpf/, which C reads too, an include guard
@@ -49,7 +49,8 @@ includes() {
         if (!(path in known)) { say("quotes"); return }
         if (index(" " allowed[top(file)] " ", " " top(path) " ") == 0) { say("direction"); return }
         home = private_of(path)
-        if (home != "" && top(file) != top(home) && index(file, "tests/" top(home) "/") != 1) {
+        if (home != "" && top(file) != top(home) && index(file, "tests/" top(home) "/") != 1 &&
+            index(file, "tests/simulation/") != 1) {
           say("private")
         }
         if (is_public(file) && !is_public(path)) say("public")

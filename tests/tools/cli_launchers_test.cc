@@ -24,7 +24,7 @@ void expect_one_report(const std::vector<Ended>& ranks) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     EXPECT_EQ(ranks[rank].exit_code, 0);
     EXPECT_EQ(ranks[rank].error, "");
-    if (rank > 0) EXPECT_EQ(ranks[rank].out, "");
+    EXPECT_EQ(ranks[rank].out.empty(), rank > 0) << ranks[rank].out;
   }
   EXPECT_THAT(ranks[0].out, HasSubstr(fmt::format(" {} ranks, ", ranks.size())));
   EXPECT_THAT(ranks[0].out, HasSubstr("# Out of bounds values : 0 OK\n"));

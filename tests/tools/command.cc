@@ -47,7 +47,9 @@ std::vector<std::string> environment_of(const Command& command) {
   std::vector<std::string> out;
   for (const char* name : {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS",
                            "UBSAN_OPTIONS", "TSAN_OPTIONS"}) {
-    if (const char* value = std::getenv(name)) out.push_back(fmt::format("{}={}", name, value));
+    const char* value = std::getenv(name);
+    if (value != nullptr && !command.environment.contains(name))
+      out.push_back(fmt::format("{}={}", name, value));
   }
   for (const auto& [name, value] : command.environment) out.push_back(name + "=" + value);
   return out;

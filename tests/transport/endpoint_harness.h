@@ -297,4 +297,24 @@ inline std::uint64_t total_dropped(const EndpointCounters& counters) {
   return total;
 }
 
+inline constexpr std::uint64_t kFew = 3 * kSlot;    // within the initial credit of 4 slots
+inline constexpr std::uint64_t kMany = 20 * kSlot;  // beyond it
+
+inline std::vector<std::uint32_t> slots_of(const Packets& packets) {
+  std::vector<std::uint32_t> slots;
+  for (const Packet& packet : of_type(packets, TARPON_DATA)) slots.push_back(packet.header().slot);
+  return slots;
+}
+
+/// Both ranks of a pair have the whole message.
+inline void expect_exchanged(Harness& net, const Call& a, const Call& b, std::uint64_t bytes) {
+  EXPECT_EQ(a.sinks[0]->bytes.at(1), bytes);
+  EXPECT_EQ(b.sinks[0]->bytes.at(0), bytes);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    const auto closed = net.events_of(rank, Event::Kind::stage_closed);
+    ASSERT_EQ(closed.size(), 1u);
+    EXPECT_TRUE(closed[0].complete);
+  }
+}
+
 }  // namespace tarpon::testing_support

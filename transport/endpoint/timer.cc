@@ -134,7 +134,8 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
   if (message.final || message.presence.complete()) return kNever;
   if (now >= message_due(message)) {
     // Where nothing may be asked for again, the sender may still lack a grant that was lost.
-    queue_control({.type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT,
+    const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
+    queue_control({.type = type,
                    .stage = stage,
                    .peer = message.peer,
                    .tag = operation.tag,
