@@ -33,7 +33,7 @@ class Benchmark {
         communicator_(*session.communicator),
         sizes_(sweep(options)),
         first_(communicator_.rank() == 0),
-        progress_(first_) {}
+        progress_(first_, session.place.progress_fd) {}
 
   int run() {
     if (auto ready = agree(communicator_.control(), prepare(), options_.job.deadline); !ready) {

@@ -97,7 +97,7 @@ class FileJob {
         session_(session),
         communicator_(*session.communicator),
         rank_(communicator_.rank()),
-        progress_(rank_ == 0) {}
+        progress_(rank_ == 0, session.place.progress_fd) {}
 
   int run() {
     if (auto read = read_input(); !read) return give_up(read.error());

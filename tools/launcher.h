@@ -31,6 +31,8 @@ struct LaunchPlace {
   std::optional<std::string> rendezvous;
   /// Set where whoever started the rank knows it (the testbed).
   std::optional<std::string> interface = std::nullopt;
+  /// Where progress may be shown: standard error, unless that is captured.
+  int progress_fd = 2;
   std::string job_id;  // alike on the ranks of a job, differs between jobs of a user; may be empty
 
   bool all_local() const {

@@ -10,8 +10,10 @@
 
 namespace tarpon {
 
-ProgressLine::ProgressLine(bool visible)
-    : visible_(visible && isatty(STDERR_FILENO) == 1), started_(monotonic_now()) {}
+ProgressLine::ProgressLine(bool visible, int terminal)
+    : terminal_(terminal),
+      visible_(visible && isatty(terminal) == 1),
+      started_(monotonic_now()) {}
 
 void ProgressLine::update(double done, double total, const std::string& what) {
   const Time now = monotonic_now();
@@ -20,14 +22,14 @@ void ProgressLine::update(double done, double total, const std::string& what) {
   shown_ = true;
   const double elapsed = std::chrono::duration<double>(now - started_).count();
   const double left = done > 0 ? elapsed * (total - done) / done : 0;
-  fmt::print(stderr, "\r\033[K{:3.0f} %  {}  ETA {:.0f} s", 100 * done / total, what, left);
-  std::fflush(stderr);
+  dprintf(terminal_, "%s",
+          fmt::format("\r\033[K{:3.0f} %  {}  ETA {:.0f} s", 100 * done / total, what, left)
+              .c_str());
 }
 
 void ProgressLine::clear() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  dprintf(terminal_, "\r\033[K");
   shown_ = false;
 }
 

@@ -9,8 +9,9 @@ namespace tarpon {
 
 class ProgressLine {
  public:
-  /// `visible`: only one rank shows progress.
-  explicit ProgressLine(bool visible);
+  /// Writes to `terminal`; shows nothing when that is none, or when not `visible` (only one rank
+  /// shows progress).
+  explicit ProgressLine(bool visible, int terminal = 2);
   ~ProgressLine() { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -20,7 +21,8 @@ class ProgressLine {
   void clear();
 
  private:
-  bool visible_;
+  const int terminal_;
+  const bool visible_;
   bool shown_ = false;
   Time started_;
   Time last_{};

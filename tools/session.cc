@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tools/background_traffic.h"
+#include "tools/file_descriptor.h"
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
@@ -90,6 +91,7 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
     if (!made) return report(made.error());
     directory.emplace(std::move(*made));
   }
+  const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
   const auto rank_body = [&](Rank rank) {
     LaunchPlace place;
     place.rank = rank;
@@ -104,6 +106,7 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
       place.local_rank = rank;
       place.local_size = static_cast<int>(options.local_ranks);
     }
+    place.progress_fd = terminal.get();
     return body(place);
   };
   ProcessGroupOptions group;

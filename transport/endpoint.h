@@ -10,9 +10,8 @@
 // bytes mean: a Source yields them, a Sink takes them.
 //
 // Two policies of the same engine:
-//   exact    what is missing is asked for until complete; only the deadline ends the operation
-//   early bounded  each stage ends by its bound; stages with `repair` ask for what is missing until
-//   then
+// - exact: what is missing is asked for until complete; only the deadline ends it before that
+// - bounded: each stage ends by its bound; stages with `repair` ask for what is missing until then
 //
 // Not thread-safe: one thread at a time. No allocation per packet.
 #pragma once
