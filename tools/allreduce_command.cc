@@ -19,8 +19,8 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
     fmt::print(stderr, "tarpon: {}\n", session.error().message);
     return 1;
   }
-  const int code = options.file_form() ? run_file_job(options, *session)
-                                       : run_benchmark(options, *session);
+  const int code =
+      options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
   // Peers may still need this rank's last result; after a failure nobody is waited for.
   if (code == 0) {
     if (auto closed = session->communicator->close(options.job.deadline); !closed) {
@@ -38,9 +38,8 @@ int run_allreduce(const AllreduceOptions& options) {
     fmt::print(stderr, "tarpon: {}\n", good.error().message);
     return 2;
   }
-  return run_job(options.job, [&](const LaunchPlace& place) {
-    return allreduce_as_rank(options, place);
-  });
+  return run_job(options.job,
+                 [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });
 }
 
 }  // namespace tarpon

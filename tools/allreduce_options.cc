@@ -18,27 +18,33 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   add_parsed(app, "-i,--stepbytes", options.step_bytes, parse_bytes, "from size to size (1M)")
       ->group(group);
   app.add_option("-f,--stepfactor", options.step_factor, "multiply instead of adding -i")
-      ->check(at_least_one())->group(group);
+      ->check(at_least_one())
+      ->group(group);
   app.add_option("-n,--iters", options.iterations, "timed iterations (20; file form: 1)")
-      ->check(at_least_one())->group(group);
+      ->check(at_least_one())
+      ->group(group);
   app.add_option("-w,--warmup_iters", options.warmup, "iterations before them (5; file form: 0)")
       ->group(group);
   app.add_option("-c,--check", options.check, "check the results (1)")->group(group);
   app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
-      ->check(at_least_one())->group(group);
+      ->check(at_least_one())
+      ->group(group);
   add_choice(app, "-d,--datatype", options.type,
              std::map<std::string, DataType>{{"float", DataType::float32},
                                              {"double", DataType::float64},
                                              {"int32", DataType::int32},
                                              {"int64", DataType::int64}},
-             "float, double, int32 or int64")->group(group);
+             "float, double, int32 or int64")
+      ->group(group);
   app.add_option_function<std::uint32_t>(
-      "-T,--timeout",
-      [&options](const std::uint32_t& seconds) {
-        options.job.deadline = std::chrono::seconds(seconds);
-        options.job.deadline_given = true;
-      },
-      "deadline in seconds, as --deadline")->check(at_least_one())->group(group);
+         "-T,--timeout",
+         [&options](const std::uint32_t& seconds) {
+           options.job.deadline = std::chrono::seconds(seconds);
+           options.job.deadline_given = true;
+         },
+         "deadline in seconds, as --deadline")
+      ->check(at_least_one())
+      ->group(group);
 }
 
 }  // namespace
@@ -49,8 +55,10 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
   app.add_option("--output", options.output, "file form: where each rank's result goes");
   add_choice(app, "-o,--op", options.function,
-             std::map<std::string, ReduceOp>{{"sum", ReduceOp::sum}, {"avg", ReduceOp::avg},
-                                             {"min", ReduceOp::min}, {"max", ReduceOp::max},
+             std::map<std::string, ReduceOp>{{"sum", ReduceOp::sum},
+                                             {"avg", ReduceOp::avg},
+                                             {"min", ReduceOp::min},
+                                             {"max", ReduceOp::max},
                                              {"prod", ReduceOp::prod}},
              "sum, avg, min, max or prod");
   add_choice(app, "--mode", options.mode,
@@ -97,8 +105,8 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
 }
 
 Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
-  for (const auto& [flag, path] : {std::pair("--input", options.input),
-                                   std::pair("--output", options.output)}) {
+  for (const auto& [flag, path] :
+       {std::pair("--input", options.input), std::pair("--output", options.output)}) {
     if (!path.empty() && world > 1 && path.find("{rank}") == std::string::npos) {
       return fail(Error::Code::invalid_argument,
                   fmt::format("{} {}: put {{rank}} where the rank's number belongs", flag, path));

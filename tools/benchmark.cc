@@ -79,7 +79,8 @@ class Benchmark {
     const std::span<std::byte> filled = in_place ? output : input;
     if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
 
-    TimedCalls calls{options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {}};
+    TimedCalls calls{
+        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {}};
     calls.refill = [&] {
       // The input of an out-of-place call stays as it is; a stale result must not look right.
       if (in_place) {
@@ -95,13 +96,13 @@ class Benchmark {
       };
     }
     calls.progress = [&](std::uint32_t) {
-      progress_.update(static_cast<double>(++steps_done_), total_steps(),
-                       fmt::format("{} {}", format_bytes(size),
-                                   in_place ? "in place" : "out of place"));
+      progress_.update(
+          static_cast<double>(++steps_done_), total_steps(),
+          fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place"));
     };
     Report last;
-    const IterationLog log =
-        run_timed(calls, in_place ? output.data() : input.data(), output.data(), result.count, last);
+    const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
+                                       output.data(), result.count, last);
     auto logs = share_logs(communicator_, log, options_.job.deadline);
     if (!logs) return fail(logs.error());
     result.mode = last.mode;
@@ -120,10 +121,11 @@ class Benchmark {
 
   void print_head() {
     if (!first_) return;
-    fmt::print("# tarpon {} allreduce: {} ranks, {}, {}, MTU {}, slots of {} B, rank 0 on {} ({})\n",
-               kVersion, communicator_.world_size(), datapath_of(communicator_),
-               name(options_.mode), communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
-               communicator_.ranks()[0].interface, session_.interface_reason);
+    fmt::print(
+        "# tarpon {} allreduce: {} ranks, {}, {}, MTU {}, slots of {} B, rank 0 on {} ({})\n",
+        kVersion, communicator_.world_size(), datapath_of(communicator_), name(options_.mode),
+        communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
+        communicator_.ranks()[0].interface, session_.interface_reason);
     fmt::print("{}", table_header());
     std::fflush(stdout);
   }
@@ -151,8 +153,8 @@ class Benchmark {
 
   Result<void> save() {
     if (!first_) return {};
-    return write_json(options_.json, {{"config", config_json(options_, communicator_)},
-                                      {"results", results_}});
+    return write_json(options_.json,
+                      {{"config", config_json(options_, communicator_)}, {"results", results_}});
   }
 
   const AllreduceOptions& options_;

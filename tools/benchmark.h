@@ -1,8 +1,8 @@
 // `tarpon allreduce` as a benchmark: nccl-tests' sweep on test patterns.
 #pragma once
 
-#include "tools/session.h"
 #include "tools/allreduce_options.h"
+#include "tools/session.h"
 
 namespace tarpon {
 

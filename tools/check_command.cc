@@ -15,7 +15,9 @@ namespace {
 
 constexpr double kNoticeableLoss = 0.05;
 
-bool good(const PairProbe& pair) { return pair.works() && pair.loss() < kNoticeableLoss; }
+bool good(const PairProbe& pair) {
+  return pair.works() && pair.loss() < kNoticeableLoss;
+}
 
 const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   for (const PairProbe& pair : pairs) {
@@ -47,9 +49,8 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
   print_matrix(pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
     return pair.works() ? fmt::format("{:.1f}", pair.rtt_us) : "-";
   });
-  print_matrix(pairs, world, "probes lost on the way (%)", [](const PairProbe& pair) {
-    return fmt::format("{:.1f}", pair.loss() * 100);
-  });
+  print_matrix(pairs, world, "probes lost on the way (%)",
+               [](const PairProbe& pair) { return fmt::format("{:.1f}", pair.loss() * 100); });
   print_matrix(pairs, world, "rate received, all ranks sending at once (Gb/s)",
                [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
   int failing = 0;
@@ -68,8 +69,11 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
 nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
   nlohmann::json json = nlohmann::json::array();
   for (const PairProbe& pair : pairs) {
-    json.push_back({{"from", pair.from}, {"to", pair.to}, {"reachable", pair.works()},
-                    {"rtt_us", pair.rtt_us}, {"loss", pair.loss()},
+    json.push_back({{"from", pair.from},
+                    {"to", pair.to},
+                    {"reachable", pair.works()},
+                    {"rtt_us", pair.rtt_us},
+                    {"loss", pair.loss()},
                     {"rate_gbps", pair.rate_gbps}});
   }
   return json;
@@ -106,7 +110,8 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
 void add_check_options(CLI::App& app, CheckOptions& options) {
   add_job_options(app, options.job);
   app.add_option("--probes", options.probes, "round trips per pair")
-      ->check(CLI::Range(1, 1000))->capture_default_str();
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("-J,--json", options.json, "write the matrix to this file (rank 0)");
 }
 
@@ -115,9 +120,8 @@ int run_check(const CheckOptions& options) {
     fmt::print(stderr, "tarpon: {}\n", good.error().message);
     return 2;
   }
-  return run_job(options.job, [&](const LaunchPlace& place) {
-    return check_as_rank(options, place);
-  });
+  return run_job(options.job,
+                 [&](const LaunchPlace& place) { return check_as_rank(options, place); });
 }
 
 }  // namespace tarpon

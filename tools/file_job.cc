@@ -46,10 +46,14 @@ double at(const NpyArray& array, std::uint64_t index) {
 double reduce(ReduceOp function, double a, double b) {
   switch (function) {
     case ReduceOp::sum:
-    case ReduceOp::avg: return a + b;
-    case ReduceOp::prod: return a * b;
-    case ReduceOp::min: return std::min(a, b);
-    case ReduceOp::max: return std::max(a, b);
+    case ReduceOp::avg:
+      return a + b;
+    case ReduceOp::prod:
+      return a * b;
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
   }
   return a;
 }
@@ -126,7 +130,8 @@ class FileJob {
       if ((*all)[rank] == (*all)[0]) continue;
       return fail(Error::Code::mismatch,
                   fmt::format("rank {} has {} where rank 0 has {}: all inputs need the same type "
-                              "and shape", rank, (*all)[rank], (*all)[0]));
+                              "and shape",
+                              rank, (*all)[rank], (*all)[0]));
     }
     return {};
   }
@@ -135,15 +140,16 @@ class FileJob {
     AllreduceOptions options = options_;
     options.type = input_.type == NpyType::float32 ? DataType::float32 : DataType::float64;
     result_ = input_;
-    TimedCalls calls{options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}};
+    TimedCalls calls{
+        options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}};
     calls.refill = [this] {
       std::memcpy(result_.data.data(), input_.data.data(), input_.data.size());
     };
     calls.progress = [&](std::uint32_t done) {
       progress_.update(done, options.iterations + options.warmup, "allreduce");
     };
-    const IterationLog log = run_timed(calls, result_.data.data(), result_.data.data(),
-                                       result_.elements(), last);
+    const IterationLog log =
+        run_timed(calls, result_.data.data(), result_.data.data(), result_.elements(), last);
     progress_.clear();
     auto logs = share_logs(communicator_, log, options.job.deadline);
     if (!logs) return fail(logs.error());
@@ -209,17 +215,18 @@ class FileJob {
     if (measurement.lost_fraction == 0) {
       fmt::print("# lost                 : nothing\n");
     } else {
-      fmt::print("# lost                 : {:.4f} % of the contributions ({:.4f} % in stage 1, "
-                 "{:.4f} % in stage 2){}\n",
-                 measurement.lost_fraction * 100, measurement.lost_stage1 * 100,
-                 measurement.lost_stage2 * 100,
-                 measurement.lost_stage2 > 0 ? ": replicas differ there" : "");
+      fmt::print(
+          "# lost                 : {:.4f} % of the contributions ({:.4f} % in stage 1, "
+          "{:.4f} % in stage 2){}\n",
+          measurement.lost_fraction * 100, measurement.lost_stage1 * 100,
+          measurement.lost_stage2 * 100,
+          measurement.lost_stage2 > 0 ? ": replicas differ there" : "");
     }
     fmt::print("# checked              : {}\n", checked);
     if (!options_.output.empty()) fmt::print("# written              : {}\n", options_.output);
-    fmt::print("{}", table_footer(measurement.wrong,
-                                  measurement.busbw(measurement.mean_us(),
-                                                    communicator_.world_size())));
+    fmt::print("{}",
+               table_footer(measurement.wrong,
+                            measurement.busbw(measurement.mean_us(), communicator_.world_size())));
     std::fflush(stdout);
   }
 

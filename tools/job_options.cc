@@ -27,13 +27,14 @@ void add_place_options(CLI::App& app, JobOptions& options) {
 }
 
 void add_network_options(CLI::App& app, JobOptions& options) {
-  add_choice(app, "--net", options.network,
-             std::map<std::string, Network>{{"loopback", Network::loopback},
-                                            {"veth", Network::veth}},
-             "network of --local-ranks: loopback, or veth (one network namespace per rank on a "
-             "bridge; needs root)");
+  add_choice(
+      app, "--net", options.network,
+      std::map<std::string, Network>{{"loopback", Network::loopback}, {"veth", Network::veth}},
+      "network of --local-ranks: loopback, or veth (one network namespace per rank on a "
+      "bridge; needs root)");
   app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
-      ->check(CLI::Range(604u, 65535u))->capture_default_str();
+      ->check(CLI::Range(604u, 65535u))
+      ->capture_default_str();
   add_parsed(app, "--rate", options.rate, parse_rate, "veth: rate of every link, as 2gbit");
   add_parsed(app, "--loss", options.loss, parse_probability,
              "veth: share of packets lost at the bridge, as 1%");
@@ -42,11 +43,11 @@ void add_network_options(CLI::App& app, JobOptions& options) {
 }
 
 void add_data_path_options(CLI::App& app, JobOptions& options) {
-  add_choice(app, "--datapath", options.datapath,
-             std::map<std::string, Datapath>{{"auto", Datapath::automatic},
-                                             {"uring", Datapath::uring},
-                                             {"mmsg", Datapath::mmsg}},
-             "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)");
+  add_choice(
+      app, "--datapath", options.datapath,
+      std::map<std::string, Datapath>{
+          {"auto", Datapath::automatic}, {"uring", Datapath::uring}, {"mmsg", Datapath::mmsg}},
+      "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)");
   add_choice(app, "--integrity", options.integrity,
              std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},
                                                      {"udp", TARPON_INTEGRITY_UDP},

@@ -70,7 +70,9 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
 }
 
 /// For counts of which 0 makes no sense.
-inline CLI::Range at_least_one() { return {1u, UINT32_MAX}; }
+inline CLI::Range at_least_one() {
+  return {1u, UINT32_MAX};
+}
 
 /// A duration above 0.
 Result<Duration> parse_limit(const std::string& text);

@@ -11,9 +11,7 @@
 namespace tarpon {
 
 ProgressLine::ProgressLine(bool visible, int terminal)
-    : terminal_(terminal),
-      visible_(visible && isatty(terminal) == 1),
-      started_(monotonic_now()) {}
+    : terminal_(terminal), visible_(visible && isatty(terminal) == 1), started_(monotonic_now()) {}
 
 void ProgressLine::update(double done, double total, const std::string& what) {
   const Time now = monotonic_now();
@@ -22,9 +20,9 @@ void ProgressLine::update(double done, double total, const std::string& what) {
   shown_ = true;
   const double elapsed = std::chrono::duration<double>(now - started_).count();
   const double left = done > 0 ? elapsed * (total - done) / done : 0;
-  dprintf(terminal_, "%s",
-          fmt::format("\r\033[K{:3.0f} %  {}  ETA {:.0f} s", 100 * done / total, what, left)
-              .c_str());
+  dprintf(
+      terminal_, "%s",
+      fmt::format("\r\033[K{:3.0f} %  {}  ETA {:.0f} s", 100 * done / total, what, left).c_str());
 }
 
 void ProgressLine::clear() {

@@ -24,7 +24,8 @@ constexpr std::uint16_t kTestbedPort = 29500;
 constexpr Duration kGrace = 2s;
 
 /// A private directory that goes with its owner, or before: it is named such that rank 0 removes it
-/// as soon as all ranks have joined (remove_rendezvous()), so that not even SIGKILL leaves it behind.
+/// as soon as all ranks have joined (remove_rendezvous()), so that not even SIGKILL leaves it
+/// behind.
 class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> make() {

@@ -11,7 +11,8 @@ void add_sim_options(CLI::App& app, SimOptions& options) {
   app.add_option("--seed", options.seed, "the (first) seed; it fixes everything")
       ->capture_default_str();
   app.add_option("--count", options.count, "how many seeds, counting up")
-      ->check(CLI::Range(std::uint64_t{1}, UINT64_MAX))->capture_default_str();
+      ->check(CLI::Range(std::uint64_t{1}, UINT64_MAX))
+      ->capture_default_str();
 }
 
 int run_sim(const SimOptions& options) {
@@ -31,12 +32,12 @@ int run_sim(const SimOptions& options) {
       fmt::print("  repeat: tarpon sim --seed {}\n", plan.seed);
     }
     if (options.count > 1) continue;
-    fmt::print("{} calls, {} with something missing, {} packets ({} lost, {} duplicated, {} "
-               "reordered, {} corrupted, {} truncated) in {:.3f} ms of virtual time\n",
-               result.calls, result.partial, result.packets, result.faults.lost,
-               result.faults.duplicated, result.faults.reordered, result.faults.corrupted,
-               result.faults.truncated,
-               std::chrono::duration<double, std::milli>(result.virtual_time).count());
+    fmt::print(
+        "{} calls, {} with something missing, {} packets ({} lost, {} duplicated, {} "
+        "reordered, {} corrupted, {} truncated) in {:.3f} ms of virtual time\n",
+        result.calls, result.partial, result.packets, result.faults.lost, result.faults.duplicated,
+        result.faults.reordered, result.faults.corrupted, result.faults.truncated,
+        std::chrono::duration<double, std::milli>(result.virtual_time).count());
     fmt::print("trace hash: {:016x}\n", result.trace_hash);
   }
   progress.clear();

@@ -34,8 +34,8 @@ int refuse(const CLI::App& app, const CLI::ParseError& error) {
 int main(int argc, char** argv) {
   CLI::App app{"AllReduce with a bounded, predictable completion time on ordinary Ethernet",
                "tarpon"};
-  app.set_version_flag("--version", fmt::format("tarpon {} ({})", tarpon::kVersion,
-                                                tarpon::kGitCommit));
+  app.set_version_flag("--version",
+                       fmt::format("tarpon {} ({})", tarpon::kVersion, tarpon::kGitCommit));
   app.require_subcommand(1);
 
   tarpon::AllreduceOptions allreduce;
@@ -54,8 +54,8 @@ int main(int argc, char** argv) {
   tarpon::add_sim_options(*sim_app, sim);
 
   tarpon::TestbedCommandOptions testbed;
-  CLI::App* testbed_app = app.add_subcommand(
-      "testbed", "run any program once per network namespace of the testbed");
+  CLI::App* testbed_app =
+      app.add_subcommand("testbed", "run any program once per network namespace of the testbed");
   tarpon::add_testbed_options(*testbed_app, testbed);
 
   try {

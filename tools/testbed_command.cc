@@ -38,8 +38,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
 
 void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
   add_job_options(app, options.job);
-  app.add_option("command", options.command, "the program and its arguments, after --")
-      ->required();
+  app.add_option("command", options.command, "the program and its arguments, after --")->required();
 }
 
 int run_testbed(TestbedCommandOptions options) {
@@ -52,9 +51,8 @@ int run_testbed(TestbedCommandOptions options) {
     fmt::print(stderr, "tarpon: {}\n", good.error().message);
     return 2;
   }
-  return run_job(options.job, [&](const LaunchPlace& place) {
-    return execute(options.command, place);
-  });
+  return run_job(options.job,
+                 [&](const LaunchPlace& place) { return execute(options.command, place); });
 }
 
 }  // namespace tarpon

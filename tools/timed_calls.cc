@@ -119,17 +119,26 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
   const HostInfo host = read_host_info();
   nlohmann::json ranks = nlohmann::json::array();
   for (const RankInfo& rank : communicator.ranks()) {
-    ranks.push_back({{"host", rank.host}, {"interface", rank.interface}, {"driver", rank.driver},
-                     {"mtu", rank.mtu}, {"datapath", rank.datapath}, {"address", rank.address}});
+    ranks.push_back({{"host", rank.host},
+                     {"interface", rank.interface},
+                     {"driver", rank.driver},
+                     {"mtu", rank.mtu},
+                     {"datapath", rank.datapath},
+                     {"address", rank.address}});
   }
   const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"
                           : communicator.integrity() == TARPON_INTEGRITY_UDP  ? "udp"
                                                                               : "none";
-  return {{"command", options.job.command_line}, {"version", kVersion},
-          {"git_commit", kGitCommit},            {"seed", options.job.seed},
-          {"kernel", host.kernel},               {"cpu", host.cpu_model},
-          {"cpus", host.cpus},                   {"world_size", communicator.world_size()},
-          {"slot_bytes", communicator.slot_bytes()}, {"integrity", integrity},
+  return {{"command", options.job.command_line},
+          {"version", kVersion},
+          {"git_commit", kGitCommit},
+          {"seed", options.job.seed},
+          {"kernel", host.kernel},
+          {"cpu", host.cpu_model},
+          {"cpus", host.cpus},
+          {"world_size", communicator.world_size()},
+          {"slot_bytes", communicator.slot_bytes()},
+          {"integrity", integrity},
           {"ranks", ranks}};
 }
 

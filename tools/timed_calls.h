@@ -18,9 +18,9 @@ struct TimedCalls {
   const DebugLog& log;
   std::uint32_t iterations = 1;
   std::uint32_t warmup = 0;
-  std::function<void()> refill;                        // before every iteration
+  std::function<void()> refill;                             // before every iteration
   std::function<std::uint64_t(const Report&)> count_wrong;  // after the last one; may be empty
-  std::function<void(std::uint32_t)> progress;         // after each iteration, warm-up included
+  std::function<void(std::uint32_t)> progress;  // after each iteration, warm-up included
 };
 
 /// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error.
