@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/file_descriptor.h"
 #include "tools/network_namespace.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

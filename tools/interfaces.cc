@@ -18,7 +18,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tools/file_descriptor.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "tools/file_descriptor.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {

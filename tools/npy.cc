@@ -12,8 +12,8 @@
 #include <new>
 #include <optional>
 
-#include "tools/file_descriptor.h"
 #include "tools/whole_file.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -19,9 +19,9 @@
 #include <iostream>
 #include <memory>
 
-#include "tools/file_descriptor.h"
 #include "tools/line_merger.h"
 #include "transport/clock.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

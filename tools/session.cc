@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "tools/background_traffic.h"
-#include "tools/file_descriptor.h"
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
 #include "tools/version.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tools/file_descriptor.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "tools/file_descriptor.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {

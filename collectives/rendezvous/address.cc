@@ -71,7 +71,7 @@ Result<void> write_address_file(const std::string& path, const AddressFile& cont
       fmt::format("tarpon-rendezvous 1 {} {} {:016x}\n", host_text(content.address),
                   ntohs(content.address.sin_port), content.nonce);
   std::string draft = path + ".XXXXXX";
-  const Fd file(mkostemp(draft.data(), O_CLOEXEC));
+  const FileDescriptor file(mkostemp(draft.data(), O_CLOEXEC));
   if (!file) {
     return fail_system(errno, fmt::format("cannot create {} for the rendezvous", draft));
   }
@@ -85,7 +85,7 @@ Result<void> write_address_file(const std::string& path, const AddressFile& cont
 
 std::optional<AddressFile> read_address_file(const std::string& path) {
   // Non-blocking: the path may name a FIFO.
-  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return std::nullopt;
   std::array<char, kLongestFile> text{};
   if (read(file.get(), text.data(), text.size() - 1) <= 0) return std::nullopt;

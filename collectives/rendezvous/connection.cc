@@ -59,7 +59,7 @@ Time answer_by(std::uint32_t wait_ms) {
   return monotonic_now() + wait - std::min<Duration>(wait / 4, 1s);
 }
 
-Connection::Connection(Fd socket, std::uint32_t largest_body)
+Connection::Connection(FileDescriptor socket, std::uint32_t largest_body)
     : socket_(std::move(socket)), state_(State::open), largest_body_(largest_body) {}
 
 void Connection::close() {

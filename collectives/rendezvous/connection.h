@@ -62,7 +62,7 @@ class Connection {
   };
 
   Connection() = default;  // closed
-  explicit Connection(Fd socket, std::uint32_t largest_body = kLargestBody);
+  explicit Connection(FileDescriptor socket, std::uint32_t largest_body = kLargestBody);
 
   State state() const { return state_; }
   bool is_open() const { return state_ == State::open; }
@@ -87,13 +87,13 @@ class Connection {
   pollfd poll_entry() const { return {socket_.get(), POLLIN, 0}; }
   pollfd poll_entry_for_sending() const { return {socket_.get(), POLLOUT, 0}; }
 
-  const Fd& socket() const { return socket_; }
+  const FileDescriptor& socket() const { return socket_; }
 
  private:
   bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
   void parse_header();
 
-  Fd socket_;
+  FileDescriptor socket_;
   State state_ = State::closed;
   std::uint32_t largest_body_ = 0;
 

@@ -57,7 +57,7 @@ class Joiner {
   /// Nothing when it is worth another try; `reason_` says why.
   std::optional<Result<Joined>> try_at(const AddressFile& target) {
     port_ = ntohs(target.address.sin_port);
-    Result<Fd> socket = connect_to(target.address, deadline_);
+    Result<FileDescriptor> socket = connect_to(target.address, deadline_);
     if (!socket) {
       // An attempt that the deadline cut short says less than the one before it.
       const bool cut = socket.error().code == Error::Code::timeout && monotonic_now() >= deadline_;

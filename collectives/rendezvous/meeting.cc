@@ -19,7 +19,8 @@ constexpr std::size_t kGuests = 64;     // beside one for each rank: double or o
 
 }  // namespace
 
-Meeting::Meeting(Plan plan, Fd listener) : plan_(std::move(plan)), listener_(std::move(listener)) {}
+Meeting::Meeting(Plan plan, FileDescriptor listener)
+    : plan_(std::move(plan)), listener_(std::move(listener)) {}
 
 Result<std::vector<Connection>> Meeting::hold(Time deadline) {
   deadline_ = deadline;
@@ -46,7 +47,7 @@ Result<std::vector<Connection>> Meeting::hold(Time deadline) {
 
 std::optional<Error> Meeting::let_in() {
   while (true) {
-    Result<Fd> socket = accept_one(listener_);
+    Result<FileDescriptor> socket = accept_one(listener_);
     if (!socket) return socket.error();
     if (!*socket) return std::nullopt;
     // A rank says hello at once; whoever has been silent longest is none.

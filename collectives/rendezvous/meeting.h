@@ -27,7 +27,7 @@ class Meeting {
     std::uint32_t job = 0;   // told to everybody
   };
 
-  Meeting(Plan plan, Fd listener);
+  Meeting(Plan plan, FileDescriptor listener);
 
   /// Connections to ranks 1.. by rank ([0] is closed) once all are here. Errors, told to every rank
   /// that is here: mismatch, invalid_argument, timeout, io.
@@ -52,7 +52,7 @@ class Meeting {
   std::vector<Connection> seat();
 
   Plan plan_;
-  Fd listener_;
+  FileDescriptor listener_;
   Time deadline_{};
   std::vector<Connection> strangers_;  // have yet to say hello, oldest first
   std::vector<Guest> guests_;          // kept sorted by rank

@@ -26,7 +26,7 @@ const sockaddr* generic(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-void send_small_messages_at_once(const Fd& socket) {
+void send_small_messages_at_once(const FileDescriptor& socket) {
   const int on = 1;
   // Only speed depends on it, so a refusal is no error.
   (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -34,17 +34,12 @@ void send_small_messages_at_once(const Fd& socket) {
 
 // The kernel lets a socket connect to itself when the port it picks for its own end is the wanted
 // one and nobody listens there; waiting for rank 0 on a high port meets that sooner or later.
-bool is_connected_to_itself(const Fd& socket, const sockaddr_in& peer) {
+bool is_connected_to_itself(const FileDescriptor& socket, const sockaddr_in& peer) {
   const sockaddr_in own = local_name(socket);
   return own.sin_port == peer.sin_port && own.sin_addr.s_addr == peer.sin_addr.s_addr;
 }
 
 }  // namespace
-
-void Fd::reset() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
-}
 
 std::string host_text(const sockaddr_in& address) {
   char text[INET_ADDRSTRLEN] = "";
@@ -83,8 +78,8 @@ Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port) {
   return address;
 }
 
-Result<Fd> listen_at(const sockaddr_in& address) {
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<FileDescriptor> listen_at(const sockaddr_in& address) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_system(errno, "socket");
   const int on = 1;
   if (setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
@@ -106,15 +101,15 @@ Result<Fd> listen_at(const sockaddr_in& address) {
   return socket;
 }
 
-sockaddr_in local_name(const Fd& socket) {
+sockaddr_in local_name(const FileDescriptor& socket) {
   sockaddr_in address{};
   socklen_t length = sizeof address;
   getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
   return address;
 }
 
-Result<Fd> connect_to(const sockaddr_in& address, Time deadline) {
-  Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+Result<FileDescriptor> connect_to(const sockaddr_in& address, Time deadline) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_system(errno, "socket");
   int error = connect(socket.get(), generic(address), sizeof address) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
@@ -133,8 +128,8 @@ Result<Fd> connect_to(const sockaddr_in& address, Time deadline) {
   return socket;
 }
 
-Result<Fd> accept_one(const Fd& listener) {
-  Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+Result<FileDescriptor> accept_one(const FileDescriptor& listener) {
+  FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) {
     send_small_messages_at_once(socket);
     return socket;
@@ -144,7 +139,7 @@ Result<Fd> accept_one(const Fd& listener) {
     return fail_system(error, "cannot accept another rank (raise `ulimit -n` on rank 0)");
   }
   // None waits, or the one that waited has gone again.
-  return Fd();
+  return FileDescriptor();
 }
 
 void poll_until(std::vector<pollfd>& entries, Time until) {

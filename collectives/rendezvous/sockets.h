@@ -6,33 +6,13 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "transport/time.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon::rendezvous {
-
-/// Owns a file descriptor. Move-only.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  void reset();
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 /// "10.0.0.1", and "10.0.0.1:29500".
 std::string host_text(const sockaddr_in& address);
@@ -43,17 +23,17 @@ std::string host_port_text(const sockaddr_in& address);
 Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port);
 
 /// Listens at `address`; port 0 takes any. Errors: io (in use, not an address of this host).
-Result<Fd> listen_at(const sockaddr_in& address);
+Result<FileDescriptor> listen_at(const sockaddr_in& address);
 
 /// The address a socket is bound to.
-sockaddr_in local_name(const Fd& socket);
+sockaddr_in local_name(const FileDescriptor& socket);
 
 /// Connects until `deadline`. Errors: unavailable with the reason, timeout.
-Result<Fd> connect_to(const sockaddr_in& address, Time deadline);
+Result<FileDescriptor> connect_to(const sockaddr_in& address, Time deadline);
 
-/// One waiting connection, TCP_NODELAY set; an empty Fd when none waits. Errors: io, when this
-/// process can open no more sockets.
-Result<Fd> accept_one(const Fd& listener);
+/// One waiting connection, TCP_NODELAY set; an empty FileDescriptor when none waits. Errors: io,
+/// when this process can open no more sockets.
+Result<FileDescriptor> accept_one(const FileDescriptor& listener);
 
 /// Sleeps until one of `entries` is ready or `until`; may return early.
 void poll_until(std::vector<pollfd>& entries, Time until);

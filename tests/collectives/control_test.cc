@@ -40,11 +40,11 @@ sockaddr_in loopback(std::uint16_t port) {
   return *rendezvous::resolve("127.0.0.1", port);
 }
 
-rendezvous::Fd listen_anywhere() {
+FileDescriptor listen_anywhere() {
   return *rendezvous::listen_at(loopback(0));
 }
 
-std::uint16_t port_of(const rendezvous::Fd& socket) {
+std::uint16_t port_of(const FileDescriptor& socket) {
   return ntohs(rendezvous::local_name(socket).sin_port);
 }
 
@@ -254,7 +254,7 @@ TEST(ControlJoinTest, missing_rank_0__is_named_with_the_reason) {
 }
 
 TEST(ControlJoinTest, missing_rank_0__something_silent_listens_there) {
-  const rendezvous::Fd silent = listen_anywhere();
+  const FileDescriptor silent = listen_anywhere();
   const std::string address = fmt::format("tcp://127.0.0.1:{}", port_of(silent));
   const Joined member = ControlChannel::join(options(address, 1, 2, 50ms));
   ASSERT_FALSE(member.has_value());
@@ -396,7 +396,7 @@ TEST(ControlJoinTest, leaver__its_rank_can_be_taken_again) {
 }
 
 TEST(ControlJoinTest, port_in_use__is_an_io_error_with_the_remedy) {
-  const rendezvous::Fd taken = listen_anywhere();
+  const FileDescriptor taken = listen_anywhere();
   const std::string address = fmt::format("tcp://127.0.0.1:{}", port_of(taken));
   const Joined host = ControlChannel::join(options(address, 0, 2));
   ASSERT_FALSE(host.has_value());
@@ -427,7 +427,7 @@ TEST(ControlJoinTest, stale_file__refused_port) {
 
 TEST(ControlJoinTest, stale_file__a_silent_stranger_has_the_port_now) {
   const Directory directory;
-  const rendezvous::Fd stranger = listen_anywhere();
+  const FileDescriptor stranger = listen_anywhere();
   ASSERT_TRUE(rendezvous::write_address_file(directory.file(), {loopback(port_of(stranger)), 1}));
   Joined member, host;
   std::thread thread([&] { member = ControlChannel::join(options(directory.address(), 1, 2)); });

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/file_descriptor.h"
 #include "transport/time.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon::test {
 

@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "tools/file_descriptor.h"
 #include "tools/line_merger.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

@@ -18,12 +18,12 @@
 #include <set>
 
 #include "tools/background_traffic.h"
-#include "tools/file_descriptor.h"
 #include "tools/interfaces.h"
 #include "tools/network_namespace.h"
 #include "tools/process_group.h"
 #include "tools/subprocess.h"
 #include "transport/clock.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {

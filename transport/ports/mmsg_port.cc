@@ -25,7 +25,7 @@ constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
 class MmsgPort final : public Port {
  public:
   MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-           UniqueFd event);
+           FileDescriptor event);
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
@@ -68,7 +68,7 @@ class MmsgPort final : public Port {
 };
 
 MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                   const UdpPortOptions& options, UniqueFd event)
+                   const UdpPortOptions& options, FileDescriptor event)
     : socket_(std::move(socket)),
       capabilities_{.name = "mmsg",
                     .max_payload = options.max_payload,

@@ -55,7 +55,7 @@ Result<UdpSocket> UdpSocket::open(const UdpSocketOptions& options) {
   auto local = ipv4_address(options.address, options.port);
   if (!local) return fail(local.error());
   result.local_ = *local;
-  result.fd_ = UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  result.fd_ = FileDescriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (result.fd() < 0) return fail_system(errno, "UDP socket");
   if (auto done = result.configure(options); !done) return fail(done.error());
   if (auto done = result.bind(options); !done) return fail(done.error());

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/ports/unique_fd.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -43,7 +43,7 @@ class UdpSocket {
   Result<void> configure(const UdpSocketOptions& options);
   Result<void> bind(const UdpSocketOptions& options);
 
-  UniqueFd fd_;
+  FileDescriptor fd_;
   sockaddr_in local_{};
   std::uint64_t receive_budget_ = 0;
 };

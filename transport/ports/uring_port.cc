@@ -43,7 +43,7 @@ constexpr std::uint64_t tag(Kind kind, std::uint64_t value) {
 class UringPort final : public Port {
  public:
   UringPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-            UniqueFd event, std::unique_ptr<UringRing> ring);
+            FileDescriptor event, std::unique_ptr<UringRing> ring);
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
@@ -109,7 +109,8 @@ class UringPort final : public Port {
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                     const UdpPortOptions& options, UniqueFd event, std::unique_ptr<UringRing> ring)
+                     const UdpPortOptions& options, FileDescriptor event,
+                     std::unique_ptr<UringRing> ring)
     : socket_(std::move(socket)),
       capabilities_{.name = "uring",
                     .max_payload = options.max_payload,

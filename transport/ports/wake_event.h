@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "transport/ports/unique_fd.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -16,13 +16,13 @@ namespace tarpon {
 class WakeEvent {
  public:
   /// A blocking eventfd: io_uring would fail a read of a non-blocking one instead of waiting.
-  static Result<UniqueFd> open() {
-    UniqueFd fd(::eventfd(0, EFD_CLOEXEC));
+  static Result<FileDescriptor> open() {
+    FileDescriptor fd(::eventfd(0, EFD_CLOEXEC));
     if (fd.get() < 0) return fail_system(errno, "eventfd for wake-ups");
     return fd;
   }
 
-  explicit WakeEvent(UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit WakeEvent(FileDescriptor fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
 
@@ -38,7 +38,7 @@ class WakeEvent {
   void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
 
  private:
-  UniqueFd fd_;
+  FileDescriptor fd_;
   std::atomic<bool> pending_{false};
 };
 
