@@ -24,6 +24,13 @@ struct ControlDue {
   std::uint16_t signature_hash = 0;
 };
 
+/// What differs between the headers of one train, besides its length and number.
+struct SlotFields {
+  std::uint32_t slot = 0;
+  std::uint8_t flags = 0;
+  std::uint64_t contributors = 0;
+};
+
 /// Packets of an operation that is not open here yet.
 struct EarlyOperation {
   struct FromPeer {
@@ -124,10 +131,11 @@ struct Endpoint::State {
                            std::span<TxPacket> frames);
   std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
                            std::span<TxPacket> frames);
-  void fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes, TxPacket& frame);
+  void fill_slot(const tarpon_header& common, const Operation& operation,
+                 const SendMessage& message, SlotFields fields, TxPacket& frame);
   tarpon_header header_for(Time now, std::uint8_t type, std::uint32_t tag, std::uint32_t operation,
                            std::uint8_t stage) const;
-  void finish(tarpon_header& header, TxPacket& frame);
+  void write_header(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);
 
   // timer.cc
   void run_timers(Time now);

@@ -49,13 +49,24 @@ tarpon_header Endpoint::State::header_for(Time now, std::uint8_t type, std::uint
   return header;
 }
 
-void Endpoint::State::finish(tarpon_header& header, TxPacket& frame) {
-  header.packet_number = packet_number++;
-  header.length = static_cast<std::uint16_t>(frame.length);
+void Endpoint::State::write_header(const tarpon_header& common, const SlotFields& fields,
+                                   TxPacket& frame) {
+  // What differs from packet to packet goes straight into the frame: a copy of a header whose fields
+  // were just written would wait for those stores, for each packet.
+  const auto put = [&frame](std::size_t at, auto value) {
+    std::memcpy(frame.header + at, &value, sizeof value);
+  };
+  std::memcpy(frame.header, &common, sizeof common);
+  put(offsetof(tarpon_header, slot), fields.slot);
+  put(offsetof(tarpon_header, flags), fields.flags);
+  put(offsetof(tarpon_header, contributors), fields.contributors);
+  put(offsetof(tarpon_header, length), static_cast<std::uint16_t>(frame.length));
+  put(offsetof(tarpon_header, packet_number), packet_number++);
   if (options.integrity == TARPON_INTEGRITY_CRC32C) {
-    header.check = packet_check(header, {frame.payload, frame.length});
+    tarpon_header whole;
+    std::memcpy(&whole, frame.header, sizeof whole);
+    put(offsetof(tarpon_header, check), packet_check(whole, {frame.payload, frame.length}));
   }
-  std::memcpy(frame.header, &header, sizeof header);
   ++counters.packets_out;
 }
 
@@ -71,8 +82,8 @@ std::size_t Endpoint::State::emit_control(Time now, std::span<TxPacket> frames) 
 
 bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& frame) {
   tarpon_header header = header_for(now, due.type, due.tag, due.operation, due.stage);
-  header.slot = due.slot;
   header.signature = due.signature_hash;
+  std::uint32_t slot = due.slot;
   frame.peer = due.peer;
   frame.payload = frame.room;
   frame.length = 0;
@@ -102,28 +113,28 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     // Without proof of a loss one slot is asked for: its answer tells whether the rest is lost or
     // only late.
     if (count == 0) count = message->presence.missing(below, 1, ranges);
-    header.slot = message->granted;
+    slot = message->granted;
     frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
     std::memcpy(frame.room, ranges.data(), frame.length);
     ++counters.repairs_requested;
   }
-  finish(header, frame);
+  write_header(header, {.slot = slot, .flags = header.flags}, frame);
   return true;
 }
 
-void Endpoint::State::fill_slot(const tarpon_header& header, Source& source, std::uint32_t bytes,
-                                TxPacket& frame) {
-  const SlotView view = source.view(header.slot);
-  frame.length = bytes;
+void Endpoint::State::fill_slot(const tarpon_header& common, const Operation& operation,
+                                const SendMessage& message, SlotFields fields, TxPacket& frame) {
+  const SlotView view = message.source->view(fields.slot);
+  frame.peer = message.peer;
+  frame.length = message.length(fields.slot, operation.slot_bytes);
   if (gathers && view.payload != nullptr) {
     frame.payload = view.payload;
   } else {
     frame.payload = frame.room;
-    source.write(header.slot, {frame.room, bytes});
+    message.source->write(fields.slot, {frame.room, frame.length});
   }
-  tarpon_header filled = header;
-  filled.contributors = view.contributors;
-  finish(filled, frame);
+  fields.contributors = view.contributors;
+  write_header(common, fields, frame);
   ++counters.data_out;
 }
 
@@ -143,15 +154,16 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     TxPacket& frame = frames[used];
     tarpon_header header = header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
     header.signature = kept->signature_hash;
-    header.slot = range.first;
-    header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
-    header.contributors = kept->data->contributors[range.first];
+    const SlotFields fields{
+        .slot = range.first,
+        .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR),
+        .contributors = kept->data->contributors[range.first]};
     frame.peer = due.peer;
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
     frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
-    finish(header, frame);
+    write_header(header, fields, frame);
     ++counters.data_out;
     ++counters.repaired_slots;
     ++used;
@@ -184,13 +196,10 @@ std::size_t Endpoint::State::emit_repairs(Time now, Operation& operation, std::u
   if (message.repair_count == 0) return used;
   tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
-  header.flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
+  const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
     tarpon_range& range = message.repairs[message.repair_count - 1];
-    header.slot = range.first;
-    frames[used].peer = message.peer;
-    fill_slot(header, *message.source, message.length(range.first, operation.slot_bytes),
-              frames[used]);
+    fill_slot(header, operation, message, {.slot = range.first, .flags = flags}, frames[used]);
     ++counters.repaired_slots;
     ++used;
     ++range.first;
@@ -209,14 +218,12 @@ std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::u
   if (take > burst && message.next + take < limit) take -= take % burst;
   tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
-  const std::uint8_t plain = header.flags;
+  const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
   const std::uint32_t tail = first_tail_slot(message.slots);
   for (std::uint32_t i = 0; i < take; ++i) {
-    header.slot = message.next++;
-    header.flags = header.slot < tail ? plain : static_cast<std::uint8_t>(plain | TARPON_FLAG_TAIL);
-    frames[i].peer = message.peer;
-    fill_slot(header, *message.source, message.length(header.slot, operation.slot_bytes),
-              frames[i]);
+    const std::uint32_t slot = message.next++;
+    fill_slot(header, operation, message,
+              {.slot = slot, .flags = slot < tail ? header.flags : marked}, frames[i]);
   }
   return take;
 }
