@@ -44,6 +44,13 @@ enum tarpon_type {
 /* CREDIT with this value in `slot`: the whole message has arrived. */
 #define TARPON_CREDIT_COMPLETE 0xffffffffu
 
+/* ABORT: why, in `slot`. */
+enum tarpon_abort_reason {
+	TARPON_ABORT_GIVEN_UP = 0, /* by its caller */
+	TARPON_ABORT_MISMATCH = 1, /* another rank ran another operation under this number */
+	TARPON_ABORT_EXPIRED = 2   /* its deadline passed before it could begin */
+};
+
 enum tarpon_flag {
 	TARPON_FLAG_TAIL = 1 << 0,      /* among the last 1 % of the message's slots */
 	TARPON_FLAG_REPAIR = 1 << 1,    /* an answer to REPAIR: not a first transmission */

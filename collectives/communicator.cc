@@ -20,6 +20,11 @@ constexpr std::uint32_t kBarrierTag = 0xffffffff;
 // calls then cost it no wake-up.
 constexpr Duration kTakeOverDelay = 2ms;
 
+Result<void> check_tag(std::uint32_t tag) {
+  if (tag != kBarrierTag) return {};
+  return fail(Error::Code::invalid_argument, "allreduce: tag 4294967295 belongs to barriers");
+}
+
 }  // namespace
 
 /// One thread at a time drives the engine and its port: a caller that waits, or the progress
@@ -42,13 +47,16 @@ class Communicator::State {
   /// Ends outstanding calls and the progress thread, and tells the peers.
   void stop() {
     {
-      std::unique_lock lock(mutex_);
+      std::unique_lock lock = claim();
       if (std::exchange(stopping_, true)) return;
       engine_.abort(monotonic_now());
       const Time limit = monotonic_now() + 1s;
       while (driving_ && monotonic_now() < limit) {
+        const std::uint64_t seen = epoch();
         port_->wake();
-        changed_.wait_for(lock, 1ms);
+        lock.unlock();
+        sleep_while(seen, 1ms);
+        lock = claim();
       }
       if (!driving_) say_good_bye(limit);
     }
@@ -57,7 +65,7 @@ class Communicator::State {
   }
 
   Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, bool waits) {
-    const Claim claim(*this);
+    const std::unique_lock lock = claim();
     auto call = engine_.submit(arguments, monotonic_now());
     if (call && !waits) {
       needed_.notify_one();
@@ -67,41 +75,39 @@ class Communicator::State {
   }
 
   void wait(const std::shared_ptr<PendingCall>& call) {
-    std::unique_lock lock(mutex_);
-    ++callers_;
-    if (driving_) port_->wake();  // the progress thread gives way
-    while (!call->done) {
-      if (driving_) {
-        changed_.wait_for(lock, 100ms);
-      } else {
+    ++callers_;  // a progress thread that drives gives way
+    while (true) {
+      const std::uint64_t seen = epoch();
+      if (call->done) break;
+      std::unique_lock lock = claim();
+      if (!driving_) {
         drive(
-            lock, [&] { return call->done; }, kNever);
+            lock, [&] { return call->done.load(); }, kNever);
+        continue;
       }
+      port_->wake();
+      lock.unlock();
+      sleep_while(seen, 100ms);
     }
-    --callers_;
     last_caller_ = monotonic_now();
-  }
-
-  bool done(const std::shared_ptr<PendingCall>& call) {
-    const std::lock_guard lock(mutex_);
-    return call->done;
+    --callers_;
   }
 
   void poll(Duration most) {
-    std::unique_lock lock(mutex_);
+    std::unique_lock lock = claim();
     if (driving_) return;
-    const Time until = monotonic_now() + most;
+    const Time until = after(monotonic_now(), most);
     int looks = 0;  // drive() looks before its round, after it, and after its sleep
     drive(
         lock, [&] { return looks++ >= 2; }, until);
   }
 
   PortStatistics port_statistics() {
-    const Claim claim(*this);
+    const std::unique_lock lock = claim();
     return asleep_ ? before_sleep_ : port_->statistics();
   }
   EndpointCounters counters() {
-    const Claim claim(*this);
+    const std::unique_lock lock = claim();
     return engine_.counters();
   }
 
@@ -110,21 +116,30 @@ class Communicator::State {
   const EngineOptions& options() const { return options_; }
 
  private:
-  /// Takes the mutex from a driver that may be busy for long.
-  class Claim {
-   public:
-    explicit Claim(State& state) : state_(state) {
-      state_.claims_.fetch_add(1);
-      lock_ = std::unique_lock(state_.mutex_);
-    }
-    ~Claim() { state_.claims_.fetch_sub(1); }
-    Claim(const Claim&) = delete;
-    Claim& operator=(const Claim&) = delete;
+  /// The mutex, also from a driver that is busy: it steps aside while somebody claims.
+  std::unique_lock<std::mutex> claim() {
+    ++claims_;
+    std::unique_lock lock(mutex_);
+    --claims_;
+    return lock;
+  }
 
-   private:
-    State& state_;
-    std::unique_lock<std::mutex> lock_;
-  };
+  // Who waits for others sleeps outside of `mutex_`, which a busy driver would not leave to it.
+  std::uint64_t epoch() {
+    const std::lock_guard lock(epoch_mutex_);
+    return epoch_;
+  }
+  void announce() {
+    {
+      const std::lock_guard lock(epoch_mutex_);
+      ++epoch_;
+    }
+    changed_.notify_all();
+  }
+  void sleep_while(std::uint64_t seen, Duration most) {
+    std::unique_lock lock(epoch_mutex_);
+    changed_.wait_for(lock, most, [&] { return epoch_ != seen; });
+  }
 
   /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most
   /// until `limit` at a time.
@@ -134,9 +149,9 @@ class Communicator::State {
     while (!finished()) {
       const std::size_t before = engine_.outstanding();
       const bool moved = engine_.progress(monotonic_now());
-      if (engine_.outstanding() != before) changed_.notify_all();
+      if (engine_.outstanding() != before) announce();
       if (moved) {
-        if (claims_.load() > 0) {  // std::mutex is not fair: step aside
+        while (claims_ > 0) {  // std::mutex is not fair: step aside
           lock.unlock();
           std::this_thread::yield();
           lock.lock();
@@ -153,7 +168,7 @@ class Communicator::State {
       asleep_ = false;
     }
     driving_ = false;
-    changed_.notify_all();
+    announce();
   }
 
   /// Sends the aborts; whoever misses them has a deadline.
@@ -163,7 +178,7 @@ class Communicator::State {
       if (engine_.outstanding() == 0) break;
       port_->wait(now, std::min(now + 1ms, limit));  // it still holds lent buffers
     }
-    changed_.notify_all();
+    announce();
   }
 
   void run_thread() {
@@ -172,12 +187,16 @@ class Communicator::State {
       const Time now = monotonic_now();
       const bool busy_caller = driving_ || callers_ > 0;
       const bool idle = engine_.outstanding() == 0;
-      if (busy_caller || (idle && now < last_caller_ + kTakeOverDelay)) {
+      if (port_->failure()) {  // nothing moves any more, and the port no longer sleeps
+        needed_.wait(lock, [this] { return stopping_; });
+        continue;
+      }
+      if (busy_caller || (idle && now < last_caller_.load() + kTakeOverDelay)) {
         needed_.wait_for(lock, busy_caller ? 2 * kTakeOverDelay : kTakeOverDelay);
         continue;
       }
       drive(
-          lock, [this] { return stopping_ || callers_ > 0; }, kNever);
+          lock, [this] { return stopping_ || callers_ > 0 || port_->failure(); }, kNever);
     }
   }
 
@@ -188,14 +207,16 @@ class Communicator::State {
   Engine engine_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // a call ended, or nobody drives any more
-  std::condition_variable needed_;   // the progress thread has something to do
+  std::condition_variable needed_;  // the progress thread has something to do
+  std::mutex epoch_mutex_;
+  std::uint64_t epoch_ = 0;          // counts ends of calls and of driving
+  std::condition_variable changed_;  // epoch_ has
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
   bool stopping_ = false;
-  std::uint32_t callers_ = 0;  // blocked in wait()
-  Time last_caller_{};
+  std::atomic<std::uint32_t> callers_ = 0;  // in wait()
+  std::atomic<Time> last_caller_ = Time{};
   std::atomic<std::uint32_t> claims_ = 0;
   std::thread thread_;
 };
@@ -244,6 +265,11 @@ void Communicator::poll(Duration wait) {
 }
 
 Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
+  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
+  return run(arguments);
+}
+
+Result<Report> Communicator::run(const AllreduceArguments& arguments) {
   auto call = state_->submit(arguments, true);
   if (!call) return fail(call.error());
   state_->wait(*call);
@@ -251,6 +277,7 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
+  if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
   auto call = state_->submit(arguments, false);
   if (!call) return fail(call.error());
   return AsyncAllreduce(state_, std::move(*call));
@@ -258,21 +285,32 @@ Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& a
 
 Result<void> Communicator::barrier(Duration deadline) {
   std::int32_t nothing = 0;
-  auto report = allreduce({.input = &nothing,
-                           .output = &nothing,
-                           .count = 1,
-                           .type = DataType::int32,
-                           .tag = kBarrierTag,
-                           .deadline = deadline});
+  auto report = run({.input = &nothing,
+                     .output = &nothing,
+                     .count = 1,
+                     .type = DataType::int32,
+                     .tag = kBarrierTag,
+                     .deadline = deadline});
   if (!report) return fail(report.error());
-  if (report->status == Status::complete) return {};
-  return fail(Error::Code::timeout, "barrier: " + report->detail);
+  switch (report->status) {
+    case Status::complete:
+      return {};
+    case Status::peer_late:
+      return fail(Error::Code::timeout, "barrier: " + report->detail);
+    case Status::mismatch:
+      return fail(Error::Code::mismatch, "barrier: " + report->detail);
+    case Status::partial:  // integers run exact
+    case Status::aborted:
+    case Status::failed:
+      break;
+  }
+  return fail(Error::Code::unavailable, "barrier: " + report->detail);
 }
 
 Result<void> Communicator::close(Duration deadline) {
   // Over TCP, so that it is known to have arrived; the thread serves the peers meanwhile.
   if (world_size() > 1) state_->start_thread();
-  auto all = state_->control().all_gather("close", monotonic_now() + deadline);
+  auto all = state_->control().all_gather("close", after(monotonic_now(), deadline));
   if (!all) return fail(all.error());
   return {};
 }
@@ -282,7 +320,7 @@ AsyncAllreduce::AsyncAllreduce(std::shared_ptr<Communicator::State> state,
     : state_(std::move(state)), call_(std::move(call)) {}
 
 bool AsyncAllreduce::done() const {
-  return state_->done(call_);
+  return call_->done;
 }
 
 Report AsyncAllreduce::wait() {

@@ -68,6 +68,7 @@ class Communicator {
   friend class AsyncAllreduce;
   class State;
   explicit Communicator(std::shared_ptr<State> state);
+  Result<Report> run(const AllreduceArguments& arguments);
   std::shared_ptr<State> state_;
 };
 

@@ -96,6 +96,20 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   return ranks;
 }
 
+/// Whether the port works on every rank; the same answer everywhere.
+Result<void> all_ready(ControlChannel& control, const Result<std::unique_ptr<Port>>& port,
+                       Time deadline) {
+  auto texts = control.all_gather(port ? "" : port.error().message, deadline);
+  if (!texts) return fail(texts.error());
+  std::string errors;
+  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
+    if ((*texts)[rank].empty()) continue;
+    errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, (*texts)[rank]);
+  }
+  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  return {};
+}
+
 /// What all ranks must choose alike follows from what all ranks know.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
                     const std::vector<RankInfo>& ranks) {
@@ -143,8 +157,10 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
                 fmt::format("world size {}: at most {} ranks are supported",
                             options.rendezvous.world_size, Connection::kMaxRanks));
   }
-  const Time deadline = monotonic_now() + options.rendezvous.timeout;
-  auto control = ControlChannel::join(options.rendezvous);
+  const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
+  RendezvousOptions rendezvous = options.rendezvous;
+  rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
+  auto control = ControlChannel::join(rendezvous);
   if (!control) return fail(control.error());
 
   Offer offer = make_offer(options);
@@ -160,7 +176,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   }
   auto port = make_port(offer.datapath, std::move(*offer.socket), std::move(peers),
                         {.max_payload = agreed.slot_bytes});
-  if (!port) return fail(port.error());
+  if (auto ready = all_ready(**control, port, deadline); !ready) return fail(ready.error());
   if (options.faults.any()) {
     FaultOptions faults = options.faults;
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence

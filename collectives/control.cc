@@ -134,8 +134,7 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::join(const RendezvousOpt
   }
   const Result<Address> address = parse_address(options.address);
   if (!address) return fail(address.error());
-  const Time now = monotonic_now();
-  const Time deadline = options.timeout < kNever - now ? now + options.timeout : kNever;
+  const Time deadline = after(monotonic_now(), options.timeout);
   return options.rank == 0 ? host(options, *address, deadline)
                            : member(options, *address, deadline);
 }

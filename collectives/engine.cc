@@ -44,6 +44,16 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
   if (arguments.bound && *arguments.bound <= Duration::zero()) {
     return fail(Error::Code::invalid_argument, "allreduce: the bound must be positive");
   }
+  // Slots are numbered with 32 bits, the highest numbers have meanings of their own.
+  const std::uint64_t most =
+      std::uint64_t{0xfffffff0} * options_.slot_bytes / element_bytes(arguments.type);
+  if (arguments.count > most) {
+    return fail(
+        Error::Code::invalid_argument,
+        fmt::format("allreduce of {} elements: at most {} in one call with {} bytes a slot; "
+                    "split it",
+                    arguments.count, most, options_.slot_bytes));
+  }
   auto call = std::make_shared<PendingCall>();
   call->arguments = arguments;
   call->report.tag = arguments.tag;
@@ -133,7 +143,7 @@ void Engine::pass_over(std::uint32_t tag, Time now) {
   nothing.tag = tag;
   nothing.slot_bytes = options_.slot_bytes;
   nothing.stages.resize(1);
-  endpoint_.abort(endpoint_.submit(nothing, now), 0);
+  endpoint_.abort(endpoint_.submit(nothing, now), TARPON_ABORT_EXPIRED);
 }
 
 void Engine::handle_events(Time now) {
@@ -152,9 +162,16 @@ void Engine::step(Time now) {
   for (const auto& operation : running_) ended |= operation->step(now);
   if (!ended) return;
   // Until the port has let go of the caller's buffers, the call is not over.
-  if (port_.unsent() > 0) return;
+  if (port_.unsent() > 0) {
+    const bool patient =
+        std::none_of(running_.begin(), running_.end(), [now](const auto& operation) {
+          return operation->over() && now >= operation->release_by();
+        });
+    if (patient) return;
+    port_.drop_unsent();
+  }
   std::erase_if(running_, [](const std::unique_ptr<AllreduceOperation>& operation) {
-    if (operation->over()) operation->call().done = true;
+    if (operation->over()) operation->release();
     return operation->over();
   });
   start_waiting(now);
@@ -205,7 +222,7 @@ Time Engine::next_deadline() const {
   Time next = std::min(endpoint_.next_deadline(), next_expiry_);
   for (const auto& operation : running_) {
     // One that is over waits for the port alone.
-    if (!operation->over()) next = std::min(next, operation->next_deadline());
+    next = std::min(next, operation->over() ? operation->release_by() : operation->next_deadline());
   }
   return next;
 }
@@ -227,7 +244,7 @@ void Engine::fail_all(Time now, const Error& error) {
   broken_ = error;
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
-    operation->call().done = true;
+    operation->release();
   }
   running_.clear();
   for (Waiting& waiting : waiting_) {

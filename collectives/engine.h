@@ -4,6 +4,7 @@
 // at a time.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -18,11 +19,11 @@ namespace tarpon {
 
 class AllreduceOperation;
 
-/// A submitted call. Shared by the caller and the engine; `report` may be read once `done`.
+/// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
 struct PendingCall {
   AllreduceArguments arguments;
   Report report;
-  bool done = false;
+  std::atomic<bool> done = false;
 };
 
 struct EngineOptions {
@@ -67,7 +68,7 @@ class Engine {
   struct Waiting {
     std::shared_ptr<PendingCall> call;
     Time submitted;
-    Time deadline() const { return submitted + call->arguments.deadline; }
+    Time deadline() const { return after(submitted, call->arguments.deadline); }
   };
 
   const EngineOptions options_;

@@ -122,7 +122,7 @@ struct Event {
 
 /// What has come of one incoming message.
 struct MessageProgress {
-  bool heard = false;          // anything of this operation was heard from that peer
+  bool heard = false;          // that peer has begun this operation, the same one
   std::uint32_t slots = 0;     // in the message
   std::uint32_t received = 0;  // of them here
 };

@@ -55,7 +55,7 @@ struct PortStatistics {
   std::uint64_t tx_packets = 0;
   std::uint64_t tx_bytes = 0;    // datagram bytes, header included
   std::uint64_t tx_units = 0;    // sends: a GSO train counts once
-  std::uint64_t tx_dropped = 0;  // given to the port and never sent
+  std::uint64_t tx_dropped = 0;  // given to the port and never sent: refused, or given up
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_units = 0;     // receives: a GRO train counts once
@@ -82,6 +82,9 @@ class Port {
 
   /// Packets accepted by transmit() that may still point into lent memory.
   virtual std::size_t unsent() const = 0;
+
+  /// Gives up what was accepted and the network has not taken (tx_dropped): unsent() is 0 then.
+  virtual void drop_unsent() = 0;
 
   /// What has arrived, up to a bounded batch; empty when nothing waits. Never blocks. What the last
   /// call returned goes back to the port.

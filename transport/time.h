@@ -22,6 +22,11 @@ using Time = Timeline::time_point;
 /// Later than any bound: "no deadline".
 inline constexpr Time kNever = Time::max();
 
+/// `time` + `span`, and kNever where that would overflow. REQUIRES: span >= 0.
+constexpr Time after(Time time, Duration span) {
+  return time.time_since_epoch() > kNever.time_since_epoch() - span ? kNever : time + span;
+}
+
 using namespace std::chrono_literals;
 
 }  // namespace tarpon

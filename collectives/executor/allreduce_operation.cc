@@ -51,20 +51,21 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
                 .function = call_->arguments.function,
                 .rank = setting.rank,
                 .world = setting.world}),
-      submitted_(submitted) {
+      submitted_(submitted),
+      deadline_(after(submitted, call_->arguments.deadline)) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
   report.operation = endpoint.next_number(report.tag);
   report.mode = effective_mode(call_->arguments);
-  handle_ = endpoint_.submit(specify(submitted, now), now);
+  handle_ = endpoint_.submit(specify(now), now);
 }
 
-OperationSpec AllreduceOperation::specify(Time submitted, Time now) {
+OperationSpec AllreduceOperation::specify(Time now) {
   const AllreduceArguments& arguments = call_->arguments;
   OperationSpec spec;
   spec.tag = arguments.tag;
   spec.slot_bytes = setting_.slot_bytes;
-  spec.deadline = submitted + arguments.deadline;
+  spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
   OperationSignature signature;
   signature.type = arguments.type;
@@ -143,7 +144,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       mine.count = call_->arguments.count;
       mine.order = mine.mode == Mode::bounded ? AdditionOrder::any : call_->arguments.order;
       const auto difference = theirs ? first_difference(mine, *theirs) : std::nullopt;
-      if (call_->report.detail.empty()) {
+      if (call_->report.blamed.size() == 1) {
         call_->report.detail = fmt::format("rank {} differs: {}", event.peer,
                                            difference.value_or("unknown operation"));
       }
@@ -151,13 +152,30 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       break;
     }
     case Event::Kind::aborted:
-      call_->report.blamed.push_back(event.peer);
-      end(Status::aborted, fmt::format("rank {} gave the operation up", event.peer), now);
+      on_abort(event, now);
       break;
     case Event::Kind::deadline:
-      if (!scatter_closed_ || !gather_closed_) end_at_deadline(now);
+      if (fail_at_ != kNever) {
+        end(Status::mismatch, "", now);
+      } else if (!scatter_closed_ || !gather_closed_ || unheard()) {
+        end_at_deadline(now);
+      }
       break;
   }
+}
+
+void AllreduceOperation::on_abort(const Event& event, Time now) {
+  if (scatter_closed_ && gather_closed_) return;  // our result needs nobody any more
+  if (event.reason == TARPON_ABORT_MISMATCH) {
+    // Whoever differs will say so itself, unless it has gone.
+    if (fail_at_ != kNever) return;
+    fail_at_ = now + kMismatchGrace;
+    call_->report.detail =
+        fmt::format("rank {} met another operation under this number", event.peer);
+    return;
+  }
+  call_->report.blamed.push_back(event.peer);
+  end(Status::aborted, fmt::format("rank {} gave the operation up", event.peer), now);
 }
 
 std::vector<Rank> AllreduceOperation::absent_ranks() const {
@@ -196,8 +214,7 @@ bool AllreduceOperation::step(Time now) {
   if (!scatter_closed_ || !gather_closed_) return false;
   if (whole_since_ == kNever) {
     whole_since_ = now;
-    const Time deadline = submitted_ + call_->arguments.deadline;
-    settle_at_ = std::min(deadline, now + std::max(kLeastSettling, (now - submitted_) / 8));
+    settle_at_ = std::min(deadline_, now + std::max(kLeastSettling, (now - submitted_) / 8));
     wake_at_ = settle_at_;
   }
   if (!may_finish(now)) return false;
@@ -208,14 +225,23 @@ bool AllreduceOperation::step(Time now) {
 /// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come
 /// within the time that the copy would cost.
 bool AllreduceOperation::may_finish(Time now) {
-  if (schedule_.own.count == 0 || confirmed()) return true;
-  const Time deadline = submitted_ + call_->arguments.deadline;
   // What is waited for beyond settle_at_ comes by packets.
-  if (now >= settle_at_) wake_at_ = deadline;
-  const Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline;
+  if (now >= settle_at_) wake_at_ = deadline_;
+  if (unheard()) return false;
+  if (schedule_.own.count == 0 || confirmed()) return true;
+  const Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline_;
   if (now < patience && !endpoint_.sent(handle_, kGather)) return false;
   if (schedule_.own.count > kConfirmAbove && now < settle_at_) return false;
-  return endpoint_.may_retain(call_->arguments.tag, schedule_.own.count) || now >= deadline;
+  return endpoint_.may_retain(call_->arguments.tag, schedule_.own.count) || now >= deadline_;
+}
+
+/// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
+bool AllreduceOperation::unheard() const {
+  if (call_->arguments.count > 0 || call_->report.mode == Mode::bounded) return false;
+  for (const Schedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
+    if (!endpoint_.progress(handle_, kScatter, transfer.peer).heard) return true;
+  }
+  return false;
 }
 
 bool AllreduceOperation::confirmed() const {
@@ -238,10 +264,7 @@ std::unique_ptr<Retained> AllreduceOperation::retain() const {
 
 void AllreduceOperation::finish(Time now) {
   auto retained = retain();
-  if (call_->report.mode == Mode::bounded) {
-    fill_missing();
-    report_loss();
-  }
+  if (call_->report.mode == Mode::bounded) report_loss();
   for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
     for (const Schedule::Transfer& transfer : schedule_.stages[stage].receives) {
       const MessageProgress message =
@@ -253,6 +276,17 @@ void AllreduceOperation::finish(Time now) {
   call_->report.elapsed = now - submitted_;
   endpoint_.close(handle_, std::move(retained));
   over_ = true;
+}
+
+Time AllreduceOperation::release_by() const {
+  // What a complete call still has to send others wait for; to the rest somebody was late already.
+  return call_->report.status == Status::complete ? deadline_ : Time::min();
+}
+
+void AllreduceOperation::release() {
+  // In place, what is filled here was lent for the scatter.
+  if (call_->report.status == Status::partial) fill_missing();
+  call_->done = true;
 }
 
 void AllreduceOperation::fill_missing() {
@@ -294,6 +328,16 @@ void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
   }
 }
 
+/// Whether nothing that `rank` should have sent here has come: a result whose owner is lost lacks
+/// the contributions of ranks that were in time.
+bool AllreduceOperation::silent(Rank rank) const {
+  if (rank == setting_.rank) return false;
+  const MessageProgress scatter = endpoint_.progress(handle_, kScatter, rank);
+  const MessageProgress gather = endpoint_.progress(handle_, kGather, rank);
+  if (scatter.slots + gather.slots == 0) return !scatter.heard;
+  return scatter.received + gather.received == 0;
+}
+
 void AllreduceOperation::report_loss() {
   Report& report = call_->report;
   add_runs(schedule_.own.first, schedule_.own.count, reducer_.contributors());
@@ -325,7 +369,9 @@ void AllreduceOperation::report_loss() {
   report.lost_stage2 = static_cast<double>(stage2) / whole;
   report.lost_fraction = static_cast<double>(stage1 + stage2) / whole;
   for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if (report.missing[rank] == call_->arguments.count) report.late_ranks.push_back(rank);
+    if (report.missing[rank] == call_->arguments.count && silent(rank)) {
+      report.late_ranks.push_back(rank);
+    }
   }
   report.status = Status::partial;
   report.detail = fmt::format(
@@ -340,7 +386,11 @@ void AllreduceOperation::end(Status status, std::string detail, Time now) {
   report.status = status;
   if (!detail.empty()) report.detail = std::move(detail);
   report.elapsed = now - submitted_;
-  endpoint_.close(handle_, nullptr);
+  if (status == Status::mismatch) {
+    endpoint_.abort(handle_, TARPON_ABORT_MISMATCH);  // ranks that have not begun learn it too
+  } else {
+    endpoint_.close(handle_, nullptr);
+  }
   over_ = true;
 }
 
@@ -351,7 +401,7 @@ void AllreduceOperation::give_up(Time now) {
   report.blamed = {setting_.rank};
   report.detail = "given up by this rank";
   report.elapsed = now - submitted_;
-  endpoint_.abort(handle_, 0);
+  endpoint_.abort(handle_, TARPON_ABORT_GIVEN_UP);
   over_ = true;
 }
 

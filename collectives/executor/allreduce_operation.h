@@ -40,17 +40,26 @@ class AllreduceOperation {
   bool over() const { return over_; }
   void give_up(Time now);
 
+  /// Once over: until when to wait for the port to send what it still holds of the buffers.
+  Time release_by() const;
+
+  /// The port holds nothing of the buffers any more: completes them, and the call is done.
+  void release();
+
   PendingCall& call() { return *call_; }
 
   /// Whom it is waiting for.
   std::vector<Rank> absent_ranks() const;
 
  private:
-  OperationSpec specify(Time submitted, Time now);
+  OperationSpec specify(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
   bool may_finish(Time now);
+  bool unheard() const;
   bool confirmed() const;
+  bool silent(Rank rank) const;
+  void on_abort(const Event& event, Time now);
   void finish(Time now);
   void fill_missing();
   void report_loss();
@@ -70,6 +79,7 @@ class AllreduceOperation {
   std::vector<BufferSink> gather_;
   OperationHandle handle_;
   const Time submitted_;
+  const Time deadline_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
   Time wake_at_ = kNever;      // when step() should look again

@@ -38,7 +38,7 @@ Result<std::vector<Connection>> Meeting::hold(Time deadline) {
     } else if (grace_ends == kNever) {
       grace_ends = monotonic_now() + kGrace;
     }
-    const Time until = std::min(deadline_, grace_ends);
+    const Time until = std::min(verdict_due(), grace_ends);
     if (error && (all_here || monotonic_now() >= until)) return fail(announce(*error));
     if (monotonic_now() >= until) return fail(announce(missing_error()));
     sleep(until);
@@ -85,12 +85,17 @@ void Meeting::greet(Connection connection, const Frame& frame) {
     ++dropped_;
     return;
   }
-  // The verdict has to reach the most impatient rank before it gives up.
-  deadline_ = std::min(deadline_, answer_by(frame.wait_ms));
   const auto place = std::upper_bound(
       guests_.begin(), guests_.end(), hello->rank,
       [](std::uint32_t rank, const Guest& guest) { return rank < guest.hello.rank; });
-  guests_.insert(place, Guest{*std::move(hello), std::move(connection)});
+  guests_.insert(place, Guest{*std::move(hello), std::move(connection), answer_by(frame.wait_ms)});
+}
+
+/// The verdict has to reach the most impatient of those who are here before it gives up.
+Time Meeting::verdict_due() const {
+  Time due = deadline_;
+  for (const Guest& guest : guests_) due = std::min(due, guest.answer_by);
+  return due;
 }
 
 // A rank that dies before all are here may be started again. Guests have nothing to say by now.

@@ -37,6 +37,7 @@ class Meeting {
   struct Guest {
     Hello hello;
     Connection connection;
+    Time answer_by{};  // it gives up a moment later
   };
 
   std::optional<Error> let_in();
@@ -44,6 +45,7 @@ class Meeting {
   void greet(Connection connection, const Frame& frame);
   void forget_leavers();
   void sleep(Time until);
+  Time verdict_due() const;
 
   std::optional<Error> contradiction() const;
   std::vector<std::uint32_t> missing() const;

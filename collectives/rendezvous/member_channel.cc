@@ -28,6 +28,7 @@ class MemberChannel final : public StarChannel {
     missing.clear();
     if (auto error = begin_exchange(mine)) return fail(*std::move(error));
     if (auto error = send(FrameKind::gather, mine, deadline)) return fail(*std::move(error));
+    if (!host_.is_open()) return fail(host_left());
     return std::vector<std::string>();
   }
 
@@ -55,6 +56,10 @@ class MemberChannel final : public StarChannel {
         "closed");
   }
 
+  static Error host_left() {
+    return Error::make(Error::Code::unavailable, "rank 0 left the job: control connection closed");
+  }
+
   /// The body of the next frame of this exchange.
   Result<std::string> next(FrameKind kind, Time deadline) {
     while (true) {
@@ -66,7 +71,7 @@ class MemberChannel final : public StarChannel {
         continue;
       }
       if (!host_.is_open()) {
-        return fail(Error::Code::unavailable, "rank 0 left the job: control connection closed");
+        return fail(host_left());
       }
       if (last_look) {
         return fail(Error::Code::timeout,

@@ -167,8 +167,8 @@ rendezvous::Connection foreign_client(const std::string& address, const std::str
   }
 }
 
-std::string hello_frame(const rendezvous::Hello& hello) {
-  return encode(rendezvous::Frame{rendezvous::FrameKind::hello, 0, UINT32_MAX, encode(hello)});
+std::string hello_frame(const rendezvous::Hello& hello, std::uint32_t wait_ms = UINT32_MAX) {
+  return encode(rendezvous::Frame{rendezvous::FrameKind::hello, 0, wait_ms, encode(hello)});
 }
 
 // join
@@ -393,6 +393,21 @@ TEST(ControlJoinTest, leaver__its_rank_can_be_taken_again) {
   second_thread.join();
   ASSERT_TRUE(host.has_value()) << host.error().message;
   ASSERT_TRUE(first.has_value()) << first.error().message;
+}
+
+TEST(ControlJoinTest, leaver__its_impatience_goes_with_it) {
+  const std::string address = free_address();
+  Joined host, member;
+  std::thread host_thread([&] { host = ControlChannel::join(options(address, 0, 2)); });
+  {
+    const auto dead = foreign_client(
+        address, hello_frame({TARPON_WIRE_VERSION, 1, 2, 0, options(address, 1, 2).agreed}, 200));
+  }
+  rendezvous::sleep_until(monotonic_now() + 300ms);
+  std::thread member_thread([&] { member = ControlChannel::join(options(address, 1, 2)); });
+  host_thread.join();
+  member_thread.join();
+  EXPECT_TRUE(host.has_value()) << host.error().message;
 }
 
 TEST(ControlJoinTest, port_in_use__is_an_io_error_with_the_remedy) {

@@ -101,6 +101,9 @@ TEST(EngineTest, submit__refuses_what_makes_no_sense) {
   bad = good;
   bad.bound = -1ns;
   EXPECT_THAT(job[0].submit(bad, job.now()).error().message, HasSubstr("bound"));
+  bad = good;
+  bad.count = 1ull << 45;
+  EXPECT_THAT(job[0].submit(bad, job.now()).error().message, HasSubstr("split"));
   EXPECT_EQ(job[0].outstanding(), 0u);
 }
 
@@ -211,6 +214,7 @@ TEST(EngineTest, mismatch__names_the_field_and_the_rank_everywhere) {
   const std::vector<Disagreement> all{
       {"count", [](auto& a) { a.count = 1999; }},
       {"count", [](auto& a) { a.count = 1; }},
+      {"count", [](auto& a) { a.count = 0; }},
       {"type", [](auto& a) { a.type = DataType::int32; }},
       {"type", [](auto& a) { a.type = DataType::float64; }},
       {"function", [](auto& a) { a.function = ReduceOp::max; }},
@@ -448,6 +452,10 @@ class RoughPort : public Port {
   std::span<TxPacket> transmit_frames(std::size_t n) override { return inner_->transmit_frames(n); }
   void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
   std::size_t unsent() const override { return held_unsent; }
+  void drop_unsent() override {
+    held_unsent = 0;
+    if (on_drop) on_drop();
+  }
   std::span<const RxPacket> receive(Time now) override {
     if (!flooded) return inner_->receive(now);
     return {&junk_, 1};
@@ -460,6 +468,7 @@ class RoughPort : public Port {
   std::optional<Error> broken;
   bool flooded = false;
   std::size_t held_unsent = 0;
+  std::function<void()> on_drop;
 
  private:
   std::unique_ptr<Port> inner_;
@@ -531,6 +540,55 @@ TEST(EngineTest, port__a_call_is_over_when_the_port_has_let_go_of_its_buffers) {
   job[0].progress(job.now());
   EXPECT_TRUE(a->done);
   EXPECT_EQ(a->report.status, Status::complete);
+}
+
+TEST(EngineTest, port__what_it_cannot_send_does_not_hold_a_call_beyond_its_deadline) {
+  for (const bool complete : {true, false}) {
+    std::vector<RoughPort*> ports;
+    SimulatedJob job({.ranks = 2}, [&](Rank, std::unique_ptr<Port> inner) {
+      auto port = std::make_unique<RoughPort>(std::move(inner));
+      ports.push_back(port.get());
+      return port;
+    });
+    Buffers<float> buffers(2, 100, true);
+    ports[0]->held_unsent = 3;
+    auto arguments = buffers.arguments(0, DataType::float32, ReduceOp::sum);
+    arguments.deadline = 500ms;
+    const auto call = job.submit(0, arguments);
+    if (complete) job.submit(1, buffers.arguments(1, DataType::float32, ReduceOp::sum));
+    job.run_for(499ms);
+    EXPECT_FALSE(call->done);
+    job.run_for(2ms);
+    EXPECT_TRUE(call->done);
+    EXPECT_EQ(call->report.status, complete ? Status::complete : Status::peer_late);
+    EXPECT_EQ(ports[0]->held_unsent, 0u);
+  }
+}
+
+TEST(EngineTest, port__missing_parts_are_filled_once_their_memory_is_no_longer_lent) {
+  std::vector<RoughPort*> ports;
+  SimulatedJob job({.ranks = 2}, [&](Rank, std::unique_ptr<Port> inner) {
+    auto port = std::make_unique<RoughPort>(std::move(inner));
+    ports.push_back(port.get());
+    return port;
+  });
+  Buffers<float> buffers(2, 100, true);
+  const std::vector<float> before = buffers.outputs[0];
+  auto arguments = buffers.arguments(0, DataType::float32, ReduceOp::sum);
+  arguments.mode = Mode::bounded;
+  arguments.bound = 10ms;
+  const auto call = job.submit(0, arguments);
+  const ShardLayout layout{100, 4, 2};
+  const Range theirs = layout.elements(shard_of(1, 0, 2));
+  std::vector<float> when_dropped;
+  ports[0]->held_unsent = 3;
+  ports[0]->on_drop = [&] { when_dropped = buffers.outputs[0]; };
+  ASSERT_TRUE(job.finish());
+  ASSERT_EQ(when_dropped.size(), before.size());
+  for (std::uint64_t e = theirs.first; e < theirs.end(); ++e) {
+    EXPECT_EQ(when_dropped[e], before[e]);
+    EXPECT_EQ(buffers.outputs[0][e], 0);
+  }
 }
 
 }  // namespace

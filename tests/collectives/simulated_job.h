@@ -9,6 +9,7 @@
 
 #include "collectives/engine.h"
 #include "collectives/schedule.h"
+#include "tools/reference.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/simulated_port.h"
 
@@ -59,7 +60,8 @@ class SimulatedJob {
   }
 
   bool all_done() const {
-    return std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call->done; });
+    return std::all_of(calls_.begin(), calls_.end(),
+                       [](const auto& call) { return call->done.load(); });
   }
 
   /// Runs until every call is done, at most for `most`. False when one is not.
@@ -151,12 +153,8 @@ class Buffers {
       const Rank owner = owner_of(shard, number, ranks);
       const Range range = layout.elements(shard);
       for (std::uint64_t i = range.first; i < range.end(); ++i) {
-        T value = inputs[owner][i];
-        for (std::uint32_t step = 1; step < ranks; ++step) {
-          value = combine(function, value, inputs[(owner + step) % ranks][i]);
-        }
-        if (function == ReduceOp::avg) value = static_cast<T>(value / static_cast<T>(ranks));
-        result[i] = value;
+        result[i] = reduce_over<T>(all_ranks(ranks), ranks, owner, function,
+                                   [&](Rank rank) { return inputs[rank][i]; });
       }
     }
     return result;
@@ -165,23 +163,6 @@ class Buffers {
   std::vector<std::vector<T>> inputs, outputs;
 
  private:
-  static T combine(ReduceOp function, T a, T b) {
-    using Wide = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                             std::type_identity<T>>::type;
-    switch (function) {
-      case ReduceOp::sum:
-      case ReduceOp::avg:
-        return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
-      case ReduceOp::prod:
-        return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
-      case ReduceOp::min:
-        return b < a ? b : a;
-      case ReduceOp::max:
-        return b > a ? b : a;
-    }
-    return a;
-  }
-
   bool in_place_;
 };
 

@@ -102,6 +102,7 @@ class DefectivePort : public Port {
   }
   void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
   std::size_t unsent() const override { return inner_->unsent(); }
+  void drop_unsent() override { inner_->drop_unsent(); }
   std::span<const RxPacket> receive(Time now) override {
     batch_.clear();
     memory_.clear();

@@ -211,6 +211,134 @@ TEST(EndpointBoundsTest, mismatch__is_told_under_loss_of_every_second_packet) {
   }
 }
 
+TEST(EndpointBoundsTest, mismatch__is_told_to_a_rank_that_comes_when_the_other_has_closed) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, kMany}) {
+    Harness net(2);
+    auto mine = exchange(0, 2, bytes);
+    mine->spec.signature[7] = 0xaa;
+    const Call& a = net.submit(std::move(mine), 0);
+    net.poll(0);
+    net[0].close(a.handle, nullptr);
+    auto theirs = exchange(1, 2, kFew);
+    theirs->spec.signature[7] = 0xbb;
+    net.submit(std::move(theirs), 1);
+    int packets = 0;
+    net.run_until(net.now + 1s, [&](const Packet&) { return ++packets, 1; });
+    const auto told = net.events_of(1, Event::Kind::mismatch);
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_EQ(told[0].signature[7], 0xaa);
+    EXPECT_LT(packets, 50);  // it ends
+  }
+}
+
+TEST(EndpointBoundsTest, mismatch__two_that_have_closed_do_not_answer_each_other) {
+  Harness net(2);
+  std::array<Call*, 2> calls{};
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto call = exchange(rank, 2, kMany);
+    call->spec.signature[7] = static_cast<std::uint8_t>(rank);
+    calls[rank] = &net.submit(std::move(call), rank);
+  }
+  const Packets late = net.poll(0);
+  for (Rank rank = 0; rank < 2; ++rank) net[rank].close(calls[rank]->handle, nullptr);
+  int packets = 0;
+  net.give(late);
+  net.run_until(net.now + 1s, [&](const Packet&) { return ++packets, 1; });
+  EXPECT_LE(packets, 1);
+}
+
+TEST(EndpointBoundsTest, abort__waits_for_a_rank_that_has_not_begun) {
+  Harness net(2);
+  const Call& a = net.submit(exchange(0, 2, kMany), 0);
+  net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP);
+  net.settle();
+  net.submit(exchange(1, 2, kMany), 1);
+  const auto told = net.events_of(1, Event::Kind::aborted);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].reason, std::uint32_t{TARPON_ABORT_GIVEN_UP});
+}
+
+TEST(EndpointBoundsTest, abort__is_repeated_to_whoever_missed_it) {
+  for (const bool begun : {false, true}) {
+    Harness net(2);
+    Call& a = net.submit(exchange(0, 2, kMany), 0);
+    if (begun) {
+      net.submit(exchange(1, 2, kMany), 1);
+      net.settle([&](const Packet& packet) { return packet.to == 1 ? 1 : 0; });
+    }
+    net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP);
+    net.settle([](const Packet& packet) { return packet.header().type == TARPON_ABORT ? 0 : 1; });
+    if (!begun) net.submit(exchange(1, 2, kMany), 1);
+    net.run_until(net.now + 100ms);
+    EXPECT_GE(net.count(1, Event::Kind::aborted), 1u) << "begun " << begun;
+  }
+}
+
+TEST(EndpointBoundsTest, abort__of_an_expired_call_costs_a_bounded_one_its_part_alone) {
+  Harness net(3);
+  std::array<Call*, 3> calls{};
+  for (Rank rank = 0; rank < 3; ++rank) {
+    auto call = exchange(rank, 3, kFew);
+    call->spec.bounded = true;
+    call->spec.bounds[0] = 1s;
+    call->spec.stages[0].repair = false;
+    calls[rank] = &net.submit(std::move(call), rank);
+  }
+  net[0].abort(calls[0]->handle, TARPON_ABORT_EXPIRED);
+  net.run_until(net.now + 1ms);
+  for (Rank rank = 1; rank < 3; ++rank) {
+    EXPECT_EQ(net.count(rank, Event::Kind::aborted), 0u);
+    const auto closed = net.events_of(rank, kClosed);
+    ASSERT_EQ(closed.size(), 1u);
+    EXPECT_FALSE(closed[0].complete);
+    EXPECT_EQ(calls[rank]->sinks[0]->bytes[static_cast<Rank>(3 - rank)], kFew);
+  }
+}
+
+TEST(EndpointBoundsTest, late__what_a_peer_has_passed_is_not_waited_for) {
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, kFew), 0);
+  net[0].close(a.handle, nullptr);
+  net.submit(exchange(0, 2, kFew), 0);
+  net.settle();  // rank 1 learns that operation 0 is over, and has a packet of operation 1
+  auto call = exchange(1, 2, kFew, 2);
+  call->spec.bounded = true;
+  call->spec.bounds.fill(1s);
+  call->spec.stages[0].repair = false;
+  call->spec.stages[1].acknowledge = true;
+  Call& first = net.submit(exchange(1, 2, kFew, 1, 7), 1);  // another tag: nothing is known of it
+  Call& b = net.submit(std::move(call), 1);
+  net.run_until(net.now + 1ms);
+  const auto closed = net.events_of(1, kClosed);
+  ASSERT_EQ(closed.size(), 1u);
+  EXPECT_EQ(closed[0].operation, b.handle);
+  EXPECT_EQ(closed[0].stage, 0);
+  EXPECT_TRUE(net[1].acknowledged(b.handle, 1));
+  EXPECT_FALSE(net[1].progress(first.handle, 0, 0).heard);
+}
+
+TEST(EndpointBoundsTest, bounded__a_lost_credit_window_does_not_stall_the_rest) {
+  Harness net(2);
+  std::array<Call*, 2> calls{};
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto call = from_zero(rank, 2, 200 * kSlot);
+    call->spec.bounded = true;
+    call->spec.bounds[0] = 1s;
+    call->spec.stages[0].repair = false;
+    calls[rank] = &net.submit(std::move(call), rank);
+  }
+  const Time start = net.now;
+  std::uint32_t lost = 0;
+  net.run_until(start + 900ms, [&](const Packet& packet) {
+    const bool lose =
+        packet.header().type == TARPON_DATA && packet.header().slot < 100 && net.now < start + 5ms;
+    lost += lose;
+    return lose ? 0 : 1;
+  });
+  EXPECT_GE(lost, 16u);
+  EXPECT_EQ(calls[1]->sinks[0]->bytes[0], (200 - lost) * kSlot);
+}
+
 TEST(EndpointBoundsTest, abort__is_told_with_its_reason_and_ends_the_sending) {
   Harness net(3);
   Call& a = net.submit(exchange(0, 3, kMany), 0);

@@ -141,6 +141,43 @@ TEST(EndpointTest, early__operations_beyond_the_limit_are_dropped) {
   EXPECT_EQ(net.count(0, kClosed), 3u);
 }
 
+TEST(EndpointTest, early__what_found_no_room_is_asked_for_in_bounded_operations_too) {
+  EndpointOptions options = small_options();
+  options.early_operations = 1;
+  Harness net(2, options);
+  const auto bounded = [](Rank rank, std::uint32_t tag) {
+    auto call = exchange(rank, 2, kSlot, 1, tag);
+    call->spec.bounded = true;
+    call->spec.bounds[0] = 1s;
+    call->spec.stages[0].repair = false;
+    return call;
+  };
+  for (std::uint32_t tag = 0; tag < 2; ++tag) net.submit(bounded(0, tag), 0);
+  net.settle();
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 1u);
+  for (std::uint32_t tag = 0; tag < 2; ++tag) net.submit(bounded(1, tag), 1);
+  net.run_until(net.now + 200ms);
+  const auto closed = net.events_of(1, Event::Kind::stage_closed);
+  ASSERT_EQ(closed.size(), 2u);
+  for (const Event& event : closed) EXPECT_TRUE(event.complete);
+}
+
+TEST(EndpointTest, early__an_operation_nobody_begins_makes_room_after_a_while) {
+  EndpointOptions options = small_options();
+  options.early_operations = 1;
+  Harness net(2, options);
+  net.submit(exchange(0, 2, kSlot, 1, 5), 0);
+  net.settle();
+  net.now += 11s;
+  net.submit(exchange(0, 2, kSlot, 1, 6), 0);
+  net.settle();
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 0u);
+  EXPECT_EQ(net[1].counters().parked, 2u);
+  for (std::uint32_t tag = 5; tag < 7; ++tag) net.submit(exchange(1, 2, kSlot, 1, tag), 1);
+  net.run_until(net.now + 300ms);
+  EXPECT_EQ(net.count(1, Event::Kind::stage_closed), 2u);
+}
+
 // -- announcements
 
 TEST(EndpointTest, announce__ready_is_repeated_with_back_off_until_heard) {
@@ -352,6 +389,26 @@ TEST(EndpointTest, acknowledge__receivers_confirm_the_whole_message) {
     EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 0));
     EXPECT_EQ(net.count(rank, Event::Kind::acknowledged), 1u);
   }
+}
+
+TEST(EndpointTest, acknowledge__of_what_was_never_sent_is_refused) {
+  Harness net(2);
+  auto call = exchange(0, 2, kFew);
+  call->spec.stages[0].acknowledge = true;
+  call->spec.stages[0].ready = 1;
+  const Call& a = net.submit(std::move(call), 0);
+  net.submit(exchange(1, 2, kFew), 1);
+  Packet forged = net.poll(1).front();
+  tarpon_header header = forged.header();
+  header.type = TARPON_CREDIT;
+  header.flags &= TARPON_INTEGRITY_MASK;
+  header.slot = TARPON_CREDIT_COMPLETE;
+  forged.set(header);
+  forged.set_payload(nullptr, 0);
+  net.poll(0);
+  net.give(forged);
+  EXPECT_EQ(net.dropped(0, DropReason::unexpected), 1u);
+  EXPECT_FALSE(net[0].acknowledged(a.handle, 0));
 }
 
 TEST(EndpointTest, advance__only_ready_slots_go_out_and_it_never_lowers) {

@@ -19,6 +19,7 @@ class NumberedPort : public Port {
   std::span<TxPacket> transmit_frames(std::size_t) override { return {}; }
   void transmit(std::span<TxPacket>) override {}
   std::size_t unsent() const override { return 0; }
+  void drop_unsent() override {}
   std::span<const RxPacket> receive(Time) override {
     memory_.assign(std::size_t{offered_} * words_, 0);
     batch_.clear();

@@ -34,6 +34,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       max_payload(port.max_payload),
       burst(std::max(1u, port.burst)),
       receive_bytes(port.receive_bytes),
+      early_refused(given.early_operations),
       parking(parking_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
@@ -55,6 +56,7 @@ Channel& Endpoint::State::channel_for(std::uint32_t tag) {
   auto channel = std::make_unique<Channel>();
   channel->tag = tag;
   channel->closed_below_of.assign(options.world_size, 0);
+  channel->past.resize(std::size_t{2} * options.window);
   channels.push_back(std::move(channel));
   return *(last_channel = channels.back().get());
 }
@@ -94,13 +96,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     bool talks = false;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
       Stage& stage = operation.stages[i];
-      if (SendMessage* send = stage.send_to(peer)) {
-        talks = true;
-        // A peer that has passed this operation wants nothing of it.
-        if (static_cast<std::int32_t>(channel.closed_below_of[peer] - operation.number) > 0) {
-          send->done = true;
-        }
-      }
+      if (stage.send_to(peer) != nullptr) talks = true;
       if (ReceiveMessage* receive = stage.receive_from(peer)) {
         talks = true;
         most = std::max(most, receive->slots);
@@ -117,6 +113,11 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     view.ready_at = implicit ? now + options.quiet_delay : now;
   }
   adopt_early(operation, now);
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer == options.rank || !before(operation.number, channel.closed_below_of[peer])) continue;
+    heard_from(operation, peer, now);
+    peer_passed(operation, peer, now);
+  }
   // Stages in which nothing is to come are over at once.
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
@@ -126,7 +127,23 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   timer = now;
 }
 
+/// Early packets from `peer` were dropped: our own loss, asked for again in bounded mode too.
+void Endpoint::State::ask_again(Operation& operation, Rank peer) {
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
+      message->repair_below =
+          std::max(message->repair_below, std::min(message->slots, options.initial_credit));
+    }
+  }
+}
+
 void Endpoint::State::adopt_early(Operation& operation, Time now) {
+  for (EarlyRefused& refused : early_refused) {
+    if (!refused.known || refused.tag != operation.tag || refused.number != operation.number)
+      continue;
+    refused.known = false;
+    for (Rank peer = 0; peer < options.world_size; ++peer) ask_again(operation, peer);
+  }
   const auto found = std::find_if(early.begin(), early.end(), [&](const EarlyOperation& one) {
     return one.tag == operation.tag && one.number == operation.number;
   });
@@ -135,16 +152,10 @@ void Endpoint::State::adopt_early(Operation& operation, Time now) {
   early.erase(found);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     const EarlyOperation::FromPeer& from = taken.peers[peer];
-    if (from.overrun) {  // our own loss: asked for again in bounded mode too
-      for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-        if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
-          message->repair_below =
-              std::max(message->repair_below, std::min(message->slots, options.initial_credit));
-        }
-      }
-    }
+    if (from.overrun) ask_again(operation, peer);
+    if (from.announced || from.aborted) heard_from(operation, peer, now);
+    if (from.aborted) take_abort(operation, peer, from.abort_reason, now);
     if (!from.announced) continue;
-    heard_from(operation, peer, now);
     if (from.signature != operation.signature) tell_mismatch(operation, peer, &from.signature, now);
     for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
       apply_grant(operation, i, peer, from.grants[i]);
@@ -166,16 +177,17 @@ void Endpoint::State::release_kept(Channel& channel) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
     const std::uint32_t theirs = channel.closed_below_of[peer];
-    if (static_cast<std::int32_t>(theirs - passed) < 0) passed = theirs;
+    if (before(theirs, passed)) passed = theirs;
   }
   std::erase_if(channel.kept, [&](const Channel::Kept& kept) {
-    const bool over = static_cast<std::int32_t>(kept.number - passed) < 0;
+    const bool over = before(kept.number, passed);
     if (over) kept_bytes -= kept.data->bytes.size();
     return over;
   });
 }
 
-void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained) {
+void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
+                          std::optional<std::uint32_t> abort_reason) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     for (ReceiveMessage& message : stage.receives) {
@@ -192,6 +204,11 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
     channel.kept.push_back(
         {operation.number, operation.slot_bytes, operation.signature_hash, std::move(retained)});
   }
+  channel.past[operation.number % channel.past.size()] = {.known = true,
+                                                          .aborted = abort_reason.has_value(),
+                                                          .number = operation.number,
+                                                          .reason = abort_reason.value_or(0),
+                                                          .signature = operation.signature};
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
   std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
@@ -279,7 +296,7 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
                            .slot = reason,
                            .signature_hash = operation->signature_hash});
   }
-  state_->end(*operation, nullptr);
+  state_->end(*operation, nullptr, reason);
 }
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
@@ -288,7 +305,7 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
           "progress() of an open operation");
   MessageProgress result;
   if (peer >= state_->options.world_size) return result;
-  result.heard = operation->peers[peer].heard;
+  result.heard = operation->peers[peer].heard && !operation->peers[peer].disagrees;
   if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
     result.slots = message->slots;
     result.received = message->presence.count();

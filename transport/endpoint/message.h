@@ -51,6 +51,7 @@ struct ReceiveMessage {
   std::uint32_t parked_count = 0;
   std::uint32_t granted = 0;       // slots [0, granted) the sender may send, as last told
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
+  std::uint32_t written_off = 0;   // slots below hold no credit any more
   bool grant_due = false;          // the batch in hand may have earned the sender more
   bool final = false;              // the sender has passed this operation: nothing more comes
   /// Missing slots below this one are lost: something sent after them has arrived. What is missing

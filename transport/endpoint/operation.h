@@ -13,6 +13,11 @@ namespace tarpon {
 
 inline constexpr std::uint16_t kNoMessage = 0xffff;
 
+/// Whether `a` comes before `b` in the numbering of operations, which wraps.
+inline bool before(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
+
 struct Stage {
   std::vector<SendMessage> sends;
   std::vector<ReceiveMessage> receives;
@@ -39,6 +44,7 @@ struct Stage {
 /// What this rank knows of a peer within one operation.
 struct PeerView {
   bool heard = false;              // its operation is open: it has sent something of it
+  bool disagrees = false;          // its signature differs
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
   std::uint32_t readies = 0;
@@ -76,6 +82,21 @@ struct Channel {
     std::unique_ptr<Retained> data;
   };
   std::vector<Kept> kept;  // by number, oldest first
+
+  /// What is remembered of a closed operation, for peers that come to it later.
+  struct Past {
+    bool known = false;
+    bool aborted = false;
+    std::uint32_t number = 0;
+    std::uint32_t reason = 0;  // aborted
+    Signature signature{};
+  };
+  std::vector<Past> past;  // the latest ones, at number % size
+
+  const Past* find_past(std::uint32_t number) const {
+    const Past& one = past[number % past.size()];
+    return one.known && one.number == number ? &one : nullptr;
+  }
 
   std::uint32_t lowest_open() const { return open.empty() ? next_number : open.front()->number; }
 };

@@ -1,4 +1,4 @@
-// Packets in: every one is applied, or counted under one reason.
+// Packets in: every one is applied, or counted under one reason. Here: the checks, and DATA.
 #include <algorithm>
 #include <cstring>
 
@@ -23,11 +23,6 @@ DropReason reason_of(tarpon_header_verdict verdict) {
       break;
   }
   return DropReason::fields;
-}
-
-/// Whether `a` comes before `b` in the numbering of operations, which wraps.
-bool before(std::uint32_t a, std::uint32_t b) {
-  return static_cast<std::int32_t>(a - b) < 0;
 }
 
 }  // namespace
@@ -93,24 +88,48 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
     ++counters[DropReason::closed];
     // The sender is late and does not know: one answer a message.
     if ((header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL) {
-      queue_control({.type = TARPON_CLOSED,
-                     .peer = header.sender,
-                     .tag = header.tag,
-                     .operation = header.operation});
+      const Channel::Past* past = channel->find_past(header.operation);
+      answer_past(*channel, header,
+                  past != nullptr && signature_hash(past->signature) != header.signature);
     }
   } else {
     take_early(header, packet);
   }
 }
 
+void Endpoint::State::refuse_early(std::uint32_t tag, std::uint32_t number) {
+  for (const EarlyRefused& one : early_refused) {
+    if (one.known && one.tag == tag && one.number == number) return;
+  }
+  early_refused[next_refused++ % early_refused.size()] = {true, tag, number};
+}
+
+/// Makes room where an operation has waited so long that this rank may never begin it. Should it
+/// begin all the same, what was parked is asked for. False when there is none.
+bool Endpoint::State::forget_stale_early() {
+  constexpr Duration kStale = 10s;
+  const auto oldest = std::min_element(
+      early.begin(), early.end(),
+      [](const EarlyOperation& a, const EarlyOperation& b) { return a.since < b.since; });
+  if (oldest == early.end() || latest - oldest->since < kStale) return false;
+  for (const std::uint32_t cell : oldest->cells) parking.release(cell);
+  refuse_early(oldest->tag, oldest->number);
+  early.erase(oldest);
+  return true;
+}
+
 EarlyOperation* Endpoint::State::early_for(std::uint32_t tag, std::uint32_t number) {
   for (EarlyOperation& one : early) {
     if (one.tag == tag && one.number == number) return &one;
   }
-  if (early.size() >= options.early_operations) return nullptr;
+  if (early.size() >= options.early_operations && !forget_stale_early()) {
+    refuse_early(tag, number);
+    return nullptr;
+  }
   EarlyOperation fresh;
   fresh.tag = tag;
   fresh.number = number;
+  fresh.since = latest;
   fresh.peers.resize(options.world_size);
   early.push_back(std::move(fresh));
   return &early.back();
@@ -215,6 +234,7 @@ void Endpoint::State::note_losses(ReceiveMessage& message, bool repaired, Time n
     // Whatever was sent before we asked should have come before the answer.
     message.asks = 0;
     message.presume_lost(message.granted, now);
+    message.gap_since = now;
   } else if (presence.has_gap()) {
     message.presume_lost(presence.end(), now);
   } else {
@@ -304,7 +324,8 @@ void Endpoint::State::extend_grant(Operation& operation, const Stage& stage,
                                    ReceiveMessage& message) {
   if (message.granted >= message.slots) return;
   const std::uint32_t window = credit_window(operation.slot_bytes);
-  const std::uint32_t used = message.presence.end() - message.parked_count;
+  const std::uint32_t used =
+      std::max(message.presence.end(), message.written_off) - message.parked_count;
   const std::uint32_t target = message.slots - used < window ? message.slots : used + window;
   if (target <= message.granted) return;
   if (target != message.slots && target - message.granted < std::max(1u, window / 4)) return;
@@ -316,218 +337,6 @@ void Endpoint::State::extend_grant(Operation& operation, const Stage& stage,
                  .operation = operation.number,
                  .slot = target,
                  .signature_hash = operation.signature_hash});
-}
-
-void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs,
-                                    Time now) {
-  PeerView& view = operation.peers[peer];
-  if (!view.mismatch_answered) {
-    // The peer needs our fields as we need its: READY carries them.
-    view.mismatch_answered = true;
-    queue_control(
-        {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
-  }
-  if (view.mismatch_told) return;
-  if (theirs == nullptr) {  // a repeated READY is answered: it asks for the peer's fields
-    if (view.ready_at != kNever) return;
-    view.readies = std::max(1u, view.readies);
-    view.ready_at = now + options.quiet_delay;
-    timer = std::min(timer, view.ready_at);
-    return;
-  }
-  view.mismatch_told = true;
-  view.ready_at = kNever;
-  Event event;
-  event.kind = Event::Kind::mismatch;
-  event.peer = peer;
-  event.signature = *theirs;
-  tell(operation, event);
-}
-
-void Endpoint::State::note_closed_below(Channel& channel, const tarpon_header& header, Time now) {
-  const auto delta =
-      static_cast<std::int16_t>(header.closed_below - static_cast<std::uint16_t>(header.operation));
-  const std::uint32_t below = header.operation + static_cast<std::uint32_t>(std::int32_t{delta});
-  std::uint32_t& known = channel.closed_below_of[header.sender];
-  if (!before(known, below)) return;
-  known = below;
-  for (Operation* operation : channel.open) {
-    if (!before(operation->number, below)) continue;
-    for (std::uint8_t i = 0; i < operation->stage_count; ++i) {
-      Stage& stage = operation->stages[i];
-      apply_grant(*operation, i, header.sender, TARPON_CREDIT_COMPLETE);
-      ReceiveMessage* message = stage.receive_from(header.sender);
-      if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
-      if (message->repair_below > 0) {  // nothing more comes by itself, but it can be asked for
-        message->presume_lost(message->slots, now - options.gap_delay);
-        timer = now;
-        continue;
-      }
-      message->final = true;
-      message_ended(*operation, stage);
-    }
-  }
-  if (!channel.kept.empty()) release_kept(channel);
-}
-
-void Endpoint::State::apply_grant(Operation& operation, std::uint8_t stage_number, Rank peer,
-                                  std::uint32_t grant) {
-  Stage& stage = operation.stages[stage_number];
-  SendMessage* message = stage.send_to(peer);
-  if (message == nullptr) return;
-  if (grant != TARPON_CREDIT_COMPLETE) {
-    message->grant = std::max(message->grant, grant);
-    return;
-  }
-  if (message->done) return;
-  message->done = true;
-  if (!stage.acknowledge || --stage.unacknowledged != 0) return;
-  Event event;
-  event.kind = Event::Kind::acknowledged;
-  event.stage = stage_number;
-  tell(operation, event);
-}
-
-void Endpoint::State::apply_repair(Operation& operation, const tarpon_header& header,
-                                   std::span<const std::byte> payload) {
-  SendMessage* message = operation.stages[header.stage].send_to(header.sender);
-  if (message == nullptr) return;
-  message->repair_count = 0;
-  std::uint32_t asked = 0;
-  const std::size_t ranges = payload.size() / sizeof(tarpon_range);
-  for (std::size_t i = 0; i < std::min(ranges, kMaxRepairRanges); ++i) {
-    tarpon_range range;
-    std::memcpy(&range, payload.data() + i * sizeof range, sizeof range);
-    // Slots that were never sent need no repair; ranges ascend, so that none is asked for twice.
-    if (range.first >= message->next || range.first < asked) continue;
-    range.count = std::min(range.count, message->next - range.first);
-    asked = range.first + range.count;
-    if (range.count > 0) message->repairs[message->repair_count++] = range;
-  }
-}
-
-void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_header& header,
-                                             std::span<const std::byte> payload) {
-  const Channel::Kept* kept = find_kept(channel, header.operation);
-  if (kept == nullptr || kept->data->stage != header.stage ||
-      kept->signature_hash != header.signature) {
-    return refuse_control(DropReason::unexpected);
-  }
-  const auto slots = static_cast<std::uint32_t>(kept->data->contributors.size());
-  RetainedDue due;
-  due.peer = header.sender;
-  due.tag = header.tag;
-  due.number = header.operation;
-  std::uint32_t asked = 0;
-  for (std::size_t i = 0; i < std::min(payload.size() / sizeof(tarpon_range), kMaxRepairRanges);
-       ++i) {
-    tarpon_range range;
-    std::memcpy(&range, payload.data() + i * sizeof range, sizeof range);
-    if (range.first >= slots || range.first < asked) continue;
-    range.count = std::min(range.count, slots - range.first);
-    asked = range.first + range.count;
-    if (range.count > 0) due.ranges[due.count++] = range;
-  }
-  // One request a peer and operation: the newest one says what is still missing.
-  std::erase_if(retained_due, [&](const RetainedDue& old) {
-    return old.peer == due.peer && old.tag == due.tag && old.number == due.number;
-  });
-  if (due.count > 0) retained_due.push_back(due);
-}
-
-void Endpoint::State::take_early_control(const tarpon_header& header,
-                                         std::span<const std::byte> payload) {
-  const Channel* channel = find_channel(header.tag);
-  const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
-  if (header.operation - lowest >= options.window) {
-    return refuse_control(DropReason::outside_window);
-  }
-  if (header.type != TARPON_READY) return;  // repeated once both sides have the operation open
-  EarlyOperation* one = early_for(header.tag, header.operation);
-  if (one == nullptr) return refuse_control(DropReason::early_overrun);
-  tarpon_ready ready;
-  std::memcpy(&ready, payload.data(), sizeof ready);
-  EarlyOperation::FromPeer& from = one->peers[header.sender];
-  from.announced = true;
-  std::copy(std::begin(ready.signature), std::end(ready.signature), from.signature.begin());
-  std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
-}
-
-/// For what was counted as applied on its way in.
-void Endpoint::State::refuse_control(DropReason reason) {
-  --counters.control_in;
-  ++counters[reason];
-}
-
-void Endpoint::State::take_control(Time now, const tarpon_header& header,
-                                   std::span<const std::byte> payload) {
-  const bool well_formed = header.type == TARPON_READY ? payload.size() == sizeof(tarpon_ready)
-                           : header.type == TARPON_REPAIR
-                               ? payload.size() % sizeof(tarpon_range) == 0
-                               : true;
-  if (!well_formed) {
-    ++counters[DropReason::fields];
-    return;
-  }
-  ++counters.control_in;
-  if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
-  Channel* channel = find_channel(header.tag);
-  if (channel == nullptr) return take_early_control(header, payload);
-  note_closed_below(*channel, header, now);
-  if (header.type == TARPON_HEARTBEAT) return;
-  Operation* operation = find_open(*channel, header.operation);
-  if (operation == nullptr) {
-    if (!before(header.operation, channel->next_number)) return take_early_control(header, payload);
-    if (header.type == TARPON_READY) {
-      queue_control({.type = TARPON_CLOSED,
-                     .peer = header.sender,
-                     .tag = header.tag,
-                     .operation = header.operation});
-    } else if (header.type == TARPON_REPAIR) {
-      apply_repair_of_closed(*channel, header, payload);
-    }
-    return;
-  }
-  heard_from(*operation, header.sender, now);
-  if (header.type == TARPON_CLOSED) return;  // its closed_below has said the rest
-  if (header.type == TARPON_ABORT) {
-    Event event;
-    event.kind = Event::Kind::aborted;
-    event.peer = header.sender;
-    event.reason = header.slot;
-    return tell(*operation, event);
-  }
-  if (header.type == TARPON_READY) {
-    tarpon_ready ready;
-    std::memcpy(&ready, payload.data(), sizeof ready);
-    Signature theirs;
-    std::copy(std::begin(ready.signature), std::end(ready.signature), theirs.begin());
-    if (theirs != operation->signature) {
-      if (header.slot > 0) operation->peers[header.sender].mismatch_answered = false;
-      return tell_mismatch(*operation, header.sender, &theirs, now);
-    }
-    for (std::uint8_t i = 0; i < operation->stage_count; ++i) {
-      apply_grant(*operation, i, header.sender, ready.grant[i]);
-    }
-    // A repeated READY says that the peer has heard nothing of us: answer.
-    if (header.slot > 0) {
-      queue_control({.type = TARPON_CREDIT,
-                     .stage = 0,
-                     .peer = header.sender,
-                     .tag = header.tag,
-                     .operation = header.operation,
-                     .slot = options.initial_credit,
-                     .signature_hash = operation->signature_hash});
-    }
-    return;
-  }
-  if (header.signature != operation->signature_hash) {
-    refuse_control(DropReason::mismatch);
-    return tell_mismatch(*operation, header.sender, nullptr, now);
-  }
-  if (header.stage >= operation->stage_count) return refuse_control(DropReason::unexpected);
-  apply_grant(*operation, header.stage, header.sender, header.slot);
-  if (header.type == TARPON_REPAIR) apply_repair(*operation, header, payload);
 }
 
 }  // namespace tarpon

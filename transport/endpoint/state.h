@@ -1,9 +1,11 @@
-// What an Endpoint holds. The protocol is in four files over it: endpoint.cc (operations),
-// receive.cc (packets in), transmit.cc (packets out), timer.cc (time).
+// What an Endpoint holds. The protocol is in five files over it: endpoint.cc (operations),
+// receive.cc (packets in, DATA), control.cc (other packets in), transmit.cc (packets out), timer.cc
+// (time).
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/endpoint.h"
@@ -36,14 +38,24 @@ struct EarlyOperation {
   struct FromPeer {
     bool announced = false;
     bool overrun = false;  // something was dropped for lack of room
+    bool aborted = false;
+    std::uint32_t abort_reason = 0;
     std::uint32_t parked = 0;
     Signature signature{};
     std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};
   };
   std::uint32_t tag = 0;
   std::uint32_t number = 0;
+  Time since{};
   std::vector<FromPeer> peers;
   std::vector<std::uint32_t> cells;
+};
+
+/// An operation of which early packets were dropped without a trace in `early`.
+struct EarlyRefused {
+  bool known = false;
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;
 };
 
 /// Slots of a closed operation that a peer has asked for.
@@ -86,8 +98,10 @@ struct Endpoint::State {
   Operation* find_open(Channel& channel, std::uint32_t number);
   Channel::Kept* find_kept(Channel& channel, std::uint32_t number);
   void open(Operation& operation, Channel& channel, Time now);
+  void ask_again(Operation& operation, Rank peer);
   void adopt_early(Operation& operation, Time now);
-  void end(Operation& operation, std::unique_ptr<Retained> retained);
+  void end(Operation& operation, std::unique_ptr<Retained> retained,
+           std::optional<std::uint32_t> abort_reason = std::nullopt);
   void release_kept(Channel& channel);
   void tell(const Operation& operation, Event event);
   void queue_control(const ControlDue& due);
@@ -96,9 +110,7 @@ struct Endpoint::State {
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
-  void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
-  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
   void note_losses(ReceiveMessage& message, bool repaired, Time now);
@@ -112,15 +124,28 @@ struct Endpoint::State {
   void extend_grants();
   void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
   void heard_from(Operation& operation, Rank peer, Time now);
+  EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
+  void refuse_early(std::uint32_t tag, std::uint32_t number);
+  bool forget_stale_early();
+
+  // control.cc
+  void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
+  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
+  void take_past_control(Channel& channel, const tarpon_header& header,
+                         std::span<const std::byte> payload);
+  void take_ready(Operation& operation, const tarpon_header& header,
+                  std::span<const std::byte> payload, Time now);
+  void answer_past(const Channel& channel, const tarpon_header& header, bool other_signature);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
   void apply_repair(Operation& operation, const tarpon_header& header,
                     std::span<const std::byte> payload);
   void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
                               std::span<const std::byte> payload);
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
+  void peer_passed(Operation& operation, Rank peer, Time now);
+  void take_abort(Operation& operation, Rank peer, std::uint32_t reason, Time now);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
-  EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
 
   // transmit.cc
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
@@ -158,6 +183,8 @@ struct Endpoint::State {
   std::vector<std::unique_ptr<Channel>> channels;
   Channel* last_channel = nullptr;
   std::vector<EarlyOperation> early;
+  std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
+  std::size_t next_refused = 0;
   ParkingLot parking;
   std::uint32_t open_receives = 0;  // messages that may still get data, over all operations
   std::uint64_t kept_bytes = 0;

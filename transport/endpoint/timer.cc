@@ -112,7 +112,7 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (peer == options.rank || view.ready_at != kNever) continue;
-    if (static_cast<std::int32_t>(channel->closed_below_of[peer] - oldest) > 0) continue;
+    if (before(oldest, channel->closed_below_of[peer])) continue;
     view.readies = std::max(1u, view.readies);
     view.ready_at = now + options.quiet_delay;
   }
@@ -144,7 +144,9 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                    .signature_hash = operation.signature_hash});
     message.asked = now;
     ++message.asks;
-    // Slots granted and never seen count as lost: the grant must not stall behind them.
+    // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
+    // grant must not stall behind them.
+    if (message.repair_below == 0 && message.asks > 1) message.written_off = message.granted;
     extend_grant(operation, operation.stages[stage], message);
   }
   return message_due(message);

@@ -51,8 +51,8 @@ tarpon_header Endpoint::State::header_for(Time now, std::uint8_t type, std::uint
 
 void Endpoint::State::write_header(const tarpon_header& common, const SlotFields& fields,
                                    TxPacket& frame) {
-  // What differs from packet to packet goes straight into the frame: a copy of a header whose fields
-  // were just written would wait for those stores, for each packet.
+  // What differs from packet to packet goes straight into the frame: a copy of a header whose
+  // fields were just written would wait for those stores, for each packet.
   const auto put = [&frame](std::size_t at, auto value) {
     std::memcpy(frame.header + at, &value, sizeof value);
   };
@@ -91,14 +91,17 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   Channel* channel = find_channel(due.tag);
   Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
   if (due.type == TARPON_READY) {
-    if (operation == nullptr) return false;
+    // Of a closed operation it goes to a peer that runs another one under its number.
+    const Channel::Past* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
+    if (operation == nullptr && past == nullptr) return false;
+    const Signature& signature = operation != nullptr ? operation->signature : past->signature;
     tarpon_ready ready{};
-    std::copy(operation->signature.begin(), operation->signature.end(), ready.signature);
-    for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
+    std::copy(signature.begin(), signature.end(), ready.signature);
+    for (std::uint32_t i = 0; operation != nullptr && i < operation->stage_count; ++i) {
       const ReceiveMessage* message = operation->stages[i].receive_from(due.peer);
       ready.grant[i] = message == nullptr ? 0 : message->granted;
     }
-    header.signature = operation->signature_hash;
+    header.signature = signature_hash(signature);
     frame.length = sizeof ready;
     std::memcpy(frame.room, &ready, sizeof ready);
   } else if (due.type == TARPON_REPAIR) {
@@ -154,10 +157,9 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     TxPacket& frame = frames[used];
     tarpon_header header = header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
     header.signature = kept->signature_hash;
-    const SlotFields fields{
-        .slot = range.first,
-        .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR),
-        .contributors = kept->data->contributors[range.first]};
+    const SlotFields fields{.slot = range.first,
+                            .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR),
+                            .contributors = kept->data->contributors[range.first]};
     frame.peer = due.peer;
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));

@@ -31,6 +31,7 @@ class MmsgPort final : public Port {
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
   std::size_t unsent() const override { return trains_.unsent(); }
+  void drop_unsent() override { trains_.drop_queued(); }
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { event_.wake(); }

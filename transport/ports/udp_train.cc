@@ -124,6 +124,14 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
   return fatal_socket_error(error) ? SendOutcome::fatal : SendOutcome::lost;
 }
 
+void TrainPool::drop_queued() {
+  while (queued() > 0) {
+    const std::uint32_t number = pop();
+    statistics_.tx_dropped += trains_[number].packets;
+    release(number);
+  }
+}
+
 void TrainPool::release(std::uint32_t number) {
   const std::uint32_t packets = trains_[number].packets;
   free_.resize(free_.size() + packets);

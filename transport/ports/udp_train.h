@@ -63,6 +63,9 @@ class TrainPool {
   /// (EIO, EINVAL, EMSGSIZE) is queued as single packets, and its peer gets no trains any more.
   SendOutcome settle(std::uint32_t train, int error);
 
+  /// Port::drop_unsent(), while the kernel holds none.
+  void drop_queued();
+
   const Train& train(std::uint32_t number) const { return trains_[number]; }
 
   /// Writes at most 2 iovecs a packet; returns their number.
