@@ -21,7 +21,7 @@ enum class MissingFill : std::uint8_t {
 struct AllreduceArguments {
   const void* input = nullptr;  // `count` elements; unchanged unless it is also the output
   void* output = nullptr;       // `count` elements; equal to `input` for in place, else apart
-  std::uint64_t count = 0;
+  std::uint64_t count = 0;      // 0: exact calls still wait until every rank has made theirs
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   std::uint32_t tag = 0;    // calls of one tag match in order; tags run independently
