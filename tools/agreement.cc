@@ -13,10 +13,9 @@ constexpr char kError = 'e';
 
 }  // namespace
 
-Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std::string>& mine,
-                                       Duration deadline) {
+Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std::string>& mine) {
   const std::string said = mine ? kText + *mine : kError + mine.error().message;
-  auto texts = control.all_gather(said, monotonic_now() + deadline);
+  auto texts = control.all_gather(said, monotonic_now() + kControlBound);
   if (!texts) return texts;
   std::string errors;
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
@@ -30,9 +29,9 @@ Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std
   return texts;
 }
 
-Result<void> agree(ControlChannel& control, const Result<void>& mine, Duration deadline) {
+Result<void> agree(ControlChannel& control, const Result<void>& mine) {
   const Result<std::string> text = mine ? Result<std::string>("") : fail(mine.error());
-  if (auto all = agree(control, text, deadline); !all) return fail(all.error());
+  if (auto all = agree(control, text); !all) return fail(all.error());
   return {};
 }
 

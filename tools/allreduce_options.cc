@@ -9,6 +9,19 @@
 namespace tarpon {
 namespace {
 
+/// Adds an option whose values have names, in lower or upper case. `names` lists them for humans.
+template <typename T>
+CLI::Option* add_named(CLI::App& app, const std::string& name, T& target,
+                       std::optional<T> (*parse)(std::string_view), const std::string& names,
+                       const std::string& description) {
+  const auto take = [&target, parse, names, name](const std::string& text) {
+    const std::optional<T> value = parse(CLI::detail::to_lower(text));
+    if (!value) throw CLI::ValidationError(name, '"' + text + "\" is not one of " + names);
+    target = *value;
+  };
+  return app.add_option_function<std::string>(name, take, description)->type_name("");
+}
+
 void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   const std::string group = "Benchmark form (as nccl-tests)";
   add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes, "smallest size (32M)")
@@ -25,16 +38,13 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
       ->group(group);
   app.add_option("-w,--warmup_iters", options.warmup, "iterations before them (5; file form: 0)")
       ->group(group);
-  app.add_option("-c,--check", options.check, "check the results (1)")->group(group);
+  app.add_option("-c,--check", options.check, "check the result of the last iteration (1)")
+      ->group(group);
   app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
       ->check(at_least_one())
       ->group(group);
-  add_choice(app, "-d,--datatype", options.type,
-             std::map<std::string, DataType>{{"float", DataType::float32},
-                                             {"double", DataType::float64},
-                                             {"int32", DataType::int32},
-                                             {"int64", DataType::int64}},
-             "float, double, int32 or int64")
+  add_named(app, "-d,--datatype", options.type, parse_data_type, "float, double, int32, int64",
+            "float, double, int32 or int64")
       ->group(group);
   app.add_option_function<std::uint32_t>(
          "-T,--timeout",
@@ -54,26 +64,18 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_benchmark_options(app, options);
   app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
   app.add_option("--output", options.output, "file form: where each rank's result goes");
-  add_choice(app, "-o,--op", options.function,
-             std::map<std::string, ReduceOp>{{"sum", ReduceOp::sum},
-                                             {"avg", ReduceOp::avg},
-                                             {"min", ReduceOp::min},
-                                             {"max", ReduceOp::max},
-                                             {"prod", ReduceOp::prod}},
-             "sum, avg, min, max or prod");
-  add_choice(app, "--mode", options.mode,
-             std::map<std::string, Mode>{{"exact", Mode::exact}, {"bounded", Mode::bounded}},
-             "exact: repaired until complete; bounded: ends by its bound with what has arrived");
+  add_named(app, "-o,--op", options.function, parse_reduce_op, "sum, avg, min, max, prod",
+            "sum, avg, min, max or prod");
+  add_named(app, "--mode", options.mode, parse_mode, "exact, bounded",
+            "exact: repaired until complete; bounded: ends by its bound with what has arrived");
   add_parsed(app, "--bound", options.bound, parse_limit,
              "bounded mode: limit of each of the two stages; else half of the deadline");
-  add_choice(app, "--order", options.order,
-             std::map<std::string, AdditionOrder>{{"fixed", AdditionOrder::fixed},
-                                                  {"any", AdditionOrder::any}},
-             "order of addition in exact mode: fixed (the same bits on every run) or any");
+  add_named(app, "--order", options.order, parse_addition_order, "fixed, any",
+            "order of addition in exact mode: fixed (the same bits on every run) or any");
   add_choice(app, "--missing", options.missing,
              std::map<std::string, MissingFill>{{"zero", MissingFill::zero},
                                                 {"local", MissingFill::local}},
-             "bounded mode: what fills a hole");
+             "bounded mode: what fills a hole: zero, or local (this rank's own contribution)");
   app.add_option("-J,--json", options.json, "write the results to this file (rank 0)");
 }
 

@@ -77,7 +77,7 @@ Result<void> accept_all(int listener, std::uint32_t flows, Ends& ends) {
   return {};
 }
 
-/// Sends on every second flow and empties the others, until killed or alone.
+/// Sends on every second flow and empties the others, until killed or one of them ends.
 [[noreturn]] void pump(const Ends& ends, std::size_t first_sent, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
@@ -86,19 +86,16 @@ Result<void> accept_all(int listener, std::uint32_t flows, Ends& ends) {
   for (std::size_t i = 0; i < ends.size(); ++i) {
     ready.push_back({ends[i].get(), static_cast<short>(i % 2 == first_sent ? POLLOUT : POLLIN), 0});
   }
-  for (std::size_t open = ready.size(); open > 0;) {
-    if (::poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) break;
-    for (pollfd& each : ready) {
-      if (each.fd < 0 || each.revents == 0) continue;
+  for (;;) {
+    if (::poll(ready.data(), ready.size(), -1) < 0 && errno != EINTR) ::_exit(1);
+    for (const pollfd& each : ready) {
+      if (each.revents == 0) continue;
       const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
       const ssize_t moved = each.events == POLLOUT ? ::send(each.fd, buffer, sizeof buffer, flags)
                                                    : ::recv(each.fd, buffer, sizeof buffer, flags);
-      if (moved > 0 || (moved < 0 && (errno == EAGAIN || errno == EINTR))) continue;
-      each.fd = -1;  // poll() skips it
-      --open;
+      if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR)) ::_exit(1);
     }
   }
-  ::_exit(0);
 }
 
 /// Connected flows between rank 0 (first) and rank 1 (second).
@@ -162,6 +159,20 @@ Result<BackgroundTraffic> BackgroundTraffic::start(const Testbed& testbed, std::
     traffic.processes_[side] = child;
   }
   return traffic;
+}
+
+Result<void> BackgroundTraffic::check() const {
+  for (const int process : processes_) {
+    siginfo_t ended{};
+    // WNOWAIT: the destructor still finds the process, and no other one of its number.
+    const int options = WEXITED | WNOHANG | WNOWAIT;
+    if (::waitid(P_PID, static_cast<id_t>(process), &ended, options) == 0 && ended.si_pid == 0) {
+      continue;
+    }
+    return fail(Error::Code::unavailable,
+                "the background traffic ended before the job did: repeat the run");
+  }
+  return {};
 }
 
 BackgroundTraffic::BackgroundTraffic(BackgroundTraffic&& other) noexcept

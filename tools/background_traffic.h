@@ -18,6 +18,10 @@ class BackgroundTraffic {
   /// in 1 to 256), timeout, io.
   static Result<BackgroundTraffic> start(const Testbed& testbed, std::uint32_t flows);
 
+  /// Whether all flows still run. Errors: unavailable (one has ended: what was measured meanwhile
+  /// was not loaded as asked for).
+  Result<void> check() const;
+
   BackgroundTraffic(BackgroundTraffic&& other) noexcept;
   BackgroundTraffic& operator=(BackgroundTraffic&& other) noexcept;
   ~BackgroundTraffic();

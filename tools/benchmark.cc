@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 
 #include "tools/agreement.h"
 #include "tools/pattern.h"
@@ -15,14 +16,25 @@
 namespace tarpon {
 namespace {
 
-std::vector<std::uint64_t> sweep(const AllreduceOptions& options) {
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = options.min_bytes; size <= options.max_bytes;) {
-    sizes.push_back(size);
-    size = options.step_factor > 1 ? size * options.step_factor : size + options.step_bytes;
-    if (sizes.back() == size) break;
+/// The size after `size`, if that is not the last one.
+std::optional<std::uint64_t> next_size(const AllreduceOptions& options, std::uint64_t size) {
+  if (options.step_factor > 1) {
+    if (size > options.max_bytes / options.step_factor) return std::nullopt;
+    return size * options.step_factor;
   }
-  return sizes;
+  if (options.step_bytes == 0 || options.step_bytes > options.max_bytes - size) return std::nullopt;
+  return size + options.step_bytes;
+}
+
+double count_sizes(const AllreduceOptions& options) {
+  if (options.step_factor <= 1) {
+    const std::uint64_t range = options.max_bytes - options.min_bytes;
+    const std::uint64_t steps = options.step_bytes == 0 ? 0 : range / options.step_bytes;
+    return 1 + static_cast<double>(steps);
+  }
+  double count = 0;
+  for (std::optional size = options.min_bytes; size; size = next_size(options, *size)) ++count;
+  return count;
 }
 
 class Benchmark {
@@ -31,20 +43,19 @@ class Benchmark {
       : options_(options),
         session_(session),
         communicator_(*session.communicator),
-        sizes_(sweep(options)),
         first_(communicator_.rank() == 0),
         progress_(first_, session.place.progress_fd) {}
 
   int run() {
-    if (auto ready = agree(communicator_.control(), prepare(), options_.job.deadline); !ready) {
+    if (auto ready = agree(communicator_.control(), prepare()); !ready) {
       return give_up(ready.error());
     }
     print_head();
     for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
-      for (const std::uint64_t size : sizes_) {
-        const auto out = measure(size, false);
+      for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
+        const auto out = measure(*size, false);
         if (!out) return give_up(out.error());
-        const auto in = measure(size, true);
+        const auto in = measure(*size, true);
         if (!in) return give_up(in.error());
         print_row(*out, *in);
       }
@@ -103,7 +114,7 @@ class Benchmark {
     Report last;
     const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
                                        output.data(), result.count, last);
-    auto logs = share_logs(communicator_, log, options_.job.deadline);
+    auto logs = share_logs(communicator_.control(), log, options_.job.deadline);
     if (!logs) return fail(logs.error());
     result.mode = last.mode;
     merge(*logs, result);
@@ -115,7 +126,7 @@ class Benchmark {
   }
 
   double total_steps() const {
-    return 2.0 * options_.run_cycles * static_cast<double>(sizes_.size()) *
+    return 2.0 * options_.run_cycles * count_sizes(options_) *
            (options_.iterations + options_.warmup);
   }
 
@@ -147,7 +158,7 @@ class Benchmark {
     // Every rank knows the sum: all of them end with the same code.
     const int code = wrong_ == 0 ? 0 : 1;
     if (first_) fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
-    auto saved = agree(communicator_.control(), save(), options_.job.deadline);
+    auto saved = agree(communicator_.control(), save());
     return saved ? code : give_up(saved.error());
   }
 
@@ -160,7 +171,6 @@ class Benchmark {
   const AllreduceOptions& options_;
   Session& session_;
   Communicator& communicator_;
-  const std::vector<std::uint64_t> sizes_;
   const bool first_;
   ProgressLine progress_;
   std::vector<std::byte> input_, output_;

@@ -13,12 +13,6 @@
 namespace tarpon {
 namespace {
 
-constexpr double kNoticeableLoss = 0.05;
-
-bool good(const PairProbe& pair) {
-  return pair.works() && pair.loss() < kNoticeableLoss;
-}
-
 const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   for (const PairProbe& pair : pairs) {
     if (pair.from == from && pair.to == to) return &pair;
@@ -51,11 +45,14 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
   });
   print_matrix(pairs, world, "probes lost on the way (%)",
                [](const PairProbe& pair) { return fmt::format("{:.1f}", pair.loss() * 100); });
-  print_matrix(pairs, world, "rate received, all ranks sending at once (Gb/s)",
+  print_matrix(
+      pairs, world, "lost on the way, all ranks sending as fast as they can (%)",
+      [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.blast_loss() * 100); });
+  print_matrix(pairs, world, "rate received meanwhile (Gb/s)",
                [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
   int failing = 0;
   for (const PairProbe& pair : pairs) {
-    if (good(pair)) continue;
+    if (pair.good()) continue;
     ++failing;
     const RankInfo& to = ranks[pair.to];
     fmt::print("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
@@ -74,18 +71,20 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
                     {"reachable", pair.works()},
                     {"rtt_us", pair.rtt_us},
                     {"loss", pair.loss()},
+                    {"blast_loss", pair.blast_loss()},
                     {"rate_gbps", pair.rate_gbps}});
   }
   return json;
 }
 
 int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
-  auto communicator_options = session_options(options.job, place, "command=check\n");
+  auto communicator_options = session_options(
+      options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
   if (!communicator_options) {
     fmt::print(stderr, "tarpon: {}\n", communicator_options.error().message);
     return 1;
   }
-  auto connection = connect_ranks(*communicator_options);
+  auto connection = connect_session(*communicator_options, place);
   if (!connection) {
     fmt::print(stderr, "tarpon: {}\n", connection.error().message);
     return 1;
@@ -98,10 +97,11 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   const bool first = place.rank == 0;
   if (first) print(*pairs, connection->ranks);
   const auto written = first ? write_json(options.json, to_json(*pairs)) : Result<void>();
-  if (auto saved = agree(*connection->control, written, options.job.deadline); !saved) {
+  if (auto saved = agree(*connection->control, written); !saved) {
     fmt::print(stderr, "tarpon: {}\n", saved.error().message);
     return 1;
   }
+  const auto good = [](const PairProbe& pair) { return pair.good(); };
   return std::all_of(pairs->begin(), pairs->end(), good) ? 0 : 1;
 }
 

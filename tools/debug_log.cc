@@ -53,6 +53,8 @@ Result<DebugLog> DebugLog::open(const Environment& environment) {
     if (file == nullptr) return fail_system(errno, "TARPON_DEBUG_FILE=" + *path);
     log.file_ = std::shared_ptr<std::FILE>(file, Close{});
   }
+  const Environment told = log.watch(environment);
+  for (const char* name : {"TARPON_DEBUG", "TARPON_DEBUG_SUBSYS", "TARPON_DEBUG_FILE"}) told(name);
   return log;
 }
 

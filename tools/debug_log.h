@@ -3,6 +3,10 @@
 // TARPON_DEBUG=VERSION|WARN|INFO|TRACE   how much
 // TARPON_DEBUG_SUBSYS=INIT,NET,CALL      only these (default: all)
 // TARPON_DEBUG_FILE=PATH                 there instead of standard error; %h host, %p process id
+//
+// VERSION: which tarpon. WARN: what makes a job slower or its figures mean something else. INFO:
+// every variable that is read, what the ranks agree on, interface, data path and why. TRACE: each
+// call.
 #pragma once
 
 #include <cstdio>
@@ -19,7 +23,8 @@ enum class DebugLevel { none, version, warn, info, trace };
 
 class DebugLog {
  public:
-  /// Errors: invalid_argument (unknown level or subsystem, named), io (file).
+  /// Tells at INFO which of its variables are set. Errors: invalid_argument (unknown level or
+  /// subsystem, named), io (file).
   static Result<DebugLog> open(const Environment& environment);
 
   /// One line, when `level` and `subsystem` ("INIT", "NET", "CALL") are asked for.

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 
 #include "tools/agreement.h"
+#include "tools/file_check.h"
+#include "tools/fnv.h"
 #include "tools/npy.h"
 #include "tools/progress_line.h"
 #include "tools/timed_calls.h"
@@ -21,77 +23,17 @@ std::string describe(const NpyArray& array) {
   return fmt::format("{} ({})", npy_type_name(array.type), fmt::join(array.shape, ", "));
 }
 
-/// FNV-1a of the result: equal on all ranks in exact mode.
-std::uint64_t hash(std::span<const std::byte> bytes) {
-  std::uint64_t value = 14695981039346656037ull;
-  std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes.data() + at, 8);
-    value = (value ^ word) * 1099511628211ull;
-  }
-  for (; at < bytes.size(); ++at) {
-    value = (value ^ std::to_integer<std::uint64_t>(bytes[at])) * 1099511628211ull;
-  }
-  return value;
+std::string hash(const NpyArray& array) {
+  std::uint64_t value = kFnvStart;
+  fnv_mix(value, array.data);
+  return fmt::format("{:016x}", value);
 }
 
-template <typename T>
-double at(const NpyArray& array, std::uint64_t index) {
-  T value;
-  std::memcpy(&value, array.data.data() + index * sizeof(T), sizeof value);
-  return static_cast<double>(value);
-}
+constexpr std::size_t kHashDigits = 16;
 
-double reduce(ReduceOp function, double a, double b) {
-  switch (function) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-      return a + b;
-    case ReduceOp::prod:
-      return a * b;
-    case ReduceOp::min:
-      return std::min(a, b);
-    case ReduceOp::max:
-      return std::max(a, b);
-  }
-  return a;
-}
-
-/// Elements of `result` farther from the reduction in double precision over the reported
-/// contributors than rounding allows.
-template <typename T>
-std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& result,
-                          ReduceOp function, const Report& report) {
-  const std::size_t world = inputs.size();
-  const std::uint64_t everybody = world >= 64 ? ~0ull : (1ull << world) - 1;
-  std::vector<ContributorRun> runs = report.runs;
-  if (runs.empty()) runs = {{0, result.elements(), everybody}};
-  const double epsilon = 4 * static_cast<double>(world) * std::numeric_limits<T>::epsilon();
-  std::uint64_t wrong = 0;
-  for (const ContributorRun& run : runs) {
-    if (run.contributors == 0) continue;  // a hole, reported as such
-    for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
-      std::optional<double> expected;
-      double magnitude = 0;
-      double present = 0;
-      for (std::size_t rank = 0; rank < world; ++rank) {
-        if ((run.contributors >> rank & 1) == 0) continue;
-        const double value = at<T>(inputs[rank], i);
-        expected = expected ? reduce(function, *expected, value) : value;
-        magnitude += std::abs(value);
-        present += 1;
-      }
-      double scale = 1;
-      if (function == ReduceOp::avg) scale = 1 / present;
-      if (function == ReduceOp::sum) scale = static_cast<double>(world) / present;
-      const double tolerance =
-          function == ReduceOp::prod ? std::abs(*expected) * epsilon : magnitude * scale * epsilon;
-      const double difference = std::abs(at<T>(result, i) - *expected * scale);
-      if (!(difference <= tolerance)) ++wrong;
-    }
-  }
-  return wrong;
+/// What tells one input from another: hash of the data, type and shape.
+std::string identity(const NpyArray& array) {
+  return fmt::format("{} {}", hash(array), describe(array));
 }
 
 class FileJob {
@@ -100,6 +42,7 @@ class FileJob {
       : options_(options),
         session_(session),
         communicator_(*session.communicator),
+        control_(communicator_.control()),
         rank_(communicator_.rank()),
         progress_(rank_ == 0, session.place.progress_fd) {}
 
@@ -110,28 +53,35 @@ class FileJob {
     if (auto ran = reduce_all(measurement, last); !ran) return give_up(ran.error());
     const Result<std::string> checked = check(last, measurement);
     if (!checked) return give_up(checked.error());
-    if (auto written = write_output(); !written) return give_up(written.error());
+    if (measurement.wrong == 0) {
+      if (auto written = write_output(); !written) return give_up(written.error());
+    }
     if (rank_ == 0) print(measurement, *checked);
-    auto saved = agree(communicator_.control(), save(measurement), options_.job.deadline);
-    if (!saved) return give_up(saved.error());
+    if (auto saved = agree(control_, save(measurement)); !saved) return give_up(saved.error());
     return measurement.wrong == 0 ? 0 : 1;
   }
 
  private:
+  /// What can fail before any work, on any rank. Sets input_ and identities_.
   Result<void> read_input() {
     auto input = read_npy(path_of_rank(options_.input, rank_));
-    Result<std::string> mine = input.map(describe);
-    const auto json = rank_ == 0 ? check_json(options_.json) : Result<void>();
-    if (mine && !json) mine = fail(json.error());
-    auto all = agree(communicator_.control(), mine, options_.job.deadline);
+    Result<std::string> mine = input.map(identity);
+    const auto refuse = [&mine](const Result<void>& checked) {
+      if (mine && !checked) mine = fail(checked.error());
+    };
+    if (rank_ == 0) refuse(check_json(options_.json));
+    if (!options_.output.empty()) refuse(check_npy_output(path_of_rank(options_.output, rank_)));
+    auto all = agree(control_, mine);
     if (!all) return fail(all.error());
     input_ = std::move(*input);
-    for (std::size_t rank = 1; rank < all->size(); ++rank) {
-      if ((*all)[rank] == (*all)[0]) continue;
+    identities_ = std::move(*all);
+    const auto shape = [this](std::size_t rank) { return identities_[rank].substr(kHashDigits); };
+    for (std::size_t rank = 1; rank < identities_.size(); ++rank) {
+      if (shape(rank) == shape(0)) continue;
       return fail(Error::Code::mismatch,
-                  fmt::format("rank {} has {} where rank 0 has {}: all inputs need the same type "
+                  fmt::format("rank {} has{} where rank 0 has{}: all inputs need the same type "
                               "and shape",
-                              rank, (*all)[rank], (*all)[0]));
+                              rank, shape(rank), shape(0)));
     }
     return {};
   }
@@ -151,7 +101,7 @@ class FileJob {
     const IterationLog log =
         run_timed(calls, result_.data.data(), result_.data.data(), result_.elements(), last);
     progress_.clear();
-    auto logs = share_logs(communicator_, log, options.job.deadline);
+    auto logs = share_logs(control_, log, options.job.deadline);
     if (!logs) return fail(logs.error());
     measurement.size = result_.data.size();
     measurement.count = result_.elements();
@@ -164,38 +114,47 @@ class FileJob {
     return {};
   }
 
-  /// Rank 0 reads all inputs where it can and checks its result against them; in exact mode all
-  /// ranks compare theirs. Returns what was checked, in words.
+  /// All ranks compare their results, which exact mode makes equal; rank 0 checks its own against
+  /// all inputs. Returns what was checked, in words, alike on all ranks.
   Result<std::string> check(const Report& last, Measurement& measurement) {
     if (!options_.check) return std::string("not checked (-c 0)");
-    const std::string mine = fmt::format("{:016x}", hash(result_.data));
-    auto all = agree(communicator_.control(), mine, options_.job.deadline);
+    const auto all = agree(control_, hash(result_));
     if (!all) return fail(all.error());
     const bool alike = std::all_of(all->begin(), all->end(),
                                    [&](const std::string& one) { return one == (*all)[0]; });
     if (!alike && last.mode == Mode::exact) {
       return fail(Error::Code::mismatch, "the ranks' results differ: this is a defect, report it");
     }
-    std::string said = alike ? "the same bits on all ranks" : "replicas differ where data was lost";
-    if (rank_ != 0) return said;
-    std::vector<NpyArray> inputs;
-    for (Rank rank = 0; rank < communicator_.world_size(); ++rank) {
-      auto input = read_npy(path_of_rank(options_.input, rank));
-      if (!input) return said + "; inputs of other ranks are not readable here: sums unchecked";
-      inputs.push_back(std::move(*input));
-    }
-    measurement.wrong = input_.type == NpyType::float32
-                            ? count_wrong<float>(inputs, result_, options_.function, last)
-                            : count_wrong<double>(inputs, result_, options_.function, last);
+    const std::string said =
+        alike ? "the same bits on all ranks" : "replicas differ where data was lost";
+    const auto counted = agree(control_, rank_ == 0 ? count_wrong_text(last) : "");
+    if (!counted) return fail(counted.error());
+    const std::string& wrong = counted->front();
+    if (wrong.empty()) return said + "; rank 0 cannot read the others' inputs: sums unchecked";
+    measurement.wrong = std::strtoull(wrong.c_str(), nullptr, 10);
     return fmt::format("{}; {} of {} values wrong against the inputs in double precision", said,
                        measurement.wrong, measurement.count);
   }
 
+  /// Empty where an input is not found here, or is another one than its rank has read.
+  std::string count_wrong_text(const Report& last) const {
+    std::vector<NpyArray> inputs;
+    for (Rank rank = 0; rank < communicator_.world_size(); ++rank) {
+      auto input = read_npy(path_of_rank(options_.input, rank));
+      if (!input || identity(*input) != identities_[rank]) return "";
+      inputs.push_back(std::move(*input));
+    }
+    return std::to_string(count_wrong(inputs, result_, options_.function, last));
+  }
+
+  /// Either all ranks' files appear or, as far as can be known before, none.
   Result<void> write_output() {
     if (options_.output.empty()) return {};
-    const auto written =
+    auto file =
         write_npy(path_of_rank(options_.output, rank_), result_.type, result_.shape, result_.data);
-    return agree(communicator_.control(), written, options_.job.deadline);
+    const auto written = file ? Result<void>() : fail(file.error());
+    if (auto all = agree(control_, written); !all) return all;
+    return agree(control_, file->commit());
   }
 
   Result<void> save(const Measurement& measurement) const {
@@ -223,7 +182,10 @@ class FileJob {
           measurement.lost_stage2 > 0 ? ": replicas differ there" : "");
     }
     fmt::print("# checked              : {}\n", checked);
-    if (!options_.output.empty()) fmt::print("# written              : {}\n", options_.output);
+    if (!options_.output.empty()) {
+      fmt::print("# written              : {}\n",
+                 measurement.wrong == 0 ? options_.output : "nothing, because values are wrong");
+    }
     fmt::print("{}",
                table_footer(measurement.wrong,
                             measurement.busbw(measurement.mean_us(), communicator_.world_size())));
@@ -239,9 +201,11 @@ class FileJob {
   const AllreduceOptions& options_;
   const Session& session_;
   Communicator& communicator_;
+  ControlChannel& control_;
   const Rank rank_;
   ProgressLine progress_;
   NpyArray input_, result_;
+  std::vector<std::string> identities_;  // of the ranks' inputs
 };
 
 }  // namespace

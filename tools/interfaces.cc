@@ -62,6 +62,7 @@ std::string_view kind_name(InterfaceKind kind) {
 
 std::string describe(const std::vector<Interface>& interfaces) {
   std::vector<std::string> texts;
+  texts.reserve(interfaces.size());
   for (const Interface& each : interfaces) {
     texts.push_back(fmt::format("{} ({})", each.name, each.address));
   }

@@ -15,10 +15,13 @@ Duration JobOptions::rendezvous_bound() const {
 
 namespace {
 
-void add_place_options(CLI::App& app, JobOptions& options) {
-  app.add_option("--local-ranks", options.local_ranks,
-                 "start this many ranks on this machine and show one report")
+void add_local_ranks(CLI::App& app, JobOptions& options, const char* description) {
+  app.add_option("--local-ranks", options.local_ranks, description)
       ->check(CLI::Range(1u, Connection::kMaxRanks));
+}
+
+void add_place_options(CLI::App& app, JobOptions& options) {
+  add_local_ranks(app, options, "start this many ranks on this machine and show one report");
   app.add_option("--rank", options.place.rank, "this rank; else from the launcher's environment");
   app.add_option("--world-size", options.place.world_size, "ranks in the job");
   app.add_option("--rendezvous", options.place.rendezvous,
@@ -32,6 +35,9 @@ void add_network_options(CLI::App& app, JobOptions& options) {
       std::map<std::string, Network>{{"loopback", Network::loopback}, {"veth", Network::veth}},
       "network of --local-ranks: loopback, or veth (one network namespace per rank on a "
       "bridge; needs root)");
+}
+
+void add_shape_options(CLI::App& app, JobOptions& options) {
   app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
       ->check(CLI::Range(604u, 65535u))
       ->capture_default_str();
@@ -40,6 +46,7 @@ void add_network_options(CLI::App& app, JobOptions& options) {
              "veth: share of packets lost at the bridge, as 1%");
   app.add_option("--background", options.background,
                  "veth: bulk TCP flows between the first two ranks");
+  app.add_option("--seed", options.seed, "of injected faults and losses")->capture_default_str();
 }
 
 void add_data_path_options(CLI::App& app, JobOptions& options) {
@@ -63,7 +70,6 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
              "hold this share back for up to 1 ms");
   add_parsed(app, "--inject-corrupt", options.faults.corrupt, parse_probability,
              "flip a bit in this share");
-  app.add_option("--seed", options.seed, "of injected faults and losses")->capture_default_str();
 }
 
 }  // namespace
@@ -71,6 +77,7 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
 void add_job_options(CLI::App& app, JobOptions& options) {
   add_place_options(app, options);
   add_network_options(app, options);
+  add_shape_options(app, options);
   add_data_path_options(app, options);
   app.add_option_function<std::string>(
       "--deadline",
@@ -83,6 +90,11 @@ void add_job_options(CLI::App& app, JobOptions& options) {
       "hard limit of every operation (10s)");
   add_parsed(app, "--rendezvous-timeout", options.rendezvous_timeout, parse_limit,
              "how long to wait for all ranks (30s)");
+}
+
+void add_testbed_job_options(CLI::App& app, JobOptions& options) {
+  add_local_ranks(app, options, "start the program this many times, each in its own namespace");
+  add_shape_options(app, options);
 }
 
 Result<Duration> parse_limit(const std::string& text) {

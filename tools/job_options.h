@@ -79,6 +79,9 @@ Result<Duration> parse_limit(const std::string& text);
 
 void add_job_options(CLI::App& app, JobOptions& options);
 
+/// Of them only --local-ranks and what shapes the testbed.
+void add_testbed_job_options(CLI::App& app, JobOptions& options);
+
 /// What CLI11 cannot see: combinations that make no sense.
 Result<void> check_job_options(const JobOptions& options);
 

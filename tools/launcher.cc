@@ -22,18 +22,17 @@ struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
-  const char* local_rank;
   const char* local_size;
   const char* job;
 };
 
 constexpr Launcher kLaunchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_JOBID"},
-    {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE", "PMIX_NAMESPACE"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_JOB_ID"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "PMIX_NAMESPACE"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID"},
+    {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE", "PMIX_NAMESPACE"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_JOB_ID"},
 };
 
 struct Range {
@@ -112,10 +111,10 @@ const char* size_variable(const Launcher& launcher, const Environment& environme
 
 /// SLURM_NTASKS_PER_NODE is an upper limit, so only the count of nodes tells that all are local.
 Result<int> slurm_local_size(const Environment& environment, int size) {
-  const auto nodes = parse_optional(environment, "SLURM_STEP_NUM_NODES", {1, kMaxRanks});
+  auto nodes = parse_optional(environment, "SLURM_STEP_NUM_NODES", {1, kMaxRanks});
   if (!nodes) return nodes;
   if (*nodes == 1) return size;
-  const auto per_node = parse_optional(environment, "SLURM_NTASKS_PER_NODE", {1, kMaxRanks});
+  auto per_node = parse_optional(environment, "SLURM_NTASKS_PER_NODE", {1, kMaxRanks});
   if (!per_node) return per_node;
   return *per_node < size ? *per_node : -1;
 }
@@ -142,10 +141,7 @@ Result<LaunchPlace> place_from(const Launcher& launcher, const char* size_name,
     local_size = slurm_local_size(environment, static_cast<int>(*size));
   }
   if (!local_size) return fail(local_size.error());
-  const auto local_rank = parse_optional(environment, launcher.local_rank, {0, *size - 1});
-  if (!local_rank) return fail(local_rank.error());
   place->local_size = *local_size;
-  place->local_rank = *local_rank;
   place->job_id = job_id(launcher, environment);
   return place;
 }
@@ -254,6 +250,7 @@ Result<std::optional<LaunchPlace>> find_launch_place(const LaunchFlags& flags,
 
 Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment& environment) {
   if (place.rendezvous) return *place.rendezvous;
+  if (place.world_size == 1) return std::string();
   if (place.all_local() && !place.job_id.empty()) {
     const auto directory = private_directory(place.job_id, environment);
     if (!directory) return fail(directory.error());
@@ -268,15 +265,13 @@ Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment&
 
 void remove_rendezvous(const std::string& address) {
   if (!address.starts_with("file://") || !address.ends_with(kFileName)) return;
-  const std::string file = address.substr(7);
-  const std::string directory = file.substr(0, file.size() - kFileName.size());
+  const std::string directory = address.substr(7, address.size() - 7 - kFileName.size());
   const std::size_t slash = directory.rfind('/');
   if (slash == std::string::npos) return;
   if (!std::string_view(directory).substr(slash).starts_with(
           fmt::format("{}{}-", kDirectoryPrefix, ::geteuid()))) {
     return;
   }
-  ::unlink(file.c_str());
   ::rmdir(directory.c_str());
 }
 

@@ -27,7 +27,7 @@ void LineMerger::finish(std::uint32_t rank) {
   if (!speaker.partial.empty()) line(speaker, std::exchange(speaker.partial, {}));
 }
 
-void LineMerger::line(Speaker& speaker, std::string text) {
+void LineMerger::line(Speaker& speaker, const std::string& text) {
   if (shown_.size() >= kMaxRemembered && !shown_.contains(text)) return output_(text);
   std::uint64_t& shown = shown_[text];
   if (++speaker.said[text] <= shown) return;

@@ -30,7 +30,7 @@ class LineMerger {
     std::unordered_map<std::string, std::uint64_t> said;
   };
 
-  void line(Speaker& speaker, std::string text);
+  void line(Speaker& speaker, const std::string& text);
 
   std::vector<Speaker> ranks_;
   std::unordered_map<std::string, std::uint64_t> shown_;

@@ -6,19 +6,26 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 namespace tarpon {
 
-nlohmann::json to_json(const IterationLog& log) {
-  return {{"time_us", log.time_us},
-          {"late", log.late},
-          {"wrong", log.wrong},
-          {"lost_fraction", log.lost_fraction},
-          {"lost_stage1", log.lost_stage1},
-          {"lost_stage2", log.lost_stage2},
-          {"cpu_s", log.cpu_s},
-          {"max_rss_kib", log.max_rss_kib},
-          {"error", log.error}};
+std::string to_text(const IterationLog& log, std::size_t first, std::size_t count) {
+  const auto piece = [&](const auto& values) {
+    const auto rest = std::span(values).subspan(std::min(first, values.size()));
+    const auto taken = rest.first(std::min(count, rest.size()));
+    return std::vector(taken.begin(), taken.end());
+  };
+  const nlohmann::json json{{"time_us", piece(log.time_us)},
+                            {"late", piece(log.late)},
+                            {"wrong", log.wrong},
+                            {"lost_fraction", log.lost_fraction},
+                            {"lost_stage1", log.lost_stage1},
+                            {"lost_stage2", log.lost_stage2},
+                            {"cpu_s", log.cpu_s},
+                            {"max_rss_kib", log.max_rss_kib},
+                            {"error", log.error}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::optional<IterationLog> iteration_log_from(const std::string& text) {
@@ -44,7 +51,8 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
 std::optional<double> quantile(std::vector<double> values, double q) {
   const auto samples = static_cast<double>(values.size());
   const double tail = std::min(q, 1 - q);
-  if (values.empty() || (tail > 0 && samples * tail < 0.999999)) return std::nullopt;
+  const bool extreme = tail > 0 && tail < 0.5;
+  if (values.empty() || (extreme && samples * tail < 0.999999)) return std::nullopt;
   const double position = std::ceil(q * samples) - 1;
   const auto index = static_cast<std::size_t>(std::clamp(position, 0.0, samples - 1));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
@@ -82,11 +90,15 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     for (const IterationLog& log : logs) late |= i < log.late.size() ? log.late[i] : 0;
     late_ever |= late;
     double slowest = 0;
+    double slowest_in_time = 0;
     for (std::size_t rank = 0; rank < logs.size(); ++rank) {
-      if ((late >> rank & 1) != 0 || i >= logs[rank].time_us.size()) continue;
+      if (i >= logs[rank].time_us.size()) continue;
       slowest = std::max(slowest, logs[rank].time_us[i]);
+      if ((late >> rank & 1) != 0) continue;
+      slowest_in_time = std::max(slowest_in_time, logs[rank].time_us[i]);
     }
-    measurement.time_us.push_back(slowest);
+    // Ranks that all find one another late leave nobody to go by.
+    measurement.time_us.push_back(slowest_in_time > 0 ? slowest_in_time : slowest);
   }
   for (Rank rank = 0; rank < logs.size(); ++rank) {
     if ((late_ever >> rank & 1) != 0) measurement.late.push_back(rank);
@@ -129,10 +141,10 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
 std::string table_header() {
   return fmt::format(
       "#\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} | {:^34} | {:^34} | in-place: this tool's own\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} | {:>9} {:>7} {:>7} {:>8} | {:>9} {:>7} {:>7} {:>8} |"
+      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:^34} {:^34} in-place: this tool's own\n"
+      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:>9} {:>7} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}"
       " {:>9} {:>9} {:>9} {:>7} {}\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} | {:>9} {:>7} {:>7} {:>8} | {:>9} {:>7} {:>7} {:>8} |"
+      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:>9} {:>7} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}"
       " {:>9} {:>9} {:>9} {:>7} {}\n",
       "", "", "", "", "", "out-of-place", "in-place",                                        //
       "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",  //
@@ -159,8 +171,8 @@ std::string microseconds(std::optional<double> value) {
 std::string table_row(const std::optional<Measurement>& out, const Measurement& in,
                       std::uint32_t world, bool checked) {
   return fmt::format(
-      "  {:>11} {:>13} {:>8} {:>6} {:>4} | {} | {} | {:>9} {:>9} {:>9} {:>7.4f} {}\n", in.size,
-      in.count, name(in.type), name(in.function), -1, columns(out, world, checked),
+      "  {:>11} {:>13} {:>8} {:>6} {:>4} {} {} {:>9} {:>9} {:>9} {:>7.4f} {}\n", in.size, in.count,
+      name(in.type), name(in.function), -1, columns(out, world, checked),
       columns(in, world, checked), microseconds(quantile(in.time_us, 0.5)),
       microseconds(quantile(in.time_us, 0.99)), microseconds(quantile(in.time_us, 1)),
       in.lost_fraction * 100, in.late.empty() ? "-" : fmt::format("{}", fmt::join(in.late, ",")));

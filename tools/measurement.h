@@ -15,7 +15,7 @@ namespace tarpon {
 struct IterationLog {
   std::vector<double> time_us;      // per iteration, from call to return
   std::vector<std::uint64_t> late;  // per iteration, mask of ranks that this rank found late
-  std::uint64_t wrong = 0;          // elements, in the last iteration
+  std::uint64_t wrong = 0;          // elements, of the last iteration
   double lost_fraction = 0;         // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
@@ -24,11 +24,14 @@ struct IterationLog {
   std::string error;              // set when an iteration failed: one line
 };
 
-nlohmann::json to_json(const IterationLog& log);
+/// As one line of JSON, with at most `count` iterations from `first` on; bytes that are no UTF-8
+/// (of paths, in `error`) are replaced.
+std::string to_text(const IterationLog& log, std::size_t first, std::size_t count);
 /// nullopt for a text that is no such log.
 std::optional<IterationLog> iteration_log_from(const std::string& text);
 
-/// Quantile by nearest rank; nullopt with too few samples to speak of it: p99 needs 100.
+/// Quantile by nearest rank; nullopt with too few samples to speak of it: p99 needs 100, the median
+/// one.
 std::optional<double> quantile(std::vector<double> values, double q);
 
 struct Measurement {
@@ -39,7 +42,7 @@ struct Measurement {
   bool in_place = false;
   Mode mode = Mode::exact;
   std::string datapath;         // of rank 0, or "mixed"
-  std::vector<double> time_us;  // per iteration: the slowest rank that was not late in it
+  std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all
   std::uint64_t wrong = 0;      // over all ranks
   double lost_fraction = 0;     // largest over ranks and iterations
   double lost_stage1 = 0;

@@ -12,7 +12,6 @@
 #include <new>
 #include <optional>
 
-#include "tools/whole_file.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -268,8 +267,17 @@ Result<NpyArray> read_npy(const std::string& path) {
   return array;
 }
 
-Result<void> write_npy(const std::string& path, NpyType type, const std::vector<std::size_t>& shape,
-                       std::span<const std::byte> data) {
+Result<void> check_npy_output(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return refuse(path, "is not a regular file: name a file to write");
+  }
+  return WholeFile::check(path);
+}
+
+Result<WholeFile> write_npy(const std::string& path, NpyType type,
+                            const std::vector<std::size_t>& shape,
+                            std::span<const std::byte> data) {
   const auto count = count_elements(shape, npy_type_bytes(type));
   if (!count || *count * npy_type_bytes(type) != data.size()) {
     return refuse(path, fmt::format("a shape of ({}) does not describe {} bytes of {}",
@@ -277,15 +285,12 @@ Result<void> write_npy(const std::string& path, NpyType type, const std::vector<
   }
   const std::string header = encode_header(type, shape);
   if (header.size() > kMaxHeaderBytes) return refuse(path, "too many dimensions");
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    return refuse(path, "is not a regular file: name a file to write");
-  }
+  if (auto good = check_npy_output(path); !good) return fail(good.error());
   auto file = WholeFile::create(path);
-  if (!file) return fail(file.error());
-  if (auto put = file->write(std::as_bytes(std::span(header))); !put) return put;
-  if (auto put = file->write(data); !put) return put;
-  return file->commit();
+  if (!file) return file;
+  if (auto put = file->write(std::as_bytes(std::span(header))); !put) return fail(put.error());
+  if (auto put = file->write(data); !put) return fail(put.error());
+  return file;
 }
 
 }  // namespace tarpon

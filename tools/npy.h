@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/whole_file.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -34,10 +35,13 @@ struct NpyArray {
 /// element types. No more memory is taken than the file's size asks for.
 Result<NpyArray> read_npy(const std::string& path);
 
-/// Writes `data` under `path`, replacing a regular file of that name in one step: either the whole
-/// file is there afterwards, on stable storage, or what was there before, and nothing else is left
-/// in the directory. REQUIRES: data.size() == the shape's product x npy_type_bytes(type).
-Result<void> write_npy(const std::string& path, NpyType type, const std::vector<std::size_t>& shape,
-                       std::span<const std::byte> data);
+/// Whether write_npy() can work, to be known before long work.
+Result<void> check_npy_output(const std::string& path);
+
+/// Writes `data` to what replaces or becomes the regular file `path` when the caller commits it;
+/// until then nothing in the directory changes.
+/// REQUIRES: data.size() == the shape's product x npy_type_bytes(type).
+Result<WholeFile> write_npy(const std::string& path, NpyType type,
+                            const std::vector<std::size_t>& shape, std::span<const std::byte> data);
 
 }  // namespace tarpon

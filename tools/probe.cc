@@ -52,6 +52,7 @@ class Prober {
     std::uint32_t full = 0;
     std::uint32_t small = 0;
     std::uint64_t blast = 0;
+    std::uint64_t overrun = 0;
     Time first{};
     Time last{};
   };
@@ -140,12 +141,13 @@ class Prober {
     pair.rtt_us = quantile(trips_, 0.5).value_or(0);
   }
 
+  /// As fast as the port takes it. What the receiver's buffers lose is counted there and is no loss
+  /// of the network.
   void blast(PairProbe& pair) {
+    const PortStatistics before = port_.statistics();
     const Time start = monotonic_now();
     const Time stop_sending = start + options_.blast;
     const Time stop = stop_sending + kLinger;
-    // Half of the receive buffer at a time leaves the receiver room: its overruns are not the
-    // network's loss.
     const std::size_t train = std::max(1u, port_.capabilities().burst);
     for (Time now = start; now < stop; now = monotonic_now()) {
       receive(now);
@@ -159,6 +161,9 @@ class Prober {
       pair.blast_sent += frames.size();
       if (frames.empty()) port_.wait(now, stop_sending);
     }
+    const PortStatistics after = port_.statistics();
+    pair.blast_sent -= std::min(pair.blast_sent, after.tx_dropped - before.tx_dropped);
+    heard_.overrun = after.rx_overruns - before.rx_overruns;
   }
 
   Result<std::vector<PairProbe>> share() {
@@ -171,7 +176,7 @@ class Prober {
                                                                slot_bytes_ * 8 / seconds / 1e9
                                                          : 0;
       json.push_back({pair.to, pair.sent, pair.answered, pair.small_sent, pair.rtt_us,
-                      pair.blast_sent, heard.full, heard.small, heard.blast, rate});
+                      pair.blast_sent, heard.full, heard.small, heard.blast, rate, heard.overrun});
     }
     auto texts = control_.all_gather(json.dump(), monotonic_now() + options_.job.deadline);
     if (!texts) return fail(texts.error());
@@ -200,6 +205,7 @@ class Prober {
         pair.small_arrived = seen[7].get<std::uint32_t>();
         pair.blast_arrived = seen[8].get<std::uint64_t>();
         pair.rate_gbps = seen[9].get<double>();
+        pair.blast_overrun = seen[10].get<std::uint64_t>();
         pairs.push_back(pair);
       }
     }
@@ -221,8 +227,23 @@ class Prober {
 
 }  // namespace
 
+bool PairProbe::good() const {
+  constexpr std::uint32_t kTolerated = 2;  // however few the probes are
+  return works() && (probes_lost() <= kTolerated || loss() < 0.05);
+}
+
+std::uint32_t PairProbe::probes_lost() const {
+  return sent - std::min(sent, arrived);  // duplicates may arrive
+}
+
 double PairProbe::loss() const {
-  return sent == 0 ? 0 : 1 - static_cast<double>(arrived) / static_cast<double>(sent);
+  return sent == 0 ? 0 : static_cast<double>(probes_lost()) / sent;
+}
+
+double PairProbe::blast_loss() const {
+  if (blast_sent == 0) return 0;
+  const std::uint64_t found = std::min(blast_sent, blast_arrived + blast_overrun);
+  return 1 - static_cast<double>(found) / static_cast<double>(blast_sent);
 }
 
 std::string likely_cause(const PairProbe& pair, std::uint32_t mtu, std::uint16_t udp_port) {
@@ -244,8 +265,8 @@ std::string likely_cause(const PairProbe& pair, std::uint32_t mtu, std::uint16_t
         "blocked",
         pair.to, pair.from);
   }
-  return fmt::format("{:.0f} % of the probes were lost: a congested or faulty link",
-                     pair.loss() * 100);
+  return fmt::format("{} of {} probes were lost: a congested or faulty link", pair.probes_lost(),
+                     pair.sent);
 }
 
 Result<std::vector<PairProbe>> probe_pairs(Connection& connection, const CheckOptions& options) {

@@ -21,11 +21,16 @@ struct PairProbe {
   std::uint32_t small_arrived = 0;
   double rtt_us = 0;             // median of full-size round trips; 0 without any
   double rate_gbps = 0;          // payload rate of the blast as received
-  std::uint64_t blast_sent = 0;  // packets
+  std::uint64_t blast_sent = 0;  // packets that `from` gave to the network
   std::uint64_t blast_arrived = 0;
+  std::uint64_t blast_overrun = 0;  // lost by the receive buffers of `to`, not on the way
 
-  bool works() const { return sent > 0 && answered > 0; }
-  double loss() const;  // share of the full-size probes that did not arrive
+  bool works() const { return answered > 0; }
+  /// Works, and loses too few probes to blame the path: some get lost on any.
+  bool good() const;
+  std::uint32_t probes_lost() const;
+  double loss() const;        // share of the full-size probes that did not arrive
+  double blast_loss() const;  // share of the blast, which may outrun the path, lost on the way
 };
 
 /// Why the pair does not work, as far as can be told; one line with the remedy.

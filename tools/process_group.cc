@@ -16,8 +16,11 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <set>
 
 #include "tools/line_merger.h"
 #include "transport/clock.h"
@@ -62,6 +65,41 @@ class SignalQueue {
   FileDescriptor fd_;
 };
 
+/// While this object lives, what the children leave behind becomes ours instead of init's.
+class Orphanage {
+ public:
+  Orphanage() : own_(children()) {
+    ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+  Orphanage(const Orphanage&) = delete;
+  ~Orphanage() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
+
+  /// REQUIRES: all children since the constructor have been waited for.
+  void kill_all() const {
+    // One that dies hands us its own children.
+    for (bool any = true; any;) {
+      any = false;
+      for (const pid_t child : children()) {
+        // One of another user cannot be killed, nor waited for.
+        if (own_.contains(child) || ::kill(child, SIGKILL) != 0) continue;
+        any = true;
+        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
+      }
+    }
+  }
+
+ private:
+  static std::set<pid_t> children() {
+    std::ifstream file("/proc/thread-self/children");
+    return {std::istream_iterator<pid_t>(file), {}};
+  }
+
+  const std::set<pid_t> own_;
+  int before_ = 0;
+};
+
 int run_body(const std::function<int(Rank)>& body, Rank rank) {
   try {
     return body(rank);
@@ -97,6 +135,7 @@ class Group {
       while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
       }
     }
+    orphanage_.kill_all();
   }
 
   Result<void> start(const std::function<int(Rank)>& body) {
@@ -118,7 +157,8 @@ class Group {
       reap();
       escalate(monotonic_now());
     }
-    // A child's own child may hold the pipe open, so its end is not waited for.
+    orphanage_.kill_all();
+    // Whoever got the pipe from a child may hold it open, so its end is not waited for.
     read_errors();
     for (std::uint32_t rank = 0; rank < children_.size(); ++rank) lines_.finish(rank);
     return std::move(result_);
@@ -259,6 +299,7 @@ class Group {
   }
 
   const ProcessGroupOptions& options_;
+  Orphanage orphanage_;
   SignalQueue signals_;
   std::vector<Child> children_;
   LineMerger lines_;

@@ -1,10 +1,10 @@
 #include "tools/session.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -12,6 +12,7 @@
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
+#include "tools/units.h"
 #include "tools/version.h"
 #include "xdp/file_descriptor.h"
 
@@ -23,8 +24,8 @@ constexpr std::uint16_t kTestbedPort = 29500;
 // After one local rank has failed: long enough for the others to tell what they saw.
 constexpr Duration kGrace = 2s;
 
-/// A private directory that goes with its owner, or before: it is named such that rank 0 removes it
-/// as soon as all ranks have joined (remove_rendezvous()), so that not even SIGKILL leaves it
+/// A private directory that goes with its owner, or before: it is named such that the ranks remove
+/// it once they have joined (remove_rendezvous()), so that from then on not even SIGKILL leaves it
 /// behind.
 class TemporaryDirectory {
  public:
@@ -69,74 +70,122 @@ Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPl
   return choose_interface(*interfaces, request, environment);
 }
 
-int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
-  std::optional<TemporaryDirectory> directory;  // loopback: where the ranks meet
+/// Where local ranks meet: a directory on loopback, or the testbed with what runs on it.
+struct LocalNetwork {
+  std::optional<TemporaryDirectory> directory;
   std::optional<Testbed> testbed;
   std::optional<BackgroundTraffic> background;
-  if (options.network == Network::veth) {
+
+  static Result<LocalNetwork> make(const JobOptions& options) {
+    LocalNetwork network;
+    if (options.network == Network::loopback) {
+      auto made = TemporaryDirectory::make();
+      if (!made) return fail(made.error());
+      network.directory.emplace(std::move(*made));
+      return network;
+    }
     TestbedOptions bed;
     bed.ranks = options.local_ranks;
     bed.mtu = static_cast<int>(options.mtu);
     if (options.rate > 0) bed.rate = TestbedRate{.bits_per_second = options.rate};
     if (options.loss > 0) bed.loss = TestbedLoss{options.loss, options.seed};
     auto made = Testbed::create(bed);
-    if (!made) return report(made.error());
-    testbed.emplace(std::move(*made));
+    if (!made) return fail(made.error());
+    network.testbed.emplace(std::move(*made));
     if (options.background > 0) {
-      auto started = BackgroundTraffic::start(*testbed, options.background);
-      if (!started) return report(started.error());
-      background.emplace(std::move(*started));
+      auto started = BackgroundTraffic::start(*network.testbed, options.background);
+      if (!started) return fail(started.error());
+      network.background.emplace(std::move(*started));
     }
-  } else {
-    auto made = TemporaryDirectory::make();
-    if (!made) return report(made.error());
-    directory.emplace(std::move(*made));
+    return network;
   }
+
+  /// Moves this process to where the rank lives, and says where that is.
+  Result<void> enter(LaunchPlace& place) const {
+    if (!testbed) {
+      place.rendezvous = "file://" + directory->path() + "/rendezvous";
+      place.local_size = static_cast<int>(place.world_size);
+      return {};
+    }
+    place.interface = testbed->interface();
+    place.rendezvous = fmt::format("tcp://{}:{}", testbed->address(0), kTestbedPort);
+    return testbed->enter(place.rank);
+  }
+};
+
+int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
+  const auto network = LocalNetwork::make(options);
+  if (!network) return report(network.error());
   const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
   const auto rank_body = [&](Rank rank) {
     LaunchPlace place;
     place.rank = rank;
     place.world_size = options.local_ranks;
     place.launcher = "--local-ranks";
-    if (testbed) {
-      if (auto entered = testbed->enter(place.rank); !entered) return report(entered.error());
-      place.interface = testbed->interface();
-      place.rendezvous = fmt::format("tcp://{}:{}", testbed->address(0), kTestbedPort);
-    } else {
-      place.rendezvous = "file://" + directory->path() + "/rendezvous";
-      place.local_rank = rank;
-      place.local_size = static_cast<int>(options.local_ranks);
-    }
     place.progress_fd = terminal.get();
+    auto log = DebugLog::open(process_environment());
+    if (!log) return report(log.error());
+    place.log = std::move(*log);
+    if (auto entered = network->enter(place); !entered) return report(entered.error());
     return body(place);
   };
   ProcessGroupOptions group;
   group.grace = kGrace;
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
   if (!ended) return report(ended.error());
-  if (ended->ok()) return 0;
+  if (ended->ok()) {
+    const auto loaded = network->background ? network->background->check() : Result<void>();
+    return loaded ? 0 : report(loaded.error());
+  }
   // A rank that exits has said why; one that was killed has not.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
   if (killed || ended->interrupted_by != 0) fmt::print(stderr, "tarpon: {}\n", ended->summary());
   return ended->interrupted_by != 0 ? 128 + ended->interrupted_by : 1;
 }
 
+/// What the ranks have chosen, and what of it deserves a look.
+void tell(const CommunicatorOptions& options, const DebugLog& log,
+          const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankInfo& info = ranks[rank];
+    log.write(DebugLevel::info, "NET",
+              fmt::format("rank {} at {}:{} on {}, {} ({}), MTU {}", rank, info.address, info.port,
+                          info.interface, info.datapath, info.datapath_reason, info.mtu));
+    if (info.mtu != ranks[0].mtu) {
+      log.write(DebugLevel::warn, "NET",
+                fmt::format("MTU {} on rank {} and {} on rank 0: packets take the smallest",
+                            info.mtu, rank, ranks[0].mtu));
+    }
+  }
+  const RankInfo& mine = ranks[options.rendezvous.rank];
+  if (options.datapath == Datapath::automatic && mine.datapath != name(Datapath::uring)) {
+    log.write(DebugLevel::warn, "NET",
+              fmt::format("{} in place of io_uring: {}", mine.datapath, mine.datapath_reason));
+  }
+  if (options.faults.any()) {
+    log.write(DebugLevel::warn, "NET", "faults are injected: times and losses are theirs");
+  }
+}
+
 }  // namespace
 
 Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
                                             const std::string& agreed, std::string* reason) {
-  const auto log = DebugLog::open(process_environment());
-  if (!log) return fail(log.error());
-  const Environment environment = log->watch(process_environment());
-  log->write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
+  const DebugLog& log = place.log;
+  const Environment environment = log.watch(process_environment());
+  log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
   auto rendezvous = find_rendezvous(place, environment);
   if (!rendezvous) return fail(rendezvous.error());
   auto chosen = find_interface(options, place, *rendezvous, environment);
-  if (!chosen) return fail(chosen.error());
-  log->write(DebugLevel::info, "NET",
-             fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
-                         place.world_size, place.launcher, *rendezvous, chosen->interface.name,
-                         chosen->interface.address, chosen->reason));
+  if (!chosen) {
+    remove_rendezvous(*rendezvous);
+    return fail(chosen.error());
+  }
+  log.write(DebugLevel::info, "NET",
+            fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
+                        place.world_size, place.launcher,
+                        rendezvous->empty() ? "not needed" : *rendezvous, chosen->interface.name,
+                        chosen->interface.address, chosen->reason));
   if (reason != nullptr) *reason = chosen->reason;
   CommunicatorOptions result;
   result.rendezvous.rank = place.rank;
@@ -144,9 +193,12 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.rendezvous.address = *rendezvous;
   result.rendezvous.listen_address = chosen->interface.address;
   result.rendezvous.timeout = options.rendezvous_bound();
-  result.rendezvous.agreed =
-      fmt::format("version={}\nwire={}\nintegrity={}\n{}", kVersion, TARPON_WIRE_VERSION,
-                  static_cast<int>(options.integrity), agreed);
+  result.rendezvous.agreed = fmt::format(
+      "version={}\nwire={}\nintegrity={}\ndeadline={}\n{}", kVersion, TARPON_WIRE_VERSION,
+      static_cast<int>(options.integrity), format_duration(options.deadline), agreed);
+  std::string line = result.rendezvous.agreed;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  log.write(DebugLevel::info, "INIT", "alike on all ranks: " + line);
   result.datapath = options.datapath;
   result.address = chosen->interface.address;
   result.interface = chosen->interface.name;
@@ -159,30 +211,31 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   return result;
 }
 
+Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
+  auto connection = connect_ranks(options);
+  remove_rendezvous(options.rendezvous.address);
+  if (connection) tell(options, place.log, connection->ranks);
+  return connection;
+}
+
 Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
                              const std::string& agreed) {
   Session session;
   session.place = place;
+  session.log = place.log;
   auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
   if (!communicator_options) return fail(communicator_options.error());
   auto communicator = Communicator::connect(*communicator_options);
+  remove_rendezvous(communicator_options->rendezvous.address);
   if (!communicator) return fail(communicator.error());
   session.communicator = std::move(*communicator);
-  if (auto log = DebugLog::open(process_environment())) session.log = std::move(*log);
-  for (const RankInfo& rank : session.communicator->ranks()) {
-    session.log.write(
-        DebugLevel::info, "NET",
-        fmt::format("rank {} at {}:{} on {}, {} ({}), MTU {}",
-                    &rank - session.communicator->ranks().data(), rank.address, rank.port,
-                    rank.interface, rank.datapath, rank.datapath_reason, rank.mtu));
-  }
-  if (place.rank == 0) remove_rendezvous(communicator_options->rendezvous.address);
+  tell(*communicator_options, place.log, session.communicator->ranks());
   return session;
 }
 
 int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
   if (options.local_ranks > 0) return run_local(options, body);
-  const auto log = DebugLog::open(process_environment());
+  auto log = DebugLog::open(process_environment());
   if (!log) return report(log.error());
   auto place = find_launch_place(options.place, log->watch(process_environment()));
   if (!place) return report(place.error());
@@ -192,6 +245,7 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
                "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun\n");
     return 2;
   }
+  (*place)->log = std::move(*log);
   return body(**place);
 }
 

@@ -26,6 +26,9 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                                             const std::string& agreed,
                                             std::string* reason = nullptr);
 
+/// connect_ranks() with the options of session_options(), for a command without a communicator.
+Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place);
+
 /// Finds rendezvous and interface by their rules and connects. `agreed` holds the command's own
 /// options that all ranks must have alike, "name=value" lines.
 Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,

@@ -4,14 +4,13 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 
+#include "tools/memory_file.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -24,22 +23,6 @@ constexpr int kCannotEnter = 126;
 struct Files {
   FileDescriptor in, out, error;
 };
-
-FileDescriptor memory_file() {
-  return FileDescriptor(::memfd_create("subprocess", MFD_CLOEXEC));
-}
-
-Result<std::string> content(const FileDescriptor& file) {
-  std::string out;
-  std::array<char, 4096> buffer{};
-  for (;;) {
-    const ssize_t got =
-        ::pread(file.get(), buffer.data(), buffer.size(), static_cast<off_t>(out.size()));
-    if (got < 0) return fail_system(errno, "cannot read a command's output");
-    if (got == 0) return out;
-    out.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-}
 
 /// In the child; only calls that are safe after fork() in a process with threads.
 [[noreturn]] void execute(const Subprocess& subprocess, const std::vector<char*>& argv,
@@ -78,7 +61,7 @@ Result<int> wait_for(pid_t child, const Subprocess& subprocess) {
 }  // namespace
 
 Result<std::string> run_subprocess(const Subprocess& subprocess) {
-  Files files{memory_file(), memory_file(), memory_file()};
+  Files files{make_memory_file(), make_memory_file(), make_memory_file()};
   const std::string& input = subprocess.input;
   if (!files.in || !files.out || !files.error ||
       ::pwrite(files.in.get(), input.data(), input.size(), 0) !=
@@ -87,6 +70,7 @@ Result<std::string> run_subprocess(const Subprocess& subprocess) {
   }
   std::vector<std::string> arguments = subprocess.arguments;
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& each : arguments) argv.push_back(each.data());
   argv.push_back(nullptr);
   const std::vector<std::string> paths = {"/usr/sbin/" + arguments[0], "/sbin/" + arguments[0]};
@@ -96,13 +80,13 @@ Result<std::string> run_subprocess(const Subprocess& subprocess) {
   if (child == 0) execute(subprocess, argv, paths, files);
   const auto status = wait_for(child, subprocess);
   if (!status) return fail(status.error());
-  if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return content(files.out);
+  if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return memory_file_content(files.out);
   if (WIFEXITED(*status) && WEXITSTATUS(*status) == kCannotExecute) {
     return fail(Error::Code::unavailable,
                 fmt::format("{}: not found; on Debian `ip` and `tc` are in the package iproute2",
                             subprocess.arguments[0]));
   }
-  const auto said = content(files.error);
+  const auto said = memory_file_content(files.error);
   const std::string line = said ? said->substr(0, said->find('\n')) : "";
   const std::string what = fmt::format("{}", fmt::join(subprocess.arguments, " "));
   return fail(Error::Code::io, fmt::format("`{}` failed: {}", what, line));

@@ -12,6 +12,19 @@
 
 namespace {
 
+constexpr const char* kFooter =
+    R"(Exit code: 0 all is well; 1 it failed, results are wrong, or a pair or a seed is bad; 2 wrong usage;
+128 + N: ended by signal N.
+
+Environment:
+  TARPON_SOCKET_IFNAME   interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings
+                         with commas between; ^ in front excludes them, = means whole names
+  GLOO_SOCKET_IFNAME     the same with whole names only, where the other is not set
+  TARPON_PORT            port of the rendezvous at MASTER_ADDR (MASTER_PORT + 1)
+  TARPON_DEBUG           VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error
+  TARPON_DEBUG_SUBSYS    only these of INIT,NET,CALL
+  TARPON_DEBUG_FILE      to this file instead; %h is the host, %p the process)";
+
 std::string join(int argc, char** argv) {
   std::string line;
   for (int i = 0; i < argc; ++i) line += (i > 0 ? " " : "") + std::string(argv[i]);
@@ -37,6 +50,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version",
                        fmt::format("tarpon {} ({})", tarpon::kVersion, tarpon::kGitCommit));
   app.require_subcommand(1);
+  app.footer(kFooter);  // of every command: it is inherited
 
   tarpon::AllreduceOptions allreduce;
   allreduce.job.command_line = join(argc, argv);

@@ -1,9 +1,9 @@
 #include "tools/testbed_command.h"
 
 #include <fmt/format.h>
-#include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "tools/file_job.h"
@@ -25,8 +25,10 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
   // A veth is taken for a container's unless somebody names it.
   setenv("TARPON_SOCKET_IFNAME", place.interface->c_str(), 1);
   std::vector<std::string> words;
+  words.reserve(command.size());
   for (const std::string& word : command) words.push_back(path_of_rank(word, place.rank));
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
@@ -37,7 +39,8 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
 }  // namespace
 
 void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
-  add_job_options(app, options.job);
+  add_testbed_job_options(app, options.job);
+  app.positionals_at_end();  // what follows the program is the program's
   app.add_option("command", options.command, "the program and its arguments, after --")->required();
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "tools/agreement.h"
 #include "tools/host_info.h"
 #include "tools/version.h"
 #include "tools/whole_file.h"
@@ -80,15 +81,21 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
   return log;
 }
 
-Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const IterationLog& mine,
-                                             Duration deadline) {
-  // A failed rank may come a deadline later. It has then waited long enough itself, and knows whom
-  // it lacked.
-  const bool failed = !mine.error.empty();
-  const Time until = monotonic_now() + (failed ? std::min<Duration>(deadline, 1s) : deadline + 1s);
-  auto texts = communicator.control().all_gather(to_json(mine).dump(), until);
+namespace {
+
+// Iterations in one message: some 5 MB as text, of the 16 MiB that a message may hold.
+constexpr std::size_t kPiece = 100'000;
+
+void append(const IterationLog& piece, IterationLog& log) {
+  log.time_us.insert(log.time_us.end(), piece.time_us.begin(), piece.time_us.end());
+  log.late.insert(log.late.end(), piece.late.begin(), piece.late.end());
+}
+
+Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
+                                              std::size_t from, Duration bound) {
+  auto texts = control.all_gather(to_text(mine, from, kPiece), monotonic_now() + bound);
   if (!texts) {
-    if (!failed) return fail(texts.error());
+    if (mine.error.empty()) return fail(texts.error());
     if (texts.error().code == Error::Code::timeout) return fail(Error::Code::timeout, mine.error);
     return fail(Error::Code::io, fmt::format("{}; {}", mine.error, texts.error().message));
   }
@@ -104,6 +111,22 @@ Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const I
     logs.push_back(std::move(*log));
   }
   if (!errors.empty()) return fail(Error::Code::io, errors);
+  return logs;
+}
+
+}  // namespace
+
+Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
+                                             Duration deadline) {
+  // A failed rank has waited long enough itself, and knows whom it lacked.
+  const Duration bound = mine.error.empty() ? kControlBound : std::min<Duration>(deadline, 1s);
+  auto logs = share_piece(control, mine, 0, bound);
+  // Nobody has failed: all have the same number of iterations.
+  for (std::size_t from = kPiece; logs && from < mine.time_us.size(); from += kPiece) {
+    auto more = share_piece(control, mine, from, bound);
+    if (!more) return more;
+    for (std::size_t rank = 0; rank < logs->size(); ++rank) append((*more)[rank], (*logs)[rank]);
+  }
   return logs;
 }
 
@@ -150,7 +173,8 @@ Result<void> write_json(const std::string& path, const nlohmann::json& json) {
   if (path.empty()) return {};
   auto file = WholeFile::create(path);
   if (!file) return fail(file.error());
-  const std::string text = json.dump(1) + '\n';
+  const std::string text =
+      json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   if (auto put = file->write(std::as_bytes(std::span(text))); !put) return put;
   return file->commit();
 }

@@ -28,8 +28,10 @@ struct TimedCalls {
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 
-/// Everybody's log on every rank. Errors name the ranks that failed, or did not answer.
-Result<std::vector<IterationLog>> share_logs(Communicator& communicator, const IterationLog& mine,
+/// Everybody's log on every rank, of any length. Errors name the ranks that failed, or did not
+/// answer. Counting wrong elements may take its time; a rank whose calls failed waits no more than
+/// `deadline`.
+Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
                                              Duration deadline);
 
 /// "uring", or "mixed" when ranks differ.
@@ -41,7 +43,8 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
 /// Whether write_json() will work; true for an empty path.
 Result<void> check_json(const std::string& path);
 
-/// Writes `json` to `path` whole, or says why not. Writes nothing for an empty path.
+/// Writes `json` to `path` whole, or says why not; bytes that are no UTF-8 are replaced. Writes
+/// nothing for an empty path.
 Result<void> write_json(const std::string& path, const nlohmann::json& json);
 
 }  // namespace tarpon

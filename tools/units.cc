@@ -210,7 +210,7 @@ Result<double> parse_probability(std::string_view text) {
 
 std::string format_probability(double probability) {
   for (int digits = 15; digits <= 17; ++digits) {
-    const std::string text = fmt::format("{:.{}g}%", probability * 100, digits);
+    std::string text = fmt::format("{:.{}g}%", probability * 100, digits);
     if (const auto back = parse_probability(text); back && *back == probability) return text;
   }
   return fmt::format("{}", probability);

@@ -22,6 +22,17 @@ std::string regular_file(const std::string& path) {
   return std::filesystem::is_regular_file(real, error) ? real.string() : "";
 }
 
+/// Has `make` take the first free temporary name beside `path`; "" and errno when it cannot.
+template <typename Make>
+std::string take_name(const std::string& path, Make make) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    if (make(name.c_str())) return name;
+    if (errno != EEXIST) break;
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<WholeFile> WholeFile::create(const std::string& path) {
@@ -29,19 +40,26 @@ Result<WholeFile> WholeFile::create(const std::string& path) {
   if (target.empty()) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return fail_system(errno, path + ": cannot write");
-    return WholeFile(fd, path, "");
+    return WholeFile(fd, path, "", true);
   }
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    std::string name = fmt::format("{}.tmp-{}-{}", target, ::getpid(), attempt);
-    const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) return WholeFile(fd, target, std::move(name));
-    if (errno != EEXIST) break;
-  }
-  return fail_system(errno, path + ": cannot create a file beside it");
+  const auto directory = std::filesystem::path(target).parent_path();
+  int fd =
+      ::open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (fd >= 0) return WholeFile(fd, target, "", false);
+  std::string name = take_name(target, [&fd](const char* one) {
+    fd = ::open(one, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return fd >= 0;
+  });
+  if (name.empty()) return fail_system(errno, path + ": cannot create a file beside it");
+  return WholeFile(fd, target, std::move(name), false);
 }
 
 Result<void> WholeFile::check(const std::string& path) {
   if (regular_file(path).empty()) {
+    std::error_code error;  // what cannot be looked at cannot be written either
+    if (std::filesystem::is_directory(path, error)) {
+      return fail_system(EISDIR, path + ": cannot write");
+    }
     if (::access(path.c_str(), W_OK) != 0) return fail_system(errno, path + ": cannot write");
     return {};
   }
@@ -50,13 +68,14 @@ Result<void> WholeFile::check(const std::string& path) {
   return {};
 }
 
-WholeFile::WholeFile(int fd, std::string path, std::string temporary)
-    : fd_(fd), path_(std::move(path)), temporary_(std::move(temporary)) {}
+WholeFile::WholeFile(int fd, std::string path, std::string temporary, bool direct)
+    : fd_(fd), path_(std::move(path)), temporary_(std::move(temporary)), direct_(direct) {}
 
 WholeFile::WholeFile(WholeFile&& other) noexcept
     : fd_(std::move(other.fd_)),
       path_(std::move(other.path_)),
-      temporary_(std::exchange(other.temporary_, {})) {}
+      temporary_(std::exchange(other.temporary_, {})),
+      direct_(other.direct_) {}
 
 WholeFile::~WholeFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
@@ -73,9 +92,24 @@ Result<void> WholeFile::write(std::span<const std::byte> data) {
   return {};
 }
 
+/// Gives a nameless file its name where that is free, else a temporary one.
+Result<void> WholeFile::name_beside() {
+  const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
+  const auto link = [&self](const char* name) {
+    return ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+  };
+  if (link(path_.c_str())) return {};
+  if (errno == EEXIST) temporary_ = take_name(path_, link);
+  if (temporary_.empty()) return fail_system(errno, path_ + ": cannot name it (through /proc)");
+  return {};
+}
+
 Result<void> WholeFile::commit() {
-  if (temporary_.empty()) return {};
+  if (direct_) return {};
   if (::fsync(fd_.get()) != 0) return fail_system(errno, path_ + ": cannot write to disk");
+  if (temporary_.empty()) {
+    if (auto named = name_beside(); !named || temporary_.empty()) return named;
+  }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     return fail_system(errno, path_ + ": cannot replace");
   }

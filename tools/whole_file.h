@@ -1,4 +1,7 @@
 // A file that appears whole under its name or not at all.
+//
+// It has no name until it is committed (O_TMPFILE), so that a signal leaves nothing either. Where
+// the file system cannot do that it has a temporary one, which a signal may leave behind.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +17,7 @@ namespace tarpon {
 /// there before. Move-only; calls block on the file system.
 class WholeFile {
  public:
-  /// Opens a temporary file beside `path`, or beside the target of a symbolic link. What exists and
+  /// Opens a file in the directory of `path`, or of the target of a symbolic link. What exists and
   /// is no regular file (a device, a pipe) is opened and written directly. Errors: io, permission.
   static Result<WholeFile> create(const std::string& path);
 
@@ -31,11 +34,13 @@ class WholeFile {
   Result<void> commit();
 
  private:
-  WholeFile(int fd, std::string path, std::string temporary);
+  WholeFile(int fd, std::string path, std::string temporary, bool direct);
+  Result<void> name_beside();
 
   FileDescriptor fd_;
   std::string path_;
-  std::string temporary_;  // empty once committed, and for what is no regular file
+  std::string temporary_;  // its name until it is committed; mostly none
+  bool direct_;            // no regular file: there is nothing to commit
 };
 
 }  // namespace tarpon

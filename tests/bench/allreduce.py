@@ -34,8 +34,10 @@ def interval(values, statistic=median, draws=1000, seed=1):
 
 
 def iterations_for(size, quick):
-    whole = 20 if quick else 40
-    return max(5, min(whole * 10, whole * MIB * 4 // max(size, 1))) if size > 4 * MIB else whole * 5
+    """Large ones fewer, but in the whole run enough for a P99."""
+    if size > 4 * MIB:
+        return 6 if quick else 25
+    return 100 if quick else 200
 
 
 def fail(what, process):
@@ -91,7 +93,7 @@ class Bench:
     def cells(self):
         if self.arguments.quick:
             return [(4, 1500, [4 * KIB, 1 * MIB, 25 * MIB]), (4, 9000, [25 * MIB])]
-        sizes = [4 * KIB, 64 * KIB, 1 * MIB, 4 * MIB, 25 * MIB, 64 * MIB]
+        sizes = [4 * KIB, 64 * KIB, 1 * MIB, 25 * MIB, 64 * MIB]
         return [(ranks, mtu, sizes) for ranks in (4, 8) for mtu in (1500, 9000)]
 
     def run(self):
@@ -136,7 +138,7 @@ class Bench:
     def table(self):
         rows = []
         print(f"{'ranks':>5} {'MTU':>5} {'size':>5} {'who':>17} {'p50 us':>10} {'95 % interval':>21} "
-              f"{'p99 us':>10} {'best Gloo / it':>15}")
+              f"{'p99 us':>10} {'max us':>10} {'best Gloo / it':>15}")
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
                 best = self.best_gloo(ranks, mtu, size)
@@ -147,7 +149,7 @@ class Bench:
                     ratio = median(self.ratios(ranks, mtu, size, best, contender))
                     row = {"ranks": ranks, "mtu": mtu, "size": size, "who": contender,
                            "p50_us": median(everything), "p50_interval_us": [low, high],
-                           "p99_us": p99, "speedup_over_best_gloo": ratio,
+                           "p99_us": p99, "max_us": max(everything), "speedup_over_best_gloo": ratio,
                            "rounds": self.samples[ranks, mtu, size, contender]}
                     rows.append(row)
                     name = contender if contender in TARPON else f"gloo {contender}"
@@ -155,7 +157,7 @@ class Bench:
                     p99_text = "-" if p99 is None else f"{p99:.0f}"
                     print(f"{ranks:>5} {mtu:>5} {human(size):>5} {name:>17}{mark}{row['p50_us']:>9.0f} "
                           f"{f'{low:.0f} .. {high:.0f}':>21} "
-                          f"{p99_text:>10} {ratio:>15.2f}")
+                          f"{p99_text:>10} {max(everything):>10.0f} {ratio:>15.2f}")
         return rows
 
     def targets(self):
@@ -193,18 +195,17 @@ def main():
     bench.run()
     rows = bench.table()
     targets = bench.targets()
-    print()
-    for target in targets:
-        low, high = target["interval"]
-        print(f"{'met   ' if target['met'] else 'MISSED'} {target['target']}: {target['value']:.2f} "
-              f"({low:.2f} .. {high:.2f})")
     path = os.path.join(arguments.build, "allreduce.json")
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     with open(path, "w") as file:
         json.dump({"date": time.strftime("%Y-%m-%d"), "kernel": os.uname().release,
                    "cpus": os.cpu_count(), "commit": commit.stdout.strip(),
                    "rows": rows, "targets": targets}, file, indent=1)
-    print(f"written: {path}")
+    print(f"\nwritten: {path}\n")
+    for target in targets:
+        low, high = target["interval"]
+        print(f"{'met   ' if target['met'] else 'MISSED'} {target['target']}: {target['value']:.2f} "
+              f"({low:.2f} .. {high:.2f})")
     sys.exit(0 if all(target["met"] for target in targets) else 1)
 
 

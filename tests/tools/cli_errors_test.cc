@@ -67,9 +67,9 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"-N", "0"}, {"--run_cycles", "1 to"}},
       {{"-T", "0"}, {"--timeout", "1 to"}},
       {{"-c", "perhaps"}, {"--check", "perhaps"}},
-      {{"-d", "half"}, {"--datatype", "\"half\"", "double, float, int32, int64"}},
-      {{"-o", "median"}, {"--op", "\"median\"", "avg, max, min, prod, sum"}},
-      {{"--mode", "fast"}, {"--mode", "bounded, exact"}},
+      {{"-d", "half"}, {"--datatype", "\"half\"", "float, double, int32, int64"}},
+      {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod"}},
+      {{"--mode", "fast"}, {"--mode", "\"fast\" is not one of exact, bounded"}},
       {{"--datapath", "rdma"}, {"--datapath", "auto, mmsg, uring"}},
       {{"--inject-loss", "2"}, {"--inject-loss", "outside 0 to 1", "1%"}},
       {{"--net", "veth", "--rate", "5"}, {"--rate", "5gbit"}},
@@ -104,6 +104,8 @@ TEST(CliErrors, place__which_rank_of_which_job) {
       {{"check"}, {"which rank is this?"}},
       {{"testbed", "--", "true"}, {"--local-ranks P"}},
       {{"testbed", "--local-ranks", "2"}, {"command is required"}},
+      {{"testbed", "--local-ranks", "2", "--deadline", "5s", "--", "true"},
+       {"--deadline", "not expected"}},
       {{"sim", "--count", "0"}, {"--count"}},
       {{"allreduce", "--local-ranks", "65"}, {"--local-ranks", "1 to 64"}},
       {{"allreduce", "--rank", "0"}, {"--rank needs --world-size"}},
@@ -128,6 +130,9 @@ TEST(CliErrors, memory__none_for_the_size) {
       tool({"allreduce", "--local-ranks", "1", "-b", "8000000T", "-e", "8000000T"}),
       tool({"allreduce", "--rank", "0", "--world-size", "1", "--rendezvous", "localhost:4444", "-b",
             "100T", "-e", "100T"}),
+      // Sweeps of sizes that nobody could list, or add up.
+      tool({"allreduce", "--local-ranks", "1", "-e", "8000000T", "-i", "1M"}),
+      tool({"allreduce", "--local-ranks", "1", "-b", "1", "-e", "8000000T", "-f", "5"}),
   });
   for (const Ended& one : ended) expect_one_line(one, {"no memory", "choose a smaller -e"});
 }
@@ -168,8 +173,9 @@ class CliInputErrors : public ::testing::Test {
  protected:
   void save(int rank, NpyType type, const std::vector<std::size_t>& shape, std::size_t bytes) {
     const std::vector<std::byte> data(bytes);
-    const auto written = write_npy(scratch_ / fmt::format("in{}.npy", rank), type, shape, data);
-    ASSERT_TRUE(written) << written.error().message;
+    auto file = write_npy(scratch_ / fmt::format("in{}.npy", rank), type, shape, data);
+    ASSERT_TRUE(file) << file.error().message;
+    ASSERT_TRUE(file->commit());
   }
 
   std::vector<Ended> run_ranks(std::uint32_t world) {
@@ -241,6 +247,7 @@ TEST(CliJobErrors, options_differ__named_everywhere) {
   expect_on_every_rank(differ({"--op", "max"}), {"rank 1", "op=max", "rank 0", "op=sum"});
   expect_on_every_rank(differ({"--mode", "bounded"}), {"mode=bounded", "mode=exact"});
   expect_on_every_rank(differ({"-d", "int32"}), {"datatype=int32", "datatype=float"});
+  expect_on_every_rank(differ({"--deadline", "9s"}), {"deadline=9s", "deadline=10s"});
 }
 
 TEST(CliJobErrors, world_sizes_differ__named_everywhere) {

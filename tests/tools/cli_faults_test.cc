@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "tests/tools/command.h"
 
@@ -95,6 +96,32 @@ TEST_P(CliFaults, parent_killed__takes_the_ranks_along) {
 
 INSTANTIATE_TEST_SUITE_P(Networks, CliFaults, ::testing::Values("loopback", "veth"),
                          [](const auto& network) { return std::string(network.param); });
+
+TEST(CliTestbed, interrupted__takes_along_what_the_program_started) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  Process job(tool({"testbed", "--local-ranks", "2", "--", "sh", "-c",
+                    "sh -c 'echo started {rank}; while :; do sleep 1000; done'; true"}));
+  ASSERT_TRUE(job.says("started 0") && job.says("started 1")) << job.wait(0ms).error;
+  ::kill(job.pid(), SIGTERM);
+  EXPECT_EQ(job.wait().exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(job.left_nothing()) << "a process of the job is still there";
+}
+
+TEST(CliTestbed, background_dies__fails_the_run) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  Process job(
+      tool({"testbed", "--local-ranks", "2", "--background", "1", "--", "sh", "-c",
+            "echo started {rank}; while [ ! -e " + scratch / "end" + " ]; do sleep 0.01; done"}));
+  ASSERT_TRUE(job.says("started 0") && job.says("started 1")) << job.wait(0ms).error;
+  const auto children = job.children();  // the traffic came first
+  ASSERT_EQ(children.size(), 4u);
+  ::kill(children[0], SIGKILL);
+  std::ofstream(scratch / "end") << "now";
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.error, HasSubstr("background traffic ended before the job did"));
+}
 
 /// Three ranks by hand under a deadline of 1 s; `signal` hits one, the others are returned.
 std::vector<Ended> strike(std::size_t victim, int signal) {

@@ -37,8 +37,9 @@ std::vector<T> gradients(int rank, std::size_t count) {
 template <typename T>
 void save(const std::string& path, const std::vector<std::size_t>& shape,
           const std::vector<T>& values) {
-  const auto written = write_npy(path, kType<T>, shape, std::as_bytes(std::span(values)));
-  ASSERT_TRUE(written) << written.error().message;
+  auto file = write_npy(path, kType<T>, shape, std::as_bytes(std::span(values)));
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_TRUE(file->commit());
 }
 
 Command job(const ScratchDirectory& scratch, std::vector<std::string> more) {
@@ -149,6 +150,69 @@ TEST(CliFiles, empty_and_single__pass) {
                               "--output", scratch / "alone-out.npy"}));
   EXPECT_EQ(one.exit_code, 0) << one.error;
   EXPECT_EQ(content_of(scratch / "alone-out.npy"), content_of(scratch / "alone.npy"));
+}
+
+TEST(CliFiles, not_finite__passes_through) {
+  const ScratchDirectory scratch;
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  save<float>(scratch / "in0.npy", {5}, {nan, inf, 3e38f, 1, nan});
+  save<float>(scratch / "in1.npy", {5}, {1, -inf, 3e38f, 2, nan});
+  save<float>(scratch / "in2.npy", {5}, {2, 1, 3e38f, inf, nan});
+  for (const char* op : {"sum", "avg", "min", "max", "prod"}) {
+    const Ended ended = run(job(scratch, {"--op", op}));
+    EXPECT_EQ(ended.exit_code, 0) << op << ended.out << ended.error;
+    EXPECT_THAT(ended.out, HasSubstr(" 0 of 5 values wrong")) << op;
+  }
+}
+
+TEST(CliFiles, other_inputs_in_rank_0s_place__unchecked) {
+  const ScratchDirectory scratch;
+  for (const char* host : {"a", "b"}) std::filesystem::create_directory(scratch / host);
+  save<float>(scratch / "a/in0.npy", {4}, {1, 2, 3, 4});
+  save<float>(scratch / "b/in1.npy", {4}, {1, 2, 3, 4});
+  for (const std::vector<float>& other : {std::vector<float>{9}, std::vector<float>{1, 2, 3, 5}}) {
+    save<float>(scratch / "a/in1.npy", {other.size()}, other);
+    auto ranks = ranks_by_hand(2, free_meeting_point(),
+                               {"--input", "in{rank}.npy", "--output", "out{rank}.npy"});
+    ranks[0].directory = scratch / "a";
+    ranks[1].directory = scratch / "b";
+    const auto ended = run_together(ranks);
+    for (const Ended& one : ended) EXPECT_EQ(one.exit_code, 0) << one.error;
+    EXPECT_THAT(ended[0].out, HasSubstr("the same bits on all ranks; rank 0 cannot read the "
+                                        "others' inputs: sums unchecked"));
+    EXPECT_EQ(content_of(scratch / "a/out0.npy"), content_of(scratch / "b/out1.npy"));
+  }
+}
+
+TEST(CliFiles, wrong_result__fails_on_all_ranks_and_is_not_written) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < 2; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {200000}, gradients<float>(rank, 200000));
+  }
+  const auto ended = run_together(ranks_by_hand(
+      2, free_meeting_point(),
+      {"--input", scratch / "in{rank}.npy", "--output", scratch / "out{rank}.npy", "--mode",
+       "bounded", "--bound", "50ms", "--integrity", "none", "--inject-corrupt", "20%"}));
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.exit_code, 1);
+    EXPECT_EQ(one.error, "") << "nobody has left";
+  }
+  EXPECT_THAT(ended[0].out, HasSubstr("written              : nothing, because values are wrong"));
+  EXPECT_THAT(scratch.names(), ElementsAre("in0.npy", "in1.npy"));
+}
+
+TEST(CliFiles, one_output_not_writable__nothing_appears) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {8}, gradients<float>(rank, 8));
+  }
+  std::filesystem::create_directory(scratch / "out1.npy");
+  const Ended ended = run(job(scratch, {}));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.error, HasSubstr("rank 1: "));
+  EXPECT_THAT(ended.error, HasSubstr("out1.npy: is not a regular file"));
+  EXPECT_THAT(scratch.names(), ElementsAre("in0.npy", "in1.npy", "in2.npy", "out1.npy"));
 }
 
 TEST(CliFiles, failed_job__leaves_earlier_results_alone) {

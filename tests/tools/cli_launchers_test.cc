@@ -132,6 +132,43 @@ TEST(CliLaunchers, srun__several_nodes_need_an_address) {
   }
 }
 
+/// Variables of srun for a job of two on this node.
+std::map<std::string, std::string> slurm_of_two(int rank, const ScratchDirectory& scratch) {
+  return {{"SLURM_PROCID", std::to_string(rank)},
+          {"SLURM_NTASKS", "2"},
+          {"SLURM_JOB_ID", "77"},
+          {"SLURM_STEP_NUM_NODES", "1"},
+          {"XDG_RUNTIME_DIR", scratch.path()}};
+}
+
+TEST(CliLaunchers, failed_rendezvous__leaves_nothing) {
+  const ScratchDirectory scratch;
+  for (const char* command : {"allreduce", "check"}) {
+    for (const int rank : {0, 1}) {
+      Command alone = tool({command, "--rendezvous-timeout", "100ms"});
+      alone.environment = slurm_of_two(rank, scratch);
+      EXPECT_EQ(run(alone).exit_code, 1);
+      EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << command << " as rank " << rank;
+    }
+  }
+  Command lost = tool({"allreduce", "--interface", "nope"});
+  lost.environment = slurm_of_two(0, scratch);
+  EXPECT_EQ(run(lost).exit_code, 1);
+  EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << "no such interface";
+}
+
+TEST(CliLaunchers, one_rank__needs_no_meeting_point) {
+  const ScratchDirectory scratch;
+  Command by_hand = tool({"allreduce", "--rank", "0", "--world-size", "1"});
+  by_hand.arguments.insert(by_hand.arguments.end(), kSmall.begin(), kSmall.end());
+  expect_one_report({run(by_hand)});
+  expect_one_report(run_with_variables(1, [&](int) {
+    return std::map<std::string, std::string>{
+        {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"XDG_RUNTIME_DIR", scratch.path()}};
+  }));
+  EXPECT_THAT(scratch.names(), ::testing::IsEmpty());
+}
+
 TEST(CliLaunchers, pmi__variables) {
   const ScratchDirectory scratch;
   expect_one_report(run_with_variables(2, [&](int rank) {
@@ -151,7 +188,7 @@ TEST(CliLaunchers, variables__nonsense_is_named) {
 
 Command mpirun(int ranks, const std::vector<std::string>& arguments) {
   Command command{{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(ranks),
-                   TARPON_TOOL, "allreduce"},
+                   TARPON_TOOL},
                   {},
                   "."};
   command.arguments.insert(command.arguments.end(), arguments.begin(), arguments.end());
@@ -164,11 +201,24 @@ bool have_mpirun() {
 
 TEST(CliLaunchers, mpirun__one_report) {
   if (!have_mpirun()) GTEST_SKIP() << "no mpirun: install openmpi-bin";
-  const Ended ended = run(mpirun(4, kSmall));
+  std::vector<std::string> arguments{"allreduce"};
+  arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
+  const Ended ended = run(mpirun(4, arguments));
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_THAT(ended.out, HasSubstr(" 4 ranks, "));
   EXPECT_THAT(ended.out, HasSubstr("# Out of bounds values : 0 OK\n"));
   EXPECT_EQ(rows_of(ended.out).size(), 1u) << ended.out;
+}
+
+TEST(CliLaunchers, mpirun__check) {
+  if (!have_mpirun()) GTEST_SKIP() << "no mpirun: install openmpi-bin";
+  const ScratchDirectory scratch;
+  Command command = mpirun(3, {"check", "--probes", "5"});
+  command.environment = {{"XDG_RUNTIME_DIR", scratch.path()}};
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_EQ(lines_of(ended.out).back(), "# all 6 pairs work") << ended.out;
+  EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << "the meeting place goes with the job";
 }
 
 TEST(CliLaunchers, mpirun__files) {
@@ -176,10 +226,11 @@ TEST(CliLaunchers, mpirun__files) {
   const ScratchDirectory scratch;
   for (const float rank : {0.f, 1.f}) {
     const std::vector<float> values{rank, 2 * rank, 8};
-    ASSERT_TRUE(write_npy(scratch / fmt::format("in{:.0f}.npy", rank), NpyType::float32, {3},
-                          std::as_bytes(std::span(values))));
+    auto file = write_npy(scratch / fmt::format("in{:.0f}.npy", rank), NpyType::float32, {3},
+                          std::as_bytes(std::span(values)));
+    ASSERT_TRUE(file && file->commit());
   }
-  const Ended ended = run(mpirun(2, {"--input", scratch / "in{rank}.npy", "--output",
+  const Ended ended = run(mpirun(2, {"allreduce", "--input", scratch / "in{rank}.npy", "--output",
                                      scratch / "out{rank}.npy", "--op", "avg"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
   const std::vector<float> expected{0.5, 1, 8};
@@ -189,7 +240,7 @@ TEST(CliLaunchers, mpirun__files) {
     EXPECT_THAT(result->data, ::testing::ElementsAreArray(std::as_bytes(std::span(expected))));
   }
   // Only the launcher knows that there are several ranks.
-  const Ended one_path = run(mpirun(2, {"--input", scratch / "in0.npy"}));
+  const Ended one_path = run(mpirun(2, {"allreduce", "--input", scratch / "in0.npy"}));
   EXPECT_NE(one_path.exit_code, 0);
   EXPECT_THAT(one_path.error, HasSubstr("in0.npy: put {rank} where the rank's number belongs"));
 }

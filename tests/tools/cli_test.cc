@@ -45,8 +45,8 @@ TEST(CliReport, table__nccl_tests_columns) {
   expect_good(ended);
   const auto head = ended.out.substr(0, ended.out.find("\n   "));
   EXPECT_THAT(head, ::testing::ContainsRegex(
-                        "# +size +count +type +redop +root \\| +time +algbw +busbw +#wrong "
-                        "\\| +time +algbw +busbw +#wrong \\| +p50 +p99 +max +lost late\n"));
+                        "# +size +count +type +redop +root +time +algbw +busbw +#wrong "
+                        "+time +algbw +busbw +#wrong +p50 +p99 +max +lost late\n"));
   const auto rows = rows_of(ended.out);
   ASSERT_EQ(rows.size(), 3u) << ended.out;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -241,13 +241,23 @@ TEST(CliJson, schema__results) {
   }
 }
 
+TEST(CliJson, command_line__need_not_be_utf8) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch / "report\xff.json";
+  expect_good(run(local(1, {"-b", "8", "-e", "8", "-n", "1", "--json", path})));
+  const auto report = json_of(path);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_THAT(report["config"]["command"].get<std::string>(), HasSubstr("report\xef\xbf\xbd.json"));
+  EXPECT_FALSE(report["results"][0]["time_us"]["p50"].is_null()) << "of one sample";
+}
+
 TEST(CliCheck, matrix__all_pairs) {
   const ScratchDirectory scratch;
   const Ended ended =
       run(tool({"check", "--local-ranks", "3", "--probes", "5", "--json", scratch / "j"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_EQ(ended.error, "");
-  EXPECT_EQ(count(ended.out, "  from 0 "), 4u) << ended.out;
+  EXPECT_EQ(count(ended.out, "  from 0 "), 5u) << ended.out;
   EXPECT_EQ(count(ended.out, "yes"), 6u) << ended.out;
   EXPECT_THAT(ended.out, HasSubstr("# all 6 pairs work"));
   const auto pairs = json_of(scratch / "j");
@@ -257,6 +267,43 @@ TEST(CliCheck, matrix__all_pairs) {
     EXPECT_GT(pair["rtt_us"], 0.0);
     EXPECT_NE(pair["from"], pair["to"]);
   }
+}
+
+TEST(CliCheck, silent_rank__failing_pairs_and_their_cause) {
+  const ScratchDirectory scratch;
+  auto ranks = ranks_by_hand(3, free_meeting_point(), {"--probes", "5", "--json", scratch / "j"});
+  for (Command& rank : ranks) rank.arguments[1] = "check";
+  ranks[1].arguments.insert(ranks[1].arguments.end(), {"--inject-loss", "100%"});
+  const auto ended = run_together(ranks);
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.exit_code, 1);
+    EXPECT_EQ(one.error, "");
+  }
+  const std::string& out = ended[0].out;
+  EXPECT_EQ(count(out, "FAILING: "), 4u) << out;
+  for (const char* other : {"0", "2"}) {
+    EXPECT_THAT(out, ::testing::ContainsRegex(
+                         fmt::format("FAILING: rank {} \\(.*\\) -> rank 1 \\(.*\\): nothing "
+                                     "arrives: open UDP to rank 1 \\(port [0-9]+ in this run\\)",
+                                     other)));
+    EXPECT_THAT(out, ::testing::ContainsRegex(
+                         fmt::format("FAILING: rank 1 \\(.*\\) -> rank {} .*: probes arrive and no "
+                                     "reply comes back: UDP from rank {} to rank 1 is blocked",
+                                     other, other)));
+  }
+  for (const auto& pair : json_of(scratch / "j")) {
+    EXPECT_EQ(pair["reachable"].get<bool>(), pair["from"] != 1 && pair["to"] != 1) << pair;
+    EXPECT_EQ(pair["loss"], pair["to"] == 1 ? 1.0 : 0.0) << pair;
+    EXPECT_TRUE(pair["to"] != 1 || pair["blast_loss"] > 0.0) << pair;
+  }
+}
+
+TEST(CliCheck, lossy_path__fails_with_its_figures) {
+  const Ended ended =
+      run(tool({"check", "--local-ranks", "2", "--probes", "100", "--inject-loss", "30%"}));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_EQ(count(ended.out, "of 100 probes were lost: a congested or faulty link"), 2u)
+      << ended.out;
 }
 
 TEST(CliSim, seed__repeats) {
@@ -306,6 +353,10 @@ TEST(CliHelp, every_command__helps) {
     EXPECT_EQ(ended.error, "") << command;
     EXPECT_THAT(ended.out, HasSubstr("--")) << command;
     EXPECT_THAT(run(tool({"--help"})).out, HasSubstr(command));
+    for (const char* word : {"Exit code: 0", "TARPON_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+                             "TARPON_PORT", "TARPON_DEBUG_FILE"}) {
+      EXPECT_THAT(ended.out, HasSubstr(word)) << command;
+    }
   }
   EXPECT_THAT(run(tool({"--version"})).out, HasSubstr("tarpon "));
 }

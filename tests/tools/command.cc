@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -22,24 +20,14 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tools/memory_file.h"
 #include "transport/clock.h"
 
 namespace tarpon::test {
 namespace {
 
-FileDescriptor memory_file() {
-  return FileDescriptor(::memfd_create("command", MFD_CLOEXEC));
-}
-
 std::string content(const FileDescriptor& file) {
-  std::string out;
-  std::array<char, 16 << 10> buffer{};
-  for (;;) {
-    const ssize_t got =
-        ::pread(file.get(), buffer.data(), buffer.size(), static_cast<off_t>(out.size()));
-    if (got <= 0) return out;
-    out.append(buffer.data(), static_cast<std::size_t>(got));
-  }
+  return memory_file_content(file).value();
 }
 
 /// Nothing of a launcher that may have started the tests.
@@ -69,7 +57,7 @@ Command tool(std::vector<std::string> arguments) {
   return {std::move(arguments), {}, "."};
 }
 
-Process::Process(const Command& command) : out_(memory_file()), error_(memory_file()) {
+Process::Process(const Command& command) : out_(make_memory_file()), error_(make_memory_file()) {
   ::prctl(PR_SET_CHILD_SUBREAPER,
           1);  // so that left_nothing() can tell dead orphans from live ones
   std::vector<std::string> arguments = command.arguments;
@@ -212,9 +200,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::vector<std::vector<std::string>> rows_of(const std::string& report) {
   std::vector<std::vector<std::string>> rows;
-  for (std::string line : lines_of(report)) {
+  for (const std::string& line : lines_of(report)) {
     if (line.empty() || line.front() == '#') continue;
-    std::replace(line.begin(), line.end(), '|', ' ');
     std::istringstream words(line);
     rows.push_back({std::istream_iterator<std::string>(words), {}});
   }

@@ -92,7 +92,7 @@ class ScratchDirectory {
 
 std::vector<std::string> lines_of(const std::string& text);
 
-/// Lines of a report that hold figures, cut at blanks and bars.
+/// Lines of a report that hold figures, cut at blanks.
 std::vector<std::vector<std::string>> rows_of(const std::string& report);
 
 /// The whole file, "" when there is none.

@@ -54,7 +54,6 @@ TEST(Launcher, find_launch_place__flags_win) {
   EXPECT_EQ(found.launcher, "flags");
   EXPECT_EQ(found.rank, 5);
   EXPECT_EQ(found.world_size, 6u);
-  EXPECT_EQ(found.local_rank, -1);
   EXPECT_EQ(found.rendezvous, "tcp://10.0.0.1:7777");
 }
 
@@ -63,7 +62,6 @@ TEST(Launcher, find_launch_place__torchrun) {
   EXPECT_EQ(found.launcher, "torchrun");
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.world_size, 8u);
-  EXPECT_EQ(found.local_rank, 1);
   EXPECT_EQ(found.local_size, 2);
   EXPECT_EQ(found.rendezvous, "tcp://node:29501");
   EXPECT_FALSE(found.all_local());
@@ -114,7 +112,6 @@ TEST(Launcher, find_launch_place__slurm) {
   const LaunchPlace found = place(variables);
   EXPECT_EQ(found.launcher, "Slurm");
   EXPECT_EQ(found.rank, 5);
-  EXPECT_EQ(found.local_rank, 1);
   EXPECT_EQ(found.local_size, 4);
   EXPECT_EQ(found.job_id, "77.3");
   // The limit per node does not make tasks of two nodes local.
@@ -244,16 +241,27 @@ TEST_F(PrivateDirectory, find_rendezvous__asks_when_nothing_tells) {
   EXPECT_EQ(find(), "tcp://node:1");
 }
 
+TEST_F(PrivateDirectory, find_rendezvous__one_rank_meets_nobody) {
+  const LaunchPlace alone = place({}, {0, 1, {}});
+  EXPECT_TRUE(alone.all_local());
+  EXPECT_EQ(find_rendezvous(alone, environment({})), "");
+  EXPECT_TRUE(fs::is_empty(root_));
+}
+
 TEST_F(PrivateDirectory, remove_rendezvous__only_ours) {
   const std::string address = find().value();
   std::ofstream(address.substr(7)) << "x";
   remove_rendezvous(address);
+  EXPECT_TRUE(fs::exists(address.substr(7))) << "rank 0 may still be meeting others";
+  fs::remove(address.substr(7));
+  remove_rendezvous(address);
   EXPECT_FALSE(fs::exists(directory()));
+  remove_rendezvous(address);
   fs::create_directory(root_ / "users");
-  std::ofstream(root_ / "users/rendezvous") << "x";
   remove_rendezvous("file://" + (root_ / "users/rendezvous").string());
   remove_rendezvous("tcp://host:1");
-  EXPECT_TRUE(fs::exists(root_ / "users/rendezvous"));
+  remove_rendezvous("");
+  EXPECT_TRUE(fs::exists(root_ / "users"));
 }
 
 }  // namespace

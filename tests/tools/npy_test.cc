@@ -83,6 +83,14 @@ std::vector<std::byte> random_bytes(std::size_t count) {
   return out;
 }
 
+/// The whole file under its name.
+Result<void> save(const std::string& path, NpyType type, const std::vector<std::size_t>& shape,
+                  std::span<const std::byte> data) {
+  auto file = write_npy(path, type, shape, data);
+  if (!file) return fail(file.error());
+  return file->commit();
+}
+
 TEST_F(Npy, round_trip__types_and_shapes) {
   for (const NpyType type : {NpyType::float32, NpyType::float64}) {
     for (const std::vector<std::size_t>& shape :
@@ -97,7 +105,7 @@ TEST_F(Npy, round_trip__types_and_shapes) {
       std::size_t count = 1;
       for (const std::size_t extent : shape) count *= extent;
       const auto data = random_bytes(count * npy_type_bytes(type));
-      ASSERT_TRUE(write_npy(path(), type, shape, data));
+      ASSERT_TRUE(save(path(), type, shape, data));
       const auto read = read_npy(path());
       ASSERT_TRUE(read) << read.error().message;
       EXPECT_EQ(read->type, type);
@@ -112,7 +120,7 @@ TEST_F(Npy, round_trip__types_and_shapes) {
 TEST_F(Npy, write_npy__data_is_aligned_to_64_bytes) {
   for (std::size_t digits = 1, extent = 1; digits < 10; ++digits, extent *= 10) {
     const auto data = random_bytes(0);
-    ASSERT_TRUE(write_npy(path(), NpyType::float32, {0, extent}, data));
+    ASSERT_TRUE(save(path(), NpyType::float32, {0, extent}, data));
     EXPECT_EQ(fs::file_size(path()) % 64, 0u);
   }
 }
@@ -214,6 +222,9 @@ TEST_F(Npy, write_npy__refuses_what_it_cannot_replace) {
   EXPECT_THAT(write_npy(path("no/a.npy"), NpyType::float32, {2}, data).error().message,
               HasSubstr("No such file"));
   EXPECT_THAT(write_npy(path(), NpyType::float32, {3}, data).error().message, HasSubstr("8 bytes"));
+  EXPECT_FALSE(check_npy_output("/dev/full"));
+  EXPECT_TRUE(check_npy_output(path()));
+  EXPECT_TRUE(write_npy(path(), NpyType::float32, {2}, data)) << "not committed";
   EXPECT_TRUE(left().empty());
 }
 
@@ -227,12 +238,12 @@ int in_child(const std::function<int()>& body) {
 }
 
 TEST_F(Npy, write_npy__failure_keeps_the_old_file_and_leaves_nothing) {
-  ASSERT_TRUE(write_npy(path(), NpyType::float32, {2}, random_bytes(8)));
+  ASSERT_TRUE(save(path(), NpyType::float32, {2}, random_bytes(8)));
   const int code = in_child([&] {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{64 << 10, 64 << 10};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-    const auto written = write_npy(path(), NpyType::float32, {1 << 20}, random_bytes(4 << 20));
+    const auto written = save(path(), NpyType::float32, {1 << 20}, random_bytes(4 << 20));
     if (written) return 2;
     return written.error().message.find("File too large") == std::string::npos ? 3 : 0;
   });
@@ -248,7 +259,7 @@ TEST_F(Npy, write_npy__disk_full) {
         ::mount("tmpfs", directory_.c_str(), "tmpfs", 0, "size=64k") != 0) {
       return 77;
     }
-    const auto written = write_npy(path(), NpyType::float32, {1 << 20}, random_bytes(4 << 20));
+    const auto written = save(path(), NpyType::float32, {1 << 20}, random_bytes(4 << 20));
     if (written || written.error().system_errno != ENOSPC) return 2;
     if (written.error().message.find(path()) == std::string::npos) return 3;
     return left().empty() ? 0 : 4;

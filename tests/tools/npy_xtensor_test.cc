@@ -22,7 +22,8 @@ struct TemporaryPath {
 TEST(NpyXtensor, xtensor_reads_what_we_write) {
   const TemporaryPath file;
   const std::vector<float> values = {1.5f, -2, 3, 4, 5, 6};
-  ASSERT_TRUE(write_npy(file.path, NpyType::float32, {2, 3}, std::as_bytes(std::span(values))));
+  auto ours = write_npy(file.path, NpyType::float32, {2, 3}, std::as_bytes(std::span(values)));
+  ASSERT_TRUE(ours && ours->commit());
   const auto array = xt::load_npy<float>(file.path);
   EXPECT_EQ(std::vector<std::size_t>(array.shape().begin(), array.shape().end()),
             (std::vector<std::size_t>{2, 3}));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -251,23 +252,43 @@ TEST(ProcessGroup, run__much_text_is_neither_lost_nor_blocks) {
   EXPECT_EQ(collected.lines.size(), 2u * kLines);
 }
 
-TEST(ProcessGroup, run__grandchild_with_the_pipe_does_not_hold_us) {
+TEST(ProcessGroup, run__what_ranks_leave_behind_is_killed) {
+  const pid_t stranger = ::fork();  // ours from before
+  if (stranger == 0) sleep_forever();
   Collected collected;
-  const Shared<std::atomic<pid_t>> grandchild;
+  struct Pids {
+    std::atomic<pid_t> child{0}, grandchild{0};
+  };
+  const Shared<Pids> left;
   const auto result = run_process_group(
       1,
       [&](Rank) {
-        const pid_t pid = ::fork();
-        if (pid == 0) sleep_forever();
-        *grandchild = pid;
-        std::fprintf(stderr, "bye\n");
+        if (const pid_t pid = ::fork(); pid == 0) {
+          const pid_t below = ::fork();
+          if (below == 0) ::setpgid(0, 0);
+          if (below != 0) left->grandchild = below;
+          sleep_forever();
+        } else {
+          left->child = pid;
+        }
+        while (left->grandchild == 0) ::usleep(1000);
+        std::fprintf(stderr, "bye\n");  // they have the pipe too
         return 0;
       },
       collected.options);
-  ::kill(*grandchild, SIGKILL);
   ASSERT_TRUE(result);
   EXPECT_TRUE(result->ok());
   EXPECT_THAT(collected.lines, ElementsAre("bye"));
+  for (const pid_t pid : {left->child.load(), left->grandchild.load()}) {
+    EXPECT_EQ(::kill(pid, 0), -1) << "still there";
+    EXPECT_EQ(errno, ESRCH);
+  }
+  EXPECT_EQ(::kill(stranger, 0), 0);
+  ::kill(stranger, SIGKILL);
+  EXPECT_EQ(::waitpid(stranger, nullptr, 0), stranger);
+  int subreaper = -1;
+  ::prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
+  EXPECT_EQ(subreaper, 0) << "as it was";
 }
 
 TEST(ProcessGroup, run__buffered_output_of_the_parent_is_not_repeated) {

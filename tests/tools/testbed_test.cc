@@ -347,6 +347,22 @@ TEST_F(TestbedTest, background__moves_bytes_both_ways_and_ends) {
   EXPECT_EQ(children(), before);
 }
 
+TEST_F(TestbedTest, background__that_dies_is_noticed) {
+  const Testbed testbed = make({});
+  const std::set<int> before = children();
+  const auto traffic = BackgroundTraffic::start(testbed, 2);
+  ASSERT_TRUE(traffic) << traffic.error().message;
+  EXPECT_TRUE(traffic->check());
+  for (const int pid : children()) {
+    if (!before.contains(pid)) ::kill(pid, SIGKILL);
+    if (!before.contains(pid)) break;
+  }
+  const Time end = monotonic_now() + kPatience;
+  while (traffic->check() && monotonic_now() < end) ::usleep(1000);
+  ASSERT_FALSE(traffic->check());
+  EXPECT_THAT(traffic->check().error().message, HasSubstr("repeat the run"));
+}
+
 TEST_F(TestbedTest, background__bad_arguments) {
   TestbedOptions options;
   options.ranks = 1;

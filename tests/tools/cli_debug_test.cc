@@ -1,0 +1,104 @@
+// What TARPON_DEBUG makes the tool tell, and that it is silent otherwise.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/tools/command.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+using Variables = std::map<std::string, std::string>;
+
+/// Rank 0's end of a job of two by hand, both with these variables.
+Ended debugged(const Variables& variables, const std::vector<std::string>& more = {}) {
+  auto commands = ranks_by_hand(2, free_meeting_point(), {"-b", "1K", "-e", "1K", "-n", "2"});
+  for (Command& command : commands) {
+    command.environment = variables;
+    command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  }
+  Ended ended = run_together(commands)[0];
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  return ended;
+}
+
+TEST(CliDebug, info__what_was_read_chosen_and_why) {
+  const Ended ended =
+      debugged({{"TARPON_DEBUG", "INFO"}, {"GLOO_SOCKET_IFNAME", "x"}}, {"--mode", "bounded"});
+  EXPECT_THAT(
+      ended.error,
+      AllOf(HasSubstr(" INFO INIT "), HasSubstr("] TARPON_DEBUG=INFO\n"), HasSubstr("mode=bounded"),
+            HasSubstr("deadline=10s"), HasSubstr("rank 0 of 2 by flags"),
+            HasSubstr("interface lo (127.0.0.1)"), HasSubstr("named by --interface"),
+            HasSubstr("] rank 1 at 127.0.0.1:"), HasSubstr(", MTU ")));
+  EXPECT_THAT(ended.error, ::testing::ContainsRegex("on lo, (uring|mmsg) \\(.+\\)"));
+  EXPECT_THAT(ended.error, Not(HasSubstr("GLOO"))) << "not read: --interface was given";
+  EXPECT_THAT(ended.error, Not(HasSubstr("CALL")));
+}
+
+TEST(CliDebug, info__check_too) {
+  Command command = tool({"check", "--local-ranks", "2", "--probes", "2"});
+  command.environment = {{"TARPON_DEBUG", "INFO"}};
+  EXPECT_THAT(run(command).error, AllOf(HasSubstr("] rank 1 at 127.0.0.1:"), HasSubstr("MTU")));
+}
+
+TEST(CliDebug, levels__each_tells_more) {
+  const std::vector<std::string> faults{"--inject-duplicate", "1%"};
+  const std::string version = debugged({{"TARPON_DEBUG", "VERSION"}}, faults).error;
+  EXPECT_EQ(lines_of(version).size(), 1u) << version;
+  EXPECT_THAT(version, ::testing::MatchesRegex("tarpon VERSION INIT .* tarpon [0-9.]+ .*\n"));
+  const std::string warn = debugged({{"TARPON_DEBUG", "WARN"}}, faults).error;
+  EXPECT_THAT(warn, AllOf(HasSubstr("VERSION"), HasSubstr("WARN NET"), HasSubstr("faults are"),
+                          Not(HasSubstr("INFO"))));
+  EXPECT_THAT(debugged({{"TARPON_DEBUG", "WARN"}}).error, Not(HasSubstr("faults are")));
+  const std::string trace = debugged({{"TARPON_DEBUG", "TRACE"}}).error;
+  EXPECT_THAT(trace, AllOf(HasSubstr("INFO"), HasSubstr("TRACE CALL"), HasSubstr("complete in")));
+  EXPECT_EQ(debugged({}).error, "");
+}
+
+TEST(CliDebug, subsystems__only_these) {
+  const auto lines =
+      lines_of(debugged({{"TARPON_DEBUG", "TRACE"}, {"TARPON_DEBUG_SUBSYS", "NET,CALL"}}).error);
+  EXPECT_FALSE(lines.empty());
+  EXPECT_THAT(lines, Each(::testing::ContainsRegex("^tarpon [A-Z]+ (NET|CALL) ")));
+}
+
+TEST(CliDebug, file__one_a_process) {
+  const ScratchDirectory scratch;
+  const std::string path = scratch / "%h.%p.log";
+  EXPECT_EQ(debugged({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_FILE", path}}).error, "");
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
+  ASSERT_EQ(scratch.names().size(), 2u);
+  EXPECT_THAT(scratch.names(), Each(StartsWith(std::string(host.data()) + ".")));
+  for (const std::string& name : scratch.names()) {
+    EXPECT_THAT(content_of(scratch / name), HasSubstr("TARPON_DEBUG_FILE=" + path));
+  }
+}
+
+TEST(CliDebug, nonsense__named) {
+  const auto said = [](const Variables& variables) {
+    Command command = tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8"});
+    command.environment = variables;
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(ended.out, "");
+    return ended.error;
+  };
+  EXPECT_EQ(said({{"TARPON_DEBUG", "LOUD"}}),
+            "tarpon: TARPON_DEBUG=LOUD: use VERSION, WARN, INFO or TRACE\n");
+  EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_SUBSYS", "NET,DISK"}}),
+            "tarpon: TARPON_DEBUG_SUBSYS=NET,DISK: use INIT, NET, CALL\n");
+  EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_FILE", "/no/such/file"}}),
+            "tarpon: TARPON_DEBUG_FILE=/no/such/file: No such file or directory\n");
+}
+
+}  // namespace
+}  // namespace tarpon::test

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# ./dev with stand-ins for the programs that it calls: a step that fails makes it fail and is shown, and
+# ./dev test ends with ctest's closing lines.
+#
+#   dev_test.sh DEV
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: $0 DEV" >&2; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$1" "$work/dev"
+mkdir -p "$work/bin" "$work/build"/{one,two}
+failures=0
+
+fail() {
+  echo "FAIL: $*" >&2
+  failures=$((failures + 1))
+}
+
+# stand_in NAME: a program that reads what it does from standard input.
+stand_in() {
+  { echo '#!/usr/bin/env bash'; cat; } >"$work/bin/$1"
+  chmod +x "$work/bin/$1"
+}
+
+stand_in dpkg-query <<<'echo installed'
+stand_in cmake <<<'[[ " $* " != *" $BREAKS "* ]]'
+stand_in ctest <<'TEXT'
+while [ "$1" != --output-log ]; do shift; done
+cat >"$2" <<LOG
+    Start 1: good
+1/2 Test #1: good .............................   Passed    0.01 sec
+2/2 Test #2: maybe ............................ ${BREAKS/ctest/***Failed}
+why it failed
+
+99% tests passed, x tests failed out of 2
+
+a    =   0.01 sec*proc (1 test)
+b    =   0.01 sec*proc (1 test)
+c    =   0.01 sec*proc (1 test)
+d    =   0.01 sec*proc (1 test)
+
+Total Test time (real) =   0.01 sec
+LOG
+[ "$BREAKS" != ctest ]
+TEXT
+
+# dev BREAKS ARGUMENT...: runs ./dev where the program or word BREAKS fails; what it said is in $said.
+dev() {
+  local code=0
+  said=$(BREAKS=$1 PATH=$work/bin:$PATH bash "$work/dev" "${@:2}" 2>&1) || code=$?
+  return $code
+}
+
+dev nothing test one two || fail "a good run failed: $said"
+[ "$(grep -c '^99% tests passed' <<<"$said")" -eq 2 ] || fail "closing lines of two presets: $said"
+[ "$(tail -n 1 <<<"$said")" = "Total Test time (real) =   0.01 sec" ] || fail "the end: $said"
+grep -q '^== test two: [0-9]* s$' <<<"$said" || fail "no time: $said"
+
+dev ctest test one two && fail "tests failed and nobody noticed: $said"
+grep -q 'why it failed' <<<"$said" || fail "the failing test's output is missing: $said"
+grep -q ' Passed ' <<<"$said" && fail "tests that passed hide those that failed: $said"
+grep -q 'build two' <<<"$said" && fail "went on after a failure: $said"
+
+for breaks in --preset --build; do
+  dev $breaks test one && fail "cmake $breaks failed and nobody noticed: $said"
+  grep -q '== test' <<<"$said" && fail "tested what was not built: $said"
+  dev $breaks build && fail "build: cmake $breaks failed and nobody noticed: $said"
+done
+dev nothing bogus && fail "an unknown command was accepted"
+
+[ "$failures" -eq 0 ] && echo "a step that fails is noticed"
+exit "$((failures > 0))"

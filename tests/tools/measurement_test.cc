@@ -1,0 +1,139 @@
+// Statistics and joining of the ranks' logs; what of it does not fit one message.
+#include "tools/measurement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tools/timed_calls.h"
+
+namespace tarpon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late) {
+  IterationLog log;
+  log.time_us = std::move(time_us);
+  log.late = std::move(late);
+  return log;
+}
+
+TEST(Quantile, quantile__needs_samples_in_its_tail) {
+  EXPECT_EQ(quantile({}, 0.5), std::nullopt);
+  EXPECT_EQ(quantile({7}, 0.5), 7);
+  EXPECT_EQ(quantile({7}, 0), 7);
+  EXPECT_EQ(quantile({7}, 1), 7);
+  EXPECT_EQ(quantile({3, 1, 2}, 0.5), 2);
+  EXPECT_EQ(quantile(std::vector<double>(99, 1), 0.99), std::nullopt);
+  std::vector<double> hundred;
+  for (int i = 100; i > 0; --i) hundred.push_back(i);
+  EXPECT_EQ(quantile(hundred, 0.99), 99);
+  EXPECT_EQ(quantile(hundred, 0.5), 50);
+}
+
+TEST(Merge, time__the_slowest_rank_that_was_not_late) {
+  Measurement measurement;
+  merge({log_of({10, 90, 30}, {0, 0, 0}), log_of({20, 50, 10}, {0, 0b001, 0}),
+         log_of({15, 80, 20}, {0, 0, 0b010})},
+        measurement);
+  EXPECT_THAT(measurement.time_us, ElementsAre(20, 80, 30));
+}
+
+TEST(Merge, time__of_all_when_all_were_late) {
+  Measurement measurement;
+  merge({log_of({10, 10}, {0b11, 0b10}), log_of({20, 20}, {0b11, 0})}, measurement);
+  EXPECT_THAT(measurement.time_us, ElementsAre(20, 10));
+}
+
+TEST(Merge, late__union_over_ranks_and_iterations) {
+  Measurement measurement;
+  merge({log_of({1, 1}, {0b0100, 0}), log_of({1, 1}, {0, 0b0001}), log_of({1, 1}, {0, 0}),
+         log_of({1, 1}, {0, 0})},
+        measurement);
+  EXPECT_THAT(measurement.late, ElementsAre(0, 2));
+}
+
+TEST(Merge, counts__sums_and_largest) {
+  IterationLog a = log_of({1}, {0});
+  a.wrong = 3;
+  a.lost_fraction = 0.25;
+  a.lost_stage1 = 0.25;
+  IterationLog b = log_of({1}, {0});
+  b.wrong = 4;
+  b.lost_fraction = 0.125;
+  b.lost_stage2 = 0.125;
+  Measurement measurement;
+  merge({a, b}, measurement);
+  EXPECT_EQ(measurement.wrong, 7u);
+  EXPECT_EQ(measurement.lost_fraction, 0.25);
+  EXPECT_EQ(measurement.lost_stage1, 0.25);
+  EXPECT_EQ(measurement.lost_stage2, 0.125);
+}
+
+TEST(Log, text__comes_back) {
+  IterationLog log = log_of({1.5, 0.1}, {~0ull, 0});
+  log.wrong = 5;
+  log.error = "bad";
+  const auto back = iteration_log_from(to_text(log, 1, 9));
+  ASSERT_TRUE(back);
+  EXPECT_THAT(back->time_us, ElementsAre(0.1));
+  EXPECT_THAT(back->late, ElementsAre(0));
+  EXPECT_EQ(back->wrong, 5u);
+  EXPECT_EQ(back->error, "bad");
+  for (const char* text : {"", "[]", "{}", "{\"time_us\": 1}"}) {
+    EXPECT_FALSE(iteration_log_from(text)) << text;
+  }
+}
+
+TEST(Log, text__bytes_that_are_no_utf8_are_replaced) {
+  IterationLog log;
+  log.error = "in\xff.npy";
+  const auto back = iteration_log_from(to_text(log, 0, 1));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->error, "in\xef\xbf\xbd.npy");
+}
+
+TEST(ShareLogs, share_logs__of_any_length) {
+  auto alone = ControlChannel::join(RendezvousOptions());
+  ASSERT_TRUE(alone) << alone.error().message;
+  IterationLog log;
+  for (int i = 0; i < 1'200'000; ++i) {
+    log.time_us.push_back(i + 0.123456789);
+    log.late.push_back(i % 2 == 0 ? 0 : ~0ull);
+  }
+  log.wrong = 9;
+  const auto logs = share_logs(**alone, log, 1s);
+  ASSERT_TRUE(logs) << logs.error().message;
+  ASSERT_EQ(logs->size(), 1u);
+  EXPECT_TRUE((*logs)[0].time_us == log.time_us);
+  EXPECT_TRUE((*logs)[0].late == log.late);
+  EXPECT_EQ((*logs)[0].wrong, 9u);
+}
+
+TEST(Table, row__words_at_the_places_of_nccl_tests) {
+  Measurement in;
+  in.size = 4096;
+  in.count = 1024;
+  in.time_us = {10};
+  in.in_place = true;
+  in.late = {1, 3};
+  const auto words = [](const std::string& row) {
+    std::istringstream text(row);
+    return std::vector<std::string>{std::istream_iterator<std::string>(text), {}};
+  };
+  Measurement out = in;
+  out.time_us = {20};
+  EXPECT_THAT(words(table_row(out, in, 4, true)),
+              ElementsAre("4096", "1024", "float", "sum", "-1", "20.00", "0.205", "0.307", "0",
+                          "10.00", "0.410", "0.614", "0", "10.00", "-", "10.00", "0.0000", "1,3"));
+  const auto lone = words(table_row(std::nullopt, in, 4, false));
+  EXPECT_EQ(lone.size(), 18u);
+  EXPECT_EQ(lone[5], "-");
+  EXPECT_EQ(lone[12], "N/A");
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,155 @@
+// Files that appear whole or not at all, whatever happens to their writer.
+#include "tools/whole_file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+namespace tarpon {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class WholeFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = (fs::temp_directory_path() / "tarpon-whole-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string path() const { return directory_ + "/a"; }
+
+  std::string content() const {
+    std::ifstream file(path());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  Result<void> put(std::string_view text) const {
+    auto file = WholeFile::create(path());
+    if (!file) return fail(file.error());
+    if (auto written = file->write(std::as_bytes(std::span(text))); !written) return written;
+    return file->commit();
+  }
+
+  std::string directory_;
+};
+
+/// Runs `body` in a child; its exit code, or 128 + the signal that ended it.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/// From here on, open() of a nameless file fails in this process, as on a file system without it.
+bool forbid_nameless_files() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{std::size(program), program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST_F(WholeFiles, commit__new_and_again) {
+  ASSERT_TRUE(put("one"));
+  EXPECT_EQ(content(), "one");
+  ASSERT_TRUE(put("two"));
+  EXPECT_EQ(content(), "two");
+  EXPECT_THAT(names(), ElementsAre("a"));
+}
+
+TEST_F(WholeFiles, commit__in_the_working_directory) {
+  const int code = in_child([&] {
+    if (::chdir(directory_.c_str()) != 0) return 1;
+    auto file = WholeFile::create("a");
+    return file && file->commit() ? 0 : 2;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_THAT(names(), ElementsAre("a"));
+}
+
+TEST_F(WholeFiles, killed_writer__leaves_nothing) {
+  const auto killed = [&] {
+    auto file = WholeFile::create(path());
+    if (!file || !file->write(std::as_bytes(std::span("half", 4)))) return 1;
+    ::raise(SIGKILL);
+    return 2;
+  };
+  EXPECT_EQ(in_child(killed), 128 + SIGKILL);
+  EXPECT_THAT(names(), IsEmpty());
+  ASSERT_TRUE(put("old"));
+  EXPECT_EQ(in_child(killed), 128 + SIGKILL);
+  EXPECT_EQ(content(), "old");
+  EXPECT_THAT(names(), ElementsAre("a"));
+}
+
+TEST_F(WholeFiles, no_commit__keeps_what_was_there) {
+  ASSERT_TRUE(put("old"));
+  {
+    auto file = WholeFile::create(path());
+    ASSERT_TRUE(file);
+    const WholeFile moved = std::move(*file);
+  }
+  EXPECT_EQ(content(), "old");
+  EXPECT_THAT(names(), ElementsAre("a"));
+}
+
+TEST_F(WholeFiles, no_nameless_files__a_temporary_name) {
+  const int code = in_child([&] {
+    if (!forbid_nameless_files()) return 77;
+    if (!put("one") || !put("two")) return 1;
+    auto file = WholeFile::create(path());
+    if (!file || names().size() != 2) return 2;
+    file = fail(Error::Code::io, "gone");
+    return names().size() == 1 ? 0 : 3;
+  });
+  if (code == 77) GTEST_SKIP() << "no seccomp here";
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(content(), "two");
+}
+
+TEST_F(WholeFiles, check__says_so_before) {
+  EXPECT_TRUE(WholeFile::check(path()));
+  EXPECT_THAT(names(), IsEmpty());
+  EXPECT_TRUE(WholeFile::check("/dev/null"));
+  EXPECT_THAT(WholeFile::check(directory_ + "/no/a").error().message, HasSubstr("No such file"));
+  EXPECT_THAT(WholeFile::check(directory_).error().message, HasSubstr("Is a directory"));
+}
+
+}  // namespace
+}  // namespace tarpon

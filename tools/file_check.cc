@@ -1,0 +1,97 @@
+#include "tools/file_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tools/reference.h"
+
+namespace tarpon {
+namespace {
+
+/// One element, in double precision.
+struct Expected {
+  double value = 0;      // the scaled reduction
+  double magnitude = 0;  // that of the contributions' sizes: rounding errors are relative to it
+  double extent = 0;     // no intermediate value of finite contributions is larger, in any order
+  bool finite = true;    // all contributions are
+  bool nan = false;      // a contribution is NaN
+};
+
+bool is_order(ReduceOp function) {
+  return function == ReduceOp::min || function == ReduceOp::max;
+}
+
+template <typename T>
+Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors, std::uint64_t i,
+                ReduceOp function) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  const auto value = [&](Rank rank) {
+    return static_cast<double>(element_at<T>(inputs[rank].data, i));
+  };
+  const auto reduce = [&](std::uint64_t ranks, auto of) {
+    return reduce_over<double>(ranks, world, 0, function, of);
+  };
+  Expected expected;
+  double sum = 0;
+  double product = 1;
+  std::uint64_t numbers = contributors;
+  for (Rank rank = 0; rank < world; ++rank) {
+    if ((contributors >> rank & 1) == 0) continue;
+    const double size = std::abs(value(rank));
+    expected.finite &= std::isfinite(size);
+    expected.nan |= std::isnan(size);
+    if (std::isnan(size)) numbers &= ~(1ull << rank);
+    if (!std::isfinite(size)) continue;
+    sum += size;
+    product *= std::max(1.0, size);
+  }
+  expected.magnitude =
+      std::abs(reduce(contributors, [&](Rank rank) { return std::abs(value(rank)); }));
+  expected.extent =
+      function == ReduceOp::prod ? product : sum * world / std::popcount(contributors);
+  // min and max pass over a NaN, unless it comes first.
+  expected.value = reduce(is_order(function) && numbers != 0 ? numbers : contributors, value);
+  return expected;
+}
+
+template <typename T>
+bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t world) {
+  const T rounded = static_cast<T>(expected.value);
+  if (got == rounded || (std::isnan(got) && std::isnan(rounded))) return true;
+  if (is_order(function)) return expected.nan && std::isnan(got);
+  // The order of the operations decides what overflows on the way.
+  const bool overflows = !std::isfinite(static_cast<T>(expected.extent));
+  if (!std::isfinite(got)) return overflows;
+  if (!std::isfinite(rounded)) return overflows && expected.finite;
+  const double tolerance = 4 * static_cast<double>(world) *
+                           (expected.magnitude * std::numeric_limits<T>::epsilon() +
+                            std::max(1.0, expected.extent) * std::numeric_limits<T>::denorm_min());
+  return std::abs(static_cast<double>(got) - expected.value) <= tolerance;
+}
+
+template <typename T>
+std::uint64_t count(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function,
+                    const Report& report) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  std::uint64_t wrong = 0;
+  for (const ContributorRun& run : runs_of(report, result.elements(), world)) {
+    if (run.contributors == 0) continue;
+    for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
+      const Expected expected = expect<T>(inputs, run.contributors, i, function);
+      if (!acceptable(element_at<T>(result.data, i), expected, function, world)) ++wrong;
+    }
+  }
+  return wrong;
+}
+
+}  // namespace
+
+std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& result,
+                          ReduceOp function, const Report& report) {
+  return result.type == NpyType::float32 ? count<float>(inputs, result, function, report)
+                                         : count<double>(inputs, result, function, report);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,27 @@
+#include "tools/memory_file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace tarpon {
+
+FileDescriptor make_memory_file() {
+  return FileDescriptor(::memfd_create("tarpon", MFD_CLOEXEC));
+}
+
+Result<std::string> memory_file_content(const FileDescriptor& file) {
+  std::string out;
+  std::array<char, 16 << 10> buffer{};
+  for (;;) {
+    const ssize_t got =
+        ::pread(file.get(), buffer.data(), buffer.size(), static_cast<off_t>(out.size()));
+    if (got < 0) return fail_system(errno, "cannot read a command's output");
+    if (got == 0) return out;
+    out.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+}
+
+}  // namespace tarpon

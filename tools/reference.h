@@ -1,0 +1,94 @@
+// The reduction in plain code, element by element: what results are checked against.
+//
+// Shared by the checks of the tool, the simulator and the tests, and independent of the kernels.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "collectives/allreduce.h"
+
+namespace tarpon {
+
+/// Calls f(T{}) with the C++ type T of `type`.
+template <typename F>
+auto with_element_type(DataType type, F f) {
+  switch (type) {
+    case DataType::float64:
+      return f(double{});
+    case DataType::int32:
+      return f(std::int32_t{});
+    case DataType::int64:
+      return f(std::int64_t{});
+    case DataType::float32:
+      break;
+  }
+  return f(float{});
+}
+
+/// REQUIRES: index < array.size() / sizeof(T).
+template <typename T>
+T element_at(std::span<const std::byte> array, std::uint64_t index) {
+  T value;
+  std::memcpy(&value, array.data() + index * sizeof(T), sizeof value);
+  return value;
+}
+
+/// The mask of all ranks of a job. REQUIRES: world <= 64.
+constexpr std::uint64_t all_ranks(std::uint32_t world) {
+  return world >= 64 ? ~0ull : (1ull << world) - 1;
+}
+
+/// Who is in which of the `count` elements; Report::runs are empty when all are in all.
+inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t count,
+                                           std::uint32_t world) {
+  return report.runs.empty() ? std::vector<ContributorRun>{{0, count, all_ranks(world)}}
+                             : report.runs;
+}
+
+/// a op b, avg adds. Integers wrap; NaN and zeros as collectives/reduce.h says.
+template <typename T>
+T combine(ReduceOp function, T a, T b) {
+  using Wide = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                           std::type_identity<T>>::type;
+  switch (function) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+      return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+    case ReduceOp::prod:
+      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::min:
+      return b < a ? b : a;
+    case ReduceOp::max:
+      return b > a ? b : a;
+  }
+  return a;
+}
+
+/// The reduction of value(rank) over `contributors`, in the order `first`, its successor, ..., its
+/// predecessor; scaled by how many they are as ReduceKernels::scale does. T{} over nobody.
+template <typename T, typename Value>
+T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, ReduceOp function,
+              Value value) {
+  T result{};
+  bool any = false;
+  for (std::uint32_t step = 0; step < world; ++step) {
+    const auto rank = static_cast<Rank>((first + step) % world);
+    if ((contributors >> rank & 1) == 0) continue;
+    result = any ? combine<T>(function, result, value(rank)) : value(rank);
+    any = true;
+  }
+  if (!any) return result;
+  const auto present = static_cast<T>(std::popcount(contributors));
+  const auto all = static_cast<T>(world);
+  if (function == ReduceOp::avg) return static_cast<T>(result / present);
+  if (function == ReduceOp::sum && present != all) return static_cast<T>(result * (all / present));
+  return result;
+}
+
+}  // namespace tarpon
