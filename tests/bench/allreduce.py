@@ -33,11 +33,13 @@ def interval(values, statistic=median, draws=1000, seed=1):
     return drawn[int(0.025 * draws)], drawn[int(0.975 * draws) - 1]
 
 
-def iterations_for(size, quick):
-    """Large ones fewer, but in the whole run enough for a P99."""
-    if size > 4 * MIB:
-        return 6 if quick else 25
-    return 100 if quick else 200
+def iterations_for(size, ranks, quick):
+    """Large ones fewer; where the targets are, enough for a P99 over the whole run."""
+    if size <= 4 * MIB:
+        return 100 if quick else 200
+    if quick or size > 25 * MIB:
+        return 6
+    return 25 if ranks == 4 else 10
 
 
 def fail(what, process):
@@ -51,7 +53,7 @@ def run_tarpon(binaries, ranks, mtu, datapath, sizes, quick):
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
             command = [f"{binaries}/tarpon", "allreduce", "--local-ranks", str(ranks), "--net", "veth",
                        "--mtu", str(mtu), "--datapath", datapath, "-b", str(size), "-e", str(size),
-                       "-n", str(iterations_for(size, quick)), "-w", "3", "--json", report.name]
+                       "-n", str(iterations_for(size, ranks, quick)), "-w", "3", "--json", report.name]
             process = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if process.returncode != 0:
                 fail(" ".join(command), process)
@@ -69,7 +71,7 @@ def run_gloo(binaries, ranks, mtu, algorithm, sizes, quick):
         with tempfile.TemporaryDirectory() as store:
             command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
                        "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm,
-                       str(iterations_for(size, quick)), "3", str(size)]
+                       str(iterations_for(size, ranks, quick)), "3", str(size)]
             process = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if process.returncode != 0:
                 fail(" ".join(command), process)
@@ -188,7 +190,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/bench", help="preset 'bench' built here; reports too")
     parser.add_argument("--quick", action="store_true", help="under 2 minutes")
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (5)")
+    parser.add_argument("--rounds", type=int, default=4, help="interleaved rounds (4)")
     arguments = parser.parse_args()
     arguments.binaries = os.path.join(arguments.build, "bin")
     bench = Bench(arguments)
