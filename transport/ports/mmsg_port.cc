@@ -1,7 +1,6 @@
 // recvmmsg, sendmmsg and ppoll under the port interface.
 #include "transport/ports/mmsg_port.h"
 
-#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -9,10 +8,8 @@
 #include <array>
 #include <cerrno>
 
-#include "transport/ports/rx_batch.h"
-#include "transport/ports/udp_train.h"
+#include "transport/ports/udp_port.h"
 #include "transport/ports/udp_wait.h"
-#include "transport/ports/wake_event.h"
 
 namespace tarpon {
 namespace {
@@ -22,37 +19,21 @@ constexpr std::size_t kFewestRxBuffers = 4;
 /// What one recvmmsg should bring at most, so that it is still in L2 when it is used.
 constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
 
-class MmsgPort final : public Port {
+class MmsgPort final : public UdpPort {
  public:
   MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
            FileDescriptor event);
 
-  const PortCapabilities& capabilities() const override { return capabilities_; }
-  std::span<TxPacket> transmit_frames(std::size_t at_most) override;
-  void transmit(std::span<TxPacket> packets) override;
-  std::size_t unsent() const override { return trains_.unsent(); }
-  void drop_unsent() override { trains_.drop_queued(); }
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
-  void wake() override { event_.wake(); }
-  PortStatistics statistics() const override;
-  std::optional<Error> failure() const override { return failure_; }
 
  private:
   struct alignas(cmsghdr) Control {
     std::array<std::byte, kRxControlBytes> bytes;
   };
 
-  void flush();
+  void flush() override;
   void fetch();
-  void fail_with(int error, const char* what);
-
-  UdpSocket socket_;
-  const PortCapabilities capabilities_;
-  WakeEvent event_;
-  TrainPool trains_;
-  TrainMessages messages_;
-  RxBatch batch_;
 
   AlignedBytes rx_memory_;
   std::array<mmsghdr, kRxBuffers> rx_messages_{};
@@ -62,25 +43,11 @@ class MmsgPort final : public Port {
   std::size_t rx_next_ = 0;   // first message not yet handed out
   std::size_t rx_count_ = 0;  // messages of the last recvmmsg
   std::size_t rx_wanted_ = kRxBuffers;
-
-  std::uint64_t system_calls_ = 0;
-  std::uint64_t waits_ = 0;
-  std::optional<Error> failure_;
 };
 
 MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                    const UdpPortOptions& options, FileDescriptor event)
-    : socket_(std::move(socket)),
-      capabilities_{.name = "mmsg",
-                    .max_payload = options.max_payload,
-                    .gathers = true,
-                    .checksums = true,
-                    .burst = gso_burst(options),
-                    .receive_bytes = socket_.receive_budget()},
-      event_(std::move(event)),
-      trains_(options, peers.size()),
-      messages_(peers, trains_.frames()),
-      batch_(peers),
+    : UdpPort("mmsg", std::move(socket), peers, options, std::move(event)),
       rx_memory_(make_aligned_bytes(kRxBufferBytes * kRxBuffers, 64)) {
   for (std::size_t i = 0; i < kRxBuffers; ++i) {
     rx_iovecs_[i] = {.iov_base = rx_memory_.get() + i * kRxBufferBytes, .iov_len = kRxBufferBytes};
@@ -90,17 +57,6 @@ MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
     header.msg_name = &rx_names_[i];
     header.msg_control = rx_controls_[i].bytes.data();
   }
-}
-
-std::span<TxPacket> MmsgPort::transmit_frames(std::size_t at_most) {
-  flush();
-  if (failure_ || trains_.queued() > 0) return {};
-  return trains_.offer(at_most);
-}
-
-void MmsgPort::transmit(std::span<TxPacket> packets) {
-  trains_.accept(packets);
-  flush();
 }
 
 // Every round settles a train or leaves; a train is split at most once, so this ends.
@@ -113,7 +69,7 @@ void MmsgPort::flush() {
     const auto count = static_cast<unsigned>(messages_.size());
     const int sent = ::sendmmsg(socket_.fd(), messages_.data(), count, MSG_DONTWAIT);
     const int error = errno;
-    ++system_calls_;
+    ++counted_.system_calls;
     for (int i = 0; i < sent; ++i) trains_.settle(trains_.pop(), 0);
     if (sent >= 0) continue;
     if (error == EAGAIN || error == EINTR) return;
@@ -130,7 +86,7 @@ void MmsgPort::fetch() {
   const int count = ::recvmmsg(socket_.fd(), rx_messages_.data(), static_cast<unsigned>(rx_wanted_),
                                MSG_DONTWAIT, nullptr);
   const int error = errno;
-  ++system_calls_;
+  ++counted_.system_calls;
   rx_next_ = 0;
   rx_count_ = count > 0 ? static_cast<std::size_t>(count) : 0;
   if (count < 0 && fatal_socket_error(error)) fail_with(error, "receive");
@@ -166,30 +122,17 @@ void MmsgPort::wait(Time now, Time until) {
   polled[1] = {.fd = event_.fd(), .events = POLLIN, .revents = 0};
   const timespec timeout = wait_timeout(now, until);
   const int ready = ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
-  ++system_calls_;
-  ++waits_;
+  ++counted_.system_calls;
+  ++counted_.waits;
   if (ready <= 0) return;
   if (polled[1].revents != 0) {
     std::uint64_t count = 0;
     // Cannot block: this thread alone reads, and ppoll saw the count.
     [[maybe_unused]] const ssize_t got = ::read(event_.fd(), &count, sizeof count);
-    ++system_calls_;
+    ++counted_.system_calls;
     event_.consumed();
   }
   if (blocked && (polled[0].revents & POLLOUT) != 0) flush();
-}
-
-void MmsgPort::fail_with(int error, const char* what) {
-  failure_ = Error::system(error, fmt::format("{} on UDP port {}", what, socket_.port()));
-}
-
-PortStatistics MmsgPort::statistics() const {
-  PortStatistics result;
-  trains_.count(result);
-  batch_.count(result);
-  result.system_calls = system_calls_;
-  result.waits = waits_;
-  return result;
 }
 
 }  // namespace

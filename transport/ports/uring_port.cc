@@ -17,18 +17,15 @@
 #include "transport/ports/uring_port.h"
 
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <poll.h>
 
 #include <array>
 #include <cerrno>
 #include <thread>
 
-#include "transport/ports/rx_batch.h"
-#include "transport/ports/udp_train.h"
+#include "transport/ports/udp_port.h"
 #include "transport/ports/udp_wait.h"
 #include "transport/ports/uring_ring.h"
-#include "transport/ports/wake_event.h"
 
 namespace tarpon {
 namespace {
@@ -40,21 +37,14 @@ constexpr std::uint64_t tag(Kind kind, std::uint64_t value) {
   return value << 8 | static_cast<std::uint64_t>(kind);
 }
 
-class UringPort final : public Port {
+class UringPort final : public UdpPort {
  public:
   UringPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
             FileDescriptor event, std::unique_ptr<UringRing> ring);
 
-  const PortCapabilities& capabilities() const override { return capabilities_; }
-  std::span<TxPacket> transmit_frames(std::size_t at_most) override;
-  void transmit(std::span<TxPacket> packets) override;
-  std::size_t unsent() const override { return trains_.unsent(); }
-  void drop_unsent() override { trains_.drop_queued(); }
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
-  void wake() override { event_.wake(); }
   PortStatistics statistics() const override;
-  std::optional<Error> failure() const override { return failure_; }
 
  private:
   // Something armed in the ring by the current generation.
@@ -72,23 +62,16 @@ class UringPort final : public Port {
   void arm_receive();
   void arm_wake();
   void arm_writable();
-  void flush();
+  void flush() override;
   void submit(bool events);
   void sleep(Time now, Time until);
   void reap();
   void on_receive(const io_uring_cqe& completion);
   void on_wake(const io_uring_cqe& completion);
   void on_send(const io_uring_cqe& completion);
-  void fail_with(int error, const char* what);
 
-  UdpSocket socket_;
-  const PortCapabilities capabilities_;
-  WakeEvent event_;
   std::uint64_t wake_count_ = 0;  // where the armed read puts the eventfd's count
   bool woken_ = false;
-  TrainPool trains_;
-  TrainMessages messages_;
-  RxBatch batch_;
 
   // Received and not yet handed out; each holds a buffer, so there are never more.
   std::array<Received, UringRing::kRxBuffers> stash_{};
@@ -102,40 +85,16 @@ class UringPort final : public Port {
   Armed receive_{Kind::receive};
   Armed wake_{Kind::wake};
   Armed writable_{Kind::writable};
-  bool blocked_ = false;  // the socket had no room for a train
-  std::uint64_t waits_ = 0;
-  std::uint64_t stalls_ = 0;
-  std::optional<Error> failure_;
+  bool blocked_ = false;             // the socket had no room for a train
   std::unique_ptr<UringRing> ring_;  // last: closed first, while what it points to is alive
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                      const UdpPortOptions& options, FileDescriptor event,
                      std::unique_ptr<UringRing> ring)
-    : socket_(std::move(socket)),
-      capabilities_{.name = "uring",
-                    .max_payload = options.max_payload,
-                    .gathers = true,
-                    .checksums = true,
-                    .burst = gso_burst(options),
-                    .receive_bytes = socket_.receive_budget()},
-      event_(std::move(event)),
-      trains_(options, peers.size()),
-      messages_(peers, trains_.frames()),
-      batch_(peers),
+    : UdpPort("uring", std::move(socket), peers, options, std::move(event)),
       driver_(std::this_thread::get_id()),
       ring_(std::move(ring)) {}
-
-std::span<TxPacket> UringPort::transmit_frames(std::size_t at_most) {
-  if (trains_.queued() > 0) flush();
-  if (failure_ || trains_.queued() > 0) return {};
-  return trains_.offer(at_most);
-}
-
-void UringPort::transmit(std::span<TxPacket> packets) {
-  trains_.accept(packets);
-  flush();
-}
 
 // Every round submits trains; a train is split at most once and a full socket ends it, so this
 // ends.
@@ -241,7 +200,7 @@ void UringPort::on_receive(const io_uring_cqe& completion) {
     return;
   }
   const int error = completion.res < 0 ? -completion.res : 0;
-  if (error == ENOBUFS) ++stalls_;
+  if (error == ENOBUFS) ++counted_.rx_stalls;
   if (fatal_socket_error(error) || error == EINVAL) fail_with(error, "receive");
 }
 
@@ -301,7 +260,7 @@ void UringPort::sleep(Time now, Time until) {
   const int done =
       ::io_uring_submit_and_wait_timeout(&ring_->ring(), &completion, 1, &timeout, nullptr);
   ++ring_->system_calls;
-  ++waits_;
+  ++counted_.waits;
   // What was not taken is submitted by the next call: nothing armed here points to scratch memory.
   if (done < 0 && done != -ETIME && done != -EINTR && done != -EAGAIN && done != -EBUSY) {
     fail_with(-done, "io_uring_enter");
@@ -309,17 +268,9 @@ void UringPort::sleep(Time now, Time until) {
   reap();
 }
 
-void UringPort::fail_with(int error, const char* what) {
-  failure_ = Error::system(error, fmt::format("{} on UDP port {}", what, socket_.port()));
-}
-
 PortStatistics UringPort::statistics() const {
-  PortStatistics result;
-  trains_.count(result);
-  batch_.count(result);
+  PortStatistics result = UdpPort::statistics();
   result.system_calls = ring_->system_calls;
-  result.waits = waits_;
-  result.rx_stalls = stalls_;
   return result;
 }
 

@@ -1,0 +1,43 @@
+#include "transport/ports/udp_port.h"
+
+#include <fmt/core.h>
+
+namespace tarpon {
+
+UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
+                 const UdpPortOptions& options, FileDescriptor event)
+    : socket_(std::move(socket)),
+      capabilities_{.name = name,
+                    .max_payload = options.max_payload,
+                    .gathers = true,
+                    .checksums = true,
+                    .burst = gso_burst(options),
+                    .receive_bytes = socket_.receive_budget()},
+      event_(std::move(event)),
+      trains_(options, peers.size()),
+      messages_(peers, trains_.frames()),
+      batch_(peers) {}
+
+std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
+  if (trains_.queued() > 0) flush();
+  if (failure_ || trains_.queued() > 0) return {};
+  return trains_.offer(at_most);
+}
+
+void UdpPort::transmit(std::span<TxPacket> packets) {
+  trains_.accept(packets);
+  flush();
+}
+
+void UdpPort::fail_with(int error, const char* what) {
+  failure_ = Error::system(error, fmt::format("{} on UDP port {}", what, socket_.port()));
+}
+
+PortStatistics UdpPort::statistics() const {
+  PortStatistics result = counted_;
+  trains_.count(result);
+  batch_.count(result);
+  return result;
+}
+
+}  // namespace tarpon

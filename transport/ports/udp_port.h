@@ -1,0 +1,48 @@
+// What the two ports over a UDP socket have in common: the socket, frames and trains to send, the
+// batch received. They differ in how they call the kernel.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "transport/port.h"
+#include "transport/ports/rx_batch.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/udp_socket.h"
+#include "transport/ports/udp_train.h"
+#include "transport/ports/wake_event.h"
+
+namespace tarpon {
+
+class UdpPort : public Port {
+ public:
+  const PortCapabilities& capabilities() const override { return capabilities_; }
+  std::span<TxPacket> transmit_frames(std::size_t at_most) override;
+  void transmit(std::span<TxPacket> packets) override;
+  std::size_t unsent() const override { return trains_.unsent(); }
+  void drop_unsent() override { trains_.drop_queued(); }
+  void wake() override { event_.wake(); }
+  PortStatistics statistics() const override;
+  std::optional<Error> failure() const override { return failure_; }
+
+ protected:
+  UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
+          const UdpPortOptions& options, FileDescriptor event);
+
+  /// Gives queued trains to the kernel until none is left or the socket has no room.
+  virtual void flush() = 0;
+
+  void fail_with(int error, const char* what);
+
+  UdpSocket socket_;
+  const PortCapabilities capabilities_;
+  WakeEvent event_;
+  TrainPool trains_;
+  TrainMessages messages_;
+  RxBatch batch_;
+  PortStatistics counted_;  // system calls, waits, stalls
+  std::optional<Error> failure_;
+};
+
+}  // namespace tarpon
