@@ -150,7 +150,8 @@ struct EndpointOptions {
   std::uint64_t retain_bytes = 64ull << 20;
   /// A gap is asked for after this long, a silent message after `quiet_delay`; both double from
   /// request to request up to `repair_delay_max`. (default; on 2 cores with 8 ranks scheduling
-  /// alone delays packets by milliseconds)
+  /// alone delays packets by milliseconds) In bounded operations at most a 32nd, a 16th and a
+  /// quarter of the shortest bound.
   Duration gap_delay = 2ms;
   Duration quiet_delay = 10ms;
   Duration repair_delay_max = 100ms;

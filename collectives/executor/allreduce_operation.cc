@@ -129,6 +129,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
         if (!event.complete) reducer_.settle();
       } else {
         gather_closed_ = true;
+        gather_complete_ = event.complete;
       }
       break;
     case Event::Kind::acknowledged:
@@ -214,12 +215,19 @@ bool AllreduceOperation::step(Time now) {
   if (!scatter_closed_ || !gather_closed_) return false;
   if (whole_since_ == kNever) {
     whole_since_ = now;
-    settle_at_ = std::min(deadline_, now + std::max(kLeastSettling, (now - submitted_) / 8));
+    settle_at_ = std::min(deadline_, now + settling(now));
     wake_at_ = settle_at_;
   }
   if (!may_finish(now)) return false;
   finish(now);
   return true;
+}
+
+/// How long confirmations may save the copy of our shard. A bounded call that something is missing
+/// from has come to its bound.
+Duration AllreduceOperation::settling(Time now) const {
+  if (call_->report.mode == Mode::exact) return std::max(kLeastSettling, (now - submitted_) / 8);
+  return gather_complete_ ? kLeastSettling : Duration::zero();
 }
 
 /// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come

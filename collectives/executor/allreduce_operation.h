@@ -56,6 +56,7 @@ class AllreduceOperation {
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
   bool may_finish(Time now);
+  Duration settling(Time now) const;
   bool unheard() const;
   bool confirmed() const;
   bool silent(Rank rank) const;
@@ -86,6 +87,7 @@ class AllreduceOperation {
   Time fail_at_ = kNever;      // after a mismatch: when to stop collecting whom it concerns
   bool scatter_closed_ = false;
   bool gather_closed_ = false;
+  bool gather_complete_ = false;
   bool over_ = false;
 };
 

@@ -199,7 +199,7 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
   if (theirs == nullptr) {  // a repeated READY is answered: it asks for the peer's fields
     if (view.ready_at != kNever) return;
     view.readies = std::max(1u, view.readies);
-    view.ready_at = now + options.quiet_delay;
+    view.ready_at = now + operation.quiet_delay;
     timer = std::min(timer, view.ready_at);
     return;
   }
@@ -232,7 +232,7 @@ void Endpoint::State::peer_passed(Operation& operation, Rank peer, Time now) {
     ReceiveMessage* message = stage.receive_from(peer);
     if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
     if (message->repair_below > 0) {
-      message->presume_lost(message->slots, now - options.gap_delay);
+      message->presume_lost(message->slots, now - operation.gap_delay);
       timer = now;
       continue;
     }

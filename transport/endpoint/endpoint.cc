@@ -110,7 +110,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     const SendMessage* first = operation.stages[0].send_to(peer);
     const bool implicit = first != nullptr && first->slots > 0 && operation.stages[0].ready > 0 &&
                           most <= options.initial_credit;
-    view.ready_at = implicit ? now + options.quiet_delay : now;
+    view.ready_at = implicit ? now + operation.quiet_delay : now;
   }
   adopt_early(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
@@ -252,7 +252,7 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   s.free_operations.pop_back();
   Channel& channel = s.channel_for(spec.tag);
   operation.number = channel.next_number++;
-  prepare(operation, spec, s.options.world_size, s.options.initial_credit, now);
+  prepare(operation, spec, s.options, now);
   channel.open.push_back(&operation);
   s.open_operations.push_back(&operation);
   s.open(operation, channel, now);

@@ -1,5 +1,7 @@
 #include "transport/endpoint/operation.h"
 
+#include <algorithm>
+
 #include "transport/endpoint/parking.h"
 
 namespace tarpon {
@@ -55,6 +57,20 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
   stage.turn.assign(stage.ordered && !stage.receives.empty() ? stage.receives[0].slots : 0, 0);
 }
 
+constexpr Duration kShortestDelay = 100us;
+
+/// What is lost has to be asked for a few times before the shortest bound ends.
+void shorten_delays(Operation& operation, const OperationSpec& spec) {
+  const auto stages = static_cast<std::ptrdiff_t>(spec.stages.size());
+  const Duration bound = *std::min_element(spec.bounds.begin(), spec.bounds.begin() + stages);
+  const auto at_most = [](Duration& delay, Duration most) {
+    delay = std::min(delay, std::max(most, kShortestDelay));
+  };
+  at_most(operation.gap_delay, bound / 32);
+  at_most(operation.quiet_delay, bound / 16);
+  at_most(operation.repair_delay_max, bound / 4);
+}
+
 }  // namespace
 
 std::uint16_t signature_hash(const Signature& signature) {
@@ -63,8 +79,9 @@ std::uint16_t signature_hash(const Signature& signature) {
   return static_cast<std::uint16_t>(hash ^ hash >> 16);
 }
 
-void prepare(Operation& operation, const OperationSpec& spec, std::uint16_t world_size,
-             std::uint32_t initial_credit, Time now) {
+void prepare(Operation& operation, const OperationSpec& spec, const EndpointOptions& options,
+             Time now) {
+  const std::uint16_t world_size = options.world_size;
   operation.tag = spec.tag;
   operation.slot_bytes = spec.slot_bytes;
   operation.signature = spec.signature;
@@ -73,6 +90,10 @@ void prepare(Operation& operation, const OperationSpec& spec, std::uint16_t worl
   operation.deadline = spec.deadline;
   operation.deadline_told = false;
   operation.started = kNever;
+  operation.gap_delay = options.gap_delay;
+  operation.quiet_delay = options.quiet_delay;
+  operation.repair_delay_max = options.repair_delay_max;
+  if (spec.bounded) shorten_delays(operation, spec);
   operation.peers.assign(world_size, PeerView{});
   operation.heard = 1;
   operation.stage_count = static_cast<std::uint32_t>(spec.stages.size());
@@ -87,7 +108,7 @@ void prepare(Operation& operation, const OperationSpec& spec, std::uint16_t worl
     stage.bound = spec.bounds[i];
     stage.send_of.assign(world_size, kNoMessage);
     stage.receive_of.assign(world_size, kNoMessage);
-    prepare_sends(stage, from, spec.slot_bytes, initial_credit);
+    prepare_sends(stage, from, spec.slot_bytes, options.initial_credit);
     prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
   }
 }

@@ -61,6 +61,9 @@ struct Operation {
   bool bounded = false;
   bool deadline_told = false;
   Time deadline = kNever;
+  Duration gap_delay{};  // EndpointOptions', or what fits a short bound
+  Duration quiet_delay{};
+  Duration repair_delay_max{};
   Time started = kNever;  // bounded: when half of the ranks had begun
   std::vector<PeerView> peers;
   std::uint32_t heard = 1;  // ranks that have begun, this one included
@@ -105,7 +108,7 @@ struct Channel {
 std::uint16_t signature_hash(const Signature& signature);
 
 /// Lays `spec` out in `operation`, reusing its memory.
-void prepare(Operation& operation, const OperationSpec& spec, std::uint16_t world_size,
-             std::uint32_t initial_credit, Time now);
+void prepare(Operation& operation, const OperationSpec& spec, const EndpointOptions& options,
+             Time now);
 
 }  // namespace tarpon

@@ -160,12 +160,25 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
   one->cells.push_back(cell);
 }
 
+/// A peer that gets no DATA of us would else ask, and wait, for a sign of life.
+void Endpoint::State::announce_if_silent(const Operation& operation, Rank peer) {
+  if (operation.peers[peer].readies > 0) return;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const Stage& stage = operation.stages[i];
+    const std::uint16_t index = stage.send_of[peer];
+    if (index != kNoMessage && stage.sends[index].slots > 0) return;
+  }
+  queue_control(
+      {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
+}
+
 void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
   if (view.heard) return;
   view.heard = true;
   view.ready_at = kNever;
   ++operation.heard;
+  announce_if_silent(operation, peer);
   // The peer's first packet may have overtaken our announcement: its grants still have to go out.
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
@@ -224,11 +237,12 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
     if (stage.ordered) deliver_parked(operation, stage, header.slot);
   }
   message->last_heard = now;
-  note_losses(*message, (header.flags & TARPON_FLAG_REPAIR) != 0, now);
+  note_losses(operation, *message, (header.flags & TARPON_FLAG_REPAIR) != 0, now);
   note_progress(operation, stage, *message);
 }
 
-void Endpoint::State::note_losses(ReceiveMessage& message, bool repaired, Time now) {
+void Endpoint::State::note_losses(const Operation& operation, ReceiveMessage& message,
+                                  bool repaired, Time now) {
   const Presence& presence = message.presence;
   if (repaired) {
     // Whatever was sent before we asked should have come before the answer.
@@ -240,7 +254,7 @@ void Endpoint::State::note_losses(ReceiveMessage& message, bool repaired, Time n
   } else {
     message.gap_since = kNever;
   }
-  if (message.gap_since == now) timer = std::min(timer, message_due(message));
+  if (message.gap_since == now) timer = std::min(timer, message_due(operation, message));
 }
 
 void Endpoint::State::deliver(Operation& operation, Stage& stage, std::size_t index,

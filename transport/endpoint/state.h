@@ -113,7 +113,7 @@ struct Endpoint::State {
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
-  void note_losses(ReceiveMessage& message, bool repaired, Time now);
+  void note_losses(const Operation& operation, ReceiveMessage& message, bool repaired, Time now);
   void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
                std::span<const std::byte> payload, std::uint64_t contributors);
   void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot);
@@ -123,6 +123,7 @@ struct Endpoint::State {
   void note_progress(Operation& operation, const Stage& stage, ReceiveMessage& message);
   void extend_grants();
   void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void announce_if_silent(const Operation& operation, Rank peer);
   void heard_from(Operation& operation, Rank peer, Time now);
   EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
   void refuse_early(std::uint32_t tag, std::uint32_t number);
@@ -167,7 +168,7 @@ struct Endpoint::State {
   Time time_operation(Operation& operation, Time now);
   void ask_who_has_passed(Operation& operation, Time now);
   Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
-  Time message_due(const ReceiveMessage& message) const;
+  Time message_due(const Operation& operation, const ReceiveMessage& message) const;
   std::uint32_t credit_window(std::uint32_t slot_bytes) const;
   void start_clock(Operation& operation, Time now);
 

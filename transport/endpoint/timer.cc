@@ -84,7 +84,8 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
                      .tag = operation.tag,
                      .operation = operation.number,
                      .slot = view.readies});
-      view.ready_at = now + backed_off(options.quiet_delay, view.readies, options.repair_delay_max);
+      view.ready_at =
+          now + backed_off(operation.quiet_delay, view.readies, operation.repair_delay_max);
       ++view.readies;
     }
     next = std::min(next, view.ready_at);
@@ -114,25 +115,25 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
     if (peer == options.rank || view.ready_at != kNever) continue;
     if (before(oldest, channel->closed_below_of[peer])) continue;
     view.readies = std::max(1u, view.readies);
-    view.ready_at = now + options.quiet_delay;
+    view.ready_at = now + operation.quiet_delay;
   }
 }
 
-Time Endpoint::State::message_due(const ReceiveMessage& message) const {
-  const Duration most = options.repair_delay_max;
+Time Endpoint::State::message_due(const Operation& operation, const ReceiveMessage& message) const {
+  const Duration most = operation.repair_delay_max;
   if (message.asks > 0 || message.repair_below == 0) {
     return std::max(message.asked, message.last_heard) +
-           backed_off(options.quiet_delay, message.asks, most);
+           backed_off(operation.quiet_delay, message.asks, most);
   }
-  const Time quiet = message.last_heard + options.quiet_delay;
+  const Time quiet = message.last_heard + operation.quiet_delay;
   return message.gap_since == kNever ? quiet
-                                     : std::min(quiet, message.gap_since + options.gap_delay);
+                                     : std::min(quiet, message.gap_since + operation.gap_delay);
 }
 
 Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                                    ReceiveMessage& message, Time now) {
   if (message.final || message.presence.complete()) return kNever;
-  if (now >= message_due(message)) {
+  if (now >= message_due(operation, message)) {
     // Where nothing may be asked for again, the sender may still lack a grant that was lost.
     const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
     queue_control({.type = type,
@@ -149,7 +150,7 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
     if (message.repair_below == 0 && message.asks > 1) message.written_off = message.granted;
     extend_grant(operation, operation.stages[stage], message);
   }
-  return message_due(message);
+  return message_due(operation, message);
 }
 
 }  // namespace tarpon
