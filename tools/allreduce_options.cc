@@ -24,7 +24,8 @@ CLI::Option* add_named(CLI::App& app, const std::string& name, T& target,
 
 void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   const std::string group = "Benchmark form (as nccl-tests)";
-  add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes, "smallest size (32M)")
+  add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes,
+             "smallest size (32M); K, M, G and T are powers of 1024, here and elsewhere")
       ->group(group);
   add_parsed(app, "-e,--maxbytes", options.max_bytes, parse_bytes, "largest size (32M)")
       ->group(group);
@@ -45,6 +46,7 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
       ->group(group);
   add_named(app, "-d,--datatype", options.type, parse_data_type, "float, double, int32, int64",
             "float, double, int32 or int64")
+      ->default_str("float")
       ->group(group);
   app.add_option_function<std::uint32_t>(
          "-T,--timeout",
@@ -65,18 +67,36 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
   app.add_option("--output", options.output, "file form: where each rank's result goes");
   add_named(app, "-o,--op", options.function, parse_reduce_op, "sum, avg, min, max, prod",
-            "sum, avg, min, max or prod");
+            "sum, avg, min, max or prod")
+      ->default_str("sum");
   add_named(app, "--mode", options.mode, parse_mode, "exact, bounded",
-            "exact: repaired until complete; bounded: ends by its bound with what has arrived");
+            "exact: repaired until complete; bounded: ends by its bound with what has arrived")
+      ->default_str("exact");
   add_parsed(app, "--bound", options.bound, parse_limit,
              "bounded mode: limit of each of the two stages; else half of the deadline");
   add_named(app, "--order", options.order, parse_addition_order, "fixed, any",
-            "order of addition in exact mode: fixed (the same bits on every run) or any");
+            "order of addition in exact mode: fixed (the same bits on every run) or any")
+      ->default_str("fixed");
   add_choice(app, "--missing", options.missing,
              std::map<std::string, MissingFill>{{"zero", MissingFill::zero},
                                                 {"local", MissingFill::local}},
-             "bounded mode: what fills a hole: zero, or local (this rank's own contribution)");
+             "bounded mode: what fills a hole: zero, or local (this rank's own contribution)")
+      ->default_str("zero");
   app.add_option("-J,--json", options.json, "write the results to this file (rank 0)");
+}
+
+Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
+  if (!options.file_form()) return {};
+  for (const char* flag : {"-b", "-e", "-i", "-f", "-N", "-d"}) {
+    if (app.count(flag) == 0) continue;
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} is of the benchmark form: with --input the files say how much of "
+                            "which type; leave it out",
+                            flag));
+  }
+  if (app.count("--iters") == 0) options.iterations = 1;
+  if (app.count("--warmup_iters") == 0) options.warmup = 0;
+  return {};
 }
 
 Result<void> check_allreduce_options(const AllreduceOptions& options) {
@@ -119,7 +139,8 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
 
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "op={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}\ncheck={}\n"
+      "command=allreduce\nop={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}"
+      "\ncheck={}\n"
       "form={}\nbound={}\n",
       name(options.function), name(options.mode), name(options.order),
       options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,

@@ -34,6 +34,10 @@ struct AllreduceOptions {
 };
 
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
+
+/// After parsing: the file form has defaults of its own, and refuses what only a sweep has.
+Result<void> settle_form(const CLI::App& app, AllreduceOptions& options);
+
 Result<void> check_allreduce_options(const AllreduceOptions& options);
 
 /// With several ranks each has its own files. Apart, because only a launcher may know how many.

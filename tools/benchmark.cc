@@ -133,10 +133,11 @@ class Benchmark {
   void print_head() {
     if (!first_) return;
     fmt::print(
-        "# tarpon {} allreduce: {} ranks, {}, {}, MTU {}, slots of {} B, rank 0 on {} ({})\n",
-        kVersion, communicator_.world_size(), datapath_of(communicator_), name(options_.mode),
-        communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
-        communicator_.ranks()[0].interface, session_.interface_reason);
+        "# tarpon {} allreduce: {} ranks, over {}, {}, {}, MTU {}, slots of {} B, rank 0 on {} "
+        "({})\n",
+        kVersion, communicator_.world_size(), carrier(options_.job, session_),
+        datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
+        communicator_.slot_bytes(), communicator_.ranks()[0].interface, session_.interface_reason);
     fmt::print("{}", table_header());
     std::fflush(stdout);
   }
@@ -157,7 +158,10 @@ class Benchmark {
   int finish() {
     // Every rank knows the sum: all of them end with the same code.
     const int code = wrong_ == 0 ? 0 : 1;
-    if (first_) fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+    if (first_) {
+      fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+      std::fflush(stdout);  // --json may go there too
+    }
     auto saved = agree(communicator_.control(), save());
     return saved ? code : give_up(saved.error());
   }

@@ -13,6 +13,11 @@
 namespace tarpon {
 namespace {
 
+// Why sums of rates exceed the link's, and losses of the flood mean nothing by themselves.
+constexpr const char* kHowMeasured =
+    "each rank sends to one other at a time, so rates do not add up; the flood is not paced: what "
+    "exceeds the path's rate is lost";
+
 const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   for (const PairProbe& pair : pairs) {
     if (pair.from == from && pair.to == to) return &pair;
@@ -50,6 +55,7 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
       [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.blast_loss() * 100); });
   print_matrix(pairs, world, "rate received meanwhile (Gb/s)",
                [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
+  fmt::print("# {}\n", kHowMeasured);
   int failing = 0;
   for (const PairProbe& pair : pairs) {
     if (pair.good()) continue;
@@ -108,6 +114,7 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
 }  // namespace
 
 void add_check_options(CLI::App& app, CheckOptions& options) {
+  app.footer(fmt::format("In the matrices {}.\n\n{}", kHowMeasured, app.get_footer()));
   add_job_options(app, options.job);
   app.add_option("--probes", options.probes, "round trips per pair")
       ->check(CLI::Range(1, 1000))

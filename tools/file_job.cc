@@ -166,9 +166,9 @@ class FileJob {
   }
 
   void print(const Measurement& measurement, const std::string& checked) const {
-    fmt::print("# tarpon {} allreduce: {} ranks, {}, {} of {} from {}\n", kVersion,
-               communicator_.world_size(), measurement.datapath, name(measurement.function),
-               describe(input_), options_.input);
+    fmt::print("# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}\n", kVersion,
+               communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
+               name(measurement.function), describe(input_), options_.input);
     fmt::print("{}{}", table_header(),
                table_row(std::nullopt, measurement, communicator_.world_size(), options_.check));
     if (measurement.lost_fraction == 0) {

@@ -34,7 +34,8 @@ void add_network_options(CLI::App& app, JobOptions& options) {
       app, "--net", options.network,
       std::map<std::string, Network>{{"loopback", Network::loopback}, {"veth", Network::veth}},
       "network of --local-ranks: loopback, or veth (one network namespace per rank on a "
-      "bridge; needs root)");
+      "bridge; needs root)")
+      ->default_str("loopback");
 }
 
 void add_shape_options(CLI::App& app, JobOptions& options) {
@@ -54,16 +55,18 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
       app, "--datapath", options.datapath,
       std::map<std::string, Datapath>{
           {"auto", Datapath::automatic}, {"uring", Datapath::uring}, {"mmsg", Datapath::mmsg}},
-      "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)");
+      "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
+      ->default_str("auto");
   add_choice(app, "--integrity", options.integrity,
              std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},
                                                      {"udp", TARPON_INTEGRITY_UDP},
                                                      {"crc32c", TARPON_INTEGRITY_CRC32C}},
-             "what protects payloads: udp (the kernel's checksum), crc32c, none (benchmarks)");
+             "what protects payloads: udp (the kernel's checksum), crc32c, none (benchmarks)")
+      ->default_str("udp");
   add_parsed(app, "--retain", options.retain_bytes, parse_bytes,
              "results kept for late ranks, bytes (64M)");
   add_parsed(app, "--inject-loss", options.faults.loss, parse_probability,
-             "drop this share of what arrives, from --seed");
+             "drop this share of what arrives, as 1%, from --seed");
   add_parsed(app, "--inject-duplicate", options.faults.duplicate, parse_probability,
              "deliver this share twice");
   add_parsed(app, "--inject-reorder", options.faults.reorder, parse_probability,

@@ -268,8 +268,7 @@ Result<NpyArray> read_npy(const std::string& path) {
 }
 
 Result<void> check_npy_output(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+  if (WholeFile::is_direct(path)) {
     return refuse(path, "is not a regular file: name a file to write");
   }
   return WholeFile::check(path);

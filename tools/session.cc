@@ -67,7 +67,11 @@ Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPl
     if (!source) return fail(source.error());
     request.source = *source;
   }
-  return choose_interface(*interfaces, request, environment);
+  auto choice = choose_interface(*interfaces, request, environment);
+  if (choice && !options.interface && place.interface) {
+    choice->reason = "the interface of the rank's namespace";
+  }
+  return choice;
 }
 
 /// Where local ranks meet: a directory on loopback, or the testbed with what runs on it.
@@ -231,6 +235,14 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
   return session;
+}
+
+std::string carrier(const JobOptions& options, const Session& session) {
+  if (options.local_ranks > 0 && options.network == Network::veth) {
+    return "network namespaces (veth)";
+  }
+  const RankInfo& first = session.communicator->ranks()[0];
+  return first.address.starts_with("127.") ? "loopback" : "interface " + first.interface;
 }
 
 int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {

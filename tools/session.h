@@ -34,6 +34,9 @@ Result<Connection> connect_session(const CommunicatorOptions& options, const Lau
 Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
                              const std::string& agreed);
 
+/// What carries the job, in words: "loopback", "network namespaces (veth)", "interface eth0".
+std::string carrier(const JobOptions& options, const Session& session);
+
 /// Runs `body` as this rank, or as each of --local-ranks in a process of its own, on loopback or on
 /// the testbed. Returns the exit code; prints errors, each once.
 int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body);

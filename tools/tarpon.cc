@@ -12,11 +12,16 @@
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kExitCodes =
     R"(Exit code: 0 all is well; 1 it failed, results are wrong, or a pair or a seed is bad; 2 wrong usage;
-128 + N: ended by signal N.
+128 + N: ended by signal N.)";
+
+constexpr const char* kEnvironment = R"(
 
 Environment:
+  RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID (torchrun);
+  OMPI_COMM_WORLD_*, PMI_*, MPI_LOCALNRANKS, PMIX_*, SLURM_* (mpirun, srun): which rank of which job
+                         this is, unless --local-ranks or --rank says so
   TARPON_SOCKET_IFNAME   interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings
                          with commas between; ^ in front excludes them, = means whole names
   GLOO_SOCKET_IFNAME     the same with whole names only, where the other is not set
@@ -31,10 +36,22 @@ std::string join(int argc, char** argv) {
   return line;
 }
 
-/// CLI11's own message, as one line that says where help is.
-int refuse(const CLI::App& app, const CLI::ParseError& error) {
+/// CLI11's own message, but it names no mistyped command and turns surplus arguments around.
+/// `first`: the first argument, or "".
+std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  if (app.get_subcommands().empty() && !first.empty()) {
+    return fmt::format("\"{}\" is no command: use allreduce, check, sim or testbed", first);
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    return fmt::format("not expected: {}", CLI::detail::join(app.remaining(true), " "));
+  }
+  return error.what();
+}
+
+/// One line that says where help is.
+int refuse(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  std::string text = error.what();
+  std::string text = explain(app, error, first);
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
@@ -50,7 +67,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version",
                        fmt::format("tarpon {} ({})", tarpon::kVersion, tarpon::kGitCommit));
   app.require_subcommand(1);
-  app.footer(kFooter);  // of every command: it is inherited
+  app.footer(std::string(kExitCodes) + kEnvironment);  // of the commands too: it is inherited
 
   tarpon::AllreduceOptions allreduce;
   allreduce.job.command_line = join(argc, argv);
@@ -65,22 +82,24 @@ int main(int argc, char** argv) {
 
   tarpon::SimOptions sim;
   CLI::App* sim_app = app.add_subcommand("sim", "repeat a seed of the simulation");
+  sim_app->footer(kExitCodes);
   tarpon::add_sim_options(*sim_app, sim);
 
   tarpon::TestbedCommandOptions testbed;
   CLI::App* testbed_app =
       app.add_subcommand("testbed", "run any program once per network namespace of the testbed");
+  testbed_app->footer(kExitCodes);
   tarpon::add_testbed_options(*testbed_app, testbed);
 
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return refuse(app, error);
+    return refuse(app, error, argc > 1 ? argv[1] : "");
   }
   if (allreduce_app->parsed()) {
-    if (allreduce.file_form()) {
-      if (allreduce_app->count("--iters") == 0) allreduce.iterations = 1;
-      if (allreduce_app->count("--warmup_iters") == 0) allreduce.warmup = 0;
+    if (auto settled = tarpon::settle_form(*allreduce_app, allreduce); !settled) {
+      fmt::print(stderr, "tarpon: {}\n", settled.error().message);
+      return 2;
     }
     return tarpon::run_allreduce(allreduce);
   }

@@ -40,6 +40,11 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
 
 void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
   add_testbed_job_options(app, options.job);
+  app.footer(
+      "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
+      "MASTER_PORT,\n"
+      "TARPON_SOCKET_IFNAME. In its arguments, {rank} becomes the rank.\n\n" +
+      app.get_footer());
   app.positionals_at_end();  // what follows the program is the program's
   app.add_option("command", options.command, "the program and its arguments, after --")->required();
 }

@@ -199,21 +199,15 @@ Result<double> parse_probability(std::string_view text) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value,
                                             std::chars_format::general);
   if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value)) {
-    return refuse(text, "is not a probability", "write for example 1% or 0.01");
+    return refuse(text, "is not a percentage", "write for example 1%");
   }
-  if (percent) value /= 100;
-  if (value < 0 || value > 1) {
-    return refuse(text, "is outside 0 to 1 (0% to 100%)", "write for example 1% or 0.01");
+  if (!percent && value != 0) {
+    return refuse(text, "has no unit", "a percentage is meant: write for example 1%");
   }
-  return value;
-}
-
-std::string format_probability(double probability) {
-  for (int digits = 15; digits <= 17; ++digits) {
-    std::string text = fmt::format("{:.{}g}%", probability * 100, digits);
-    if (const auto back = parse_probability(text); back && *back == probability) return text;
+  if (value < 0 || value > 100) {
+    return refuse(text, "is outside 0% to 100%", "write for example 1%");
   }
-  return fmt::format("{}", probability);
+  return value / 100;
 }
 
 }  // namespace tarpon

@@ -35,10 +35,7 @@ Result<std::uint64_t> parse_rate(std::string_view text);
 /// "2gbit", "1500mbit".
 std::string format_rate(std::uint64_t bits_per_second);
 
-/// In [0, 1]: "1%" or "0.01".
+/// In [0, 1], from a percentage: "1%", "0.25%". A number without % is refused, except "0".
 Result<double> parse_probability(std::string_view text);
-
-/// As a percentage: "1%", "0.25%".
-std::string format_probability(double probability);
 
 }  // namespace tarpon

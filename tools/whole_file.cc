@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,13 +16,29 @@
 namespace tarpon {
 namespace {
 
-/// The regular file that `path` is or is to become: behind a symbolic link its target, because the
-/// link itself must stay. "" for what is no regular file.
+constexpr int kMaxLinks = 40;  // as the kernel
+
+bool in_proc(const std::filesystem::path& directory) {
+  struct statfs status {};
+  return ::statfs(directory.empty() ? "." : directory.c_str(), &status) == 0 &&
+         status.f_type == PROC_SUPER_MAGIC;
+}
+
+/// The regular file that `path` is or is to become: behind symbolic links their target, because the
+/// links themselves must stay. "" for what is_direct(), and for links in a circle. Followed by
+/// hand: the target need not exist, and what a link of /proc/PID/fd says need not be a path.
 std::string regular_file(const std::string& path) {
-  std::error_code error;
-  const auto real = std::filesystem::canonical(path, error);
-  if (error) return path;
-  return std::filesystem::is_regular_file(real, error) ? real.string() : "";
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return "";
+  std::filesystem::path at = path;
+  for (int links = 0; links < kMaxLinks; ++links) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(at, error);
+    if (error) return at.string();
+    if (in_proc(at.parent_path())) return "";
+    at = at.parent_path() / target;
+  }
+  return "";
 }
 
 /// Has `make` take the first free temporary name beside `path`; "" and errno when it cannot.
@@ -38,7 +57,8 @@ std::string take_name(const std::string& path, Make make) {
 Result<WholeFile> WholeFile::create(const std::string& path) {
   const std::string target = regular_file(path);
   if (target.empty()) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    // Behind what a redirected standard output holds already.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd < 0) return fail_system(errno, path + ": cannot write");
     return WholeFile(fd, path, "", true);
   }
@@ -66,6 +86,10 @@ Result<void> WholeFile::check(const std::string& path) {
   const auto file = create(path);
   if (!file) return fail(file.error());
   return {};
+}
+
+bool WholeFile::is_direct(const std::string& path) {
+  return regular_file(path).empty();
 }
 
 WholeFile::WholeFile(int fd, std::string path, std::string temporary, bool direct)

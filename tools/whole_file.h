@@ -17,12 +17,16 @@ namespace tarpon {
 /// there before. Move-only; calls block on the file system.
 class WholeFile {
  public:
-  /// Opens a file in the directory of `path`, or of the target of a symbolic link. What exists and
-  /// is no regular file (a device, a pipe) is opened and written directly. Errors: io, permission.
+  /// Opens a file in the directory of `path`, or of the target of a symbolic link, which need not
+  /// exist yet. What is_direct() is opened and written directly. Errors: io, permission.
   static Result<WholeFile> create(const std::string& path);
 
   /// Whether create() works, to be known before long work. Opens no device and no pipe.
   static Result<void> check(const std::string& path);
+
+  /// Whether `path` is, or links to, what cannot appear whole: something that exists and is no
+  /// regular file (a device, a pipe), or a descriptor of a process (/dev/stdout), whatever it is.
+  static bool is_direct(const std::string& path);
 
   WholeFile(WholeFile&& other) noexcept;
   WholeFile& operator=(WholeFile&&) = delete;
@@ -40,7 +44,7 @@ class WholeFile {
   FileDescriptor fd_;
   std::string path_;
   std::string temporary_;  // its name until it is committed; mostly none
-  bool direct_;            // no regular file: there is nothing to commit
+  bool direct_;            // there is nothing to commit
 };
 
 }  // namespace tarpon

@@ -71,7 +71,9 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod"}},
       {{"--mode", "fast"}, {"--mode", "\"fast\" is not one of exact, bounded"}},
       {{"--datapath", "rdma"}, {"--datapath", "auto, mmsg, uring"}},
-      {{"--inject-loss", "2"}, {"--inject-loss", "outside 0 to 1", "1%"}},
+      {{"--inject-loss", "101%"}, {"--inject-loss", "outside 0% to 100%", "1%"}},
+      {{"--inject-loss", "1"}, {"--inject-loss", "\"1\" has no unit", "1%"}},
+      {{"--net", "veth", "--loss", "1"}, {"--loss", "\"1\" has no unit", "1%"}},
       {{"--net", "veth", "--rate", "5"}, {"--rate", "5gbit"}},
       {{"--net", "veth", "--mtu", "10"}, {"--mtu", "604 to 65535"}},
       {{"--retain", "x"}, {"--retain", "25M"}},
@@ -92,6 +94,10 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--rendezvous", "localhost:1"}, {"leave --rendezvous out"}},
       {{"--bogus"}, {"--bogus", "--help"}},
       {{"surplus"}, {"surplus", "--help"}},
+      {{"-g", "1"}, {"not expected: -g 1 (see --help)"}},
+      {{"--input", "/tmp/{rank}.npy", "-b", "1K"}, {"-b is of the benchmark form", "leave it out"}},
+      {{"--input", "/tmp/{rank}.npy", "--stepfactor", "2"}, {"-f is of the benchmark form"}},
+      {{"--input", "/tmp/{rank}.npy", "-d", "float"}, {"-d is of the benchmark form"}},
   }));
 }
 
@@ -99,7 +105,7 @@ TEST(CliErrors, place__which_rank_of_which_job) {
   const std::string meet = "tcp://127.0.0.1:4444";
   expect_refused({
       {{}, {"--help"}},
-      {{"bogus"}, {"--help"}},
+      {{"alreduce", "-b", "1K"}, {"\"alreduce\" is no command: use allreduce, check", "--help"}},
       {{"allreduce"}, {"which rank is this?", "--local-ranks P", "mpirun"}},
       {{"check"}, {"which rank is this?"}},
       {{"testbed", "--", "true"}, {"--local-ranks P"}},
@@ -147,6 +153,15 @@ TEST(CliErrors, json__not_writable) {
       {"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "-n", "1", "--json", "/dev/full"}));
   EXPECT_EQ(full.exit_code, 1);
   EXPECT_EQ(full.error, "tarpon: rank 0: /dev/full: cannot write: No space left on device\n");
+}
+
+TEST(CliErrors, json__standard_output) {
+  // A pipe, behind whatever links /dev/stdout is.
+  const Ended ended = run(tool(
+      {"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "-n", "1", "-J", "/dev/stdout"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, ::testing::ContainsRegex("# Avg bus bandwidth .*\n.*\\{\n"));
+  EXPECT_THAT(ended.out, HasSubstr("\"results\""));
 }
 
 TEST(CliErrors, json__link_stays_a_link) {
@@ -243,6 +258,9 @@ TEST(CliJobErrors, options_differ__named_everywhere) {
     arguments.insert(arguments.end(), of_rank_1.begin(), of_rank_1.end());
     return run_together(commands);
   };
+  auto commands = ranks_by_hand(2, free_meeting_point(), {});
+  commands[0].arguments[1] = "check";
+  expect_on_every_rank(run_together(commands), {"rank 1", "command=check", "command=allreduce"});
   expect_on_every_rank(differ({"-n", "7"}), {"rank 1", "iters=7", "rank 0", "iters=20"});
   expect_on_every_rank(differ({"--op", "max"}), {"rank 1", "op=max", "rank 0", "op=sum"});
   expect_on_every_rank(differ({"--mode", "bounded"}), {"mode=bounded", "mode=exact"});
@@ -286,7 +304,8 @@ TEST(CliJobErrors, port_in_use__named) {
   const std::string place = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
   const auto ended = run_together(
       ranks_by_hand(2, "tcp://" + place, {"-b", "8", "-e", "8", "--rendezvous-timeout", "500ms"}));
-  expect_one_line(ended[0], {place, "Address already in use", "choose another port"});
+  expect_one_line(ended[0], {place, "Address already in use", "choose another port",
+                             "another rank 0 is running"});
   expect_one_line(ended[1], {"cannot reach rank 0 at tcp://" + place, "is rank 0 running"});
 }
 

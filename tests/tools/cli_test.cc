@@ -97,8 +97,8 @@ TEST(CliReport, ranks__one_report_for_1_to_8) {
       SCOPED_TRACE(fmt::format("{} ranks", static_cast<std::size_t>(first) + i));
       expect_good(ended[i]);
       EXPECT_EQ(rows_of(ended[i].out).size(), 1u);
-      EXPECT_THAT(ended[i].out,
-                  HasSubstr(fmt::format(" {} ranks, ", static_cast<std::size_t>(first) + i)));
+      EXPECT_THAT(ended[i].out, HasSubstr(fmt::format(" {} ranks, over loopback, ",
+                                                      static_cast<std::size_t>(first) + i)));
     }
   }
 }
@@ -182,6 +182,8 @@ TEST(CliReport, veth__shaped) {
     EXPECT_EQ(rank["driver"], "veth");
     EXPECT_EQ(rank["mtu"], 9000);
   }
+  EXPECT_THAT(ended.out, HasSubstr(" 3 ranks, over network namespaces (veth), "));
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 on eth0 (the interface of the rank's namespace)"));
 }
 
 TEST(CliJson, schema__config) {
@@ -259,6 +261,7 @@ TEST(CliCheck, matrix__all_pairs) {
   EXPECT_EQ(ended.error, "");
   EXPECT_EQ(count(ended.out, "  from 0 "), 5u) << ended.out;
   EXPECT_EQ(count(ended.out, "yes"), 6u) << ended.out;
+  EXPECT_THAT(ended.out, HasSubstr("one other at a time, so rates do not add up"));
   EXPECT_THAT(ended.out, HasSubstr("# all 6 pairs work"));
   const auto pairs = json_of(scratch / "j");
   ASSERT_EQ(pairs.size(), 6u);
@@ -353,10 +356,18 @@ TEST(CliHelp, every_command__helps) {
     EXPECT_EQ(ended.error, "") << command;
     EXPECT_THAT(ended.out, HasSubstr("--")) << command;
     EXPECT_THAT(run(tool({"--help"})).out, HasSubstr(command));
-    for (const char* word : {"Exit code: 0", "TARPON_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
-                             "TARPON_PORT", "TARPON_DEBUG_FILE"}) {
-      EXPECT_THAT(ended.out, HasSubstr(word)) << command;
+    EXPECT_THAT(ended.out, HasSubstr("Exit code: 0")) << command;
+    const bool reads = command[0] == 'a' || command[0] == 'c';
+    EXPECT_EQ(count(ended.out, "Environment:"), reads ? 1u : 0u) << command;
+    for (const char* word : {"GLOO_SOCKET_IFNAME", "TARPON_PORT", "TARPON_DEBUG_FILE", "PMIX_*"}) {
+      EXPECT_EQ(count(ended.out, word), reads ? 1u : 0u) << command << " " << word;
     }
+  }
+  const std::string help = run(tool({"allreduce", "--help"})).out;
+  for (const char* word :
+       {"--op=sum", "--mode=exact", "--order=fixed", "--missing=zero", "--datatype=float",
+        "--datapath=auto", "--integrity=udp", "--net=loopback", "powers of 1024"}) {
+    EXPECT_THAT(help, HasSubstr(word));
   }
   EXPECT_THAT(run(tool({"--version"})).out, HasSubstr("tarpon "));
 }

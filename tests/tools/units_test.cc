@@ -113,20 +113,15 @@ TEST(Units, parse_rate__as_tc) {
   EXPECT_EQ(format_rate(0), "0bit");
 }
 
-TEST(Units, parse_probability__both_forms) {
+TEST(Units, parse_probability__percent_only) {
   EXPECT_EQ(parse_probability("1%"), 0.01);
-  EXPECT_EQ(parse_probability("0.01"), 0.01);
+  EXPECT_EQ(parse_probability("0.25%"), 0.0025);
   EXPECT_EQ(parse_probability("100%"), 1.0);
-  EXPECT_EQ(parse_probability("1e-3"), 0.001);
   EXPECT_EQ(parse_probability("0"), 0.0);
   for (const char* text :
-       {"", "%", "101%", "1.01", "-1%", "5", "nan", "inf", "1%%", "1 %", "ten%"}) {
+       {"", "%", "101%", "0.01", "-1%", "1", "nan", "nan%", "inf", "1%%", "1 %", "ten%"}) {
     EXPECT_FALSE(parse_probability(text)) << text;
   }
-  EXPECT_EQ(format_probability(0.01), "1%");
-  EXPECT_EQ(format_probability(0.07), "7%");
-  EXPECT_EQ(format_probability(0.0025), "0.25%");
-  EXPECT_EQ(format_probability(0), "0%");
 }
 
 TEST(Units, round_trip__random_values) {
@@ -139,8 +134,6 @@ TEST(Units, round_trip__random_values) {
     const std::uint64_t bytes = value % 1'000'000'000'000'000'000;
     EXPECT_EQ(parse_bytes(format_bytes(bytes)), bytes) << "seed " << kSeed;
     EXPECT_EQ(parse_rate(format_rate(bytes + 1)), bytes + 1) << "seed " << kSeed;
-    const double probability = std::uniform_real_distribution<>(0, 1)(random);
-    EXPECT_EQ(parse_probability(format_probability(probability)), probability) << "seed " << kSeed;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -141,6 +142,43 @@ TEST_F(WholeFiles, no_nameless_files__a_temporary_name) {
   if (code == 77) GTEST_SKIP() << "no seccomp here";
   EXPECT_EQ(code, 0);
   EXPECT_EQ(content(), "two");
+}
+
+TEST_F(WholeFiles, link__stays_and_its_target_is_made) {
+  fs::create_symlink("b", path());
+  fs::create_symlink(directory_ + "/c", directory_ + "/b");
+  for (const char* text : {"one", "two"}) {
+    ASSERT_TRUE(WholeFile::check(path()));
+    ASSERT_TRUE(put(text));
+    EXPECT_TRUE(fs::is_symlink(path()));
+    EXPECT_TRUE(fs::is_symlink(directory_ + "/b"));
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(directory_ + "/c")));
+    EXPECT_EQ(content(), text);
+  }
+  fs::remove(directory_ + "/c");
+  fs::create_symlink("a", directory_ + "/c");
+  EXPECT_THAT(put("round").error().message, HasSubstr("Too many levels of symbolic links"));
+}
+
+TEST_F(WholeFiles, link_to_a_descriptor__written_straight) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const int file = ::open((directory_ + "/log").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(::write(file, "log,", 4), 4);
+  for (const int fd : {pipe[1], file}) {
+    fs::remove(path());
+    fs::create_symlink("/proc/self/fd/" + std::to_string(fd), path());
+    EXPECT_TRUE(WholeFile::is_direct(path()));
+    EXPECT_TRUE(WholeFile::check(path()));
+    ASSERT_TRUE(put("text"));
+    EXPECT_TRUE(fs::is_symlink(path()));
+  }
+  std::array<char, 16> got{};
+  EXPECT_EQ(::read(pipe[0], got.data(), got.size()), 4);
+  EXPECT_STREQ(got.data(), "text");
+  EXPECT_EQ(::pread(file, got.data(), got.size(), 0), 8);
+  EXPECT_STREQ(got.data(), "log,text");
+  for (const int fd : {pipe[0], pipe[1], file}) ::close(fd);
 }
 
 TEST_F(WholeFiles, check__says_so_before) {
