@@ -108,7 +108,7 @@ struct Event {
     stage_closed,  // nothing more will be delivered in `stage`; `complete`: nothing is missing
     acknowledged,  // all messages of `stage` that ask for it are confirmed by their receivers
     mismatch,      // `peer` runs another operation under this number: `signature`
-    aborted,       // `peer` gave the operation up
+    aborted,       // `peer` gave the operation up: `reason`
     deadline,      // the deadline passed
   };
   Kind kind = Kind::stage_closed;
@@ -116,7 +116,7 @@ struct Event {
   std::uint8_t stage = 0;
   bool complete = false;
   Rank peer = 0;
-  std::uint32_t reason = 0;  // aborted
+  std::uint32_t reason = 0;  // tarpon_abort_reason
   Signature signature{};     // mismatch
 };
 
@@ -188,7 +188,8 @@ class Endpoint {
   /// `retained`, peers are served from it until each of them has passed this operation.
   void close(OperationHandle operation, std::unique_ptr<Retained> retained);
 
-  /// As close(), and tells the peers why.
+  /// As close(), and tells the peers why (tarpon_abort_reason), also those that come later. Peers
+  /// in bounded mode go on without an operation that TARPON_ABORT_EXPIRED.
   void abort(OperationHandle operation, std::uint32_t reason);
 
   /// Progress of the message from `peer` in `stage`; zeros when there is none.

@@ -7,8 +7,6 @@
 #include <bit>
 #include <cstring>
 
-#include "collectives/signature.h"
-
 namespace tarpon {
 namespace {
 
@@ -60,6 +58,18 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
   handle_ = endpoint_.submit(specify(now), now);
 }
 
+OperationSignature AllreduceOperation::signature() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSignature result;
+  result.type = arguments.type;
+  result.function = arguments.function;
+  result.mode = call_->report.mode;
+  result.slot_bytes = setting_.slot_bytes;
+  result.count = arguments.count;
+  result.order = result.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
+  return result;
+}
+
 OperationSpec AllreduceOperation::specify(Time now) {
   const AllreduceArguments& arguments = call_->arguments;
   OperationSpec spec;
@@ -67,14 +77,7 @@ OperationSpec AllreduceOperation::specify(Time now) {
   spec.slot_bytes = setting_.slot_bytes;
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
-  OperationSignature signature;
-  signature.type = arguments.type;
-  signature.function = arguments.function;
-  signature.mode = call_->report.mode;
-  signature.slot_bytes = setting_.slot_bytes;
-  signature.count = arguments.count;
-  signature.order = spec.bounded ? AdditionOrder::any : arguments.order;
-  spec.signature = encode(signature);
+  spec.signature = encode(signature());
   const Duration left = std::max(Duration::zero(), spec.deadline - now);
   spec.bounds.fill(std::min(arguments.bound.value_or(left / 2), left / 2));
   spec.stages.resize(2);
@@ -137,14 +140,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
     case Event::Kind::mismatch: {
       call_->report.blamed.push_back(event.peer);
       const auto theirs = decode(event.signature);
-      OperationSignature mine;
-      mine.type = call_->arguments.type;
-      mine.function = call_->arguments.function;
-      mine.mode = call_->report.mode;
-      mine.slot_bytes = setting_.slot_bytes;
-      mine.count = call_->arguments.count;
-      mine.order = mine.mode == Mode::bounded ? AdditionOrder::any : call_->arguments.order;
-      const auto difference = theirs ? first_difference(mine, *theirs) : std::nullopt;
+      const auto difference = theirs ? first_difference(signature(), *theirs) : std::nullopt;
       if (call_->report.blamed.size() == 1) {
         call_->report.detail = fmt::format("rank {} differs: {}", event.peer,
                                            difference.value_or("unknown operation"));

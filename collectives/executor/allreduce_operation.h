@@ -9,6 +9,7 @@
 #include "collectives/executor/buffers.h"
 #include "collectives/executor/reducer.h"
 #include "collectives/schedule.h"
+#include "collectives/signature.h"
 
 namespace tarpon {
 
@@ -52,6 +53,7 @@ class AllreduceOperation {
   std::vector<Rank> absent_ranks() const;
 
  private:
+  OperationSignature signature() const;
   OperationSpec specify(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);

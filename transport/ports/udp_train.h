@@ -3,9 +3,8 @@
 // DESIGN NOTES
 // 1. A train is a chain of frames and its number is that of its first frame, so trains need no
 //    storage of their own and any mixture of train lengths fits.
-// 2. Message headers and iovecs are scratch of one batch (TrainMessages): the kernel has copied
-// them
-//    when the system call returns, and a resend builds them anew from the chain.
+// 2. Message headers and iovecs are scratch of one batch (TrainMessages): the kernel has
+//    copied them when the system call returns, and a resend builds them anew from the chain.
 // 3. Free frames are a stack, and a chain goes back so that its first frame comes out first. Frames
 //    stay warm in the cache, and full packets in consecutive frames become one iovec.
 #pragma once

@@ -11,9 +11,9 @@
 //    back at once. The alternative, letting io_uring retry when the socket has room, would bind the
 //    retry to the submitting thread (see 1) and hold lent memory for as long. On EAGAIN the trains
 //    go back to the queue and one poll for POLLOUT is armed when the driver sleeps.
-// 3. A multishot receive ends when the buffers run out (ENOBUFS). Nothing is lost: datagrams wait
-// in
-//    the socket, and receive() arms again when it gives the buffers back. It is the batch size.
+// 3. A multishot receive ends when the buffers run out (ENOBUFS). Nothing is lost: datagrams
+//    wait in the socket, and receive() arms again when it gives the buffers back. The number of
+//    buffers is the batch size.
 #include "transport/ports/uring_port.h"
 
 #include <fcntl.h>
