@@ -61,8 +61,10 @@ struct PortStatistics {
   std::uint64_t rx_units = 0;     // receives: a GRO train counts once
   std::uint64_t rx_overruns = 0;  // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
   std::uint64_t system_calls = 0;
-  std::uint64_t waits = 0;      // times wait() slept
-  std::uint64_t rx_stalls = 0;  // times a receive ring ran dry; the socket kept what came
+  std::uint64_t waits = 0;       // times wait() slept
+  std::uint64_t rx_stalls = 0;   // times a receive ring ran dry; the socket kept what came
+  std::uint64_t slow_path = 0;   // received by the UDP socket beside an AF_XDP one
+  std::uint64_t local_path = 0;  // sent by it
 };
 
 class Port {
@@ -96,6 +98,10 @@ class Port {
 
   /// Ends a wait() that is going on, or the next one. Any thread.
   virtual void wake() = 0;
+
+  /// First-time DATA of `tag` below operation `lowest` is of no use any more: a port that can drops
+  /// it before it costs anything.
+  virtual void publish(std::uint32_t /*tag*/, std::uint32_t /*lowest*/) {}
 
   virtual PortStatistics statistics() const = 0;
 

@@ -12,6 +12,8 @@ target_compile_features(tarpon_xdp INTERFACE cxx_std_20)
 # Archives do not carry their own dependencies; tarpon-config.cmake makes these targets.
 target_link_libraries(tarpon_transport INTERFACE
   $<INSTALL_INTERFACE:PkgConfig::TARPON_URING> $<INSTALL_INTERFACE:PkgConfig::TARPON_ISAL>)
+target_link_libraries(tarpon_xdp INTERFACE
+  $<INSTALL_INTERFACE:PkgConfig::TARPON_BPF> $<INSTALL_INTERFACE:PkgConfig::TARPON_NL>)
 
 # Headers include each other as "transport/port.h", so this folder is the include path.
 set(TARPON_HEADER_DIR ${CMAKE_INSTALL_INCLUDEDIR}/tarpon)
@@ -24,7 +26,7 @@ install(TARGETS tarpon_bpf tarpon_xdp tarpon_transport tarpon_collectives tarpon
 install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 # Public headers sit directly in their folder; of bpf/ and transport/ports/ only these are for callers.
-install(FILES bpf/wire.h DESTINATION ${TARPON_HEADER_DIR}/bpf)
+install(FILES bpf/packet.h bpf/wire.h DESTINATION ${TARPON_HEADER_DIR}/bpf)
 install(FILES transport/ports/fault_port.h DESTINATION ${TARPON_HEADER_DIR}/transport/ports)
 foreach(folder IN ITEMS xdp transport collectives)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)

@@ -34,6 +34,14 @@ class WakeEvent {
     [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
   }
 
+  /// Reads fd(), which is readable.
+  void drain() {
+    std::uint64_t count = 0;
+    // Cannot block: this thread alone reads.
+    [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
+    consumed();
+  }
+
   /// After fd() was read. A wake() before this is over belongs to the wake-up just seen.
   void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
 

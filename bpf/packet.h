@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0
+ *
+ * What a frame from the wire is to Tarpon: the parser that the XDP program and user space share, and
+ * the layout of the program's maps (tarpon.bpf.c).
+ *
+ * Ethernet, IPv4 without options and fragments, UDP, then the header of wire.h. Whatever is not that
+ * belongs to the kernel.
+ */
+#ifndef TARPON_BPF_PACKET_H
+#define TARPON_BPF_PACKET_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/types.h>
+#include <linux/udp.h>
+
+#include "bpf/wire.h"
+
+/* Bytes before the payload of a frame. */
+#define TARPON_FRAME_HEADER_BYTES                                                                  \
+	(sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + TARPON_HEADER_BYTES)
+
+/* What becomes of a frame. The order is that of the checks; one counter each. */
+enum tarpon_verdict {
+	/* Not ours: to the kernel. */
+	TARPON_VERDICT_SHORT,    /* no room for the headers that it claims */
+	TARPON_VERDICT_NOT_IPV4, /* another protocol, or IPv4 with options */
+	TARPON_VERDICT_FRAGMENT,
+	TARPON_VERDICT_NOT_UDP,
+	TARPON_VERDICT_NO_PORT, /* UDP to somebody else */
+	/* To one of our ports and not for the ring: to the kernel, whose UDP socket counts it. */
+	TARPON_VERDICT_LENGTH,   /* IPv4, UDP and frame do not agree, or no whole header */
+	TARPON_VERDICT_MAGIC,
+	TARPON_VERDICT_VERSION,
+	TARPON_VERDICT_JOB,
+	TARPON_VERDICT_TYPE,
+	TARPON_VERDICT_FIELDS,
+	TARPON_VERDICT_QUEUE, /* arrived on a queue that is not the port's */
+	/* Ours. */
+	TARPON_VERDICT_CLOSED, /* first-time DATA of a closed operation: dropped */
+	TARPON_VERDICT_RING,   /* to the AF_XDP socket */
+	TARPON_VERDICT_COUNT
+};
+
+static inline enum tarpon_verdict tarpon_verdict_of(enum tarpon_header_verdict verdict)
+{
+	switch (verdict) {
+	case TARPON_HEADER_MAGIC:
+		return TARPON_VERDICT_MAGIC;
+	case TARPON_HEADER_VERSION:
+		return TARPON_VERDICT_VERSION;
+	case TARPON_HEADER_JOB:
+		return TARPON_VERDICT_JOB;
+	case TARPON_HEADER_TYPE:
+		return TARPON_VERDICT_TYPE;
+	case TARPON_HEADER_FIELDS:
+		return TARPON_VERDICT_FIELDS;
+	case TARPON_HEADER_OK:
+		break;
+	}
+	return TARPON_VERDICT_RING;
+}
+
+/* Hash map "tarpon_ports": who listens. */
+struct tarpon_port_key {
+	__be32 address;
+	__be16 port;
+	__u16 zero;
+};
+
+struct tarpon_port_entry {
+	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
+	__u32 job;
+	__u32 index; /* of the port's operation windows, and of its late counters */
+};
+
+#define TARPON_MAX_PORTS 64u  /* on one interface */
+#define TARPON_MAX_QUEUES 64u /* XSKMAP "tarpon_xsks", by receive queue */
+#define TARPON_MAX_SENDERS 64u
+
+/* Array map "tarpon_windows", mmap-able, by the port's index: for a few tags, which operations are
+ * closed. User space moves a window with one store; a tag that is not there passes. */
+#define TARPON_WINDOW_TAGS 16u
+struct tarpon_windows {
+	__u64 windows[TARPON_WINDOW_TAGS]; /* at tarpon_window_slot(tag) */
+};
+
+#define TARPON_NO_WINDOW 0xffffffffffffffffull
+
+static inline __u32 tarpon_window_slot(__u32 tag)
+{
+	return (tag * 2654435761u) >> 28;
+}
+
+/* All operations of `tag` below `lowest` are closed. */
+static inline __u64 tarpon_window(__u32 tag, __u32 lowest)
+{
+	return (__u64)tag << 32 | lowest;
+}
+
+static inline int tarpon_is_closed(__u64 window, const struct tarpon_header *header)
+{
+	return window != TARPON_NO_WINDOW && window >> 32 == header->tag &&
+	       (__s32)(header->operation - (__u32)window) < 0;
+}
+
+/* Whether a driver may drop `header` when its operation is closed. The last packets of a message
+ * pass: their answer tells a late sender. */
+static inline int tarpon_may_drop(const struct tarpon_header *header)
+{
+	return header->type == TARPON_DATA &&
+	       !(header->flags & (TARPON_FLAG_REPAIR | TARPON_FLAG_TAIL));
+}
+
+/* Per-CPU array map "tarpon_counts": frames by enum tarpon_verdict.
+ * Per-CPU array map "tarpon_late": dropped as closed, at index * TARPON_MAX_SENDERS + sender. */
+
+/* Finds the header of Tarpon in a frame: its first bytes [data, end), `bytes` in all (more than
+ * those in front when a frame has several buffers). TARPON_VERDICT_RING: the frame has the shape of
+ * a UDP datagram; `key` says to whom, `*header` and `*payload_bytes` (which may be 0 or negative when
+ * the datagram is no packet of ours) are set. Another verdict: it has not. */
+static inline enum tarpon_verdict tarpon_parse_frame(const void *data, const void *end, __u32 bytes,
+						     struct tarpon_port_key *key,
+						     const struct tarpon_header **header,
+						     __s32 *payload_bytes)
+{
+	const struct ethhdr *ethernet = (const struct ethhdr *)data;
+	const struct iphdr *ip = (const struct iphdr *)(ethernet + 1);
+	const struct udphdr *udp = (const struct udphdr *)(ip + 1);
+	__u32 total;
+
+	if ((const void *)(ethernet + 1) > end)
+		return TARPON_VERDICT_SHORT;
+	if (ethernet->h_proto != __constant_htons(ETH_P_IP))
+		return TARPON_VERDICT_NOT_IPV4;
+	if ((const void *)(ip + 1) > end)
+		return TARPON_VERDICT_SHORT;
+	if (ip->version != 4 || ip->ihl != 5)
+		return TARPON_VERDICT_NOT_IPV4;
+	if (ip->frag_off & __constant_htons(0x3fff))
+		return TARPON_VERDICT_FRAGMENT;
+	if (ip->protocol != IPPROTO_UDP)
+		return TARPON_VERDICT_NOT_UDP;
+	if ((const void *)(udp + 1) > end)
+		return TARPON_VERDICT_SHORT;
+	key->address = ip->daddr;
+	key->port = udp->dest;
+	key->zero = 0;
+	total = __builtin_bswap16(ip->tot_len);
+	*header = (const struct tarpon_header *)(udp + 1);
+	*payload_bytes = -1;
+	if ((const void *)(*header + 1) <= end && total + sizeof(*ethernet) <= bytes &&
+	    total >= TARPON_FRAME_HEADER_BYTES - sizeof(*ethernet) &&
+	    __builtin_bswap16(udp->len) == total - sizeof(*ip))
+		*payload_bytes = (__s32)(total - (__u32)(TARPON_FRAME_HEADER_BYTES - sizeof(*ethernet)));
+	return TARPON_VERDICT_RING;
+}
+#endif

@@ -1,0 +1,157 @@
+// Who attaches, who joins, what is left behind.
+#include "xdp/program.h"
+
+#include <bpf/bpf.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/bpf.h>
+#include <linux/if_link.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "tests/xdp/private_network.h"
+
+namespace tarpon::xdp {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::VethPair;
+
+/// A process that does `start` and then waits to be killed.
+class Victim {
+ public:
+  template <typename Start>
+  explicit Victim(Start start) {
+    int ready[2];
+    EXPECT_EQ(::pipe(ready), 0);
+    child_ = ::fork();
+    if (child_ == 0) {
+      const auto held = start();
+      const char result = held ? 'y' : 'n';
+      if (::write(ready[1], &result, 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char result = 0;
+    EXPECT_EQ(::read(ready[0], &result, 1), 1);
+    EXPECT_EQ(result, 'y');
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~Victim() { kill(); }
+  void kill() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  pid_t child_ = 0;
+};
+
+/// Links vanish a moment after their last holder.
+bool vanishes(unsigned interface) {
+  for (int i = 0; i < 500; ++i) {
+    const auto attached = attached_to(interface);
+    if (attached && !*attached) return true;
+    ::usleep(10'000);
+  }
+  return false;
+}
+
+FileDescriptor load_foreign() {
+  const std::array<bpf_insn, 2> pass{
+      bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K,
+               .dst_reg = 0,
+               .src_reg = 0,
+               .off = 0,
+               .imm = XDP_PASS},
+      bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+  return FileDescriptor(
+      ::bpf_prog_load(BPF_PROG_TYPE_XDP, "stranger", "GPL", pass.data(), pass.size(), nullptr));
+}
+
+TEST(ProgramTest, the_first_attaches_the_others_join_and_it_goes_with_the_last) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  auto none = attached_to(pair.a());
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_FALSE(*none);
+  {
+    auto first = Program::use(pair.a(), AttachMode::native);
+    ASSERT_TRUE(first) << first.error().message;
+    EXPECT_TRUE(first->attached_here());
+    auto second = Program::use(pair.a(), AttachMode::native);
+    ASSERT_TRUE(second) << second.error().message;
+    EXPECT_FALSE(second->attached_here());
+    EXPECT_EQ(second->id(), first->id());
+    const auto attached = attached_to(pair.a());
+    ASSERT_TRUE(attached && *attached);
+    EXPECT_TRUE((*attached)->ours);
+    EXPECT_EQ((*attached)->mode, AttachMode::native);
+    first = fail(Error::Code::io, "gone");
+    EXPECT_TRUE(*attached_to(pair.a()));
+  }
+  EXPECT_TRUE(vanishes(pair.a()));
+}
+
+TEST(ProgramTest, sigkill_of_the_one_who_attached_leaves_nothing_or_the_others) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const auto use = [&] { return Program::use(pair.a(), AttachMode::native); };
+  {
+    Victim alone(use);
+    EXPECT_TRUE(*attached_to(pair.a()));
+  }
+  EXPECT_TRUE(vanishes(pair.a()));
+  {
+    Victim first(use);
+    auto second = use();
+    ASSERT_TRUE(second) << second.error().message;
+    EXPECT_FALSE(second->attached_here());
+    first.kill();
+    const auto attached = attached_to(pair.a());
+    ASSERT_TRUE(attached && *attached);
+    EXPECT_EQ((*attached)->id, second->id());
+    ASSERT_TRUE(second->open_port({1, 2, 0}, {.queues = 1, .job = 1, .index = 0}));
+  }
+  EXPECT_TRUE(vanishes(pair.a()));
+}
+
+TEST(ProgramTest, a_stranger_is_named_and_left_alone) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const FileDescriptor stranger = load_foreign();
+  ASSERT_TRUE(stranger) << std::strerror(errno);
+  const FileDescriptor link(
+      ::bpf_link_create(stranger.get(), static_cast<int>(pair.a()), BPF_XDP, nullptr));
+  ASSERT_TRUE(link) << std::strerror(errno);
+  const auto refused = Program::use(pair.a(), AttachMode::native);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Error::Code::unavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("stranger"));
+  const auto attached = attached_to(pair.a());
+  ASSERT_TRUE(attached && *attached);
+  EXPECT_EQ((*attached)->name, "stranger");
+  EXPECT_FALSE((*attached)->ours);
+}
+
+TEST(ProgramTest, a_port_on_a_queue_replaces_the_dead_one) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  auto program = Program::use(pair.a(), AttachMode::native);
+  ASSERT_TRUE(program) << program.error().message;
+  for (std::uint32_t i = 0; i < 3 * TARPON_MAX_PORTS; ++i) {
+    const auto opened = program->open_port({i, 7, 0}, {.queues = 1, .job = 1, .index = 0});
+    ASSERT_TRUE(opened) << opened.error().message;
+  }
+  ASSERT_TRUE(program->open_port({1, 8, 0}, {.queues = 2, .job = 1, .index = 1}));
+  ASSERT_TRUE(program->close_port({1, 8, 0}));
+  ASSERT_TRUE(program->close_port({1, 8, 0}));
+}
+
+}  // namespace
+}  // namespace tarpon::xdp

@@ -1,0 +1,487 @@
+// The AF_XDP port.
+//
+// DESIGN NOTES
+// 1. A packet to send lies in its UMEM frame from the start: the endpoint writes header and payload
+//    behind the room for Ethernet, IPv4 and UDP. A payload above one chunk takes consecutive
+//    chunks, so that it is written in one piece, and leaves as several descriptors.
+// 2. A received frame is lent where the kernel put it. Only one of several chunks is put together
+//    first: chunks end in the middle of elements.
+// 3. What AF_XDP does not carry takes an ordinary UDP socket on the same address, under a port of
+// its
+//    own: peers on this host, peers whose MAC is not known yet, packets on queues of other ranks.
+// 4. UDP checksums are 0, so the job's integrity is CRC32C: nobody below verifies anything.
+#include "transport/ports/xdp_port.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "bpf/packet.h"
+#include "transport/clock.h"
+#include "transport/ports/address_table.h"
+#include "transport/ports/mmsg_port.h"
+#include "transport/ports/udp_wait.h"
+#include "transport/ports/wake_event.h"
+#include "xdp/neighbours.h"
+#include "xdp/queue.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kLowerHeaders =
+    sizeof(ethhdr) + sizeof(iphdr) + sizeof(udphdr);  // 42 bytes
+constexpr std::uint32_t kFrameOffset = 6;             // puts Tarpon's header at a multiple of 8
+constexpr std::uint32_t kReceiveHeadroom = 256;  // XDP_PACKET_HEADROOM: the kernel's, in each chunk
+constexpr std::uint32_t kReceiveFrames = 2048;
+constexpr std::uint32_t kTransmitFrames = 512;
+constexpr std::uint32_t kBurst = 32;  // a kick sends so many in copy mode
+constexpr std::size_t kChunksAtOnce = 128;
+constexpr unsigned kSlowPathEvery = 16;  // receives, while frames keep coming
+constexpr Duration kResolveTime = 1s;    // for the first answers to ARP
+
+/// Ethernet, IPv4 and UDP headers to one peer.
+struct LowerHeaders {
+  std::array<std::byte, kLowerHeaders> bytes{};
+  std::uint32_t checksum = 0;  // of the IPv4 header, without its length
+};
+
+std::uint16_t fold(std::uint32_t sum) {
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<std::uint16_t>(~sum);
+}
+
+LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const sockaddr_in& source,
+                           const sockaddr_in& destination) {
+  ethhdr ethernet{};
+  std::copy(to.begin(), to.end(), ethernet.h_dest);
+  std::copy(from.begin(), from.end(), ethernet.h_source);
+  ethernet.h_proto = htons(ETH_P_IP);
+  iphdr ip{};
+  ip.version = 4;
+  ip.ihl = 5;
+  ip.frag_off = htons(0x4000);  // never fragment
+  ip.ttl = 64;
+  ip.protocol = IPPROTO_UDP;
+  ip.saddr = source.sin_addr.s_addr;
+  ip.daddr = destination.sin_addr.s_addr;
+  udphdr udp{};
+  udp.source = source.sin_port;
+  udp.dest = destination.sin_port;
+  LowerHeaders result;
+  std::byte* at = result.bytes.data();
+  const auto put = [&at](const auto& part) {
+    std::memcpy(at, &part, sizeof part);
+    at += sizeof part;
+  };
+  put(ethernet);
+  put(ip);
+  put(udp);
+  std::array<std::uint16_t, sizeof ip / 2> words{};
+  std::memcpy(words.data(), &ip, sizeof ip);
+  for (const std::uint16_t word : words) result.checksum += word;
+  return result;
+}
+
+/// Writes them before `datagram_bytes` (Tarpon's header and payload) of a frame.
+void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint32_t datagram_bytes) {
+  std::memcpy(frame, headers.bytes.data(), headers.bytes.size());
+  const auto put = [frame](std::size_t at, std::uint16_t value) {
+    std::memcpy(frame + at, &value, sizeof value);
+  };
+  const std::uint16_t total =
+      htons(static_cast<std::uint16_t>(sizeof(iphdr) + sizeof(udphdr) + datagram_bytes));
+  put(sizeof(ethhdr) + offsetof(iphdr, tot_len), total);
+  put(sizeof(ethhdr) + offsetof(iphdr, check), fold(headers.checksum + total));
+  put(sizeof(ethhdr) + sizeof(iphdr) + offsetof(udphdr, len),
+      htons(static_cast<std::uint16_t>(sizeof(udphdr) + datagram_bytes)));
+}
+
+/// Datagram bytes that surely fit the frames of this port: a quarter of them is on its way back.
+std::uint64_t receive_budget(const XdpPortOptions& options) {
+  const std::uint32_t datagram = TARPON_HEADER_BYTES + options.max_payload;
+  const std::uint32_t room = xdp::kFrameBytes - kReceiveHeadroom;
+  const std::uint32_t chunks = (kLowerHeaders + datagram + room - 1) / room;
+  return std::uint64_t{kReceiveFrames} * options.queues.size() * 3 / 4 / chunks * datagram;
+}
+
+class XdpPort final : public Port {
+ public:
+  XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
+          std::unique_ptr<Port> slow, FileDescriptor slow_socket, FileDescriptor event,
+          xdp::Program program, xdp::Neighbours neighbours, std::vector<xdp::Queue> queues);
+  ~XdpPort() override;
+
+  const PortCapabilities& capabilities() const override { return capabilities_; }
+  std::span<TxPacket> transmit_frames(std::size_t at_most) override;
+  void transmit(std::span<TxPacket> packets) override;
+  std::size_t unsent() const override { return 0; }  // payloads lie in our own frames
+  void drop_unsent() override {}
+  std::span<const RxPacket> receive(Time now) override;
+  void wait(Time now, Time until) override;
+  void wake() override { event_.wake(); }
+  void publish(std::uint32_t tag, std::uint32_t lowest_open) override;
+  PortStatistics statistics() const override;
+  std::optional<Error> failure() const override { return failure_; }
+
+  /// Looks at the link and at every peer's way again.
+  void look_again();
+  bool all_found() const;
+
+ private:
+  struct Peer {
+    bool direct = false;  // by AF_XDP; else by the UDP socket
+    bool found = true;    // its way is known
+    LowerHeaders headers;
+  };
+  struct Lent {
+    std::size_t queue;
+    std::uint32_t frame;
+  };
+
+  bool send_direct(const TxPacket& packet, std::uint32_t frame);
+  void send_slowly(std::span<const TxPacket* const> packets);
+  void kick();
+  void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
+  void take_frame(std::span<const std::byte> frame);
+  xdp::Queue& sender() { return queues_.front(); }
+
+  const XdpPortOptions options_;
+  const sockaddr_in local_;
+  const std::vector<sockaddr_in> addresses_;
+  const PortCapabilities capabilities_;
+  std::unique_ptr<Port> slow_;
+  FileDescriptor slow_socket_;  // a duplicate, to wait on
+  WakeEvent event_;
+  xdp::Program program_;
+  xdp::Neighbours neighbours_;
+  std::vector<xdp::Queue> queues_;
+  std::vector<Peer> peers_;
+  AddressTable sources_;
+
+  std::vector<TxPacket> offered_;
+  std::vector<std::uint32_t> offered_frames_;
+  std::vector<const TxPacket*> slow_packets_;
+
+  std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
+  std::vector<Lent> lent_;
+  std::vector<RxPacket> batch_;
+  std::vector<std::byte> part_;                // of a frame whose next chunk is to come
+  std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
+  std::size_t whole_used_ = 0;
+  unsigned receives_ = 0;
+  std::vector<pollfd> polled_;
+
+  PortStatistics counted_;
+  std::optional<Error> failure_;
+};
+
+XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
+                 std::unique_ptr<Port> slow, FileDescriptor slow_socket, FileDescriptor event,
+                 xdp::Program program, xdp::Neighbours neighbours, std::vector<xdp::Queue> queues)
+    : options_(options),
+      local_(local),
+      addresses_(std::move(peers)),
+      capabilities_{.name = "xdp",
+                    .max_payload = options.max_payload,
+                    .gathers = false,
+                    .checksums = false,
+                    .burst = kBurst,
+                    .receive_bytes = receive_budget(options)},
+      slow_(std::move(slow)),
+      slow_socket_(std::move(slow_socket)),
+      event_(std::move(event)),
+      program_(std::move(program)),
+      neighbours_(std::move(neighbours)),
+      queues_(std::move(queues)),
+      peers_(addresses_.size()),
+      sources_(addresses_) {
+  batch_.reserve(kChunksAtOnce * 4);
+}
+
+XdpPort::~XdpPort() {
+  // Whoever comes next on this queue overwrites it anyway; the kernel takes the socket out itself.
+  (void)program_.close_port({local_.sin_addr.s_addr, local_.sin_port, 0});
+}
+
+bool XdpPort::all_found() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.found; });
+}
+
+void XdpPort::look_again() {
+  const auto link = neighbours_.link();
+  if (!link || !link->up) {
+    failure_ = Error::make(Error::Code::unavailable,
+                           fmt::format("interface {} is down", options_.interface));
+    return;
+  }
+  const std::uint32_t packet = kLowerHeaders - sizeof(ethhdr) + TARPON_HEADER_BYTES;
+  if (link->mtu < packet + options_.max_payload) {
+    failure_ =
+        Error::make(Error::Code::unavailable,
+                    fmt::format("the MTU of interface {} is {} now, below the {} in use",
+                                options_.interface, link->mtu, packet + options_.max_payload));
+    return;
+  }
+  for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
+    Peer& peer = peers_[rank];
+    const sockaddr_in& to = addresses_[rank];
+    const auto elsewhere = neighbours_.elsewhere(to.sin_addr);
+    if (!elsewhere || *elsewhere) {
+      peer = {};
+      continue;
+    }
+    const auto mac = neighbours_.mac_towards(to.sin_addr);
+    peer.found = mac && *mac;
+    peer.direct = peer.found;
+    if (peer.direct) peer.headers = lower_headers(link->mac, **mac, local_, to);
+  }
+}
+
+std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
+  if (failure_) return {};
+  for (const std::uint32_t frame : offered_frames_) sender().give_back_unsent(frame);
+  offered_.clear();
+  offered_frames_.clear();
+  if (sender().free_frames() < at_most) {
+    kick();
+    sender().reap();
+  }
+  while (offered_.size() < at_most) {
+    const std::uint32_t frame = sender().take();
+    if (frame == xdp::FramePool::kNone) break;
+    std::byte* const header = sender().data(frame) + kFrameOffset + kLowerHeaders;
+    std::byte* const room = header + TARPON_HEADER_BYTES;
+    offered_.push_back({.header = header, .room = room, .payload = room});
+    offered_frames_.push_back(frame);
+  }
+  return offered_;
+}
+
+void XdpPort::transmit(std::span<TxPacket> packets) {
+  slow_packets_.clear();
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    const TxPacket& packet = packets[i];
+    if (packet.peer >= peers_.size() || packet.length > options_.max_payload) {
+      ++counted_.tx_dropped;
+      sender().give_back_unsent(offered_frames_[i]);
+    } else if (!peers_[packet.peer].direct) {
+      slow_packets_.push_back(&packet);
+    } else if (!send_direct(packet, offered_frames_[i])) {
+      ++counted_.tx_dropped;
+    }
+  }
+  if (!slow_packets_.empty()) send_slowly(slow_packets_);
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    const Rank peer = packets[i].peer;
+    if (peer < peers_.size() && !peers_[peer].direct) sender().give_back_unsent(offered_frames_[i]);
+  }
+  offered_frames_.erase(offered_frames_.begin(),
+                        offered_frames_.begin() + static_cast<std::ptrdiff_t>(packets.size()));
+  kick();
+}
+
+bool XdpPort::send_direct(const TxPacket& packet, std::uint32_t frame) {
+  const std::uint32_t datagram = TARPON_HEADER_BYTES + packet.length;
+  write_lower(sender().data(frame) + kFrameOffset, peers_[packet.peer].headers, datagram);
+  if (!sender().send(frame, kFrameOffset, kLowerHeaders + datagram)) return false;
+  ++counted_.tx_packets;
+  ++counted_.tx_units;
+  counted_.tx_bytes += datagram;
+  return true;
+}
+
+void XdpPort::send_slowly(std::span<const TxPacket* const> packets) {
+  const std::span<TxPacket> frames = slow_->transmit_frames(packets.size());
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const TxPacket& from = *packets[i];
+    TxPacket& to = frames[i];
+    to.peer = from.peer;
+    to.length = from.length;
+    to.payload = to.room;
+    std::memcpy(to.header, from.header, TARPON_HEADER_BYTES);
+    std::memcpy(to.room, from.payload, from.length);
+  }
+  counted_.tx_dropped += packets.size() - frames.size();
+  if (!frames.empty()) slow_->transmit(frames);
+}
+
+/// Bounded: a kick that makes no progress ends it; what is left is kicked by the next call.
+void XdpPort::kick() {
+  for (std::size_t before = sender().in_flight();;) {
+    const xdp::Kick result = sender().kick();
+    ++counted_.system_calls;
+    if (result == xdp::Kick::fatal) {
+      failure_ = Error::system(sender().error(),
+                               fmt::format("sending on interface {}", options_.interface));
+    }
+    if (result != xdp::Kick::again && result != xdp::Kick::lost) return;
+    sender().reap();
+    if (sender().in_flight() == 0 || sender().in_flight() >= before) return;
+    before = sender().in_flight();
+  }
+}
+
+std::span<const RxPacket> XdpPort::receive(Time now) {
+  for (const Lent& lent : lent_) queues_[lent.queue].give_back(lent.frame);
+  lent_.clear();
+  batch_.clear();
+  whole_used_ = 0;
+  if (failure_) return {};
+  for (std::size_t queue = 0; queue < queues_.size(); ++queue) {
+    queues_[queue].refill();
+    const std::uint32_t count = queues_[queue].receive(chunks_);
+    for (std::uint32_t i = 0; i < count; ++i) take_chunk(queue, chunks_[i]);
+  }
+  if (batch_.empty() || ++receives_ % kSlowPathEvery == 0) {
+    const std::span<const RxPacket> slow = slow_->receive(now);
+    batch_.insert(batch_.end(), slow.begin(), slow.end());
+    if (const auto error = slow_->failure()) failure_ = error;
+  }
+  return batch_;
+}
+
+void XdpPort::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
+  if (part_.empty() && !chunk.continues) {
+    lent_.push_back({queue, chunk.frame});
+    return take_frame(chunk.bytes);
+  }
+  part_.insert(part_.end(), chunk.bytes.begin(), chunk.bytes.end());
+  queues_[queue].give_back(chunk.frame);
+  if (chunk.continues) return;
+  if (whole_used_ == whole_.size()) whole_.emplace_back();
+  std::vector<std::byte>& whole = whole_[whole_used_++];
+  whole.swap(part_);
+  part_.clear();
+  take_frame(whole);
+}
+
+void XdpPort::take_frame(std::span<const std::byte> frame) {
+  tarpon_port_key key{};
+  const tarpon_header* header = nullptr;
+  __s32 payload_bytes = 0;
+  const tarpon_verdict verdict =
+      tarpon_parse_frame(frame.data(), frame.data() + frame.size(),
+                         static_cast<std::uint32_t>(frame.size()), &key, &header, &payload_bytes);
+  if (verdict != TARPON_VERDICT_RING || payload_bytes < 0) return;  // the program lets none through
+  sockaddr_in source{};
+  std::memcpy(&source.sin_addr, frame.data() + sizeof(ethhdr) + offsetof(iphdr, saddr), 4);
+  std::memcpy(&source.sin_port,
+              frame.data() + sizeof(ethhdr) + sizeof(iphdr) + offsetof(udphdr, source), 2);
+  const std::uint32_t datagram = TARPON_HEADER_BYTES + static_cast<std::uint32_t>(payload_bytes);
+  batch_.push_back({.data = frame.data() + kLowerHeaders,
+                    .length = datagram,
+                    .source = sources_.rank_of(source)});
+  ++counted_.rx_packets;
+  ++counted_.rx_units;
+  counted_.rx_bytes += datagram;
+}
+
+void XdpPort::wait(Time now, Time until) {
+  if (until <= now || failure_) return;
+  for (xdp::Queue& queue : queues_) queue.refill();
+  kick();
+  std::vector<pollfd>& entries = polled_;
+  entries.clear();
+  for (const xdp::Queue& queue : queues_) entries.push_back({queue.fd(), POLLIN, 0});
+  const auto slow_events = static_cast<short>(slow_->unsent() > 0 ? POLLIN | POLLOUT : POLLIN);
+  entries.push_back({slow_socket_.get(), slow_events, 0});
+  entries.push_back({neighbours_.fd(), POLLIN, 0});
+  entries.push_back({event_.fd(), POLLIN, 0});
+  const timespec timeout = wait_timeout(now, until);
+  const int ready = ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
+  ++counted_.system_calls;
+  ++counted_.waits;
+  if (ready <= 0) return;
+  if (entries.back().revents != 0) event_.drain();
+  if (entries[entries.size() - 2].revents != 0 && neighbours_.changed()) look_again();
+}
+
+void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
+  program_.publish(options_.queues.front(), tag, lowest_open);
+}
+
+PortStatistics XdpPort::statistics() const {
+  PortStatistics result = slow_->statistics();
+  result.slow_path = result.rx_packets;
+  result.local_path = result.tx_packets;
+  result.tx_packets += counted_.tx_packets;
+  result.tx_bytes += counted_.tx_bytes;
+  result.tx_units += counted_.tx_units;
+  result.tx_dropped += counted_.tx_dropped;
+  result.rx_packets += counted_.rx_packets;
+  result.rx_bytes += counted_.rx_bytes;
+  result.rx_units += counted_.rx_units;
+  result.system_calls += counted_.system_calls;
+  result.waits += counted_.waits;
+  for (const xdp::Queue& queue : queues_) {
+    const auto kernel = queue.statistics();
+    if (!kernel) continue;
+    result.rx_overruns += kernel->rx_dropped + kernel->rx_ring_full;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::uint32_t xdp_single_buffer_payload() {
+  const std::uint32_t room =
+      xdp::kFrameBytes - kReceiveHeadroom - kLowerHeaders - TARPON_HEADER_BYTES;
+  return room / kPayloadStep * kPayloadStep;
+}
+
+Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
+                                            std::vector<sockaddr_in> peers,
+                                            const XdpPortOptions& options) {
+  const sockaddr_in local = socket.local();
+  FileDescriptor duplicate(::fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!duplicate) return fail_system(errno, "a second descriptor of the UDP socket");
+  auto slow = make_mmsg_port(std::move(socket), peers, {.max_payload = options.max_payload});
+  if (!slow) return fail(slow.error());
+  auto event = WakeEvent::open();
+  if (!event) return fail(event.error());
+  auto neighbours = xdp::Neighbours::open(options.interface);
+  if (!neighbours) return fail(neighbours.error());
+  std::uint64_t mask = 0;
+  std::vector<xdp::Queue> queues;
+  for (const std::uint32_t number : options.queues) {
+    xdp::QueueOptions wanted;
+    wanted.socket.interface = options.interface;
+    wanted.socket.queue = number;
+    wanted.socket.copy = options.copy;
+    wanted.socket.busy_poll = options.busy_poll;
+    wanted.receive_frames = kReceiveFrames;
+    wanted.transmit_frames = kTransmitFrames;
+    wanted.transmit_bytes =
+        kFrameOffset + kLowerHeaders + TARPON_HEADER_BYTES + options.max_payload;
+    auto queue = xdp::Queue::open(wanted);
+    if (!queue) return fail(queue.error());
+    if (auto inserted = program.insert_socket(number, queue->fd()); !inserted) {
+      return fail(inserted.error());
+    }
+    mask |= std::uint64_t{1} << number;
+    queues.push_back(std::move(*queue));
+  }
+  const auto opened =
+      program.open_port({local.sin_addr.s_addr, local.sin_port, 0},
+                        {.queues = mask, .job = options.job, .index = options.queues.front()});
+  if (!opened) return fail(opened.error());
+  auto port = std::make_unique<XdpPort>(options, local, std::move(peers), std::move(*slow),
+                                        std::move(duplicate), std::move(*event), std::move(program),
+                                        std::move(*neighbours), std::move(queues));
+  port->look_again();
+  for (const Time until = monotonic_now() + kResolveTime;
+       !port->failure() && !port->all_found() && monotonic_now() < until;) {
+    port->wait(monotonic_now(), std::min(until, monotonic_now() + 50ms));
+  }
+  if (const auto error = port->failure()) return fail(*error);
+  return port;
+}
+
+}  // namespace tarpon

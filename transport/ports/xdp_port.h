@@ -1,0 +1,34 @@
+// AF_XDP under the port interface: frames in shared memory, one socket per receive queue, and an
+// ordinary UDP socket on the same address for whatever the kernel's path brings.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/ports/udp_socket.h"
+#include "xdp/program.h"
+#include "xdp/socket.h"
+
+namespace tarpon {
+
+struct XdpPortOptions {
+  unsigned interface = 0;             // index
+  std::vector<std::uint32_t> queues;  // receive queues of this rank; not empty
+  std::uint32_t job = 0;              // cookie
+  std::uint32_t max_payload = 1408;   // bytes, a multiple of 64
+  xdp::CopyMode copy = xdp::CopyMode::automatic;
+  bool busy_poll = false;
+};
+
+/// Largest payload that travels in one chunk of the UMEM.
+std::uint32_t xdp_single_buffer_payload();
+
+/// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
+/// this host, come through it. `peers` by rank. Errors: permission, unavailable (queue taken, no
+/// route, IPv6), io.
+Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
+                                            std::vector<sockaddr_in> peers,
+                                            const XdpPortOptions& options);
+
+}  // namespace tarpon

@@ -1,0 +1,172 @@
+#include "xdp/neighbours.h"
+
+#include <linux/neighbour.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <netlink/cache.h>
+#include <netlink/netlink.h>
+#include <netlink/route/link.h>
+#include <netlink/route/neighbour.h>
+#include <netlink/route/nexthop.h>
+#include <netlink/route/route.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tarpon::xdp {
+namespace {
+
+template <auto Release>
+struct Releaser {
+  template <typename Object>
+  void operator()(Object* object) const {
+    Release(object);
+  }
+};
+using Socket = std::unique_ptr<nl_sock, Releaser<nl_socket_free>>;
+using Address = std::unique_ptr<nl_addr, Releaser<nl_addr_put>>;
+using Route = std::unique_ptr<rtnl_route, Releaser<rtnl_route_put>>;
+using Neighbour = std::unique_ptr<rtnl_neigh, Releaser<rtnl_neigh_put>>;
+using Cache = std::unique_ptr<nl_cache, Releaser<nl_cache_free>>;
+using LinkObject = std::unique_ptr<rtnl_link, Releaser<rtnl_link_put>>;
+
+Error netlink_error(int code, const std::string& what) {
+  const auto kind = code == -NLE_PERM ? Error::Code::permission : Error::Code::io;
+  return Error::make(kind, what + ": " + nl_geterror(code));
+}
+
+Result<Socket> open_socket() {
+  Socket socket(nl_socket_alloc());
+  if (socket == nullptr) return fail(Error::Code::io, "netlink: out of memory");
+  if (const int code = nl_connect(socket.get(), NETLINK_ROUTE); code != 0) {
+    return fail(netlink_error(code, "netlink socket"));
+  }
+  return socket;
+}
+
+Address address_of(in_addr host) {
+  return Address(nl_addr_build(AF_INET, &host, sizeof host));
+}
+
+}  // namespace
+
+struct Neighbours::State {
+  unsigned interface = 0;
+  Socket requests;
+  Socket news;
+
+  Result<Route> route(in_addr host) {
+    const Address to = address_of(host);
+    rtnl_route* found = nullptr;
+    if (const int code = rtnl_route_lookup(requests.get(), to.get(), &found); code != 0) {
+      return fail(Error::Code::unavailable, std::string("no route: ") + nl_geterror(code));
+    }
+    return Route(found);
+  }
+};
+
+Neighbours::Neighbours(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Neighbours::Neighbours(Neighbours&&) noexcept = default;
+Neighbours& Neighbours::operator=(Neighbours&&) noexcept = default;
+Neighbours::~Neighbours() = default;
+
+Result<Neighbours> Neighbours::open(unsigned interface) {
+  auto state = std::make_unique<State>();
+  state->interface = interface;
+  auto requests = open_socket();
+  if (!requests) return fail(requests.error());
+  auto news = open_socket();
+  if (!news) return fail(news.error());
+  state->requests = std::move(*requests);
+  state->news = std::move(*news);
+  nl_socket_disable_seq_check(state->news.get());
+  nl_socket_set_nonblocking(state->news.get());
+  const int code = nl_socket_add_memberships(state->news.get(), RTNLGRP_LINK, RTNLGRP_NEIGH,
+                                             RTNLGRP_IPV4_ROUTE, RTNLGRP_NONE);
+  if (code != 0) return fail(netlink_error(code, "following links, neighbours and routes"));
+  return Neighbours(std::move(state));
+}
+
+Result<Link> Neighbours::link() {
+  rtnl_link* found = nullptr;
+  const int index = static_cast<int>(state_->interface);
+  if (const int code = rtnl_link_get_kernel(state_->requests.get(), index, nullptr, &found);
+      code != 0) {
+    return fail(netlink_error(code, "interface " + std::to_string(index)));
+  }
+  const LinkObject link(found);
+  Link result;
+  const nl_addr* mac = rtnl_link_get_addr(link.get());
+  if (mac == nullptr || nl_addr_get_len(mac) != result.mac.size()) {
+    return fail(Error::Code::unavailable, "interface " + std::to_string(index) + " is no Ethernet");
+  }
+  std::memcpy(result.mac.data(), nl_addr_get_binary_addr(mac), result.mac.size());
+  result.mtu = rtnl_link_get_mtu(link.get());
+  result.up =
+      (rtnl_link_get_flags(link.get()) & IFF_UP) != 0 && rtnl_link_get_carrier(link.get()) != 0;
+  return result;
+}
+
+Result<bool> Neighbours::elsewhere(in_addr host) {
+  auto route = state_->route(host);
+  if (!route) return fail(route.error());
+  if (rtnl_route_get_type(route->get()) == RTN_LOCAL) return true;
+  rtnl_nexthop* const hop = rtnl_route_nexthop_n(route->get(), 0);
+  return hop == nullptr || rtnl_route_nh_get_ifindex(hop) != static_cast<int>(state_->interface);
+}
+
+Result<std::optional<Mac>> Neighbours::mac_towards(in_addr host) {
+  auto route = state_->route(host);
+  if (!route) return fail(route.error());
+  rtnl_nexthop* const hop = rtnl_route_nexthop_n(route->get(), 0);
+  nl_addr* const gateway = hop == nullptr ? nullptr : rtnl_route_nh_get_gateway(hop);
+  Address own;
+  nl_addr* next = gateway;
+  if (next == nullptr) {
+    own = address_of(host);
+    next = own.get();
+  }
+  const int index = static_cast<int>(state_->interface);
+  nl_cache* all = nullptr;
+  if (const int code = rtnl_neigh_alloc_cache(state_->requests.get(), &all); code != 0) {
+    return fail(netlink_error(code, "neighbours"));
+  }
+  const Cache cache(all);
+  const Neighbour known(rtnl_neigh_get(cache.get(), index, next));
+  if (known != nullptr) {
+    const int usable =
+        NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+    nl_addr* const mac = rtnl_neigh_get_lladdr(known.get());
+    Mac result{};
+    if ((rtnl_neigh_get_state(known.get()) & usable) != 0 && mac != nullptr &&
+        nl_addr_get_len(mac) == result.size()) {
+      std::memcpy(result.data(), nl_addr_get_binary_addr(mac), result.size());
+      return std::optional<Mac>(result);
+    }
+  }
+  // NTF_USE: as if a packet had to go there.
+  const Neighbour wanted(rtnl_neigh_alloc());
+  rtnl_neigh_set_ifindex(wanted.get(), index);
+  rtnl_neigh_set_family(wanted.get(), AF_INET);
+  rtnl_neigh_set_dst(wanted.get(), next);
+  rtnl_neigh_set_flags(wanted.get(), NTF_USE);
+  rtnl_neigh_set_state(wanted.get(), NUD_NONE);
+  if (const int code = rtnl_neigh_add(state_->requests.get(), wanted.get(), NLM_F_CREATE);
+      code != 0) {
+    return fail(netlink_error(code, "asking for a neighbour"));
+  }
+  return std::optional<Mac>();
+}
+
+int Neighbours::fd() const {
+  return nl_socket_get_fd(state_->news.get());
+}
+
+bool Neighbours::changed() {
+  bool any = false;
+  std::array<char, 8192> scratch;
+  while (::recv(fd(), scratch.data(), scratch.size(), MSG_DONTWAIT) > 0) any = true;
+  return any;
+}
+
+}  // namespace tarpon::xdp

@@ -1,0 +1,372 @@
+#include "xdp/program.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/bpf.h>
+#include <linux/if_link.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// Made by tarpon_embed_bpf().
+extern "C" {
+extern const char tarpon_bpf_xdp_object[];
+extern const char tarpon_bpf_xdp_object_end[];
+}
+
+namespace tarpon::xdp {
+namespace {
+
+constexpr std::string_view kName = "tarpon_xdp";
+constexpr int kTries = 10;  // several ranks start at once: one attaches, the others find it
+
+struct ObjectCloser {
+  void operator()(bpf_object* object) const { ::bpf_object__close(object); }
+};
+using Object = std::unique_ptr<bpf_object, ObjectCloser>;
+
+template <typename Info>
+bool info_of(int fd, Info& info) {
+  std::uint32_t length = sizeof info;
+  return ::bpf_obj_get_info_by_fd(fd, &info, &length) == 0;
+}
+
+FileDescriptor duplicate(int fd) {
+  return FileDescriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+/// A map of this name with the layout that this build expects.
+struct MapPlan {
+  std::string_view name;
+  std::uint32_t key_bytes;
+  std::uint32_t value_bytes;
+  std::uint32_t entries;
+};
+
+constexpr MapPlan kPorts{"tarpon_ports", sizeof(tarpon_port_key), sizeof(tarpon_port_entry),
+                         TARPON_MAX_PORTS};
+constexpr MapPlan kSockets{"tarpon_xsks", 4, 4, TARPON_MAX_QUEUES};
+constexpr MapPlan kWindows{"tarpon_windows", 4, sizeof(tarpon_windows), TARPON_MAX_PORTS};
+constexpr MapPlan kCounts{"tarpon_counts", 4, 8, TARPON_VERDICT_COUNT};
+constexpr MapPlan kLate{"tarpon_late", 4, 8, TARPON_MAX_PORTS* TARPON_MAX_SENDERS};
+
+bool fits(const bpf_map_info& info, const MapPlan& plan) {
+  return plan.name == info.name && info.key_size == plan.key_bytes &&
+         info.value_size == plan.value_bytes && info.max_entries == plan.entries;
+}
+
+/// Sums a per-CPU value of 8 bytes.
+Result<std::uint64_t> sum(int map, std::uint32_t key) {
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(::libbpf_num_possible_cpus()));
+  if (::bpf_map_lookup_elem(map, &key, values.data()) != 0) {
+    return fail_system(errno, "reading a counter of the XDP program");
+  }
+  std::uint64_t total = 0;
+  for (const std::uint64_t value : values) total += value;
+  return total;
+}
+
+/// The link that attaches program `id` to `interface`; empty when there is none or we may not see
+/// it.
+FileDescriptor find_link(std::uint32_t id, unsigned interface) {
+  std::uint32_t link = 0;
+  while (::bpf_link_get_next_id(link, &link) == 0) {
+    FileDescriptor fd(::bpf_link_get_fd_by_id(link));
+    bpf_link_info info{};
+    if (fd && info_of(fd.get(), info) && info.type == BPF_LINK_TYPE_XDP && info.prog_id == id &&
+        info.xdp.ifindex == interface) {
+      return fd;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* name(tarpon_verdict verdict) {
+  switch (verdict) {
+    case TARPON_VERDICT_SHORT:
+      return "short";
+    case TARPON_VERDICT_NOT_IPV4:
+      return "not_ipv4";
+    case TARPON_VERDICT_FRAGMENT:
+      return "fragment";
+    case TARPON_VERDICT_NOT_UDP:
+      return "not_udp";
+    case TARPON_VERDICT_NO_PORT:
+      return "no_port";
+    case TARPON_VERDICT_LENGTH:
+      return "length";
+    case TARPON_VERDICT_MAGIC:
+      return "magic";
+    case TARPON_VERDICT_VERSION:
+      return "version";
+    case TARPON_VERDICT_JOB:
+      return "job";
+    case TARPON_VERDICT_TYPE:
+      return "type";
+    case TARPON_VERDICT_FIELDS:
+      return "fields";
+    case TARPON_VERDICT_QUEUE:
+      return "queue";
+    case TARPON_VERDICT_CLOSED:
+      return "closed";
+    case TARPON_VERDICT_RING:
+      return "ring";
+    case TARPON_VERDICT_COUNT:
+      break;
+  }
+  return "?";
+}
+
+Result<std::optional<Attached>> attached_to(unsigned interface) {
+  LIBBPF_OPTS(bpf_xdp_query_opts, query);
+  const int error = ::bpf_xdp_query(static_cast<int>(interface), 0, &query);
+  if (error != 0) {
+    return fail_system(-error, fmt::format("XDP programs of interface {}", interface));
+  }
+  Attached attached;
+  switch (query.attach_mode) {
+    case XDP_ATTACHED_NONE:
+      return std::optional<Attached>();
+    case XDP_ATTACHED_SKB:
+      attached.id = query.skb_prog_id;
+      attached.mode = AttachMode::generic;
+      break;
+    case XDP_ATTACHED_HW:
+      attached.id = query.hw_prog_id;
+      attached.mode = AttachMode::offloaded;
+      break;
+    default:
+      attached.id = query.drv_prog_id != 0 ? query.drv_prog_id : query.prog_id;
+      break;
+  }
+  const FileDescriptor program(::bpf_prog_get_fd_by_id(attached.id));
+  if (!program) {
+    return fail_system(errno, fmt::format("XDP program {} of interface {} (needs CAP_SYS_ADMIN)",
+                                          attached.id, interface));
+  }
+  bpf_prog_info info{};
+  if (!info_of(program.get(), info)) {
+    return fail_system(errno, fmt::format("XDP program {}", attached.id));
+  }
+  attached.name = info.name;
+  attached.ours = attached.name == kName;
+  return std::optional<Attached>(attached);
+}
+
+Result<Program> Program::load() {
+  const auto size = static_cast<std::size_t>(tarpon_bpf_xdp_object_end - tarpon_bpf_xdp_object);
+  const Object object(::bpf_object__open_mem(tarpon_bpf_xdp_object, size, nullptr));
+  if (object == nullptr) return fail_system(errno, "opening the embedded XDP program");
+  if (const int error = ::bpf_object__load(object.get()); error != 0) {
+    return fail_system(-error, "loading the XDP program (needs CAP_BPF and CAP_NET_ADMIN)");
+  }
+  Program program;
+  program.program_ =
+      duplicate(::bpf_program__fd(::bpf_object__find_program_by_name(object.get(), kName.data())));
+  const auto map = [&object](const MapPlan& plan) {
+    return duplicate(::bpf_object__find_map_fd_by_name(object.get(), plan.name.data()));
+  };
+  program.ports_ = map(kPorts);
+  program.sockets_ = map(kSockets);
+  program.windows_ = map(kWindows);
+  program.counts_ = map(kCounts);
+  program.late_ = map(kLate);
+  bpf_prog_info info{};
+  if (!info_of(program.program_.get(), info)) return fail_system(errno, "the XDP program's id");
+  program.id_ = info.id;
+  if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
+  return program;
+}
+
+Result<void> Program::map_windows() {
+  const std::size_t bytes = sizeof(tarpon_windows) * TARPON_MAX_PORTS;
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, windows_.get(), 0);
+  if (data == MAP_FAILED) return fail_system(errno, "mmap of the operation windows");
+  mapped_ = static_cast<tarpon_windows*>(data);
+  return {};
+}
+
+Result<Program> Program::find(unsigned interface) {
+  auto attached = attached_to(interface);
+  if (!attached) return fail(attached.error());
+  if (!*attached) {
+    return fail(Error::Code::unavailable,
+                fmt::format("interface {} has no XDP program", interface));
+  }
+  if (!(*attached)->ours) {
+    return fail(Error::Code::unavailable,
+                fmt::format("interface {} has the XDP program {} (id {}) of somebody else",
+                            interface, (*attached)->name, (*attached)->id));
+  }
+  Program program;
+  program.id_ = (*attached)->id;
+  program.program_ = FileDescriptor(::bpf_prog_get_fd_by_id(program.id_));
+  std::array<std::uint32_t, 16> maps{};
+  bpf_prog_info info{};
+  info.nr_map_ids = maps.size();
+  info.map_ids = reinterpret_cast<std::uintptr_t>(maps.data());
+  if (!program.program_ || !info_of(program.program_.get(), info)) {
+    return fail_system(errno, fmt::format("XDP program {}", program.id_));
+  }
+  for (std::uint32_t i = 0; i < std::min<std::size_t>(info.nr_map_ids, maps.size()); ++i) {
+    FileDescriptor fd(::bpf_map_get_fd_by_id(maps[i]));
+    bpf_map_info map{};
+    if (!fd || !info_of(fd.get(), map)) continue;
+    if (fits(map, kPorts))
+      program.ports_ = std::move(fd);
+    else if (fits(map, kSockets))
+      program.sockets_ = std::move(fd);
+    else if (fits(map, kWindows))
+      program.windows_ = std::move(fd);
+    else if (fits(map, kCounts))
+      program.counts_ = std::move(fd);
+    else if (fits(map, kLate))
+      program.late_ = std::move(fd);
+  }
+  if (!program.ports_ || !program.sockets_ || !program.windows_ || !program.counts_ ||
+      !program.late_) {
+    return fail(Error::Code::unavailable,
+                fmt::format("the XDP program on interface {} is of another version of Tarpon: "
+                            "unload it first",
+                            interface));
+  }
+  program.link_ = find_link(program.id_, interface);
+  if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
+  return program;
+}
+
+Result<Program> Program::use(unsigned interface, AttachMode mode) {
+  for (int i = 0;; ++i) {
+    auto attached = attached_to(interface);
+    if (!attached) return fail(attached.error());
+    if (*attached) {
+      auto found = find(interface);
+      if (found || i == kTries) return found;
+      continue;  // it may have gone in between
+    }
+    auto program = load();
+    if (!program) return program;
+    LIBBPF_OPTS(bpf_link_create_opts, options);
+    options.flags = mode == AttachMode::generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
+    program->link_ = FileDescriptor(
+        ::bpf_link_create(program->fd(), static_cast<int>(interface), BPF_XDP, &options));
+    if (program->link_) {
+      program->attached_here_ = true;
+      return program;
+    }
+    const int error = errno;
+    if ((error == EBUSY || error == EEXIST) && i < kTries) continue;
+    if (error == EOPNOTSUPP) {
+      return fail(Error::Code::unavailable,
+                  fmt::format("the driver of interface {} has no native XDP", interface));
+    }
+    return fail_system(error, fmt::format("attaching to interface {}", interface));
+  }
+}
+
+Program::Program(Program&& other) noexcept
+    : program_(std::move(other.program_)),
+      link_(std::move(other.link_)),
+      ports_(std::move(other.ports_)),
+      sockets_(std::move(other.sockets_)),
+      windows_(std::move(other.windows_)),
+      counts_(std::move(other.counts_)),
+      late_(std::move(other.late_)),
+      mapped_(std::exchange(other.mapped_, nullptr)),
+      id_(other.id_),
+      attached_here_(other.attached_here_) {}
+
+Program& Program::operator=(Program&& other) noexcept {
+  std::swap(program_, other.program_);
+  std::swap(link_, other.link_);
+  std::swap(ports_, other.ports_);
+  std::swap(sockets_, other.sockets_);
+  std::swap(windows_, other.windows_);
+  std::swap(counts_, other.counts_);
+  std::swap(late_, other.late_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(id_, other.id_);
+  std::swap(attached_here_, other.attached_here_);
+  return *this;
+}
+
+Program::~Program() {
+  if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_windows) * TARPON_MAX_PORTS);
+}
+
+Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
+  std::vector<tarpon_port_key> dead;
+  tarpon_port_key at{};
+  const tarpon_port_key* previous = nullptr;
+  while (::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
+    tarpon_port_entry other{};
+    if (::bpf_map_lookup_elem(ports_.get(), &at, &other) == 0 &&
+        (other.queues & entry.queues) != 0) {
+      dead.push_back(at);
+    }
+    previous = &at;
+  }
+  for (const tarpon_port_key& one : dead) ::bpf_map_delete_elem(ports_.get(), &one);
+  clear_windows(entry.index);
+  if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
+    return fail_system(errno, "adding a port to the XDP program");
+  }
+  return {};
+}
+
+Result<void> Program::close_port(const tarpon_port_key& key) {
+  if (::bpf_map_delete_elem(ports_.get(), &key) != 0 && errno != ENOENT) {
+    return fail_system(errno, "removing a port from the XDP program");
+  }
+  return {};
+}
+
+Result<void> Program::insert_socket(std::uint32_t queue, int socket) {
+  if (::bpf_map_update_elem(sockets_.get(), &queue, &socket, BPF_ANY) != 0) {
+    return fail_system(errno, fmt::format("adding the AF_XDP socket of queue {}", queue));
+  }
+  return {};
+}
+
+void Program::publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest) {
+  __u64& window = mapped_[index].windows[tarpon_window_slot(tag)];
+  std::atomic_ref(window).store(tarpon_window(tag, lowest), std::memory_order_relaxed);
+}
+
+void Program::clear_windows(std::uint32_t index) {
+  for (__u64& window : mapped_[index].windows) {
+    std::atomic_ref(window).store(TARPON_NO_WINDOW, std::memory_order_relaxed);
+  }
+}
+
+Result<Verdicts> Program::verdicts() const {
+  Verdicts result{};
+  for (std::uint32_t i = 0; i < result.size(); ++i) {
+    auto count = sum(counts_.get(), i);
+    if (!count) return fail(count.error());
+    result[i] = *count;
+  }
+  return result;
+}
+
+Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> Program::late(std::uint32_t index) const {
+  std::array<std::uint64_t, TARPON_MAX_SENDERS> result{};
+  for (std::uint32_t sender = 0; sender < result.size(); ++sender) {
+    auto count = sum(late_.get(), index * TARPON_MAX_SENDERS + sender);
+    if (!count) return fail(count.error());
+    result[sender] = *count;
+  }
+  return result;
+}
+
+}  // namespace tarpon::xdp

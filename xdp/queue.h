@@ -1,0 +1,99 @@
+// One receive queue of an interface in our hands: UMEM, frames and socket together.
+//
+// Frames to send are taken, written and sent; frames received are lent until they are given back.
+// Both live in the same UMEM, which nobody else uses. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "xdp/frame_pool.h"
+#include "xdp/result.h"
+#include "xdp/socket.h"
+#include "xdp/umem.h"
+
+namespace tarpon::xdp {
+
+struct QueueOptions {
+  SocketOptions socket;
+  std::uint32_t receive_frames = 2048;  // in the fill ring, the receive ring, or lent
+  std::uint32_t transmit_frames = 512;
+  std::uint32_t transmit_bytes = kFrameBytes;  // of the largest frame sent; above one chunk several
+};
+
+/// A received chunk: a whole frame, or the next part of one.
+struct ReceivedChunk {
+  std::uint32_t frame = 0;
+  std::span<const std::byte> bytes;
+  bool continues = false;  // the frame goes on in the next chunk
+};
+
+class Queue {
+ public:
+  /// The fill ring is full when the socket binds. Errors: those of Socket.
+  static Result<Queue> open(const QueueOptions& options);
+
+  int fd() const { return socket_.fd(); }
+  const SocketGrant& grant() const { return grant_; }
+  bool huge_pages() const { return umem_.huge_pages(); }
+  Result<SocketStatistics> statistics() const { return socket_.statistics(); }
+  /// Frames that the kernel handed back twice or never had.
+  std::uint64_t violations() const {
+    return violations_ + receive_.violations() + transmit_.violations();
+  }
+  int error() const { return socket_.error(); }
+
+  // -- sending
+
+  /// A free frame of `transmit_bytes` to write; kNone when all are on their way.
+  std::uint32_t take() { return transmit_.take(FrameState::filling); }
+  std::byte* data(std::uint32_t frame) const { return umem_.frame(frame); }
+  void give_back_unsent(std::uint32_t frame) {
+    transmit_.move(frame, FrameState::filling, FrameState::free);
+  }
+  std::size_t free_frames() const { return transmit_.available(); }
+
+  /// Puts bytes [offset, offset + bytes) of `frame` into the transmit ring. False, and the frame is
+  /// free again, when it does not fit the ring or the frame: nothing invalid reaches the kernel.
+  bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
+
+  /// Makes what was sent visible, and the kernel look where it has to be told.
+  Kick kick();
+
+  /// Frames that the kernel has sent are free again.
+  void reap();
+
+  /// Sent frames that the kernel has not completed.
+  std::size_t in_flight() const { return in_flight_; }
+
+  // -- receiving
+
+  /// Fills a prefix of `chunks` and returns its length.
+  std::uint32_t receive(std::span<ReceivedChunk> chunks);
+  void give_back(std::uint32_t frame) {
+    receive_.move(frame, FrameState::received, FrameState::free);
+  }
+  /// Free frames go to the fill ring.
+  void refill();
+
+ private:
+  Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_t span);
+
+  Umem umem_;
+  Socket socket_;  // after the UMEM: closed first
+  SocketGrant grant_;
+  FramePool receive_;
+  FramePool transmit_;
+  std::uint32_t first_transmit_;  // first chunk of transmit_
+  std::uint32_t span_;            // chunks of a frame to send
+  std::vector<std::uint8_t>
+      uncompleted_;            // by frame of transmit_: descriptors in the kernel's hands
+  std::uint32_t written_ = 0;  // descriptors not submitted yet
+  std::size_t in_flight_ = 0;
+  std::uint64_t violations_ = 0;
+  bool multi_buffer_ = false;
+};
+
+}  // namespace tarpon::xdp

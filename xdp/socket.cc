@@ -1,0 +1,207 @@
+#include "xdp/socket.h"
+
+#include <fmt/format.h>
+#include <linux/if_ether.h>
+#include <poll.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+namespace tarpon::xdp {
+namespace {
+
+// After a close the kernel frees the queue in the background.
+constexpr int kBindTries = 50;
+constexpr auto kBindDelay = std::chrono::milliseconds(2);
+
+template <typename Value>
+int set(int fd, int option, const Value& value) {
+  return ::setsockopt(fd, SOL_XDP, option, &value, sizeof value);
+}
+
+Result<RingMapping> map_ring(int fd, const xdp_ring_offset& offset, off_t page_offset,
+                             std::uint32_t size, std::size_t entry_bytes, RingLayout& layout) {
+  const std::size_t bytes = offset.desc + size * entry_bytes;
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, page_offset);
+  if (data == MAP_FAILED) return fail_system(errno, "mmap of an AF_XDP ring");
+  auto* const base = static_cast<std::byte*>(data);
+  const auto word = [base](std::uint64_t at) {
+    return reinterpret_cast<std::uint32_t*>(base + at);
+  };
+  layout = {.producer = word(offset.producer),
+            .consumer = word(offset.consumer),
+            .flags = word(offset.flags),
+            .entries = base + offset.desc,
+            .size = size};
+  return RingMapping(data, bytes);
+}
+
+int bind_queue(int fd, const SocketOptions& options, std::uint16_t flags) {
+  sockaddr_xdp address{};
+  address.sxdp_family = AF_XDP;
+  address.sxdp_flags = flags;
+  address.sxdp_ifindex = options.interface;
+  address.sxdp_queue_id = options.queue;
+  for (int i = 0;; ++i) {
+    if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return 0;
+    if (errno != EBUSY || i == kBindTries) return errno;
+    std::this_thread::sleep_for(kBindDelay);
+  }
+}
+
+}  // namespace
+
+RingMapping::RingMapping(RingMapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+RingMapping& RingMapping::operator=(RingMapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+RingMapping::~RingMapping() {
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+}
+
+Result<Socket> Socket::create(const Umem& umem, const SocketOptions& options) {
+  Socket socket;
+  socket.options_ = options;
+  socket.fd_ = FileDescriptor(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  if (!socket.fd_) {
+    if (errno == EAFNOSUPPORT) return fail(Error::Code::unavailable, "this kernel lacks AF_XDP");
+    return fail_system(errno, "AF_XDP socket (needs CAP_NET_RAW)");
+  }
+  const int fd = socket.fd();
+  xdp_umem_reg memory{};
+  memory.addr = reinterpret_cast<std::uintptr_t>(umem.data());
+  memory.len = umem.bytes();
+  memory.chunk_size = kFrameBytes;
+  if (set(fd, XDP_UMEM_REG, memory) != 0) {
+    return fail_system(errno, fmt::format("registering {} bytes of UMEM", umem.bytes()));
+  }
+  if (set(fd, XDP_UMEM_FILL_RING, options.fill_size) != 0 ||
+      set(fd, XDP_UMEM_COMPLETION_RING, options.completion_size) != 0 ||
+      set(fd, XDP_RX_RING, options.rx_size) != 0 || set(fd, XDP_TX_RING, options.tx_size) != 0) {
+    return fail_system(errno, "sizes of the AF_XDP rings");
+  }
+  xdp_mmap_offsets offsets{};
+  socklen_t length = sizeof offsets;
+  if (::getsockopt(fd, SOL_XDP, XDP_MMAP_OFFSETS, &offsets, &length) != 0) {
+    return fail_system(errno, "offsets of the AF_XDP rings");
+  }
+  struct Part {
+    const xdp_ring_offset& offset;
+    off_t page;
+    std::uint32_t size;
+    std::size_t entry;
+  };
+  const Part parts[] = {
+      {offsets.fr, XDP_UMEM_PGOFF_FILL_RING, options.fill_size, sizeof(std::uint64_t)},
+      {offsets.cr, XDP_UMEM_PGOFF_COMPLETION_RING, options.completion_size, sizeof(std::uint64_t)},
+      {offsets.rx, XDP_PGOFF_RX_RING, options.rx_size, sizeof(xdp_desc)},
+      {offsets.tx, XDP_PGOFF_TX_RING, options.tx_size, sizeof(xdp_desc)}};
+  std::array<RingLayout, 4> layouts;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    auto mapping =
+        map_ring(fd, parts[i].offset, parts[i].page, parts[i].size, parts[i].entry, layouts[i]);
+    if (!mapping) return fail(mapping.error());
+    socket.mappings_[i] = std::move(*mapping);
+  }
+  socket.fill = ProducerRing<std::uint64_t>(layouts[0]);
+  socket.completion = ConsumerRing<std::uint64_t>(layouts[1]);
+  socket.receive = ConsumerRing<xdp_desc>(layouts[2]);
+  socket.transmit = ProducerRing<xdp_desc>(layouts[3]);
+  return socket;
+}
+
+Result<SocketGrant> Socket::bind() {
+  const int fd = this->fd();
+  if (options_.busy_poll) {
+    const int on = 1, microseconds = 20, budget = 64;
+    // Without CAP_NET_ADMIN these are refused: the grant says so.
+    ::setsockopt(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &on, sizeof on);
+    ::setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &microseconds, sizeof microseconds);
+    ::setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof budget);
+  }
+  std::uint16_t flags = XDP_USE_NEED_WAKEUP;
+  if (options_.multi_buffer) flags |= kUseSg;
+  if (options_.copy == CopyMode::copy) flags |= XDP_COPY;
+  if (options_.copy == CopyMode::zero_copy) flags |= XDP_ZEROCOPY;
+  if (const int error = bind_queue(fd, options_, flags); error != 0) {
+    const std::string what =
+        fmt::format("queue {} of interface {}", options_.queue, options_.interface);
+    if (error == EBUSY) {
+      return fail(Error::Code::unavailable, what + ": another AF_XDP socket has it");
+    }
+    if (error == EOPNOTSUPP && options_.copy == CopyMode::zero_copy) {
+      return fail(Error::Code::unavailable, what + ": the driver has no zero-copy");
+    }
+    return fail_system(error, "bind to " + what);
+  }
+  SocketGrant grant;
+  xdp_options granted{};
+  socklen_t length = sizeof granted;
+  if (::getsockopt(fd, SOL_XDP, XDP_OPTIONS, &granted, &length) != 0) {
+    return fail_system(errno, "reading XDP_OPTIONS back");
+  }
+  grant.zero_copy = (granted.flags & XDP_OPTIONS_ZEROCOPY) != 0;
+  grant.multi_buffer = options_.multi_buffer;
+  unsigned napi = 0;
+  length = sizeof napi;
+  grant.busy_poll = options_.busy_poll &&
+                    ::getsockopt(fd, SOL_SOCKET, SO_INCOMING_NAPI_ID, &napi, &length) == 0 &&
+                    napi != 0;
+  // A longer batch for each kick, since 6.17; before that it stays 32.
+  const std::uint32_t budget = options_.tx_size;
+  if (set(fd, kMaxTxSkbBudget, budget) == 0) grant.tx_budget = budget;
+  return grant;
+}
+
+Kick Socket::kick_transmit() {
+  if (!transmit.needs_wakeup()) return Kick::done;
+  if (::sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0) return Kick::done;
+  switch (errno) {
+    case EAGAIN:
+    case ENOBUFS:
+    case EINTR:
+      return Kick::again;
+    case EBUSY:
+      return Kick::lost;
+    default:
+      error_ = errno;
+      return Kick::fatal;
+  }
+}
+
+void Socket::kick_receive() {
+  if (fill.needs_wakeup()) ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
+}
+
+Result<SocketStatistics> Socket::statistics() const {
+  xdp_statistics raw{};
+  socklen_t length = sizeof raw;
+  if (::getsockopt(fd(), SOL_XDP, XDP_STATISTICS, &raw, &length) != 0) {
+    return fail_system(errno, "XDP_STATISTICS");
+  }
+  return SocketStatistics{.rx_dropped = raw.rx_dropped,
+                          .rx_invalid_descriptors = raw.rx_invalid_descs,
+                          .tx_invalid_descriptors = raw.tx_invalid_descs,
+                          .rx_ring_full = raw.rx_ring_full,
+                          .rx_fill_ring_empty = raw.rx_fill_ring_empty_descs,
+                          .tx_ring_empty = raw.tx_ring_empty_descs};
+}
+
+bool valid_descriptor(const xdp_desc& descriptor, std::uint64_t umem_bytes, bool multi_buffer) {
+  const std::uint32_t known = multi_buffer ? kPacketContinues : 0;
+  if (descriptor.len == 0 || (descriptor.options & ~known) != 0) return false;
+  if (descriptor.addr >= umem_bytes || descriptor.len > kFrameBytes) return false;
+  return descriptor.addr / kFrameBytes == (descriptor.addr + descriptor.len - 1) / kFrameBytes;
+}
+
+}  // namespace tarpon::xdp

@@ -1,0 +1,117 @@
+// An AF_XDP socket on one receive queue of one interface, with its UMEM and four rings.
+//
+// Life cycle: create() maps; the owner fills the fill ring; bind() joins the queue, and only then
+// does the kernel take frames; the owner inserts fd() into the program's socket map. The destructor
+// closes the socket, then unmaps. One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "xdp/file_descriptor.h"
+#include "xdp/kernel.h"
+#include "xdp/result.h"
+#include "xdp/ring.h"
+#include "xdp/umem.h"
+
+namespace tarpon::xdp {
+
+enum class CopyMode : std::uint8_t {
+  automatic,  // zero-copy where the driver grants it
+  copy,
+  zero_copy,  // or an error
+};
+
+struct SocketOptions {
+  unsigned interface = 0;  // index
+  std::uint32_t queue = 0;
+  std::uint32_t rx_size = 2048;  // entries; powers of two
+  std::uint32_t tx_size = 2048;
+  std::uint32_t fill_size = 4096;  // >= 2 x rx_size
+  std::uint32_t completion_size = 2048;
+  CopyMode copy = CopyMode::automatic;
+  bool multi_buffer = false;  // frames of several chunks
+  bool busy_poll = false;     // SO_PREFER_BUSY_POLL; see SocketGrant::busy_poll
+};
+
+/// What the kernel made of the options, read back.
+struct SocketGrant {
+  bool zero_copy = false;
+  bool multi_buffer = false;
+  bool busy_poll = false;        // the queue has a NAPI instance that can be polled
+  std::uint32_t tx_budget = 32;  // frames that one kick sends in copy mode
+};
+
+/// The kernel's six counters of a socket.
+struct SocketStatistics {
+  std::uint64_t rx_dropped = 0;
+  std::uint64_t rx_invalid_descriptors = 0;
+  std::uint64_t tx_invalid_descriptors = 0;
+  std::uint64_t rx_ring_full = 0;
+  std::uint64_t rx_fill_ring_empty = 0;
+  std::uint64_t tx_ring_empty = 0;
+};
+
+/// What became of a kick.
+enum class Kick : std::uint8_t {
+  done,
+  again,  // the kernel made progress, or lacks memory for the moment: kick again later
+  lost,   // the driver dropped a frame; it will be completed
+  fatal,  // the interface is down or gone: error()
+};
+
+/// A ring's mapping; unmapped at the end.
+class RingMapping {
+ public:
+  RingMapping() = default;
+  RingMapping(void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+  RingMapping(RingMapping&& other) noexcept;
+  RingMapping& operator=(RingMapping&& other) noexcept;
+  ~RingMapping();
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class Socket {
+ public:
+  /// `umem` outlives the socket. Errors: permission, unavailable (no AF_XDP), io.
+  static Result<Socket> create(const Umem& umem, const SocketOptions& options);
+
+  /// Joins the queue. One that was just released is waited for, at most 100 ms. Errors name
+  /// interface and queue: unavailable (queue taken, mode refused, interface down), io.
+  Result<SocketGrant> bind();
+
+  int fd() const { return fd_.get(); }
+
+  ProducerRing<std::uint64_t> fill;  // addresses of free frames
+  ProducerRing<xdp_desc> transmit;
+  ConsumerRing<xdp_desc> receive;
+  ConsumerRing<std::uint64_t> completion;  // addresses of sent frames
+
+  /// Makes the kernel look at the transmit ring where it asks for it.
+  Kick kick_transmit();
+  /// Why the last kick was fatal; an errno.
+  int error() const { return error_; }
+  /// Makes a driver that asks for it look at the fill ring.
+  void kick_receive();
+
+  Result<SocketStatistics> statistics() const;
+
+ private:
+  Socket() = default;
+
+  std::array<RingMapping, 4> mappings_;  // unmapped after the socket is closed
+  FileDescriptor fd_;
+  SocketOptions options_;
+  int error_ = 0;
+};
+
+/// Whether the kernel would take `descriptor` for a UMEM of `umem_bytes` in aligned mode: inside
+/// one chunk, not empty, no unknown options. What fails here must not reach the ring.
+bool valid_descriptor(const xdp_desc& descriptor, std::uint64_t umem_bytes, bool multi_buffer);
+
+}  // namespace tarpon::xdp
