@@ -10,6 +10,7 @@
 #include "transport/ports/udp_options.h"
 #include "transport/ports/uring_port.h"
 #include "transport/ports/xdp_port.h"
+#include "xdp/attached.h"
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
 
@@ -32,10 +33,10 @@ DatapathOffer socket_offer(std::string reason, std::uint32_t mtu) {
           .max_payload = payload_for(mtu)};
 }
 
-Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu,
+Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu, unsigned index,
                                 Result<xdp::Program> program) {
   if (!program) return fail(program.error());
-  const auto features = xdp::interface_features(interface);
+  const auto features = xdp::interface_features(index);
   // Several buffers a frame cost most drivers zero-copy.
   const bool one_buffer = !xdp::multi_buffer_supported() ||
                           (features && features->zero_copy && features->zero_copy_segments < 2);
@@ -54,12 +55,12 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
   if (!index) return fail(index.error());
   auto program = xdp::Program::find(*index);
   if (!program) return socket_offer(program.error().message, mtu);
-  const auto features = xdp::interface_features(interface);
+  const auto features = xdp::interface_features(*index);
   if (!features || !features->zero_copy) {
     return socket_offer(
         fmt::format("AF_XDP on {} would copy: its driver has no zero-copy", interface), mtu);
   }
-  auto offer = xdp_offer(interface, mtu, std::move(program));
+  auto offer = xdp_offer(interface, mtu, *index, std::move(program));
   if (!offer) return socket_offer(offer.error().message, mtu);
   offer->reason = fmt::format("loaded on {}", interface);
   return offer;
@@ -69,7 +70,7 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
 Result<XdpQueues> claim(const XdpPortOptions& wanted, std::uint32_t all) {
   if (wanted.queues.empty()) {
     return fail(Error::Code::unavailable, fmt::format("{} has {} receive queues, fewer than ranks",
-                                                      xdp::interface_name(wanted.interface), all));
+                                                      xdp::interface_text(wanted.interface), all));
   }
   auto queues = XdpQueues::open(wanted);
   for (std::uint32_t other = all; !queues && other-- > 0;) {
@@ -125,7 +126,8 @@ Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interfa
     case Datapath::xdp: {
       const auto index = xdp::interface_index(interface);
       if (!index) return fail(index.error());
-      auto offer = xdp_offer(interface, mtu, xdp::Program::use(*index, xdp::AttachMode::native));
+      auto offer =
+          xdp_offer(interface, mtu, *index, xdp::Program::use(*index, xdp::AttachMode::native));
       if (offer) offer->reason = asked;
       return offer;
     }

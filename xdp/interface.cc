@@ -7,7 +7,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 
 #include "xdp/file_descriptor.h"
 
@@ -19,12 +18,6 @@ Result<unsigned> interface_index(const std::string& name) {
     return fail(Error::Code::invalid_argument, "no interface is called \"" + name + "\" here");
   }
   return index;
-}
-
-std::string interface_name(unsigned index) {
-  std::array<char, IF_NAMESIZE> name{};
-  if (::if_indextoname(index, name.data()) == nullptr) return "interface " + std::to_string(index);
-  return name.data();
 }
 
 std::uint32_t receive_queues(const std::string& name) {

@@ -11,9 +11,6 @@ namespace tarpon::xdp {
 /// Index of the interface `name`. Errors: invalid_argument (no such interface here).
 Result<unsigned> interface_index(const std::string& name);
 
-/// "eth0"; "interface 7" when it has gone.
-std::string interface_name(unsigned index);
-
 /// Receive queues in use; 1 where the driver does not say.
 std::uint32_t receive_queues(const std::string& name);
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "xdp/interface.h"
+#include "xdp/attached.h"
 
 namespace tarpon::xdp {
 namespace {
@@ -137,7 +137,7 @@ Result<SocketGrant> Socket::bind() {
   if (options_.copy == CopyMode::zero_copy) flags |= XDP_ZEROCOPY;
   if (const int error = bind_queue(fd, options_, flags); error != 0) {
     const std::string what =
-        fmt::format("queue {} of {}", options_.queue, interface_name(options_.interface));
+        fmt::format("queue {} of {}", options_.queue, interface_text(options_.interface));
     if (error == EBUSY) {
       return fail(Error::Code::unavailable, what + ": another AF_XDP socket has it");
     }

@@ -28,7 +28,7 @@
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_wait.h"
 #include "transport/ports/wake_event.h"
-#include "xdp/interface.h"
+#include "xdp/attached.h"
 #include "xdp/neighbours.h"
 #include "xdp/queue.h"
 
@@ -233,14 +233,14 @@ void XdpPort::look_again() {
   const auto link = neighbours_.link();
   if (!link || !link->up) {
     failure_ =
-        Error::make(Error::Code::unavailable, xdp::interface_name(options_.interface) + " is down");
+        Error::make(Error::Code::unavailable, xdp::interface_text(options_.interface) + " is down");
     return;
   }
   const std::uint32_t packet = kLowerHeaders - sizeof(ethhdr) + TARPON_HEADER_BYTES;
   if (link->mtu < packet + options_.max_payload) {
     failure_ = Error::make(Error::Code::unavailable,
                            fmt::format("the MTU of {} is {} now, below the {} in use",
-                                       xdp::interface_name(options_.interface), link->mtu,
+                                       xdp::interface_text(options_.interface), link->mtu,
                                        packet + options_.max_payload));
     return;
   }
@@ -334,7 +334,7 @@ void XdpPort::kick() {
     ++counted_.system_calls;
     if (result == xdp::Kick::fatal) {
       failure_ =
-          Error::system(sender().error(), "sending on " + xdp::interface_name(options_.interface));
+          Error::system(sender().error(), "sending on " + xdp::interface_text(options_.interface));
     }
     if (result != xdp::Kick::again && result != xdp::Kick::lost) return;
     sender().reap();
