@@ -436,6 +436,12 @@ std::uint32_t xdp_single_buffer_payload() {
   return room / kPayloadStep * kPayloadStep;
 }
 
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload) {
+  const std::uint32_t frame = kFrameOffset + kLowerHeaders + TARPON_HEADER_BYTES + max_payload;
+  const std::uint32_t chunks = (frame + xdp::kFrameBytes - 1) / xdp::kFrameBytes;
+  return std::uint64_t{kReceiveFrames + kTransmitFrames * chunks} * xdp::kFrameBytes;
+}
+
 Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
                                             std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options) {

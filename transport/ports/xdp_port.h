@@ -24,6 +24,9 @@ struct XdpPortOptions {
 /// Largest payload that travels in one chunk of the UMEM.
 std::uint32_t xdp_single_buffer_payload();
 
+/// Memory of one queue that the kernel locks.
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
+
 /// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
 /// this host, come through it. `peers` by rank. Errors: permission, unavailable (queue taken, no
 /// route, IPv6), io.
