@@ -5,6 +5,7 @@
 // sendmmsg.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -19,7 +20,7 @@ inline constexpr std::uint32_t kSingleBufferMtu = 3498;
 constexpr std::uint32_t buffers_for_mtu(std::uint32_t mtu) {
   constexpr std::uint32_t kEthernet = 14;
   constexpr std::uint32_t kChunk = 4096 - 256;  // less the kernel's headroom
-  return mtu <= kSingleBufferMtu ? 1 : 1 + (mtu + kEthernet) / kChunk;
+  return mtu <= kSingleBufferMtu ? 1 : std::max(2u, (mtu + kEthernet + kChunk - 1) / kChunk);
 }
 
 /// One clause each, empty where nothing stands against it.
