@@ -192,11 +192,16 @@ Result<std::uint32_t> attach(unsigned interface, AttachMode mode) {
 
 }  // namespace
 
+Result<void> check_sharing(unsigned interface, AttachMode mode) {
+  const Quiet quiet;
+  if (auto good = check_kernel(); !good) return good;
+  return check_company(interface, mode);
+}
+
 Result<std::uint32_t> attach_shared(unsigned interface, AttachMode mode,
                                     const std::string& directory) {
+  if (auto good = check_sharing(interface, mode); !good) return fail(good.error());
   const Quiet quiet;
-  if (auto good = check_kernel(); !good) return fail(good.error());
-  if (auto good = check_company(interface, mode); !good) return fail(good.error());
   const auto self = static_cast<std::uint64_t>(::getpid());
   Record record{.interface = interface, .program = 0, .process = self, .started = start_of(self)};
   // Before the program: whatever becomes of us, somebody can tell whose it is.

@@ -100,9 +100,9 @@ Error attach_error(int error, const std::string& interface, AttachMode mode) {
       case ENOMEM:
         return Error::make(
             Error::Code::unavailable,
-            fmt::format("{} has not the queues that native XDP needs (a veth: as many receive "
-                        "queues as its peer sends on; a NIC: half of its channels free): "
-                        "ethtool -L {}",
+            fmt::format("{} has not the queues that native XDP needs (a veth: no fewer receive "
+                        "queues than its peer sends on; some NICs: half of the channels): "
+                        "ethtool -L {} rx N",
                         interface, interface));
       default:
         break;

@@ -449,6 +449,12 @@ std::uint32_t xdp_single_buffer_payload() {
   return room / kPayloadStep * kPayloadStep;
 }
 
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload) {
+  const std::uint32_t frame = kFrameOffset + kLowerHeaders + TARPON_HEADER_BYTES + max_payload;
+  const std::uint32_t chunks = (frame + xdp::kFrameBytes - 1) / xdp::kFrameBytes;
+  return std::uint64_t{kReceiveFrames + kTransmitFrames * chunks} * xdp::kFrameBytes;
+}
+
 std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues) {
   const std::uint32_t datagram = TARPON_HEADER_BYTES + max_payload;
   const std::uint32_t room = xdp::kFrameBytes - kReceiveHeadroom;
