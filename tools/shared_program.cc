@@ -122,7 +122,8 @@ Result<void> write_record(const std::string& directory, const Record& record) {
 
 /// The dispatcher calls programs of type ext; without them libxdp would attach ours alone.
 Result<void> check_kernel() {
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  bpf_prog_load_opts options{};
+  options.sz = sizeof options;
   options.attach_btf_id = 1;
   const std::array<bpf_insn, 2> nothing{
       bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},

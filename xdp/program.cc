@@ -256,7 +256,8 @@ Result<Program> Program::use(unsigned interface, AttachMode mode) {
     }
     auto program = load();
     if (!program) return program;
-    LIBBPF_OPTS(bpf_link_create_opts, options);
+    bpf_link_create_opts options{};
+    options.sz = sizeof options;
     options.flags = mode == AttachMode::generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
     program->link_ = FileDescriptor(
         ::bpf_link_create(program->fd(), static_cast<int>(interface), BPF_XDP, &options));
