@@ -46,8 +46,8 @@ class Station {
     ASSERT_TRUE(queue_) << queue_.error().message;
     const tarpon_port_key key{htonl(testing_support::kFrameAddress),
                               htons(testing_support::kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(
-        key, {.queues = 1, .job = testing_support::kFrameJob, .index = 0}));
+    ASSERT_TRUE(
+        program_->open_port(key, {.queues = 1, .job = testing_support::kFrameJob, .index = 0}));
     ASSERT_TRUE(program_->insert_socket(0, queue_->fd()));
     ASSERT_TRUE(attached_) << attached_.error().message;
     ASSERT_TRUE(*attached_);
