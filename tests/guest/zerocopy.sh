@@ -63,7 +63,7 @@ make_image() {
   rm -rf "$image"
   mkdir -p "$image"/{bin,modules,run,var}
   ln -s /run "$image/var/run"
-  put /bin/busybox "$(command -v ip)" "$build/bin/tarpon" "$build/tests/guest/guest_test"
+  put /bin/busybox "$(command -v ip)" "$(command -v nsenter)" "$build/bin/tarpon" "$build/tests/guest/guest_test"
   ln -s busybox "$image/bin/sh"
   cp "$work"/kernel/modules/*.ko "$image/modules/"
   install -m 755 "$here/init" "$image/init"
