@@ -5,19 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "transport/clock.h"
-#include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_socket.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/xdp_port.h"
 
 namespace tarpon {
 namespace {
-
-// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
-constexpr std::uint32_t kMostPayload = 8896;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -25,55 +22,57 @@ std::string host_name() {
   return name.data();
 }
 
-Result<std::unique_ptr<Port>> make_port(Datapath datapath, UdpSocket socket,
-                                        std::vector<sockaddr_in> peers,
-                                        const UdpPortOptions& options) {
-  if (datapath == Datapath::uring) {
-    return make_uring_port(std::move(socket), std::move(peers), options);
-  }
-  return make_mmsg_port(std::move(socket), std::move(peers), options);
+/// Equal on two ranks when they share a network namespace of one running system.
+std::string network_name() {
+  std::array<char, 64> name{};
+  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot + " " + name.data();
 }
 
 /// This rank's socket and what it can do, or why it cannot.
 struct Offer {
   std::optional<UdpSocket> socket;
-  Datapath datapath = Datapath::mmsg;
+  DatapathOffer datapath;
   RankInfo info;
 };
 
 Offer make_offer(const CommunicatorOptions& options) {
   Offer offer;
   offer.info.host = host_name();
+  offer.info.network = network_name();
   offer.info.address = options.address;
   offer.info.interface = options.interface;
   offer.info.driver = options.driver;
   offer.info.mtu = options.mtu;
-  offer.info.max_payload = std::min(kMostPayload, max_payload_for_mtu(options.mtu));
+  auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
+  if (!datapath) {
+    offer.info.error = datapath.error().message;
+    return offer;
+  }
+  offer.info.datapath = name(datapath->datapath);
+  offer.info.max_payload = datapath->max_payload;
+  offer.info.queues = datapath->queues;
   if (offer.info.max_payload < 512) {
     offer.info.error = fmt::format("MTU {} of {} is too small: at least 604 bytes are needed",
                                    options.mtu, options.interface);
     return offer;
   }
-  const Result<void> uring = options.datapath == Datapath::mmsg
-                                 ? fail(Error::Code::unavailable, "not asked for")
-                                 : check_uring();
-  if (options.datapath == Datapath::uring && !uring) {
-    offer.info.error = uring.error().message;
-    return offer;
-  }
-  offer.datapath = uring ? Datapath::uring : Datapath::mmsg;
-  offer.info.datapath = name(offer.datapath);
-  offer.info.datapath_reason = options.datapath != Datapath::automatic ? "asked for"
-                               : uring                                 ? "io_uring is usable"
-                                                                       : uring.error().message;
   auto socket = UdpSocket::open({.address = options.address});
   if (!socket) {
     offer.info.error = socket.error().message;
     return offer;
   }
+  const bool xdp = datapath->datapath == Datapath::xdp;
   offer.info.port = socket->port();
   offer.info.receive_bytes = socket->receive_budget();
-  offer.info.checksums = options.faults.corrupt == 0 && options.faults.truncate == 0;
+  if (xdp) {
+    offer.info.receive_bytes =
+        std::min(offer.info.receive_bytes, xdp_receive_budget(datapath->max_payload, 1));
+  }
+  offer.info.checksums = !xdp && options.faults.corrupt == 0 && options.faults.truncate == 0;
+  offer.datapath = std::move(*datapath);
   offer.socket = std::move(*socket);
   return offer;
 }
@@ -96,25 +95,11 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   return ranks;
 }
 
-/// Whether the port works on every rank; the same answer everywhere.
-Result<void> all_ready(ControlChannel& control, const Result<std::unique_ptr<Port>>& port,
-                       Time deadline) {
-  auto texts = control.all_gather(port ? "" : port.error().message, deadline);
-  if (!texts) return fail(texts.error());
-  std::string errors;
-  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    if ((*texts)[rank].empty()) continue;
-    errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, (*texts)[rank]);
-  }
-  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
-  return {};
-}
-
 /// What all ranks must choose alike follows from what all ranks know.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
                     const std::vector<RankInfo>& ranks) {
   EngineOptions agreed;
-  agreed.slot_bytes = kMostPayload;
+  agreed.slot_bytes = ranks[0].max_payload;
   agreed.endpoint.rank = control.rank();
   agreed.endpoint.world_size = static_cast<std::uint16_t>(control.world_size());
   agreed.endpoint.job = control.job();
@@ -139,18 +124,6 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 
 }  // namespace
 
-std::string_view name(Datapath datapath) {
-  switch (datapath) {
-    case Datapath::automatic:
-      return "auto";
-    case Datapath::uring:
-      return "uring";
-    case Datapath::mmsg:
-      return "mmsg";
-  }
-  return "?";
-}
-
 Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (options.rendezvous.world_size > Connection::kMaxRanks) {
     return fail(Error::Code::invalid_argument,
@@ -168,21 +141,23 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks);
 
-  std::vector<sockaddr_in> peers;
-  for (const RankInfo& rank : *ranks) {
-    auto address = ipv4_address(rank.address, rank.port);
-    if (!address) return fail(address.error());
-    peers.push_back(*address);
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
+  if (made) {
+    offer.info.datapath = name(made->datapath);
+    offer.info.datapath_reason = made->reason;
+  } else {
+    offer.info.error = made.error().message;
   }
-  auto port = make_port(offer.datapath, std::move(*offer.socket), std::move(peers),
-                        {.max_payload = agreed.slot_bytes});
-  if (auto ready = all_ready(**control, port, deadline); !ready) return fail(ready.error());
+  // Again: nobody begins before every port works, and all know what the others took.
+  ranks = exchange(**control, offer.info, deadline);
+  if (!ranks) return fail(ranks.error());
+  std::unique_ptr<Port> port = std::move(made->port);
   if (options.faults.any()) {
     FaultOptions faults = options.faults;
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
-    port = std::make_unique<FaultPort>(std::move(*port), faults);
+    port = std::make_unique<FaultPort>(std::move(port), faults);
   }
-  return Connection{std::move(*control), std::move(*ranks), agreed, std::move(*port)};
+  return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port)};
 }
 
 }  // namespace tarpon

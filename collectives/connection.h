@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collectives/control.h"
+#include "collectives/datapath.h"
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/ports/fault_port.h"
@@ -12,13 +13,9 @@
 
 namespace tarpon {
 
-enum class Datapath : std::uint8_t { automatic, uring, mmsg };
-
-std::string_view name(Datapath datapath);
-
 struct CommunicatorOptions {
   RendezvousOptions rendezvous;
-  Datapath datapath = Datapath::automatic;  // automatic: io_uring, or mmsg where it is forbidden
+  Datapath datapath = Datapath::automatic;
   /// IPv4 address of the interface that carries the job; packets leave with it as their source.
   std::string address = "127.0.0.1";
   /// How that interface is called and driven: passed on to the other ranks and the reports.

@@ -170,9 +170,12 @@ void Engine::step(Time now) {
     if (patient) return;
     port_.drop_unsent();
   }
-  std::erase_if(running_, [](const std::unique_ptr<AllreduceOperation>& operation) {
-    if (operation->over()) operation->release();
-    return operation->over();
+  std::erase_if(running_, [this](const std::unique_ptr<AllreduceOperation>& operation) {
+    if (!operation->over()) return false;
+    operation->release();
+    const std::uint32_t tag = operation->call().arguments.tag;
+    port_.publish(tag, endpoint_.lowest_open(tag));
+    return true;
   });
   start_waiting(now);
 }

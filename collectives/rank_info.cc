@@ -26,12 +26,13 @@ bool number(const std::string& text, T& value) {
 
 std::string encode(const RankInfo& info) {
   return fmt::format(
-      "host {}\naddress {}\nport {}\ninterface {}\ndriver {}\nmtu {}\ndatapath {}\ndatapath_reason "
+      "host {}\nnetwork {}\naddress {}\nport {}\ninterface {}\ndriver {}\nmtu {}\ndatapath "
+      "{}\ndatapath_reason "
       "{}\n"
-      "max_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\n",
-      one_line(info.host), info.address, info.port, info.interface, one_line(info.driver), info.mtu,
-      info.datapath, one_line(info.datapath_reason), info.max_payload, info.receive_bytes,
-      info.checksums ? 1 : 0, one_line(info.error));
+      "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\n",
+      one_line(info.host), info.network, info.address, info.port, info.interface,
+      one_line(info.driver), info.mtu, info.datapath, one_line(info.datapath_reason), info.queues,
+      info.max_payload, info.receive_bytes, info.checksums ? 1 : 0, one_line(info.error));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -44,13 +45,14 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   RankInfo info;
   int checksums = 0;
   const bool good =
-      fields.size() == 12 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
-      number(fields["max_payload"], info.max_payload) &&
+      fields.size() == 14 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
+      number(fields["queues"], info.queues) && number(fields["max_payload"], info.max_payload) &&
       number(fields["receive_bytes"], info.receive_bytes) && number(fields["checksums"], checksums);
   if (!good) {
     return fail(Error::Code::mismatch, "a rank described itself in a form this version lacks");
   }
   info.host = fields["host"];
+  info.network = fields["network"];
   info.address = fields["address"];
   info.interface = fields["interface"];
   info.driver = fields["driver"];

@@ -10,6 +10,7 @@ namespace tarpon {
 
 struct RankInfo {
   std::string host;
+  std::string network;     // names its network namespace: equal when two ranks share it
   std::string address;     // IPv4, of its UDP socket
   std::uint16_t port = 0;  // UDP
   std::string interface;   // that carries its traffic
@@ -17,6 +18,7 @@ struct RankInfo {
   std::uint32_t mtu = 0;            // bytes, of that interface
   std::string datapath;             // name of the port in use
   std::string datapath_reason;      // why that one
+  std::uint32_t queues = 0;         // receive queues of its interface; with AF_XDP
   std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
   std::uint64_t receive_bytes = 0;  // of its receive buffers
   bool checksums = false;           // its kernel verifies what arrives

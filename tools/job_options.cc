@@ -51,11 +51,12 @@ void add_shape_options(CLI::App& app, JobOptions& options) {
 }
 
 void add_data_path_options(CLI::App& app, JobOptions& options) {
-  add_choice(
-      app, "--datapath", options.datapath,
-      std::map<std::string, Datapath>{
-          {"auto", Datapath::automatic}, {"uring", Datapath::uring}, {"mmsg", Datapath::mmsg}},
-      "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
+  add_choice(app, "--datapath", options.datapath,
+             std::map<std::string, Datapath>{{"auto", Datapath::automatic},
+                                             {"xdp", Datapath::xdp},
+                                             {"uring", Datapath::uring},
+                                             {"mmsg", Datapath::mmsg}},
+             "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
       ->default_str("auto");
   add_choice(app, "--integrity", options.integrity,
              std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},

@@ -177,6 +177,9 @@ class Endpoint {
   /// Number that the next submit() on `tag` takes: rotation of ownership counts by it.
   std::uint32_t next_number(std::uint32_t tag) const;
 
+  /// The lowest number of `tag` that is open; next_number() when none is.
+  std::uint32_t lowest_open(std::uint32_t tag) const;
+
   /// Slots [0, ready) of the sends of `stage` may go out. Never lowers.
   void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
 

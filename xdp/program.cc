@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "xdp/pins.h"
+
 // Made by tarpon_embed_bpf().
 extern "C" {
 extern const char tarpon_bpf_xdp_object[];
@@ -25,7 +27,6 @@ extern const char tarpon_bpf_xdp_object_end[];
 namespace tarpon::xdp {
 namespace {
 
-constexpr std::string_view kName = "tarpon_xdp";
 constexpr int kTries = 10;  // several ranks start at once: one attaches, the others find it
 
 struct ObjectCloser {
@@ -74,20 +75,53 @@ Result<std::uint64_t> sum(int map, std::uint32_t key) {
   return total;
 }
 
-/// The link that attaches program `id` to `interface`; empty when there is none or we may not see
-/// it.
-FileDescriptor find_link(std::uint32_t id, unsigned interface) {
-  std::uint32_t link = 0;
-  while (::bpf_link_get_next_id(link, &link) == 0) {
-    FileDescriptor fd(::bpf_link_get_fd_by_id(link));
-    bpf_link_info info{};
-    if (fd && info_of(fd.get(), info) && info.type == BPF_LINK_TYPE_XDP && info.prog_id == id &&
-        info.xdp.ifindex == interface) {
-      return fd;
+/// The kernel's reasons are in a log that a link does not give.
+Error attach_error(int error, const std::string& interface, AttachMode mode) {
+  if (error == EPERM || error == EACCES) {
+    return Error::system(error, fmt::format("attaching to {} needs CAP_BPF and CAP_NET_ADMIN "
+                                            "(run as root)",
+                                            interface));
+  }
+  if (mode == AttachMode::native) {
+    switch (error) {
+      case EOPNOTSUPP:
+        return Error::make(Error::Code::unavailable,
+                           fmt::format("the driver of {} has no native XDP, or not with its LRO "
+                                       "switched on: ethtool -K {} lro off, or use skb mode",
+                                       interface, interface));
+      case EINVAL:
+      case ERANGE:
+      case EMSGSIZE:
+        return Error::make(Error::Code::unavailable,
+                           fmt::format("the driver of {} refuses native XDP with its MTU: ip link "
+                                       "set dev {} mtu 3498, or use skb mode",
+                                       interface, interface));
+      case ENOSPC:
+      case ENOMEM:
+        return Error::make(
+            Error::Code::unavailable,
+            fmt::format("{} has not the queues that native XDP needs (a veth: as many receive "
+                        "queues as its peer sends on; a NIC: half of its channels free): "
+                        "ethtool -L {}",
+                        interface, interface));
+      default:
+        break;
     }
   }
-  return {};
+  return Error::system(error, "attaching to " + interface);
 }
+
+/// libbpf explains to standard error what our own error says in one line.
+class QuietLibbpf {
+ public:
+  QuietLibbpf() : previous_(::libbpf_set_print(nullptr)) {}
+  ~QuietLibbpf() { ::libbpf_set_print(previous_); }
+  QuietLibbpf(const QuietLibbpf&) = delete;
+  QuietLibbpf& operator=(const QuietLibbpf&) = delete;
+
+ private:
+  libbpf_print_fn_t previous_;
+};
 
 }  // namespace
 
@@ -127,52 +161,18 @@ const char* name(tarpon_verdict verdict) {
   return "?";
 }
 
-Result<std::optional<Attached>> attached_to(unsigned interface) {
-  LIBBPF_OPTS(bpf_xdp_query_opts, query);
-  const int error = ::bpf_xdp_query(static_cast<int>(interface), 0, &query);
-  if (error != 0) {
-    return fail_system(-error, fmt::format("XDP programs of interface {}", interface));
-  }
-  Attached attached;
-  switch (query.attach_mode) {
-    case XDP_ATTACHED_NONE:
-      return std::optional<Attached>();
-    case XDP_ATTACHED_SKB:
-      attached.id = query.skb_prog_id;
-      attached.mode = AttachMode::generic;
-      break;
-    case XDP_ATTACHED_HW:
-      attached.id = query.hw_prog_id;
-      attached.mode = AttachMode::offloaded;
-      break;
-    default:
-      attached.id = query.drv_prog_id != 0 ? query.drv_prog_id : query.prog_id;
-      break;
-  }
-  const FileDescriptor program(::bpf_prog_get_fd_by_id(attached.id));
-  if (!program) {
-    return fail_system(errno, fmt::format("XDP program {} of interface {} (needs CAP_SYS_ADMIN)",
-                                          attached.id, interface));
-  }
-  bpf_prog_info info{};
-  if (!info_of(program.get(), info)) {
-    return fail_system(errno, fmt::format("XDP program {}", attached.id));
-  }
-  attached.name = info.name;
-  attached.ours = attached.name == kName;
-  return std::optional<Attached>(attached);
-}
-
 Result<Program> Program::load() {
+  const QuietLibbpf quiet;
   const auto size = static_cast<std::size_t>(tarpon_bpf_xdp_object_end - tarpon_bpf_xdp_object);
   const Object object(::bpf_object__open_mem(tarpon_bpf_xdp_object, size, nullptr));
   if (object == nullptr) return fail_system(errno, "opening the embedded XDP program");
   if (const int error = ::bpf_object__load(object.get()); error != 0) {
-    return fail_system(-error, "loading the XDP program (needs CAP_BPF and CAP_NET_ADMIN)");
+    return fail_system(-error,
+                       "loading the XDP program (needs CAP_BPF and CAP_NET_ADMIN; run as root)");
   }
   Program program;
-  program.program_ =
-      duplicate(::bpf_program__fd(::bpf_object__find_program_by_name(object.get(), kName.data())));
+  program.program_ = duplicate(
+      ::bpf_program__fd(::bpf_object__find_program_by_name(object.get(), kProgramName.data())));
   const auto map = [&object](const MapPlan& plan) {
     return duplicate(::bpf_object__find_map_fd_by_name(object.get(), plan.name.data()));
   };
@@ -201,15 +201,15 @@ Result<Program> Program::find(unsigned interface) {
   if (!attached) return fail(attached.error());
   if (!*attached) {
     return fail(Error::Code::unavailable,
-                fmt::format("interface {} has no XDP program", interface));
+                fmt::format("{} has no XDP program", interface_text(interface)));
   }
   if (!(*attached)->ours) {
     return fail(Error::Code::unavailable,
-                fmt::format("interface {} has the XDP program {} (id {}) of somebody else",
-                            interface, (*attached)->name, (*attached)->id));
+                fmt::format("{} has the XDP program {} (id {}) of somebody else",
+                            interface_text(interface), (*attached)->name, (*attached)->id));
   }
   Program program;
-  program.id_ = (*attached)->id;
+  program.id_ = (*attached)->our_program;
   program.program_ = FileDescriptor(::bpf_prog_get_fd_by_id(program.id_));
   std::array<std::uint32_t, 16> maps{};
   bpf_prog_info info{};
@@ -235,10 +235,10 @@ Result<Program> Program::find(unsigned interface) {
   }
   if (!program.ports_ || !program.sockets_ || !program.windows_ || !program.counts_ ||
       !program.late_) {
-    return fail(Error::Code::unavailable,
-                fmt::format("the XDP program on interface {} is of another version of Tarpon: "
-                            "unload it first",
-                            interface));
+    return fail(
+        Error::Code::unavailable,
+        fmt::format("the XDP program on {} is of another version of Tarpon: unload it first",
+                    interface_text(interface)));
   }
   program.link_ = find_link(program.id_, interface);
   if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
@@ -266,11 +266,7 @@ Result<Program> Program::use(unsigned interface, AttachMode mode) {
     }
     const int error = errno;
     if ((error == EBUSY || error == EEXIST) && i < kTries) continue;
-    if (error == EOPNOTSUPP) {
-      return fail(Error::Code::unavailable,
-                  fmt::format("the driver of interface {} has no native XDP", interface));
-    }
-    return fail_system(error, fmt::format("attaching to interface {}", interface));
+    return fail(attach_error(error, interface_text(interface), mode));
   }
 }
 
@@ -305,18 +301,9 @@ Program::~Program() {
 }
 
 Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
-  std::vector<tarpon_port_key> dead;
-  tarpon_port_key at{};
-  const tarpon_port_key* previous = nullptr;
-  while (::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
-    tarpon_port_entry other{};
-    if (::bpf_map_lookup_elem(ports_.get(), &at, &other) == 0 &&
-        (other.queues & entry.queues) != 0) {
-      dead.push_back(at);
-    }
-    previous = &at;
+  for (const auto& [other, held] : ports()) {
+    if ((held.queues & entry.queues) != 0) ::bpf_map_delete_elem(ports_.get(), &other);
   }
-  for (const tarpon_port_key& one : dead) ::bpf_map_delete_elem(ports_.get(), &one);
   clear_windows(entry.index);
   if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
     return fail_system(errno, "adding a port to the XDP program");
@@ -327,6 +314,40 @@ Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_en
 Result<void> Program::close_port(const tarpon_port_key& key) {
   if (::bpf_map_delete_elem(ports_.get(), &key) != 0 && errno != ENOENT) {
     return fail_system(errno, "removing a port from the XDP program");
+  }
+  return {};
+}
+
+std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> Program::ports() const {
+  std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> result;
+  tarpon_port_key at{};
+  const tarpon_port_key* previous = nullptr;
+  // A port that goes meanwhile makes the kernel start again: bounded by what there can be.
+  while (result.size() < TARPON_MAX_PORTS &&
+         ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
+    tarpon_port_entry entry{};
+    if (::bpf_map_lookup_elem(ports_.get(), &at, &entry) == 0) result.emplace_back(at, entry);
+    previous = &at;
+  }
+  return result;
+}
+
+Result<void> Program::pin(const std::string& directory) const {
+  if (!link_) {
+    return fail(Error::Code::unavailable, "the XDP program is attached without a link to pin");
+  }
+  if (auto made = make_pin_directory(directory); !made) return made;
+  const std::pair<std::string_view, int> files[] = {
+      {kLinkPin, link_.get()},         {kPorts.name, ports_.get()},
+      {kSockets.name, sockets_.get()}, {kWindows.name, windows_.get()},
+      {kCounts.name, counts_.get()},   {kLate.name, late_.get()}};
+  for (const auto& [name, fd] : files) {
+    const std::string path = fmt::format("{}/{}", directory, name);
+    if (::bpf_obj_pin(fd, path.c_str()) != 0) {
+      const int error = errno;
+      remove_pin_directory(directory);
+      return fail_system(error, "pinning " + path);
+    }
   }
   return {};
 }

@@ -10,27 +10,16 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bpf/packet.h"
+#include "xdp/attached.h"
 #include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon::xdp {
-
-enum class AttachMode : std::uint8_t { native, generic, offloaded };
-
-/// A program on an interface, whoever's it is.
-struct Attached {
-  std::uint32_t id = 0;
-  std::string name;
-  AttachMode mode = AttachMode::native;
-  bool ours = false;
-};
-
-/// Nothing when the interface has no XDP program. `interface` is its index. Errors: permission, io.
-Result<std::optional<Attached>> attached_to(unsigned interface);
 
 /// Frames by verdict, over all processors.
 using Verdicts = std::array<std::uint64_t, TARPON_VERDICT_COUNT>;
@@ -44,7 +33,8 @@ class Program {
   /// unavailable (a foreign program, named; no native XDP in the driver), io.
   static Result<Program> use(unsigned interface, AttachMode mode);
 
-  /// The program that is on `interface`. Errors: unavailable when there is none of ours.
+  /// The program that is on `interface`, alone or below libxdp's dispatcher. Errors: unavailable
+  /// when there is none of ours.
   static Result<Program> find(unsigned interface);
 
   Program(Program&&) noexcept;
@@ -59,6 +49,8 @@ class Program {
   /// theirs are dead.
   Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
   Result<void> close_port(const tarpon_port_key& key);
+  /// Who listens, dead ones included.
+  std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ports() const;
 
   /// Receive queue `queue` redirects to the AF_XDP socket `socket`, which is bound to it.
   Result<void> insert_socket(std::uint32_t queue, int socket);
@@ -72,6 +64,11 @@ class Program {
   Result<Verdicts> verdicts() const;
   /// Dropped as closed, by sender, for the port with `index`.
   Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> late(std::uint32_t index) const;
+
+  /// Keeps link and maps as files in `directory` of a BPF file system (made when it is not there),
+  /// so that the program stays without a process. Errors: unavailable (attached without a link; no
+  /// BPF file system), permission, io.
+  Result<void> pin(const std::string& directory) const;
 
   /// For BPF_PROG_TEST_RUN.
   int fd() const { return program_.get(); }

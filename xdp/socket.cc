@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "xdp/attached.h"
+
 namespace tarpon::xdp {
 namespace {
 
@@ -135,7 +137,7 @@ Result<SocketGrant> Socket::bind() {
   if (options_.copy == CopyMode::zero_copy) flags |= XDP_ZEROCOPY;
   if (const int error = bind_queue(fd, options_, flags); error != 0) {
     const std::string what =
-        fmt::format("queue {} of interface {}", options_.queue, options_.interface);
+        fmt::format("queue {} of {}", options_.queue, interface_text(options_.interface));
     if (error == EBUSY) {
       return fail(Error::Code::unavailable, what + ": another AF_XDP socket has it");
     }
@@ -195,6 +197,17 @@ Result<SocketStatistics> Socket::statistics() const {
                           .rx_ring_full = raw.rx_ring_full,
                           .rx_fill_ring_empty = raw.rx_fill_ring_empty_descs,
                           .tx_ring_empty = raw.tx_ring_empty_descs};
+}
+
+bool multi_buffer_supported() {
+  const FileDescriptor socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
+  sockaddr_xdp address{};
+  address.sxdp_family = AF_XDP;
+  address.sxdp_flags = kUseSg;
+  // Unknown flags are refused before interface 0, which does not exist, is looked for.
+  return socket &&
+         ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
+         errno == ENODEV;
 }
 
 bool valid_descriptor(const xdp_desc& descriptor, std::uint64_t umem_bytes, bool multi_buffer) {

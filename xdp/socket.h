@@ -110,6 +110,9 @@ class Socket {
   int error_ = 0;
 };
 
+/// Whether this kernel takes frames of several chunks (6.6 and later).
+bool multi_buffer_supported();
+
 /// Whether the kernel would take `descriptor` for a UMEM of `umem_bytes` in aligned mode: inside
 /// one chunk, not empty, no unknown options. What fails here must not reach the ring.
 bool valid_descriptor(const xdp_desc& descriptor, std::uint64_t umem_bytes, bool multi_buffer);

@@ -2,6 +2,7 @@
 // however that ends.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sched.h>
@@ -88,11 +89,30 @@ class FarNamespace {
     run_command("ip link set " + interface + " netns " + std::to_string(child_));
   }
   void run(const std::string& command) const {
-    run_command("nsenter --net=/proc/" + std::to_string(child_) + "/ns/net " + command);
+    run_command("nsenter --net=" + path() + " " + command);
   }
+  std::string path() const { return "/proc/" + std::to_string(child_) + "/ns/net"; }
 
  private:
   pid_t child_ = 0;
+};
+
+/// This thread is in `far` while it lives: what it opens belongs there.
+class Inside {
+ public:
+  explicit Inside(const FarNamespace& far) : home_(::open("/proc/thread-self/ns/net", O_RDONLY)) {
+    enter(::open(far.path().c_str(), O_RDONLY));
+  }
+  ~Inside() { enter(home_); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  static void enter(int name_space) {
+    EXPECT_EQ(::setns(name_space, CLONE_NEWNET), 0) << std::strerror(errno);
+    ::close(name_space);
+  }
+  int home_;
 };
 
 }  // namespace tarpon::testing_support

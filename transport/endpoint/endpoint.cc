@@ -237,6 +237,11 @@ std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
   return channel == nullptr ? 0 : channel->next_number;
 }
 
+std::uint32_t Endpoint::lowest_open(std::uint32_t tag) const {
+  const Channel* channel = state_->find_channel(tag);
+  return channel == nullptr ? 0 : channel->lowest_open();
+}
+
 OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   State& s = *state_;
   s.latest = now;

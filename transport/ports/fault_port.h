@@ -49,6 +49,7 @@ class FaultPort : public Port {
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { inner_->wake(); }
+  void publish(std::uint32_t tag, std::uint32_t lowest) override { inner_->publish(tag, lowest); }
   PortStatistics statistics() const override { return inner_->statistics(); }
   std::optional<Error> failure() const override { return inner_->failure(); }
 

@@ -28,6 +28,7 @@
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_wait.h"
 #include "transport/ports/wake_event.h"
+#include "xdp/attached.h"
 #include "xdp/neighbours.h"
 #include "xdp/queue.h"
 
@@ -103,19 +104,13 @@ void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint32_t da
       htons(static_cast<std::uint16_t>(sizeof(udphdr) + datagram_bytes)));
 }
 
-/// Datagram bytes that surely fit the frames of this port: a quarter of them is on its way back.
-std::uint64_t receive_budget(const XdpPortOptions& options) {
-  const std::uint32_t datagram = TARPON_HEADER_BYTES + options.max_payload;
-  const std::uint32_t room = xdp::kFrameBytes - kReceiveHeadroom;
-  const std::uint32_t chunks = (kLowerHeaders + datagram + room - 1) / room;
-  return std::uint64_t{kReceiveFrames} * options.queues.size() * 3 / 4 / chunks * datagram;
-}
+}  // namespace
 
 class XdpPort final : public Port {
  public:
   XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
           std::unique_ptr<Port> slow, FileDescriptor slow_socket, FileDescriptor event,
-          xdp::Program program, xdp::Neighbours neighbours, std::vector<xdp::Queue> queues);
+          xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues);
   ~XdpPort() override;
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
@@ -129,6 +124,9 @@ class XdpPort final : public Port {
   void publish(std::uint32_t tag, std::uint32_t lowest_open) override;
   PortStatistics statistics() const override;
   std::optional<Error> failure() const override { return failure_; }
+
+  /// Enters queues and port into the program: packets come from now on.
+  Result<void> join();
 
   /// Looks at the link and at every peer's way again.
   void look_again();
@@ -161,6 +159,8 @@ class XdpPort final : public Port {
   WakeEvent event_;
   xdp::Program program_;
   xdp::Neighbours neighbours_;
+  const std::vector<std::uint32_t> numbers_;  // of queues_
+  const std::uint32_t index_;                 // of the port's operation windows: its first queue
   std::vector<xdp::Queue> queues_;
   std::vector<Peer> peers_;
   AddressTable sources_;
@@ -184,22 +184,25 @@ class XdpPort final : public Port {
 
 XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
                  std::unique_ptr<Port> slow, FileDescriptor slow_socket, FileDescriptor event,
-                 xdp::Program program, xdp::Neighbours neighbours, std::vector<xdp::Queue> queues)
+                 xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues)
     : options_(options),
       local_(local),
       addresses_(std::move(peers)),
-      capabilities_{.name = "xdp",
-                    .max_payload = options.max_payload,
-                    .gathers = false,
-                    .checksums = false,
-                    .burst = kBurst,
-                    .receive_bytes = receive_budget(options)},
+      capabilities_{
+          .name = "xdp",
+          .max_payload = options.max_payload,
+          .gathers = false,
+          .checksums = false,
+          .burst = kBurst,
+          .receive_bytes = xdp_receive_budget(options.max_payload, queues.numbers_.size())},
       slow_(std::move(slow)),
       slow_socket_(std::move(slow_socket)),
       event_(std::move(event)),
       program_(std::move(program)),
       neighbours_(std::move(neighbours)),
-      queues_(std::move(queues)),
+      numbers_(std::move(queues.numbers_)),
+      index_(numbers_.front()),
+      queues_(std::move(queues.queues_)),
       peers_(addresses_.size()),
       sources_(addresses_) {
   batch_.reserve(kChunksAtOnce * 4);
@@ -210,6 +213,18 @@ XdpPort::~XdpPort() {
   (void)program_.close_port({local_.sin_addr.s_addr, local_.sin_port, 0});
 }
 
+Result<void> XdpPort::join() {
+  std::uint64_t mask = 0;
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    if (auto inserted = program_.insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
+      return inserted;
+    }
+    mask |= std::uint64_t{1} << numbers_[i];
+  }
+  return program_.open_port({local_.sin_addr.s_addr, local_.sin_port, 0},
+                            {.queues = mask, .job = options_.job, .index = index_});
+}
+
 bool XdpPort::all_found() const {
   return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.found; });
 }
@@ -217,16 +232,16 @@ bool XdpPort::all_found() const {
 void XdpPort::look_again() {
   const auto link = neighbours_.link();
   if (!link || !link->up) {
-    failure_ = Error::make(Error::Code::unavailable,
-                           fmt::format("interface {} is down", options_.interface));
+    failure_ =
+        Error::make(Error::Code::unavailable, xdp::interface_text(options_.interface) + " is down");
     return;
   }
   const std::uint32_t packet = kLowerHeaders - sizeof(ethhdr) + TARPON_HEADER_BYTES;
   if (link->mtu < packet + options_.max_payload) {
-    failure_ =
-        Error::make(Error::Code::unavailable,
-                    fmt::format("the MTU of interface {} is {} now, below the {} in use",
-                                options_.interface, link->mtu, packet + options_.max_payload));
+    failure_ = Error::make(Error::Code::unavailable,
+                           fmt::format("the MTU of {} is {} now, below the {} in use",
+                                       xdp::interface_text(options_.interface), link->mtu,
+                                       packet + options_.max_payload));
     return;
   }
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
@@ -318,8 +333,8 @@ void XdpPort::kick() {
     const xdp::Kick result = sender().kick();
     ++counted_.system_calls;
     if (result == xdp::Kick::fatal) {
-      failure_ = Error::system(sender().error(),
-                               fmt::format("sending on interface {}", options_.interface));
+      failure_ =
+          Error::system(sender().error(), "sending on " + xdp::interface_text(options_.interface));
     }
     if (result != xdp::Kick::again && result != xdp::Kick::lost) return;
     sender().reap();
@@ -404,7 +419,7 @@ void XdpPort::wait(Time now, Time until) {
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
-  program_.publish(options_.queues.front(), tag, lowest_open);
+  program_.publish(index_, tag, lowest_open);
 }
 
 PortStatistics XdpPort::statistics() const {
@@ -428,28 +443,23 @@ PortStatistics XdpPort::statistics() const {
   return result;
 }
 
-}  // namespace
-
 std::uint32_t xdp_single_buffer_payload() {
   const std::uint32_t room =
       xdp::kFrameBytes - kReceiveHeadroom - kLowerHeaders - TARPON_HEADER_BYTES;
   return room / kPayloadStep * kPayloadStep;
 }
 
-Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
-                                            std::vector<sockaddr_in> peers,
-                                            const XdpPortOptions& options) {
-  const sockaddr_in local = socket.local();
-  FileDescriptor duplicate(::fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0));
-  if (!duplicate) return fail_system(errno, "a second descriptor of the UDP socket");
-  auto slow = make_mmsg_port(std::move(socket), peers, {.max_payload = options.max_payload});
-  if (!slow) return fail(slow.error());
-  auto event = WakeEvent::open();
-  if (!event) return fail(event.error());
-  auto neighbours = xdp::Neighbours::open(options.interface);
-  if (!neighbours) return fail(neighbours.error());
-  std::uint64_t mask = 0;
-  std::vector<xdp::Queue> queues;
+std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues) {
+  const std::uint32_t datagram = TARPON_HEADER_BYTES + max_payload;
+  const std::uint32_t room = xdp::kFrameBytes - kReceiveHeadroom;
+  const std::uint32_t chunks = (kLowerHeaders + datagram + room - 1) / room;
+  // A quarter of the frames is on its way back.
+  return std::uint64_t{kReceiveFrames} * queues * 3 / 4 / chunks * datagram;
+}
+
+Result<XdpQueues> XdpQueues::open(const XdpPortOptions& options) {
+  XdpQueues result;
+  Error first = Error::make(Error::Code::invalid_argument, "no receive queue was named");
   for (const std::uint32_t number : options.queues) {
     xdp::QueueOptions wanted;
     wanted.socket.interface = options.interface;
@@ -461,20 +471,42 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
     wanted.transmit_bytes =
         kFrameOffset + kLowerHeaders + TARPON_HEADER_BYTES + options.max_payload;
     auto queue = xdp::Queue::open(wanted);
-    if (!queue) return fail(queue.error());
-    if (auto inserted = program.insert_socket(number, queue->fd()); !inserted) {
-      return fail(inserted.error());
+    if (queue) {
+      result.queues_.push_back(std::move(*queue));
+      result.numbers_.push_back(number);
+    } else if (number == options.queues.front()) {
+      first = queue.error();
     }
-    mask |= std::uint64_t{1} << number;
-    queues.push_back(std::move(*queue));
   }
-  const auto opened =
-      program.open_port({local.sin_addr.s_addr, local.sin_port, 0},
-                        {.queues = mask, .job = options.job, .index = options.queues.front()});
-  if (!opened) return fail(opened.error());
+  if (result.queues_.empty()) return fail(first);
+  return result;
+}
+
+bool XdpQueues::zero_copy() const {
+  return std::all_of(queues_.begin(), queues_.end(),
+                     [](const xdp::Queue& queue) { return queue.grant().zero_copy; });
+}
+
+bool XdpQueues::multi_buffer() const {
+  return queues_.front().grant().multi_buffer;
+}
+
+Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
+                                            XdpQueues queues, std::vector<sockaddr_in> peers,
+                                            const XdpPortOptions& options) {
+  const sockaddr_in local = socket.local();
+  FileDescriptor duplicate(::fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!duplicate) return fail_system(errno, "a second descriptor of the UDP socket");
+  auto slow = make_mmsg_port(std::move(socket), peers, {.max_payload = options.max_payload});
+  if (!slow) return fail(slow.error());
+  auto event = WakeEvent::open();
+  if (!event) return fail(event.error());
+  auto neighbours = xdp::Neighbours::open(options.interface);
+  if (!neighbours) return fail(neighbours.error());
   auto port = std::make_unique<XdpPort>(options, local, std::move(peers), std::move(*slow),
                                         std::move(duplicate), std::move(*event), std::move(program),
                                         std::move(*neighbours), std::move(queues));
+  if (auto joined = port->join(); !joined) return fail(joined.error());
   port->look_again();
   for (const Time until = monotonic_now() + kResolveTime;
        !port->failure() && !port->all_found() && monotonic_now() < until;) {

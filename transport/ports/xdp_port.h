@@ -8,13 +8,14 @@
 #include "transport/port.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
+#include "xdp/queue.h"
 #include "xdp/socket.h"
 
 namespace tarpon {
 
 struct XdpPortOptions {
   unsigned interface = 0;             // index
-  std::vector<std::uint32_t> queues;  // receive queues of this rank; not empty
+  std::vector<std::uint32_t> queues;  // receive queues of this rank
   std::uint32_t job = 0;              // cookie
   std::uint32_t max_payload = 1408;   // bytes, a multiple of 64
   xdp::CopyMode copy = xdp::CopyMode::automatic;
@@ -24,11 +25,32 @@ struct XdpPortOptions {
 /// Largest payload that travels in one chunk of the UMEM.
 std::uint32_t xdp_single_buffer_payload();
 
+/// Receive queues bound by this process.
+class XdpQueues {
+ public:
+  /// Those of `options.queues` that are free, at least one. Errors: permission, unavailable (all
+  /// taken, mode refused), io.
+  static Result<XdpQueues> open(const XdpPortOptions& options);
+
+  bool zero_copy() const;  // granted on all of them
+  bool multi_buffer() const;
+  const std::vector<std::uint32_t>& numbers() const { return numbers_; }
+
+ private:
+  friend class XdpPort;
+  XdpQueues() = default;
+  std::vector<xdp::Queue> queues_;
+  std::vector<std::uint32_t> numbers_;
+};
+
 /// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
-/// this host, come through it. `peers` by rank. Errors: permission, unavailable (queue taken, no
-/// route, IPv6), io.
+/// this host, come through it. `peers` by rank. Errors: permission, unavailable (interface down, no
+/// Ethernet), io.
 Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
-                                            std::vector<sockaddr_in> peers,
+                                            XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options);
+
+/// Datagram bytes that surely wait in `queues` queues without loss.
+std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues);
 
 }  // namespace tarpon

@@ -1,0 +1,197 @@
+#include "collectives/datapath.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/ports/mmsg_port.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/uring_port.h"
+#include "transport/ports/xdp_port.h"
+#include "xdp/attached.h"
+#include "xdp/interface.h"
+#include "xdp/interface_features.h"
+
+namespace tarpon {
+namespace {
+
+// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
+constexpr std::uint32_t kMostPayload = 8896;
+
+std::uint32_t payload_for(std::uint32_t mtu) {
+  return std::min(kMostPayload, max_payload_for_mtu(mtu));
+}
+
+DatapathOffer socket_offer(std::string reason, std::uint32_t mtu) {
+  const auto uring = check_uring();
+  if (uring)
+    return {.datapath = Datapath::uring, .reason = reason, .max_payload = payload_for(mtu)};
+  return {.datapath = Datapath::mmsg,
+          .reason = fmt::format("{}; {}", reason, uring.error().message),
+          .max_payload = payload_for(mtu)};
+}
+
+Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu, unsigned index,
+                                Result<xdp::Program> program) {
+  if (!program) return fail(program.error());
+  const auto features = xdp::interface_features(index);
+  // Several buffers a frame cost most drivers zero-copy.
+  const bool one_buffer = !xdp::multi_buffer_supported() ||
+                          (features && features->zero_copy && features->zero_copy_segments < 2);
+  std::uint32_t payload = payload_for(mtu);
+  if (one_buffer) payload = std::min(payload, xdp_single_buffer_payload());
+  DatapathOffer offer{.datapath = Datapath::xdp,
+                      .reason = "",
+                      .max_payload = payload,
+                      .queues = xdp::receive_queues(interface)};
+  offer.program.emplace(std::move(*program));
+  return offer;
+}
+
+Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_t mtu) {
+  const auto index = xdp::interface_index(interface);
+  if (!index) return fail(index.error());
+  auto program = xdp::Program::find(*index);
+  if (!program) return socket_offer(program.error().message, mtu);
+  const auto features = xdp::interface_features(*index);
+  if (!features || !features->zero_copy) {
+    return socket_offer(
+        fmt::format("AF_XDP on {} would copy: its driver has no zero-copy", interface), mtu);
+  }
+  auto offer = xdp_offer(interface, mtu, *index, std::move(program));
+  if (!offer) return socket_offer(offer.error().message, mtu);
+  offer->reason = fmt::format("loaded on {}", interface);
+  return offer;
+}
+
+/// `wanted` first; any other free queue when none of them is: another job has taken ours.
+Result<XdpQueues> claim(const XdpPortOptions& wanted, std::uint32_t all) {
+  if (wanted.queues.empty()) {
+    return fail(Error::Code::unavailable, fmt::format("{} has {} receive queues, fewer than ranks",
+                                                      xdp::interface_text(wanted.interface), all));
+  }
+  auto queues = XdpQueues::open(wanted);
+  for (std::uint32_t other = all; !queues && other-- > 0;) {
+    XdpPortOptions next = wanted;
+    next.queues = {other};
+    if (auto opened = XdpQueues::open(next)) return opened;
+  }
+  return queues;
+}
+
+Result<std::vector<sockaddr_in>> addresses_of(const std::vector<RankInfo>& ranks) {
+  std::vector<sockaddr_in> addresses;
+  for (const RankInfo& rank : ranks) {
+    auto address = ipv4_address(rank.address, rank.port);
+    if (!address) return fail(address.error());
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
+                                      std::vector<sockaddr_in> peers, std::uint32_t payload) {
+  const UdpPortOptions options{.max_payload = payload};
+  auto port = datapath == Datapath::uring
+                  ? make_uring_port(std::move(socket), std::move(peers), options)
+                  : make_mmsg_port(std::move(socket), std::move(peers), options);
+  if (!port) return fail(port.error());
+  return DatapathPort{std::move(*port), datapath, std::move(reason)};
+}
+
+}  // namespace
+
+std::string_view name(Datapath datapath) {
+  switch (datapath) {
+    case Datapath::automatic:
+      return "auto";
+    case Datapath::xdp:
+      return "xdp";
+    case Datapath::uring:
+      return "uring";
+    case Datapath::mmsg:
+      return "mmsg";
+  }
+  return "?";
+}
+
+Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
+                                     std::uint32_t mtu) {
+  const std::string asked = "asked for";
+  switch (wanted) {
+    case Datapath::automatic:
+      return automatic_offer(interface, mtu);
+    case Datapath::xdp: {
+      const auto index = xdp::interface_index(interface);
+      if (!index) return fail(index.error());
+      auto offer =
+          xdp_offer(interface, mtu, *index, xdp::Program::use(*index, xdp::AttachMode::native));
+      if (offer) offer->reason = asked;
+      return offer;
+    }
+    case Datapath::uring:
+      if (const auto usable = check_uring(); !usable) return fail(usable.error());
+      break;
+    case Datapath::mmsg:
+      break;
+  }
+  return DatapathOffer{.datapath = wanted, .reason = asked, .max_payload = payload_for(mtu)};
+}
+
+std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks) {
+  const RankInfo& mine = ranks[rank];
+  std::uint32_t sharing = 0;
+  std::uint32_t place = 0;
+  for (std::size_t other = 0; other < ranks.size(); ++other) {
+    const RankInfo& info = ranks[other];
+    if (info.network != mine.network || info.interface != mine.interface ||
+        info.datapath != mine.datapath) {
+      continue;
+    }
+    if (other < rank) ++place;
+    ++sharing;
+  }
+  std::vector<std::uint32_t> queues;
+  for (std::uint32_t queue = place; queue < std::min(mine.queues, TARPON_MAX_QUEUES);
+       queue += sharing) {
+    queues.push_back(queue);
+  }
+  return queues;
+}
+
+Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto peers = addresses_of(ranks);
+  if (!peers) return fail(peers.error());
+  const std::uint32_t payload = agreed.slot_bytes;
+  if (offer.datapath != Datapath::xdp) {
+    return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
+                            std::move(*peers), payload);
+  }
+  const Rank rank = agreed.endpoint.rank;
+  const std::string& interface = ranks[rank].interface;
+  const auto index = xdp::interface_index(interface);
+  if (!index) return fail(index.error());
+  const XdpPortOptions options{.interface = *index,
+                               .queues = queue_share(rank, ranks),
+                               .job = agreed.endpoint.job,
+                               .max_payload = payload};
+  auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
+  if (!queues) {
+    DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
+    return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
+                            std::move(*peers), payload);
+  }
+  const std::string reason = fmt::format("{}: {}{} on {}, queue {}", offer.reason,
+                                         queues->zero_copy() ? "zero-copy" : "copy mode",
+                                         queues->multi_buffer() ? ", several buffers a frame" : "",
+                                         interface, fmt::join(queues->numbers(), " and "));
+  auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
+                            std::move(*peers), options);
+  if (!port) return fail(port.error());
+  return DatapathPort{std::move(*port), Datapath::xdp, reason};
+}
+
+}  // namespace tarpon

@@ -1,0 +1,61 @@
+// Which XDP program is on an interface, and what keeps it there. Read from the kernel at each call;
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "xdp/file_descriptor.h"
+#include "xdp/result.h"
+
+namespace tarpon::xdp {
+
+inline constexpr std::string_view kProgramName = "tarpon_xdp";
+
+enum class AttachMode : std::uint8_t { native, generic, offloaded };
+
+/// "native", "skb", "hw"
+const char* name(AttachMode mode);
+
+/// One of several programs that libxdp's dispatcher calls.
+struct Component {
+  std::uint32_t id = 0;
+  std::string name;
+  bool ours = false;
+};
+
+/// A program on an interface, whoever's it is.
+struct Attached {
+  std::uint32_t id = 0;
+  std::string name;
+  AttachMode mode = AttachMode::native;
+  bool ours = false;                  // itself, or one of its components
+  bool dispatcher = false;            // libxdp's; `components` are what it calls
+  std::vector<Component> components;  // of a dispatcher
+  std::uint32_t our_program = 0;      // id of the one that is ours
+
+  /// The whole interface is ours: no dispatcher between.
+  bool ours_alone() const { return ours && !dispatcher; }
+};
+
+/// Nothing when the interface has no XDP program. `interface` is its index. Errors: permission
+/// (CAP_SYS_ADMIN), io.
+Result<std::optional<Attached>> attached_to(unsigned interface);
+
+/// The link that attaches program `id` to `interface`; empty when there is none or we may not see
+/// it.
+FileDescriptor find_link(std::uint32_t id, unsigned interface);
+
+/// Its id; 0 when `link` is empty.
+std::uint32_t link_id(const FileDescriptor& link);
+
+/// Processes that hold link `id` open, as far as /proc shows them.
+std::vector<int> link_holders(std::uint32_t id);
+
+/// "eth0"; "interface 7" when there is none of this index.
+std::string interface_text(unsigned interface);
+
+}  // namespace tarpon::xdp

@@ -1,0 +1,108 @@
+#include "xdp/interface_features.h"
+
+#include <fmt/format.h>
+#include <linux/genetlink.h>
+#include <netlink/attr.h>
+#include <netlink/errno.h>
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+
+#include <array>
+#include <memory>
+
+#include "xdp/attached.h"
+
+namespace tarpon::xdp {
+namespace {
+
+// include/uapi/linux/netdev.h of Linux 6.18.
+constexpr int kFamilyVersion = 1;
+constexpr std::uint8_t kDeviceGet = 1;                              // NETDEV_CMD_DEV_GET
+constexpr int kIndex = 1, kXdpFeatures = 3, kZeroCopySegments = 4;  // NETDEV_A_DEV_*
+constexpr std::uint64_t kBasic = 1, kRedirect = 2, kZeroCopy = 8, kReceiveSg = 32;
+
+struct Release {
+  void operator()(nl_sock* socket) const { ::nl_socket_free(socket); }
+  void operator()(nl_msg* message) const { ::nlmsg_free(message); }
+};
+using Socket = std::unique_ptr<nl_sock, Release>;
+using Message = std::unique_ptr<nl_msg, Release>;
+
+/// A generic netlink request; attributes follow.
+Message request(int family, std::uint8_t command, std::uint8_t version) {
+  Message message(::nlmsg_alloc_simple(family, NLM_F_REQUEST));
+  const genlmsghdr header{.cmd = command, .version = version, .reserved = 0};
+  if (message != nullptr)
+    ::nlmsg_append(message.get(), &const_cast<genlmsghdr&>(header), sizeof header, NLMSG_ALIGNTO);
+  return message;
+}
+
+/// Sends it and calls `read(attributes, bytes)` on the answer; a libnl error code.
+template <typename Read>
+int exchange(nl_sock* socket, nl_msg* message, Read read) {
+  ::nl_socket_modify_cb(
+      socket, NL_CB_VALID, NL_CB_CUSTOM,
+      [](nl_msg* answer, void* context) -> int {
+        nlmsghdr* const header = ::nlmsg_hdr(answer);
+        (*static_cast<Read*>(context))(::nlmsg_attrdata(header, GENL_HDRLEN),
+                                       ::nlmsg_attrlen(header, GENL_HDRLEN));
+        return NL_OK;
+      },
+      &read);
+  if (const int error = ::nl_send_auto(socket, message); error < 0) return error;
+  return ::nl_recvmsgs_default(socket);
+}
+
+/// The number of the family "netdev"; negative: a libnl error code.
+int family_number(nl_sock* socket) {
+  const Message message = request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
+  if (message == nullptr) return -NLE_NOMEM;
+  ::nla_put_string(message.get(), CTRL_ATTR_FAMILY_NAME, "netdev");
+  int number = -NLE_OBJ_NOTFOUND;
+  const int error = exchange(socket, message.get(), [&number](nlattr* attributes, int bytes) {
+    if (nlattr* const id = ::nla_find(attributes, bytes, CTRL_ATTR_FAMILY_ID)) {
+      number = ::nla_get_u16(id);
+    }
+  });
+  return error < 0 ? error : number;
+}
+
+}  // namespace
+
+Result<InterfaceFeatures> interface_features(unsigned interface) {
+  const Socket socket(::nl_socket_alloc());
+  if (socket == nullptr) return fail(Error::Code::io, "netlink: out of memory");
+  if (const int error = ::nl_connect(socket.get(), NETLINK_GENERIC); error != 0) {
+    return fail(Error::Code::io, fmt::format("generic netlink: {}", ::nl_geterror(error)));
+  }
+  // An answer that is an error has no acknowledgement after it.
+  ::nl_socket_disable_auto_ack(socket.get());
+  const int family = family_number(socket.get());
+  if (family < 0) {
+    return fail(Error::Code::unavailable,
+                "this kernel does not tell the XDP features of interfaces (it needs Linux 6.3)");
+  }
+  const Message message = request(family, kDeviceGet, kFamilyVersion);
+  if (message == nullptr) return fail(Error::Code::io, "netlink: out of memory");
+  ::nla_put_u32(message.get(), kIndex, interface);
+  InterfaceFeatures features;
+  const int error = exchange(socket.get(), message.get(), [&features](nlattr* at, int bytes) {
+    if (nlattr* const bits = ::nla_find(at, bytes, kXdpFeatures)) {
+      features.raw = ::nla_get_u64(bits);
+    }
+    if (nlattr* const most = ::nla_find(at, bytes, kZeroCopySegments)) {
+      features.zero_copy_segments = ::nla_get_u32(most);
+    }
+  });
+  if (error < 0) {
+    return fail(
+        error == -NLE_NODEV ? Error::Code::unavailable : Error::Code::io,
+        fmt::format("XDP features of {}: {}", interface_text(interface), ::nl_geterror(error)));
+  }
+  features.native_xdp = (features.raw & (kBasic | kRedirect)) == (kBasic | kRedirect);
+  features.zero_copy = (features.raw & kZeroCopy) != 0;
+  features.multi_buffer = (features.raw & kReceiveSg) != 0;
+  return features;
+}
+
+}  // namespace tarpon::xdp

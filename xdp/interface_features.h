@@ -1,0 +1,23 @@
+// What an interface's driver can do with XDP, as the kernel says by generic netlink (family
+// "netdev", since Linux 6.3). Nothing is cached; any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "xdp/result.h"
+
+namespace tarpon::xdp {
+
+struct InterfaceFeatures {
+  bool native_xdp = false;               // XDP in the driver, redirect included
+  bool zero_copy = false;                // of AF_XDP; else the kernel silently copies
+  bool multi_buffer = false;             // frames above one buffer reach the program
+  std::uint32_t zero_copy_segments = 1;  // buffers of a frame in zero-copy mode
+  std::uint64_t raw = 0;                 // the kernel's bits, NETDEV_XDP_ACT_*
+};
+
+/// Some drivers (veth, virtio_net, ...) change their answer with what is set. `interface` is an
+/// index. Errors: unavailable (no such interface; a kernel before 6.3), io.
+Result<InterfaceFeatures> interface_features(unsigned interface);
+
+}  // namespace tarpon::xdp
