@@ -7,8 +7,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/tests/guest
 
-limit_s=180
+limit_s=240  # 15 s on a quiet machine
 build=$root/build/release
+dispatcher=/usr/lib/x86_64-linux-gnu/bpf/xdp-dispatcher.o  # libxdp loads it from there
 accelerator=(-accel tcg -cpu max)
 
 usage() {
@@ -63,7 +64,11 @@ make_image() {
   rm -rf "$image"
   mkdir -p "$image"/{bin,modules,run,var}
   ln -s /run "$image/var/run"
-  put /bin/busybox "$(command -v ip)" "$(command -v nsenter)" "$build/bin/tarpon" "$build/tests/guest/guest_test"
+  put "$(command -v busybox)" "$(command -v ip)" "$(command -v nsenter)" "$(command -v xdp-loader)" \
+    "$build/bin/tarpon" "$build/tests/guest/guest_test"
+  cp "$build/tests/guest/stranger.bpf.o" "$image/"
+  mkdir -p "$image${dispatcher%/*}"
+  cp "$dispatcher" "$image$dispatcher"
   ln -s busybox "$image/bin/sh"
   cp "$work"/kernel/modules/*.ko "$image/modules/"
   install -m 755 "$here/init" "$image/init"
@@ -92,7 +97,7 @@ judge() {
   if ! grep -q '^GUEST' "$work/console.log"; then
     [ "$1" -eq 124 ] || [ "$1" -eq 0 ] ||
       skip "qemu does not start: $(tail -n 1 "$work/qemu.log")"
-    [ ${accelerator[1]} = tcg ] || skip "no guest starts with KVM here within $limit_s s"
+    [ "${accelerator[1]}" = tcg ] || skip "no guest starts with KVM here within $limit_s s"
     fail "the guest did not start within $limit_s s; see $work/console.log"
   fi
   [ "$1" -ne 124 ] || fail "the guest was stopped after $limit_s s"
@@ -114,7 +119,7 @@ mkdir -p "$work"
 for program in bin/tarpon tests/guest/guest_test; do
   [ -x "$build/$program" ] || fail "$build/$program is not built"
 done
-need qemu-system-x86 busybox-static cpio xz-utils iproute2
+need qemu-system-x86 busybox-static cpio xz-utils iproute2 util-linux xdp-tools
 why=$("$here/kernel.sh" "$work/kernel" 2>&1) || skip "${why##*$'\n'}"
 make_image "$@"
 status=0
