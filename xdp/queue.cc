@@ -28,7 +28,7 @@ Queue::Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_
       transmit_(options.receive_frames, umem_.frames(), span),
       first_transmit_(options.receive_frames),
       span_(span),
-      uncompleted_(transmit_.size(), 0) {}
+      chunks_(umem_.frames() - first_transmit_) {}
 
 bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
   const std::uint32_t frame_bytes = span_ * kFrameBytes;
@@ -48,8 +48,9 @@ bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes)
     const std::uint32_t to = std::min(end, (chunk + 1) * kFrameBytes);
     socket_.transmit.at(written_++) = {
         .addr = base + from, .len = to - from, .options = chunk == last ? 0 : kPacketContinues};
+    chunks_[frame + chunk - first_transmit_].frame = frame;
   }
-  uncompleted_[(frame - first_transmit_) / span_] = static_cast<std::uint8_t>(descriptors);
+  chunks_[frame - first_transmit_].uncompleted = descriptors;
   ++in_flight_;
   return true;
 }
@@ -62,14 +63,13 @@ Kick Queue::kick() {
 void Queue::reap() {
   const std::uint32_t count = socket_.completion.available(socket_.completion.size());
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint64_t chunk = socket_.completion.at(i) / kFrameBytes;
-    const std::uint64_t index = (chunk - first_transmit_) / span_;
-    if (chunk < first_transmit_ || index >= uncompleted_.size() || uncompleted_[index] == 0) {
+    const std::uint64_t chunk = socket_.completion.at(i) / kFrameBytes - first_transmit_;
+    if (chunk >= chunks_.size() || chunks_[chunk].frame == FramePool::kNone) {
       ++violations_;
       continue;
     }
-    if (--uncompleted_[index] > 0) continue;
-    const auto frame = static_cast<std::uint32_t>(first_transmit_ + index * span_);
+    const std::uint32_t frame = std::exchange(chunks_[chunk].frame, FramePool::kNone);
+    if (--chunks_[frame - first_transmit_].uncompleted > 0) continue;
     if (transmit_.move(frame, FrameState::sending, FrameState::free)) --in_flight_;
   }
   socket_.completion.release(count);

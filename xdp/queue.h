@@ -88,8 +88,11 @@ class Queue {
   FramePool transmit_;
   std::uint32_t first_transmit_;  // first chunk of transmit_
   std::uint32_t span_;            // chunks of a frame to send
-  std::vector<std::uint8_t>
-      uncompleted_;            // by frame of transmit_: descriptors in the kernel's hands
+  struct Chunk {
+    std::uint32_t frame = FramePool::kNone;  // that it was sent with; kNone: not in flight
+    std::uint32_t uncompleted = 0;           // of a frame's first chunk: descriptors in flight
+  };
+  std::vector<Chunk> chunks_;  // by chunk, from first_transmit_ on
   std::uint32_t written_ = 0;  // descriptors not submitted yet
   std::size_t in_flight_ = 0;
   std::uint64_t violations_ = 0;

@@ -75,6 +75,7 @@ class MinimalSocket {
   void attach();
   void bind_queue();
   void kick();
+  void take(const xdp_desc& part);
 
   MinimalOptions options_;
   unsigned index_ = 0;
@@ -88,6 +89,8 @@ class MinimalSocket {
   std::uint32_t flying_ = 0;
   std::uint64_t packets_ = 0;
   std::uint64_t bytes_ = 0;
+  bool inside_ = false;  // the next chunk continues a frame
+  bool ours_ = false;    // of the frame that it belongs to
   bool zero_copy_ = false;
 };
 
