@@ -156,7 +156,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks);
 
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed,
+                        options.busy_poll);
   if (made) {
     offer.info.datapath = name(made->datapath);
     offer.info.datapath_reason = made->reason;

@@ -147,7 +147,8 @@ std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& r
 }
 
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
-                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed,
+                               bool busy_poll) {
   auto peers = addresses_of(ranks);
   if (!peers) return fail(peers.error());
   const std::uint32_t payload = agreed.slot_bytes;
@@ -162,17 +163,21 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = payload};
+                               .max_payload = payload,
+                               .busy_poll = busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
                             std::move(*peers), payload);
   }
-  const std::string reason = fmt::format("{}: {}{} on {}, queue {}", offer.reason,
-                                         queues->zero_copy() ? "zero-copy" : "copy mode",
-                                         queues->multi_buffer() ? ", several buffers a frame" : "",
-                                         interface, fmt::join(queues->numbers(), " and "));
+  const std::string reason = fmt::format(
+      "{}: {}{}{} on {}, queue {}", offer.reason, queues->zero_copy() ? "zero-copy" : "copy mode",
+      queues->multi_buffer() ? ", several buffers a frame" : "",
+      !busy_poll            ? ""
+      : queues->busy_poll() ? ", busy polling"
+                            : ", busy polling without effect (no NAPI instance)",
+      interface, fmt::join(queues->numbers(), " and "));
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options);
   if (!port) return fail(port.error());

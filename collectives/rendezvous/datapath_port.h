@@ -45,7 +45,8 @@ struct DatapathPort {
 /// interface; a rank that gets none takes io_uring or mmsg and says so. Errors: permission,
 /// unavailable, io.
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
-                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed);
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed,
+                               bool busy_poll);
 
 /// Receive queues of rank `rank` on its interface, by its place among those that share it. Empty:
 /// there are more ranks than queues.
