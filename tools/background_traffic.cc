@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -10,11 +11,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "tools/network_namespace.h"
+#include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -78,7 +82,8 @@ Result<void> accept_all(int listener, std::uint32_t flows, Ends& ends) {
 }
 
 /// Sends on every second flow and empties the others, until killed or one of them ends.
-[[noreturn]] void pump(const Ends& ends, std::size_t first_sent, pid_t parent) {
+[[noreturn]] void pump(const Ends& ends, std::size_t first_sent, pid_t parent,
+                       std::atomic<std::uint64_t>& received) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(0);
   static char buffer[64 << 10];
@@ -93,6 +98,7 @@ Result<void> accept_all(int listener, std::uint32_t flows, Ends& ends) {
       const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
       const ssize_t moved = each.events == POLLOUT ? ::send(each.fd, buffer, sizeof buffer, flags)
                                                    : ::recv(each.fd, buffer, sizeof buffer, flags);
+      if (moved > 0 && each.events == POLLIN) received += static_cast<std::uint64_t>(moved);
       if (moved == 0 || (moved < 0 && errno != EAGAIN && errno != EINTR)) ::_exit(1);
     }
   }
@@ -146,7 +152,10 @@ Result<BackgroundTraffic> BackgroundTraffic::start(const Testbed& testbed, std::
   }
   auto ends = connect_flows(testbed, flows);
   if (!ends) return fail(ends.error());
-  BackgroundTraffic traffic(std::array<int, 2>{-1, -1});
+  void* const shared =
+      ::mmap(nullptr, sizeof(Received), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return fail_system(errno, "memory for the background traffic");
+  BackgroundTraffic traffic(new (shared) Received(0), monotonic_now());
   const pid_t parent = ::getpid();
   for (std::size_t side = 0; side < 2; ++side) {
     const pid_t child = ::fork();
@@ -154,14 +163,14 @@ Result<BackgroundTraffic> BackgroundTraffic::start(const Testbed& testbed, std::
     if (child == 0) {
       Ends& mine = side == 0 ? ends->first : ends->second;
       (side == 0 ? ends->second : ends->first).clear();
-      pump(mine, side, parent);
+      pump(mine, side, parent, *traffic.received_);
     }
     traffic.processes_[side] = child;
   }
   return traffic;
 }
 
-Result<void> BackgroundTraffic::check() const {
+Result<double> BackgroundTraffic::rate() const {
   for (const int process : processes_) {
     siginfo_t ended{};
     // WNOWAIT: the destructor still finds the process, and no other one of its number.
@@ -172,19 +181,25 @@ Result<void> BackgroundTraffic::check() const {
     return fail(Error::Code::unavailable,
                 "the background traffic ended before the job did: repeat the run");
   }
-  return {};
+  const double seconds = std::chrono::duration<double>(monotonic_now() - started_).count();
+  return static_cast<double>(received_->load()) * 8 / seconds;
 }
 
 BackgroundTraffic::BackgroundTraffic(BackgroundTraffic&& other) noexcept
-    : processes_(std::exchange(other.processes_, {-1, -1})) {}
+    : processes_(std::exchange(other.processes_, {-1, -1})),
+      received_(std::exchange(other.received_, nullptr)),
+      started_(other.started_) {}
 
 BackgroundTraffic& BackgroundTraffic::operator=(BackgroundTraffic&& other) noexcept {
   std::swap(processes_, other.processes_);
+  std::swap(received_, other.received_);
+  std::swap(started_, other.started_);
   return *this;
 }
 
 BackgroundTraffic::~BackgroundTraffic() {
   for (int& process : processes_) end_process(process);
+  if (received_ != nullptr) ::munmap(received_, sizeof *received_);
 }
 
 }  // namespace tarpon

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "tools/testbed.h"
+#include "transport/time.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -18,18 +20,21 @@ class BackgroundTraffic {
   /// in 1 to 256), timeout, io.
   static Result<BackgroundTraffic> start(const Testbed& testbed, std::uint32_t flows);
 
-  /// Whether all flows still run. Errors: unavailable (one has ended: what was measured meanwhile
-  /// was not loaded as asked for).
-  Result<void> check() const;
+  /// Bits per second that all flows together have carried since start(). Errors: unavailable (one
+  /// has ended: what was measured meanwhile was not loaded as asked for).
+  Result<double> rate() const;
 
   BackgroundTraffic(BackgroundTraffic&& other) noexcept;
   BackgroundTraffic& operator=(BackgroundTraffic&& other) noexcept;
   ~BackgroundTraffic();
 
  private:
-  explicit BackgroundTraffic(std::array<int, 2> processes) : processes_(processes) {}
+  using Received = std::atomic<std::uint64_t>;  // bytes, counted by both processes
+  BackgroundTraffic(Received* received, Time started) : received_(received), started_(started) {}
 
   std::array<int, 2> processes_{-1, -1};
+  Received* received_ = nullptr;  // shared with them; a mapping of this object
+  Time started_;
 };
 
 }  // namespace tarpon

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tools/agreement.h"
+#include "tools/datapath_text.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
 #include "tools/timed_calls.h"
@@ -138,6 +139,7 @@ class Benchmark {
         kVersion, communicator_.world_size(), carrier(options_.job, session_),
         datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
         communicator_.slot_bytes(), communicator_.ranks()[0].interface, session_.interface_reason);
+    fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
     fmt::print("{}", table_header());
     std::fflush(stdout);
   }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tools/agreement.h"
+#include "tools/datapath_text.h"
 #include "tools/probe.h"
 #include "tools/session.h"
 #include "tools/timed_calls.h"
@@ -43,6 +44,7 @@ void print_matrix(const std::vector<PairProbe>& pairs, std::uint32_t world, cons
 void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ranks) {
   const auto world = static_cast<std::uint32_t>(ranks.size());
   fmt::print("# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
+  fmt::print("# datapath: {}\n", datapath_text(ranks));
   print_matrix(pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
   print_matrix(pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {

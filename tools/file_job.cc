@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tools/agreement.h"
+#include "tools/datapath_text.h"
 #include "tools/file_check.h"
 #include "tools/fnv.h"
 #include "tools/npy.h"
@@ -169,6 +170,7 @@ class FileJob {
     fmt::print("# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}\n", kVersion,
                communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
                name(measurement.function), describe(input_), options_.input);
+    fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
     fmt::print("{}{}", table_header(),
                table_row(std::nullopt, measurement, communicator_.world_size(), options_.check));
     if (measurement.lost_fraction == 0) {

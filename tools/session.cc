@@ -117,6 +117,15 @@ struct LocalNetwork {
   }
 };
 
+/// What the flows beside the job have carried. Returns the exit code.
+int report(const BackgroundTraffic& background, std::uint32_t flows) {
+  const auto rate = background.rate();
+  if (!rate) return report(rate.error());
+  fmt::print("# background           : {} TCP flows carried {:.2f} Gb/s meanwhile\n", flows,
+             *rate * 1e-9);
+  return 0;
+}
+
 int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
   const auto network = LocalNetwork::make(options);
   if (!network) return report(network.error());
@@ -138,8 +147,7 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
   if (!ended) return report(ended.error());
   if (ended->ok()) {
-    const auto loaded = network->background ? network->background->check() : Result<void>();
-    return loaded ? 0 : report(loaded.error());
+    return network->background ? report(*network->background, options.background) : 0;
   }
   // A rank that exits has said why; one that was killed has not.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
@@ -162,9 +170,14 @@ void tell(const CommunicatorOptions& options, const DebugLog& log,
     }
   }
   const RankInfo& mine = ranks[options.rendezvous.rank];
-  if (options.datapath == Datapath::automatic && mine.datapath != name(Datapath::uring)) {
+  // Not what was asked for, or the last resort.
+  const bool other = options.datapath == Datapath::automatic
+                         ? mine.datapath == name(Datapath::mmsg)
+                         : mine.datapath != name(options.datapath);
+  if (other) {
     log.write(DebugLevel::warn, "NET",
-              fmt::format("{} in place of io_uring: {}", mine.datapath, mine.datapath_reason));
+              fmt::format("{} in place of {}: {}", mine.datapath, name(options.datapath),
+                          mine.datapath_reason));
   }
   if (options.faults.any()) {
     log.write(DebugLevel::warn, "NET", "faults are injected: times and losses are theirs");

@@ -9,6 +9,7 @@
 #include "tools/sim_command.h"
 #include "tools/testbed_command.h"
 #include "tools/version.h"
+#include "tools/xdp_command.h"
 
 namespace {
 
@@ -40,7 +41,7 @@ std::string join(int argc, char** argv) {
 /// `first`: the first argument, or "".
 std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   if (app.get_subcommands().empty() && !first.empty()) {
-    return fmt::format("\"{}\" is no command: use allreduce, check, sim or testbed", first);
+    return fmt::format("\"{}\" is no command: use allreduce, check, sim, testbed or xdp", first);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return fmt::format("not expected: {}", CLI::detail::join(app.remaining(true), " "));
@@ -91,6 +92,12 @@ int main(int argc, char** argv) {
   testbed_app->footer(kExitCodes);
   tarpon::add_testbed_options(*testbed_app, testbed);
 
+  tarpon::XdpOptions xdp;
+  CLI::App* xdp_app =
+      app.add_subcommand("xdp", "load our XDP program, show what is attached, remove it");
+  xdp_app->footer(kExitCodes);
+  tarpon::add_xdp_options(*xdp_app, xdp);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -105,5 +112,6 @@ int main(int argc, char** argv) {
   }
   if (check_app->parsed()) return tarpon::run_check(check);
   if (testbed_app->parsed()) return tarpon::run_testbed(testbed);
+  if (xdp_app->parsed()) return tarpon::run_xdp(*xdp_app, xdp);
   return tarpon::run_sim(sim);
 }

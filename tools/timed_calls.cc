@@ -147,6 +147,7 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
                      {"driver", rank.driver},
                      {"mtu", rank.mtu},
                      {"datapath", rank.datapath},
+                     {"datapath_reason", rank.datapath_reason},
                      {"address", rank.address}});
   }
   const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"

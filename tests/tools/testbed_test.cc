@@ -352,15 +352,18 @@ TEST_F(TestbedTest, background__that_dies_is_noticed) {
   const std::set<int> before = children();
   const auto traffic = BackgroundTraffic::start(testbed, 2);
   ASSERT_TRUE(traffic) << traffic.error().message;
-  EXPECT_TRUE(traffic->check());
+  const Time soon = monotonic_now() + kPatience;
+  while (traffic->rate().value_or(1) == 0 && monotonic_now() < soon) ::usleep(1000);
+  ASSERT_TRUE(traffic->rate()) << traffic->rate().error().message;
+  EXPECT_GT(*traffic->rate(), 0.0);
   for (const int pid : children()) {
     if (!before.contains(pid)) ::kill(pid, SIGKILL);
     if (!before.contains(pid)) break;
   }
   const Time end = monotonic_now() + kPatience;
-  while (traffic->check() && monotonic_now() < end) ::usleep(1000);
-  ASSERT_FALSE(traffic->check());
-  EXPECT_THAT(traffic->check().error().message, HasSubstr("repeat the run"));
+  while (traffic->rate() && monotonic_now() < end) ::usleep(1000);
+  ASSERT_FALSE(traffic->rate());
+  EXPECT_THAT(traffic->rate().error().message, HasSubstr("repeat the run"));
 }
 
 TEST_F(TestbedTest, background__bad_arguments) {

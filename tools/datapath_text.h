@@ -1,0 +1,15 @@
+// Which datapath each rank took and why, in one line.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "collectives/rank_info.h"
+
+namespace tarpon {
+
+/// "all ranks uring: eth0 has no XDP program", or the ranks in groups that say the same:
+/// "rank 0 xdp: ...; ranks 1-3,5 uring: ...".
+std::string datapath_text(std::span<const RankInfo> ranks);
+
+}  // namespace tarpon

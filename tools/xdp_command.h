@@ -1,0 +1,41 @@
+// `tarpon xdp`: loads our XDP program, shows what is attached, removes ours, cleans up. Words and
+// exit codes are those of xdp-loader where it has them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "transport/time.h"
+#include "xdp/attached.h"
+
+namespace tarpon {
+
+struct XdpOptions {
+  std::string interface;  // status: may be empty, all of them
+  std::optional<xdp::AttachMode> mode;
+  bool shared = false;
+  std::string pin;                  // directory; empty: the default one
+  std::optional<Duration> confirm;  // detach again unless confirmed within it
+  bool json = false;
+  bool watch = false;
+};
+
+void add_xdp_options(CLI::App& app, XdpOptions& options);
+
+/// Runs what `app` has parsed. Returns 0, or 1 after one line that says what is wrong.
+int run_xdp(const CLI::App& app, const XdpOptions& options);
+
+/// The parts, each in a file of its own.
+Result<void> load_program(const XdpOptions& options);
+Result<void> show_status(const XdpOptions& options);
+Result<void> unload_program(const XdpOptions& options);
+Result<void> clean_up();
+
+/// Index of an interface of this network namespace, up or down. The error names what exists.
+Result<unsigned> find_interface(const std::string& name);
+
+/// All of them. Errors: io.
+Result<std::vector<unsigned>> all_interfaces();
+
+}  // namespace tarpon

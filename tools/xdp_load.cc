@@ -1,0 +1,183 @@
+// `tarpon xdp load`
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tools/capabilities.h"
+#include "tools/confirmation.h"
+#include "tools/drivers.h"
+#include "tools/interfaces.h"
+#include "tools/shared_program.h"
+#include "tools/units.h"
+#include "tools/xdp_command.h"
+#include "xdp/pins.h"
+#include "xdp/program.h"
+
+namespace tarpon {
+namespace {
+
+using xdp::Attached;
+using xdp::AttachMode;
+
+/// What a load is about.
+struct Place {
+  unsigned interface = 0;
+  std::string name;
+  std::string directory;
+  AttachMode mode = AttachMode::native;
+};
+
+std::vector<std::string> pins_of(std::uint32_t link) {
+  std::vector<std::string> paths;
+  for (const xdp::Pin& pin : xdp::find_pins()) {
+    if (link != 0 && pin.link == link) paths.push_back(pin.path);
+  }
+  return paths;
+}
+
+Result<void> check_privileges(const std::string& interface) {
+  const auto missing = missing_capabilities({CAP_SYS_ADMIN, CAP_BPF, CAP_NET_ADMIN});
+  if (missing.empty()) return {};
+  return fail(Error::Code::permission,
+              fmt::format("loading an XDP program needs {}: run as root, sudo tarpon xdp load {}",
+                          fmt::join(missing, ", "), interface));
+}
+
+/// A foreign program is named; one of ours in another mode than asked for too.
+Result<void> check_attached(const Attached& attached, const Place& place,
+                            const XdpOptions& options) {
+  if (!attached.ours) {
+    if (options.shared) return {};  // attach_shared() knows whether it can be shared with
+    return fail(Error::Code::unavailable,
+                fmt::format("{} has the XDP program {} (id {}) of somebody else: unload it there, "
+                            "or try --shared",
+                            place.name, attached.name, attached.id));
+  }
+  if (options.shared && !attached.dispatcher) {
+    return fail(Error::Code::unavailable,
+                fmt::format("{} has our program (id {}) alone, not shared: tarpon xdp unload {} "
+                            "first",
+                            place.name, attached.id, place.name));
+  }
+  if (options.mode && attached.mode != *options.mode) {
+    return fail(
+        Error::Code::unavailable,
+        fmt::format("{} has our program (id {}) in {} mode: tarpon xdp unload {} first", place.name,
+                    attached.our_program, xdp::name(attached.mode), place.name));
+  }
+  return {};
+}
+
+void print_effect(const Place& place) {
+  const std::string driver = interface_driver(place.name);
+  const DriverNotes notes = driver_notes(driver);
+  if (place.mode == AttachMode::generic) {
+    fmt::print("# {}: skb mode resets nothing\n", place.name);
+  } else {
+    fmt::print("# {}: attaching to the driver {} {}\n", place.name,
+               driver.empty() ? "(unknown)" : driver, notes.text);
+  }
+  std::fflush(stdout);
+}
+
+/// A dead program's pins give way; a live one's do not.
+Result<void> prepare_directory(const Place& place) {
+  if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return mounted;
+  for (const xdp::Pin& pin : xdp::find_pins()) {
+    if (std::filesystem::path(pin.path).parent_path() != place.directory) continue;
+    if (pin.interface != 0 || !pin.ours) {
+      return fail(Error::Code::invalid_argument,
+                  fmt::format("{} is taken by {}: choose another --pin", place.directory,
+                              pin.interface != 0 ? "the program of another interface"
+                                                 : "pins of somebody else"));
+    }
+  }
+  xdp::remove_pin_directory(place.directory);
+  return xdp::make_pin_directory(place.directory);
+}
+
+/// `otherwise`: what became of the program without a confirmation.
+Result<void> confirmed(const Place& place, const XdpOptions& options, const char* otherwise) {
+  if (!options.confirm) return {};
+  fmt::print("{}: attached; the line \"yes\" within {} keeps it\n", place.name,
+             format_duration(*options.confirm));
+  std::fflush(stdout);
+  const Confirmation answer = wait_for_confirmation(*options.confirm);
+  if (answer == Confirmation::yes) return {};
+  return fail(Error::Code::timeout,
+              fmt::format("{}: not confirmed ({}): {}", place.name, reason(answer), otherwise));
+}
+
+Result<void> load_alone(const Place& place, const XdpOptions& options) {
+  if (auto prepared = prepare_directory(place); !prepared) return prepared;
+  auto program = xdp::Program::use(place.interface, place.mode);
+  Result<void> kept;
+  if (!program) {
+    kept = fail(program.error());
+  } else {
+    kept = confirmed(place, options,
+                     program->attached_here() ? "detached again" : "left to the job it belongs to");
+  }
+  if (kept) kept = program->pin(place.directory);
+  if (!kept) {
+    xdp::remove_pin_directory(place.directory);
+    return kept;
+  }
+  const auto attached = xdp::attached_to(place.interface);
+  if (!attached) return fail(attached.error());
+  if (!*attached || (*attached)->our_program != program->id()) {
+    xdp::remove_pin_directory(place.directory);
+    return fail(Error::Code::unavailable, place.name + ": detached by somebody meanwhile");
+  }
+  fmt::print("{}: {} ({}, id {}), pinned at {}\n", place.name,
+             program->attached_here() ? "loaded" : "already loaded by a job, stays now",
+             xdp::name((*attached)->mode), program->id(), place.directory);
+  return {};
+}
+
+Result<void> load_shared(const Place& place, const XdpOptions& options) {
+  const auto id = attach_shared(place.interface, place.mode, place.directory);
+  if (!id) return fail(id.error());
+  if (auto kept = confirmed(place, options, "detached again"); !kept) {
+    if (auto gone = detach_shared(place.interface, *id, place.directory); !gone) return gone;
+    return kept;
+  }
+  if (auto kept = keep_shared(place.directory); !kept) return kept;
+  fmt::print("{}: loaded ({}, id {}), shared by libxdp's dispatcher\n", place.name,
+             xdp::name(place.mode), *id);
+  return {};
+}
+
+}  // namespace
+
+Result<void> load_program(const XdpOptions& options) {
+  const auto interface = find_interface(options.interface);
+  if (!interface) return fail(interface.error());
+  Place place{.interface = *interface,
+              .name = options.interface,
+              .directory = options.pin.empty() ? xdp::default_pin_directory(*interface)
+                                               : std::filesystem::absolute(options.pin).string(),
+              .mode = options.mode.value_or(AttachMode::native)};
+  if (auto may = check_privileges(place.name); !may) return may;
+  const auto attached = xdp::attached_to(*interface);
+  if (!attached) return fail(attached.error());
+  if (*attached) {
+    const Attached& there = **attached;
+    if (auto good = check_attached(there, place, options); !good) return good;
+    const auto pins = pins_of(xdp::link_id(xdp::find_link(there.id, *interface)));
+    if (there.ours && (there.dispatcher || !pins.empty())) {
+      fmt::print("{}: already loaded ({}, id {}), {}\n", place.name, xdp::name(there.mode),
+                 there.our_program,
+                 there.dispatcher ? "shared by libxdp's dispatcher"
+                                  : fmt::format("pinned at {}", fmt::join(pins, ", ")));
+      return {};
+    }
+  } else {
+    print_effect(place);
+  }
+  return options.shared ? load_shared(place, options) : load_alone(place, options);
+}
+
+}  // namespace tarpon

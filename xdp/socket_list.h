@@ -1,0 +1,24 @@
+// The AF_XDP sockets of this network namespace, whoever's they are: the kernel's sock_diag.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "xdp/result.h"
+
+namespace tarpon::xdp {
+
+struct BoundSocket {
+  std::uint32_t queue = 0;
+  bool zero_copy = false;
+  std::uint64_t umem_bytes = 0;
+  std::uint64_t rx_dropped = 0;
+  std::uint64_t rx_ring_full = 0;
+  std::uint64_t rx_fill_ring_empty = 0;
+};
+
+/// Those bound to `interface` (an index). Errors: unavailable (a kernel without
+/// CONFIG_XDP_SOCKETS_DIAG), permission, io. Any thread.
+Result<std::vector<BoundSocket>> sockets_of(unsigned interface);
+
+}  // namespace tarpon::xdp
