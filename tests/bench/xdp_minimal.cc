@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "tests/bench/minimal_socket.h"
+#include "tests/bench/pause.h"
 
 namespace tarpon::bench {
 namespace {
@@ -108,6 +109,8 @@ void run_receiver(const Options& options, MinimalSocket& socket) {
       busy = now;
     } else if (std::chrono::duration<double, std::micro>(now - busy).count() > options.spin_us) {
       socket.sleep(POLLIN);
+    } else {
+      pause_a_little();
     }
   }
   print(options, socket, from, usage_now(socket), 0);
