@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/rendezvous/datapath_port.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
@@ -123,6 +124,20 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 }
 
 }  // namespace
+
+std::string_view name(Datapath datapath) {
+  switch (datapath) {
+    case Datapath::automatic:
+      return "auto";
+    case Datapath::xdp:
+      return "xdp";
+    case Datapath::uring:
+      return "uring";
+    case Datapath::mmsg:
+      return "mmsg";
+  }
+  return "?";
+}
 
 Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (options.rendezvous.world_size > Connection::kMaxRanks) {

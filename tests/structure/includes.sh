@@ -70,7 +70,7 @@ includes() {
         count = split("transport/endpoint collectives/executor collectives/rendezvous " \
                       "collectives/kernels tools/testbed", private, " ")
         # As tools/cmake/TarponInstall.cmake installs them.
-        public["bpf/wire.h"]; public["transport/ports/fault_port.h"]
+        public["bpf/wire.h"]; public["bpf/packet.h"]; public["transport/ports/fault_port.h"]
         count = split(generated, names, "\n")
         for (i = 1; i <= count; ++i) known[names[i]]
       }

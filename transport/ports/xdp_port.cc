@@ -414,7 +414,7 @@ void XdpPort::take_frame(std::span<const std::byte> frame) {
 }
 
 void XdpPort::wait(Time now, Time until) {
-  if (until <= now || failure_) return;
+  if (until <= now || failure_ || slow_waits_) return;
   for (xdp::Queue& queue : queues_) queue.refill();
   kick();
   std::vector<pollfd>& entries = polled_;
@@ -463,6 +463,12 @@ std::uint32_t xdp_single_buffer_payload() {
   const std::uint32_t room =
       xdp::kFrameBytes - kReceiveHeadroom - kLowerHeaders - TARPON_HEADER_BYTES;
   return room / kPayloadStep * kPayloadStep;
+}
+
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload) {
+  const std::uint32_t frame = kFrameOffset + kLowerHeaders + TARPON_HEADER_BYTES + max_payload;
+  const std::uint32_t chunks = (frame + xdp::kFrameBytes - 1) / xdp::kFrameBytes;
+  return std::uint64_t{kReceiveFrames + kTransmitFrames * chunks} * xdp::kFrameBytes;
 }
 
 std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues) {

@@ -42,6 +42,8 @@ class XdpQueues {
   std::vector<xdp::Queue> queues_;
   std::vector<std::uint32_t> numbers_;
 };
+/// Memory of one queue that the kernel locks.
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
 
 /// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
 /// this host, come through it. `peers` by rank. Errors: permission, unavailable (interface down, no

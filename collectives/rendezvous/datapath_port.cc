@@ -1,4 +1,4 @@
-#include "collectives/datapath.h"
+#include "collectives/rendezvous/datapath_port.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +10,7 @@
 #include "transport/ports/udp_options.h"
 #include "transport/ports/uring_port.h"
 #include "transport/ports/xdp_port.h"
+#include "transport/rung.h"
 #include "xdp/attached.h"
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
@@ -51,19 +52,17 @@ Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu,
 }
 
 Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_t mtu) {
+  const RungFacts facts = read_rung_facts(interface, mtu);
+  const RungChoice choice = choose_rung(facts);
+  DatapathOffer offer{.datapath = choice.rung == Rung::uring ? Datapath::uring : Datapath::mmsg,
+                      .reason = choice.reason,
+                      .max_payload = payload_for(mtu)};
+  if (choice.rung != Rung::xdp) return offer;
   const auto index = xdp::interface_index(interface);
   if (!index) return fail(index.error());
-  auto program = xdp::Program::find(*index);
-  if (!program) return socket_offer(program.error().message, mtu);
-  const auto features = xdp::interface_features(*index);
-  if (!features || !features->zero_copy) {
-    return socket_offer(
-        fmt::format("AF_XDP on {} would copy: its driver has no zero-copy", interface), mtu);
-  }
-  auto offer = xdp_offer(interface, mtu, *index, std::move(program));
-  if (!offer) return socket_offer(offer.error().message, mtu);
-  offer->reason = fmt::format("loaded on {}", interface);
-  return offer;
+  auto direct = xdp_offer(interface, mtu, *index, xdp::Program::find(*index));
+  if (direct) direct->reason = choice.reason;
+  return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
 }
 
 /// `wanted` first; any other free queue when none of them is: another job has taken ours.
@@ -102,20 +101,6 @@ Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, Udp
 }
 
 }  // namespace
-
-std::string_view name(Datapath datapath) {
-  switch (datapath) {
-    case Datapath::automatic:
-      return "auto";
-    case Datapath::xdp:
-      return "xdp";
-    case Datapath::uring:
-      return "uring";
-    case Datapath::mmsg:
-      return "mmsg";
-  }
-  return "?";
-}
 
 Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
                                      std::uint32_t mtu) {

@@ -1,0 +1,47 @@
+// AllReduce by AF_XDP between the guest's two hosts, by the tool, as a user would start it.
+#include <gtest/gtest.h>
+
+#include "tests/guest/jobs.h"
+#include "xdp/attached.h"
+#include "xdp/program.h"
+
+namespace tarpon::guest {
+namespace {
+
+TEST(ZeroCopyAllreduceTest, is_exact_and_leaves_nothing_attached) {
+  set_mtu(1500);
+  allreduce({"--datapath", "xdp"}, "zero-copy");
+  for (const Host& host : kHosts) {
+    const auto attached = xdp::attached_to(enter(host));
+    ASSERT_TRUE(attached) << attached.error().message;
+    EXPECT_FALSE(*attached);
+  }
+}
+
+TEST(ZeroCopyAllreduceTest, is_exact_with_the_largest_frames_of_one_buffer) {
+  set_mtu(3498);
+  allreduce({"--datapath", "xdp"}, "zero-copy");
+}
+
+TEST(ZeroCopyAllreduceTest, takes_copy_mode_and_says_so_above_one_buffer) {
+  set_mtu(9000);
+  allreduce({"--datapath", "xdp"}, "copy mode");
+}
+
+TEST(ZeroCopyAllreduceTest, is_what_auto_takes_where_the_program_is_loaded) {
+  set_mtu(1500);
+  for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "load", host.interface});
+  allreduce({}, "zero-copy");
+  for (const Host& host : kHosts) {
+    const auto program = xdp::Program::find(enter(host));
+    ASSERT_TRUE(program) << program.error().message;
+    const auto verdicts = program->verdicts();
+    ASSERT_TRUE(verdicts) << verdicts.error().message;
+    EXPECT_GT((*verdicts)[TARPON_VERDICT_RING], kLeastPackets);
+    EXPECT_EQ((*verdicts)[TARPON_VERDICT_QUEUE], 0u);
+  }
+  for (const Host& host : kHosts) run_on(host, {"tarpon", "xdp", "unload", host.interface});
+}
+
+}  // namespace
+}  // namespace tarpon::guest

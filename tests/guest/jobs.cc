@@ -1,0 +1,63 @@
+#include "tests/guest/jobs.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+namespace tarpon::guest {
+namespace {
+
+constexpr const char* kReport = "/tmp/report.json";
+
+}  // namespace
+
+test::Command command_on(const Host& host, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"nsenter", "--net=" + namespace_file(host)});
+  return {std::move(arguments), {}, "."};
+}
+
+std::string run_on(const Host& host, std::vector<std::string> arguments) {
+  const test::Ended ended = test::run(command_on(host, std::move(arguments)));
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+  return ended.out;
+}
+
+void allreduce(const std::vector<std::string>& arguments, const std::string& reason) {
+  std::vector<test::Command> commands;
+  for (std::size_t rank = 0; rank < std::size(kHosts); ++rank) {
+    // kLeastPackets knows the sizes and numbers.
+    std::vector<std::string> all{
+        "tarpon",       "allreduce",
+        "--rank",       std::to_string(rank),
+        "--world-size", "2",
+        "--rendezvous", std::string("tcp://") + kHosts[0].address + ":29500",
+        "--interface",  kHosts[rank].interface,
+        "-b",           "64",
+        "-e",           "256K",
+        "-f",           "16",
+        "-n",           "5",
+        "-w",           "1",
+        "-c",           "1",
+        "--deadline",   "20s"};
+    if (rank == 0) all.insert(all.end(), {"--json", kReport});
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    commands.push_back(command_on(kHosts[rank], std::move(all)));
+  }
+  for (const test::Ended& ended : test::run_together(commands)) {
+    ASSERT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+  }
+  const auto report = nlohmann::json::parse(test::content_of(kReport), nullptr, false);
+  ASSERT_TRUE(report.is_object());
+  ASSERT_EQ(report["config"]["ranks"].size(), std::size(kHosts));
+  for (const auto& rank : report["config"]["ranks"]) {
+    EXPECT_EQ(rank["datapath"], "xdp");
+    EXPECT_THAT(rank["datapath_reason"], testing::HasSubstr(reason));
+  }
+  ASSERT_EQ(report["results"].size(), 2 * 4u) << "out of place and in place, of 4 sizes";
+  for (const auto& result : report["results"]) {
+    EXPECT_EQ(result["nwrong"], 0);
+    EXPECT_EQ(result["lost_fraction"], 0.0);
+  }
+}
+
+}  // namespace tarpon::guest

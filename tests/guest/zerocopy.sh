@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Boots a guest with two virtio-net cards and a kernel that has AF_XDP zero-copy on them, and runs
+# guest_test in it.
+#
+# Where that cannot be had, the last line says `SKIP: zero-copy: WHY` and the exit code is 0.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$root/tests/guest
+
+limit_s=240  # 15 s on a quiet machine
+build=$root/build/release
+dispatcher=/usr/lib/x86_64-linux-gnu/bpf/xdp-dispatcher.o  # libxdp loads it from there
+accelerator=(-accel tcg -cpu max)
+
+usage() {
+  cat <<TEXT
+usage: tests/guest/zerocopy.sh [--build FOLDER] [--kvm] [ARGUMENT...]
+  --build FOLDER  where guest_test and the tool were built (build/release)
+  --kvm           by /dev/kvm in place of emulation
+  ARGUMENT...     for guest_test, as --gtest_filter='*frames*'
+Kernel and image are kept in build/guest.
+TEXT
+}
+
+skip() {
+  echo "SKIP: zero-copy: $*"
+  exit 0
+}
+
+fail() {
+  echo "FAIL: zero-copy: $*" >&2
+  exit 1
+}
+
+# need PACKAGE...: installs what is missing, as root.
+need() {
+  local missing=() package command
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  command="apt-get install -y --no-install-recommends ${missing[*]}"
+  [ "$(id -u)" -eq 0 ] || skip "missing packages: run as root: apt-get update && $command"
+  echo "== installing ${missing[*]}"
+  apt-get update -qq || true  # the lists that are there may do
+  DEBIAN_FRONTEND=noninteractive $command -qq >/dev/null || skip "cannot install ${missing[*]}"
+}
+
+# put PROGRAM...: into the image's /bin, and the libraries that it loads to where it looks for them.
+put() {
+  local program library
+  for program in "$@"; do
+    cp -L "$program" "$image/bin/"
+    while read -r library; do
+      mkdir -p "$image${library%/*}"
+      cp -Lu "$library" "$image$library"
+    done < <(ldd "$program" 2>/dev/null | grep -o '/[^ ]*')
+  done
+}
+
+make_image() {
+  image=$work/image
+  rm -rf "$image"
+  mkdir -p "$image"/{bin,modules,run,var}
+  ln -s /run "$image/var/run"
+  put "$(command -v busybox)" "$(command -v ip)" "$(command -v nsenter)" "$(command -v xdp-loader)" \
+    "$build/bin/tarpon" "$build/tests/guest/guest_test"
+  cp "$build/tests/guest/stranger.bpf.o" "$image/"
+  mkdir -p "$image${dispatcher%/*}"
+  cp "$dispatcher" "$image$dispatcher"
+  ln -s busybox "$image/bin/sh"
+  cp "$work"/kernel/modules/*.ko "$image/modules/"
+  install -m 755 "$here/init" "$image/init"
+  [ $# -eq 0 ] || printf '%q\n' "$@" >"$image/arguments"
+  [ $# -gt 0 ] || : >"$image/arguments"
+  (cd "$image" && find . | cpio --quiet -o -H newc) >"$work/initrd"
+}
+
+# A hub inside qemu joins the cards: no socket, no tap, no privilege. Zero-copy needs an IOMMU's
+# addresses (iommu_platform) and the reset of single queues (machine type 7.2 or later).
+boot() {
+  local cards=() i
+  for i in 0 1; do
+    cards+=(-netdev "hubport,hubid=0,id=n$i" -device "virtio-net-pci,netdev=n$i,romfile=,$(
+      )mac=02:00:00:00:00:0$((i + 1)),iommu_platform=on,disable-legacy=on")
+  done
+  timeout --kill-after=5 "$limit_s" qemu-system-x86_64 -machine pc "${accelerator[@]}" -smp 1 -m 512 \
+    -kernel "$work/kernel/vmlinuz" -initrd "$work/initrd" \
+    -append "console=ttyS0 quiet panic=-1 ipv6.disable=1" \
+    -nodefaults -no-user-config -display none -serial stdio -no-reboot "${cards[@]}" \
+    </dev/null 2>"$work/qemu.log" | tr -d '\r' | tee "$work/console.log"
+}
+
+# judge STATUS: qemu ends with 0 whatever became of the guest; what was printed tells.
+judge() {
+  if ! grep -q '^GUEST' "$work/console.log"; then
+    [ "$1" -eq 124 ] || [ "$1" -eq 0 ] ||
+      skip "qemu does not start: $(tail -n 1 "$work/qemu.log")"
+    [ "${accelerator[1]}" = tcg ] || skip "no guest starts with KVM here within $limit_s s"
+    fail "the guest did not start within $limit_s s; see $work/console.log"
+  fi
+  [ "$1" -ne 124 ] || fail "the guest was stopped after $limit_s s"
+  grep -q '^RESULT rc=0$' "$work/console.log" || fail "see above, or $work/console.log"
+}
+
+while [ $# -gt 0 ]; do
+  case $1 in
+    --build) build=$(realpath -m "${2:?--build needs a folder}"); shift 2 ;;
+    --kvm) accelerator=(-accel kvm -cpu host); shift ;;
+    -h | --help) usage; exit ;;
+    --) shift; break ;;
+    *) break ;;
+  esac
+done
+work=$root/build/guest
+mkdir -p "$work"
+[ "$(uname -m)" = x86_64 ] || skip "the guest is for x86-64, this machine is $(uname -m)"
+for program in bin/tarpon tests/guest/guest_test; do
+  [ -x "$build/$program" ] || fail "$build/$program is not built"
+done
+need qemu-system-x86 busybox-static cpio xz-utils iproute2 util-linux xdp-tools
+why=$("$here/kernel.sh" "$work/kernel" 2>&1) || skip "${why##*$'\n'}"
+make_image "$@"
+status=0
+boot || status=$?
+judge "$status"
