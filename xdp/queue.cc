@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace tarpon::xdp {
+
 Result<Queue> Queue::open(const QueueOptions& options) {
   const std::uint32_t span = (options.transmit_bytes + kFrameBytes - 1) / kFrameBytes;
   auto umem = Umem::map(options.receive_frames + options.transmit_frames * span);
@@ -30,7 +31,7 @@ Queue::Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_
       span_(span),
       chunks_(umem_.frames() - first_transmit_) {}
 
-bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
+bool Queue::send_chunks(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
   const std::uint32_t frame_bytes = span_ * kFrameBytes;
   const bool inside = bytes > 0 && offset < frame_bytes && bytes <= frame_bytes - offset;
   const std::uint32_t end = inside ? offset + bytes : 0;
@@ -42,13 +43,11 @@ bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes)
     return false;
   }
   if (!transmit_.move(frame, FrameState::filling, FrameState::sending)) return false;
-  const std::uint64_t base = std::uint64_t{frame} * kFrameBytes;
   for (std::uint32_t chunk = first; chunk <= last; ++chunk) {
     const std::uint32_t from = std::max(offset, chunk * kFrameBytes);
     const std::uint32_t to = std::min(end, (chunk + 1) * kFrameBytes);
-    socket_.transmit.at(written_++) = {
-        .addr = base + from, .len = to - from, .options = chunk == last ? 0 : kPacketContinues};
-    chunks_[frame + chunk - first_transmit_].frame = frame;
+    write(frame, frame + chunk, from % kFrameBytes, to - from,
+          chunk == last ? 0 : kPacketContinues);
   }
   chunks_[frame - first_transmit_].uncompleted = descriptors;
   ++in_flight_;

@@ -57,7 +57,17 @@ class Queue {
 
   /// Puts bytes [offset, offset + bytes) of `frame` into the transmit ring. False, and the frame is
   /// free again, when it does not fit the ring or the frame: nothing invalid reaches the kernel.
-  bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
+  bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
+    const bool one_chunk = bytes - 1 < kFrameBytes && offset <= kFrameBytes - bytes;
+    if (!one_chunk || socket_.transmit.room(written_ + 1) <= written_) {
+      return send_chunks(frame, offset, bytes);
+    }
+    if (!transmit_.move(frame, FrameState::filling, FrameState::sending)) return false;
+    write(frame, frame, offset, bytes, 0);
+    chunks_[frame - first_transmit_].uncompleted = 1;
+    ++in_flight_;
+    return true;
+  }
 
   /// Makes what was sent visible, and the kernel look where it has to be told.
   Kick kick();
@@ -83,6 +93,15 @@ class Queue {
 
  private:
   Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_t span);
+  bool send_chunks(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
+
+  /// A descriptor: bytes [offset, offset + bytes) of `chunk`, a part of `frame`.
+  void write(std::uint32_t frame, std::uint32_t chunk, std::uint32_t offset, std::uint32_t bytes,
+             std::uint32_t options) {
+    socket_.transmit.at(written_++) = {
+        .addr = std::uint64_t{chunk} * kFrameBytes + offset, .len = bytes, .options = options};
+    chunks_[chunk - first_transmit_].frame = frame;
+  }
 
   Umem umem_;
   Socket socket_;  // after the UMEM: closed first

@@ -43,7 +43,7 @@ class MinimalSocket {
   const MacAddress& mac() const { return mac_; }
   bool zero_copy() const { return zero_copy_; }
 
-  /// Writes the Ethernet header of every frame to send.
+  /// Writes the headers of every frame to send: Ethernet, IPv4, UDP.
   void prepare(const MacAddress& destination);
 
   /// Sends up to `most` frames, as many as may be in flight; returns their number.

@@ -184,7 +184,7 @@ class XdpPort final : public Port {
   std::vector<std::vector<std::byte>> parts_;  // by queue: of a frame whose next chunk is to come
   std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
   std::size_t whole_used_ = 0;
-  bool slow_waits_ = true;  // something may wait in the UDP socket
+  bool slow_waits_ = false;  // something may wait in the UDP socket
   Time slow_looked_{};
   bool news_ = false;  // of the link or a neighbour, not looked at yet
   Time looked_{};
@@ -436,7 +436,6 @@ void XdpPort::take_frame(std::span<const std::byte> frame) {
 
 void XdpPort::wait(Time now, Time until) {
   if (until <= now || failure_) return;
-  if (slow_waits_) until = now;
   for (xdp::Queue& queue : queues_) queue.refill();
   kick();
   std::vector<pollfd>& entries = polled_;
@@ -448,8 +447,8 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({event_.fd(), POLLIN, 0});
   // What the kernel had no memory for is not announced when it has.
   if (sender().waits_for_kick()) until = std::min(until, now + kKickAgain);
-  if (news_) until = std::min(until, looked_ + kLookEvery);
-  const timespec timeout = wait_timeout(now, until);
+  if (news_) until = std::clamp(looked_ + kLookEvery, now, until);
+  const timespec timeout = slow_waits_ ? timespec{} : wait_timeout(now, until);
   const int ready = ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
   ++counted_.system_calls;
   ++counted_.waits;
@@ -457,7 +456,7 @@ void XdpPort::wait(Time now, Time until) {
   if (ready > 0) news_ |= entries[entries.size() - 2].revents != 0 && neighbours_.changed();
   look_if_due(monotonic_now());
   if (ready <= 0) return;
-  slow_waits_ = entries[entries.size() - 3].revents != 0;
+  slow_waits_ |= entries[entries.size() - 3].revents != 0;
 }
 
 /// A busy network has news all the time, and looking takes a while.
