@@ -72,17 +72,26 @@ struct tarpon_port_key {
 struct tarpon_port_entry {
 	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
 	__u32 job;
-	__u32 index; /* of the port's operation windows, and of its late counters */
+	__u32 index; /* its first queue: of its operation windows and its late counters */
 };
+
+/* Never 0. */
+static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
+{
+	return 1ull << 48 | (__u64)key->port << 32 | key->address;
+}
 
 #define TARPON_MAX_PORTS 64u  /* on one interface */
 #define TARPON_MAX_QUEUES 64u /* XSKMAP "tarpon_xsks", by receive queue */
 #define TARPON_MAX_SENDERS 64u
 
-/* Array map "tarpon_windows", mmap-able, by the port's index: for a few tags, which operations are
- * closed. User space moves a window with one store; a tag that is not there passes. */
+/* Array map "tarpon_windows", mmap-able, by the port's index, which is its first queue. What comes on
+ * that queue finds its port here, without the hash. And for a few tags, which operations are closed:
+ * user space moves a window with one store; a tag that is not there passes. */
 #define TARPON_WINDOW_TAGS 16u
 struct tarpon_windows {
+	__u64 port; /* tarpon_port_word() of its key; 0: none */
+	struct tarpon_port_entry entry;
 	__u64 windows[TARPON_WINDOW_TAGS]; /* at tarpon_window_slot(tag) */
 };
 

@@ -61,6 +61,7 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 {
 	const void *data = (const void *)(long)ctx->data;
 	const void *end = (const void *)(long)ctx->data_end;
+	const __u32 queue = ctx->rx_queue_index;
 	const struct tarpon_port_entry *entry;
 	const struct tarpon_windows *windows;
 	const struct tarpon_header *header;
@@ -72,16 +73,21 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 				     &payload_bytes);
 	if (verdict != TARPON_VERDICT_RING)
 		return verdict;
-	entry = bpf_map_lookup_elem(&tarpon_ports, &key);
-	if (!entry)
-		return TARPON_VERDICT_NO_PORT;
+	windows = bpf_map_lookup_elem(&tarpon_windows, &queue);
+	if (windows && windows->port == tarpon_port_word(&key)) {
+		entry = &windows->entry;
+	} else {
+		entry = bpf_map_lookup_elem(&tarpon_ports, &key);
+		if (!entry)
+			return TARPON_VERDICT_NO_PORT;
+		windows = bpf_map_lookup_elem(&tarpon_windows, &entry->index);
+	}
 	if (payload_bytes < 0 || (const void *)(header + 1) > end)
 		return TARPON_VERDICT_LENGTH;
 	verdict = tarpon_verdict_of(tarpon_check_header(header, entry->job, (__u32)payload_bytes));
 	if (verdict != TARPON_VERDICT_RING)
 		return verdict;
 	if (tarpon_may_drop(header)) {
-		windows = bpf_map_lookup_elem(&tarpon_windows, &entry->index);
 		if (windows && tarpon_is_closed(
 				   windows->windows[tarpon_window_slot(header->tag)], header)) {
 			if (header->sender < TARPON_MAX_SENDERS)
@@ -90,8 +96,7 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 			return TARPON_VERDICT_CLOSED;
 		}
 	}
-	if (ctx->rx_queue_index >= TARPON_MAX_QUEUES ||
-	    !(entry->queues >> ctx->rx_queue_index & 1))
+	if (queue >= TARPON_MAX_QUEUES || !(entry->queues >> queue & 1))
 		return TARPON_VERDICT_QUEUE;
 	return TARPON_VERDICT_RING;
 }

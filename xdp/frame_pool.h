@@ -13,7 +13,8 @@
 
 namespace tarpon::xdp {
 
-enum class FrameState : std::uint8_t { free, fill, received, filling, sending };
+/// `inside`: a chunk that is not the first of its frame.
+enum class FrameState : std::uint8_t { free, fill, received, filling, sending, inside };
 
 class FramePool {
  public:
@@ -21,11 +22,14 @@ class FramePool {
 
   /// Frames first, first + span, ... below `end`, all free.
   FramePool(std::uint32_t first, std::uint32_t end, std::uint32_t span = 1)
-      : first_(first), span_(span) {
-    const std::uint32_t count = (end - first) / span;
-    states_.assign(count, FrameState::free);
-    free_.reserve(count);
-    for (std::uint32_t i = count; i > 0; --i) free_.push_back(first + (i - 1) * span);
+      : first_(first), states_((end - first) / span * span, FrameState::inside) {
+    const auto chunks = static_cast<std::uint32_t>(states_.size());
+    free_.reserve(chunks / span);
+    for (std::uint32_t at = chunks; at > 0; at -= span) {
+      states_[at - span] = FrameState::free;
+      free_.push_back(first + at - span);
+    }
+    size_ = free_.size();
   }
 
   /// A free frame, now in state `to`; kNone when there is none.
@@ -33,36 +37,34 @@ class FramePool {
     if (free_.empty()) return kNone;
     const std::uint32_t frame = free_.back();
     free_.pop_back();
-    states_[index(frame)] = to;
+    states_[frame - first_] = to;
     return frame;
   }
 
   /// False, and counted as a violation, when `frame` is none of ours or is not in state `from`.
   bool move(std::uint32_t frame, FrameState from, FrameState to) {
-    if (!owns(frame) || states_[index(frame)] != from) {
+    if (!owns(frame) || states_[frame - first_] != from) {
       ++violations_;
       return false;
     }
-    states_[index(frame)] = to;
+    states_[frame - first_] = to;
     if (to == FrameState::free) free_.push_back(frame);
     return true;
   }
 
   bool owns(std::uint32_t frame) const {
-    return frame >= first_ && (frame - first_) % span_ == 0 && index(frame) < states_.size();
+    return frame - first_ < states_.size() && states_[frame - first_] != FrameState::inside;
   }
-  FrameState state(std::uint32_t frame) const { return states_[index(frame)]; }
+  FrameState state(std::uint32_t frame) const { return states_[frame - first_]; }
   std::size_t available() const { return free_.size(); }
-  std::size_t size() const { return states_.size(); }
+  std::size_t size() const { return size_; }
   std::uint64_t violations() const { return violations_; }
 
  private:
-  std::size_t index(std::uint32_t frame) const { return (frame - first_) / span_; }
-
   std::uint32_t first_;
-  std::uint32_t span_;
-  std::vector<FrameState> states_;
+  std::vector<FrameState> states_;   // by chunk: no division by the span on the data path
   std::vector<std::uint32_t> free_;  // a stack: what was used last is still in the cache
+  std::size_t size_ = 0;
   std::uint64_t violations_ = 0;
 };
 

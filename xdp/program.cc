@@ -301,17 +301,35 @@ Program::~Program() {
 }
 
 Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
+  if (entry.index >= TARPON_MAX_PORTS) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("port index {}: at most {}", entry.index, TARPON_MAX_PORTS - 1));
+  }
   for (const auto& [other, held] : ports()) {
-    if ((held.queues & entry.queues) != 0) ::bpf_map_delete_elem(ports_.get(), &other);
+    if ((held.queues & entry.queues) == 0) continue;
+    forget(other);
+    ::bpf_map_delete_elem(ports_.get(), &other);
   }
   clear_windows(entry.index);
   if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
     return fail_system(errno, "adding a port to the XDP program");
   }
+  // The word last: who reads it finds the entry written.
+  mapped_[entry.index].entry = entry;
+  std::atomic_ref(mapped_[entry.index].port)
+      .store(tarpon_port_word(&key), std::memory_order_release);
   return {};
 }
 
+void Program::forget(const tarpon_port_key& key) {
+  for (std::uint32_t index = 0; index < TARPON_MAX_PORTS; ++index) {
+    __u64 held = tarpon_port_word(&key);
+    std::atomic_ref(mapped_[index].port).compare_exchange_strong(held, 0);
+  }
+}
+
 Result<void> Program::close_port(const tarpon_port_key& key) {
+  forget(key);
   if (::bpf_map_delete_elem(ports_.get(), &key) != 0 && errno != ENOENT) {
     return fail_system(errno, "removing a port from the XDP program");
   }

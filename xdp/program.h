@@ -45,8 +45,8 @@ class Program {
   bool attached_here() const { return attached_here_; }  // by this process
 
   /// Packets to (address, port), both in network order, go to the sockets of the queues in
-  /// `entry.queues`. What older entries say of these queues is removed: a queue has one owner, so
-  /// theirs are dead.
+  /// `entry.queues`. Those on queue `entry.index` are found fastest. What older entries say of
+  /// these queues is removed: a queue has one owner, so theirs are dead.
   Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
   Result<void> close_port(const tarpon_port_key& key);
   /// Who listens, dead ones included.
@@ -78,6 +78,7 @@ class Program {
   Program() = default;
   static Result<Program> load();
   Result<void> map_windows();
+  void forget(const tarpon_port_key& key);
 
   FileDescriptor program_;
   FileDescriptor link_;  // empty where the program is attached without one

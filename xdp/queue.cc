@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace tarpon::xdp {
+
 Result<Queue> Queue::open(const QueueOptions& options) {
   const std::uint32_t span = (options.transmit_bytes + kFrameBytes - 1) / kFrameBytes;
   auto umem = Umem::map(options.receive_frames + options.transmit_frames * span);
@@ -28,9 +29,9 @@ Queue::Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_
       transmit_(options.receive_frames, umem_.frames(), span),
       first_transmit_(options.receive_frames),
       span_(span),
-      uncompleted_(transmit_.size(), 0) {}
+      chunks_(umem_.frames() - first_transmit_) {}
 
-bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
+bool Queue::send_chunks(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
   const std::uint32_t frame_bytes = span_ * kFrameBytes;
   const bool inside = bytes > 0 && offset < frame_bytes && bytes <= frame_bytes - offset;
   const std::uint32_t end = inside ? offset + bytes : 0;
@@ -42,14 +43,13 @@ bool Queue::send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes)
     return false;
   }
   if (!transmit_.move(frame, FrameState::filling, FrameState::sending)) return false;
-  const std::uint64_t base = std::uint64_t{frame} * kFrameBytes;
   for (std::uint32_t chunk = first; chunk <= last; ++chunk) {
     const std::uint32_t from = std::max(offset, chunk * kFrameBytes);
     const std::uint32_t to = std::min(end, (chunk + 1) * kFrameBytes);
-    socket_.transmit.at(written_++) = {
-        .addr = base + from, .len = to - from, .options = chunk == last ? 0 : kPacketContinues};
+    write(frame, frame + chunk, from % kFrameBytes, to - from,
+          chunk == last ? 0 : kPacketContinues);
   }
-  uncompleted_[(frame - first_transmit_) / span_] = static_cast<std::uint8_t>(descriptors);
+  chunks_[frame - first_transmit_].uncompleted = descriptors;
   ++in_flight_;
   return true;
 }
@@ -62,14 +62,13 @@ Kick Queue::kick() {
 void Queue::reap() {
   const std::uint32_t count = socket_.completion.available(socket_.completion.size());
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint64_t chunk = socket_.completion.at(i) / kFrameBytes;
-    const std::uint64_t index = (chunk - first_transmit_) / span_;
-    if (chunk < first_transmit_ || index >= uncompleted_.size() || uncompleted_[index] == 0) {
+    const std::uint64_t chunk = socket_.completion.at(i) / kFrameBytes - first_transmit_;
+    if (chunk >= chunks_.size() || chunks_[chunk].frame == FramePool::kNone) {
       ++violations_;
       continue;
     }
-    if (--uncompleted_[index] > 0) continue;
-    const auto frame = static_cast<std::uint32_t>(first_transmit_ + index * span_);
+    const std::uint32_t frame = std::exchange(chunks_[chunk].frame, FramePool::kNone);
+    if (--chunks_[frame - first_transmit_].uncompleted > 0) continue;
     if (transmit_.move(frame, FrameState::sending, FrameState::free)) --in_flight_;
   }
   socket_.completion.release(count);

@@ -57,7 +57,17 @@ class Queue {
 
   /// Puts bytes [offset, offset + bytes) of `frame` into the transmit ring. False, and the frame is
   /// free again, when it does not fit the ring or the frame: nothing invalid reaches the kernel.
-  bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
+  bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
+    const bool one_chunk = bytes - 1 < kFrameBytes && offset <= kFrameBytes - bytes;
+    if (!one_chunk || socket_.transmit.room(written_ + 1) <= written_) {
+      return send_chunks(frame, offset, bytes);
+    }
+    if (!transmit_.move(frame, FrameState::filling, FrameState::sending)) return false;
+    write(frame, frame, offset, bytes, 0);
+    chunks_[frame - first_transmit_].uncompleted = 1;
+    ++in_flight_;
+    return true;
+  }
 
   /// Makes what was sent visible, and the kernel look where it has to be told.
   Kick kick();
@@ -80,6 +90,15 @@ class Queue {
 
  private:
   Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_t span);
+  bool send_chunks(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
+
+  /// A descriptor: bytes [offset, offset + bytes) of `chunk`, a part of `frame`.
+  void write(std::uint32_t frame, std::uint32_t chunk, std::uint32_t offset, std::uint32_t bytes,
+             std::uint32_t options) {
+    socket_.transmit.at(written_++) = {
+        .addr = std::uint64_t{chunk} * kFrameBytes + offset, .len = bytes, .options = options};
+    chunks_[chunk - first_transmit_].frame = frame;
+  }
 
   Umem umem_;
   Socket socket_;  // after the UMEM: closed first
@@ -88,8 +107,11 @@ class Queue {
   FramePool transmit_;
   std::uint32_t first_transmit_;  // first chunk of transmit_
   std::uint32_t span_;            // chunks of a frame to send
-  std::vector<std::uint8_t>
-      uncompleted_;            // by frame of transmit_: descriptors in the kernel's hands
+  struct Chunk {
+    std::uint32_t frame = FramePool::kNone;  // that it was sent with; kNone: not in flight
+    std::uint32_t uncompleted = 0;           // of a frame's first chunk: descriptors in flight
+  };
+  std::vector<Chunk> chunks_;  // by chunk, from first_transmit_ on
   std::uint32_t written_ = 0;  // descriptors not submitted yet
   std::size_t in_flight_ = 0;
   std::uint64_t violations_ = 0;

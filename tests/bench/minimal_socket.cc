@@ -1,8 +1,11 @@
 #include "tests/bench/minimal_socket.h"
 
+#include <arpa/inet.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/if_link.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -15,15 +18,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 namespace tarpon::bench {
 namespace {
 
 constexpr std::uint32_t kRing = 2048;
-constexpr std::uint16_t kUseSg = 1 << 4;      // XDP_USE_SG
-constexpr std::uint32_t kContinues = 1;       // XDP_PKT_CONTD
-constexpr int kMaxTxSkbBudget = 9;            // XDP_MAX_TX_SKB_BUDGET, since 6.17
-constexpr std::uint16_t kEthertype = 0x88b5;  // for local experiments
+constexpr std::uint16_t kUseSg = 1 << 4;  // XDP_USE_SG
+constexpr std::uint32_t kContinues = 1;   // XDP_PKT_CONTD
+constexpr int kMaxTxSkbBudget = 9;        // XDP_MAX_TX_SKB_BUDGET, since 6.17
+constexpr std::uint16_t kUdpPort = 9;     // discard
 constexpr int kBindTries = 50;
 
 long bpf(int command, bpf_attr& attributes) {
@@ -40,6 +44,19 @@ void release(std::uint32_t* index, std::uint32_t value) {
 
 bool needs_wakeup(std::uint32_t* flags) {
   return (std::atomic_ref(*flags).load(std::memory_order_relaxed) & XDP_RING_NEED_WAKEUP) != 0;
+}
+
+struct [[gnu::packed]] Headers {
+  ethhdr ethernet;
+  iphdr ip;
+  udphdr udp;
+};
+
+std::uint16_t checksum(const iphdr& header) {
+  std::uint16_t words[sizeof header / 2];
+  std::memcpy(words, &header, sizeof header);
+  const std::uint32_t sum = std::accumulate(std::begin(words), std::end(words), 0u);
+  return static_cast<std::uint16_t>(~((sum & 0xffff) + (sum >> 16)));
 }
 
 int make_socket_map() {
@@ -207,12 +224,22 @@ void MinimalSocket::bind_queue() {
 }
 
 void MinimalSocket::prepare(const MacAddress& destination) {
-  ethhdr header{};
-  std::copy(destination.begin(), destination.end(), header.h_dest);
-  std::copy(mac_.begin(), mac_.end(), header.h_source);
-  header.h_proto = __builtin_bswap16(kEthertype);
+  Headers headers{};
+  std::copy(destination.begin(), destination.end(), headers.ethernet.h_dest);
+  std::copy(mac_.begin(), mac_.end(), headers.ethernet.h_source);
+  headers.ethernet.h_proto = htons(ETH_P_IP);
+  headers.ip.version = 4;
+  headers.ip.ihl = sizeof headers.ip / 4;
+  headers.ip.ttl = 1;
+  headers.ip.protocol = IPPROTO_UDP;
+  headers.ip.saddr = headers.ip.daddr = htonl(0x0a4e0000);  // 10.78.0.0
+  const std::uint32_t bytes = options_.frame_bytes - static_cast<std::uint32_t>(sizeof(ethhdr));
+  headers.ip.tot_len = htons(static_cast<std::uint16_t>(bytes));
+  headers.ip.check = checksum(headers.ip);
+  headers.udp.dest = htons(kUdpPort);
+  headers.udp.len = htons(static_cast<std::uint16_t>(bytes - sizeof(iphdr)));
   for (const std::uint32_t frame : free_) {
-    std::memcpy(memory_ + std::size_t{frame} * kChunk, &header, sizeof header);
+    std::memcpy(memory_ + std::size_t{frame} * kChunk, &headers, sizeof headers);
   }
 }
 
@@ -254,6 +281,19 @@ bool MinimalSocket::reap() {
   return flying_ > 0;
 }
 
+/// Counts whole frames of ours. A receiver cannot but look at what came: the program takes all.
+void MinimalSocket::take(const xdp_desc& part) {
+  if (!inside_) {
+    Headers headers;
+    std::memcpy(&headers, memory_ + part.addr, sizeof headers);
+    ours_ = headers.ethernet.h_proto == htons(ETH_P_IP) && headers.udp.dest == htons(kUdpPort);
+  }
+  inside_ = (part.options & kContinues) != 0;
+  if (!ours_) return;
+  bytes_ += part.len;
+  if (!inside_) ++packets_;
+}
+
 std::uint32_t MinimalSocket::receive(std::uint32_t most) {
   const std::uint32_t waiting = acquire(receive_.producer) - receive_.next;
   const std::uint32_t count = std::min(most, waiting);
@@ -261,8 +301,7 @@ std::uint32_t MinimalSocket::receive(std::uint32_t most) {
   auto* const fill = static_cast<std::uint64_t*>(fill_.entries);
   for (std::uint32_t i = 0; i < count; ++i) {
     const xdp_desc& one = entries[receive_.next++ & receive_.mask];
-    bytes_ += one.len;
-    if ((one.options & kContinues) == 0) ++packets_;
+    take(one);
     fill[fill_.next++ & fill_.mask] = one.addr / kChunk * kChunk;
   }
   if (count > 0) {

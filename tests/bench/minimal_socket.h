@@ -43,7 +43,7 @@ class MinimalSocket {
   const MacAddress& mac() const { return mac_; }
   bool zero_copy() const { return zero_copy_; }
 
-  /// Writes the Ethernet header of every frame to send.
+  /// Writes the headers of every frame to send: Ethernet, IPv4, UDP.
   void prepare(const MacAddress& destination);
 
   /// Sends up to `most` frames, as many as may be in flight; returns their number.
@@ -75,6 +75,7 @@ class MinimalSocket {
   void attach();
   void bind_queue();
   void kick();
+  void take(const xdp_desc& part);
 
   MinimalOptions options_;
   unsigned index_ = 0;
@@ -88,6 +89,8 @@ class MinimalSocket {
   std::uint32_t flying_ = 0;
   std::uint64_t packets_ = 0;
   std::uint64_t bytes_ = 0;
+  bool inside_ = false;  // the next chunk continues a frame
+  bool ours_ = false;    // of the frame that it belongs to
   bool zero_copy_ = false;
 };
 

@@ -7,6 +7,7 @@
 // WORLD_SIZE) find their successor's MAC there and start together.
 // Prints one line of JSON.
 #include <poll.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include <thread>
 
 #include "tests/bench/minimal_socket.h"
+#include "tests/bench/pause.h"
 
 namespace tarpon::bench {
 namespace {
@@ -108,6 +110,8 @@ void run_receiver(const Options& options, MinimalSocket& socket) {
       busy = now;
     } else if (std::chrono::duration<double, std::micro>(now - busy).count() > options.spin_us) {
       socket.sleep(POLLIN);
+    } else {
+      pause_a_little();
     }
   }
   print(options, socket, from, usage_now(socket), 0);
@@ -172,6 +176,8 @@ void run_both(const Options& options, MinimalSocket& socket) {
     const std::uint32_t count = socket.send(kBatch);
     if (!measured) sent += count;
     if (socket.reap() && count == 0 && received == 0) socket.sleep(POLLIN | POLLOUT);
+    // With more ranks than processors nobody would take what was sent within a time slice.
+    ::sched_yield();
   }
   print(options, socket, from, to, sent);
 }

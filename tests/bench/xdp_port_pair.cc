@@ -20,6 +20,7 @@
 
 #include "bpf/packet.h"
 #include "collectives/reduce.h"
+#include "tests/bench/pause.h"
 #include "transport/clock.h"
 #include "transport/endpoint/integrity.h"
 #include "transport/ports/mmsg_port.h"
@@ -287,6 +288,8 @@ void run_receiver(const Options& options, Port& port) {
     } else if (now - busy > spin) {
       check(port);
       port.wait(now, now + 100ms);
+    } else {
+      pause_a_little();
     }
   }
   window.print(options, port, sink.wrong());

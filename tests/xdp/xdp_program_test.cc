@@ -23,18 +23,19 @@ using testing_support::VethPair;
 
 constexpr std::uint32_t kTag = 9;
 constexpr std::uint32_t kLowest = 100;
-constexpr std::uint32_t kIndex = 3;
 
-/// The program in the kernel, with one port that owns queue 0.
+/// The program in the kernel, with one port that owns queue 0. With index 0 that queue's packets
+/// find the port in the array, with another one in the hash.
 class Kernel {
  public:
-  Kernel() : program_(Program::use(pair_.a(), AttachMode::native)) {}
+  explicit Kernel(std::uint32_t index)
+      : index_(index), program_(Program::use(pair_.a(), AttachMode::native)) {}
 
   void open(std::uint64_t queues = 1) {
     ASSERT_TRUE(program_) << program_.error().message;
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(key, {.queues = queues, .job = kFrameJob, .index = kIndex}));
-    program_->publish(kIndex, kTag, kLowest);
+    ASSERT_TRUE(program_->open_port(key, {.queues = queues, .job = kFrameJob, .index = index_}));
+    program_->publish(index_, kTag, kLowest);
   }
 
   /// XDP_PASS or XDP_DROP; -1 when the kernel does not run it at all.
@@ -51,6 +52,7 @@ class Kernel {
   Program& program() { return *program_; }
 
  private:
+  const std::uint32_t index_;
   VethPair pair_;
   Result<Program> program_;
 };
@@ -88,9 +90,13 @@ struct Case {
   std::function<void(Frame&)> change;
 };
 
-TEST(XdpProgramTest, every_verdict_is_reached_and_counted_once) {
+class XdpProgramByIndexTest : public testing::TestWithParam<std::uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(FoundBy, XdpProgramByIndexTest, testing::Values(0u, 3u),
+                         [](const auto& info) { return info.param == 0 ? "array" : "hash"; });
+
+TEST_P(XdpProgramByIndexTest, every_verdict_is_reached_and_counted_once) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
-  Kernel kernel;
+  Kernel kernel(GetParam());
   kernel.open();
   const std::vector<Case> cases{
       {TARPON_VERDICT_RING, [](Frame&) {}},
@@ -131,12 +137,12 @@ TEST(XdpProgramTest, every_verdict_is_reached_and_counted_once) {
           << "case " << i << ": " << name(static_cast<tarpon_verdict>(one));
     }
   }
-  EXPECT_EQ(kernel.program().late(kIndex).value()[0], 1u);
+  EXPECT_EQ(kernel.program().late(GetParam()).value()[0], 1u);
 }
 
-TEST(XdpProgramTest, only_first_time_data_before_the_tail_is_dropped) {
+TEST_P(XdpProgramByIndexTest, only_first_time_data_before_the_tail_is_dropped) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
-  Kernel kernel;
+  Kernel kernel(GetParam());
   kernel.open();
   for (std::uint8_t type = TARPON_READY; type < TARPON_TYPE_END; ++type) {
     for (const int flags : {0, int{TARPON_FLAG_TAIL}, int{TARPON_FLAG_REPAIR}}) {
@@ -150,13 +156,34 @@ TEST(XdpProgramTest, only_first_time_data_before_the_tail_is_dropped) {
   }
 }
 
-TEST(XdpProgramTest, other_queues_take_the_kernels_path) {
+TEST_P(XdpProgramByIndexTest, other_queues_take_the_kernels_path) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
-  Kernel kernel;
+  Kernel kernel(GetParam());
   kernel.open(2);  // queue 1; the test runs on queue 0
   EXPECT_EQ(judge(Frame(64).bytes(), 2), TARPON_VERDICT_QUEUE);
   EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_QUEUE], 1u);
+}
+
+TEST_P(XdpProgramByIndexTest, a_port_that_was_closed_or_replaced_is_not_found) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  Kernel kernel(GetParam());
+  kernel.open();
+  const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
+  ASSERT_TRUE(kernel.program().close_port(key));
+  EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 1u);
+  kernel.open();
+  const tarpon_port_key other{htonl(kFrameAddress), htons(kFramePort + 1), 0};
+  ASSERT_TRUE(
+      kernel.program().open_port(other, {.queues = 1, .job = kFrameJob, .index = 3 - GetParam()}));
+  EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 2u);
+  ASSERT_TRUE(kernel.program().close_port(key)) << "whose queue is another's now";
+  Frame frame(64);
+  frame.udp.dest = htons(kFramePort + 1);
+  EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS);
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 1u);
 }
 
 TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {
@@ -164,7 +191,7 @@ TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {
   constexpr std::uint64_t kSeed = 20261121;
   constexpr int kFrames = 1'000'000;
   Random random(kSeed);
-  Kernel kernel;
+  Kernel kernel(0);
   kernel.open();
   Verdicts expected{};
   for (int i = 0; i < kFrames; ++i) {

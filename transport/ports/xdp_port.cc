@@ -39,12 +39,14 @@ constexpr std::uint32_t kLowerHeaders =
     sizeof(ethhdr) + sizeof(iphdr) + sizeof(udphdr);  // 42 bytes
 constexpr std::uint32_t kFrameOffset = 6;             // puts Tarpon's header at a multiple of 8
 constexpr std::uint32_t kReceiveHeadroom = 256;  // XDP_PACKET_HEADROOM: the kernel's, in each chunk
-constexpr std::uint32_t kReceiveFrames = 2048;
+// More would hold more bursts and fall out of the cache: the kernel walks through all of them.
+constexpr std::uint32_t kReceiveFrames = 1024;
 constexpr std::uint32_t kTransmitFrames = 512;
-constexpr std::uint32_t kBurst = 32;  // a kick sends so many in copy mode
+constexpr std::uint32_t kBurst = 32;        // a kick sends so many in copy mode
+constexpr std::size_t kCopyInFlight = 192;  // a veth's peer has room for 256
 constexpr std::size_t kChunksAtOnce = 128;
-constexpr unsigned kSlowPathEvery = 16;  // receives, while frames keep coming
-constexpr Duration kResolveTime = 1s;    // for the first answers to ARP
+constexpr Duration kSlowPathEvery = 100us;  // looks at the UDP socket that nothing has announced
+constexpr Duration kResolveTime = 1s;       // for the first answers to ARP
 
 /// Ethernet, IPv4 and UDP headers to one peer.
 struct LowerHeaders {
@@ -144,7 +146,8 @@ class XdpPort final : public Port {
   };
 
   bool send_direct(const TxPacket& packet, std::uint32_t frame);
-  void send_slowly(std::span<const TxPacket* const> packets);
+  void send_slowly();
+  void receive_slowly(Time now);
   void kick();
   void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
   void take_frame(std::span<const std::byte> frame);
@@ -167,7 +170,8 @@ class XdpPort final : public Port {
 
   std::vector<TxPacket> offered_;
   std::vector<std::uint32_t> offered_frames_;
-  std::vector<const TxPacket*> slow_packets_;
+  std::vector<std::size_t> slow_packets_;  // of offered_
+  std::size_t in_flight_limit_;
 
   std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
   std::vector<Lent> lent_;
@@ -175,7 +179,8 @@ class XdpPort final : public Port {
   std::vector<std::byte> part_;                // of a frame whose next chunk is to come
   std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
   std::size_t whole_used_ = 0;
-  unsigned receives_ = 0;
+  bool slow_waits_ = false;  // something may wait in the UDP socket
+  Time slow_looked_{};
   std::vector<pollfd> polled_;
 
   PortStatistics counted_;
@@ -204,7 +209,8 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
       index_(numbers_.front()),
       queues_(std::move(queues.queues_)),
       peers_(addresses_.size()),
-      sources_(addresses_) {
+      sources_(addresses_),
+      in_flight_limit_(queues_.front().grant().zero_copy ? kTransmitFrames : kCopyInFlight) {
   batch_.reserve(kChunksAtOnce * 4);
 }
 
@@ -264,9 +270,10 @@ std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   for (const std::uint32_t frame : offered_frames_) sender().give_back_unsent(frame);
   offered_.clear();
   offered_frames_.clear();
-  if (sender().free_frames() < at_most) {
+  if (sender().in_flight() + at_most > in_flight_limit_) {
     kick();
     sender().reap();
+    at_most = std::min(at_most, in_flight_limit_ - sender().in_flight());
   }
   while (offered_.size() < at_most) {
     const std::uint32_t frame = sender().take();
@@ -287,19 +294,17 @@ void XdpPort::transmit(std::span<TxPacket> packets) {
       ++counted_.tx_dropped;
       sender().give_back_unsent(offered_frames_[i]);
     } else if (!peers_[packet.peer].direct) {
-      slow_packets_.push_back(&packet);
+      slow_packets_.push_back(i);
     } else if (!send_direct(packet, offered_frames_[i])) {
       ++counted_.tx_dropped;
     }
   }
-  if (!slow_packets_.empty()) send_slowly(slow_packets_);
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    const Rank peer = packets[i].peer;
-    if (peer < peers_.size() && !peers_[peer].direct) sender().give_back_unsent(offered_frames_[i]);
-  }
+  if (!slow_packets_.empty()) send_slowly();
   offered_frames_.erase(offered_frames_.begin(),
                         offered_frames_.begin() + static_cast<std::ptrdiff_t>(packets.size()));
   kick();
+  // At once, so that the next packets take frames that are still in the cache.
+  sender().reap();
 }
 
 bool XdpPort::send_direct(const TxPacket& packet, std::uint32_t frame) {
@@ -312,10 +317,10 @@ bool XdpPort::send_direct(const TxPacket& packet, std::uint32_t frame) {
   return true;
 }
 
-void XdpPort::send_slowly(std::span<const TxPacket* const> packets) {
-  const std::span<TxPacket> frames = slow_->transmit_frames(packets.size());
+void XdpPort::send_slowly() {
+  const std::span<TxPacket> frames = slow_->transmit_frames(slow_packets_.size());
   for (std::size_t i = 0; i < frames.size(); ++i) {
-    const TxPacket& from = *packets[i];
+    const TxPacket& from = offered_[slow_packets_[i]];
     TxPacket& to = frames[i];
     to.peer = from.peer;
     to.length = from.length;
@@ -323,12 +328,16 @@ void XdpPort::send_slowly(std::span<const TxPacket* const> packets) {
     std::memcpy(to.header, from.header, TARPON_HEADER_BYTES);
     std::memcpy(to.room, from.payload, from.length);
   }
-  counted_.tx_dropped += packets.size() - frames.size();
+  counted_.tx_dropped += slow_packets_.size() - frames.size();
   if (!frames.empty()) slow_->transmit(frames);
+  for (const std::size_t packet : slow_packets_) {
+    sender().give_back_unsent(offered_frames_[packet]);
+  }
 }
 
 /// Bounded: a kick that makes no progress ends it; what is left is kicked by the next call.
 void XdpPort::kick() {
+  if (sender().in_flight() == 0) return;
   for (std::size_t before = sender().in_flight();;) {
     const xdp::Kick result = sender().kick();
     ++counted_.system_calls;
@@ -354,12 +363,18 @@ std::span<const RxPacket> XdpPort::receive(Time now) {
     const std::uint32_t count = queues_[queue].receive(chunks_);
     for (std::uint32_t i = 0; i < count; ++i) take_chunk(queue, chunks_[i]);
   }
-  if (batch_.empty() || ++receives_ % kSlowPathEvery == 0) {
-    const std::span<const RxPacket> slow = slow_->receive(now);
-    batch_.insert(batch_.end(), slow.begin(), slow.end());
-    if (const auto error = slow_->failure()) failure_ = error;
+  if (slow_waits_ || now - slow_looked_ >= kSlowPathEvery || slow_->unsent() > 0) {
+    receive_slowly(now);
   }
   return batch_;
+}
+
+void XdpPort::receive_slowly(Time now) {
+  const std::span<const RxPacket> packets = slow_->receive(now);
+  batch_.insert(batch_.end(), packets.begin(), packets.end());
+  if (const auto error = slow_->failure()) failure_ = error;
+  slow_waits_ = !packets.empty();
+  slow_looked_ = now;
 }
 
 void XdpPort::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
@@ -409,13 +424,14 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({slow_socket_.get(), slow_events, 0});
   entries.push_back({neighbours_.fd(), POLLIN, 0});
   entries.push_back({event_.fd(), POLLIN, 0});
-  const timespec timeout = wait_timeout(now, until);
+  const timespec timeout = slow_waits_ ? timespec{} : wait_timeout(now, until);
   const int ready = ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
   ++counted_.system_calls;
   ++counted_.waits;
   if (ready <= 0) return;
   if (entries.back().revents != 0) event_.drain();
   if (entries[entries.size() - 2].revents != 0 && neighbours_.changed()) look_again();
+  slow_waits_ |= entries[entries.size() - 3].revents != 0;
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
