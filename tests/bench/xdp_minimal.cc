@@ -207,6 +207,8 @@ int main_of(int argc, char** argv) {
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.01, 60.0));
   app.add_option("--spin-us", options.spin_us, "before a receiver sleeps (20)");
   app.add_option("--receive-chunks", options.socket.receive_chunks)->check(CLI::Range(64, 2048));
+  app.add_option("--in-flight", options.socket.in_flight, "frames sent and not completed (192)")
+      ->check(CLI::Range(64, 2048));
   app.add_option("--copy", copy)->check(CLI::IsMember({"auto", "copy", "zero-copy"}));
   app.add_flag("--multi-buffer", options.socket.multi_buffer);
   app.add_option("--meet", options.meet, "directory where ranks meet");
