@@ -414,7 +414,7 @@ void XdpPort::take_frame(std::span<const std::byte> frame) {
 }
 
 void XdpPort::wait(Time now, Time until) {
-  if (until <= now || failure_ || slow_waits_) return;
+  if (until <= now || failure_) return;
   for (xdp::Queue& queue : queues_) queue.refill();
   kick();
   std::vector<pollfd>& entries = polled_;
