@@ -52,6 +52,7 @@ Offer make_offer(const CommunicatorOptions& options) {
     offer.info.error = datapath.error().message;
     return offer;
   }
+  datapath->gso_segments = options.gso_segments;
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;

@@ -9,6 +9,7 @@
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/ports/fault_port.h"
+#include "transport/ports/udp_options.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -22,6 +23,8 @@ struct CommunicatorOptions {
   std::string interface = "lo";
   std::string driver;
   std::uint32_t mtu = 1500;  // bytes, of that interface
+  /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
+  std::uint32_t gso_segments = kMaxGsoSegments;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;

@@ -27,6 +27,7 @@ struct JobOptions {
   std::uint32_t background = 0;         // veth: bulk TCP flows between ranks 0 and 1
   std::uint64_t seed = 1;
   Datapath datapath = Datapath::automatic;
+  std::uint32_t gso_segments = kMaxGsoSegments;
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   FaultOptions faults;
   Duration deadline = 10s;

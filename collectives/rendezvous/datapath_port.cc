@@ -91,8 +91,8 @@ Result<std::vector<sockaddr_in>> addresses_of(const std::vector<RankInfo>& ranks
 }
 
 Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
-                                      std::vector<sockaddr_in> peers, std::uint32_t payload) {
-  const UdpPortOptions options{.max_payload = payload};
+                                      std::vector<sockaddr_in> peers,
+                                      const UdpPortOptions& options) {
   auto port = datapath == Datapath::uring
                   ? make_uring_port(std::move(socket), std::move(peers), options)
                   : make_mmsg_port(std::move(socket), std::move(peers), options);
@@ -150,10 +150,10 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
   auto peers = addresses_of(ranks);
   if (!peers) return fail(peers.error());
-  const std::uint32_t payload = agreed.slot_bytes;
+  const UdpPortOptions udp{.max_payload = agreed.slot_bytes, .gso_segments = offer.gso_segments};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
-                            std::move(*peers), payload);
+                            std::move(*peers), udp);
   }
   const Rank rank = agreed.endpoint.rank;
   const std::string& interface = ranks[rank].interface;
@@ -162,12 +162,12 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = payload};
+                               .max_payload = agreed.slot_bytes};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
-                            std::move(*peers), payload);
+                            std::move(*peers), udp);
   }
   const std::string reason = fmt::format("{}: {}{} on {}, queue {}", offer.reason,
                                          queues->zero_copy() ? "zero-copy" : "copy mode",

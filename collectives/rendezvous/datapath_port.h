@@ -16,6 +16,7 @@
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/port.h"
+#include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
 #include "xdp/result.h"
@@ -27,6 +28,7 @@ struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
+  std::uint32_t gso_segments = kMaxGsoSegments;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   std::optional<xdp::Program> program{};  // xdp: in use from now on
 };
