@@ -52,6 +52,8 @@ Offer make_offer(const CommunicatorOptions& options) {
     offer.info.error = datapath.error().message;
     return offer;
   }
+  if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
+  datapath->busy_poll = options.busy_poll;
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;
@@ -156,8 +158,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks);
 
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed,
-                        options.busy_poll);
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
   if (made) {
     offer.info.datapath = name(made->datapath);
     offer.info.datapath_reason = made->reason;

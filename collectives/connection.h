@@ -22,6 +22,8 @@ struct CommunicatorOptions {
   std::string interface = "lo";
   std::string driver;
   std::uint32_t mtu = 1500;  // bytes, of that interface
+  /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
+  std::uint32_t gso_segments = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;

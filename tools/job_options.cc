@@ -58,6 +58,10 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                                              {"mmsg", Datapath::mmsg}},
              "auto, xdp (AF_XDP), uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
       ->default_str("auto");
+  app.add_option("--gso-segments", options.gso_segments,
+                 "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO")
+      ->check(CLI::Range(1u, kMaxGsoSegments))
+      ->capture_default_str();
   add_choice(app, "--integrity", options.integrity,
              std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},
                                                      {"udp", TARPON_INTEGRITY_UDP},

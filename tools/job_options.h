@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "tools/launcher.h"
+#include "transport/ports/udp_options.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -27,6 +28,7 @@ struct JobOptions {
   std::uint32_t background = 0;         // veth: bulk TCP flows between ranks 0 and 1
   std::uint64_t seed = 1;
   Datapath datapath = Datapath::automatic;
+  std::uint32_t gso_segments = kMaxGsoSegments;
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   bool busy_poll = false;
   FaultOptions faults;

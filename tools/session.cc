@@ -221,6 +221,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.interface = chosen->interface.name;
   result.driver = chosen->interface.driver;
   result.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
+  result.gso_segments = options.gso_segments;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
   result.retain_bytes = options.retain_bytes;

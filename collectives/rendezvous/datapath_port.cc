@@ -91,8 +91,8 @@ Result<std::vector<sockaddr_in>> addresses_of(const std::vector<RankInfo>& ranks
 }
 
 Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
-                                      std::vector<sockaddr_in> peers, std::uint32_t payload) {
-  const UdpPortOptions options{.max_payload = payload};
+                                      std::vector<sockaddr_in> peers,
+                                      const UdpPortOptions& options) {
   auto port = datapath == Datapath::uring
                   ? make_uring_port(std::move(socket), std::move(peers), options)
                   : make_mmsg_port(std::move(socket), std::move(peers), options);
@@ -147,14 +147,13 @@ std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& r
 }
 
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
-                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed,
-                               bool busy_poll) {
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
   auto peers = addresses_of(ranks);
   if (!peers) return fail(peers.error());
-  const std::uint32_t payload = agreed.slot_bytes;
+  const UdpPortOptions udp{.max_payload = agreed.slot_bytes, .gso_segments = offer.gso_segments};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
-                            std::move(*peers), payload);
+                            std::move(*peers), udp);
   }
   const Rank rank = agreed.endpoint.rank;
   const std::string& interface = ranks[rank].interface;
@@ -163,21 +162,21 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = payload,
-                               .busy_poll = busy_poll};
+                               .max_payload = agreed.slot_bytes,
+                               .busy_poll = offer.busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
-                            std::move(*peers), payload);
+                            std::move(*peers), udp);
   }
-  const std::string reason = fmt::format(
-      "{}: {}{}{} on {}, queue {}", offer.reason, queues->zero_copy() ? "zero-copy" : "copy mode",
-      queues->multi_buffer() ? ", several buffers a frame" : "",
-      !busy_poll            ? ""
-      : queues->busy_poll() ? ", busy polling"
-                            : ", busy polling without effect (no NAPI instance)",
-      interface, fmt::join(queues->numbers(), " and "));
+  const std::string polling = !offer.busy_poll      ? ""
+                              : queues->busy_poll() ? ", busy polling"
+                                                    : ", busy polling without effect (no NAPI)";
+  const std::string reason = fmt::format("{}: {}{} on {}, queue {}{}", offer.reason,
+                                         queues->zero_copy() ? "zero-copy" : "copy mode",
+                                         queues->multi_buffer() ? ", several buffers a frame" : "",
+                                         interface, fmt::join(queues->numbers(), " and "), polling);
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options);
   if (!port) return fail(port.error());

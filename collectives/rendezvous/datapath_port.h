@@ -16,6 +16,8 @@
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/port.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
 #include "xdp/result.h"
@@ -27,6 +29,8 @@ struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
+  std::uint32_t gso_segments = kMaxGsoSegments;
+  bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   std::optional<xdp::Program> program{};  // xdp: in use from now on
 };
@@ -45,8 +49,7 @@ struct DatapathPort {
 /// interface; a rank that gets none takes io_uring or mmsg and says so. Errors: permission,
 /// unavailable, io.
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
-                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed,
-                               bool busy_poll);
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed);
 
 /// Receive queues of rank `rank` on its interface, by its place among those that share it. Empty:
 /// there are more ranks than queues.

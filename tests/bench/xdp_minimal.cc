@@ -28,7 +28,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint32_t kBatch = 64;
+constexpr std::uint32_t kBatch = 64;  // frames sent at once
+constexpr std::uint32_t kChunksAtOnce = 256;
 constexpr double kPatience = 10;     // for the first frame, or for the other ranks
 constexpr double kSendLonger = 0.1;  // than the receiver measures
 
@@ -90,7 +91,7 @@ void run_sender(const Options& options, MinimalSocket& socket) {
 }
 
 void wait_for_first(MinimalSocket& socket) {
-  for (const auto start = Clock::now(); socket.receive(kBatch) == 0; socket.sleep(POLLIN)) {
+  for (const auto start = Clock::now(); socket.receive(kChunksAtOnce) == 0; socket.sleep(POLLIN)) {
     if (seconds_since(start) > kPatience) {
       std::fprintf(stderr, "xdp_minimal: no frame came in %.0f s\n", kPatience);
       std::exit(1);
@@ -106,7 +107,7 @@ void run_receiver(const Options& options, MinimalSocket& socket) {
   auto busy = from.at;
   for (auto now = from.at; std::chrono::duration<double>(now - from.at).count() < options.seconds;
        now = Clock::now()) {
-    if (socket.receive(kBatch) > 0) {
+    if (socket.receive(kChunksAtOnce) > 0) {
       busy = now;
     } else if (std::chrono::duration<double, std::micro>(now - busy).count() > options.spin_us) {
       socket.sleep(POLLIN);
@@ -172,7 +173,7 @@ void run_both(const Options& options, MinimalSocket& socket) {
       measured = true;
     }
     if (elapsed >= options.seconds + kSendLonger) break;
-    const std::uint32_t received = socket.receive(kBatch);
+    const std::uint32_t received = socket.receive(kChunksAtOnce);
     const std::uint32_t count = socket.send(kBatch);
     if (!measured) sent += count;
     if (socket.reap() && count == 0 && received == 0) socket.sleep(POLLIN | POLLOUT);

@@ -130,6 +130,24 @@ TEST_P(CommunicatorTest, allreduce__blocking_calls_of_many_sizes) {
   });
 }
 
+TEST_P(CommunicatorTest, gso_segments__one_sends_every_packet_alone) {
+  for (const std::uint32_t segments : {1u, 64u}) {
+    const Ranks ranks = connect(2, GetParam(), [segments](CommunicatorOptions& options) {
+      options.gso_segments = segments;
+      options.mtu = 1500;
+    });
+    ASSERT_EQ(ranks.size(), 2u);
+    on_all(2, [&](Rank rank) {
+      auto values = input(rank, 100'000);
+      expect_complete(ranks[rank]->allreduce(in_place(values)));
+    });
+    const PortStatistics statistics = ranks[0]->port_statistics();
+    EXPECT_GT(statistics.tx_packets, 0u);
+    EXPECT_EQ(statistics.tx_units == statistics.tx_packets, segments == 1)
+        << statistics.tx_units << " units, " << statistics.tx_packets << " packets";
+  }
+}
+
 TEST_P(CommunicatorTest, allreduce__several_threads_on_their_own_tags) {
   constexpr std::uint32_t kRanks = 2;
   constexpr std::uint32_t kThreads = 4;

@@ -76,6 +76,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--net", "veth", "--loss", "1"}, {"--loss", "\"1\" has no unit", "1%"}},
       {{"--net", "veth", "--rate", "5"}, {"--rate", "5gbit"}},
       {{"--net", "veth", "--mtu", "10"}, {"--mtu", "604 to 65535"}},
+      {{"--gso-segments", "0"}, {"--gso-segments", "1 to 64"}},
+      {{"--gso-segments", "65"}, {"--gso-segments", "1 to 64"}},
       {{"--retain", "x"}, {"--retain", "25M"}},
   }));
 }
