@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/rendezvous/datapath_port.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
@@ -124,6 +125,20 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 
 }  // namespace
 
+std::string_view name(Datapath datapath) {
+  switch (datapath) {
+    case Datapath::automatic:
+      return "auto";
+    case Datapath::xdp:
+      return "xdp";
+    case Datapath::uring:
+      return "uring";
+    case Datapath::mmsg:
+      return "mmsg";
+  }
+  return "?";
+}
+
 Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (options.rendezvous.world_size > Connection::kMaxRanks) {
     return fail(Error::Code::invalid_argument,
@@ -141,7 +156,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks);
 
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed,
+                        options.busy_poll);
   if (made) {
     offer.info.datapath = name(made->datapath);
     offer.info.datapath_reason = made->reason;

@@ -25,6 +25,9 @@ struct CommunicatorOptions {
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  /// AF_XDP: poll the driver from the rank's own thread. RankInfo::datapath_reason says when that
+  /// has no effect.
+  bool busy_poll = false;
   /// Bytes of retained results, beside the newest of each tag.
   std::uint64_t retain_bytes = 64ull << 20;
   FaultOptions faults;  // injected behind the port, for tests on live jobs

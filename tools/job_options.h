@@ -28,6 +28,7 @@ struct JobOptions {
   std::uint64_t seed = 1;
   Datapath datapath = Datapath::automatic;
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;
   std::optional<Duration> rendezvous_timeout;

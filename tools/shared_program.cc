@@ -122,7 +122,8 @@ Result<void> write_record(const std::string& directory, const Record& record) {
 
 /// The dispatcher calls programs of type ext; without them libxdp would attach ours alone.
 Result<void> check_kernel() {
-  LIBBPF_OPTS(bpf_prog_load_opts, options);
+  bpf_prog_load_opts options{};
+  options.sz = sizeof options;
   options.attach_btf_id = 1;
   const std::array<bpf_insn, 2> nothing{
       bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0},
@@ -192,11 +193,16 @@ Result<std::uint32_t> attach(unsigned interface, AttachMode mode) {
 
 }  // namespace
 
+Result<void> check_sharing(unsigned interface, AttachMode mode) {
+  const Quiet quiet;
+  if (auto good = check_kernel(); !good) return good;
+  return check_company(interface, mode);
+}
+
 Result<std::uint32_t> attach_shared(unsigned interface, AttachMode mode,
                                     const std::string& directory) {
+  if (auto good = check_sharing(interface, mode); !good) return fail(good.error());
   const Quiet quiet;
-  if (auto good = check_kernel(); !good) return fail(good.error());
-  if (auto good = check_company(interface, mode); !good) return fail(good.error());
   const auto self = static_cast<std::uint64_t>(::getpid());
   Record record{.interface = interface, .program = 0, .process = self, .started = start_of(self)};
   // Before the program: whatever becomes of us, somebody can tell whose it is.

@@ -14,10 +14,13 @@
 
 namespace tarpon {
 
+/// Whether attach_shared() has a chance: the kernel has type ext, and what is attached is
+/// libxdp's, in the same mode. Errors: unavailable, permission, io.
+Result<void> check_sharing(unsigned interface, xdp::AttachMode mode);
+
 /// Attaches our program beside what is there, and records it in `directory` of a BPF file system as
 /// of this process until keep_shared(). On failure nothing is left. Returns the program's id.
-/// Errors: unavailable (the kernel refuses type ext; what is attached is not libxdp's; another
-/// mode), permission, io.
+/// Errors: those of check_sharing().
 Result<std::uint32_t> attach_shared(unsigned interface, xdp::AttachMode mode,
                                     const std::string& directory);
 

@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "tools/allreduce_options.h"
 #include "tools/check_command.h"
+#include "tools/doctor_command.h"
 #include "tools/sim_command.h"
 #include "tools/testbed_command.h"
 #include "tools/version.h"
@@ -38,10 +41,18 @@ std::string join(int argc, char** argv) {
 }
 
 /// CLI11's own message, but it names no mistyped command and turns surplus arguments around.
-/// `first`: the first argument, or "".
-std::string explain(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
-  if (app.get_subcommands().empty() && !first.empty()) {
-    return fmt::format("\"{}\" is no command: use allreduce, check, sim, testbed or xdp", first);
+/// `words`: the arguments.
+std::string explain(const CLI::App& app, const CLI::ParseError& error,
+                    const std::vector<std::string>& words) {
+  const auto parsed = app.get_subcommands();
+  if (parsed.empty() && !words.empty()) {
+    return fmt::format("\"{}\" is no command: use allreduce, check, doctor, sim, testbed or xdp",
+                       words[0]);
+  }
+  if (!parsed.empty() && parsed[0]->get_name() == "xdp" && parsed[0]->get_subcommands().empty()) {
+    const std::string known = "use load, status, unload or clean";
+    return words.size() < 2 ? "xdp is no whole command: " + known
+                            : fmt::format("\"xdp {}\" is no command: {}", words[1], known);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return fmt::format("not expected: {}", CLI::detail::join(app.remaining(true), " "));
@@ -50,9 +61,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error, const std
 }
 
 /// One line that says where help is.
-int refuse(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+int refuse(const CLI::App& app, const CLI::ParseError& error,
+           const std::vector<std::string>& words) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-  std::string text = explain(app, error, first);
+  std::string text = explain(app, error, words);
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
@@ -92,6 +104,11 @@ int main(int argc, char** argv) {
   testbed_app->footer(kExitCodes);
   tarpon::add_testbed_options(*testbed_app, testbed);
 
+  tarpon::DoctorOptions doctor;
+  CLI::App* doctor_app =
+      app.add_subcommand("doctor", "which data paths an interface can use, and what they lack");
+  tarpon::add_doctor_options(*doctor_app, doctor);
+
   tarpon::XdpOptions xdp;
   CLI::App* xdp_app =
       app.add_subcommand("xdp", "load our XDP program, show what is attached, remove it");
@@ -101,7 +118,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return refuse(app, error, argc > 1 ? argv[1] : "");
+    return refuse(app, error, {argv + std::min(argc, 1), argv + argc});
   }
   if (allreduce_app->parsed()) {
     if (auto settled = tarpon::settle_form(*allreduce_app, allreduce); !settled) {
@@ -112,6 +129,7 @@ int main(int argc, char** argv) {
   }
   if (check_app->parsed()) return tarpon::run_check(check);
   if (testbed_app->parsed()) return tarpon::run_testbed(testbed);
+  if (doctor_app->parsed()) return tarpon::run_doctor(doctor);
   if (xdp_app->parsed()) return tarpon::run_xdp(*xdp_app, xdp);
   return tarpon::run_sim(sim);
 }

@@ -19,7 +19,7 @@ at the end of input, and after a signal.)";
 
 void add_load(CLI::App& app, XdpOptions& options) {
   CLI::App* load = app.add_subcommand("load", "attach our XDP program to an interface, to stay");
-  load->footer(kLoadHelp);
+  load->footer(std::string(kLoadHelp) + "\n\n" + app.get_footer());
   load->add_option("interface", options.interface, "the interface")->required();
   load->add_option_function<std::string>(
           "--mode",

@@ -110,8 +110,9 @@ Result<void> confirmed(const Place& place, const XdpOptions& options, const char
               fmt::format("{}: not confirmed ({}): {}", place.name, reason(answer), otherwise));
 }
 
-Result<void> load_alone(const Place& place, const XdpOptions& options) {
+Result<void> load_alone(const Place& place, const XdpOptions& options, bool attached_already) {
   if (auto prepared = prepare_directory(place); !prepared) return prepared;
+  if (!attached_already) print_effect(place);
   auto program = xdp::Program::use(place.interface, place.mode);
   Result<void> kept;
   if (!program) {
@@ -138,6 +139,8 @@ Result<void> load_alone(const Place& place, const XdpOptions& options) {
 }
 
 Result<void> load_shared(const Place& place, const XdpOptions& options) {
+  if (auto good = check_sharing(place.interface, place.mode); !good) return good;
+  print_effect(place);
   const auto id = attach_shared(place.interface, place.mode, place.directory);
   if (!id) return fail(id.error());
   if (auto kept = confirmed(place, options, "detached again"); !kept) {
@@ -174,10 +177,9 @@ Result<void> load_program(const XdpOptions& options) {
                                   : fmt::format("pinned at {}", fmt::join(pins, ", ")));
       return {};
     }
-  } else {
-    print_effect(place);
   }
-  return options.shared ? load_shared(place, options) : load_alone(place, options);
+  if (options.shared) return load_shared(place, options);
+  return load_alone(place, options, attached->has_value());
 }
 
 }  // namespace tarpon

@@ -114,7 +114,8 @@ std::string interface_text(unsigned interface) {
 }
 
 Result<std::optional<Attached>> attached_to(unsigned interface) {
-  LIBBPF_OPTS(bpf_xdp_query_opts, query);
+  bpf_xdp_query_opts query{};
+  query.sz = sizeof query;
   const int error = ::bpf_xdp_query(static_cast<int>(interface), 0, &query);
   if (error != 0) {
     return fail_system(-error, fmt::format("XDP programs of {}", interface_text(interface)));

@@ -6,9 +6,11 @@
 #include <netlink/errno.h>
 #include <netlink/msg.h>
 #include <netlink/netlink.h>
+#include <netlink/route/link.h>
 
 #include <array>
 #include <memory>
+#include <string_view>
 
 #include "xdp/attached.h"
 
@@ -24,6 +26,7 @@ constexpr std::uint64_t kBasic = 1, kRedirect = 2, kZeroCopy = 8, kReceiveSg = 3
 struct Release {
   void operator()(nl_sock* socket) const { ::nl_socket_free(socket); }
   void operator()(nl_msg* message) const { ::nlmsg_free(message); }
+  void operator()(rtnl_link* link) const { ::rtnl_link_put(link); }
 };
 using Socket = std::unique_ptr<nl_sock, Release>;
 using Message = std::unique_ptr<nl_msg, Release>;
@@ -31,9 +34,11 @@ using Message = std::unique_ptr<nl_msg, Release>;
 /// A generic netlink request; attributes follow.
 Message request(int family, std::uint8_t command, std::uint8_t version) {
   Message message(::nlmsg_alloc_simple(family, NLM_F_REQUEST));
-  const genlmsghdr header{.cmd = command, .version = version, .reserved = 0};
-  if (message != nullptr)
-    ::nlmsg_append(message.get(), &const_cast<genlmsghdr&>(header), sizeof header, NLMSG_ALIGNTO);
+  genlmsghdr header{.cmd = command, .version = version, .reserved = 0};
+  if (message == nullptr ||
+      ::nlmsg_append(message.get(), &header, sizeof header, NLMSG_ALIGNTO) != 0) {
+    return nullptr;
+  }
   return message;
 }
 
@@ -103,6 +108,24 @@ Result<InterfaceFeatures> interface_features(unsigned interface) {
   features.zero_copy = (features.raw & kZeroCopy) != 0;
   features.multi_buffer = (features.raw & kReceiveSg) != 0;
   return features;
+}
+
+std::optional<unsigned> veth_peer(unsigned interface) {
+  const Socket socket(::nl_socket_alloc());
+  rtnl_link* found = nullptr;
+  if (socket == nullptr || ::nl_connect(socket.get(), NETLINK_ROUTE) != 0 ||
+      ::rtnl_link_get_kernel(socket.get(), static_cast<int>(interface), nullptr, &found) != 0) {
+    return std::nullopt;
+  }
+  const std::unique_ptr<rtnl_link, Release> link(found);
+  std::int32_t other_namespace = 0;
+  const char* const type = ::rtnl_link_get_type(found);
+  const int peer = ::rtnl_link_get_link(found);
+  if (type == nullptr || std::string_view(type) != "veth" || peer <= 0 ||
+      ::rtnl_link_get_link_netnsid(found, &other_namespace) == 0) {
+    return std::nullopt;
+  }
+  return static_cast<unsigned>(peer);
 }
 
 }  // namespace tarpon::xdp

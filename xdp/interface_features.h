@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "xdp/result.h"
 
@@ -19,5 +20,9 @@ struct InterfaceFeatures {
 /// Some drivers (veth, virtio_net, ...) change their answer with what is set. `interface` is an
 /// index. Errors: unavailable (no such interface; a kernel before 6.3), io.
 Result<InterfaceFeatures> interface_features(unsigned interface);
+
+/// The index of what is at the other end of a veth; nothing where that is in another network
+/// namespace, or for other devices.
+std::optional<unsigned> veth_peer(unsigned interface);
 
 }  // namespace tarpon::xdp

@@ -100,9 +100,9 @@ Error attach_error(int error, const std::string& interface, AttachMode mode) {
       case ENOMEM:
         return Error::make(
             Error::Code::unavailable,
-            fmt::format("{} has not the queues that native XDP needs (a veth: as many receive "
-                        "queues as its peer sends on; a NIC: half of its channels free): "
-                        "ethtool -L {}",
+            fmt::format("{} has not the queues that native XDP needs (a veth: no fewer receive "
+                        "queues than its peer sends on; some NICs: half of the channels): "
+                        "ethtool -L {} rx N",
                         interface, interface));
       default:
         break;
@@ -256,7 +256,8 @@ Result<Program> Program::use(unsigned interface, AttachMode mode) {
     }
     auto program = load();
     if (!program) return program;
-    LIBBPF_OPTS(bpf_link_create_opts, options);
+    bpf_link_create_opts options{};
+    options.sz = sizeof options;
     options.flags = mode == AttachMode::generic ? XDP_FLAGS_SKB_MODE : XDP_FLAGS_DRV_MODE;
     program->link_ = FileDescriptor(
         ::bpf_link_create(program->fd(), static_cast<int>(interface), BPF_XDP, &options));

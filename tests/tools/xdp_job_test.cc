@@ -12,6 +12,7 @@
 #include "tools/testbed.h"
 #include "transport/clock.h"
 #include "xdp/interface.h"
+#include "xdp/program.h"
 
 namespace tarpon {
 namespace {
@@ -199,7 +200,7 @@ TEST_F(XdpJobTest, automatic_takes_sockets_where_frames_would_be_copied) {
   ASSERT_THAT(connect(
                   2, 1, [](Rank) { return Datapath::automatic; }, ranks),
               Each(""));
-  EXPECT_THAT(ranks[0]->ranks()[0].datapath_reason, HasSubstr("eth0 has no XDP program"));
+  EXPECT_THAT(ranks[0]->ranks()[0].datapath_reason, HasSubstr("not loaded on eth0"));
   ranks.clear();
   std::vector<xdp::Program> loaded;
   for (Rank host = 0; host < 2; ++host) {

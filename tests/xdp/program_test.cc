@@ -1,17 +1,13 @@
 // Who attaches, who joins, what is left behind.
 #include "xdp/program.h"
 
-#include <bpf/bpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <linux/bpf.h>
-#include <linux/if_link.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-
+#include "tests/xdp/foreign_program.h"
 #include "tests/xdp/private_network.h"
 
 namespace tarpon::xdp {
@@ -60,18 +56,6 @@ bool vanishes(unsigned interface) {
     ::usleep(10'000);
   }
   return false;
-}
-
-FileDescriptor load_foreign() {
-  const std::array<bpf_insn, 2> pass{
-      bpf_insn{.code = BPF_ALU64 | BPF_MOV | BPF_K,
-               .dst_reg = 0,
-               .src_reg = 0,
-               .off = 0,
-               .imm = XDP_PASS},
-      bpf_insn{.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
-  return FileDescriptor(
-      ::bpf_prog_load(BPF_PROG_TYPE_XDP, "stranger", "GPL", pass.data(), pass.size(), nullptr));
 }
 
 TEST(ProgramTest, the_first_attaches_the_others_join_and_it_goes_with_the_last) {
@@ -124,10 +108,9 @@ TEST(ProgramTest, sigkill_of_the_one_who_attached_leaves_nothing_or_the_others) 
 TEST(ProgramTest, a_stranger_is_named_and_left_alone) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
   const VethPair pair;
-  const FileDescriptor stranger = load_foreign();
+  const FileDescriptor stranger = testing_support::load_foreign_program();
   ASSERT_TRUE(stranger) << std::strerror(errno);
-  const FileDescriptor link(
-      ::bpf_link_create(stranger.get(), static_cast<int>(pair.a()), BPF_XDP, nullptr));
+  const FileDescriptor link = testing_support::attach_foreign_program(stranger, pair.a());
   ASSERT_TRUE(link) << std::strerror(errno);
   const auto refused = Program::use(pair.a(), AttachMode::native);
   ASSERT_FALSE(refused);

@@ -34,6 +34,7 @@ class XdpQueues {
 
   bool zero_copy() const;  // granted on all of them
   bool multi_buffer() const;
+  bool busy_poll() const;  // has an effect on all of them
   const std::vector<std::uint32_t>& numbers() const { return numbers_; }
 
  private:
@@ -42,6 +43,8 @@ class XdpQueues {
   std::vector<xdp::Queue> queues_;
   std::vector<std::uint32_t> numbers_;
 };
+/// Memory of one queue that the kernel locks.
+std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
 
 /// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
 /// this host, come through it. `peers` by rank. Errors: permission, unavailable (interface down, no

@@ -1,4 +1,4 @@
-#include "collectives/datapath.h"
+#include "collectives/rendezvous/datapath_port.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,6 +10,7 @@
 #include "transport/ports/udp_options.h"
 #include "transport/ports/uring_port.h"
 #include "transport/ports/xdp_port.h"
+#include "transport/rung.h"
 #include "xdp/attached.h"
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
@@ -51,19 +52,17 @@ Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu,
 }
 
 Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_t mtu) {
+  const RungFacts facts = read_rung_facts(interface, mtu);
+  const RungChoice choice = choose_rung(facts);
+  DatapathOffer offer{.datapath = choice.rung == Rung::uring ? Datapath::uring : Datapath::mmsg,
+                      .reason = choice.reason,
+                      .max_payload = payload_for(mtu)};
+  if (choice.rung != Rung::xdp) return offer;
   const auto index = xdp::interface_index(interface);
   if (!index) return fail(index.error());
-  auto program = xdp::Program::find(*index);
-  if (!program) return socket_offer(program.error().message, mtu);
-  const auto features = xdp::interface_features(*index);
-  if (!features || !features->zero_copy) {
-    return socket_offer(
-        fmt::format("AF_XDP on {} would copy: its driver has no zero-copy", interface), mtu);
-  }
-  auto offer = xdp_offer(interface, mtu, *index, std::move(program));
-  if (!offer) return socket_offer(offer.error().message, mtu);
-  offer->reason = fmt::format("loaded on {}", interface);
-  return offer;
+  auto direct = xdp_offer(interface, mtu, *index, xdp::Program::find(*index));
+  if (direct) direct->reason = choice.reason;
+  return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
 }
 
 /// `wanted` first; any other free queue when none of them is: another job has taken ours.
@@ -102,20 +101,6 @@ Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, Udp
 }
 
 }  // namespace
-
-std::string_view name(Datapath datapath) {
-  switch (datapath) {
-    case Datapath::automatic:
-      return "auto";
-    case Datapath::xdp:
-      return "xdp";
-    case Datapath::uring:
-      return "uring";
-    case Datapath::mmsg:
-      return "mmsg";
-  }
-  return "?";
-}
 
 Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
                                      std::uint32_t mtu) {
@@ -162,7 +147,8 @@ std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& r
 }
 
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
-                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed,
+                               bool busy_poll) {
   auto peers = addresses_of(ranks);
   if (!peers) return fail(peers.error());
   const std::uint32_t payload = agreed.slot_bytes;
@@ -177,17 +163,21 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = payload};
+                               .max_payload = payload,
+                               .busy_poll = busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
                             std::move(*peers), payload);
   }
-  const std::string reason = fmt::format("{}: {}{} on {}, queue {}", offer.reason,
-                                         queues->zero_copy() ? "zero-copy" : "copy mode",
-                                         queues->multi_buffer() ? ", several buffers a frame" : "",
-                                         interface, fmt::join(queues->numbers(), " and "));
+  const std::string reason = fmt::format(
+      "{}: {}{}{} on {}, queue {}", offer.reason, queues->zero_copy() ? "zero-copy" : "copy mode",
+      queues->multi_buffer() ? ", several buffers a frame" : "",
+      !busy_poll            ? ""
+      : queues->busy_poll() ? ", busy polling"
+                            : ", busy polling without effect (no NAPI instance)",
+      interface, fmt::join(queues->numbers(), " and "));
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options);
   if (!port) return fail(port.error());

@@ -1,0 +1,44 @@
+// The rule of `auto`: which data path a job takes on an interface, and why.
+//
+// A job attaches nothing by itself. AF_XDP is the fastest where our program is loaded and frames
+// are not copied; where it would copy, UDP trains over io_uring carry more; without io_uring it is
+// sendmmsg.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace tarpon {
+
+enum class Rung : std::uint8_t { xdp, uring, mmsg };
+
+/// Larger MTUs need several buffers a frame; the least of the known drivers' limits (ena's).
+inline constexpr std::uint32_t kSingleBufferMtu = 3498;
+
+/// Buffers that a frame of this MTU takes in AF_XDP's memory.
+constexpr std::uint32_t buffers_for_mtu(std::uint32_t mtu) {
+  constexpr std::uint32_t kEthernet = 14;
+  constexpr std::uint32_t kChunk = 4096 - 256;  // less the kernel's headroom
+  return mtu <= kSingleBufferMtu ? 1 : std::max(2u, (mtu + kEthernet + kChunk - 1) / kChunk);
+}
+
+/// One clause each, empty where nothing stands against it.
+struct RungFacts {
+  std::string against_zero_copy;
+  std::string against_uring;
+};
+
+struct RungChoice {
+  Rung rung = Rung::mmsg;
+  std::string reason;  // one line: "io_uring is usable; not AF_XDP: ..."
+};
+
+/// Pure.
+RungChoice choose_rung(const RungFacts& facts);
+
+/// What the kernel says of `interface` (a name of this network namespace) with this MTU. Changes
+/// nothing. Any thread.
+RungFacts read_rung_facts(const std::string& interface, std::uint32_t mtu);
+
+}  // namespace tarpon
