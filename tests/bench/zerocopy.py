@@ -5,8 +5,9 @@ in turn within each round, and in the opposite order in every second one.
 
 The processor is emulated: order and ratios between AF_XDP pairs are of use, figures are not.
 
-Prints one table, writes zerocopy.json, ends with the target; exit code 0 only when it is met, or
-where there is no such guest (the line SKIP says why)."""
+Prints one table, writes zerocopy.json, ends with the targets: open where the median misses and its
+95 % interval does not. Exit code 0 only when all are met, or where there is no such guest (the line
+SKIP says why)."""
 import argparse, json, os, subprocess, sys, time
 
 from allreduce import interval, median
@@ -73,8 +74,9 @@ def targets(rows):
                          for pair in ("zero-copy", "minimal"))
         ratios = [port[number] / minimal[number] for number in minimal]
         low, high = interval(ratios)
+        verdict = "met" if median(ratios) >= TARGET else "open" if high >= TARGET else "MISSED"
         found.append({"target": f"{frame} bytes, zero-copy: port / minimal pair at least {TARGET}",
-                      "value": median(ratios), "interval": [low, high], "met": high >= TARGET})
+                      "value": median(ratios), "interval": [low, high], "verdict": verdict})
     return found
 
 
@@ -94,9 +96,8 @@ def main():
     print(f"\nwritten: {path}\n")
     for goal in goals:
         low, high = goal["interval"]
-        print(f"{'met   ' if goal['met'] else 'MISSED'} {goal['target']}: {goal['value']:.2f} "
-              f"({low:.2f} .. {high:.2f})")
-    sys.exit(0 if all(goal["met"] for goal in goals) else 1)
+        print(f"{goal['verdict']:<6} {goal['target']}: {goal['value']:.2f} ({low:.2f} .. {high:.2f})")
+    sys.exit(0 if all(goal["verdict"] == "met" for goal in goals) else 1)
 
 
 if __name__ == "__main__":
