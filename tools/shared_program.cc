@@ -70,7 +70,7 @@ xdp_attach_mode libxdp_mode(AttachMode mode) {
   return mode == AttachMode::generic ? XDP_MODE_SKB : XDP_MODE_NATIVE;
 }
 
-/// Field 22 of /proc/PID/stat; 0 when there is no such process.
+/// Field 22 of /proc/PID/stat; 0 when there is no such process, or one that is dead and not reaped.
 std::uint64_t start_of(std::uint64_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
@@ -79,7 +79,9 @@ std::uint64_t start_of(std::uint64_t process) {
   if (name_end == std::string::npos) return 0;
   std::istringstream words(text.substr(name_end + 1));
   std::string word;
-  for (int field = 3; field < 22; ++field) words >> word;
+  words >> word;  // field 3, its state
+  if (word == "Z" || word == "X") return 0;
+  for (int field = 4; field < 22; ++field) words >> word;
   std::uint64_t start = 0;
   words >> start;
   return start;
