@@ -4,33 +4,13 @@
 
 Prints one table, writes NAME.json, ends with the targets; exit code 0 only when all are met.
 Intervals are 95 % bootstrap intervals over the rounds' medians."""
-import argparse, json, math, os, random, subprocess, sys, tempfile, time
+import argparse, json, os, subprocess, sys, tempfile
+
+from figures import Progress, interval, median, percentile, print_targets, target, write_report
 
 KIB, MIB = 1 << 10, 1 << 20
 GLOO = ["ring", "bcube", "halving_doubling"]
 TARPON = ["uring", "mmsg"]
-
-
-def percentile(values, q):
-    """Nearest rank; None with too few samples to speak of it."""
-    tail = min(q, 1 - q)
-    if not values or (tail > 0 and len(values) * tail < 0.999999):
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
-
-
-def median(values):
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def interval(values, statistic=median, draws=1000, seed=1):
-    """95 % bootstrap interval."""
-    generator = random.Random(seed)
-    drawn = sorted(statistic([generator.choice(values) for _ in values]) for _ in range(draws))
-    return drawn[int(0.025 * draws)], drawn[int(0.975 * draws) - 1]
 
 
 def iterations_for(size, ranks, quick):
@@ -65,13 +45,13 @@ def run_tarpon(binaries, ranks, mtu, datapath, sizes, quick):
     return times, resident
 
 
-def run_gloo(binaries, ranks, mtu, algorithm, sizes, quick):
+def run_gloo(binaries, ranks, mtu, algorithm, sizes, quick, iterations=None):
     times = {}
     for size in sizes:
         with tempfile.TemporaryDirectory() as store:
             command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
                        "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm,
-                       str(iterations_for(size, ranks, quick)), "3", str(size)]
+                       str(iterations or iterations_for(size, ranks, quick)), "3", str(size)]
             process = subprocess.run(command, capture_output=True, text=True, timeout=300)
             if process.returncode != 0:
                 fail(" ".join(command), process)
@@ -101,7 +81,7 @@ class Bench:
     def run(self):
         rounds = 3 if self.arguments.quick else self.arguments.rounds
         steps = rounds * sum(len(sizes) for _, _, sizes in self.cells()) * (len(TARPON) + len(GLOO))
-        started, done = time.monotonic(), 0
+        progress = Progress(steps)
         for round_number in range(rounds):
             for ranks, mtu, sizes in self.cells():
                 for size in sizes:
@@ -109,13 +89,8 @@ class Bench:
                     contenders = contenders[round_number % 5:] + contenders[:round_number % 5]
                     for contender in contenders:
                         self.measure(ranks, mtu, size, contender)
-                        done += 1
-                        if sys.stderr.isatty():
-                            left = (time.monotonic() - started) * (steps - done) / done
-                            print(f"\r\033[K{100 * done // steps:3d} %  {ranks} ranks, MTU {mtu}, "
-                                  f"{human(size)}  ETA {left:.0f} s", end="", file=sys.stderr)
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
+                        progress.step(f"{ranks} ranks, MTU {mtu}, {human(size)}")
+        progress.end()
 
     def measure(self, ranks, mtu, size, contender):
         binaries, quick = self.arguments.binaries, self.arguments.quick
@@ -163,26 +138,19 @@ class Bench:
         return rows
 
     def targets(self):
-        """(text, value, interval, limit, at least?)."""
         found = []
         for mtu in (1500, 9000):
             values = self.ratios(4, mtu, 25 * MIB, self.best_gloo(4, mtu, 25 * MIB), "uring")
-            found.append((f"25M, 4 ranks, MTU {mtu}: best Gloo / uring", values, 2.0))
+            found.append(target(f"25M, 4 ranks, MTU {mtu}: best Gloo / uring", values, 2.0))
             values = self.ratios(4, mtu, 25 * MIB, "uring", "mmsg")
-            found.append((f"25M, 4 ranks, MTU {mtu}: uring / mmsg", values, 0.85))
+            found.append(target(f"25M, 4 ranks, MTU {mtu}: uring / mmsg", values, 0.85))
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
                 values = self.ratios(ranks, mtu, size, self.best_gloo(ranks, mtu, size), "uring")
-                found.append((f"{human(size)}, {ranks} ranks, MTU {mtu}: best Gloo / uring", values, 1.0))
-        results = []
-        for text, values, limit in found:
-            low, high = interval(values)
-            results.append({"target": f"{text} at least {limit}", "value": median(values),
-                            "interval": [low, high], "met": high >= limit})
-        results.append({"target": "resident memory beyond twice the buffers at most 65536 KiB",
-                        "value": self.extra_kib, "interval": [self.extra_kib, self.extra_kib],
-                        "met": self.extra_kib <= 65536})
-        return results
+                found.append(target(f"{human(size)}, {ranks} ranks, MTU {mtu}: best Gloo / uring",
+                                    values, 1.0))
+        found.append(target("resident KiB beyond twice the buffers", [self.extra_kib], at_most=65536))
+        return found
 
 
 def main():
@@ -197,18 +165,9 @@ def main():
     bench.run()
     rows = bench.table()
     targets = bench.targets()
-    path = os.path.join(arguments.build, "allreduce.json")
-    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
-    with open(path, "w") as file:
-        json.dump({"date": time.strftime("%Y-%m-%d"), "kernel": os.uname().release,
-                   "cpus": os.cpu_count(), "commit": commit.stdout.strip(),
-                   "rows": rows, "targets": targets}, file, indent=1)
-    print(f"\nwritten: {path}\n")
-    for target in targets:
-        low, high = target["interval"]
-        print(f"{'met   ' if target['met'] else 'MISSED'} {target['target']}: {target['value']:.2f} "
-              f"({low:.2f} .. {high:.2f})")
-    sys.exit(0 if all(target["met"] for target in targets) else 1)
+    write_report(os.path.join(arguments.build, "allreduce.json"), {"rows": rows, "targets": targets})
+    print_targets(targets)
+    sys.exit(0 if all(each["met"] for each in targets) else 1)
 
 
 if __name__ == "__main__":

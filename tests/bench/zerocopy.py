@@ -8,9 +8,9 @@ The processor is emulated: order and ratios between AF_XDP pairs are of use, fig
 Prints one table, writes zerocopy.json, ends with the targets: open where the median misses and its
 95 % interval does not. Exit code 0 only when all are met, or where there is no such guest (the line
 SKIP says why)."""
-import argparse, json, os, subprocess, sys, time
+import argparse, json, os, subprocess, sys
 
-from allreduce import interval, median
+from figures import interval, median, write_report
 
 FRAMES = [106, 1442, 3498]  # the header alone; MTU 1428; the largest payload at MTU 3498
 PAIRS = {"minimal": "minimal pair, zero-copy", "zero-copy": "port, zero-copy",
@@ -89,11 +89,7 @@ def main():
     arguments = parser.parse_args()
     rows = run_guest(arguments)
     found, goals = table(rows), targets(rows)
-    path = os.path.join(arguments.build, "zerocopy.json")
-    with open(path, "w") as file:
-        report = {"date": time.strftime("%Y-%m-%d"), "rows": found, "targets": goals}
-        json.dump(report, file, indent=1)
-    print(f"\nwritten: {path}\n")
+    write_report(os.path.join(arguments.build, "zerocopy.json"), {"rows": found, "targets": goals})
     for goal in goals:
         low, high = goal["interval"]
         print(f"{goal['verdict']:<6} {goal['target']}: {goal['value']:.2f} ({low:.2f} .. {high:.2f})")
