@@ -52,7 +52,8 @@ Offer make_offer(const CommunicatorOptions& options) {
     offer.info.error = datapath.error().message;
     return offer;
   }
-  datapath->gso_segments = options.gso_segments;
+  if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
+  datapath->busy_poll = options.busy_poll;
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;

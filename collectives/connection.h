@@ -9,7 +9,6 @@
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/ports/fault_port.h"
-#include "transport/ports/udp_options.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -24,10 +23,13 @@ struct CommunicatorOptions {
   std::string driver;
   std::uint32_t mtu = 1500;  // bytes, of that interface
   /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
-  std::uint32_t gso_segments = kMaxGsoSegments;
+  std::uint32_t gso_segments = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  /// AF_XDP: poll the driver from the rank's own thread. RankInfo::datapath_reason says when that
+  /// has no effect.
+  bool busy_poll = false;
   /// Bytes of retained results, beside the newest of each tag.
   std::uint64_t retain_bytes = 64ull << 20;
   FaultOptions faults;  // injected behind the port, for tests on live jobs

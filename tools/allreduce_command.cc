@@ -9,6 +9,14 @@
 namespace tarpon {
 namespace {
 
+std::string counts(const PortStatistics& port) {
+  return fmt::format(
+      "sent {} packets ({} by the socket beside AF_XDP, {} given up), received {} ({} by that "
+      "socket), lost {} in full buffers; {} system calls, {} waits",
+      port.tx_packets, port.local_path, port.tx_dropped, port.rx_packets, port.slow_path,
+      port.rx_overruns, port.system_calls, port.waits);
+}
+
 int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good) {
     fmt::print(stderr, "tarpon: {}\n", good.error().message);
@@ -23,6 +31,7 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
   // Peers may still need this rank's last result; after a failure nobody is waited for.
   if (code == 0) {
+    session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));
     if (auto closed = session->communicator->close(options.job.deadline); !closed) {
       fmt::print(stderr, "tarpon: {}\n", closed.error().message);
       return 1;

@@ -1,11 +1,12 @@
 #include "tools/confirmation.h"
 
 #include <poll.h>
-#include <signal.h>
+
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <string>
 
 #include "transport/clock.h"

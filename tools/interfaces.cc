@@ -231,6 +231,11 @@ Result<std::vector<Interface>> list_interfaces() {
 }
 
 Result<std::string> source_address_towards(const std::string& host) {
+  if (host.find(':') != std::string::npos) {
+    return fail(
+        Error::Code::unavailable,
+        fmt::format("{}: IPv6 is not supported yet, on any data path: give an IPv4 address", host));
+  }
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_DGRAM;

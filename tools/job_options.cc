@@ -56,7 +56,7 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                                              {"xdp", Datapath::xdp},
                                              {"uring", Datapath::uring},
                                              {"mmsg", Datapath::mmsg}},
-             "auto, uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
+             "auto, xdp (AF_XDP), uring (io_uring) or mmsg (sendmmsg, recvmmsg)")
       ->default_str("auto");
   app.add_option("--gso-segments", options.gso_segments,
                  "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO")
@@ -68,6 +68,8 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                                                      {"crc32c", TARPON_INTEGRITY_CRC32C}},
              "what protects payloads: udp (the kernel's checksum), crc32c, none (benchmarks)")
       ->default_str("udp");
+  app.add_flag("--busy-poll", options.busy_poll,
+               "AF_XDP: poll the driver; the report says when that has no effect");
   add_parsed(app, "--retain", options.retain_bytes, parse_bytes,
              "results kept for late ranks, bytes (64M)");
   add_parsed(app, "--inject-loss", options.faults.loss, parse_probability,

@@ -10,6 +10,7 @@
 
 #include "collectives/communicator.h"
 #include "tools/launcher.h"
+#include "transport/ports/udp_options.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -29,6 +30,7 @@ struct JobOptions {
   Datapath datapath = Datapath::automatic;
   std::uint32_t gso_segments = kMaxGsoSegments;
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;
   std::optional<Duration> rendezvous_timeout;

@@ -223,6 +223,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
   result.gso_segments = options.gso_segments;
   result.integrity = options.integrity;
+  result.busy_poll = options.busy_poll;
   result.retain_bytes = options.retain_bytes;
   result.faults = options.faults;
   result.faults.seed = options.seed;

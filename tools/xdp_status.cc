@@ -1,9 +1,10 @@
 // `tarpon xdp status`
 #include <fmt/format.h>
-#include <signal.h>
+
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "tools/xdp_command.h"
 #include "tools/xdp_report.h"

@@ -75,6 +75,9 @@ class Queue {
   /// Frames that the kernel has sent are free again.
   void reap();
 
+  /// Whether the kernel has yet to look at some of what was sent.
+  bool waits_for_kick() { return written_ > 0 || socket_.transmit.pending() > 0; }
+
   /// Sent frames that the kernel has not completed.
   std::size_t in_flight() const { return in_flight_; }
 

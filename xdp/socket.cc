@@ -80,6 +80,11 @@ Result<Socket> Socket::create(const Umem& umem, const SocketOptions& options) {
     return fail_system(errno, "AF_XDP socket (needs CAP_NET_RAW)");
   }
   const int fd = socket.fd();
+  // In copy mode each frame on its way counts against the send buffer.
+  const int send_buffer = 8 << 20;
+  if (::setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &send_buffer, sizeof send_buffer) != 0) {
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof send_buffer);
+  }
   xdp_umem_reg memory{};
   memory.addr = reinterpret_cast<std::uintptr_t>(umem.data());
   memory.len = umem.bytes();
@@ -167,6 +172,12 @@ Result<SocketGrant> Socket::bind() {
 
 Kick Socket::kick_transmit() {
   if (!transmit.needs_wakeup()) return Kick::done;
+  if (options_.busy_poll) {
+    // With SO_PREFER_BUSY_POLL sendto() leaves the transmitter asleep; poll() does not.
+    pollfd entry{fd(), POLLOUT, 0};
+    ::poll(&entry, 1, 0);
+    return Kick::done;
+  }
   if (::sendto(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, 0) >= 0) return Kick::done;
   switch (errno) {
     case EAGAIN:

@@ -162,17 +162,21 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const XdpPortOptions options{.interface = *index,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
-                               .max_payload = agreed.slot_bytes};
+                               .max_payload = agreed.slot_bytes,
+                               .busy_poll = offer.busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
                             std::move(*peers), udp);
   }
-  const std::string reason = fmt::format("{}: {}{} on {}, queue {}", offer.reason,
+  const std::string polling = !offer.busy_poll      ? ""
+                              : queues->busy_poll() ? ", busy polling"
+                                                    : ", busy polling without effect (no NAPI)";
+  const std::string reason = fmt::format("{}: {}{} on {}, queue {}{}", offer.reason,
                                          queues->zero_copy() ? "zero-copy" : "copy mode",
                                          queues->multi_buffer() ? ", several buffers a frame" : "",
-                                         interface, fmt::join(queues->numbers(), " and "));
+                                         interface, fmt::join(queues->numbers(), " and "), polling);
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options);
   if (!port) return fail(port.error());

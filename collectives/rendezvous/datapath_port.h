@@ -17,6 +17,7 @@
 #include "collectives/rank_info.h"
 #include "transport/port.h"
 #include "transport/ports/udp_options.h"
+#include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
 #include "xdp/result.h"
@@ -29,6 +30,7 @@ struct DatapathOffer {
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
+  bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   std::optional<xdp::Program> program{};  // xdp: in use from now on
 };

@@ -39,7 +39,8 @@ struct Options {
   std::string to = "ff:ff:ff:ff:ff:ff";
   std::string meet;
   double seconds = 0.5;
-  double spin_us = 20;  // looked again before a receiver sleeps
+  double spin_us = 20;   // looked again before a receiver sleeps
+  unsigned rest_us = 0;  // that a sender sleeps while all its frames are on their way
 };
 
 struct Usage {
@@ -85,7 +86,12 @@ void run_sender(const Options& options, MinimalSocket& socket) {
   while (seconds_since(from.at) < options.seconds + kSendLonger) {
     const std::uint32_t count = socket.send(kBatch);
     sent += count;
-    if (socket.reap() && count == 0) socket.sleep(POLLOUT);
+    if (!socket.reap() || count > 0) continue;
+    if (options.rest_us > 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(options.rest_us));
+    } else {
+      socket.sleep(POLLOUT);
+    }
   }
   print(options, socket, from, usage_now(socket), sent);
 }
@@ -208,6 +214,10 @@ int main_of(int argc, char** argv) {
   app.add_option("--seconds", options.seconds)->check(CLI::Range(0.01, 60.0));
   app.add_option("--spin-us", options.spin_us, "before a receiver sleeps (20)");
   app.add_option("--receive-chunks", options.socket.receive_chunks)->check(CLI::Range(64, 2048));
+  app.add_option("--in-flight", options.socket.in_flight, "frames sent and not completed (192)")
+      ->check(CLI::Range(64, 2048));
+  app.add_option("--rest-us", options.rest_us, "that a sender sleeps then; 0: until it may send")
+      ->check(CLI::Range(0, 10000));
   app.add_option("--copy", copy)->check(CLI::IsMember({"auto", "copy", "zero-copy"}));
   app.add_flag("--multi-buffer", options.socket.multi_buffer);
   app.add_option("--meet", options.meet, "directory where ranks meet");

@@ -85,8 +85,8 @@ std::unique_ptr<Port> make_port(const Options& options) {
   if (options.role == "receive") std::swap(peers[0], peers[1]);
   const std::uint32_t rounded =
       (options.payload() + kPayloadStep - 1) / kPayloadStep * kPayloadStep;
-  const UdpPortOptions udp{.max_payload = std::max(kPayloadStep, rounded),
-                           .gso_segments = options.gso_segments};
+  const std::uint32_t largest = std::max(kPayloadStep, rounded);
+  const UdpPortOptions udp{.max_payload = largest, .gso_segments = options.gso_segments};
   if (options.datapath == "mmsg") {
     return value_or_die(make_mmsg_port(std::move(socket), peers, udp));
   }
@@ -95,12 +95,11 @@ std::unique_ptr<Port> make_port(const Options& options) {
   }
   const unsigned index = ::if_nametoindex(options.interface.c_str());
   auto program = value_or_die(xdp::Program::use(index, xdp::AttachMode::native));
-  const XdpPortOptions wanted{
-      .interface = index,
-      .queues = {options.queue},
-      .job = kJob,
-      .max_payload = options.multi_buffer ? kMultiBufferPayload : xdp_single_buffer_payload(),
-      .copy = options.copy};
+  const XdpPortOptions wanted{.interface = index,
+                              .queues = {options.queue},
+                              .job = kJob,
+                              .max_payload = options.multi_buffer ? kMultiBufferPayload : largest,
+                              .copy = options.copy};
   auto queues = value_or_die(XdpQueues::open(wanted));
   return value_or_die(
       make_xdp_port(std::move(socket), std::move(program), std::move(queues), peers, wanted));

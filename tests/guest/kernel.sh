@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches the newest cloud kernel of Debian's backports and unpacks what the guest needs of it. Nothing
-# is installed, and the machine's own package lists stay as they are.
+# Fetches the newest cloud kernel of Debian's backports and unpacks what the guest needs of it.
+# Nothing is installed, and the machine's own package lists stay as they are.
 #
 #   kernel.sh FOLDER    leaves FOLDER/vmlinuz, FOLDER/modules/*.ko and FOLDER/version
 #
@@ -25,7 +25,7 @@ mirror() {
     awk '/\/debian\/$/ { print; exit }'
 }
 
-# private_view FOLDER URI: from here on apt sees one suite of one mirror, with lists and cache in FOLDER.
+# private_view FOLDER URI: from here on apt sees one suite of one mirror; lists and cache in FOLDER.
 private_view() {
   mkdir -p "$1/lists/partial" "$1/cache/archives/partial"
   echo "deb [arch=amd64 signed-by=$keys] $2 $suite main" >"$1/sources.list"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Boots a guest with two virtio-net cards and a kernel that has AF_XDP zero-copy on them, and runs
-# guest_test in it.
+# guest_test in it, or the pairs of programs that ./dev bench zerocopy compares.
 #
 # Where that cannot be had, the last line says `SKIP: zero-copy: WHY` and the exit code is 0.
 set -euo pipefail
@@ -8,16 +8,18 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/tests/guest
 
 limit_s=240  # 15 s on a quiet machine
-build=$root/build/release
+build=
+what=tests
 dispatcher=/usr/lib/x86_64-linux-gnu/bpf/xdp-dispatcher.o  # libxdp loads it from there
 accelerator=(-accel tcg -cpu max)
 
 usage() {
   cat <<TEXT
-usage: tests/guest/zerocopy.sh [--build FOLDER] [--kvm] [ARGUMENT...]
-  --build FOLDER  where guest_test and the tool were built (build/release)
+usage: tests/guest/zerocopy.sh [--build FOLDER] [--kvm] [--bench] [ARGUMENT...]
+  --build FOLDER  where the programs were built (build/release; --bench: build/bench)
   --kvm           by /dev/kvm in place of emulation
-  ARGUMENT...     for guest_test, as --gtest_filter='*frames*'
+  --bench         runs tests/guest/pairs in place of guest_test
+  ARGUMENT...     for either, as --gtest_filter='*Frames*'
 Kernel and image are kept in build/guest.
 TEXT
 }
@@ -59,21 +61,31 @@ put() {
   done
 }
 
+put_tests() {
+  put "$(command -v xdp-loader)" "$build/bin/tarpon" "$build/tests/guest/guest_test"
+  ln -s guest_test "$image/bin/main"
+  mkdir -p "$image${dispatcher%/*}"
+  cp "$dispatcher" "$image$dispatcher"
+  cp "$build/tests/guest/stranger.bpf.o" "$image/"
+}
+
+put_pairs() {
+  put "$here/pairs" "$build/bin/xdp_minimal" "$build/bin/xdp_port_pair"
+  ln -s pairs "$image/bin/main"
+}
+
+# make_image ARGUMENT...: for the program that the guest's init starts.
 make_image() {
   image=$work/image
   rm -rf "$image"
   mkdir -p "$image"/{bin,modules,run,var}
   ln -s /run "$image/var/run"
-  put "$(command -v busybox)" "$(command -v ip)" "$(command -v nsenter)" "$(command -v xdp-loader)" \
-    "$build/bin/tarpon" "$build/tests/guest/guest_test"
-  cp "$build/tests/guest/stranger.bpf.o" "$image/"
-  mkdir -p "$image${dispatcher%/*}"
-  cp "$dispatcher" "$image$dispatcher"
+  put "$(command -v busybox)" "$(command -v ip)" "$(command -v nsenter)"
   ln -s busybox "$image/bin/sh"
+  "put_$what"
   cp "$work"/kernel/modules/*.ko "$image/modules/"
   install -m 755 "$here/init" "$image/init"
-  [ $# -eq 0 ] || printf '%q\n' "$@" >"$image/arguments"
-  [ $# -gt 0 ] || : >"$image/arguments"
+  printf '%s\n' "$@" >"$image/arguments"
   (cd "$image" && find . | cpio --quiet -o -H newc) >"$work/initrd"
 }
 
@@ -85,8 +97,8 @@ boot() {
     cards+=(-netdev "hubport,hubid=0,id=n$i" -device "virtio-net-pci,netdev=n$i,romfile=,$(
       )mac=02:00:00:00:00:0$((i + 1)),iommu_platform=on,disable-legacy=on")
   done
-  timeout --kill-after=5 "$limit_s" qemu-system-x86_64 -machine pc "${accelerator[@]}" -smp 1 -m 512 \
-    -kernel "$work/kernel/vmlinuz" -initrd "$work/initrd" \
+  timeout --kill-after=5 "$limit_s" qemu-system-x86_64 -machine pc "${accelerator[@]}" -smp 1 \
+    -m 512 -kernel "$work/kernel/vmlinuz" -initrd "$work/initrd" \
     -append "console=ttyS0 quiet panic=-1 ipv6.disable=1" \
     -nodefaults -no-user-config -display none -serial stdio -no-reboot "${cards[@]}" \
     </dev/null 2>"$work/qemu.log" | tr -d '\r' | tee "$work/console.log"
@@ -108,6 +120,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --build) build=$(realpath -m "${2:?--build needs a folder}"); shift 2 ;;
     --kvm) accelerator=(-accel kvm -cpu host); shift ;;
+    --bench) what=pairs limit_s=1800; shift ;;
     -h | --help) usage; exit ;;
     --) shift; break ;;
     *) break ;;
@@ -116,7 +129,10 @@ done
 work=$root/build/guest
 mkdir -p "$work"
 [ "$(uname -m)" = x86_64 ] || skip "the guest is for x86-64, this machine is $(uname -m)"
-for program in bin/tarpon tests/guest/guest_test; do
+programs=(bin/tarpon tests/guest/guest_test)
+[ $what = tests ] || programs=(bin/xdp_minimal bin/xdp_port_pair)
+[ -n "$build" ] || build=$root/build/$([ $what = tests ] && echo release || echo bench)
+for program in "${programs[@]}"; do
   [ -x "$build/$program" ] || fail "$build/$program is not built"
 done
 need qemu-system-x86 busybox-static cpio xz-utils iproute2 util-linux xdp-tools

@@ -13,7 +13,7 @@ chmod +x "$work"/build/{bin/tarpon,tests/guest/guest_test}
 sed -i "s|^dispatcher=[^ ]*|dispatcher=$work/build/dispatcher.o|" "$work/tests/guest/zerocopy.sh"
 failures=0
 
-# stand_in NAME: a program that reads what it does from standard input. Settings are the environment's.
+# stand_in NAME: a program that does what standard input says; settings are the environment's.
 stand_in() {
   { echo '#!/usr/bin/env bash'; cat; } >"$work/bin/$1"
   chmod +x "$work/bin/$1"
@@ -87,6 +87,10 @@ arguments=--kvm expect 0 "${skips}no guest starts with KVM" GUEST= QEMU=124
 expect 1 "FAIL: zero-copy: see above" GUEST="GUEST\nRESULT rc=1\n"
 expect 1 "FAIL: zero-copy: see above" GUEST="GUEST\n"
 expect 1 "the guest was stopped" GUEST="GUEST\n" QEMU=124
+arguments="--bench 1" expect 1 "bin/xdp_minimal is not built"
+touch "$work"/build/bin/xdp_{minimal,port_pair}
+chmod +x "$work"/build/bin/xdp_{minimal,port_pair}
+arguments="--bench 1" expect 0 "RESULT rc=0"
 rm "$work/build/bin/tarpon"
 expect 1 "bin/tarpon is not built"
 

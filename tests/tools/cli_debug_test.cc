@@ -32,12 +32,12 @@ Ended debugged(const Variables& variables, const std::vector<std::string>& more 
 TEST(CliDebug, info__what_was_read_chosen_and_why) {
   const Ended ended =
       debugged({{"TARPON_DEBUG", "INFO"}, {"GLOO_SOCKET_IFNAME", "x"}}, {"--mode", "bounded"});
-  EXPECT_THAT(
-      ended.error,
-      AllOf(HasSubstr(" INFO INIT "), HasSubstr("] TARPON_DEBUG=INFO\n"), HasSubstr("mode=bounded"),
-            HasSubstr("deadline=10s"), HasSubstr("rank 0 of 2 by flags"),
-            HasSubstr("interface lo (127.0.0.1)"), HasSubstr("named by --interface"),
-            HasSubstr("] rank 1 at 127.0.0.1:"), HasSubstr(", MTU ")));
+  EXPECT_THAT(ended.error,
+              AllOf(HasSubstr(" INFO INIT "), HasSubstr("] TARPON_DEBUG=INFO\n"),
+                    HasSubstr("mode=bounded"), HasSubstr("deadline=10s"),
+                    HasSubstr("rank 0 of 2 by flags"), HasSubstr("interface lo (127.0.0.1)"),
+                    HasSubstr("named by --interface"), HasSubstr("] rank 1 at 127.0.0.1:"),
+                    HasSubstr(", MTU "), HasSubstr("(0 by that socket), lost 0 in full buffers")));
   EXPECT_THAT(ended.error, ::testing::ContainsRegex("on lo, (uring|mmsg) \\(.+\\)"));
   EXPECT_THAT(ended.error, Not(HasSubstr("GLOO"))) << "not read: --interface was given";
   EXPECT_THAT(ended.error, Not(HasSubstr("CALL")));

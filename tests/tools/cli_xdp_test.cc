@@ -103,6 +103,13 @@ TEST_F(CliXdp, check__probes_over_af_xdp) {
   EXPECT_THAT(ended.out, HasSubstr("# datapath: all ranks xdp"));
 }
 
+TEST_F(CliXdp, busy_poll__says_when_it_has_no_effect) {
+  const Ended ended = run(tool({"allreduce", "--local-ranks", "2", "--net", "veth", "--datapath",
+                                "xdp", "--busy-poll", "-b", "64K", "-e", "64K"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("busy polling without effect"));
+}
+
 TEST_F(CliXdp, loopback__is_refused_in_one_line) {
   const Ended ended = run(tool({"allreduce", "--local-ranks", "2", "--datapath", "xdp"}));
   EXPECT_EQ(ended.exit_code, 1);

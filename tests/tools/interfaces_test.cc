@@ -140,6 +140,9 @@ TEST(Interfaces, list_interfaces__loopback_is_there) {
 
 TEST(Interfaces, source_address_towards__local_and_unknown) {
   EXPECT_EQ(source_address_towards("127.0.0.1"), "127.0.0.1");
+  const auto newer = source_address_towards("[::1]");
+  ASSERT_FALSE(newer);
+  EXPECT_THAT(newer.error().message, HasSubstr("IPv6 is not supported yet"));
   const auto unknown = source_address_towards("256.0.0.1.invalid");
   ASSERT_FALSE(unknown);
   EXPECT_THAT(unknown.error().message, HasSubstr("256.0.0.1.invalid"));

@@ -7,9 +7,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <nlohmann/json.hpp>
-
-#include "tests/tools/command.h"
 #include "tests/tools/xdp_network.h"
 #include "tests/xdp/foreign_program.h"
 #include "tests/xdp/frames.h"
@@ -31,11 +28,6 @@ using testing_support::kFrameJob;
 using testing_support::kFramePort;
 using testing_support::load_foreign_program;
 
-Ended xdp_tool(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), "xdp");
-  return run(tool(std::move(arguments)));
-}
-
 /// One line that starts with "tarpon: " and holds `parts`; nothing on standard output.
 void expect_refused(const Ended& ended, const std::vector<std::string>& parts, int code = 1) {
   EXPECT_EQ(ended.exit_code, code);
@@ -44,12 +36,6 @@ void expect_refused(const Ended& ended, const std::vector<std::string>& parts, i
   EXPECT_LT(ended.error.size(), 400u);
   for (const std::string& part : parts) EXPECT_THAT(ended.error, HasSubstr(part));
   EXPECT_EQ(ended.out, "");
-}
-
-nlohmann::json status_of(const std::string& interface) {
-  const Ended ended = xdp_tool({"status", interface, "--json"});
-  EXPECT_EQ(ended.exit_code, 0) << ended.error;
-  return nlohmann::json::parse(ended.out).at("interfaces").at(0);
 }
 
 class XdpCommand : public XdpNetworkTest {
@@ -338,36 +324,6 @@ TEST_F(XdpCommand, status__watch_until_interrupted) {
     EXPECT_EQ(ended.error, "");
     EXPECT_EQ(ended.out.find('\033'), std::string::npos);
   }
-}
-
-TEST_F(XdpCommand, clean__what_the_dead_left) {
-  ASSERT_EQ(load().exit_code, 0);
-  ASSERT_EQ(xdp_tool({"load", "vb"}).exit_code, 0);
-  const FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(kFrameAddress);
-  address.sin_port = htons(kFramePort);
-  ASSERT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  {
-    auto program = xdp::Program::find(pair_->a());
-    ASSERT_TRUE(program) << program.error().message;
-    const tarpon_port_key alive{htonl(kFrameAddress), htons(kFramePort), 0};
-    const tarpon_port_key dead{htonl(kFrameAddress), htons(kFramePort + 1), 0};
-    ASSERT_TRUE(program->open_port(alive, {.queues = 1, .job = 1, .index = 0}));
-    ASSERT_TRUE(program->open_port(dead, {.queues = 2, .job = 1, .index = 1}));
-  }
-  EXPECT_EQ(xdp_tool({"clean"}).out, "removed port 10.9.9.9:7001 of va: its socket is gone\n");
-  EXPECT_EQ(status_of("va").at("ports").size(), 1u);
-  EXPECT_EQ(status_of("va").at("ports").at(0).at("alive"), true);
-  EXPECT_EQ(xdp_tool({"clean"}).out, "nothing to remove\n");
-
-  pair_.reset();
-  const Ended cleaned = xdp_tool({"clean"});
-  EXPECT_EQ(cleaned.exit_code, 0) << cleaned.error;
-  EXPECT_THAT(cleaned.out, HasSubstr("-va/link: its interface is gone"));
-  EXPECT_THAT(cleaned.out, HasSubstr("-vb/link: its interface is gone"));
-  EXPECT_THAT(bpf_files(), IsEmpty());
 }
 
 TEST_F(XdpCommand, load__a_dead_pin_gives_way) {

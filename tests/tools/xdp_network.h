@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/tools/command.h"
 #include "tests/xdp/private_network.h"
 #include "xdp/attached.h"
 #include "xdp/pins.h"
@@ -63,6 +65,19 @@ inline bool vanishes(unsigned interface) {
     ::usleep(10'000);
   }
   return false;
+}
+
+/// `tarpon xdp ARGUMENTS`
+inline Ended xdp_tool(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "xdp");
+  return run(tool(std::move(arguments)));
+}
+
+/// What `tarpon xdp status --json` says of it.
+inline nlohmann::json status_of(const std::string& interface) {
+  const Ended ended = xdp_tool({"status", interface, "--json"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  return nlohmann::json::parse(ended.out).at("interfaces").at(0);
 }
 
 /// A veth pair in the namespaces of this program; without them the test is skipped.

@@ -151,8 +151,11 @@ class XdpPortTest : public testing::Test {
   }
 
   std::unique_ptr<Port> open(UdpSocket socket, unsigned interface, std::uint32_t queue) {
-    const XdpPortOptions options{
-        .interface = interface, .queues = {queue}, .job = kJob, .max_payload = payload_};
+    const XdpPortOptions options{.interface = interface,
+                                 .queues = {queue},
+                                 .job = kJob,
+                                 .max_payload = payload_,
+                                 .busy_poll = busy_poll_};
     auto program = xdp::Program::use(interface, xdp::AttachMode::native);
     EXPECT_TRUE(program) << program.error().message;
     auto queues = XdpQueues::open(options);
@@ -176,6 +179,7 @@ class XdpPortTest : public testing::Test {
   std::optional<VethPair> pair_;
   std::vector<sockaddr_in> peers_;
   std::uint32_t payload_ = 0;
+  bool busy_poll_ = false;
   std::unique_ptr<Port> here_;
   std::unique_ptr<Port> there_;
 };
@@ -201,6 +205,12 @@ TEST_F(XdpPortTest, packets__of_several_buffers_come_as_they_were_sent) {
   ASSERT_EQ(payload_, 8896u);
   for (const std::uint32_t length : {0u, 3584u, 4096u, 8896u}) exchange(0, 200, length);
   EXPECT_EQ(there_->statistics().slow_path, 0u);
+}
+
+TEST_F(XdpPortTest, busy_poll__that_has_no_effect_does_no_harm) {
+  busy_poll_ = true;
+  connect();
+  exchange(0, 500, 1408);
 }
 
 TEST_F(XdpPortTest, packets__on_a_queue_of_others_come_by_the_socket) {

@@ -40,7 +40,8 @@ class Kernel {
 
   /// XDP_PASS or XDP_DROP; -1 when the kernel does not run it at all.
   int run(const std::vector<std::byte>& frame) {
-    LIBBPF_OPTS(bpf_test_run_opts, options);
+    bpf_test_run_opts options{};
+    options.sz = sizeof options;
     options.data_in = frame.data();
     options.data_size_in = static_cast<std::uint32_t>(frame.size());
     options.repeat = 1;

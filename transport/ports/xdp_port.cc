@@ -46,7 +46,10 @@ constexpr std::uint32_t kBurst = 32;        // a kick sends so many in copy mode
 constexpr std::size_t kCopyInFlight = 192;  // a veth's peer has room for 256
 constexpr std::size_t kChunksAtOnce = 128;
 constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothing has announced
-constexpr Duration kResolveTime = 1s;     // for the first answers to ARP
+constexpr Duration kKickAgain = 50us;
+constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
+constexpr Duration kDrainTime = 10ms;  // at the end, for what is on its way
+constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
 
 /// Ethernet, IPv4 and UDP headers to one peer.
 struct LowerHeaders {
@@ -150,6 +153,7 @@ class XdpPort final : public Port {
   bool send_direct(const TxPacket& packet, std::uint32_t frame);
   void send_slowly();
   void receive_slowly(Time now);
+  void look_if_due(Time now);
   void kick();
   void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
   void take_frame(std::span<const std::byte> frame);
@@ -174,16 +178,19 @@ class XdpPort final : public Port {
   std::vector<std::uint32_t> offered_frames_;
   std::size_t passed_ = 0;                 // the first of offered_ have gone
   std::vector<std::size_t> slow_packets_;  // of offered_
+  bool slow_peers_ = false;                // the UDP socket serves some
   std::size_t in_flight_limit_;
 
   std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
   std::vector<Lent> lent_;
   std::vector<RxPacket> batch_;
-  std::vector<std::byte> part_;                // of a frame whose next chunk is to come
+  std::vector<std::vector<std::byte>> parts_;  // by queue: of a frame whose next chunk is to come
   std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
   std::size_t whole_used_ = 0;
   bool slow_waits_ = false;  // something may wait in the UDP socket
   Time slow_looked_{};
+  bool news_ = false;  // of the link or a neighbour, not looked at yet
+  Time looked_{};
   std::vector<pollfd> polled_;
 
   PortStatistics counted_;
@@ -213,11 +220,17 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
       queues_(std::move(queues.queues_)),
       peers_(addresses_.size()),
       sources_(addresses_),
-      in_flight_limit_(queues_.front().grant().zero_copy ? kTransmitFrames : kCopyInFlight) {
+      in_flight_limit_(queues_.front().grant().zero_copy ? kTransmitFrames : kCopyInFlight),
+      parts_(queues_.size()) {
   batch_.reserve(kChunksAtOnce * 4);
 }
 
 XdpPort::~XdpPort() {
+  for (const Time end = monotonic_now() + kDrainTime;
+       !failure_ && sender().in_flight() > 0 && monotonic_now() < end;) {
+    kick();
+    sender().reap();
+  }
   // Whoever comes next on this queue overwrites it anyway; the kernel takes the socket out itself.
   (void)program_.close_port({local_.sin_addr.s_addr, local_.sin_port, 0});
 }
@@ -253,23 +266,28 @@ void XdpPort::look_again() {
                                        packet + options_.max_payload));
     return;
   }
+  slow_peers_ = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     const sockaddr_in& to = addresses_[rank];
     const auto elsewhere = neighbours_.elsewhere(to.sin_addr);
     if (!elsewhere || *elsewhere) {
       peer = {};
+      slow_peers_ = true;
       continue;
     }
     const auto mac = neighbours_.mac_towards(to.sin_addr);
     peer.found = mac && *mac;
     peer.direct = peer.found;
+    slow_peers_ |= !peer.direct;
     if (peer.direct) peer.headers = lower_headers(link->mac, **mac, local_, to);
   }
 }
 
 std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
+  // Any of them may turn out to be for a peer that the UDP socket serves.
+  if (slow_peers_) at_most = slow_->transmit_frames(at_most).size();
   if (sender().in_flight() + at_most > in_flight_limit_) {
     kick();
     sender().reap();
@@ -394,20 +412,23 @@ void XdpPort::receive_slowly(Time now) {
   if (const auto error = slow_->failure()) failure_ = error;
   slow_waits_ = !packets.empty();
   slow_looked_ = now;
+  news_ |= now - looked_ >= kLookEvery && neighbours_.changed();
+  look_if_due(now);
 }
 
 void XdpPort::take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk) {
-  if (part_.empty() && !chunk.continues) {
+  std::vector<std::byte>& part = parts_[queue];
+  if (part.empty() && !chunk.continues) {
     lent_.push_back({queue, chunk.frame});
     return take_frame(chunk.bytes);
   }
-  part_.insert(part_.end(), chunk.bytes.begin(), chunk.bytes.end());
+  part.insert(part.end(), chunk.bytes.begin(), chunk.bytes.end());
   queues_[queue].give_back(chunk.frame);
   if (chunk.continues) return;
   if (whole_used_ == whole_.size()) whole_.emplace_back();
   std::vector<std::byte>& whole = whole_[whole_used_++];
-  whole.swap(part_);
-  part_.clear();
+  whole.swap(part);
+  part.clear();
   take_frame(whole);
 }
 
@@ -443,14 +464,26 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({slow_socket_.get(), slow_events, 0});
   entries.push_back({neighbours_.fd(), POLLIN, 0});
   entries.push_back({event_.fd(), POLLIN, 0});
+  // What the kernel had no memory for is not announced when it has.
+  if (sender().waits_for_kick()) until = std::min(until, now + kKickAgain);
+  if (news_) until = std::clamp(looked_ + kLookEvery, now, until);
   const timespec timeout = slow_waits_ ? timespec{} : wait_timeout(now, until);
   const int ready = ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
   ++counted_.system_calls;
   ++counted_.waits;
+  if (ready > 0 && entries.back().revents != 0) event_.drain();
+  if (ready > 0) news_ |= entries[entries.size() - 2].revents != 0 && neighbours_.changed();
+  look_if_due(monotonic_now());
   if (ready <= 0) return;
-  if (entries.back().revents != 0) event_.drain();
-  if (entries[entries.size() - 2].revents != 0 && neighbours_.changed()) look_again();
   slow_waits_ |= entries[entries.size() - 3].revents != 0;
+}
+
+/// A busy network has news all the time, and looking takes a while.
+void XdpPort::look_if_due(Time now) {
+  if (!news_ || now - looked_ < kLookEvery) return;
+  news_ = false;
+  looked_ = now;
+  look_again();
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
@@ -526,6 +559,11 @@ Result<XdpQueues> XdpQueues::open(const XdpPortOptions& options) {
 bool XdpQueues::zero_copy() const {
   return std::all_of(queues_.begin(), queues_.end(),
                      [](const xdp::Queue& queue) { return queue.grant().zero_copy; });
+}
+
+bool XdpQueues::busy_poll() const {
+  return std::all_of(queues_.begin(), queues_.end(),
+                     [](const xdp::Queue& queue) { return queue.grant().busy_poll; });
 }
 
 bool XdpQueues::multi_buffer() const {

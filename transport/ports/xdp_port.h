@@ -34,6 +34,7 @@ class XdpQueues {
 
   bool zero_copy() const;  // granted on all of them
   bool multi_buffer() const;
+  bool busy_poll() const;  // has an effect on all of them
   const std::vector<std::uint32_t>& numbers() const { return numbers_; }
 
  private:
