@@ -45,7 +45,7 @@ constexpr std::uint32_t kTransmitFrames = 512;
 constexpr std::uint32_t kBurst = 32;        // a kick sends so many in copy mode
 constexpr std::size_t kCopyInFlight = 192;  // a veth's peer has room for 256
 constexpr std::size_t kChunksAtOnce = 128;
-constexpr Duration kSlowPathEvery = 100us;  // looks at the UDP socket that nothing has announced
+constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothing has announced
 constexpr Duration kKickAgain = 50us;
 constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
 constexpr Duration kDrainTime = 10ms;  // at the end, for what is on its way
@@ -148,6 +148,8 @@ class XdpPort final : public Port {
     std::uint32_t frame;
   };
 
+  /// A free frame at offered_[at]; false when there is none.
+  bool offer(std::size_t at);
   bool send_direct(const TxPacket& packet, std::uint32_t frame);
   void send_slowly();
   void receive_slowly(Time now);
@@ -174,6 +176,7 @@ class XdpPort final : public Port {
 
   std::vector<TxPacket> offered_;
   std::vector<std::uint32_t> offered_frames_;
+  std::size_t passed_ = 0;                 // the first of offered_ have gone
   std::vector<std::size_t> slow_packets_;  // of offered_
   bool slow_peers_ = false;                // the UDP socket serves some
   std::size_t in_flight_limit_;
@@ -283,9 +286,6 @@ void XdpPort::look_again() {
 
 std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
-  for (const std::uint32_t frame : offered_frames_) sender().give_back_unsent(frame);
-  offered_.clear();
-  offered_frames_.clear();
   // Any of them may turn out to be for a peer that the UDP socket serves.
   if (slow_peers_) at_most = slow_->transmit_frames(at_most).size();
   if (sender().in_flight() + at_most > in_flight_limit_) {
@@ -293,15 +293,35 @@ std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
     sender().reap();
     at_most = std::min(at_most, in_flight_limit_ - sender().in_flight());
   }
-  while (offered_.size() < at_most) {
-    const std::uint32_t frame = sender().take();
-    if (frame == xdp::FramePool::kNone) break;
-    std::byte* const header = sender().data(frame) + kFrameOffset + kLowerHeaders;
-    std::byte* const room = header + TARPON_HEADER_BYTES;
-    offered_.push_back({.header = header, .room = room, .payload = room});
-    offered_frames_.push_back(frame);
+  // What was offered and not used is offered again: a call costs what the last one sent.
+  for (std::size_t at = 0; at < passed_; ++at) {
+    if (offer(at)) continue;
+    const auto first = static_cast<std::ptrdiff_t>(at);
+    const auto last = static_cast<std::ptrdiff_t>(passed_);
+    offered_.erase(offered_.begin() + first, offered_.begin() + last);
+    offered_frames_.erase(offered_frames_.begin() + first, offered_frames_.begin() + last);
+    break;
   }
-  return offered_;
+  passed_ = 0;
+  while (offered_.size() < at_most) {
+    offered_.emplace_back();
+    offered_frames_.emplace_back();
+    if (offer(offered_.size() - 1)) continue;
+    offered_.pop_back();
+    offered_frames_.pop_back();
+    break;
+  }
+  return std::span(offered_).first(std::min(at_most, offered_.size()));
+}
+
+bool XdpPort::offer(std::size_t at) {
+  const std::uint32_t frame = sender().take();
+  if (frame == xdp::FramePool::kNone) return false;
+  std::byte* const header = sender().data(frame) + kFrameOffset + kLowerHeaders;
+  std::byte* const room = header + TARPON_HEADER_BYTES;
+  offered_[at] = {.header = header, .room = room, .payload = room};
+  offered_frames_[at] = frame;
+  return true;
 }
 
 void XdpPort::transmit(std::span<TxPacket> packets) {
@@ -318,8 +338,7 @@ void XdpPort::transmit(std::span<TxPacket> packets) {
     }
   }
   if (!slow_packets_.empty()) send_slowly();
-  offered_frames_.erase(offered_frames_.begin(),
-                        offered_frames_.begin() + static_cast<std::ptrdiff_t>(packets.size()));
+  passed_ = packets.size();
   kick();
   // At once, so that the next packets take frames that are still in the cache.
   sender().reap();
