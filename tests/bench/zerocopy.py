@@ -10,7 +10,7 @@ Prints one table, writes zerocopy.json, ends with the targets: open where the me
 SKIP says why)."""
 import argparse, json, os, subprocess, sys, time
 
-from allreduce import interval, median
+from figures import interval, median
 
 FRAMES = [106, 1442, 3498]  # the header alone; MTU 1428; the largest payload at MTU 3498
 PAIRS = {"minimal": "minimal pair, zero-copy", "zero-copy": "port, zero-copy",

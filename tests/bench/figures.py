@@ -1,0 +1,85 @@
+"""What the benchmarks share: statistics, targets, the progress line, the report's file."""
+import json, math, os, random, subprocess, sys, time
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def percentile(values, q):
+    """Nearest rank; None with too few samples to speak of it."""
+    tail = min(q, 1 - q)
+    if not values or (tail > 0 and len(values) * tail < 0.999999):
+        return None
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
+
+
+def median(values):
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def interval(values, statistic=median, draws=1000, seed=1):
+    """95 % bootstrap interval."""
+    generator = random.Random(seed)
+    drawn = sorted(statistic([generator.choice(values) for _ in values]) for _ in range(draws))
+    return drawn[int(0.025 * draws)], drawn[int(0.975 * draws) - 1]
+
+
+def ratios(over, under):
+    """Round by round."""
+    return [a / b for a, b in zip(over, under)]
+
+
+def human(size):
+    return f"{size // MIB}M" if size % MIB == 0 else f"{size // KIB}K"
+
+
+def fail(what, process):
+    sys.exit(f"{what} failed (exit {process.returncode}):\n{process.stderr[-2000:]}")
+
+
+def at_least(limit, text, values):
+    """A target over the rounds' values: missed only when its whole interval is."""
+    low, high = interval(values)
+    return {"target": f"{text} at least {limit}", "value": median(values), "interval": [low, high],
+            "met": high >= limit}
+
+
+def at_most(limit, text, values):
+    low, high = interval(values)
+    return {"target": f"{text} at most {limit}", "value": median(values), "interval": [low, high],
+            "met": low <= limit}
+
+
+class Progress:
+    """A line on the terminal; nothing elsewhere."""
+
+    def __init__(self, steps):
+        self.steps, self.done, self.started = steps, 0, time.monotonic()
+
+    def step(self, what):
+        self.done += 1
+        if sys.stderr.isatty():
+            left = (time.monotonic() - self.started) * (self.steps - self.done) / self.done
+            print(f"\r\033[K{100 * self.done // self.steps:3d} %  {what}  ETA {left:.0f} s", end="",
+                  file=sys.stderr)
+
+    def end(self):
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+
+
+def finish(path, targets, **parts):
+    """Writes the report, prints the targets, ends the program: 0 only when all are met."""
+    commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    with open(path, "w") as file:
+        json.dump({"date": time.strftime("%Y-%m-%d"), "kernel": os.uname().release,
+                   "cpus": os.cpu_count(), "commit": commit.stdout.strip(), **parts,
+                   "targets": targets}, file, indent=1)
+    print(f"\nwritten: {path}\n")
+    for target in targets:
+        low, high = target["interval"]
+        print(f"{'met   ' if target['met'] else 'MISSED'} {target['target']}: {target['value']:.2f} "
+              f"({low:.2f} .. {high:.2f})")
+    sys.exit(0 if all(target["met"] for target in targets) else 1)
