@@ -2,14 +2,13 @@
 """Tarpon's exact AllReduce beside Gloo's, on the namespace testbed: the same timing rule for both
 (untimed refill and barrier before each iteration, the slowest rank counts), runs interleaved.
 
-Prints one table, writes NAME.json, ends with the targets; exit code 0 only when all are met.
+Prints one table, writes NAME.json, ends with the targets; exit code 1 when one is missed.
 Intervals are 95 % bootstrap intervals over the rounds' medians."""
-import argparse, json, os, subprocess, sys, tempfile
+import argparse, os
 
-from figures import Progress, interval, median, percentile, print_targets, target, write_report
+from contenders import GLOO, run_gloo, run_tarpon
+from figures import KIB, MIB, Progress, at_least, at_most, finish, human, interval, median, percentile, ratios
 
-KIB, MIB = 1 << 10, 1 << 20
-GLOO = ["ring", "bcube", "halving_doubling"]
 TARPON = ["uring", "mmsg"]
 
 
@@ -20,50 +19,6 @@ def iterations_for(size, ranks, quick):
     if quick or size > 25 * MIB:
         return 6
     return 25 if ranks == 4 else 10
-
-
-def fail(what, process):
-    sys.exit(f"{what} failed (exit {process.returncode}):\n{process.stderr[-2000:]}")
-
-
-def run_tarpon(binaries, ranks, mtu, datapath, sizes, quick):
-    """{size: times in us, in place} and peak resident KiB of a rank."""
-    times, resident = {}, 0
-    for size in sizes:
-        with tempfile.NamedTemporaryFile(suffix=".json") as report:
-            command = [f"{binaries}/tarpon", "allreduce", "--local-ranks", str(ranks), "--net", "veth",
-                       "--mtu", str(mtu), "--datapath", datapath, "-b", str(size), "-e", str(size),
-                       "-n", str(iterations_for(size, ranks, quick)), "-w", "3", "--json", report.name]
-            process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-            if process.returncode != 0:
-                fail(" ".join(command), process)
-            result = json.load(open(report.name))
-        entry = result["results"][-1]
-        assert entry["place"] == "in" and entry["nwrong"] == 0 and entry["lost_fraction"] == 0
-        times[size] = entry["time_us"]["all"]
-        resident = max(resident, entry.get("max_rss_kib", 0) - 2 * size // KIB)
-    return times, resident
-
-
-def run_gloo(binaries, ranks, mtu, algorithm, sizes, quick, iterations=None):
-    times = {}
-    for size in sizes:
-        with tempfile.TemporaryDirectory() as store:
-            command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
-                       "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm,
-                       str(iterations or iterations_for(size, ranks, quick)), "3", str(size)]
-            process = subprocess.run(command, capture_output=True, text=True, timeout=300)
-            if process.returncode != 0:
-                fail(" ".join(command), process)
-        rows = [line.split() for line in process.stdout.splitlines()]
-        per_rank = [[float(value) for value in row[3:]] for row in rows]
-        assert len(per_rank) == ranks
-        times[size] = [max(values) for values in zip(*per_rank)]
-    return times
-
-
-def human(size):
-    return f"{size // MIB}M" if size % MIB == 0 else f"{size // KIB}K"
 
 
 class Bench:
@@ -80,8 +35,8 @@ class Bench:
 
     def run(self):
         rounds = 3 if self.arguments.quick else self.arguments.rounds
-        steps = rounds * sum(len(sizes) for _, _, sizes in self.cells()) * (len(TARPON) + len(GLOO))
-        progress = Progress(steps)
+        progress = Progress(rounds * sum(len(sizes) for _, _, sizes in self.cells()) *
+                            len(TARPON + GLOO))
         for round_number in range(rounds):
             for ranks, mtu, sizes in self.cells():
                 for size in sizes:
@@ -93,13 +48,11 @@ class Bench:
         progress.end()
 
     def measure(self, ranks, mtu, size, contender):
-        binaries, quick = self.arguments.binaries, self.arguments.quick
-        if contender in TARPON:
-            times, extra = run_tarpon(binaries, ranks, mtu, contender, [size], quick)
-            self.extra_kib = max(self.extra_kib, extra)
-        else:
-            times = run_gloo(binaries, ranks, mtu, contender, [size], quick)
-        self.samples.setdefault((ranks, mtu, size, contender), []).append(times[size])
+        run = run_tarpon if contender in TARPON else run_gloo
+        result = run(self.arguments.binaries, ranks, mtu, size,
+                     iterations_for(size, ranks, self.arguments.quick), contender)
+        self.extra_kib = max(self.extra_kib, result.extra_kib or 0)
+        self.samples.setdefault((ranks, mtu, size, contender), []).append(result.times)
 
     def medians(self, ranks, mtu, size, contender):
         return [median(values) for values in self.samples[ranks, mtu, size, contender]]
@@ -109,8 +62,7 @@ class Bench:
 
     def ratios(self, ranks, mtu, size, over, under):
         """Round by round: median of `over` / median of `under`."""
-        return [a / b for a, b in zip(self.medians(ranks, mtu, size, over),
-                                      self.medians(ranks, mtu, size, under))]
+        return ratios(self.medians(ranks, mtu, size, over), self.medians(ranks, mtu, size, under))
 
     def table(self):
         rows = []
@@ -140,16 +92,17 @@ class Bench:
     def targets(self):
         found = []
         for mtu in (1500, 9000):
-            values = self.ratios(4, mtu, 25 * MIB, self.best_gloo(4, mtu, 25 * MIB), "uring")
-            found.append(target(f"25M, 4 ranks, MTU {mtu}: best Gloo / uring", values, 2.0))
-            values = self.ratios(4, mtu, 25 * MIB, "uring", "mmsg")
-            found.append(target(f"25M, 4 ranks, MTU {mtu}: uring / mmsg", values, 0.85))
+            found.append(at_least(2.0, f"25M, 4 ranks, MTU {mtu}: best Gloo / uring", self.ratios(
+                4, mtu, 25 * MIB, self.best_gloo(4, mtu, 25 * MIB), "uring")))
+            found.append(at_least(0.85, f"25M, 4 ranks, MTU {mtu}: uring / mmsg",
+                                  self.ratios(4, mtu, 25 * MIB, "uring", "mmsg")))
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
-                values = self.ratios(ranks, mtu, size, self.best_gloo(ranks, mtu, size), "uring")
-                found.append(target(f"{human(size)}, {ranks} ranks, MTU {mtu}: best Gloo / uring",
-                                    values, 1.0))
-        found.append(target("resident KiB beyond twice the buffers", [self.extra_kib], at_most=65536))
+                found.append(at_least(
+                    1.0, f"{human(size)}, {ranks} ranks, MTU {mtu}: best Gloo / uring",
+                    self.ratios(ranks, mtu, size, self.best_gloo(ranks, mtu, size), "uring")))
+        found.append(at_most(65536, "KiB of resident memory beyond twice the buffers",
+                             [self.extra_kib]))
         return found
 
 
@@ -164,10 +117,7 @@ def main():
     bench = Bench(arguments)
     bench.run()
     rows = bench.table()
-    targets = bench.targets()
-    write_report(os.path.join(arguments.build, "allreduce.json"), {"rows": rows, "targets": targets})
-    print_targets(targets)
-    sys.exit(0 if all(each["met"] for each in targets) else 1)
+    finish(os.path.join(arguments.build, "allreduce.json"), bench.targets(), rows=rows)
 
 
 if __name__ == "__main__":

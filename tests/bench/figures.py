@@ -1,5 +1,7 @@
-"""What the benchmarks share: medians, intervals, a line of progress, verdicts on targets, the report."""
+"""What the benchmarks share: statistics, targets, the progress line, the report's file."""
 import json, math, os, random, subprocess, sys, time
+
+KIB, MIB = 1 << 10, 1 << 20
 
 
 def percentile(values, q):
@@ -24,17 +26,46 @@ def interval(values, statistic=median, draws=1000, seed=1):
     return drawn[int(0.025 * draws)], drawn[int(0.975 * draws) - 1]
 
 
+def ratios(over, under):
+    """Round by round."""
+    return [a / b for a, b in zip(over, under)]
+
+
+def human(size):
+    return f"{size // MIB}M" if size % MIB == 0 else f"{size // KIB}K"
+
+
+def fail(what, process):
+    sys.exit(f"{what} failed (exit {process.returncode}):\n{process.stderr[-2000:]}")
+
+
+def at_least(limit, text, values):
+    """A target over the rounds' values: met by their median, open where only the interval reaches
+    it, else missed."""
+    low, high = interval(values)
+    verdict = "met" if median(values) >= limit else "open" if high >= limit else "MISSED"
+    return {"target": f"{text} at least {limit}", "value": median(values), "interval": [low, high],
+            "verdict": verdict}
+
+
+def at_most(limit, text, values):
+    low, high = interval(values)
+    verdict = "met" if median(values) <= limit else "open" if low <= limit else "MISSED"
+    return {"target": f"{text} at most {limit}", "value": median(values), "interval": [low, high],
+            "verdict": verdict}
+
+
 class Progress:
-    """A line with an ETA on a terminal, nothing elsewhere."""
+    """A line on the terminal; nothing elsewhere."""
 
     def __init__(self, steps):
         self.steps, self.done, self.started = steps, 0, time.monotonic()
 
-    def step(self, text):
+    def step(self, what):
         self.done += 1
         if sys.stderr.isatty():
             left = (time.monotonic() - self.started) * (self.steps - self.done) / self.done
-            print(f"\r\033[K{100 * self.done // self.steps:3d} %  {text}  ETA {left:.0f} s", end="",
+            print(f"\r\033[K{100 * self.done // self.steps:3d} %  {what}  ETA {left:.0f} s", end="",
                   file=sys.stderr)
 
     def end(self):
@@ -42,24 +73,16 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr)
 
 
-def target(text, values, at_least=None, at_most=None):
-    """A target is missed only when the whole interval of its median is."""
-    low, high = interval(values)
-    met = high >= at_least if at_most is None else low <= at_most
-    limit = f"at least {at_least}" if at_most is None else f"at most {at_most}"
-    return {"target": f"{text} {limit}", "value": median(values), "interval": [low, high], "met": met}
-
-
-def print_targets(targets):
-    for each in targets:
-        low, high = each["interval"]
-        print(f"{'met   ' if each['met'] else 'MISSED'} {each['target']}: {each['value']:.2f} "
-              f"({low:.2f} .. {high:.2f})")
-
-
-def write_report(path, content):
+def finish(path, targets, **parts):
+    """Writes the report, prints the targets, ends the program: 1 when one is missed."""
     commit = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     with open(path, "w") as file:
         json.dump({"date": time.strftime("%Y-%m-%d"), "kernel": os.uname().release,
-                   "cpus": os.cpu_count(), "commit": commit.stdout.strip(), **content}, file, indent=1)
+                   "cpus": os.cpu_count(), "commit": commit.stdout.strip(), **parts,
+                   "targets": targets}, file, indent=1)
     print(f"\nwritten: {path}\n")
+    for target in targets:
+        low, high = target["interval"]
+        print(f"{target['verdict']:<6} {target['target']}: {target['value']:.2f} "
+              f"({low:.2f} .. {high:.2f})")
+    sys.exit(1 if any(target["verdict"] == "MISSED" for target in targets) else 0)

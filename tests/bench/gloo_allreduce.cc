@@ -1,5 +1,6 @@
 // The peer of the benchmarks: Gloo's AllReduce by the same timing rule as `tarpon allreduce`: an
 // untimed refill and barrier before each iteration, one operation outstanding, from call to return.
+// CPU time is that of the timed calls, all threads.
 //
 // Usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP SIZE...
 // with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every
@@ -79,7 +80,9 @@ void leave_together(const std::string& store, const gloo::rendezvous::Context& c
   }
 }
 
-double cpu_seconds(const rusage& usage) {
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
@@ -92,24 +95,26 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
   const std::function<void()> run = prepare(algorithm, context, data);
   gloo::BarrierOptions barrier(context);
   std::vector<double> times;
-  rusage before{}, after{};
+  double cpu = 0;
   for (int i = 0; i < iterations + warmup; ++i) {
-    if (i == warmup) getrusage(RUSAGE_SELF, &before);
     std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
     gloo::barrier(barrier);
+    const double cpu_before = cpu_seconds();
     const auto start = Clock::now();
     run();
     const auto stop = Clock::now();
     if (i >= warmup) {
+      cpu += cpu_seconds() - cpu_before;
       times.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
     }
   }
+  rusage after{};
   getrusage(RUSAGE_SELF, &after);
   const float expected = static_cast<float>(context->size * (context->size + 1)) / 2;
   if (std::any_of(data.begin(), data.end(), [=](float x) { return x != expected; })) {
     throw std::runtime_error("wrong result");
   }
-  std::printf("%zu %.6f %ld", bytes, cpu_seconds(after) - cpu_seconds(before), after.ru_maxrss);
+  std::printf("%zu %.6f %ld", bytes, cpu, after.ru_maxrss);
   for (const double time : times) std::printf(" %.2f", time);
   std::printf("\n");
   std::fflush(stdout);

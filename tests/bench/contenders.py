@@ -1,0 +1,41 @@
+"""AllReduce by Tarpon and by Gloo on the namespace testbed, by the same timing rule."""
+import collections, json, subprocess, tempfile
+
+from figures import KIB, fail
+
+GLOO = ["ring", "bcube", "halving_doubling"]
+
+# Of one size: the slowest rank's time of each iteration in us; CPU time of all ranks together in
+# seconds; resident KiB of the largest rank beyond the two buffers, where it is known.
+Run = collections.namedtuple("Run", "times cpu_s extra_kib")
+
+
+def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
+    """In place."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [f"{binaries}/tarpon", "allreduce", "--local-ranks", str(ranks), "--net", "veth",
+                   "--mtu", str(mtu), "--datapath", datapath, "-b", str(size), "-e", str(size),
+                   "-n", str(iterations), "-w", "3", "--json", report.name, *options]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if process.returncode != 0:
+            fail(" ".join(command), process)
+        result = json.load(open(report.name))
+    taken = {rank["datapath"] for rank in result["config"]["ranks"]}
+    assert taken == {datapath}, f"{datapath} was asked for, {taken} taken"
+    entry = result["results"][-1]
+    assert entry["place"] == "in" and entry["nwrong"] == 0 and entry["lost_fraction"] == 0
+    return Run(entry["time_us"]["all"], entry["cpu_s"], entry["max_rss_kib"] - 2 * size // KIB)
+
+
+def run_gloo(binaries, ranks, mtu, size, iterations, algorithm):
+    with tempfile.TemporaryDirectory() as store:
+        command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
+                   "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm, str(iterations),
+                   "3", str(size)]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        if process.returncode != 0:
+            fail(" ".join(command), process)
+    rows = [line.split() for line in process.stdout.splitlines()]
+    per_rank = [[float(value) for value in row[3:]] for row in rows]
+    assert len(per_rank) == ranks
+    return Run([max(values) for values in zip(*per_rank)], sum(float(row[1]) for row in rows), None)
