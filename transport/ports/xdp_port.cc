@@ -109,6 +109,10 @@ void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint32_t da
       htons(static_cast<std::uint16_t>(sizeof(udphdr) + datagram_bytes)));
 }
 
+bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
+  return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
+}
+
 }  // namespace
 
 class XdpPort final : public Port {
@@ -270,6 +274,7 @@ void XdpPort::look_again() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     const sockaddr_in& to = addresses_[rank];
+    if (same_address(to, local_)) continue;  // nobody sends to itself
     const auto elsewhere = neighbours_.elsewhere(to.sin_addr);
     if (!elsewhere || *elsewhere) {
       peer = {};
