@@ -85,6 +85,7 @@ void print_effect(const Place& place) {
 /// A dead program's pins give way; a live one's do not.
 Result<void> prepare_directory(const Place& place) {
   if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return mounted;
+  if (auto made = xdp::make_pin_directory(place.directory); !made) return made;
   for (const xdp::Pin& pin : xdp::find_pins()) {
     if (std::filesystem::path(pin.path).parent_path() != place.directory) continue;
     if (pin.interface != 0 || !pin.ours) {

@@ -144,6 +144,7 @@ Result<void> make_pin_directory(const std::string& directory) {
 }
 
 void remove_pin_directory(const std::string& directory) {
+  if (!is_bpf_file_system(directory)) return;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();

@@ -34,6 +34,7 @@ bool is_of_this_namespace(const std::string& directory);
 Result<void> make_pin_directory(const std::string& directory);
 
 /// Removes the files that we make there, then the directory and pin_root() when they are empty.
+/// Nothing when it is not on a BPF file system: ordinary files may have the same names.
 void remove_pin_directory(const std::string& directory);
 
 /// A pinned link or program, whoever's it is.

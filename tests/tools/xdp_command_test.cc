@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "tests/tools/xdp_network.h"
 #include "tests/xdp/foreign_program.h"
 #include "tests/xdp/frames.h"
@@ -177,6 +179,14 @@ TEST_F(XdpCommand, load__in_a_directory_of_choice) {
                  {"/sys/fs/bpf/some/where is taken"});
   EXPECT_EQ(xdp_tool({"unload", "va"}).exit_code, 0);
   EXPECT_THAT(bpf_files(), ::testing::ElementsAre("some"));
+}
+
+TEST_F(XdpCommand, load__ordinary_files_in_the_directory_of_choice_stay) {
+  const ScratchDirectory scratch;
+  const std::vector<std::string> files{"link", "tarpon_notes"};
+  for (const std::string& file : files) std::ofstream(scratch / file) << "mine";
+  expect_refused(load({"--pin", scratch.path()}), {"not on a BPF file"});
+  for (const std::string& file : files) EXPECT_EQ(content_of(scratch / file), "mine");
 }
 
 TEST_F(XdpCommand, load__refusals_name_thing_and_remedy) {
