@@ -29,6 +29,17 @@ struct Place {
   AttachMode mode = AttachMode::native;
 };
 
+/// As the kernel's mounts name it, without "..", symbolic links or a last slash: pins are compared
+/// with it.
+Result<std::string> canonical_directory(const std::string& text) {
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(text, error);
+  auto path = error ? absolute : std::filesystem::weakly_canonical(absolute, error);
+  if (error) return fail_system(error.value(), "--pin " + text);
+  if (!path.has_filename()) path = path.parent_path();
+  return path.string();
+}
+
 std::vector<std::string> pins_of(std::uint32_t link) {
   std::vector<std::string> paths;
   for (const xdp::Pin& pin : xdp::find_pins()) {
@@ -159,10 +170,13 @@ Result<void> load_shared(const Place& place, const XdpOptions& options) {
 Result<void> load_program(const XdpOptions& options) {
   const auto interface = find_interface(options.interface);
   if (!interface) return fail(interface.error());
+  const auto directory = options.pin.empty()
+                             ? Result<std::string>(xdp::default_pin_directory(*interface))
+                             : canonical_directory(options.pin);
+  if (!directory) return fail(directory.error());
   Place place{.interface = *interface,
               .name = options.interface,
-              .directory = options.pin.empty() ? xdp::default_pin_directory(*interface)
-                                               : std::filesystem::absolute(options.pin).string(),
+              .directory = *directory,
               .mode = options.mode.value_or(AttachMode::native)};
   if (auto may = check_privileges(place.name); !may) return may;
   const auto attached = xdp::attached_to(*interface);

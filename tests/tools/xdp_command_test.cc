@@ -175,8 +175,16 @@ TEST_F(XdpCommand, load__in_a_directory_of_choice) {
   const Ended loaded = load({"--pin", "/sys/fs/bpf/some/where"});
   ASSERT_EQ(loaded.exit_code, 0) << loaded.error;
   EXPECT_EQ(status_of("va").at("program").at("pins").at(0), "/sys/fs/bpf/some/where/link");
-  expect_refused(xdp_tool({"load", "vb", "--pin", "/sys/fs/bpf/some/where"}),
-                 {"/sys/fs/bpf/some/where is taken"});
+  const ScratchDirectory scratch;
+  std::filesystem::create_directory_symlink("/sys/fs/bpf/some/where", scratch / "where");
+  for (const std::string& directory :
+       {std::string("/sys/fs/bpf/some/where"), std::string("/sys/fs/bpf/some/where/"),
+        std::string("/sys/fs/bpf//some/./where"), std::string("/sys/fs/bpf/some/../some/where"),
+        scratch / "where"}) {
+    expect_refused(xdp_tool({"load", "vb", "--pin", directory}),
+                   {"/sys/fs/bpf/some/where is taken"});
+    EXPECT_TRUE(attached()) << directory;
+  }
   EXPECT_EQ(xdp_tool({"unload", "va"}).exit_code, 0);
   EXPECT_THAT(bpf_files(), ::testing::ElementsAre("some"));
 }
