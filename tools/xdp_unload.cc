@@ -102,13 +102,13 @@ int clean_pins() {
 /// Directories of a load that was killed half-way.
 int clean_directories() {
   std::set<std::string> used;
-  for (const xdp::Pin& pin : xdp::find_pins()) used.insert(directory_of(pin.path));
   for (const SharedRecord& record : shared_records()) used.insert(record.directory);
   std::vector<std::string> unused;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(xdp::pin_root(), error)) {
     const std::string directory = entry.path().string();
-    if (xdp::is_of_this_namespace(directory) && !used.contains(directory)) {
+    if (xdp::is_of_this_namespace(directory) && !used.contains(directory) &&
+        !xdp::holds_link_pin(directory)) {
       unused.push_back(directory);
     }
   }

@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostFiles = 4096;
 constexpr int kMostLevels = 6;
 
 bool is_bpf_file_system(const std::string& path) {
@@ -92,6 +91,21 @@ std::optional<Pin> read_pin(const std::string& path) {
   return pin;
 }
 
+/// A directory that we may not read, or that goes meanwhile, does not hide the others.
+void collect_pins(const fs::path& directory, int level, std::vector<Pin>& pins) {
+  std::error_code error;
+  auto at = fs::directory_iterator(directory, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code gone;
+    const auto kind = at->symlink_status(gone).type();
+    if (kind == fs::file_type::directory && level < kMostLevels) {
+      collect_pins(at->path(), level + 1, pins);
+    } else if (kind == fs::file_type::regular) {
+      if (auto pin = read_pin(at->path().string())) pins.push_back(std::move(*pin));
+    }
+  }
+}
+
 }  // namespace
 
 bool bpf_file_system_mounted() {
@@ -154,19 +168,14 @@ void remove_pin_directory(const std::string& directory) {
   ::rmdir(pin_root().c_str());
 }
 
+bool holds_link_pin(const std::string& directory) {
+  std::error_code error;
+  return fs::exists(fs::path(directory) / kLinkPin, error) || error;
+}
+
 std::vector<Pin> find_pins() {
   std::vector<Pin> pins;
-  int looked_at = 0;
-  for (const std::string& place : bpf_mounts()) {
-    std::error_code error;
-    auto at = fs::recursive_directory_iterator(place, error);
-    for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-      if (at.depth() >= kMostLevels) at.disable_recursion_pending();
-      if (!at->is_regular_file(error)) continue;
-      if (++looked_at > kMostFiles) return pins;
-      if (auto pin = read_pin(at->path().string())) pins.push_back(std::move(*pin));
-    }
-  }
+  for (const std::string& place : bpf_mounts()) collect_pins(place, 0, pins);
   return pins;
 }
 

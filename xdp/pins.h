@@ -46,8 +46,11 @@ struct Pin {
   bool ours = false;          // our program
 };
 
-/// Every one on the mounted BPF file systems, as far as we may open them; at most 4096 files are
-/// looked at.
+/// Whether a link is pinned in `directory` as ours are; true when that cannot be told.
+bool holds_link_pin(const std::string& directory);
+
+/// Every one on the mounted BPF file systems, as far as we may open them, at most six directories
+/// deep.
 std::vector<Pin> find_pins();
 
 }  // namespace tarpon::xdp

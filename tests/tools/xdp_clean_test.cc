@@ -51,6 +51,30 @@ TEST_F(XdpClean, clean__what_the_dead_left) {
   EXPECT_THAT(bpf_files(), IsEmpty());
 }
 
+TEST_F(XdpClean, clean__live_pins_stay_among_many_files) {
+  ASSERT_EQ(xdp_tool({"load", "va"}).exit_code, 0);
+  // Later files come first in a listing of this file system.
+  ASSERT_TRUE(std::filesystem::create_directory("/sys/fs/bpf/others"));
+  const FileDescriptor map(::bpf_map_create(BPF_MAP_TYPE_ARRAY, "other", 4, 4, 1, nullptr));
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_EQ(::bpf_obj_pin(map.get(), fmt::format("/sys/fs/bpf/others/{}", i).c_str()), 0);
+  }
+  EXPECT_EQ(xdp_tool({"clean"}).out, "nothing to remove\n");
+  EXPECT_TRUE(attached());
+  const Ended unloaded = xdp_tool({"unload", "va"});
+  EXPECT_EQ(unloaded.exit_code, 0) << unloaded.error;
+  EXPECT_FALSE(attached());
+}
+
+TEST_F(XdpClean, clean__what_a_killed_load_left) {
+  ASSERT_EQ(xdp_tool({"load", "vb"}).exit_code, 0);
+  const std::string directory = xdp::default_pin_directory(pair_->a());
+  ASSERT_TRUE(xdp::make_pin_directory(directory));
+  EXPECT_EQ(xdp_tool({"clean"}).out, fmt::format("removed {}: it holds no link\n", directory));
+  EXPECT_FALSE(std::filesystem::exists(directory));
+  EXPECT_EQ(status_of("vb").at("program").at("pins").size(), 1u);
+}
+
 /// As `load --shared` leaves it: interface, program, process, when that started.
 struct SharedRecordBytes {
   std::uint32_t interface;
