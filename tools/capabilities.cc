@@ -1,6 +1,7 @@
 #include "tools/capabilities.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <fstream>
@@ -45,6 +46,13 @@ std::vector<std::string> missing_capabilities(const std::vector<int>& wanted) {
     if (!there) missing.push_back(capability_name(each));
   }
   return missing;
+}
+
+Result<void> check_xdp_privileges(const std::string& deed, const std::string& command) {
+  const auto missing = missing_capabilities({CAP_SYS_ADMIN, CAP_BPF, CAP_NET_ADMIN});
+  if (missing.empty()) return {};
+  return fail(Error::Code::permission, fmt::format("{} needs {}: run as root, sudo {}", deed,
+                                                   fmt::join(missing, ", "), command));
 }
 
 }  // namespace tarpon

@@ -35,7 +35,7 @@ Result<void> detach_shared(unsigned interface, std::uint32_t id, const std::stri
 struct SharedRecord {
   std::string directory;
   unsigned interface = 0;
-  std::uint32_t program = 0;  // id; 0: the process ended before it was attached
+  std::uint32_t program = 0;  // id; 0: the process has not written it down
   bool kept = false;          // by an administrator; else its process has to confirm
   bool owner_alive = false;   // where not kept
 };

@@ -48,14 +48,6 @@ std::vector<std::string> pins_of(std::uint32_t link) {
   return paths;
 }
 
-Result<void> check_privileges(const std::string& interface) {
-  const auto missing = missing_capabilities({CAP_SYS_ADMIN, CAP_BPF, CAP_NET_ADMIN});
-  if (missing.empty()) return {};
-  return fail(Error::Code::permission,
-              fmt::format("loading an XDP program needs {}: run as root, sudo tarpon xdp load {}",
-                          fmt::join(missing, ", "), interface));
-}
-
 /// A foreign program is named; one of ours in another mode than asked for too.
 Result<void> check_attached(const Attached& attached, const Place& place,
                             const XdpOptions& options) {
@@ -178,7 +170,8 @@ Result<void> load_program(const XdpOptions& options) {
               .name = options.interface,
               .directory = *directory,
               .mode = options.mode.value_or(AttachMode::native)};
-  if (auto may = check_privileges(place.name); !may) return may;
+  auto may = check_xdp_privileges("loading an XDP program", "tarpon xdp load " + place.name);
+  if (!may) return may;
   const auto attached = xdp::attached_to(*interface);
   if (!attached) return fail(attached.error());
   if (*attached) {

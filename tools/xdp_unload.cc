@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <set>
 #include <thread>
 
+#include "tools/capabilities.h"
 #include "tools/shared_program.h"
 #include "tools/xdp_command.h"
 #include "tools/xdp_report.h"
@@ -84,23 +86,30 @@ Result<void> unload_alone(const XdpReport& report) {
 
 // -- clean
 
-/// Pins of ours whose interface is gone, in any network namespace.
-int clean_pins() {
+/// What became of it; one failure does not end it.
+struct Cleaning {
   int removed = 0;
+  std::vector<std::string> failures{};
+};
+
+/// Pins of ours whose interface is gone, in any network namespace.
+void clean_pins(Cleaning& cleaning) {
   for (const xdp::Pin& pin : xdp::find_pins()) {
     const bool ours =
         pin.ours && pin.link != 0 && std::filesystem::path(pin.path).filename() == xdp::kLinkPin;
     if (!ours || pin.interface != 0) continue;
-    if (::unlink(pin.path.c_str()) != 0) continue;
+    if (::unlink(pin.path.c_str()) != 0) {
+      cleaning.failures.push_back(Error::system(errno, "removing " + pin.path).message);
+      continue;
+    }
     xdp::remove_pin_directory(directory_of(pin.path));
     fmt::print("removed {}: its interface is gone\n", pin.path);
-    ++removed;
+    ++cleaning.removed;
   }
-  return removed;
 }
 
 /// Directories of a load that was killed half-way.
-int clean_directories() {
+void clean_directories(Cleaning& cleaning) {
   std::set<std::string> used;
   for (const SharedRecord& record : shared_records()) used.insert(record.directory);
   std::vector<std::string> unused;
@@ -114,59 +123,67 @@ int clean_directories() {
   }
   for (const std::string& directory : unused) {
     xdp::remove_pin_directory(directory);
+    if (std::filesystem::exists(directory, error) || error) {
+      cleaning.failures.push_back(directory + " holds files that are not ours: remove it by hand");
+      continue;
+    }
     fmt::print("removed {}: it holds no link\n", directory);
+    ++cleaning.removed;
   }
-  return static_cast<int>(unused.size());
 }
 
-int clean_shared() {
-  int removed = 0;
+/// The program that a shared record is about and that is still attached; 0: there is none.
+Result<std::uint32_t> recorded_program(const SharedRecord& record) {
+  const auto attached = xdp::attached_to(record.interface);
+  if (!attached && attached.error().system_errno == ENODEV) return 0u;  // the interface is gone
+  if (!attached) return fail(attached.error());
+  if (!*attached || !(*attached)->ours) return 0u;
+  // Its process may have ended after attaching and before it wrote down what: nobody but `load
+  // --shared` attaches ours below a dispatcher, and the record is that one's.
+  const bool half_way = record.program == 0 && (*attached)->dispatcher;
+  return half_way || (*attached)->our_program == record.program ? (*attached)->our_program : 0u;
+}
+
+void clean_shared(Cleaning& cleaning) {
   for (const SharedRecord& record : shared_records()) {
-    const auto attached = xdp::attached_to(record.interface);
-    const bool there =
-        attached && *attached && (*attached)->our_program == record.program && record.program != 0;
-    if (there && (record.kept || record.owner_alive)) continue;
-    if (!there && record.owner_alive) continue;  // about to attach
-    if (there) {
-      const auto gone = detach_shared(record.interface, record.program, record.directory);
+    if (record.owner_alive) continue;  // it confirms or detaches by itself
+    const auto program = recorded_program(record);
+    if (!program) {
+      cleaning.failures.push_back(program.error().message);
+      continue;
+    }
+    if (*program != 0 && record.kept) continue;
+    if (*program != 0) {
+      const auto gone = detach_shared(record.interface, *program, record.directory);
       if (!gone) {
-        fmt::print(stderr, "tarpon: {}\n", gone.error().message);
+        cleaning.failures.push_back(gone.error().message);
         continue;
       }
     } else {
       xdp::remove_pin_directory(record.directory);
     }
     fmt::print("removed {}: {}\n", record.directory,
-               there ? "its process ended before it was confirmed; the program is detached"
-                     : "its program is gone");
-    ++removed;
+               *program != 0 ? "its process ended before it was confirmed; the program is detached"
+                             : "its program is gone");
+    ++cleaning.removed;
   }
-  return removed;
 }
 
-/// Ports of our programs in this namespace whose process is gone.
-Result<int> clean_ports() {
-  int removed = 0;
-  const auto all = all_interfaces();
-  if (!all) return fail(all.error());
-  for (const unsigned interface : *all) {
-    const auto attached = xdp::attached_to(interface);
-    if (!attached) return fail(attached.error());
-    if (!*attached || !(*attached)->ours) continue;
-    auto program = xdp::Program::find(interface);
-    if (!program) {
-      fmt::print(stderr, "tarpon: {}\n", program.error().message);
-      continue;
-    }
-    for (const auto& [key, entry] : program->ports()) {
-      if (has_udp_socket(key)) continue;
-      if (auto closed = program->close_port(key); !closed) return fail(closed.error());
-      fmt::print("removed port {} of {}: its socket is gone\n", text_of(key),
-                 xdp::interface_text(interface));
-      ++removed;
-    }
+/// Ports of our program on `interface` whose process is gone.
+Result<void> clean_ports(unsigned interface, Cleaning& cleaning) {
+  const auto attached = xdp::attached_to(interface);
+  if (!attached) return fail(attached.error());
+  if (!*attached || !(*attached)->ours) return {};
+  auto program = xdp::Program::find(interface);
+  if (!program) return fail(program.error());
+  for (const auto& [key, entry] : program->ports()) {
+    if (has_udp_socket(key)) continue;
+    if (auto closed = program->close_port(key); !closed) return closed;
+    fmt::print("removed port {} of {}: its socket is gone\n", text_of(key),
+               xdp::interface_text(interface));
+    ++cleaning.removed;
   }
-  return removed;
+  return {};
 }
 
 }  // namespace
@@ -190,10 +207,21 @@ Result<void> unload_program(const XdpOptions& options) {
 }
 
 Result<void> clean_up() {
-  const auto ports = clean_ports();
-  if (!ports) return fail(ports.error());
-  const int removed = *ports + clean_pins() + clean_shared() + clean_directories();
-  if (removed == 0) fmt::print("nothing to remove\n");
+  if (auto may = check_xdp_privileges("cleaning up", "tarpon xdp clean"); !may) return may;
+  Cleaning cleaning;
+  const auto all = all_interfaces();
+  if (!all) return fail(all.error());
+  for (const unsigned interface : *all) {
+    const auto done = clean_ports(interface, cleaning);
+    if (!done) cleaning.failures.push_back(done.error().message);
+  }
+  clean_pins(cleaning);
+  clean_shared(cleaning);
+  clean_directories(cleaning);
+  if (!cleaning.failures.empty()) {
+    return fail(Error::Code::io, fmt::format("{}", fmt::join(cleaning.failures, "; ")));
+  }
+  if (cleaning.removed == 0) fmt::print("nothing to remove\n");
   return {};
 }
 

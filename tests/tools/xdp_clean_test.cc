@@ -66,6 +66,29 @@ TEST_F(XdpClean, clean__live_pins_stay_among_many_files) {
   EXPECT_FALSE(attached());
 }
 
+TEST_F(XdpClean, clean__a_failure_is_named_and_the_rest_goes_on) {
+  ASSERT_EQ(xdp_tool({"load", "vb"}).exit_code, 0);
+  const std::string directory = xdp::default_pin_directory(pair_->a());
+  ASSERT_TRUE(std::filesystem::create_directories(directory + "/mine"));
+  const std::string empty = directory + "2";
+  ASSERT_TRUE(std::filesystem::create_directory(empty));
+  const Ended cleaned = xdp_tool({"clean"});
+  EXPECT_EQ(cleaned.exit_code, 1);
+  EXPECT_EQ(cleaned.out, fmt::format("removed {}: it holds no link\n", empty));
+  EXPECT_EQ(cleaned.error, fmt::format("tarpon: {} holds files that are not ours: remove it by "
+                                       "hand\n",
+                                       directory));
+}
+
+TEST_F(XdpClean, clean__needs_privileges) {
+  Command command{
+      {"setpriv", "--bounding-set", "-sys_admin", TARPON_TOOL, "xdp", "clean"}, {}, "."};
+  const Ended cleaned = run(command);
+  EXPECT_EQ(cleaned.exit_code, 1);
+  EXPECT_EQ(cleaned.error,
+            "tarpon: cleaning up needs CAP_SYS_ADMIN: run as root, sudo tarpon xdp clean\n");
+}
+
 TEST_F(XdpClean, clean__what_a_killed_load_left) {
   ASSERT_EQ(xdp_tool({"load", "vb"}).exit_code, 0);
   const std::string directory = xdp::default_pin_directory(pair_->a());
@@ -107,6 +130,11 @@ TEST_F(XdpClean, clean__records_of_shared_programs) {
   write(self, started + 1);                                   // another process of this number
   EXPECT_EQ(xdp_tool({"clean"}).out, fmt::format("removed {}: its program is gone\n", directory));
   EXPECT_THAT(bpf_files(), IsEmpty());
+
+  ASSERT_TRUE(xdp::make_pin_directory(directory));
+  ASSERT_EQ(::bpf_obj_pin(map.get(), (directory + "/tarpon_owner").c_str()), 0);
+  pair_.reset();
+  EXPECT_EQ(xdp_tool({"clean"}).out, fmt::format("removed {}: its program is gone\n", directory));
 }
 
 }  // namespace
