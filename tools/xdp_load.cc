@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "tools/capabilities.h"
 #include "tools/confirmation.h"
@@ -88,7 +89,7 @@ void print_effect(const Place& place) {
 /// A dead program's pins give way; a live one's do not.
 Result<void> prepare_directory(const Place& place) {
   if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return mounted;
-  if (auto made = xdp::make_pin_directory(place.directory); !made) return made;
+  if (auto good = xdp::check_pin_directory(place.directory); !good) return good;
   for (const xdp::Pin& pin : xdp::find_pins()) {
     if (std::filesystem::path(pin.path).parent_path() != place.directory) continue;
     if (pin.interface != 0 || !pin.ours) {
@@ -99,11 +100,12 @@ Result<void> prepare_directory(const Place& place) {
     }
   }
   xdp::remove_pin_directory(place.directory);
-  return xdp::make_pin_directory(place.directory);
+  return {};
 }
 
-/// `otherwise`: what became of the program without a confirmation.
-Result<void> confirmed(const Place& place, const XdpOptions& options, const char* otherwise) {
+/// Without a confirmation `undo` is called, and says what became of the program.
+Result<void> confirmed(const Place& place, const XdpOptions& options,
+                       const std::function<std::string()>& undo) {
   if (!options.confirm) return {};
   fmt::print("{}: attached; the line \"yes\" within {} keeps it\n", place.name,
              format_duration(*options.confirm));
@@ -111,25 +113,28 @@ Result<void> confirmed(const Place& place, const XdpOptions& options, const char
   const Confirmation answer = wait_for_confirmation(*options.confirm);
   if (answer == Confirmation::yes) return {};
   return fail(Error::Code::timeout,
-              fmt::format("{}: not confirmed ({}): {}", place.name, reason(answer), otherwise));
+              fmt::format("{}: not confirmed ({}): {}", place.name, reason(answer), undo()));
+}
+
+/// What we attached goes, from under the jobs too that found it meanwhile: whoever cannot confirm
+/// may have lost the machine by it.
+std::string take_back(xdp::Program& program, const Place& place) {
+  if (!program.attached_here()) return "left to the job it belongs to";
+  if (auto gone = program.detach(); !gone) return gone.error().message;
+  const auto attached = xdp::attached_to(place.interface);
+  if (!attached) return attached.error().message;
+  const bool there = *attached && (*attached)->our_program == program.id();
+  return there ? "still attached" : "detached again";
 }
 
 Result<void> load_alone(const Place& place, const XdpOptions& options, bool attached_already) {
   if (auto prepared = prepare_directory(place); !prepared) return prepared;
   if (!attached_already) print_effect(place);
   auto program = xdp::Program::use(place.interface, place.mode);
-  Result<void> kept;
-  if (!program) {
-    kept = fail(program.error());
-  } else {
-    kept = confirmed(place, options,
-                     program->attached_here() ? "detached again" : "left to the job it belongs to");
-  }
-  if (kept) kept = program->pin(place.directory);
-  if (!kept) {
-    xdp::remove_pin_directory(place.directory);
-    return kept;
-  }
+  if (!program) return fail(program.error());
+  const auto undo = [&] { return take_back(*program, place); };
+  if (auto kept = confirmed(place, options, undo); !kept) return kept;
+  if (auto pinned = program->pin(place.directory); !pinned) return pinned;
   const auto attached = xdp::attached_to(place.interface);
   if (!attached) return fail(attached.error());
   if (!*attached || (*attached)->our_program != program->id()) {
@@ -147,10 +152,11 @@ Result<void> load_shared(const Place& place, const XdpOptions& options) {
   print_effect(place);
   const auto id = attach_shared(place.interface, place.mode, place.directory);
   if (!id) return fail(id.error());
-  if (auto kept = confirmed(place, options, "detached again"); !kept) {
-    if (auto gone = detach_shared(place.interface, *id, place.directory); !gone) return gone;
-    return kept;
-  }
+  const auto undo = [&]() -> std::string {
+    const auto gone = detach_shared(place.interface, *id, place.directory);
+    return gone ? "detached again" : gone.error().message;
+  };
+  if (auto kept = confirmed(place, options, undo); !kept) return kept;
   if (auto kept = keep_shared(place.directory); !kept) return kept;
   fmt::print("{}: loaded ({}, id {}), shared by libxdp's dispatcher\n", place.name,
              xdp::name(place.mode), *id);

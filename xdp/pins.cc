@@ -141,7 +141,7 @@ bool is_of_this_namespace(const std::string& directory) {
   return directory.starts_with(fmt::format("{}/{}-", pin_root(), network_namespace()));
 }
 
-Result<void> make_pin_directory(const std::string& directory) {
+Result<void> check_pin_directory(const std::string& directory) {
   fs::path existing(directory);
   while (!existing.empty() && !fs::exists(existing) && existing != existing.parent_path()) {
     existing = existing.parent_path();
@@ -151,6 +151,11 @@ Result<void> make_pin_directory(const std::string& directory) {
                 fmt::format("{} is not on a BPF file system: choose a directory below {}",
                             directory, kBpfFileSystem));
   }
+  return {};
+}
+
+Result<void> make_pin_directory(const std::string& directory) {
+  if (auto good = check_pin_directory(directory); !good) return good;
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) return fail_system(error.value(), "making " + directory);

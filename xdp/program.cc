@@ -7,6 +7,7 @@
 #include <linux/bpf.h>
 #include <linux/if_link.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -355,19 +356,29 @@ Result<void> Program::pin(const std::string& directory) const {
   if (!link_) {
     return fail(Error::Code::unavailable, "the XDP program is attached without a link to pin");
   }
-  if (auto made = make_pin_directory(directory); !made) return made;
+  if (auto there = make_pin_directory(directory); !there) return there;
   const std::pair<std::string_view, int> files[] = {
       {kLinkPin, link_.get()},         {kPorts.name, ports_.get()},
       {kSockets.name, sockets_.get()}, {kWindows.name, windows_.get()},
       {kCounts.name, counts_.get()},   {kLate.name, late_.get()}};
+  std::vector<std::string> made;  // on failure these go: the others are somebody else's
   for (const auto& [name, fd] : files) {
-    const std::string path = fmt::format("{}/{}", directory, name);
-    if (::bpf_obj_pin(fd, path.c_str()) != 0) {
-      const int error = errno;
-      remove_pin_directory(directory);
-      return fail_system(error, "pinning " + path);
-    }
+    made.push_back(fmt::format("{}/{}", directory, name));
+    if (::bpf_obj_pin(fd, made.back().c_str()) == 0) continue;
+    const Error error = Error::system(errno, "pinning " + made.back());
+    made.pop_back();
+    for (const std::string& path : made) ::unlink(path.c_str());
+    ::rmdir(directory.c_str());
+    return fail(error);
   }
+  return {};
+}
+
+Result<void> Program::detach() {
+  if (!link_) {
+    return fail(Error::Code::unavailable, "the XDP program is attached without a link to detach");
+  }
+  if (::bpf_link_detach(link_.get()) != 0) return fail_system(errno, "detaching the XDP program");
   return {};
 }
 

@@ -70,6 +70,10 @@ class Program {
   /// BPF file system), permission, io.
   Result<void> pin(const std::string& directory) const;
 
+  /// Takes it off the interface, whoever else uses it. Errors: unavailable (attached without a
+  /// link), io.
+  Result<void> detach();
+
   /// For BPF_PROG_TEST_RUN.
   int fd() const { return program_.get(); }
   int link_fd() const { return link_.get(); }

@@ -291,7 +291,25 @@ TEST_F(XdpCommand, confirm__time_and_signals_detach) {
     }
     EXPECT_TRUE(vanishes(pair_->a())) << signal;
   }
-  EXPECT_THAT(xdp_tool({"clean"}).out, HasSubstr("-va: it holds no link"));
+  EXPECT_EQ(xdp_tool({"clean"}).out, "nothing to remove\n");
+  EXPECT_THAT(bpf_files(), IsEmpty());
+}
+
+TEST_F(XdpCommand, confirm__detaches_under_a_job_that_came_meanwhile) {
+  const ScratchDirectory scratch;
+  ASSERT_EQ(::mkfifo((scratch / "in").c_str(), 0600), 0);
+  const FileDescriptor silent(::open((scratch / "in").c_str(), O_RDWR | O_CLOEXEC));
+  const std::string command =
+      fmt::format("exec {} xdp load va --confirm 1h <{}", TARPON_TOOL, scratch / "in");
+  Process process({{"sh", "-c", command}, {}, "."});
+  ASSERT_TRUE(process.says("keeps it"));
+  auto job = xdp::Program::use(pair_->a(), xdp::AttachMode::native);
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_FALSE(job->attached_here());
+  ::kill(process.pid(), SIGTERM);
+  const Ended ended = process.wait();
+  EXPECT_EQ(ended.error, "tarpon: va: not confirmed (interrupted): detached again\n");
+  EXPECT_FALSE(attached());
   EXPECT_THAT(bpf_files(), IsEmpty());
 }
 
