@@ -18,6 +18,7 @@ namespace tarpon::xdp {
 namespace {
 
 constexpr std::string_view kDispatcherName = "xdp_dispatcher";
+constexpr int kTries = 10;  // a program may go between two questions
 
 template <typename Info>
 bool info_of(int fd, Info& info) {
@@ -91,29 +92,7 @@ bool holds_link(const std::filesystem::path& process, std::uint32_t id) {
   return false;
 }
 
-}  // namespace
-
-const char* name(AttachMode mode) {
-  switch (mode) {
-    case AttachMode::native:
-      return "native";
-    case AttachMode::generic:
-      return "skb";
-    case AttachMode::offloaded:
-      return "hw";
-  }
-  return "?";
-}
-
-std::string interface_text(unsigned interface) {
-  std::array<char, IF_NAMESIZE> name{};
-  if (::if_indextoname(interface, name.data()) == nullptr) {
-    return fmt::format("interface {}", interface);
-  }
-  return name.data();
-}
-
-Result<std::optional<Attached>> attached_to(unsigned interface) {
+Result<std::optional<Attached>> look_at(unsigned interface) {
   bpf_xdp_query_opts query{};
   query.sz = sizeof query;
   const int error = ::bpf_xdp_query(static_cast<int>(interface), 0, &query);
@@ -137,6 +116,35 @@ Result<std::optional<Attached>> attached_to(unsigned interface) {
   }
   attached.ours = attached.our_program != 0;
   return std::optional<Attached>(std::move(attached));
+}
+
+}  // namespace
+
+const char* name(AttachMode mode) {
+  switch (mode) {
+    case AttachMode::native:
+      return "native";
+    case AttachMode::generic:
+      return "skb";
+    case AttachMode::offloaded:
+      return "hw";
+  }
+  return "?";
+}
+
+std::string interface_text(unsigned interface) {
+  std::array<char, IF_NAMESIZE> name{};
+  if (::if_indextoname(interface, name.data()) == nullptr) {
+    return fmt::format("interface {}", interface);
+  }
+  return name.data();
+}
+
+Result<std::optional<Attached>> attached_to(unsigned interface) {
+  for (int i = 1;; ++i) {
+    auto attached = look_at(interface);
+    if (attached || attached.error().system_errno != ENOENT || i == kTries) return attached;
+  }
 }
 
 FileDescriptor find_link(std::uint32_t id, unsigned interface) {

@@ -11,9 +11,11 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,7 +30,10 @@ extern const char tarpon_bpf_xdp_object_end[];
 namespace tarpon::xdp {
 namespace {
 
-constexpr int kTries = 10;  // several ranks start at once: one attaches, the others find it
+// Several ranks start at once: one attaches, the others find it. What the last holder has closed
+// goes a moment later.
+constexpr int kTries = 50;
+constexpr auto kPause = std::chrono::milliseconds(5);
 
 struct ObjectCloser {
   void operator()(bpf_object* object) const { ::bpf_object__close(object); }
@@ -248,12 +253,15 @@ Result<Program> Program::find(unsigned interface) {
 
 Result<Program> Program::use(unsigned interface, AttachMode mode) {
   for (int i = 0;; ++i) {
+    if (i > 0) std::this_thread::sleep_for(kPause);
     auto attached = attached_to(interface);
     if (!attached) return fail(attached.error());
     if (*attached) {
       auto found = find(interface);
-      if (found || i == kTries) return found;
-      continue;  // it may have gone in between
+      // A link that nobody holds any more cannot be joined: its program is about to go.
+      const bool stays = found ? found->link_ || (*attached)->dispatcher : !(*attached)->ours;
+      if (stays || i == kTries) return found;
+      continue;
     }
     auto program = load();
     if (!program) return program;

@@ -1,11 +1,15 @@
 // Who attaches, who joins, what is left behind.
 #include "xdp/program.h"
 
+#include <bpf/libbpf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/if_link.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "tests/xdp/foreign_program.h"
 #include "tests/xdp/private_network.h"
@@ -103,6 +107,45 @@ TEST(ProgramTest, sigkill_of_the_one_who_attached_leaves_nothing_or_the_others) 
     ASSERT_TRUE(second->open_port({1, 2, 0}, {.queues = 1, .job = 1, .index = 0}));
   }
   EXPECT_TRUE(vanishes(pair.a()));
+}
+
+TEST(ProgramTest, what_is_attached_and_held_by_no_link_is_about_to_go) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const auto left = Program::use(pair.b(), AttachMode::native);
+  ASSERT_TRUE(left) << left.error().message;
+  const auto index = static_cast<int>(pair.a());
+  // Looks like a program whose last holder has just closed its link.
+  ASSERT_EQ(::bpf_xdp_attach(index, left->fd(), XDP_FLAGS_DRV_MODE, nullptr), 0);
+  std::thread kernel([&] {  // of the same namespace
+    ::usleep(20'000);
+    EXPECT_EQ(::bpf_xdp_detach(index, XDP_FLAGS_DRV_MODE, nullptr), 0);
+  });
+  const auto program = Program::use(pair.a(), AttachMode::native);
+  kernel.join();
+  ASSERT_TRUE(program) << program.error().message;
+  EXPECT_TRUE(program->attached_here());
+  EXPECT_GE(program->link_fd(), 0);
+  EXPECT_NE(program->id(), left->id());
+}
+
+TEST(ProgramTest, jobs_that_come_and_go_at_once_each_have_the_program) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const auto come_and_go = [&] {
+    for (int i = 0; i < 30 && !testing::Test::HasFailure(); ++i) {
+      auto program = Program::use(pair.a(), AttachMode::native);
+      ASSERT_TRUE(program) << program.error().message;
+      EXPECT_GE(program->link_fd(), 0);
+      const auto attached = attached_to(pair.a());
+      ASSERT_TRUE(attached) << attached.error().message;
+      ASSERT_TRUE(*attached);
+      EXPECT_EQ((*attached)->id, program->id());
+    }
+  };
+  std::thread other(come_and_go);
+  come_and_go();
+  other.join();
 }
 
 TEST(ProgramTest, a_stranger_is_named_and_left_alone) {
