@@ -21,6 +21,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "bpf/packet.h"
 #include "transport/clock.h"
@@ -184,6 +185,7 @@ class XdpPort final : public Port {
   std::vector<std::size_t> slow_packets_;  // of offered_
   bool slow_peers_ = false;                // the UDP socket serves some
   std::size_t in_flight_limit_;
+  bool full_ = false;  // the last transmit_frames() gave none for that limit
 
   std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
   std::vector<Lent> lent_;
@@ -293,10 +295,13 @@ std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
   // Any of them may turn out to be for a peer that the UDP socket serves.
   if (slow_peers_) at_most = slow_->transmit_frames(at_most).size();
+  full_ = false;
   if (sender().in_flight() + at_most > in_flight_limit_) {
     kick();
     sender().reap();
-    at_most = std::min(at_most, in_flight_limit_ - sender().in_flight());
+    const std::size_t room = in_flight_limit_ - sender().in_flight();
+    full_ = at_most > 0 && room == 0;
+    at_most = std::min(at_most, room);
   }
   // What was offered and not used is offered again: a call costs what the last one sent.
   for (std::size_t at = 0; at < passed_; ++at) {
@@ -469,8 +474,10 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({slow_socket_.get(), slow_events, 0});
   entries.push_back({neighbours_.fd(), POLLIN, 0});
   entries.push_back({event_.fd(), POLLIN, 0});
-  // What the kernel had no memory for is not announced when it has.
-  if (sender().waits_for_kick()) until = std::min(until, now + kKickAgain);
+  // What the kernel had no memory for is not announced when it has, nor are completions.
+  if (sender().waits_for_kick() || std::exchange(full_, false)) {
+    until = std::min(until, now + kKickAgain);
+  }
   if (news_) until = std::clamp(looked_ + kLookEvery, now, until);
   const timespec timeout = slow_waits_ ? timespec{} : wait_timeout(now, until);
   const int ready = ::ppoll(entries.data(), entries.size(), &timeout, nullptr);
