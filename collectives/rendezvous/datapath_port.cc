@@ -61,7 +61,10 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
   const auto index = xdp::interface_index(interface);
   if (!index) return fail(index.error());
   auto direct = xdp_offer(interface, mtu, *index, xdp::Program::find(*index));
-  if (direct) direct->reason = choice.reason;
+  if (direct) {
+    direct->reason = choice.reason;
+    direct->copy = xdp::CopyMode::zero_copy;
+  }
   return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
 }
 
@@ -113,7 +116,13 @@ Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interfa
       if (!index) return fail(index.error());
       auto offer =
           xdp_offer(interface, mtu, *index, xdp::Program::use(*index, xdp::AttachMode::native));
-      if (offer) offer->reason = asked;
+      if (!offer) return offer;
+      offer->reason = asked;
+      // Below a program in skb mode the kernel may grant zero-copy that then cannot send.
+      const auto attached = xdp::attached_to(*index);
+      if (!attached) return fail(attached.error());
+      const bool generic = *attached && (*attached)->mode == xdp::AttachMode::generic;
+      if (generic) offer->copy = xdp::CopyMode::copy;
       return offer;
     }
     case Datapath::uring:
@@ -163,6 +172,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                .queues = queue_share(rank, ranks),
                                .job = agreed.endpoint.job,
                                .max_payload = agreed.slot_bytes,
+                               .copy = offer.copy,
                                .busy_poll = offer.busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues) {

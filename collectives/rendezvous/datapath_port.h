@@ -17,10 +17,10 @@
 #include "collectives/rank_info.h"
 #include "transport/port.h"
 #include "transport/ports/udp_options.h"
-#include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
 #include "xdp/result.h"
+#include "xdp/socket.h"
 
 namespace tarpon {
 
@@ -32,6 +32,7 @@ struct DatapathOffer {
   std::uint32_t gso_segments = kMaxGsoSegments;
   bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
+  xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
   std::optional<xdp::Program> program{};  // xdp: in use from now on
 };
 
