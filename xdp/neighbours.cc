@@ -92,7 +92,9 @@ Result<Link> Neighbours::link() {
   const int index = static_cast<int>(state_->interface);
   if (const int code = rtnl_link_get_kernel(state_->requests.get(), index, nullptr, &found);
       code != 0) {
-    return fail(netlink_error(code, "interface " + std::to_string(index)));
+    Error error = netlink_error(code, "interface " + std::to_string(index));
+    if (code == -NLE_NODEV || code == -NLE_OBJ_NOTFOUND) error.code = Error::Code::unavailable;
+    return fail(std::move(error));
   }
   const LinkObject link(found);
   Link result;
@@ -102,8 +104,8 @@ Result<Link> Neighbours::link() {
   }
   std::memcpy(result.mac.data(), nl_addr_get_binary_addr(mac), result.mac.size());
   result.mtu = rtnl_link_get_mtu(link.get());
-  result.up =
-      (rtnl_link_get_flags(link.get()) & IFF_UP) != 0 && rtnl_link_get_carrier(link.get()) != 0;
+  result.up = (rtnl_link_get_flags(link.get()) & IFF_UP) != 0;
+  result.carrier = rtnl_link_get_carrier(link.get()) != 0;
   return result;
 }
 

@@ -22,7 +22,8 @@ using Mac = std::array<std::uint8_t, 6>;
 struct Link {
   Mac mac{};
   std::uint32_t mtu = 0;
-  bool up = false;  // and running: a carrier is there
+  bool up = false;       // by its administrator
+  bool carrier = false;  // there is somebody at the other end
 };
 
 class Neighbours {
@@ -33,6 +34,7 @@ class Neighbours {
   Neighbours& operator=(Neighbours&&) noexcept;
   ~Neighbours();
 
+  /// Errors: unavailable (it is gone, or no Ethernet), io.
   Result<Link> link();
 
   /// Whether packets to `host` stay on this machine or leave by another interface: the kernel's way

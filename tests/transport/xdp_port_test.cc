@@ -280,6 +280,52 @@ TEST_F(XdpPortTest, interface__that_goes_down_is_a_failure_that_names_it) {
   EXPECT_THAT(here_->failure()->message, HasSubstr("va is down"));
 }
 
+TEST_F(XdpPortTest, carrier__that_goes_and_comes_back_is_loss_of_packets) {
+  connect();
+  exchange(0, 10, 100);
+  there_.reset();
+  far_->run("ip link set vb down");
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    send(
+        *here_, 1, i, 1, 100, [] {});
+    here_->receive(monotonic_now());
+    here_->wait(monotonic_now(), monotonic_now() + 10ms);
+    ASSERT_FALSE(here_->failure()) << here_->failure()->message;
+  }
+  far_->run("ip link set vb up");
+  {
+    const Inside inside(*far_);
+    auto socket = UdpSocket::open({.address = kThere, .port = ntohs(peers_[1].sin_port)});
+    ASSERT_TRUE(socket) << socket.error().message;
+    there_ = open(std::move(*socket), ::if_nametoindex("vb"), 0);
+  }
+  // The kernel finds the neighbour again; meanwhile packets may be lost.
+  Inbox inbox;
+  const Time end = monotonic_now() + kPatience;
+  while (inbox.packets == 0 && monotonic_now() < end) {
+    here_->wait(monotonic_now(), monotonic_now() + 10ms);
+    send(*here_, 1, 0, 1, 100, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+  }
+  EXPECT_GT(inbox.packets, 0u);
+  EXPECT_FALSE(here_->failure());
+}
+
+TEST_F(XdpPortTest, carrier__is_waited_for_at_the_start) {
+  connect();
+  here_.reset();
+  there_.reset();
+  far_->run("ip link set vb down");
+  std::thread cable([&] {
+    ::usleep(100'000);
+    far_->run("ip link set vb up");
+  });
+  auto socket = UdpSocket::open({.address = kHere});
+  ASSERT_TRUE(socket) << socket.error().message;
+  here_ = open(std::move(*socket), pair_->a(), 0);
+  cable.join();
+  EXPECT_FALSE(here_->failure());
+}
+
 TEST_F(XdpPortTest, interface__whose_mtu_shrinks_is_a_failure_that_says_so) {
   connect();
   exchange(0, 10, 100);

@@ -89,13 +89,30 @@ TEST(NeighboursTest, link_changes_are_seen) {
   ASSERT_TRUE(link) << link.error().message;
   EXPECT_EQ(link->mtu, 1500u);
   EXPECT_TRUE(link->up);
+  EXPECT_TRUE(link->carrier);
   neighbours->changed();
   run_command("ip link set va mtu 1400");
   EXPECT_TRUE(neighbours->changed());
   EXPECT_EQ(neighbours->link()->mtu, 1400u);
   run_command("ip link set vb down");
   EXPECT_TRUE(neighbours->changed());
+  EXPECT_TRUE(neighbours->link()->up);
+  EXPECT_FALSE(neighbours->link()->carrier);
+  run_command("ip link set va down");
+  EXPECT_TRUE(neighbours->changed());
   EXPECT_FALSE(neighbours->link()->up);
+}
+
+TEST(NeighboursTest, an_interface_that_is_gone_is_told_from_a_question_that_failed) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  auto neighbours = [] {
+    const VethPair pair;
+    return Neighbours::open(pair.a());
+  }();
+  ASSERT_TRUE(neighbours) << neighbours.error().message;
+  const auto link = neighbours->link();
+  ASSERT_FALSE(link);
+  EXPECT_EQ(link.error().code, Error::Code::unavailable);
 }
 
 }  // namespace

@@ -50,7 +50,9 @@ constexpr Duration kSlowPathEvery = 1ms;  // looks at the UDP socket that nothin
 constexpr Duration kKickAgain = 50us;
 constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
 constexpr Duration kDrainTime = 10ms;  // at the end, for what is on its way
+constexpr Duration kCarrierTime = 5s;  // attaching the program restarts some adapters
 constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
+constexpr Duration kSettleStep = 50ms;
 
 /// Ethernet, IPv4 and UDP headers to one peer.
 struct LowerHeaders {
@@ -138,9 +140,9 @@ class XdpPort final : public Port {
   /// Enters queues and port into the program: packets come from now on.
   Result<void> join();
 
-  /// Looks at the link and at every peer's way again.
-  void look_again();
-  bool all_found() const;
+  /// Waits for a carrier, then for the peers' MACs, both for a bounded time. Errors: unavailable
+  /// (interface down, no carrier), io.
+  Result<void> settle();
 
  private:
   struct Peer {
@@ -159,6 +161,9 @@ class XdpPort final : public Port {
   void send_slowly();
   void receive_slowly(Time now);
   void look_if_due(Time now);
+  /// Looks at the link and at every peer's way again.
+  void look_again();
+  bool all_found() const;
   void kick();
   void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
   void take_frame(std::span<const std::byte> frame);
@@ -184,6 +189,7 @@ class XdpPort final : public Port {
   std::size_t passed_ = 0;                 // the first of offered_ have gone
   std::vector<std::size_t> slow_packets_;  // of offered_
   bool slow_peers_ = false;                // the UDP socket serves some
+  bool carrier_ = false;                   // as it was looked at last
   std::size_t in_flight_limit_;
   bool full_ = false;  // the last transmit_frames() gave none for that limit
 
@@ -259,7 +265,13 @@ bool XdpPort::all_found() const {
 
 void XdpPort::look_again() {
   const auto link = neighbours_.link();
-  if (!link || !link->up) {
+  if (!link) {
+    // A question that failed says nothing of the interface: it is asked again.
+    news_ = link.error().code != Error::Code::unavailable;
+    if (!news_) failure_ = link.error();
+    return;
+  }
+  if (!link->up) {
     failure_ =
         Error::make(Error::Code::unavailable, xdp::interface_text(options_.interface) + " is down");
     return;
@@ -272,6 +284,9 @@ void XdpPort::look_again() {
                                        packet + options_.max_payload));
     return;
   }
+  // Until it is back, packets are lost, and everybody's way stays as it was.
+  carrier_ = link->carrier;
+  if (!carrier_) return;
   slow_peers_ = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
@@ -289,6 +304,24 @@ void XdpPort::look_again() {
     slow_peers_ |= !peer.direct;
     if (peer.direct) peer.headers = lower_headers(link->mac, **mac, local_, to);
   }
+}
+
+Result<void> XdpPort::settle() {
+  look_again();
+  const auto wait_for = [this](Duration limit, const auto& done) {
+    for (const Time until = monotonic_now() + limit;
+         !failure_ && !done() && monotonic_now() < until;) {
+      wait(monotonic_now(), std::min(until, monotonic_now() + kSettleStep));
+    }
+  };
+  wait_for(kCarrierTime, [this] { return carrier_; });
+  if (!failure_ && !carrier_) {
+    return fail(Error::Code::unavailable,
+                xdp::interface_text(options_.interface) + " has no carrier");
+  }
+  wait_for(kResolveTime, [this] { return all_found(); });
+  if (failure_) return fail(*failure_);
+  return {};
 }
 
 std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
@@ -598,12 +631,7 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
                                         std::move(duplicate), std::move(*event), std::move(program),
                                         std::move(*neighbours), std::move(queues));
   if (auto joined = port->join(); !joined) return fail(joined.error());
-  port->look_again();
-  for (const Time until = monotonic_now() + kResolveTime;
-       !port->failure() && !port->all_found() && monotonic_now() < until;) {
-    port->wait(monotonic_now(), std::min(until, monotonic_now() + 50ms));
-  }
-  if (const auto error = port->failure()) return fail(*error);
+  if (auto settled = port->settle(); !settled) return fail(settled.error());
   return port;
 }
 
