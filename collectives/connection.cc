@@ -70,10 +70,6 @@ Offer make_offer(const CommunicatorOptions& options) {
   const bool xdp = datapath->datapath == Datapath::xdp;
   offer.info.port = socket->port();
   offer.info.receive_bytes = socket->receive_budget();
-  if (xdp) {
-    offer.info.receive_bytes =
-        std::min(offer.info.receive_bytes, xdp_receive_budget(datapath->max_payload, 1));
-  }
   offer.info.checksums = !xdp && options.faults.corrupt == 0 && options.faults.truncate == 0;
   offer.datapath = std::move(*datapath);
   offer.socket = std::move(*socket);
@@ -109,13 +105,17 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.integrity = options.integrity;
   agreed.endpoint.retain_bytes = options.retain_bytes;
   std::uint64_t receive_bytes = ranks[0].receive_bytes;
+  bool xdp = false;
   for (const RankInfo& rank : ranks) {
     agreed.slot_bytes = std::min(agreed.slot_bytes, rank.max_payload);
     receive_bytes = std::min(receive_bytes, rank.receive_bytes);
+    xdp = xdp || rank.datapath == name(Datapath::xdp);
     if (!rank.checksums && options.integrity == TARPON_INTEGRITY_UDP) {
       agreed.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
     }
   }
+  // AF_XDP has so many frames, of whatever size: small datagrams fill them too.
+  if (xdp) receive_bytes = std::min(receive_bytes, xdp_receive_budget(agreed.slot_bytes));
   // Everybody may send the initial credit of two operations unasked: it has to fit the smallest
   // receive buffer.
   const std::uint64_t unasked =

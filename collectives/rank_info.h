@@ -20,7 +20,7 @@ struct RankInfo {
   std::string datapath_reason;      // why that one
   std::uint32_t queues = 0;         // receive queues of its interface; with AF_XDP
   std::uint32_t max_payload = 0;    // bytes that its port carries behind a header
-  std::uint64_t receive_bytes = 0;  // of its receive buffers
+  std::uint64_t receive_bytes = 0;  // of its UDP socket's receive buffer
   bool checksums = false;           // its kernel verifies what arrives
   std::string error;                // set when this rank cannot take part: why
 

@@ -151,8 +151,13 @@ class XdpPortTest : public testing::Test {
   }
 
   std::unique_ptr<Port> open(UdpSocket socket, unsigned interface, std::uint32_t queue) {
+    return open(std::move(socket), interface, std::vector<std::uint32_t>{queue});
+  }
+
+  std::unique_ptr<Port> open(UdpSocket socket, unsigned interface,
+                             const std::vector<std::uint32_t>& numbers) {
     const XdpPortOptions options{.interface = interface,
-                                 .queues = {queue},
+                                 .queues = numbers,
                                  .job = kJob,
                                  .max_payload = payload_,
                                  .busy_poll = busy_poll_};
@@ -217,6 +222,15 @@ TEST_F(XdpPortTest, packets__on_a_queue_of_others_come_by_the_socket) {
   connect({.queues = 2, .here_queue = 0, .there_queue = 1});
   exchange(0, 200, 1408);
   EXPECT_EQ(there_->statistics().slow_path, 200u);
+}
+
+TEST_F(XdpPortTest, receive_bytes__fit_one_queue) {
+  connect({.queues = 2});
+  const std::uint64_t one = here_->capabilities().receive_bytes;
+  EXPECT_EQ(one, xdp_receive_budget(payload_));
+  here_.reset();
+  here_ = open(open_socket(kHere), pair_->a(), std::vector<std::uint32_t>{0, 1});
+  EXPECT_EQ(here_->capabilities().receive_bytes, one);
 }
 
 TEST_F(XdpPortTest, peers__on_this_host_are_reached_by_the_socket) {

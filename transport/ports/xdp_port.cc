@@ -221,7 +221,7 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
           .gathers = false,
           .checksums = false,
           .burst = kBurst,
-          .receive_bytes = xdp_receive_budget(options.max_payload, queues.numbers_.size())},
+          .receive_bytes = xdp_receive_budget(options.max_payload)},
       slow_(std::move(slow)),
       slow_socket_(std::move(slow_socket)),
       event_(std::move(event)),
@@ -568,12 +568,12 @@ std::uint64_t xdp_queue_bytes(std::uint32_t max_payload) {
   return std::uint64_t{kReceiveFrames + kTransmitFrames * chunks} * xdp::kFrameBytes;
 }
 
-std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues) {
+std::uint64_t xdp_receive_budget(std::uint32_t max_payload) {
   const std::uint32_t datagram = TARPON_HEADER_BYTES + max_payload;
   const std::uint32_t room = xdp::kFrameBytes - kReceiveHeadroom;
   const std::uint32_t chunks = (kLowerHeaders + datagram + room - 1) / room;
   // A quarter of the frames is on its way back.
-  return std::uint64_t{kReceiveFrames} * queues * 3 / 4 / chunks * datagram;
+  return std::uint64_t{kReceiveFrames} * 3 / 4 / chunks * datagram;
 }
 
 Result<XdpQueues> XdpQueues::open(const XdpPortOptions& options) {

@@ -54,7 +54,8 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options);
 
-/// Datagram bytes that surely wait in `queues` queues without loss.
-std::uint64_t xdp_receive_budget(std::uint32_t max_payload, std::size_t queues);
+/// Datagram bytes that surely wait without loss, in datagrams of `max_payload`: of one queue, as
+/// all that a peer sends may come to the same.
+std::uint64_t xdp_receive_budget(std::uint32_t max_payload);
 
 }  // namespace tarpon
