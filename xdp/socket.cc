@@ -164,6 +164,7 @@ Result<SocketGrant> Socket::bind() {
   grant.busy_poll = options_.busy_poll &&
                     ::getsockopt(fd, SOL_SOCKET, SO_INCOMING_NAPI_ID, &napi, &length) == 0 &&
                     napi != 0;
+  busy_polls_ = grant.busy_poll;
   // A longer batch for each kick, since 6.17; before that it stays 32.
   const std::uint32_t budget = options_.tx_size;
   if (set(fd, kMaxTxSkbBudget, budget) == 0) grant.tx_budget = budget;
@@ -193,7 +194,8 @@ Kick Socket::kick_transmit() {
 }
 
 void Socket::kick_receive() {
-  if (fill.needs_wakeup()) ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
+  // What busy polls is not interrupted: nothing arrives unless somebody looks.
+  if (busy_polls_ || fill.needs_wakeup()) ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 
 Result<SocketStatistics> Socket::statistics() const {

@@ -96,7 +96,8 @@ class Socket {
   Kick kick_transmit();
   /// Why the last kick was fatal; an errno.
   int error() const { return error_; }
-  /// Makes a driver that asks for it look at the fill ring.
+  /// Makes a driver that asks for it look at the fill ring; polls the queue where busy polling was
+  /// granted.
   void kick_receive();
 
   Result<SocketStatistics> statistics() const;
@@ -107,6 +108,7 @@ class Socket {
   std::array<RingMapping, 4> mappings_;  // unmapped after the socket is closed
   FileDescriptor fd_;
   SocketOptions options_;
+  bool busy_polls_ = false;  // granted
   int error_ = 0;
 };
 
