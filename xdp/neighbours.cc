@@ -3,7 +3,9 @@
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
+#include <netlink/attr.h>
 #include <netlink/cache.h>
+#include <netlink/msg.h>
 #include <netlink/netlink.h>
 #include <netlink/route/link.h>
 #include <netlink/route/neighbour.h>
@@ -28,6 +30,7 @@ using Address = std::unique_ptr<nl_addr, Releaser<nl_addr_put>>;
 using Route = std::unique_ptr<rtnl_route, Releaser<rtnl_route_put>>;
 using Neighbour = std::unique_ptr<rtnl_neigh, Releaser<rtnl_neigh_put>>;
 using Cache = std::unique_ptr<nl_cache, Releaser<nl_cache_free>>;
+using Message = std::unique_ptr<nl_msg, Releaser<nlmsg_free>>;
 using LinkObject = std::unique_ptr<rtnl_link, Releaser<rtnl_link_put>>;
 
 Error netlink_error(int code, const std::string& what) {
@@ -54,6 +57,7 @@ struct Neighbours::State {
   unsigned interface = 0;
   Socket requests;
   Socket news;
+  Cache known;  // neighbours; may be empty
 
   Result<Route> route(in_addr host) {
     const Address to = address_of(host);
@@ -62,6 +66,22 @@ struct Neighbours::State {
       return fail(Error::Code::unavailable, std::string("no route: ") + nl_geterror(code));
     }
     return Route(found);
+  }
+
+  std::optional<Mac> mac_of(nl_addr* next) const {
+    if (known == nullptr) return std::nullopt;
+    const Neighbour found(rtnl_neigh_get(known.get(), static_cast<int>(interface), next));
+    if (found == nullptr) return std::nullopt;
+    const int usable =
+        NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+    nl_addr* const mac = rtnl_neigh_get_lladdr(found.get());
+    Mac result{};
+    if ((rtnl_neigh_get_state(found.get()) & usable) == 0 || mac == nullptr ||
+        nl_addr_get_len(mac) != result.size()) {
+      return std::nullopt;
+    }
+    std::memcpy(result.data(), nl_addr_get_binary_addr(mac), result.size());
+    return result;
   }
 };
 
@@ -109,43 +129,43 @@ Result<Link> Neighbours::link() {
   return result;
 }
 
-Result<bool> Neighbours::elsewhere(in_addr host) {
-  auto route = state_->route(host);
-  if (!route) return fail(route.error());
-  if (rtnl_route_get_type(route->get()) == RTN_LOCAL) return true;
-  rtnl_nexthop* const hop = rtnl_route_nexthop_n(route->get(), 0);
-  return hop == nullptr || rtnl_route_nh_get_ifindex(hop) != static_cast<int>(state_->interface);
+Result<void> Neighbours::read() {
+  nl_cache* made = nullptr;
+  if (const int code = nl_cache_alloc_name("route/neigh", &made); code != 0) {
+    return fail(netlink_error(code, "neighbours"));
+  }
+  Cache cache(made);
+  // Those of this interface: a host may have many more.
+  const Message message(nlmsg_alloc_simple(RTM_GETNEIGH, NLM_F_DUMP));
+  ndmsg about{};
+  about.ndm_family = AF_INET;
+  if (message == nullptr || nlmsg_append(message.get(), &about, sizeof about, NLMSG_ALIGNTO) != 0 ||
+      nla_put_u32(message.get(), NDA_IFINDEX, state_->interface) != 0) {
+    return fail(Error::Code::io, "netlink: out of memory");
+  }
+  int code = nl_send_auto(state_->requests.get(), message.get());
+  if (code >= 0) code = nl_cache_pickup(state_->requests.get(), cache.get());
+  if (code < 0) return fail(netlink_error(code, "neighbours"));
+  state_->known = std::move(cache);
+  return {};
 }
 
-Result<std::optional<Mac>> Neighbours::mac_towards(in_addr host) {
+Result<Way> Neighbours::way_to(in_addr host) {
   auto route = state_->route(host);
   if (!route) return fail(route.error());
+  const int index = static_cast<int>(state_->interface);
   rtnl_nexthop* const hop = rtnl_route_nexthop_n(route->get(), 0);
-  nl_addr* const gateway = hop == nullptr ? nullptr : rtnl_route_nh_get_gateway(hop);
+  if (rtnl_route_get_type(route->get()) == RTN_LOCAL || hop == nullptr ||
+      rtnl_route_nh_get_ifindex(hop) != index) {
+    return Way{.elsewhere = true, .mac = {}};
+  }
+  nl_addr* next = rtnl_route_nh_get_gateway(hop);
   Address own;
-  nl_addr* next = gateway;
   if (next == nullptr) {
     own = address_of(host);
     next = own.get();
   }
-  const int index = static_cast<int>(state_->interface);
-  nl_cache* all = nullptr;
-  if (const int code = rtnl_neigh_alloc_cache(state_->requests.get(), &all); code != 0) {
-    return fail(netlink_error(code, "neighbours"));
-  }
-  const Cache cache(all);
-  const Neighbour known(rtnl_neigh_get(cache.get(), index, next));
-  if (known != nullptr) {
-    const int usable =
-        NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
-    nl_addr* const mac = rtnl_neigh_get_lladdr(known.get());
-    Mac result{};
-    if ((rtnl_neigh_get_state(known.get()) & usable) != 0 && mac != nullptr &&
-        nl_addr_get_len(mac) == result.size()) {
-      std::memcpy(result.data(), nl_addr_get_binary_addr(mac), result.size());
-      return std::optional<Mac>(result);
-    }
-  }
+  if (auto mac = state_->mac_of(next)) return Way{.elsewhere = false, .mac = mac};
   // NTF_USE: as if a packet had to go there.
   const Neighbour wanted(rtnl_neigh_alloc());
   rtnl_neigh_set_ifindex(wanted.get(), index);
@@ -157,7 +177,7 @@ Result<std::optional<Mac>> Neighbours::mac_towards(in_addr host) {
       code != 0) {
     return fail(netlink_error(code, "asking for a neighbour"));
   }
-  return std::optional<Mac>();
+  return Way{};
 }
 
 int Neighbours::fd() const {

@@ -1,7 +1,7 @@
 // The kernel's answer to "where does a packet to this host go": next hop, its MAC, the MTU. AF_XDP
 // writes Ethernet headers itself, the kernel's ARP does the finding.
 //
-// Routes, neighbours and links are read by netlink; nothing is cached here. One thread at a time.
+// Routes, neighbours and links are read by netlink, when asked for. One thread at a time.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,6 +26,12 @@ struct Link {
   bool carrier = false;  // there is somebody at the other end
 };
 
+/// Where packets to a host go.
+struct Way {
+  bool elsewhere = false;  // stays on this machine or leaves by another interface: the kernel's way
+  std::optional<Mac> mac;  // of the next hop; nothing while the kernel does not know it
+};
+
 class Neighbours {
  public:
   /// For packets that leave by `interface` (its index). Errors: io.
@@ -37,13 +43,14 @@ class Neighbours {
   /// Errors: unavailable (it is gone, or no Ethernet), io.
   Result<Link> link();
 
-  /// Whether packets to `host` stay on this machine or leave by another interface: the kernel's way
-  /// is theirs. Errors: unavailable (no route).
-  Result<bool> elsewhere(in_addr host);
+  /// Reads the neighbours that the kernel knows on the interface: once for many way_to(). Errors:
+  /// io.
+  Result<void> read();
 
-  /// MAC of the next hop to `host`; nothing while the kernel does not know it: the kernel is then
-  /// asked to find out, and fd() tells. Errors: unavailable (no route), permission, io.
-  Result<std::optional<Mac>> mac_towards(in_addr host);
+  /// The way to `host`, by the routes of now and the neighbours of the last read(). Where its MAC
+  /// is not among them the kernel is asked to find out, and fd() tells. Errors: unavailable (no
+  /// route), permission, io.
+  Result<Way> way_to(in_addr host);
 
   /// Readable when a link, a neighbour or a route has changed.
   int fd() const;

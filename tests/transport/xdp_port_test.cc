@@ -300,8 +300,7 @@ TEST_F(XdpPortTest, carrier__that_goes_and_comes_back_is_loss_of_packets) {
   there_.reset();
   far_->run("ip link set vb down");
   for (std::uint32_t i = 0; i < 30; ++i) {
-    send(
-        *here_, 1, i, 1, 100, [] {});
+    send(*here_, 1, i, 1, 100, [] {});
     here_->receive(monotonic_now());
     here_->wait(monotonic_now(), monotonic_now() + 10ms);
     ASSERT_FALSE(here_->failure()) << here_->failure()->message;

@@ -23,8 +23,10 @@ in_addr ip(const char* text) {
 /// Asks until the kernel knows, as a port does: woken by fd().
 Result<std::optional<Mac>> find(Neighbours& neighbours, const char* host) {
   for (int i = 0; i < 100; ++i) {
-    auto mac = neighbours.mac_towards(ip(host));
-    if (!mac || *mac) return mac;
+    if (auto read = neighbours.read(); !read) return fail(read.error());
+    const auto way = neighbours.way_to(ip(host));
+    if (!way) return fail(way.error());
+    if (way->mac) return way->mac;
     pollfd entry{neighbours.fd(), POLLIN, 0};
     ::poll(&entry, 1, 100);
     neighbours.changed();
@@ -71,13 +73,27 @@ TEST(NeighboursTest, what_stays_here_or_leaves_elsewhere_is_told_apart) {
   run_command("ip addr add 10.7.0.1/24 dev vb");
   auto neighbours = Neighbours::open(pair.a());
   ASSERT_TRUE(neighbours) << neighbours.error().message;
-  EXPECT_TRUE(*neighbours->elsewhere(ip("10.5.0.1")));
-  EXPECT_TRUE(*neighbours->elsewhere(ip("127.0.0.1")));
-  EXPECT_TRUE(*neighbours->elsewhere(ip("10.7.0.9")));
-  EXPECT_FALSE(*neighbours->elsewhere(ip("10.5.0.9")));
-  const auto nowhere = neighbours->elsewhere(ip("192.0.2.1"));
+  EXPECT_TRUE(neighbours->way_to(ip("10.5.0.1"))->elsewhere);
+  EXPECT_TRUE(neighbours->way_to(ip("127.0.0.1"))->elsewhere);
+  EXPECT_TRUE(neighbours->way_to(ip("10.7.0.9"))->elsewhere);
+  EXPECT_FALSE(neighbours->way_to(ip("10.5.0.9"))->elsewhere);
+  const auto nowhere = neighbours->way_to(ip("192.0.2.1"));
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, Error::Code::unavailable);
+}
+
+TEST(NeighboursTest, those_of_other_interfaces_are_not_mistaken) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  run_command("ip addr add 10.5.0.1/24 dev va");
+  run_command("ip neigh replace 10.5.0.3 lladdr 02:00:00:00:00:02 dev vb");
+  auto neighbours = Neighbours::open(pair.a());
+  ASSERT_TRUE(neighbours) << neighbours.error().message;
+  ASSERT_TRUE(neighbours->read());
+  EXPECT_FALSE(neighbours->way_to(ip("10.5.0.3"))->mac);
+  run_command("ip neigh replace 10.5.0.3 lladdr 02:00:00:00:00:01 dev va");
+  ASSERT_TRUE(neighbours->read());
+  EXPECT_EQ(neighbours->way_to(ip("10.5.0.3"))->mac, kFirst);
 }
 
 TEST(NeighboursTest, link_changes_are_seen) {

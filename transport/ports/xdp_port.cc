@@ -215,13 +215,12 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
     : options_(options),
       local_(local),
       addresses_(std::move(peers)),
-      capabilities_{
-          .name = "xdp",
-          .max_payload = options.max_payload,
-          .gathers = false,
-          .checksums = false,
-          .burst = kBurst,
-          .receive_bytes = xdp_receive_budget(options.max_payload)},
+      capabilities_{.name = "xdp",
+                    .max_payload = options.max_payload,
+                    .gathers = false,
+                    .checksums = false,
+                    .burst = kBurst,
+                    .receive_bytes = xdp_receive_budget(options.max_payload)},
       slow_(std::move(slow)),
       slow_socket_(std::move(slow_socket)),
       event_(std::move(event)),
@@ -287,22 +286,26 @@ void XdpPort::look_again() {
   // Until it is back, packets are lost, and everybody's way stays as it was.
   carrier_ = link->carrier;
   if (!carrier_) return;
+  if (!neighbours_.read()) {
+    news_ = true;
+    return;
+  }
   slow_peers_ = false;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     const sockaddr_in& to = addresses_[rank];
     if (same_address(to, local_)) continue;  // nobody sends to itself
-    const auto elsewhere = neighbours_.elsewhere(to.sin_addr);
-    if (!elsewhere || *elsewhere) {
+    const auto way = neighbours_.way_to(to.sin_addr);
+    // Where there is no route, it is the kernel's affair too.
+    if (way ? way->elsewhere : way.error().code == Error::Code::unavailable) {
       peer = {};
       slow_peers_ = true;
       continue;
     }
-    const auto mac = neighbours_.mac_towards(to.sin_addr);
-    peer.found = mac && *mac;
+    peer.found = way && way->mac;
     peer.direct = peer.found;
     slow_peers_ |= !peer.direct;
-    if (peer.direct) peer.headers = lower_headers(link->mac, **mac, local_, to);
+    if (peer.direct) peer.headers = lower_headers(link->mac, *way->mac, local_, to);
   }
 }
 
@@ -527,8 +530,8 @@ void XdpPort::wait(Time now, Time until) {
 void XdpPort::look_if_due(Time now) {
   if (!news_ || now - looked_ < kLookEvery) return;
   news_ = false;
-  looked_ = now;
   look_again();
+  looked_ = monotonic_now();  // the time that it takes does not count
 }
 
 void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
