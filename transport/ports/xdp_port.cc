@@ -188,7 +188,7 @@ class XdpPort final : public Port {
   std::vector<std::uint32_t> offered_frames_;
   std::size_t passed_ = 0;                 // the first of offered_ have gone
   std::vector<std::size_t> slow_packets_;  // of offered_
-  bool slow_peers_ = false;                // the UDP socket serves some
+  bool slow_peers_ = true;                 // the UDP socket serves some
   bool carrier_ = false;                   // as it was looked at last
   std::size_t in_flight_limit_;
   bool full_ = false;  // the last transmit_frames() gave none for that limit
