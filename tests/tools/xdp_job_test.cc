@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "collectives/rendezvous/datapath_port.h"
 #include "tools/network_namespace.h"
 #include "tools/subprocess.h"
 #include "tools/testbed.h"
@@ -219,46 +218,6 @@ TEST_F(XdpJobTest, automatic_takes_sockets_where_frames_would_be_copied) {
               Each(""));
   EXPECT_THAT(ranks[0]->ranks()[0].datapath_reason, HasSubstr("would copy"));
   expect_sums(ranks, 10'000);
-}
-
-TEST_F(XdpJobTest, a_program_in_skb_mode_is_used_in_copy_mode) {
-  make_network(1);
-  const auto done = in_network_namespace(network_->network_namespace(0), [&]() -> Result<void> {
-    const auto program = xdp::Program::use(*xdp::interface_index("eth0"), xdp::AttachMode::generic);
-    if (!program) return fail(program.error());
-    const auto offer = offer_datapath(Datapath::xdp, "eth0", 1500);
-    if (!offer) return fail(offer.error());
-    EXPECT_EQ(offer->copy, xdp::CopyMode::copy);
-    return {};
-  });
-  ASSERT_TRUE(done) << done.error().message;
-}
-
-TEST_F(XdpJobTest, what_was_to_be_zero_copy_and_is_not_granted_takes_a_socket) {
-  make_network(1);
-  const auto done = in_network_namespace(network_->network_namespace(0), [&]() -> Result<void> {
-    auto offer = offer_datapath(Datapath::xdp, "eth0", 1500);
-    if (!offer) return fail(offer.error());
-    EXPECT_EQ(offer->copy, xdp::CopyMode::automatic);
-    offer->copy = xdp::CopyMode::zero_copy;  // as `auto` offers it
-    auto socket = UdpSocket::open({.address = network_->address(0)});
-    if (!socket) return fail(socket.error());
-    RankInfo alone;
-    alone.address = network_->address(0);
-    alone.interface = "eth0";
-    alone.datapath = "xdp";
-    alone.port = socket->port();
-    alone.queues = 1;
-    alone.mtu = 1500;
-    EngineOptions agreed;
-    agreed.slot_bytes = 1408;
-    const auto port = make_port(std::move(*offer), std::move(*socket), {alone}, agreed);
-    if (!port) return fail(port.error());
-    EXPECT_NE(port->datapath, Datapath::xdp);
-    EXPECT_THAT(port->reason, HasSubstr("queue 0 of eth0: the driver has no zero-copy"));
-    return {};
-  });
-  ASSERT_TRUE(done) << done.error().message;
 }
 
 TEST_F(XdpJobTest, loopback_is_refused) {
