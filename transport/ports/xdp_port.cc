@@ -21,6 +21,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "bpf/packet.h"
@@ -170,6 +171,7 @@ class XdpPort final : public Port {
   xdp::Queue& sender() { return queues_.front(); }
 
   const XdpPortOptions options_;
+  const std::string name_;  // of the interface; a caller may be in another network namespace
   const sockaddr_in local_;
   const std::vector<sockaddr_in> addresses_;
   const PortCapabilities capabilities_;
@@ -213,6 +215,7 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
                  std::unique_ptr<Port> slow, FileDescriptor slow_socket, FileDescriptor event,
                  xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues)
     : options_(options),
+      name_(xdp::interface_text(options.interface)),
       local_(local),
       addresses_(std::move(peers)),
       capabilities_{.name = "xdp",
@@ -271,16 +274,14 @@ void XdpPort::look_again() {
     return;
   }
   if (!link->up) {
-    failure_ =
-        Error::make(Error::Code::unavailable, xdp::interface_text(options_.interface) + " is down");
+    failure_ = Error::make(Error::Code::unavailable, name_ + " is down");
     return;
   }
   const std::uint32_t packet = kLowerHeaders - sizeof(ethhdr) + TARPON_HEADER_BYTES;
   if (link->mtu < packet + options_.max_payload) {
     failure_ = Error::make(Error::Code::unavailable,
-                           fmt::format("the MTU of {} is {} now, below the {} in use",
-                                       xdp::interface_text(options_.interface), link->mtu,
-                                       packet + options_.max_payload));
+                           fmt::format("the MTU of {} is {} now, below the {} in use", name_,
+                                       link->mtu, packet + options_.max_payload));
     return;
   }
   // Until it is back, packets are lost, and everybody's way stays as it was.
@@ -319,8 +320,7 @@ Result<void> XdpPort::settle() {
   };
   wait_for(kCarrierTime, [this] { return carrier_; });
   if (!failure_ && !carrier_) {
-    return fail(Error::Code::unavailable,
-                xdp::interface_text(options_.interface) + " has no carrier");
+    return fail(Error::Code::unavailable, name_ + " has no carrier");
   }
   wait_for(kResolveTime, [this] { return all_found(); });
   if (failure_) return fail(*failure_);
@@ -425,8 +425,7 @@ void XdpPort::kick() {
     const xdp::Kick result = sender().kick();
     ++counted_.system_calls;
     if (result == xdp::Kick::fatal) {
-      failure_ =
-          Error::system(sender().error(), "sending on " + xdp::interface_text(options_.interface));
+      failure_ = Error::system(sender().error(), "sending on " + name_);
     }
     if (result != xdp::Kick::again && result != xdp::Kick::lost) return;
     sender().reap();
