@@ -99,7 +99,7 @@ Result<std::optional<Attached>> look_at(unsigned interface) {
   if (error != 0) {
     return fail_system(-error, fmt::format("XDP programs of {}", interface_text(interface)));
   }
-  if (query.attach_mode == XDP_ATTACHED_NONE) return std::optional<Attached>();
+  if (query.attach_mode == XDP_ATTACHED_NONE) return std::nullopt;
   Attached attached;
   set_place(query, attached);
   auto name = program_name(attached.id);
