@@ -29,7 +29,8 @@ std::string default_pin_directory(unsigned interface);
 /// Whether `directory` lies below pin_root() and belongs to this network namespace.
 bool is_of_this_namespace(const std::string& directory);
 
-/// Whether make_pin_directory() has a chance. Errors: invalid_argument.
+/// Whether `directory`, or where it would be made, lies on a BPF file system; changes nothing.
+/// Errors: invalid_argument.
 Result<void> check_pin_directory(const std::string& directory);
 
 /// Makes a directory and those above it. Errors: invalid_argument (not on a BPF file system),

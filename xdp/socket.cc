@@ -195,8 +195,8 @@ Kick Socket::kick_transmit() {
 
 void Socket::kick_receive() {
   // What busy polls is not interrupted: nothing arrives unless somebody looks.
-  if (busy_polls_ || fill.needs_wakeup())
-    ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
+  if (!busy_polls_ && !fill.needs_wakeup()) return;
+  ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 
 Result<SocketStatistics> Socket::statistics() const {

@@ -285,8 +285,7 @@ LossRun send_through_loss(const TestbedLoss& loss, std::uint64_t units, int segm
       ::usleep(1000);
     } while (monotonic_now() < end);
   };
-  // The first unit finds the neighbour: until that is known the kernel keeps only some 200 KB for
-  // it.
+  // The first unit finds the neighbour: until then the kernel keeps only some 200 KB.
   send(1);
   settle(static_cast<std::uint64_t>(segments));
   send(units - 1);
