@@ -1,5 +1,6 @@
 #include "tools/memory_file.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,7 +10,11 @@
 namespace tarpon {
 
 FileDescriptor make_memory_file() {
-  return FileDescriptor(::memfd_create("tarpon", MFD_CLOEXEC));
+  FileDescriptor file(::memfd_create("tarpon", MFD_CLOEXEC));
+  // Several processes write to one: the kernel takes no lock on a memfd's shared position, and two
+  // writes at once would land on one another.
+  if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
+  return file;
 }
 
 Result<std::string> memory_file_content(const FileDescriptor& file) {

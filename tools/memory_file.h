@@ -8,7 +8,8 @@
 
 namespace tarpon {
 
-/// Empty, closed on exec; an empty descriptor, with errno, when the kernel has none left.
+/// Empty, closed on exec; what is written goes to its end, also when several processes write at
+/// once; an empty descriptor, with errno, when the kernel has none left.
 FileDescriptor make_memory_file();
 
 /// All of it, wherever its offset is; also while somebody still writes. Errors: io.
