@@ -13,7 +13,7 @@ FileDescriptor make_memory_file() {
   FileDescriptor file(::memfd_create("tarpon", MFD_CLOEXEC));
   // Several processes write to one: the kernel takes no lock on a memfd's shared position, and two
   // writes at once would land on one another.
-  if (file) ::fcntl(file.get(), F_SETFL, O_APPEND);
+  if (!file || ::fcntl(file.get(), F_SETFL, O_APPEND) != 0) return {};
   return file;
 }
 
