@@ -9,7 +9,7 @@
 namespace tarpon {
 
 /// Empty, closed on exec; what is written goes to its end, also when several processes write at
-/// once; an empty descriptor, with errno, when the kernel has none left.
+/// once. The caller owns it. An empty descriptor, with errno, when the kernel gives none.
 FileDescriptor make_memory_file();
 
 /// All of it, wherever its offset is; also while somebody still writes. Errors: io.
