@@ -26,6 +26,7 @@
 #define TARPON_WIRE_VERSION 1u
 #define TARPON_HEADER_BYTES 64u
 #define TARPON_MAX_STAGES 4u
+#define TARPON_MAX_FLOWS 8u /* source ports of one sender */
 #define TARPON_SIGNATURE_BYTES 24u
 
 enum tarpon_type {
@@ -44,6 +45,16 @@ enum tarpon_type {
 /* CREDIT with this value in `slot`: the whole message has arrived. */
 #define TARPON_CREDIT_COMPLETE 0xffffffffu
 
+/* READY with this value in `slot` is itself an answer: whoever has closed the operation gives none. */
+#define TARPON_READY_ANSWER 0xffffffffu
+
+/* Of `incast_codec`: how many senders at once the sender of the packet takes; 0: any number. */
+#define TARPON_INCAST_MASK 0x0fu
+
+/* `stage`: the stage itself; in DATA, above it, log2 of the flows that its message travels in. */
+#define TARPON_STAGE_MASK 0x0fu
+#define TARPON_FLOWS_SHIFT 4
+
 /* ABORT: why, in `slot`. */
 enum tarpon_abort_reason {
 	TARPON_ABORT_GIVEN_UP = 0, /* by its caller */
@@ -54,7 +65,7 @@ enum tarpon_abort_reason {
 enum tarpon_flag {
 	TARPON_FLAG_TAIL = 1 << 0,      /* among the last 1 % of the message's slots */
 	TARPON_FLAG_REPAIR = 1 << 1,    /* an answer to REPAIR: not a first transmission */
-	TARPON_FLAG_NONFINITE = 1 << 2, /* the contribution behind it holds NaN or infinity */
+	TARPON_FLAG_NONFINITE = 1 << 2, /* an input of the operation holds NaN or infinity */
 	TARPON_FLAG_VOID = 1 << 3,      /* this shard has no owner in this operation */
 	TARPON_FLAG_RESERVED = 0xc0
 };
@@ -79,7 +90,7 @@ struct tarpon_header {
 	__u32 tag;           /* the caller's; operations are numbered per (communicator, tag) */
 	__u32 operation;
 	__u32 slot;          /* DATA: index in the message; CREDIT and REPAIR: the grant */
-	__u8 stage;          /* < TARPON_MAX_STAGES */
+	__u8 stage;          /* < TARPON_MAX_STAGES, flows: see TARPON_STAGE_MASK */
 	__u8 flags;          /* enum tarpon_flag, integrity */
 	__u16 length;        /* bytes of payload */
 	__u16 signature;     /* hash of the operation's signature: see struct tarpon_ready */
@@ -134,6 +145,25 @@ struct tarpon_range {
 };
 TARPON_ASSERT(sizeof(struct tarpon_range) == 8);
 
+static inline __u32 tarpon_stage(const struct tarpon_header *header)
+{
+	return header->stage & TARPON_STAGE_MASK;
+}
+
+/* In how many flows the message of this DATA travels. */
+static inline __u32 tarpon_flows(const struct tarpon_header *header)
+{
+	return 1u << (header->stage >> TARPON_FLOWS_SHIFT);
+}
+
+static inline int tarpon_stage_is_valid(const struct tarpon_header *header)
+{
+	if (header->type != TARPON_DATA)
+		return header->stage < TARPON_MAX_STAGES;
+	return tarpon_stage(header) < TARPON_MAX_STAGES &&
+	       tarpon_flows(header) <= TARPON_MAX_FLOWS;
+}
+
 /* Why a header is refused, in the order of the checks; 0 = acceptable. */
 enum tarpon_header_verdict {
 	TARPON_HEADER_OK = 0,
@@ -141,7 +171,7 @@ enum tarpon_header_verdict {
 	TARPON_HEADER_VERSION,
 	TARPON_HEADER_JOB,
 	TARPON_HEADER_TYPE,
-	TARPON_HEADER_FIELDS, /* reserved bits, stage or length out of range */
+	TARPON_HEADER_FIELDS, /* reserved bits; stage, flows or length out of range */
 };
 
 /* The checks that need no state but the job's cookie. `payload_bytes` is what the datagram holds
@@ -157,7 +187,7 @@ static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon
 		return TARPON_HEADER_JOB;
 	if (header->type < TARPON_READY || header->type >= TARPON_TYPE_END)
 		return TARPON_HEADER_TYPE;
-	if ((header->flags & TARPON_FLAG_RESERVED) || header->stage >= TARPON_MAX_STAGES ||
+	if ((header->flags & TARPON_FLAG_RESERVED) || !tarpon_stage_is_valid(header) ||
 	    header->length != payload_bytes)
 		return TARPON_HEADER_FIELDS;
 	return TARPON_HEADER_OK;

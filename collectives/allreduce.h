@@ -1,13 +1,15 @@
 // What a caller asks of an AllReduce, and what it is told afterwards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "collectives/mechanisms.h"
 #include "collectives/types.h"
-#include "transport/port.h"
+#include "transport/endpoint.h"
 #include "transport/time.h"
 
 namespace tarpon {
@@ -15,8 +17,19 @@ namespace tarpon {
 /// What a bounded AllReduce puts where the reduced value could not be had.
 enum class MissingFill : std::uint8_t {
   zero,   // zeros: the update leaves these elements alone
-  local,  // this rank's own contribution, scaled as if it spoke for all
+  local,  // this rank's own contribution, scaled as if it spoke for all; zeros for the own shard of
+          // a late rank in place, where others' contributions have been added to it already
 };
+
+/// Where the bounds of a bounded AllReduce come from; alike on all ranks.
+enum class BoundRule : std::uint8_t {
+  given,       // `bound`, or without it half of what the deadline leaves
+  per_byte,    // learnt: follows every operation; the first 5 of a tag run exact
+  optireduce,  // learnt: 95th percentile of the first 20 of a tag, which run exact
+};
+
+/// The tag of barriers; no caller may use it.
+inline constexpr std::uint32_t kBarrierTag = 0xffffffff;
 
 struct AllreduceArguments {
   const void* input = nullptr;  // `count` elements; unchanged unless it is also the output
@@ -28,18 +41,34 @@ struct AllreduceArguments {
   Mode mode = Mode::exact;  // integers, min, max and prod always run exact
   AdditionOrder order = AdditionOrder::fixed;  // exact mode; bounded mode adds on arrival
   Duration deadline = 10s;                     // hard, from the call on
-  std::optional<Duration> bound =
-      std::nullopt;  // bounded mode, per stage; else half of what the deadline leaves
+  BoundRule bound_rule = BoundRule::given;
+  std::optional<Duration> bound = std::nullopt;  // BoundRule::given: per stage
   MissingFill missing = MissingFill::zero;
 };
+
+/// Whether calls of this type and function can be bounded: sums and averages of floats. Others
+/// always run exact.
+bool can_be_bounded(DataType type, ReduceOp function);
+
+/// Whether `arguments` ask for a bounded call of what can be bounded.
+bool may_run_bounded(const AllreduceArguments& arguments);
 
 enum class Status : std::uint8_t {
   complete,   // every contribution is in
   partial,    // bounded mode: the report says what is missing
-  peer_late,  // the deadline passed without `late_ranks`; the output is undefined
+  late_self,  // bounded mode: this rank began after a peer had ended the call; the result was
+              // fetched, nothing of this rank is in it, and its own shard is filled
+  peer_late,  // the deadline passed without `late_ranks`, here or in the calls before it that it
+              // had to wait for; the output is undefined
   mismatch,   // `blamed` run another operation; `detail` names the field; output undefined
   aborted,    // a rank gave up; output undefined
   failed,     // the port broke; `detail` says how; output undefined
+  peer_dead,  // exact mode: the ranks in `blamed` are dead; `detail` has the evidence; output
+              // undefined, and so it stays for exact calls. Bounded ones go on without them
+  evicted,    // the ranks in `blamed` are out of this communicator: they held the others back. At
+              // one of them that is how all its calls end, and the first of a tag that does is the
+              // first operation that it misses; at the others exact ones, while bounded ones go on
+              // without them. Output undefined; Communicator::rejoin() takes them back
 };
 
 std::string_view name(Status status);
@@ -53,25 +82,77 @@ struct ContributorRun {
   bool operator==(const ContributorRun&) const = default;
 };
 
+/// How far a call had come when it ended.
+enum class CallStage : std::uint8_t {
+  queued,   // not begun: it waited for earlier calls of its tag, or the communicator was over
+  scatter,  // stage 1 was open
+  gather,   // stage 2 was open
+  result,   // both had closed; at most confirmations, or a word of each rank, were awaited
+};
+
+std::string_view name(CallStage stage);
+
+/// What a call had of one rank when it ended. Bytes are payload, by stage: what the rank
+/// contributes to this rank's shard, then the reduced shard that it owns.
+struct PeerReport {
+  std::array<std::uint64_t, 2> bytes_expected{};  // 0 of this rank itself, and of calls not begun
+  std::array<std::uint64_t, 2> bytes_received{};  // of them, each once; all of them when complete
+  /// Bit q: rank q's contribution is in every element of the shard that this rank owns, its own
+  /// included. 0: nobody's is in all of them, or the output is undefined.
+  std::uint64_t contributors = 0;
+  std::optional<Duration> last_heard;  // how long ago anything of it came; nothing: never
+  bool operator==(const PeerReport&) const = default;
+};
+
+/// How a stage of a call ended at this rank, and what limited it. Of a stage that was open when the
+/// call ended nothing but `bound` and `early` is known.
+struct StageReport {
+  Closing closing = Closing::complete;
+  Duration elapsed{};  // since half of the ranks had begun
+  Duration bound{};    // t_B of this stage; bounded calls
+  Duration early{};    // silence after the last tail that would have ended it; 0: none
+};
+
 /// What one call's result is made of, as this rank saw it.
 struct Report {
   Status status = Status::complete;
   std::uint32_t tag = 0;
-  std::uint32_t operation = 0;       // number within the tag
-  Mode mode = Mode::exact;           // what ran
-  Duration elapsed{};                // from submission to the end
-  std::uint64_t bytes_sent = 0;      // payload of this rank's messages, each counted once
-  std::uint64_t bytes_received = 0;  // payload delivered
+  std::uint32_t operation = 0;          // number within the tag
+  CallStage stage = CallStage::queued;  // where it was at the end
+  Mode mode = Mode::exact;              // what ran
+  Duration elapsed{};                   // from submission to the end
+  std::uint64_t bytes_sent = 0;         // payload of this rank's messages, each counted once
+  std::uint64_t bytes_received = 0;     // payload that came, of all ranks
+  std::vector<PeerReport> peers;        // by rank, whatever the status
   /// Contributions lacking in this rank's result, in elements: rank r's at index r. Empty when
   /// nothing is missing.
   std::vector<std::uint64_t> missing;
   /// The same by range, in order and without gaps; empty when nothing is missing.
   std::vector<ContributorRun> runs;
-  double lost_fraction = 0;      // 1 - contributions present / (ranks x count)
-  double lost_stage1 = 0;        // of it: never reached the owner
-  double lost_stage2 = 0;        // of it: the reduced value did not reach this rank
+  double lost_fraction = 0;  // 1 - contributions present / (ranks x count)
+  double lost_stage1 = 0;    // of it: never reached the owner
+  double lost_stage2 = 0;    // of it: the reduced value did not reach this rank
+  std::array<StageReport, 2> stages;
+  /// partial and late_self: owners of whose shard nothing is here, so that MissingFill made all of
+  /// it. A late rank is one itself.
+  std::vector<Rank> void_shards;
+  std::uint64_t bytes_fetched = 0;  // late_self: what it has of the others' shards
+  /// evicted, at the rank that is: the first operation of this tag that ended so, and how many are
+  /// missed from there: up to this one, or to the last one that a peer was heard to have ended. (Of
+  /// several that ran at once, single ones may have their result nevertheless.)
+  std::uint32_t first_missed = 0;
+  std::uint32_t operations_missed = 0;
+  /// Bounded mode: an input held NaN or infinity, so every element of the result is NaN, on every
+  /// rank that heard of it. One that did not has nothing of such a rank in its result, and reports
+  /// that as missing; Communicator::agree() then skips the step on all.
+  bool nonfinite = false;
+  std::vector<Rank> nonfinite_ranks;  // whose; empty beside `nonfinite` where the names were lost
+  Rescale rescale = Rescale::count;   // how slots that lack contributions were weighed
+  /// Rescale::inverse: what each rank's contribution to this rank's own shard was multiplied by;
+  /// empty: by 1. Of other shards their owners' reports say it.
+  std::vector<double> weights;
   std::vector<Rank> late_ranks;  // nothing of theirs is in the result
-  std::vector<Rank> blamed;      // mismatch, aborted
+  std::vector<Rank> blamed;      // mismatch, aborted, peer_dead, evicted
   std::string detail;            // one line for a human; empty when complete
 };
 

@@ -6,6 +6,18 @@
 //                                             .count = n, .function = ReduceOp::avg});
 //   (*communicator)->close(10s);                                   // collective as well
 //
+// When a rank dies the others know it from its control connection, within milliseconds of the end
+// of its process. Exact calls end as peer_dead then, those in flight and all later ones; bounded
+// calls go on without that rank. shrink() makes a new communicator of the survivors.
+//
+// A rank that is so late that the others would have to retain more for it than their limit
+// (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
+// is evicted: it is as dead to the others, and all its calls end as evicted. It comes back so:
+//   the evicted rank                               the others
+//   allreduce() says Status::evicted               agree() says who wants back
+//   fresh = rejoin(deadline)                       fresh = rejoin(deadline)
+//   fresh->resync(root, state, bytes, deadline)    the same
+//
 // Thread-safe unless said otherwise: any thread may call, on any tag. Calls of one tag match across
 // ranks in the order in which they were made, so one thread at a time should use a tag.
 #pragma once
@@ -14,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/agreement.h"
 #include "collectives/allreduce.h"
 #include "collectives/connection.h"
 #include "transport/counters.h"
@@ -51,6 +64,42 @@ class Communicator {
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);
 
+  /// From any thread: ends every outstanding call, here and on all other ranks, as aborted, blaming
+  /// this rank, with `reason` in the detail; agree() halts. The calls of one tag no longer match
+  /// across ranks then: later calls end the same way at once. What remains is shrink(), which makes
+  /// a communicator that works, close() and destruction; what waits in these goes on waiting, until
+  /// its deadline. Again: no effect.
+  void abort(const std::string& reason);
+
+  /// What becomes of step `step`, alike on all ranks that get a verdict (collectives/agreement.h):
+  /// decided by the lowest live rank from the reports that it has within half of `deadline`, by
+  /// CommunicatorOptions::loss_budgets. Blocks until `deadline` at most; halts without a verdict. A
+  /// late rank gets the verdict that was given, of the last 64 steps. Steps ascend; one thread at a
+  /// time asks for one step.
+  StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
+
+  /// Collective among the ranks that are neither dead nor evicted, with the same deadline: a
+  /// communicator of them, ranks 0.. in the old order, a new job to the network. Blocks until
+  /// `deadline` at most. This one ends all its calls as aborted, and is of no use but for another
+  /// try. Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
+  /// AF_XDP: a receive queue is free again only when this one is destroyed, so that the new one may
+  /// take io_uring.
+  Result<std::unique_ptr<Communicator>> shrink(Duration deadline);
+
+  /// Collective among the ranks that are not dead, evicted ones included, with the same deadline: a
+  /// communicator of them all, as by shrink(). An evicted rank calls it to come back; the others
+  /// see that in StepVerdict::rejoin, alike on all of them at the same step, and call it too.
+  Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
+
+  /// Ranks that wait in rejoin() for this one: bit r: rank r. Not alike on all ranks at one time.
+  std::uint64_t rejoin_wanted() const;
+
+  /// Collective; exact. Afterwards `data` holds on every rank the `bytes` bytes that it holds on
+  /// `root`, whatever they are. `root` and `bytes` are alike on all ranks. 4 MiB at a time, through
+  /// a buffer of that size. Errors: invalid_argument; mismatch; timeout; unavailable. After an
+  /// error `data` is untouched from some piece on, and always on `root`.
+  Result<void> resync(Rank root, void* data, std::uint64_t bytes, Duration deadline);
+
   /// One round of progress for callers without progress thread; sleeps at most `wait` when nothing
   /// moves.
   void poll(Duration wait);
@@ -64,11 +113,17 @@ class Communicator {
   PortStatistics port_statistics() const;
   EndpointCounters counters() const;
 
+  /// Over how many flows this rank's large messages go at present: as asked for, or as a trial has
+  /// shown.
+  std::uint32_t flows() const;
+
  private:
   friend class AsyncAllreduce;
   class State;
   explicit Communicator(std::shared_ptr<State> state);
   Result<Report> run(const AllreduceArguments& arguments);
+  Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
+  Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);
   std::shared_ptr<State> state_;
 };
 

@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <fstream>
 #include <optional>
 #include <utility>
 
+#include "collectives/mesh/mesh.h"
+#include "collectives/mesh/opening.h"
 #include "collectives/rendezvous/datapath_port.h"
 #include "transport/clock.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 
@@ -35,9 +39,29 @@ std::string network_name() {
 /// This rank's socket and what it can do, or why it cannot.
 struct Offer {
   std::optional<UdpSocket> socket;
+  mesh::Door door;
   DatapathOffer datapath;
+  std::string one_flow;  // why no more, where a trial was asked for: ends the data path's reason
   RankInfo info;
 };
+
+/// By trial one flow will do where the kernel refuses more.
+Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
+                            std::string& one_flow) {
+  if (options.flows > TARPON_MAX_FLOWS || std::popcount(options.flows) > 1) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} flows: give 1, 2, 4 or 8, or 0 for by trial", options.flows));
+  }
+  auto flows = open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows);
+  if (flows) {
+    datapath.flows = std::move(*flows);
+  } else if (options.flows == 0) {
+    one_flow = "; one flow: " + flows.error().message;
+  } else {
+    return fail(flows.error());
+  }
+  return {};
+}
 
 Offer make_offer(const CommunicatorOptions& options) {
   Offer offer;
@@ -67,6 +91,18 @@ Offer make_offer(const CommunicatorOptions& options) {
     offer.info.error = socket.error().message;
     return offer;
   }
+  if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
+    offer.info.error = opened.error().message;
+    return offer;
+  }
+  for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
+  auto door = mesh::open_door(options.address);
+  if (!door) {
+    offer.info.error = door.error().message;
+    return offer;
+  }
+  offer.door = std::move(*door);
+  offer.info.control_port = offer.door.port;
   const bool xdp = datapath->datapath == Datapath::xdp;
   offer.info.port = socket->port();
   offer.info.receive_bytes = socket->receive_budget();
@@ -104,6 +140,11 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.job = control.job();
   agreed.endpoint.integrity = options.integrity;
   agreed.endpoint.retain_bytes = options.retain_bytes;
+  agreed.endpoint.inflow = options.mechanisms.inflow;
+  agreed.endpoint.flows = options.flows;
+  agreed.endpoint.sending = options.mechanisms.sending;
+  agreed.endpoint.max_bytes_per_second = options.max_bytes_per_second;
+  agreed.mechanisms = options.mechanisms;
   std::uint64_t receive_bytes = ranks[0].receive_bytes;
   bool xdp = false;
   for (const RankInfo& rank : ranks) {
@@ -123,6 +164,35 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.initial_credit =
       static_cast<std::uint32_t>(std::clamp<std::uint64_t>(receive_bytes / unasked, 2, 32));
   return agreed;
+}
+
+/// Connects this rank with all others; null in a job of one. Leaves a part of the time to tell
+/// everybody who could not.
+Result<std::unique_ptr<mesh::Mesh>> connect_mesh(mesh::Door door, const EngineOptions& agreed,
+                                                 const std::vector<RankInfo>& ranks,
+                                                 Time deadline) {
+  if (ranks.size() == 1) return nullptr;
+  mesh::Seat seat{agreed.endpoint.rank, agreed.endpoint.job, {}};
+  for (const RankInfo& rank : ranks) {
+    auto address = ipv4_address(rank.address, rank.control_port);
+    if (!address) return fail(address.error());
+    seat.doors.push_back(*address);
+  }
+  const Time now = monotonic_now();
+  auto links =
+      mesh::open_mesh(seat, std::move(door), now + (deadline - std::min(now, deadline)) / 4 * 3);
+  if (!links) return fail(links.error());
+  return mesh::Mesh::make(seat.rank, std::move(*links));
+}
+
+/// "1000:0.05:0.5" for each.
+std::string text(const std::vector<LossBudget>& budgets) {
+  std::string result;
+  for (const LossBudget& one : budgets) {
+    result += fmt::format("{}{}:{}:{}", result.empty() ? "" : ",", one.from_step, one.skip_above,
+                          one.halt_above);
+  }
+  return result;
 }
 
 }  // namespace
@@ -150,6 +220,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
   RendezvousOptions rendezvous = options.rendezvous;
   rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
+  rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
+  rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   auto control = ControlChannel::join(rendezvous);
   if (!control) return fail(control.error());
 
@@ -161,10 +233,12 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
   if (made) {
     offer.info.datapath = name(made->datapath);
-    offer.info.datapath_reason = made->reason;
+    offer.info.datapath_reason = made->reason + offer.one_flow;
   } else {
     offer.info.error = made.error().message;
   }
+  auto mesh = connect_mesh(std::move(offer.door), agreed, *ranks, deadline);
+  if (!mesh && made) offer.info.error = mesh.error().message;
   // Again: nobody begins before every port works, and all know what the others took.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
@@ -174,7 +248,11 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
     port = std::make_unique<FaultPort>(std::move(port), faults);
   }
-  return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port)};
+  auto membership =
+      std::make_unique<Membership>(options.rendezvous.rank, options.rendezvous.world_size,
+                                   std::move(*mesh), options.loss_budgets);
+  return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port),
+                    std::move(membership)};
 }
 
 }  // namespace tarpon

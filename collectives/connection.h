@@ -7,6 +7,8 @@
 #include "collectives/control.h"
 #include "collectives/datapath.h"
 #include "collectives/engine.h"
+#include "collectives/flight.h"
+#include "collectives/membership.h"
 #include "collectives/rank_info.h"
 #include "transport/ports/fault_port.h"
 #include "xdp/result.h"
@@ -24,17 +26,28 @@ struct CommunicatorOptions {
   std::uint32_t mtu = 1500;  // bytes, of that interface
   /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
   std::uint32_t gso_segments = 0;
+  /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
+  /// 4, 8, or 0: four for large messages where a trial shows that they carry more than one.
+  std::uint32_t flows = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   /// AF_XDP: poll the driver from the rank's own thread. RankInfo::datapath_reason says when that
   /// has no effect.
   bool busy_poll = false;
+  /// Alike on all ranks.
+  Mechanisms mechanisms;
+  /// Cap of what this rank sends as DATA, headers included; 0: none.
+  double max_bytes_per_second = 0;
   /// Bytes of retained results, beside the newest of each tag.
   std::uint64_t retain_bytes = 64ull << 20;
+  /// Dumps of the flight recorder, and the status socket: what this rank is doing, from outside.
+  FlightOptions flight;
   FaultOptions faults;  // injected behind the port, for tests on live jobs
   /// Without it asynchronous calls move only inside poll() and blocking calls.
   bool progress_thread = true;
+  /// Of Communicator::agree(), ascending by from_step; alike on all ranks.
+  std::vector<LossBudget> loss_budgets = {LossBudget{}};
 };
 
 struct Connection {
@@ -45,6 +58,7 @@ struct Connection {
   std::vector<RankInfo> ranks;
   EngineOptions agreed;  // alike on all ranks but for the rank itself
   std::unique_ptr<Port> port;
+  std::unique_ptr<Membership> membership;  // connected, not started
 };
 
 /// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the

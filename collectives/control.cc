@@ -96,7 +96,8 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   if (!job) return fail(job.error());
   if (!nonce) return fail(nonce.error());
   if (!wanted) return fail(wanted.error());
-  Result<FileDescriptor> listener = listen_at(*wanted);
+  Result<FileDescriptor> listener =
+      options.listener ? std::move(*options.listener) : listen_at(*wanted);
   if (!listener) return fail(std::move(listener).error());
   const sockaddr_in bound = local_name(*listener);
 

@@ -12,6 +12,7 @@
 
 #include "transport/port.h"
 #include "transport/time.h"
+#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -24,6 +25,8 @@ struct RendezvousOptions {
   /// there).
   std::string address;
   std::string listen_address = "127.0.0.1";  // for file://
+  /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
+  std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;
   /// What all ranks must have alike, "name=value" lines: version and options. A difference is
   /// refused on every rank by name, value and rank.

@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/executor/allreduce_operation.h"
+#include "collectives/executor/peer_report.h"
+#include "collectives/flight_events.h"
+#include "collectives/reduce.h"
 
 namespace tarpon {
 
@@ -16,6 +20,8 @@ std::string_view name(Status status) {
       return "complete";
     case Status::partial:
       return "partial";
+    case Status::late_self:
+      return "late_self";
     case Status::peer_late:
       return "peer_late";
     case Status::mismatch:
@@ -24,16 +30,24 @@ std::string_view name(Status status) {
       return "aborted";
     case Status::failed:
       return "failed";
+    case Status::peer_dead:
+      return "peer_dead";
+    case Status::evicted:
+      return "evicted";
   }
   return "?";
 }
 
 Engine::Engine(const EngineOptions& options, Port& port)
-    : options_(options), port_(port), endpoint_(options.endpoint, port.capabilities()) {}
+    : options_(options),
+      port_(port),
+      endpoint_(options.endpoint, port.capabilities()),
+      bounds_(options.endpoint.world_size, options.mechanisms.x_loop),
+      losses_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
 
-Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments, Time now) {
+Result<void> Engine::check(const AllreduceArguments& arguments) const {
   if (arguments.count > 0 && (arguments.input == nullptr || arguments.output == nullptr)) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("allreduce of {} elements: the buffer is null", arguments.count));
@@ -54,13 +68,30 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
                     "split it",
                     arguments.count, most, options_.slot_bytes));
   }
+  return {};
+}
+
+bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
+  if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
+  if (!may_run_bounded(arguments) || !check(arguments)) return false;
+  return !reduce_kernels(arguments.type, arguments.function)
+              .finite(arguments.input, arguments.count);
+}
+
+Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments, Time now) {
+  return submit(arguments, looks_nonfinite(arguments), now);
+}
+
+Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments,
+                                                    bool nonfinite, Time now) {
+  if (const auto good = check(arguments); !good) return fail(good.error());
   auto call = std::make_shared<PendingCall>();
   call->arguments = arguments;
+  call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
-  if (broken_) {
-    call->report.status = Status::failed;
-    call->report.detail = broken_->message;
-    call->done = true;
+  if (broken_ || aborted_) {
+    call->report.operation = lane_of(arguments.tag).next;
+    end_unbegun(*call, broken_ ? *broken_ : *aborted_, now, now);
     return call;
   }
   if (options_.endpoint.world_size == 1) {
@@ -68,6 +99,9 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
       std::memcpy(arguments.output, arguments.input,
                   arguments.count * element_bytes(arguments.type));
     }
+    call->report.stage = CallStage::result;
+    call->report.peers.resize(1);
+    call->report.peers[0].contributors = 1;
     call->done = true;
     return call;
   }
@@ -75,19 +109,24 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
     return waiting.call->arguments.tag == arguments.tag;
   });
   if (queued || !endpoint_.can_submit(arguments.tag)) {
+    call->report.operation = next_queued(arguments.tag);
     waiting_.push_back({call, now});
     next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
   } else {
-    start(call, now, now);
+    start({call, now}, now);
   }
   return call;
 }
 
-void Engine::start(std::shared_ptr<PendingCall> call, Time submitted, Time now) {
+void Engine::start(Waiting next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   running_.push_back(std::make_unique<AllreduceOperation>(
-      AllreduceOperation::Setting{endpoint.rank, endpoint.world_size, options_.slot_bytes},
-      std::move(call), endpoint_, submitted, now));
+      AllreduceOperation::Setting{endpoint.rank, endpoint.world_size, options_.slot_bytes,
+                                  options_.mechanisms, &bounds_, &losses_, absent_,
+                                  std::move(next.behind)},
+      std::move(next.call), endpoint_, next.submitted, now));
+  if (!deaths_.ranks.empty()) running_.back()->peers_died(deaths_, now);
+  record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
 }
 
 void Engine::start_waiting(Time now) {
@@ -104,9 +143,9 @@ void Engine::start_waiting(Time now) {
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
     if (next.call->done) {
       --expired_;
-      pass_over(tag, now);
+      pass_over(*next.call, now);
     } else {
-      start(std::move(next.call), next.submitted, now);
+      start(std::move(next), now);
     }
   }
 }
@@ -123,27 +162,33 @@ void Engine::expire_waiting(Time now) {
       continue;
     }
     Report& report = waiting.call->report;
+    report.late_ranks = waiting.behind;
     for (const auto& operation : running_) {
       if (operation->over() || operation->call().arguments.tag != report.tag) continue;
-      report.late_ranks = operation->absent_ranks();
+      report.late_ranks = operation->late_ranks();
       break;
     }
     report.status = Status::peer_late;
-    report.detail = fmt::format("queued behind unfinished calls of tag {}: no answer from rank {}",
-                                report.tag, fmt::join(report.late_ranks, ", "));
-    report.elapsed = now - waiting.submitted;
+    report.detail = fmt::format("queued behind unfinished calls of tag {}", report.tag);
+    if (!report.late_ranks.empty()) {
+      report.detail += fmt::format(": no answer from rank {}", fmt::join(report.late_ranks, ", "));
+    }
+    note_unbegun(report, waiting.submitted, now);
     waiting.call->done = true;
     ++expired_;
   }
 }
 
-/// Takes the next number of `tag` for a call that is over already, and tells the peers.
-void Engine::pass_over(std::uint32_t tag, Time now) {
+/// Takes the next number of its tag for a call that is over already, and tells the peers.
+void Engine::pass_over(const PendingCall& call, Time now) {
   OperationSpec nothing;
-  nothing.tag = tag;
+  nothing.tag = call.arguments.tag;
   nothing.slot_bytes = options_.slot_bytes;
   nothing.stages.resize(1);
-  endpoint_.abort(endpoint_.submit(nothing, now), TARPON_ABORT_EXPIRED);
+  record_ended(options_.endpoint.recorder, call.report, now);
+  const std::uint32_t reason =
+      call.report.status == Status::aborted ? TARPON_ABORT_GIVEN_UP : TARPON_ABORT_EXPIRED;
+  endpoint_.abort(endpoint_.submit(nothing, now), reason, options_.endpoint.rank);
 }
 
 void Engine::handle_events(Time now) {
@@ -170,10 +215,18 @@ void Engine::step(Time now) {
     if (patient) return;
     port_.drop_unsent();
   }
-  std::erase_if(running_, [this](const std::unique_ptr<AllreduceOperation>& operation) {
+  std::erase_if(running_, [this, now](const std::unique_ptr<AllreduceOperation>& operation) {
     if (!operation->over()) return false;
-    operation->release();
+    record_ended(options_.endpoint.recorder, operation->call().report, now);
+    const Report& report = operation->call().report;
+    for (const Rank rank : report.late_ranks) lacked_ |= 1ull << rank;
+    wish_ |= operation->eviction_wish();
     const std::uint32_t tag = operation->call().arguments.tag;
+    for (Waiting& waiting : waiting_) {
+      const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
+      if (held) waiting.behind = report.late_ranks;
+    }
+    operation->release();  // from here on the report is the caller's
     port_.publish(tag, endpoint_.lowest_open(tag));
     return true;
   });
@@ -230,34 +283,117 @@ Time Engine::next_deadline() const {
   return next;
 }
 
+FlightSnapshot Engine::snapshot(Time now) const {
+  FlightSnapshot snapshot;
+  snapshot.taken = now;
+  snapshot.outstanding = static_cast<std::uint32_t>(outstanding());
+  endpoint_.snapshot(snapshot.endpoint);
+  return snapshot;
+}
+
 void Engine::abort(Time now) {
-  for (const auto& operation : running_) operation->give_up(now);
-  for (Waiting& waiting : waiting_) {
-    if (waiting.call->done) continue;
-    waiting.call->report.status = Status::aborted;
-    waiting.call->report.blamed = {options_.endpoint.rank};
-    waiting.call->report.detail = "given up by this rank";
-    waiting.call->done = true;
-  }
+  give_up(options_.endpoint.rank, "given up by this rank", now);
+}
+
+void Engine::abort_for_good(Rank origin, const std::string& reason, Time now) {
+  if (aborted_) return;
+  const std::string who =
+      origin == options_.endpoint.rank ? "this rank" : fmt::format("rank {}", origin);
+  aborted_ = Ending{Status::aborted, {origin}, fmt::format("{} aborted: {}", who, reason)};
+  give_up(origin, aborted_->detail, now);
+  forget_waiting();
+}
+
+void Engine::give_up(Rank origin, const std::string& detail, Time now) {
+  for (const auto& operation : running_) operation->give_up(origin, detail, now);
+  end_waiting({Status::aborted, {origin}, detail}, now);
+}
+
+/// Where no later call needs a number any more.
+void Engine::forget_waiting() {
   waiting_.clear();
   expired_ = 0;
 }
 
+void Engine::peer_dead(Rank rank, const std::string& evidence, Time now) {
+  leave_out(rank, true, fmt::format("rank {} is dead: {}", rank, evidence), now);
+}
+
+void Engine::evicted(Rank rank, const std::string& reason, Time now) {
+  if (rank == options_.endpoint.rank) return end_by_eviction(reason, now);
+  leave_out(rank, false, fmt::format("rank {} is evicted: {}", rank, reason), now);
+}
+
+/// Nobody is told: those who do not know yet of the eviction need not end their calls for it.
+void Engine::end_by_eviction(const std::string& reason, Time now) {
+  if (aborted_) return;
+  const Rank self = options_.endpoint.rank;
+  aborted_ = Ending{Status::evicted,
+                    {self},
+                    fmt::format("this rank is evicted: {}; the others go on without it, and it "
+                                "misses this operation and all later ones: rejoin(), then resync()",
+                                reason)};
+  handle_events(now);  // a result that is whole is one
+  for (const auto& operation : running_) {
+    operation->evicted(aborted_->detail, now);
+    Report& report = operation->call().report;
+    if (report.status == Status::evicted) note_missed(report);
+  }
+  end_waiting(*aborted_, now);
+  forget_waiting();
+}
+
+void Engine::leave_out(Rank rank, bool dead, const std::string& why, Time now) {
+  if (rank == options_.endpoint.rank || rank >= options_.endpoint.world_size) return;
+  const auto place = std::lower_bound(deaths_.ranks.begin(), deaths_.ranks.end(), rank);
+  const bool known = place != deaths_.ranks.end() && *place == rank;
+  if (known && (!dead || (deaths_.dead >> rank & 1) != 0)) return;
+  if (!known) deaths_.ranks.insert(place, rank);
+  if (dead) deaths_.dead |= 1ull << rank;
+  deaths_.text += (deaths_.text.empty() ? "" : "; ") + why;
+  // First what has been received: a result that is whole needs nobody. And exact operations end
+  // before the endpoint closes their stages without that rank.
+  handle_events(now);
+  note_absent(rank);
+  for (const auto& operation : running_) operation->peers_died(deaths_, now);
+  endpoint_.peer_dead(rank, now);
+}
+
+void Engine::peer_silent(Rank rank, bool silent, Time now) {
+  if (rank >= options_.endpoint.world_size) return;
+  if (silent) {
+    note_absent(rank);
+  } else if (!std::binary_search(deaths_.ranks.begin(), deaths_.ranks.end(), rank)) {
+    absent_ &= ~(1ull << rank);
+  }
+  endpoint_.peer_silent(rank, silent, now);
+}
+
+/// What calls took on its account is not what they take.
+void Engine::note_absent(Rank rank) {
+  absent_ |= 1ull << rank;
+  bounds_.absent(rank);
+  for (const auto& operation : running_) operation->rank_absent(rank);
+}
+
+std::uint64_t Engine::take_lacked(bool waiting) {
+  for (const auto& operation : running_) {
+    if (!waiting || operation->over()) continue;
+    for (const Rank rank : operation->absent_ranks()) lacked_ |= 1ull << rank;
+  }
+  return std::exchange(lacked_, 0);
+}
+
 void Engine::fail_all(Time now, const Error& error) {
-  broken_ = error;
+  broken_ = Ending{Status::failed, {}, error.message};
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
+    record_ended(options_.endpoint.recorder, operation->call().report, now);
     operation->release();
   }
   running_.clear();
-  for (Waiting& waiting : waiting_) {
-    if (waiting.call->done) continue;
-    waiting.call->report.status = Status::failed;
-    waiting.call->report.detail = error.message;
-    waiting.call->done = true;
-  }
-  waiting_.clear();
-  expired_ = 0;
+  end_waiting(*broken_, now);
+  forget_waiting();
 }
 
 }  // namespace tarpon

@@ -1,10 +1,13 @@
 #include "collectives/rank_info.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <map>
 #include <sstream>
+
+#include "bpf/wire.h"
 
 namespace tarpon {
 namespace {
@@ -22,17 +25,30 @@ bool number(const std::string& text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+/// "1,2,3"; none: "".
+template <typename T>
+bool numbers(const std::string& text, std::vector<T>& values) {
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    if (!number(part, values.emplace_back())) return false;
+  }
+  return values.size() < TARPON_MAX_FLOWS;
+}
+
 }  // namespace
 
 std::string encode(const RankInfo& info) {
   return fmt::format(
-      "host {}\nnetwork {}\naddress {}\nport {}\ninterface {}\ndriver {}\nmtu {}\ndatapath "
+      "host {}\nnetwork {}\naddress {}\nport {}\nflow_ports {}\ncontrol_port {}\ninterface "
+      "{}\ndriver {}\nmtu "
+      "{}\ndatapath "
       "{}\ndatapath_reason "
       "{}\n"
       "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\n",
-      one_line(info.host), info.network, info.address, info.port, info.interface,
-      one_line(info.driver), info.mtu, info.datapath, one_line(info.datapath_reason), info.queues,
-      info.max_payload, info.receive_bytes, info.checksums ? 1 : 0, one_line(info.error));
+      one_line(info.host), info.network, info.address, info.port, fmt::join(info.flow_ports, ","),
+      info.control_port, info.interface, one_line(info.driver), info.mtu, info.datapath,
+      one_line(info.datapath_reason), info.queues, info.max_payload, info.receive_bytes,
+      info.checksums ? 1 : 0, one_line(info.error));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -45,7 +61,9 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   RankInfo info;
   int checksums = 0;
   const bool good =
-      fields.size() == 14 && number(fields["port"], info.port) && number(fields["mtu"], info.mtu) &&
+      fields.size() == 16 && number(fields["port"], info.port) &&
+      numbers(fields["flow_ports"], info.flow_ports) &&
+      number(fields["control_port"], info.control_port) && number(fields["mtu"], info.mtu) &&
       number(fields["queues"], info.queues) && number(fields["max_payload"], info.max_payload) &&
       number(fields["receive_bytes"], info.receive_bytes) && number(fields["checksums"], checksums);
   if (!good) {

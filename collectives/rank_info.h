@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "xdp/result.h"
 
@@ -13,7 +14,9 @@ struct RankInfo {
   std::string network;     // names its network namespace: equal when two ranks share it
   std::string address;     // IPv4, of its UDP socket
   std::uint16_t port = 0;  // UDP
-  std::string interface;   // that carries its traffic
+  std::vector<std::uint16_t> flow_ports = {};  // UDP, that it sends from as well
+  std::uint16_t control_port = 0;              // TCP, where higher ranks connect
+  std::string interface;                       // that carries its traffic
   std::string driver;
   std::uint32_t mtu = 0;            // bytes, of that interface
   std::string datapath;             // name of the port in use

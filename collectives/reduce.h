@@ -34,6 +34,15 @@ struct ReduceKernels {
   /// then divide. REQUIRES: both in 1..65536.
   void (*scale)(void* inout, std::size_t elements, std::uint32_t numerator,
                 std::uint32_t denominator);
+
+  /// out[i] = a[i] + weight * b[i], the weight rounded to the type: two roundings, no fused
+  /// arithmetic. Null for integers and for min, max, prod.
+  void (*combine_weighted)(void* out, const void* a, const void* b, std::size_t elements,
+                           double weight);
+
+  /// Whether no element is NaN or infinite. Reads all of them, at the speed of the memory. Null for
+  /// integers.
+  bool (*finite)(const void* data, std::size_t elements);
 };
 
 /// The fastest kernels this processor runs. Lives for ever.

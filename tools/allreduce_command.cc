@@ -29,6 +29,9 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
   }
   const int code =
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
+  if (code != 0 && !session->flight.empty()) {
+    fmt::print(stderr, "tarpon: what led to it: tarpon flight {}\n", session->flight);
+  }
   // Peers may still need this rank's last result; after a failure nobody is waited for.
   if (code == 0) {
     session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/option_kinds.h"
 #include "tools/units.h"
 
 namespace tarpon {
@@ -59,7 +60,37 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
       ->group(group);
 }
 
+Result<BoundOption> parse_bound(const std::string& text) {
+  if (text == "adaptive") return BoundOption{BoundRule::per_byte, std::nullopt};
+  if (text == "optireduce") return BoundOption{BoundRule::optireduce, std::nullopt};
+  auto given = parse_limit(text);
+  if (!given) {
+    return fail(given.error().code, given.error().message + ", or adaptive, or optireduce");
+  }
+  return BoundOption{BoundRule::given, *given};
+}
+
+/// Exact calls lose nothing: what says what to do about losses would have no effect.
+Result<void> check_bounded_only(const CLI::App& app, const AllreduceOptions& options) {
+  if (options.mode == Mode::bounded) return {};
+  std::string flag;
+  for (const char* one : {"--bound", "--missing", "--rescale"}) {
+    if (app.count(one) > 0) flag = one;
+  }
+  for (const std::string& word : options.mechanisms.without) {
+    if (word != "rotation") flag = "--without " + word;
+  }
+  if (flag.empty()) return {};
+  return fail(Error::Code::invalid_argument, flag + " needs --mode bounded");
+}
+
 }  // namespace
+
+std::string bound_rule(const BoundOption& bound) {
+  if (bound.rule == BoundRule::per_byte) return "adaptive";
+  if (bound.rule == BoundRule::optireduce) return "optireduce";
+  return bound.given ? format_duration(*bound.given) : "auto";
+}
 
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_job_options(app, options.job);
@@ -72,8 +103,9 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_named(app, "--mode", options.mode, parse_mode, "exact, bounded",
             "exact: repaired until complete; bounded: ends by its bound with what has arrived")
       ->default_str("exact");
-  add_parsed(app, "--bound", options.bound, parse_limit,
-             "bounded mode: limit of each of the two stages; else half of the deadline");
+  add_parsed(app, "--bound", options.bound, parse_bound,
+             "bounded mode: limit of each of the two stages, or adaptive (learnt per byte), or "
+             "optireduce (95th percentile of 20 exact operations); else half of the deadline");
   add_named(app, "--order", options.order, parse_addition_order, "fixed, any",
             "order of addition in exact mode: fixed (the same bits on every run) or any")
       ->default_str("fixed");
@@ -82,10 +114,26 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
                                                 {"local", MissingFill::local}},
              "bounded mode: what fills a hole: zero, or local (this rank's own contribution)")
       ->default_str("zero");
+  add_mechanism_options(app, options.mechanisms);
+  add_loss_budget_options(app, options.budgets);
+  app.add_option(
+      "--flight", options.job.flight,
+      "directory for flight recordings: after every status but complete, on SIGUSR1 to a "
+      "rank and when a signal ends it (TARPON_FLIGHT; else none); tarpon flight reads them");
   app.add_option("-J,--json", options.json, "write the results to this file (rank 0)");
 }
 
 Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
+  auto mechanisms = options.mechanisms.settle();
+  if (!mechanisms) return fail(mechanisms.error());
+  options.job.mechanisms = *mechanisms;
+  if (auto sensible = check_bounded_only(app, options); !sensible) return sensible;
+  auto budgets = options.budgets.settle();
+  if (!budgets) return fail(budgets.error());
+  options.job.loss_budgets = std::move(*budgets);
+  if (options.mechanisms.optireduce && options.mode == Mode::bounded && app.count("--bound") == 0) {
+    options.bound.rule = BoundRule::optireduce;
+  }
   if (!options.file_form()) return {};
   for (const char* flag : {"-b", "-e", "-i", "-f", "-N", "-d"}) {
     if (app.count(flag) == 0) continue;
@@ -120,8 +168,8 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   }
   const std::uint32_t local = std::max(1u, options.job.local_ranks);
   if (auto paths = check_paths(options, local); !paths) return paths;
-  if (options.bound && options.mode != Mode::bounded) {
-    return refuse("--bound needs --mode bounded");
+  if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
+    return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
   return {};
 }
@@ -141,11 +189,11 @@ std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
       "command=allreduce\nop={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}"
       "\ncheck={}\n"
-      "form={}\nbound={}\n",
+      "form={}\nbound={}\nmechanisms={}\n",
       name(options.function), name(options.mode), name(options.order),
       options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
       options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
-      options.bound ? format_duration(*options.bound) : "auto");
+      bound_rule(options.bound), describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         name(options.type), options.min_bytes, options.max_bytes,
@@ -165,7 +213,8 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.mode = options.mode;
   arguments.order = options.order;
   arguments.deadline = options.job.deadline;
-  arguments.bound = options.bound;
+  arguments.bound_rule = options.bound.rule;
+  arguments.bound = options.bound.given;
   arguments.missing = options.missing;
   return arguments;
 }

@@ -4,8 +4,19 @@
 #include <string>
 
 #include "tools/job_options.h"
+#include "tools/loss_budget_options.h"
+#include "tools/mechanism_options.h"
 
 namespace tarpon {
+
+/// --bound.
+struct BoundOption {
+  BoundRule rule = BoundRule::given;
+  std::optional<Duration> given;
+};
+
+/// --bound's word for the report: "adaptive", "optireduce", a duration, or "auto".
+std::string bound_rule(const BoundOption& bound);
 
 struct AllreduceOptions {
   JobOptions job;
@@ -25,9 +36,11 @@ struct AllreduceOptions {
   std::string output;  // path with {rank}; may be empty
   // Both.
   Mode mode = Mode::exact;
-  std::optional<Duration> bound;
+  BoundOption bound;
   AdditionOrder order = AdditionOrder::fixed;
   MissingFill missing = MissingFill::zero;
+  MechanismOptions mechanisms;
+  LossBudgetOptions budgets;
   std::string json;
 
   bool file_form() const { return !input.empty(); }
@@ -35,7 +48,8 @@ struct AllreduceOptions {
 
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
 
-/// After parsing: the file form has defaults of its own, and refuses what only a sweep has.
+/// After parsing: what a profile stands for; the file form has defaults of its own, and refuses
+/// what only a sweep has.
 Result<void> settle_form(const CLI::App& app, AllreduceOptions& options);
 
 Result<void> check_allreduce_options(const AllreduceOptions& options);

@@ -1,6 +1,7 @@
 #include "tools/benchmark.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -56,9 +57,10 @@ class Benchmark {
       for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
         const auto out = measure(*size, false);
         if (!out) return give_up(out.error());
-        const auto in = measure(*size, true);
+        const auto in = halted_.empty() ? measure(*size, true) : out;
         if (!in) return give_up(in.error());
         print_row(*out, *in);
+        if (!halted_.empty()) return finish();
       }
     }
     return finish();
@@ -70,10 +72,12 @@ class Benchmark {
     try {
       input_.resize(options_.max_bytes);
       output_.resize(options_.max_bytes);
+      if (options_.mode == Mode::bounded) spare_.resize(options_.max_bytes);
     } catch (const std::exception&) {  // bad_alloc, length_error
-      return fail(Error::Code::unavailable,
-                  fmt::format("no memory for 2 buffers of {}: choose a smaller -e",
-                              format_bytes(options_.max_bytes)));
+      return fail(
+          Error::Code::unavailable,
+          fmt::format("no memory for {} buffers of {}: choose a smaller -e",
+                      options_.mode == Mode::bounded ? 3 : 2, format_bytes(options_.max_bytes)));
     }
     return first_ ? check_json(options_.json) : Result<void>();
   }
@@ -92,7 +96,8 @@ class Benchmark {
     if (!in_place) fill_pattern(input, options_.type, options_.function, communicator_.rank());
 
     TimedCalls calls{
-        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {}};
+        options_, communicator_, session_.log, options_.iterations, options_.warmup, {}, {}, {},
+        {}};
     calls.refill = [&] {
       // The input of an out-of-place call stays as it is; a stale result must not look right.
       if (in_place) {
@@ -107,6 +112,7 @@ class Benchmark {
                            communicator_.world_size(), options_.missing, report);
       };
     }
+    if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
     calls.progress = [&](std::uint32_t) {
       progress_.update(
           static_cast<double>(++steps_done_), total_steps(),
@@ -115,10 +121,18 @@ class Benchmark {
     Report last;
     const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
                                        output.data(), result.count, last);
-    auto logs = share_logs(communicator_.control(), log, options_.job.deadline);
+    auto logs = share_logs(communicator_.control(), log, options_.job.deadline, failure_);
     if (!logs) return fail(logs.error());
     result.mode = last.mode;
+    result.bound_rule = bound_rule(options_.bound);
     merge(*logs, result);
+    flows_ = result.flows;
+    halted_ = log.halted;
+    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
+      result.divergence = measure_divergence(
+          communicator_, output, options_.type, options_.job.deadline,
+          std::span(input_).first(result.size), std::span(spare_).first(result.size));
+    }
     wrong_ += result.wrong;
     busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
     ++measured_;
@@ -147,21 +161,26 @@ class Benchmark {
   void print_row(const Measurement& out, const Measurement& in) {
     if (!first_) return;
     progress_.clear();
-    fmt::print("{}", table_row(out, in, communicator_.world_size(), options_.check));
+    fmt::print("{}{}{}", table_row(out, in, communicator_.world_size(), options_.check), notes(out),
+               out.in_place == in.in_place ? "" : notes(in));
     std::fflush(stdout);
   }
 
   int give_up(const Error& error) {
     progress_.clear();
     fmt::print(stderr, "tarpon: {}\n", error.message);
+    if (failure_.is_null()) return 1;
+    if (auto saved = save(); !saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
     return 1;
   }
 
   int finish() {
     // Every rank knows the sum: all of them end with the same code.
-    const int code = wrong_ == 0 ? 0 : 1;
+    const int code = wrong_ != 0 ? 1 : halted_.empty() ? 0 : kHalted;
+    if (!halted_.empty()) fmt::print(stderr, "tarpon: {}\n", halted_);
     if (first_) {
-      fmt::print("{}", table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+      fmt::print("{}{}", flows_line(flows_, options_.job.flows == 0),
+                 table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
       std::fflush(stdout);  // --json may go there too
     }
     auto saved = agree(communicator_.control(), save());
@@ -170,8 +189,9 @@ class Benchmark {
 
   Result<void> save() {
     if (!first_) return {};
-    return write_json(options_.json,
-                      {{"config", config_json(options_, communicator_)}, {"results", results_}});
+    nlohmann::json json{{"config", config_json(options_, communicator_)}, {"results", results_}};
+    if (!failure_.is_null()) json["failure"] = failure_;
+    return write_json(options_.json, json);
   }
 
   const AllreduceOptions& options_;
@@ -179,8 +199,12 @@ class Benchmark {
   Communicator& communicator_;
   const bool first_;
   ProgressLine progress_;
-  std::vector<std::byte> input_, output_;
+  std::vector<std::byte> input_, output_, spare_;
+  std::vector<std::uint32_t> flows_;  // of each rank, after the last size
+  std::uint64_t next_step_ = 0;
+  std::string halted_;  // why the run ended early
   nlohmann::json results_ = nlohmann::json::array();
+  nlohmann::json failure_;  // null: none
   std::uint64_t steps_done_ = 0;
   std::uint64_t wrong_ = 0;
   double busbw_ = 0;

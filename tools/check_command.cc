@@ -1,6 +1,8 @@
 #include "tools/check_command.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <functional>

@@ -1,6 +1,7 @@
 #include "tools/doctor_command.h"
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <nlohmann/json.hpp>
 

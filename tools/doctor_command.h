@@ -1,8 +1,9 @@
 // `tarpon doctor`: one table of what each data path needs on an interface, and has.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+#include "tools/cli_fwd.h"
 
 namespace tarpon {
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -54,12 +55,17 @@ class FileJob {
     if (auto ran = reduce_all(measurement, last); !ran) return give_up(ran.error());
     const Result<std::string> checked = check(last, measurement);
     if (!checked) return give_up(checked.error());
-    if (measurement.wrong == 0) {
+    if (measurement.wrong == 0 && halted_.empty()) {
       if (auto written = write_output(); !written) return give_up(written.error());
     }
     if (rank_ == 0) print(measurement, *checked);
-    if (auto saved = agree(control_, save(measurement)); !saved) return give_up(saved.error());
-    return measurement.wrong == 0 ? 0 : 1;
+    nlohmann::json results = nlohmann::json::array();
+    results.push_back(to_json(measurement, communicator_.world_size()));
+    if (auto saved = agree(control_, save(results)); !saved) return give_up(saved.error());
+    if (measurement.wrong != 0) return 1;
+    if (halted_.empty()) return 0;
+    fmt::print(stderr, "tarpon: {}\n", halted_);
+    return kHalted;
   }
 
  private:
@@ -92,7 +98,9 @@ class FileJob {
     options.type = input_.type == NpyType::float32 ? DataType::float32 : DataType::float64;
     result_ = input_;
     TimedCalls calls{
-        options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}};
+        options, communicator_, session_.log, options.iterations, options.warmup, {}, {}, {}, {}};
+    std::uint64_t step = 0;
+    if (!options.job.loss_budgets.empty()) calls.step = &step;
     calls.refill = [this] {
       std::memcpy(result_.data.data(), input_.data.data(), input_.data.size());
     };
@@ -102,7 +110,7 @@ class FileJob {
     const IterationLog log =
         run_timed(calls, result_.data.data(), result_.data.data(), result_.elements(), last);
     progress_.clear();
-    auto logs = share_logs(control_, log, options.job.deadline);
+    auto logs = share_logs(control_, log, options.job.deadline, failure_);
     if (!logs) return fail(logs.error());
     measurement.size = result_.data.size();
     measurement.count = result_.elements();
@@ -111,7 +119,14 @@ class FileJob {
     measurement.in_place = true;
     measurement.mode = last.mode;
     measurement.datapath = datapath_of(communicator_);
+    measurement.bound_rule = bound_rule(options.bound);
     merge(*logs, measurement);
+    halted_ = log.halted;
+    if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
+      std::vector<std::byte> low(result_.data.size()), high(result_.data.size());
+      measurement.divergence = measure_divergence(communicator_, result_.data, options.type,
+                                                  options.job.deadline, low, high);
+    }
     return {};
   }
 
@@ -158,12 +173,11 @@ class FileJob {
     return agree(control_, file->commit());
   }
 
-  Result<void> save(const Measurement& measurement) const {
+  Result<void> save(const nlohmann::json& results) const {
     if (rank_ != 0) return {};
-    return write_json(
-        options_.json,
-        {{"config", config_json(options_, communicator_)},
-         {"results", nlohmann::json::array({to_json(measurement, communicator_.world_size())})}});
+    nlohmann::json json{{"config", config_json(options_, communicator_)}, {"results", results}};
+    if (!failure_.is_null()) json["failure"] = failure_;
+    return write_json(options_.json, json);
   }
 
   void print(const Measurement& measurement, const std::string& checked) const {
@@ -171,8 +185,9 @@ class FileJob {
                communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
                name(measurement.function), describe(input_), options_.input);
     fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print("{}{}", table_header(),
-               table_row(std::nullopt, measurement, communicator_.world_size(), options_.check));
+    fmt::print("{}{}{}", table_header(),
+               table_row(std::nullopt, measurement, communicator_.world_size(), options_.check),
+               notes(measurement));
     if (measurement.lost_fraction == 0) {
       fmt::print("# lost                 : nothing\n");
     } else {
@@ -183,10 +198,13 @@ class FileJob {
           measurement.lost_stage2 * 100,
           measurement.lost_stage2 > 0 ? ": replicas differ there" : "");
     }
-    fmt::print("# checked              : {}\n", checked);
+    fmt::print("{}# checked              : {}\n",
+               flows_line(measurement.flows, options_.job.flows == 0), checked);
     if (!options_.output.empty()) {
       fmt::print("# written              : {}\n",
-                 measurement.wrong == 0 ? options_.output : "nothing, because values are wrong");
+                 measurement.wrong != 0 ? "nothing, because values are wrong"
+                 : halted_.empty()      ? options_.output
+                                        : "nothing, because the run was halted");
     }
     fmt::print("{}",
                table_footer(measurement.wrong,
@@ -197,6 +215,9 @@ class FileJob {
   int give_up(const Error& error) {
     progress_.clear();
     fmt::print(stderr, "tarpon: {}\n", error.message);
+    if (failure_.is_null()) return 1;
+    const auto saved = save(nlohmann::json::array());
+    if (!saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
     return 1;
   }
 
@@ -208,6 +229,8 @@ class FileJob {
   ProgressLine progress_;
   NpyArray input_, result_;
   std::vector<std::string> identities_;  // of the ranks' inputs
+  std::string halted_;                   // why the run ended early
+  nlohmann::json failure_;               // null: none
 };
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tools/option_kinds.h"
+#include "tools/testbed_shape.h"
 #include "tools/units.h"
 
 namespace tarpon {
@@ -38,16 +40,13 @@ void add_network_options(CLI::App& app, JobOptions& options) {
       ->default_str("loopback");
 }
 
-void add_shape_options(CLI::App& app, JobOptions& options) {
-  app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
-      ->check(CLI::Range(604u, 65535u))
-      ->capture_default_str();
-  add_parsed(app, "--rate", options.rate, parse_rate, "veth: rate of every link, as 2gbit");
-  add_parsed(app, "--loss", options.loss, parse_probability,
-             "veth: share of packets lost at the bridge, as 1%");
+void add_veth_options(CLI::App& app, JobOptions& options) {
+  add_shape_options(app, options.testbed);
   app.add_option("--background", options.background,
                  "veth: bulk TCP flows between the first two ranks");
-  app.add_option("--seed", options.seed, "of injected faults and losses")->capture_default_str();
+  app.add_option("--seed", options.seed, "of injected faults and losses")
+      ->check(whole_number(UINT64_MAX))
+      ->capture_default_str();
 }
 
 void add_data_path_options(CLI::App& app, JobOptions& options) {
@@ -62,6 +61,12 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                  "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO")
       ->check(CLI::Range(1u, kMaxGsoSegments))
       ->capture_default_str();
+  add_choice(
+      app, "--flows", options.flows,
+      std::map<std::string, std::uint32_t>{{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {"auto", 0}},
+      "UDP flows from this rank to each other: 1, 2, 4, 8, or auto (4 for messages of 1 MiB "
+      "and more, where a trial shows that they carry more than one)")
+      ->default_str("auto");
   add_choice(app, "--integrity", options.integrity,
              std::map<std::string, tarpon_integrity>{{"none", TARPON_INTEGRITY_NONE},
                                                      {"udp", TARPON_INTEGRITY_UDP},
@@ -72,6 +77,8 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                "AF_XDP: poll the driver; the report says when that has no effect");
   add_parsed(app, "--retain", options.retain_bytes, parse_bytes,
              "results kept for late ranks, bytes (64M)");
+  add_parsed(app, "--max-rate", options.max_rate, parse_rate,
+             "cap of what each rank sends, as 1gbit (none)");
   add_parsed(app, "--inject-loss", options.faults.loss, parse_probability,
              "drop this share of what arrives, as 1%, from --seed");
   add_parsed(app, "--inject-duplicate", options.faults.duplicate, parse_probability,
@@ -87,7 +94,7 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
 void add_job_options(CLI::App& app, JobOptions& options) {
   add_place_options(app, options);
   add_network_options(app, options);
-  add_shape_options(app, options);
+  add_veth_options(app, options);
   add_data_path_options(app, options);
   app.add_option_function<std::string>(
       "--deadline",
@@ -104,7 +111,7 @@ void add_job_options(CLI::App& app, JobOptions& options) {
 
 void add_testbed_job_options(CLI::App& app, JobOptions& options) {
   add_local_ranks(app, options, "start the program this many times, each in its own namespace");
-  add_shape_options(app, options);
+  add_veth_options(app, options);
 }
 
 Result<Duration> parse_limit(const std::string& text) {
@@ -126,12 +133,11 @@ Result<void> check_job_options(const JobOptions& options) {
     return fail(Error::Code::invalid_argument,
                 "--local-ranks starts all ranks itself: leave --rendezvous out");
   }
-  const bool shaped =
-      options.mtu != 1500 || options.rate > 0 || options.loss > 0 || options.background > 0;
+  const bool shaped = is_shaped(options.testbed) || options.background > 0;
   if (shaped && (options.network != Network::veth || options.local_ranks == 0)) {
     return fail(Error::Code::invalid_argument,
-                "--mtu, --rate, --loss and --background shape the testbed: add --local-ranks P "
-                "--net veth");
+                "--mtu, --rate, --loss, --burst-loss, --police, --flow-limit, --tcp-congestion and "
+                "--background shape the testbed: add --local-ranks P --net veth");
   }
   if (options.network == Network::veth && options.local_ranks == 0) {
     return fail(Error::Code::invalid_argument, "--net veth needs --local-ranks P");

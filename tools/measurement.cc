@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -18,12 +19,21 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
   };
   const nlohmann::json json{{"time_us", piece(log.time_us)},
                             {"late", piece(log.late)},
+                            {"lost", piece(log.lost)},
+                            {"bound_us", piece(log.bound_us)},
+                            {"closing", piece(log.closing)},
+                            {"verdicts", piece(log.verdicts)},
+                            {"halted", log.halted},
+                            {"nonfinite", log.nonfinite},
+                            {"flows", log.flows},
                             {"wrong", log.wrong},
                             {"lost_fraction", log.lost_fraction},
                             {"lost_stage1", log.lost_stage1},
                             {"lost_stage2", log.lost_stage2},
                             {"cpu_s", log.cpu_s},
                             {"max_rss_kib", log.max_rss_kib},
+                            {"outcome", log.outcome},
+                            {"outcome_text", log.outcome_text},
                             {"error", log.error}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -35,12 +45,21 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     IterationLog log;
     json.at("time_us").get_to(log.time_us);
     json.at("late").get_to(log.late);
+    json.at("lost").get_to(log.lost);
+    json.at("bound_us").get_to(log.bound_us);
+    json.at("closing").get_to(log.closing);
+    json.at("verdicts").get_to(log.verdicts);
+    json.at("halted").get_to(log.halted);
+    json.at("nonfinite").get_to(log.nonfinite);
+    json.at("flows").get_to(log.flows);
     json.at("wrong").get_to(log.wrong);
     json.at("lost_fraction").get_to(log.lost_fraction);
     json.at("lost_stage1").get_to(log.lost_stage1);
     json.at("lost_stage2").get_to(log.lost_stage2);
     json.at("cpu_s").get_to(log.cpu_s);
     json.at("max_rss_kib").get_to(log.max_rss_kib);
+    log.outcome = json.at("outcome");
+    json.at("outcome_text").get_to(log.outcome_text);
     json.at("error").get_to(log.error);
     return log;
   } catch (const nlohmann::json::exception&) {
@@ -78,12 +97,25 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
   std::uint64_t late_ever = 0;
   for (const IterationLog& log : logs) {
     iterations = std::max(iterations, log.time_us.size());
+    measurement.rank_time_us.push_back(log.time_us);
+    measurement.flows.push_back(log.flows);
     measurement.wrong += log.wrong;
     measurement.cpu_s += log.cpu_s;
     measurement.max_rss_kib = std::max(measurement.max_rss_kib, log.max_rss_kib);
     measurement.lost_fraction = std::max(measurement.lost_fraction, log.lost_fraction);
     measurement.lost_stage1 = std::max(measurement.lost_stage1, log.lost_stage1);
     measurement.lost_stage2 = std::max(measurement.lost_stage2, log.lost_stage2);
+    measurement.nonfinite.insert(log.nonfinite.begin(), log.nonfinite.end());
+    measurement.outcomes.push_back(log.outcome);
+    if (!log.outcome_text.empty()) {
+      measurement.outcome_texts.push_back(
+          fmt::format("rank {}: {}", measurement.outcomes.size() - 1, log.outcome_text));
+    }
+  }
+  if (!logs.empty()) {
+    for (const int verdict : logs[0].verdicts) {
+      if (verdict >= 0 && verdict < 3) ++measurement.verdicts[static_cast<std::size_t>(verdict)];
+    }
   }
   for (std::size_t i = 0; i < iterations; ++i) {
     std::uint64_t late = 0;
@@ -91,14 +123,24 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     late_ever |= late;
     double slowest = 0;
     double slowest_in_time = 0;
+    double lost = 0;
+    double bound = 0;
+    int closing = 0;
     for (std::size_t rank = 0; rank < logs.size(); ++rank) {
       if (i >= logs[rank].time_us.size()) continue;
       slowest = std::max(slowest, logs[rank].time_us[i]);
+      if (i < logs[rank].lost.size()) lost = std::max(lost, logs[rank].lost[i]);
+      if (i < logs[rank].bound_us.size()) bound = std::max(bound, logs[rank].bound_us[i]);
+      if (i < logs[rank].closing.size()) closing = std::max(closing, logs[rank].closing[i]);
       if ((late >> rank & 1) != 0) continue;
       slowest_in_time = std::max(slowest_in_time, logs[rank].time_us[i]);
     }
     // Ranks that all find one another late leave nobody to go by.
     measurement.time_us.push_back(slowest_in_time > 0 ? slowest_in_time : slowest);
+    measurement.lost.push_back(lost);
+    measurement.bound_us.push_back(bound);
+    measurement.closed_early += closing == static_cast<int>(Closing::early) ? 1 : 0;
+    measurement.closed_by_bound += closing == static_cast<int>(Closing::bound) ? 1 : 0;
   }
   for (Rank rank = 0; rank < logs.size(); ++rank) {
     if ((late_ever >> rank & 1) != 0) measurement.late.push_back(rank);
@@ -110,32 +152,77 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
     return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
   };
   const double mean = m.mean_us();
-  return {{"size", m.size},
-          {"count", m.count},
-          {"type", m.type == DataType::float32   ? "float32"
-                   : m.type == DataType::float64 ? "float64"
-                                                 : std::string(name(m.type))},
-          {"redop", std::string(name(m.function))},
-          {"place", m.in_place ? "in" : "out"},
-          {"mode", std::string(name(m.mode))},
-          {"datapath", m.datapath},
-          {"algorithm", std::string(name(Algorithm::tar))},
-          {"time_us",
-           {{"min", value(quantile(m.time_us, 0))},
-            {"p50", value(quantile(m.time_us, 0.5))},
-            {"p99", value(quantile(m.time_us, 0.99))},
-            {"max", value(quantile(m.time_us, 1))},
-            {"mean", mean},
-            {"all", m.time_us}}},
-          {"alg_bw", m.algbw(mean)},
-          {"bus_bw", m.busbw(mean, world)},
-          {"nwrong", m.wrong},
-          {"lost_fraction", m.lost_fraction},
-          {"lost_stage1", m.lost_stage1},
-          {"lost_stage2", m.lost_stage2},
-          {"late_ranks", m.late},
-          {"cpu_s", m.cpu_s},
-          {"max_rss_kib", m.max_rss_kib}};
+  const bool bounded = m.mode == Mode::bounded;
+  nlohmann::json json{{"size", m.size},
+                      {"count", m.count},
+                      {"type", m.type == DataType::float32   ? "float32"
+                               : m.type == DataType::float64 ? "float64"
+                                                             : std::string(name(m.type))},
+                      {"redop", std::string(name(m.function))},
+                      {"place", m.in_place ? "in" : "out"},
+                      {"mode", std::string(name(m.mode))},
+                      {"datapath", m.datapath},
+                      {"flows", m.flows},
+                      {"algorithm", std::string(name(Algorithm::tar))},
+                      {"time_us",
+                       {{"min", value(quantile(m.time_us, 0))},
+                        {"p50", value(quantile(m.time_us, 0.5))},
+                        {"p99", value(quantile(m.time_us, 0.99))},
+                        {"max", value(quantile(m.time_us, 1))},
+                        {"mean", mean},
+                        {"all", m.time_us},
+                        {"ranks", m.rank_time_us}}},
+                      {"alg_bw", m.algbw(mean)},
+                      {"bus_bw", m.busbw(mean, world)},
+                      {"nwrong", m.wrong},
+                      {"lost_fraction", m.lost_fraction},
+                      {"lost_all", m.lost},
+                      {"lost_stage1", m.lost_stage1},
+                      {"lost_stage2", m.lost_stage2},
+                      {"late_ranks", m.late},
+                      {"cpu_s", m.cpu_s},
+                      {"max_rss_kib", m.max_rss_kib}};
+  json["bound_us"] = bounded ? value(quantile(m.bound_us, 0.5)) : nlohmann::json(nullptr);
+  json["bound_rule"] = bounded ? nlohmann::json(m.bound_rule) : nlohmann::json(nullptr);
+  json["closed_early"] = m.closed_early;
+  json["closed_by_bound"] = m.closed_by_bound;
+  json["nonfinite_ranks"] = m.nonfinite;
+  json["outcomes"] = m.outcomes;
+  json["verdicts"] = {{"apply", m.verdicts[0]}, {"skip", m.verdicts[1]}, {"halt", m.verdicts[2]}};
+  json["divergence"] = nullptr;
+  if (m.divergence) {
+    json["divergence"] = {{"differing_share", m.divergence->share()},
+                          {"max_relative", m.divergence->max_relative}};
+  }
+  return json;
+}
+
+std::string notes(const Measurement& m) {
+  if (m.mode != Mode::bounded) return "";
+  std::string text = fmt::format(
+      "#   {}: bound {} us ({}), {} of {} closed early, {} by the bound",
+      m.in_place ? "in-place" : "out-of-place",
+      quantile(m.bound_us, 0.5) ? fmt::format("{:.0f}", *quantile(m.bound_us, 0.5)) : "-",
+      m.bound_rule, m.closed_early, m.time_us.size(), m.closed_by_bound);
+  if (m.divergence && m.divergence->differing > 0) {
+    text += fmt::format("; replicas differ in {:.4f} % of the elements, by up to {:.3g}",
+                        m.divergence->share() * 100, m.divergence->max_relative);
+  }
+  if (m.verdicts[0] + m.verdicts[1] + m.verdicts[2] > 0) {
+    text += fmt::format("; {} applied, {} skipped, {} halted", m.verdicts[0], m.verdicts[1],
+                        m.verdicts[2]);
+  }
+  if (!m.nonfinite.empty()) {
+    text += fmt::format("; NaN or infinity in the input of rank {}", fmt::join(m.nonfinite, ", "));
+  }
+  text += "\n";
+  constexpr std::size_t kMost = 4;
+  const std::size_t shown = std::min(kMost, m.outcome_texts.size());
+  for (std::size_t i = 0; i < shown; ++i) text += fmt::format("#     {}\n", m.outcome_texts[i]);
+  if (const std::size_t rest = m.outcome_texts.size() - shown; rest > 0) {
+    text += fmt::format("#     {} more ranks: --json lists them\n", rest);
+  }
+  return text;
 }
 
 std::string table_header() {
@@ -176,6 +263,17 @@ std::string table_row(const std::optional<Measurement>& out, const Measurement& 
       columns(in, world, checked), microseconds(quantile(in.time_us, 0.5)),
       microseconds(quantile(in.time_us, 0.99)), microseconds(quantile(in.time_us, 1)),
       in.lost_fraction * 100, in.late.empty() ? "-" : fmt::format("{}", fmt::join(in.late, ",")));
+}
+
+std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial) {
+  const bool alike = std::all_of(flows.begin(), flows.end(),
+                                 [&](std::uint32_t one) { return one == flows.front(); });
+  const std::string many = alike && !flows.empty()
+                               ? fmt::format("{}", flows.front())
+                               : fmt::format("{}, of ranks 0 to {}", fmt::join(flows, " "),
+                                             flows.empty() ? 0 : flows.size() - 1);
+  return fmt::format("# Flows to each rank   : {}{}\n", many,
+                     by_trial ? ", by trial; messages below 1 MiB take 1" : "");
 }
 
 std::string table_footer(std::uint64_t wrong, double mean_busbw) {

@@ -1,13 +1,16 @@
 // What a benchmark measured at one size, and how it is written down: statistics, table row, JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "tools/divergence.h"
 
 namespace tarpon {
 
@@ -15,12 +18,22 @@ namespace tarpon {
 struct IterationLog {
   std::vector<double> time_us;      // per iteration, from call to return
   std::vector<std::uint64_t> late;  // per iteration, mask of ranks that this rank found late
+  std::vector<double> lost;         // per iteration, lost_fraction of its report
+  std::vector<double> bound_us;     // per iteration, both stages' bounds; 0: exact
+  std::vector<int> closing;         // per iteration, the worse Closing of its stages
+  std::vector<int> verdicts;        // per iteration, warm-up included; empty without loss budgets
+  std::string halted;               // why the run ended early; one line
+  std::set<Rank> nonfinite;         // ranks whose inputs held NaN or infinity
+  std::uint32_t flows = 1;          // of this rank's large messages, after the last iteration
   std::uint64_t wrong = 0;          // elements, of the last iteration
   double lost_fraction = 0;         // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
   double cpu_s = 0;               // user and system time of this rank over the timed calls
   std::uint64_t max_rss_kib = 0;  // peak resident memory of this rank so far
+  nlohmann::json outcome;         // outcome_json() of the last iteration that was not complete,
+                                  // else of the last one; null before one has ended
+  std::string outcome_text;       // that one in words; empty when it was complete
   std::string error;              // set when an iteration failed: one line
 };
 
@@ -43,13 +56,25 @@ struct Measurement {
   Mode mode = Mode::exact;
   std::string datapath;         // of rank 0, or "mixed"
   std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all
-  std::uint64_t wrong = 0;      // over all ranks
-  double lost_fraction = 0;     // largest over ranks and iterations
+  std::vector<std::vector<double>> rank_time_us;  // of each rank, per iteration
+  std::vector<double> lost;                       // per iteration: lost_fraction of the worst rank
+  std::vector<double> bound_us;                   // per iteration: the longest of the ranks'
+  std::uint64_t closed_early = 0;                 // iterations in which a stage of a rank closed so
+  std::uint64_t closed_by_bound = 0;              // the same, by its bound
+  std::string bound_rule;                         // --bound's word; of bounded iterations
+  std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 was told
+  std::optional<Divergence> divergence;           // of the last iteration's results
+  std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
+  std::vector<std::uint32_t> flows;               // of each rank's large messages, at the end
+  std::uint64_t wrong = 0;                        // over all ranks
+  double lost_fraction = 0;                       // largest over ranks and iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
-  std::vector<Rank> late;         // union over iterations
-  double cpu_s = 0;               // over all ranks and iterations
-  std::uint64_t max_rss_kib = 0;  // of the largest rank
+  std::vector<Rank> late;                  // union over iterations
+  double cpu_s = 0;                        // over all ranks and iterations
+  std::uint64_t max_rss_kib = 0;           // of the largest rank
+  std::vector<nlohmann::json> outcomes;    // of each rank: IterationLog::outcome
+  std::vector<std::string> outcome_texts;  // of those that were not complete, with the rank
 
   double mean_us() const;
   double algbw(double time_us) const;  // GB/s
@@ -63,9 +88,14 @@ nlohmann::json to_json(const Measurement& measurement, std::uint32_t world);
 
 /// nccl-tests' header lines, with our columns behind theirs.
 std::string table_header();
+/// Lines below a row, of bounded calls: bounds, verdicts, how replicas differ; and how the last
+/// call of each rank ended that was not complete. Empty for exact ones.
+std::string notes(const Measurement& measurement);
 /// One row: `out` may lack (file form), then its columns show "-".
 std::string table_row(const std::optional<Measurement>& out, const Measurement& in,
                       std::uint32_t world, bool checked);
+/// Over how many flows large messages go, alike or by rank; `by_trial`: chosen, not asked for.
+std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial);
 /// nccl-tests' closing lines.
 std::string table_footer(std::uint64_t wrong, double mean_busbw);
 

@@ -1,6 +1,7 @@
 #include "tools/probe.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -247,7 +247,7 @@ class Group {
   }
 
   void reap() {
-    std::optional<Rank> failed;
+    std::optional<Rank>& failed = result_.first_failure;
     for (std::size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
       int status = 0;
@@ -262,7 +262,6 @@ class Group {
       if (!failed || clearer) failed = static_cast<Rank>(rank);
     }
     if (!failed) return;
-    if (!result_.first_failure) result_.first_failure = failed;
     if (phase_ == Phase::running) enter(Phase::grace);
   }
 

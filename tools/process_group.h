@@ -37,8 +37,10 @@ struct RankStatus {
 
 struct ProcessGroupResult {
   std::vector<RankStatus> ranks;
-  std::optional<Rank> first_failure;  // in time; of several at once, one killed by a signal
-  int interrupted_by = 0;             // SIGINT or SIGTERM that this process got meanwhile
+  /// In time; but one killed by a signal goes before those that exited: the kernel ends its
+  /// connections, by which others fail, before it can be reaped.
+  std::optional<Rank> first_failure;
+  int interrupted_by = 0;  // SIGINT or SIGTERM that this process got meanwhile
 
   bool ok() const { return !first_failure && interrupted_by == 0; }
 

@@ -19,10 +19,10 @@ void ProgressLine::update(double done, double total, const std::string& what) {
   last_ = now;
   shown_ = true;
   const double elapsed = std::chrono::duration<double>(now - started_).count();
-  const double left = done > 0 ? elapsed * (total - done) / done : 0;
-  dprintf(
-      terminal_, "%s",
-      fmt::format("\r\033[K{:3.0f} %  {}  ETA {:.0f} s", 100 * done / total, what, left).c_str());
+  const std::string left =
+      done > 0 ? fmt::format("{:.0f} s", elapsed * (total - done) / done) : "?";
+  dprintf(terminal_, "%s",
+          fmt::format("\r\033[K{:3.0f} %  {}  ETA {}", 100 * done / total, what, left).c_str());
 }
 
 void ProgressLine::clear() {

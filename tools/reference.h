@@ -71,10 +71,11 @@ T combine(ReduceOp function, T a, T b) {
 }
 
 /// The reduction of value(rank) over `contributors`, in the order `first`, its successor, ..., its
-/// predecessor; scaled by how many they are as ReduceKernels::scale does. T{} over nobody.
+/// predecessor; where some lack, scaled by how many they are as ReduceKernels::scale does, or not
+/// (other rules than Rescale::count; their weights are value()'s). T{} over nobody.
 template <typename T, typename Value>
 T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, ReduceOp function,
-              Value value) {
+              Value value, Rescale rescale = Rescale::count) {
   T result{};
   bool any = false;
   for (std::uint32_t step = 0; step < world; ++step) {
@@ -84,7 +85,9 @@ T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, Reduc
     any = true;
   }
   if (!any) return result;
-  const auto present = static_cast<T>(std::popcount(contributors));
+  const int counted =
+      rescale == Rescale::count ? std::popcount(contributors) : static_cast<int>(world);
+  const auto present = static_cast<T>(counted);
   const auto all = static_cast<T>(world);
   if (function == ReduceOp::avg) return static_cast<T>(result / present);
   if (function == ReduceOp::sum && present != all) return static_cast<T>(result * (all / present));

@@ -12,6 +12,7 @@
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
+#include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
 #include "xdp/file_descriptor.h"
@@ -88,11 +89,9 @@ struct LocalNetwork {
       network.directory.emplace(std::move(*made));
       return network;
     }
-    TestbedOptions bed;
+    TestbedOptions bed = options.testbed;
     bed.ranks = options.local_ranks;
-    bed.mtu = static_cast<int>(options.mtu);
-    if (options.rate > 0) bed.rate = TestbedRate{.bits_per_second = options.rate};
-    if (options.loss > 0) bed.loss = TestbedLoss{options.loss, options.seed};
+    if (bed.loss) bed.loss->seed = options.seed;
     auto made = Testbed::create(bed);
     if (!made) return fail(made.error());
     network.testbed.emplace(std::move(*made));
@@ -116,6 +115,23 @@ struct LocalNetwork {
     return testbed->enter(place.rank);
   }
 };
+
+/// What the bridge has lost, if it was told to lose anything.
+void report(const Testbed& testbed) {
+  TestbedLossCounters sum;
+  for (std::uint32_t rank = 0; rank < testbed.ranks(); ++rank) {
+    const auto counters = testbed.loss_counters(static_cast<Rank>(rank));
+    if (!counters) return;
+    sum.passed += counters->passed;
+    sum.dropped += counters->dropped;
+    sum.limited += counters->limited;
+    sum.policed += counters->policed;
+  }
+  fmt::print(
+      "# bridge               : of {} packets {} lost, {} above their flow's limit, "
+      "{} policed\n",
+      sum.passed + sum.dropped + sum.limited, sum.dropped, sum.limited, sum.policed);
+}
 
 /// What the flows beside the job have carried. Returns the exit code.
 int report(const BackgroundTraffic& background, std::uint32_t flows) {
@@ -147,12 +163,16 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
   if (!ended) return report(ended.error());
   if (ended->ok()) {
+    if (network->testbed) report(*network->testbed);
     return network->background ? report(*network->background, options.background) : 0;
   }
   // A rank that exits has said why; one that was killed has not.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
   if (killed || ended->interrupted_by != 0) fmt::print(stderr, "tarpon: {}\n", ended->summary());
-  return ended->interrupted_by != 0 ? 128 + ended->interrupted_by : 1;
+  if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;
+  // Whoever halts knows it from all: they end alike.
+  const bool halted = ended->ranks[*ended->first_failure].exit_code == kHalted;
+  return halted ? kHalted : 1;
 }
 
 /// What the ranks have chosen, and what of it deserves a look.
@@ -222,10 +242,17 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.driver = chosen->interface.driver;
   result.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
   result.gso_segments = options.gso_segments;
+  result.flows = options.flows;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
+  result.mechanisms = options.mechanisms;
+  if (!options.loss_budgets.empty()) result.loss_budgets = options.loss_budgets;
+  result.max_bytes_per_second = static_cast<double>(options.max_rate) / 8;
   result.retain_bytes = options.retain_bytes;
   result.faults = options.faults;
+  result.flight.directory =
+      options.flight.empty() ? environment("TARPON_FLIGHT").value_or("") : options.flight;
+  result.flight.signals = true;
   result.faults.seed = options.seed;
   return result;
 }
@@ -244,6 +271,7 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   session.log = place.log;
   auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
   if (!communicator_options) return fail(communicator_options.error());
+  session.flight = communicator_options->flight.directory;
   auto communicator = Communicator::connect(*communicator_options);
   remove_rendezvous(communicator_options->rendezvous.address);
   if (!communicator) return fail(communicator.error());

@@ -17,6 +17,7 @@ struct Session {
   LaunchPlace place;
   std::string interface_reason;
   DebugLog log;
+  std::string flight;  // where this rank leaves recordings; may be empty
   std::unique_ptr<Communicator> communicator;
 };
 

@@ -1,48 +1,192 @@
 #include "tools/sim_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <fstream>
+
+#include "tools/job_options.h"
+#include "tools/option_kinds.h"
 #include "tools/progress_line.h"
-#include "tools/simulation.h"
+#include "tools/simulation_events.h"
+#include "tools/simulation_sweep.h"
+#include "tools/text_file.h"
+#include "transport/links/delay_trace.h"
 
 namespace tarpon {
+namespace {
+
+// From so many seeds on each mark has to be reached so often.
+constexpr std::uint64_t kManySeeds = 10'000;
+constexpr std::uint64_t kEnough = 100;
+
+int refuse(const std::string& message) {
+  fmt::print(stderr, "tarpon: {}\n", message);
+  return 2;
+}
+
+/// What a seed was and broke, and how to see it again. Empty for a good one.
+std::string complaint(const SimulationPlan& plan, const SimulationResult& result,
+                      const SimOptions& options) {
+  if (result.violations.empty()) return "";
+  std::string text;
+  for (const std::string& violation : result.violations) text += "  broken: " + violation + "\n";
+  const auto said = [](const char* option, const std::string& value) {
+    return value.empty() ? "" : fmt::format(" {} {}", option, value);
+  };
+  return text + fmt::format("  repeat: tarpon sim --seed {}{}{}{}\n", plan.seed,
+                            said("--faults", options.faults == "all" ? "" : options.faults),
+                            said("--delays", options.delays),
+                            said("--stragglers", options.stragglers));
+}
+
+void print_figures(const SimulationResult& result) {
+  fmt::print(
+      "{} calls, {} with something missing, {} packets (faults of ports: {} lost, {} duplicated, "
+      "{} "
+      "reordered, {} corrupted, {} truncated) in {:.3f} ms of virtual time\n",
+      result.calls, result.partial, result.packets, result.faults.lost, result.faults.duplicated,
+      result.faults.reordered, result.faults.corrupted, result.faults.truncated,
+      std::chrono::duration<double, std::milli>(result.virtual_time).count());
+  fmt::print("trace hash: {:016x}\n", result.trace_hash);
+}
+
+/// What a job meets beside its faults.
+struct Traces {
+  std::vector<DelaySample> delays, stragglers;
+
+  void add_to(SimulationPlan& plan) const {
+    for (const DelaySample& sample : delays) {
+      if (sample.rank != kUnknownRank && sample.rank >= plan.ranks) continue;
+      if (!plan.links) plan.links.emplace();
+      plan.links->delay_trace.push_back(sample);
+    }
+    for (const DelaySample& sample : stragglers) {
+      for (Rank rank = 0; rank < plan.ranks; ++rank) {
+        if (sample.rank != kUnknownRank && sample.rank != rank) continue;
+        plan.pauses.emplace_back(rank, Window{sample.time, sample.time + sample.delay});
+      }
+    }
+  }
+};
+
+/// Delays beyond a second would break promises that no network of this kind does.
+Result<std::vector<DelaySample>> read_trace(const std::string& path) {
+  if (path.empty()) return std::vector<DelaySample>{};
+  const auto text = read_text(path);
+  if (!text) return fail(text.error());
+  auto samples = parse_delay_trace(*text, path);
+  if (!samples) return samples;
+  for (const DelaySample& sample : *samples) {
+    if (sample.delay <= 1s) continue;
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{}: a delay of {} us: at most 1000000", path, sample.delay / 1us));
+  }
+  return samples;
+}
+
+int run_one(const SimOptions& options, const FaultSet& faults, const Traces& traces) {
+  SimulationHooks hooks;
+  std::optional<EventFile> events;
+  if (!options.events.empty()) {
+    auto created = EventFile::create(options.events);
+    if (!created) return refuse(created.error().message);
+    events = std::move(*created);
+    hooks.event = [&events](Time now, Rank from, Rank to, std::span<const std::byte> packet,
+                            std::string_view fate) { events->write(now, from, to, packet, fate); };
+  }
+  SimulationPlan plan = plan_simulation(options.seed, faults);
+  traces.add_to(plan);
+  const SimulationResult result = run_simulation(plan, hooks);
+  fmt::print("{}\n{}", describe(plan), complaint(plan, result, options));
+  print_figures(result);
+  if (events) {
+    if (const auto closed = events->close(); !closed) return refuse(closed.error().message);
+  }
+  return result.violations.empty() ? 0 : 1;
+}
+
+int run_many(const SimOptions& options, const FaultSet& faults, const Traces& traces) {
+  const auto plan_of = [&](std::uint64_t seed) {
+    SimulationPlan plan = plan_simulation(seed, faults);
+    traces.add_to(plan);
+    return plan;
+  };
+  std::ofstream file;
+  const auto refuse_file = [&options] {
+    return refuse(fmt::format("--failures {}: cannot be written", options.failures));
+  };
+  if (!options.failures.empty()) {
+    file.open(options.failures);
+    if (!file) return refuse_file();
+  }
+  ProgressLine progress(true);
+  std::uint64_t failed = 0;
+  const auto report = [&](const SimulationPlan& plan, const SimulationResult& result) {
+    ++failed;
+    progress.clear();
+    const std::string text = describe(plan) + "\n" + complaint(plan, result, options);
+    fmt::print("{}", text);
+    std::fflush(stdout);
+    file << text << std::flush;
+  };
+  const Coverage coverage = run_seeds(
+      {options.seed, options.seeds, options.jobs}, plan_of, report, [&](std::uint64_t done) {
+        progress.update(static_cast<double>(done), static_cast<double>(options.seeds),
+                        fmt::format("{} seeds, {} failed", done, failed));
+      });
+  progress.clear();
+  fmt::print("{}{} seeds, {} failed\n", coverage.table(kEnough), options.seeds, failed);
+  if (!options.failures.empty() && !file) return refuse_file();
+  const bool many = options.seeds >= kManySeeds && faults.all();
+  const std::vector<std::string> rare = coverage.rare(options.marks.value_or(many ? kEnough : 0));
+  if (!rare.empty()) fmt::print("reached too rarely: {}\n", fmt::join(rare, ", "));
+  return failed == 0 && rare.empty() ? 0 : 1;
+}
+
+}  // namespace
 
 void add_sim_options(CLI::App& app, SimOptions& options) {
   app.add_option("--seed", options.seed, "the (first) seed; it fixes everything")
+      ->check(whole_number(UINT64_MAX))
       ->capture_default_str();
-  app.add_option("--count", options.count, "how many seeds, counting up")
-      ->check(CLI::Range(std::uint64_t{1}, UINT64_MAX))
+  app.add_option("--seeds", options.seeds, "how many, counting up")
+      ->check(at_least_one())
+      ->capture_default_str()
+      ->take_last();
+  app.add_option("--jobs", options.jobs, "seeds at once, 0: one per processor; changes no result")
+      ->check(whole_number(1024))
+      ->capture_default_str()
+      ->take_last();
+  app.add_option("--faults", options.faults,
+                 "no others than these: names with commas between them, all or none")
       ->capture_default_str();
+  app.add_option("--failures", options.failures, "writes the seeds that fail to this file");
+  app.add_option("--marks", options.marks,
+                 "fails where a fault, a drop reason or a status is reached less often (default: "
+                 "100 from 10000 seeds with all faults on, else 0)");
+  app.add_option("--events", options.events,
+                 "writes what became of each packet of the seed to this file, as CSV");
+  app.add_option(
+      "--delays", options.delays,
+      "CSV file time_us,rank,delay_us: from then on what the rank (* for all) sends takes "
+      "so much longer; beside the faults");
+  app.add_option("--stragglers", options.stragglers,
+                 "CSV file time_us,rank,delay_us: the rank (* for all) stands still for so long");
 }
 
 int run_sim(const SimOptions& options) {
-  ProgressLine progress(options.count > 1);
-  std::uint64_t failed = 0;
-  for (std::uint64_t i = 0; i < options.count; ++i) {
-    const SimulationPlan plan = plan_simulation(options.seed + i);
-    const SimulationResult result = run_simulation(plan);
-    progress.update(static_cast<double>(i + 1), static_cast<double>(options.count), "seeds");
-    if (options.count == 1 || !result.violations.empty()) {
-      progress.clear();
-      fmt::print("{}\n", describe(plan));
-    }
-    for (const std::string& violation : result.violations) fmt::print("  broken: {}\n", violation);
-    if (!result.violations.empty()) {
-      ++failed;
-      fmt::print("  repeat: tarpon sim --seed {}\n", plan.seed);
-    }
-    if (options.count > 1) continue;
-    fmt::print(
-        "{} calls, {} with something missing, {} packets ({} lost, {} duplicated, {} "
-        "reordered, {} corrupted, {} truncated) in {:.3f} ms of virtual time\n",
-        result.calls, result.partial, result.packets, result.faults.lost, result.faults.duplicated,
-        result.faults.reordered, result.faults.corrupted, result.faults.truncated,
-        std::chrono::duration<double, std::milli>(result.virtual_time).count());
-    fmt::print("trace hash: {:016x}\n", result.trace_hash);
-  }
-  progress.clear();
-  if (options.count > 1) fmt::print("{} seeds, {} failed\n", options.count, failed);
-  return failed == 0 ? 0 : 1;
+  const Result<FaultSet> faults = parse_faults(options.faults);
+  if (!faults) return refuse(faults.error().message);
+  auto delays = read_trace(options.delays);
+  if (!delays) return refuse(delays.error().message);
+  auto stragglers = read_trace(options.stragglers);
+  if (!stragglers) return refuse(stragglers.error().message);
+  const Traces traces{std::move(*delays), std::move(*stragglers)};
+  const bool judged_together = options.seeds > 1 || !options.failures.empty() || options.marks;
+  if (!judged_together) return run_one(options, *faults, traces);
+  if (!options.events.empty()) return refuse("--events is for one seed: leave --seeds out");
+  return run_many(options, *faults, traces);
 }
 
 }  // namespace tarpon

@@ -6,149 +6,295 @@
 #include <utility>
 
 #include "tools/simulation_call.h"
-#include "transport/ports/simulated_port.h"
+#include "tools/simulation_hostile.h"
+#include "tools/simulation_neighbour.h"
+#include "tools/simulation_rank.h"
+#include "tools/simulation_traffic.h"
 
 namespace tarpon {
 namespace {
 
+SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
+  return {.ranks = plan.ranks,
+          .max_payload = std::max(plan.slot_bytes, 512u),
+          .gathers = plan.gathers,
+          .flows = plan.flows,
+          .receive_bytes = plan.receive_bytes,
+          .frames = plan.frames,
+          .seed = plan.seed ^ 0x6e6574,
+          .links = plan.links};
+}
+
 class Simulation {
  public:
-  Simulation(const SimulationPlan& plan, const PortWrapper& wrap);
+  Simulation(const SimulationPlan& plan, const SimulationHooks& hooks);
   SimulationResult run();
 
  private:
-  void submit_due();
-  bool progress_all();
+  bool run_until_done(Time limit);
+  void run_rank(Rank rank);
+  void add_packets(Rank from, Rank to, std::span<const std::byte> packet);
+  void submit_due(Rank rank);
+  Time next_action(Rank rank) const;
+  Time wake(Rank rank, Time from) const;
   Time next_event() const;
-  bool all_done() const;
-  void count_packets();
+  bool done() const;
+  bool gone(Rank rank) const { return crashed_ && rank == plan_.victim; }
+  Time next_crash_news() const;
+  Time next_news() const;
+  void tell_news();
+  void crash();
+  void end_by_broken_port();
+  void restart();
+  void heal();
+  void count();
 
   const SimulationPlan plan_;
   SimulatedNetwork network_;
-  std::vector<std::unique_ptr<FaultPort>> ports_;
-  std::vector<std::unique_ptr<Engine>> engines_;
+  std::unique_ptr<Neighbour> neighbour_;
+  Hostile hostile_;
+  PlannedTraffic traffic_;
+  std::vector<std::unique_ptr<SimulatedRank>> ranks_;
   std::vector<SimulatedCall> calls_;
+  std::vector<std::byte> reborn_;  // the buffer of a new incarnation's call
+  std::vector<bool> told_;         // by rank: of the crash
+  std::vector<bool> told_out_;     // by rank: of the eviction
+  bool healed_ = false;
+  bool aborted_ = false;
+  bool crashed_ = false;
   Time now_{};
   SimulationResult result_;
 };
 
-Simulation::Simulation(const SimulationPlan& plan, const PortWrapper& wrap)
+Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
     : plan_(plan),
-      network_({.ranks = plan.ranks,
-                .max_payload = std::max(plan.slot_bytes, 512u),
-                .gathers = plan.gathers,
-                .receive_bytes = plan.receive_bytes,
-                .frames = plan.frames,
-                .seed = plan.seed ^ 0x6e6574}),
-      calls_(plan_calls(plan)) {
+      network_(network_options(plan)),
+      neighbour_(has(plan.on, FaultKind::two_jobs) ? std::make_unique<Neighbour>(plan, network_)
+                                                   : nullptr),
+      hostile_(plan.seed, plan.hostile, plan.ranks),
+      traffic_(plan_, hooks,
+               [this](Rank from, Rank to, std::span<const std::byte> packet) {
+                 add_packets(from, to, packet);
+               }),
+      calls_(plan_calls(plan)),
+      told_(plan.ranks),
+      told_out_(plan.ranks) {
+  network_.watch(&traffic_);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
-    FaultOptions faults = plan.faults;
-    faults.seed = plan.seed * 1000003 + rank;
-    std::unique_ptr<Port> port = network_.make_port(rank);
-    if (wrap) port = wrap(rank, std::move(port));
-    ports_.push_back(std::make_unique<FaultPort>(std::move(port), faults));
-    EngineOptions options;
-    options.endpoint.rank = rank;
-    options.endpoint.world_size = plan.ranks;
-    options.endpoint.job = 0x7a11;
-    options.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
-    options.slot_bytes = plan.slot_bytes;
-    engines_.push_back(std::make_unique<Engine>(options, *ports_.back()));
+    ranks_.push_back(std::make_unique<SimulatedRank>(plan_, network_, rank, hooks));
   }
 }
 
-void Simulation::submit_due() {
+/// What else is under way because `packet` is sent.
+void Simulation::add_packets(Rank from, Rank to, std::span<const std::byte> packet) {
+  if (neighbour_) neighbour_->inject(from, to, packet);
+  if (healed_) return;
+  const std::span<const std::byte> twin = hostile_.twin(to, packet);
+  if (!twin.empty()) network_.inject(from, to, twin);
+}
+
+void Simulation::submit_due(Rank rank) {
+  if (gone(rank)) return;  // a new incarnation has a call of its own
   for (SimulatedCall& call : calls_) {
-    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-      if (call.pending[rank] || call.submit_at[rank] > now_) continue;
-      // A rank submits the calls of a tag in order.
-      const bool earlier_open =
-          std::any_of(calls_.begin(), calls_.end(), [&](const SimulatedCall& other) {
-            return other.tag == call.tag && other.number < call.number && !other.pending[rank];
-          });
-      if (earlier_open) continue;
-      AllreduceArguments arguments;
-      arguments.output = call.outputs[rank].data();
-      arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
-      arguments.count = call.count;
-      arguments.type = call.type;
-      arguments.function = call.function;
-      arguments.tag = call.tag;
-      arguments.mode = plan_.bounded ? Mode::bounded : Mode::exact;
-      arguments.deadline = kSimulationDeadline;
-      if (plan_.bounded) arguments.bound = plan_.bound;
-      call.pending[rank] = engines_[rank]->submit(arguments, now_).value();
-    }
+    if (call.pending[rank] || call.submit_at[rank] > now_ || (call.live && !healed_)) continue;
+    call.submitted[rank] = now_;
+    call.pending[rank] = ranks_[rank]->submit(arguments_of(plan_, call, rank), now_);
   }
 }
 
-bool Simulation::progress_all() {
-  bool moved = false;
-  for (const auto& engine : engines_) moved |= engine->progress(now_);
-  return moved;
-}
-
-Time Simulation::next_event() const {
-  Time next = network_.next_arrival();
-  for (const auto& port : ports_) next = std::min(next, port->next_release());
-  for (const auto& engine : engines_) next = std::min(next, engine->next_deadline());
+/// When `rank` submits or aborts next.
+Time Simulation::next_action(Rank rank) const {
+  if (gone(rank)) return kNever;
+  Time next = kNever;
+  if (!aborted_ && rank == plan_.victim) next = plan_.abort_at;
   for (const SimulatedCall& call : calls_) {
-    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-      if (!call.pending[rank] && call.submit_at[rank] > now_) {
-        next = std::min(next, call.submit_at[rank]);
-      }
-    }
+    if (call.pending[rank] || (call.live && !healed_)) continue;
+    next = std::min(next, call.submit_at[rank]);
   }
   return next;
 }
 
-bool Simulation::all_done() const {
-  return std::all_of(calls_.begin(), calls_.end(), [](const SimulatedCall& call) {
-    return std::all_of(call.pending.begin(), call.pending.end(),
-                       [](const auto& pending) { return pending && pending->done; });
+/// When `rank` gets to do something, from `from` on.
+Time Simulation::wake(Rank rank, Time from) const {
+  if (!ranks_[rank]->runs()) return kNever;
+  const Time next = std::min(ranks_[rank]->next_event(), next_action(rank));
+  return next == kNever ? kNever : ranks_[rank]->may_run(std::max(next, from));
+}
+
+void Simulation::run_rank(Rank rank) {
+  submit_due(rank);
+  if (!aborted_ && rank == plan_.victim && !crashed_ && now_ >= plan_.abort_at) {
+    aborted_ = true;
+    ranks_[rank]->abort(now_);
+  }
+  ranks_[rank]->run(now_);
+  for (SimulatedCall& call : calls_) {
+    if (call.ended[rank] == kNever && call.pending[rank] && call.pending[rank]->done) {
+      call.ended[rank] = now_;
+    }
+  }
+}
+
+/// When the victim crashes, or somebody is told of that.
+Time Simulation::next_crash_news() const {
+  if (!crashed_) return plan_.crash_at;
+  Time next = kNever;
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (!told_[rank]) next = std::min(next, plan_.told_at(rank));
+  }
+  return next;
+}
+
+/// The same, or somebody is told of its eviction.
+Time Simulation::next_news() const {
+  Time next = next_crash_news();
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (!told_out_[rank]) next = std::min(next, plan_.evicted_at(rank));
+  }
+  return next;
+}
+
+void Simulation::tell_news() {
+  if (next_news() > now_) return;
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (told_out_[rank] || plan_.evicted_at(rank) > now_) continue;
+    told_out_[rank] = true;
+    if (ranks_[rank]->runs()) ranks_[rank]->evicted(plan_.victim, now_);
+  }
+  if (next_crash_news() > now_) return;
+  if (!crashed_) crash();
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (told_[rank] || plan_.told_at(rank) > now_) continue;
+    told_[rank] = true;
+    ranks_[rank]->peer_dead(plan_.victim, now_);
+  }
+  if (plan_.restarts && next_crash_news() == kNever) restart();
+}
+
+/// Its last packets are the first ones of what it would have sent now.
+void Simulation::crash() {
+  traffic_.crash(plan_.crash_packets);
+  const bool runs = ranks_[plan_.victim]->may_run(now_) <= now_;
+  if (plan_.port_breaks && runs)
+    end_by_broken_port();
+  else if (wake(plan_.victim, now_) <= now_)
+    run_rank(plan_.victim);
+  crashed_ = told_[plan_.victim] = true;
+  traffic_.dead();
+  ranks_[plan_.victim]->crash();
+}
+
+/// What runs fails, and so does all that the process would still have done.
+void Simulation::end_by_broken_port() {
+  ranks_[plan_.victim]->break_port();
+  run_rank(plan_.victim);
+  for (SimulatedCall& call : calls_) {
+    if (call.pending[plan_.victim] || call.live) continue;
+    call.submitted[plan_.victim] = now_;
+    call.pending[plan_.victim] =
+        ranks_[plan_.victim]->submit(arguments_of(plan_, call, plan_.victim), now_);
+  }
+  run_rank(plan_.victim);
+}
+
+/// It begins as its old self did.
+void Simulation::restart() {
+  traffic_.restart();
+  ranks_[plan_.victim]->restart();
+  AllreduceArguments arguments = arguments_of(plan_, calls_.front(), plan_.victim);
+  reborn_ = calls_.front().inputs[plan_.victim];
+  arguments.input = arguments.output = reborn_.data();
+  ranks_[plan_.victim]->submit(arguments, now_);
+}
+
+Time Simulation::next_event() const {
+  Time next = std::min(network_.next_crossing(), next_news());
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) next = std::min(next, wake(rank, now_ + 1ns));
+  return neighbour_ ? std::min(next, neighbour_->next_event()) : next;
+}
+
+bool Simulation::done() const {
+  if (neighbour_ && !neighbour_->done()) return false;
+  if (next_news() != kNever) return false;
+  return std::all_of(calls_.begin(), calls_.end(), [this](const SimulatedCall& call) {
+    if (call.live && !healed_) return true;
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!gone(rank) && !(call.pending[rank] && call.pending[rank]->done)) return false;
+    }
+    return true;
   });
 }
 
-SimulationResult Simulation::run() {
-  const Time limit = Time(kSimulationDeadline * (plan_.calls_per_tag + 1) + plan_.skew);
-  while (!all_done()) {
-    submit_due();
-    while (progress_all()) {
+/// Until every call of the phase has ended. False when one does not.
+bool Simulation::run_until_done(Time limit) {
+  for (;;) {
+    tell_news();
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (wake(rank, now_) <= now_) run_rank(rank);
     }
+    if (neighbour_) neighbour_->run(now_);
+    if (done()) return true;
     const Time next = next_event();
-    if (all_done()) break;
-    if (next == kNever || now_ > limit) {
-      result_.violations.push_back(fmt::format(
-          "hang: nothing to do at {} us",
-          std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch()).count()));
-      break;
-    }
+    if (next == kNever || next > limit) return false;
     now_ = std::max(next, now_ + 1ns);
     network_.advance_to(now_);
   }
+}
+
+void Simulation::heal() {
+  healed_ = true;
+  aborted_ = true;  // an abort that is not due yet is a fault like the others
+  network_.heal();
+  traffic_.heal();
+  for (const auto& rank : ranks_) rank->heal();
+}
+
+SimulationResult Simulation::run() {
+  Duration troubles = plan_.cut.length() + plan_.jam.length() + plan_.pause.length();
+  for (const auto& [rank, pause] : plan_.pauses) troubles += pause.length();
+  const Duration most = kSimulationDeadline * (plan_.calls_per_tag + 1) + plan_.skew + troubles;
+  bool ended = run_until_done(Time(most));
+  if (ended) {
+    heal();
+    ended = run_until_done(now_ + 2 * kSimulationDeadline);
+  }
+  if (!ended) {
+    result_.violations.push_back(fmt::format("hang: nothing more to do at {} us, {}",
+                                             now_.time_since_epoch() / 1us,
+                                             healed_ ? "healed" : "not yet healed"));
+  }
   result_.trace_hash = network_.trace_hash();
   for (const SimulatedCall& call : calls_) judge(plan_, call, result_);
+  if (neighbour_ && !neighbour_->judge().empty()) {
+    result_.violations.push_back(neighbour_->judge());
+  }
   result_.virtual_time = now_.time_since_epoch();
-  count_packets();
+  count();
   return std::move(result_);
 }
 
-void Simulation::count_packets() {
-  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-    result_.packets += ports_[rank]->statistics().tx_packets;
-    const FaultStatistics& faults = ports_[rank]->faults();
+void Simulation::count() {
+  for (Rank number = 0; number < plan_.ranks; ++number) {
+    const SimulatedRank* rank = ranks_[number].get();
+    result_.packets += rank->port().statistics().tx_packets;
+    const FaultStatistics& faults = rank->port().faults();
     result_.faults.lost += faults.lost;
     result_.faults.duplicated += faults.duplicated;
     result_.faults.reordered += faults.reordered;
     result_.faults.corrupted += faults.corrupted;
     result_.faults.truncated += faults.truncated;
+    const EndpointCounters counters = rank->counters();
+    judge_refusals(number, counters, rank->to_refuse(), result_);
+    for (std::size_t i = 0; i < counters.dropped.size(); ++i) {
+      result_.counters.dropped[i] += counters.dropped[i];
+    }
   }
 }
 
 }  // namespace
 
-SimulationResult run_simulation(const SimulationPlan& plan, const PortWrapper& wrap) {
-  return Simulation(plan, wrap).run();
+SimulationResult run_simulation(const SimulationPlan& plan, const SimulationHooks& hooks) {
+  return Simulation(plan, hooks).run();
 }
 
 }  // namespace tarpon

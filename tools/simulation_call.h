@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collectives/engine.h"
@@ -13,6 +14,9 @@ namespace tarpon {
 
 inline constexpr Duration kSimulationDeadline = 10s;
 
+/// Calls after healing, of tag 0.
+inline constexpr std::uint32_t kLiveCalls = 3;
+
 /// One collective call: what all ranks pass alike, and each rank's buffers.
 struct SimulatedCall {
   std::uint32_t tag = 0;
@@ -21,21 +25,44 @@ struct SimulatedCall {
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   bool in_place = false;
-  std::vector<Time> submit_at;  // by rank
+  bool bounded = false;  // and runs so; contributions are coded values
+  BoundRule bound_rule = BoundRule::given;
+  bool mismatched = false;             // the victim asks for something else
+  bool live = false;                   // made after healing
+  bool nonfinite = false;              // the victim's input holds NaN or infinity
+  std::vector<Time> submit_at;         // by rank; of live calls not before healing
+  std::vector<Time> submitted, ended;  // by rank, the network's time; kNever: not yet
   std::vector<std::vector<std::byte>> inputs, outputs;
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted
 };
 
-/// What rank `rank` contributes to every element in bounded runs: the mean over a set of ranks then
-/// tells the set (with 2^r two sets of 8 ranks can have one mean).
+/// What rank `rank` contributes to every element of bounded calls: the mean over a set of ranks
+/// then tells the set (with 2^r two sets of 8 ranks can have one mean).
 constexpr std::uint64_t coded_value(Rank rank) {
   return std::uint64_t{1} << (2 * rank);
 }
 
-/// In the order in which each rank submits them.
+/// In the order in which each rank submits them; live ones last: after a crash or an eviction an
+/// exact one, for exact plans, then bounded ones.
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan);
+
+/// What `rank` asks for.
+AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
+
+/// Whether rank `rank` refused just those packets that say by themselves that they are not for it.
+void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,
+                    SimulationResult& result);
+
+/// What is wrong with what rank `rank` says of each rank: bytes expected and received, ages,
+/// contributors, void shards, operations missed. Empty when nothing is.
+std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank);
 
 /// Adds the call's result bytes to the trace, counts it, and says which promises it broke.
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
+
+/// The same over all its ranks: what they have of an element is the same, or one has nothing of it;
+/// and where ranks may only be late, no owner alone has its shard.
+void judge_replicas(const SimulationPlan& plan, const SimulatedCall& call,
+                    SimulationResult& result);
 
 }  // namespace tarpon

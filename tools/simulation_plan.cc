@@ -1,14 +1,19 @@
 // What a seed stands for: the plan of the job, and its calls with their contents.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "collectives/bounds.h"
 #include "tools/reference.h"
 #include "tools/simulation_call.h"
+#include "tools/simulation_draw.h"
 #include "transport/random.h"
 
 namespace tarpon {
 namespace {
+
+constexpr Duration kLiveBound = 200ms;
 
 /// Exact runs take values whose sum depends on the order of addition.
 template <typename T>
@@ -17,6 +22,19 @@ T draw_value(bool coded, Random& random, Rank rank) {
   const auto raw = static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
   if constexpr (std::is_integral_v<T>) return static_cast<T>(raw % 1000);
   return static_cast<T>(raw) / static_cast<T>(997);
+}
+
+/// Somewhere in the victim's input.
+void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byte>& input) {
+  if (call.count == 0 || is_integer(call.type)) return;
+  call.nonfinite = true;
+  with_element_type(call.type, [&](auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>) {
+      value = static_cast<decltype(value)>(plan.nonfinite_value);
+      const std::uint64_t at = plan.seed * 2654435761u % call.count;
+      std::memcpy(input.data() + at * sizeof value, &value, sizeof value);
+    }
+  });
 }
 
 std::vector<std::byte> draw_input(const SimulatedCall& call, bool coded, Random& random,
@@ -36,22 +54,33 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   SimulatedCall call;
   call.tag = tag;
   call.number = number;
+  call.live = number >= plan.calls_per_tag;
+  call.mismatched = has(plan.on, FaultKind::mismatch) && tag == 0 && number == plan.mismatched_call;
   // Small counts have their own corner cases: empty and short shards.
   call.count = random.chance(0.2) ? random.below(std::uint64_t{2} * plan.ranks)
                                   : random.below(plan.most_elements + 1);
-  call.type = plan.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
-  call.function = plan.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
+  // Exact calls need the dead or evicted rank too.
+  const bool lacks_one = plan.crashes() || has(plan.on, FaultKind::evict);
+  if (!call.live) call.bound_rule = plan.bound_rule;
+  call.bounded = (plan.bounded && number >= Bounds::calibration(call.bound_rule)) ||
+                 (lacks_one && number > plan.calls_per_tag);
+  call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
+  call.function = call.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
                                : static_cast<ReduceOp>(random.below(kReduceOps));
   call.in_place = random.chance(0.5);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
     const auto skew = static_cast<std::uint64_t>(plan.skew.count());
-    call.submit_at.push_back(
-        Time(number * 100us + Duration(static_cast<std::int64_t>(random.below(skew + 1)))));
-    std::vector<std::byte> input = draw_input(call, plan.bounded, random, rank);
+    const Duration late(static_cast<std::int64_t>(random.below(skew + 1)));
+    call.submit_at.push_back(Time(number * 100us + (call.live ? Duration{} : late)));
+    std::vector<std::byte> input = draw_input(call, call.bounded, random, rank);
+    const bool chosen = has(plan.on, FaultKind::nonfinite) && number == plan.nonfinite_call;
+    if (chosen && rank == plan.victim) spoil(plan, call, input);
     call.outputs.push_back(call.in_place ? input : std::vector<std::byte>(input.size()));
     call.inputs.push_back(std::move(input));
   }
   call.pending.resize(plan.ranks);
+  call.submitted.resize(plan.ranks, kNever);
+  call.ended.resize(plan.ranks, kNever);
   return call;
 }
 
@@ -60,48 +89,122 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random random(plan.seed ^ 0x63616c6c73);
   std::vector<SimulatedCall> calls;
-  for (std::uint32_t number = 0; number < plan.calls_per_tag; ++number) {
-    for (std::uint32_t tag = 0; tag < plan.tags; ++tag) {
-      calls.push_back(draw_call(plan, random, tag, number));
+  // A rank submits the calls of a tag in order.
+  std::vector<std::vector<Time>> earliest(plan.tags, std::vector<Time>(plan.ranks));
+  const auto add = [&](std::uint32_t tag, std::uint32_t number) {
+    SimulatedCall& call = calls.emplace_back(draw_call(plan, random, tag, number));
+    for (Rank rank = 0; rank < plan.ranks; ++rank) {
+      Time& at = earliest[tag][rank];
+      at = call.submit_at[rank] = std::max(at, call.submit_at[rank]);
     }
+  };
+  for (std::uint32_t number = 0; number < plan.calls_per_tag; ++number) {
+    for (std::uint32_t tag = 0; tag < plan.tags; ++tag) add(tag, number);
   }
+  for (std::uint32_t i = 0; i < kLiveCalls; ++i) add(0, plan.calls_per_tag + i);
   return calls;
 }
 
-SimulationPlan plan_simulation(std::uint64_t seed) {
+AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+  AllreduceArguments arguments;
+  arguments.output = call.outputs[rank].data();
+  arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
+  arguments.count = call.count;
+  arguments.type = call.type;
+  arguments.function = call.function;
+  arguments.tag = call.tag;
+  const bool calibrates = call.bound_rule != BoundRule::given;
+  arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
+  arguments.bound_rule = call.bound_rule;
+  arguments.deadline = kSimulationDeadline;
+  // After the faults everything arrives, given time: slow links and small buffers remain.
+  if (call.bounded) arguments.bound = call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
+  if (!call.mismatched || rank != plan.victim) return arguments;
+  if (call.count > 0 && plan.seed % 2 == 0) {
+    --arguments.count;
+  } else {
+    arguments.function = call.function == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
+  }
+  return arguments;
+}
+
+/// Half of the seeds run what a job runs by default.
+Mechanisms draw_mechanisms(Random& random) {
+  Mechanisms result;
+  const bool all = random.chance(0.5);
+  if (random.chance(0.2)) result = Mechanisms::optireduce();
+  if (random.chance(0.1)) result.inflow = InflowRule::buffers;
+  if (random.chance(0.3)) result.inflow = InflowRule::incast;
+  if (random.chance(0.3)) result.sending = SendRule::timely;
+  for (bool* one : {&result.rotation, &result.repair, &result.scatter_repair, &result.retention,
+                    &result.x_loop, &result.nonfinite}) {
+    if (random.chance(0.2)) *one = false;
+  }
+  if (random.chance(0.4)) result.rescale = static_cast<Rescale>(random.below(3));
+  return all ? Mechanisms{} : result;
+}
+
+std::uint32_t draw_flows(std::uint64_t seed) {
+  Random random(seed ^ 0x666c6f7773);
+  return random.chance(0.6) ? 1 : 2u << random.below(3);
+}
+
+/// Now and then more calls than the window of open operations, and bounds that are learnt from
+/// them.
+void draw_calls(SimulationPlan& plan, Random& random) {
+  plan.calls_per_tag = static_cast<std::uint32_t>(1 + random.below(4));
+  Random own(plan.seed ^ 0x77696e646f77);
+  if (!own.chance(0.05)) return;
+  const bool most = own.chance(0.2);
+  plan.calls_per_tag += most ? 21 : 9;
+  if (plan.bounded && own.chance(0.7)) {
+    plan.bound_rule = most ? BoundRule::optireduce : BoundRule::per_byte;
+  }
+}
+
+std::string describe_mode(const SimulationPlan& plan) {
+  if (!plan.bounded) return "exact";
+  switch (plan.bound_rule) {
+    case BoundRule::given:
+      break;
+    case BoundRule::per_byte:
+      return "bounded by what is learnt per byte";
+    case BoundRule::optireduce:
+      return "bounded by what 20 exact calls took";
+  }
+  return fmt::format("bounded by 2 x {} us", plan.bound / 1us);
+}
+
+SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   Random random(seed);
   SimulationPlan plan;
   plan.seed = seed;
   plan.ranks = static_cast<std::uint16_t>(2 + random.below(7));
   plan.slot_bytes = static_cast<std::uint32_t>(64 * (1 + random.below(22)));
   plan.tags = static_cast<std::uint32_t>(1 + random.below(3));
-  plan.calls_per_tag = static_cast<std::uint32_t>(1 + random.below(4));
-  plan.most_elements = 1ull << (4 + random.below(11));
+  plan.most_elements = 1ull << (4 + random.below(10));
   plan.bounded = random.chance(0.5);
+  draw_calls(plan, random);
   plan.bound = Duration(static_cast<std::int64_t>(1'000'000 + random.below(20'000'000)));
-  if (random.chance(0.7)) plan.skew = Duration(static_cast<std::int64_t>(random.below(5'000'000)));
-  if (random.chance(0.6)) plan.faults.loss = static_cast<double>(random.below(300)) / 1000;
-  if (random.chance(0.4)) plan.faults.duplicate = static_cast<double>(random.below(500)) / 1000;
-  if (random.chance(0.4)) plan.faults.reorder = static_cast<double>(random.below(500)) / 1000;
-  if (random.chance(0.3)) plan.faults.corrupt = static_cast<double>(random.below(100)) / 1000;
-  if (random.chance(0.3)) plan.faults.truncate = static_cast<double>(random.below(100)) / 1000;
-  plan.faults.reorder_delay = Duration(static_cast<std::int64_t>(random.below(3'000'000)));
-  plan.frames = static_cast<std::uint32_t>(1 + random.below(64));
-  plan.receive_bytes = 1ull << (14 + random.below(8));
+  if (random.chance(0.5)) plan.skew = Duration(static_cast<std::int64_t>(random.below(5'000'000)));
+  plan.frames = static_cast<std::uint32_t>(3 + random.below(62));
+  plan.receive_bytes = 1ull << (16 + random.below(8));
   plan.gathers = random.chance(0.5);
+  plan.victim = static_cast<Rank>(random.below(plan.ranks));
+  plan.mechanisms = draw_mechanisms(random);
+  plan.flows = draw_flows(seed);
+  draw_faults(plan, allowed);
   return plan;
 }
 
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
       "seed {}: {} ranks, {} tags x {} calls of up to {} elements, slots of {} B, {}, skew {} us, "
-      "loss {}, duplicate {}, reorder {} within {} us, corrupt {}, truncate {}, {} frames, "
-      "{} B of receive buffer, {}",
+      "{} frames, {} B of receive buffer, {}, {} flows; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.calls_per_tag, plan.most_elements, plan.slot_bytes,
-      plan.bounded ? fmt::format("bounded by 2 x {} us", plan.bound / 1us) : "exact",
-      plan.skew / 1us, plan.faults.loss, plan.faults.duplicate, plan.faults.reorder,
-      plan.faults.reorder_delay / 1us, plan.faults.corrupt, plan.faults.truncate, plan.frames,
-      plan.receive_bytes, plan.gathers ? "gathering port" : "copying port");
+      describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
+      plan.gathers ? "gathering port" : "copying port", plan.flows, describe(plan.mechanisms),
+      describe_faults(plan));
 }
 
 }  // namespace tarpon

@@ -9,7 +9,10 @@
 #include "tools/allreduce_options.h"
 #include "tools/check_command.h"
 #include "tools/doctor_command.h"
+#include "tools/flight_command.h"
+#include "tools/scale_command.h"
 #include "tools/sim_command.h"
+#include "tools/status_command.h"
 #include "tools/testbed_command.h"
 #include "tools/version.h"
 #include "tools/xdp_command.h"
@@ -18,7 +21,7 @@ namespace {
 
 constexpr const char* kExitCodes =
     R"(Exit code: 0 all is well; 1 it failed, results are wrong, or a pair or a seed is bad; 2 wrong usage;
-128 + N: ended by signal N.)";
+3 a loss budget halted the run; 128 + N: ended by signal N.)";
 
 constexpr const char* kEnvironment = R"(
 
@@ -29,6 +32,7 @@ Environment:
   TARPON_SOCKET_IFNAME   interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings
                          with commas between; ^ in front excludes them, = means whole names
   GLOO_SOCKET_IFNAME     the same with whole names only, where the other is not set
+  TARPON_FLIGHT          directory for flight recordings, as --flight
   TARPON_PORT            port of the rendezvous at MASTER_ADDR (MASTER_PORT + 1)
   TARPON_DEBUG           VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error
   TARPON_DEBUG_SUBSYS    only these of INIT,NET,CALL
@@ -40,14 +44,32 @@ std::string join(int argc, char** argv) {
   return line;
 }
 
+/// "Could not convert: --seed = abc", with what would do in its place.
+std::string explain_conversion(const CLI::App& app, const std::string& text) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands()[0];
+  const std::size_t name_at = text.find(": ") + 2;
+  const std::size_t value_at = text.find(" = ");
+  if (name_at < 2 || value_at == std::string::npos || value_at < name_at) return text;
+  const std::string name = text.substr(name_at, value_at - name_at);
+  const CLI::Option* const option = command->get_option_no_throw(name);
+  const std::string type = option == nullptr ? "" : option->get_type_name();
+  const char* const wanted = type.starts_with("BOOLEAN") ? "0 or 1"
+                             : type.starts_with("FLOAT") ? "a number"
+                                                         : "a whole number";
+  return fmt::format("{}: \"{}\" is not {}", name, text.substr(value_at + 3), wanted);
+}
+
 /// CLI11's own message, but it names no mistyped command and turns surplus arguments around.
 /// `words`: the arguments.
 std::string explain(const CLI::App& app, const CLI::ParseError& error,
                     const std::vector<std::string>& words) {
   const auto parsed = app.get_subcommands();
   if (parsed.empty() && !words.empty()) {
-    return fmt::format("\"{}\" is no command: use allreduce, check, doctor, sim, testbed or xdp",
-                       words[0]);
+    return fmt::format(
+        "\"{}\" is no command: use allreduce, check, doctor, flight, sim, status, "
+        "testbed or xdp",
+        words[0]);
   }
   if (!parsed.empty() && parsed[0]->get_name() == "xdp" && parsed[0]->get_subcommands().empty()) {
     const std::string known = "use load, status, unload or clean";
@@ -57,7 +79,17 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return fmt::format("not expected: {}", CLI::detail::join(app.remaining(true), " "));
   }
-  return error.what();
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    return explain_conversion(app, text);
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    return text + ": write it at the end";
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    return text.substr(0, text.find(':')) + ": write a value behind it";
+  }
+  return text;
 }
 
 /// One line that says where help is.
@@ -93,10 +125,27 @@ int main(int argc, char** argv) {
   CLI::App* check_app = app.add_subcommand("check", "probe every pair of ranks");
   tarpon::add_check_options(*check_app, check);
 
+  tarpon::FlightCommandOptions flight;
+  CLI::App* flight_app =
+      app.add_subcommand("flight", "what went wrong first, from the ranks' flight recordings");
+  flight_app->footer(kExitCodes);
+  tarpon::add_flight_options(*flight_app, flight);
+
+  tarpon::StatusOptions status;
+  CLI::App* status_app =
+      app.add_subcommand("status", "what the running ranks of this host are doing");
+  status_app->footer(kExitCodes);
+  tarpon::add_status_options(*status_app, status);
+
   tarpon::SimOptions sim;
   CLI::App* sim_app = app.add_subcommand("sim", "repeat a seed of the simulation");
   sim_app->footer(kExitCodes);
   tarpon::add_sim_options(*sim_app, sim);
+
+  tarpon::ScaleOptions scale;
+  CLI::App* scale_app = sim_app->add_subcommand(
+      "scale", "a model of up to 4096 ranks: ring, halving-doubling and TAR beside bounded TAR");
+  tarpon::add_scale_options(*scale_app, scale);
 
   tarpon::TestbedCommandOptions testbed;
   CLI::App* testbed_app =
@@ -128,8 +177,11 @@ int main(int argc, char** argv) {
     return tarpon::run_allreduce(allreduce);
   }
   if (check_app->parsed()) return tarpon::run_check(check);
+  if (flight_app->parsed()) return tarpon::run_flight(flight);
+  if (status_app->parsed()) return tarpon::run_status(status);
   if (testbed_app->parsed()) return tarpon::run_testbed(testbed);
   if (doctor_app->parsed()) return tarpon::run_doctor(doctor);
   if (xdp_app->parsed()) return tarpon::run_xdp(*xdp_app, xdp);
+  if (scale_app->parsed()) return tarpon::run_scale(scale);
   return tarpon::run_sim(sim);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "tools/agreement.h"
 #include "tools/host_info.h"
+#include "tools/outcome.h"
 #include "tools/version.h"
 #include "tools/whole_file.h"
 #include "transport/clock.h"
@@ -34,6 +36,51 @@ std::uint64_t max_rss_kib() {
 
 }  // namespace
 
+namespace {
+
+void note(const Report& report, IterationLog& log) {
+  double bound = 0;
+  Closing worst = Closing::complete;
+  for (const StageReport& stage : report.stages) {
+    bound += std::chrono::duration<double, std::micro>(stage.bound).count();
+    worst = std::max(worst, stage.closing);
+  }
+  std::uint64_t late = 0;
+  for (const Rank rank : report.late_ranks) late |= 1ull << rank;
+  log.late.push_back(late);
+  log.lost.push_back(report.lost_fraction);
+  log.bound_us.push_back(bound);
+  log.closing.push_back(static_cast<int>(worst));
+  log.lost_fraction = std::max(log.lost_fraction, report.lost_fraction);
+  log.lost_stage1 = std::max(log.lost_stage1, report.lost_stage1);
+  log.lost_stage2 = std::max(log.lost_stage2, report.lost_stage2);
+}
+
+void note_outcome(const Report& report, IterationLog& log) {
+  log.outcome = outcome_json(report);
+  if (report.status == Status::complete) return;
+  log.outcome_text = fmt::format("{}: {}", name(report.status), outcome_text(report));
+}
+
+IterationLog failed(IterationLog log, std::string error, std::string outcome) {
+  log.error = std::move(error);
+  log.outcome_text = std::move(outcome);  // not that of an earlier call
+  return log;
+}
+
+/// Whether the run goes on.
+bool agree_on_step(const TimedCalls& calls, const Report& report, IterationLog& log) {
+  if (calls.step == nullptr) return true;
+  const StepVerdict verdict =
+      calls.communicator.agree((*calls.step)++, loss_report(report), calls.options.job.deadline);
+  log.verdicts.push_back(static_cast<int>(verdict.verdict));
+  if (verdict.verdict != Verdict::halt) return true;
+  log.halted = fmt::format("halted at step {}: {}", verdict.step, verdict.detail);
+  return false;
+}
+
+}  // namespace
+
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last) {
   IterationLog log;
@@ -41,31 +88,29 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
     calls.refill();
     if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
-      log.error = met.error().message;
-      return log;
+      return failed(std::move(log), met.error().message, "");
     }
     const double cpu_before = cpu_seconds();
     const Time start = monotonic_now();
     auto report = calls.communicator.allreduce(arguments);
     const Time stop = monotonic_now();
     if (!report) {
-      log.error = report.error().message;
-      return log;
+      return failed(std::move(log), report.error().message, "");
     }
-    if (report->status != Status::complete && report->status != Status::partial) {
-      log.error = fmt::format("{}: {}", name(report->status), report->detail);
-      return log;
+    const bool ended = report->status == Status::complete || report->status == Status::partial ||
+                       report->status == Status::late_self;
+    if (!ended) {
+      log.outcome = outcome_json(*report);
+      return failed(std::move(log), fmt::format("{}: {}", name(report->status), report->detail),
+                    outcome_text(*report));
     }
     if (i >= calls.warmup) {
       log.cpu_s += cpu_seconds() - cpu_before;
       log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
-      std::uint64_t late = 0;
-      for (const Rank rank : report->late_ranks) late |= 1ull << rank;
-      log.late.push_back(late);
-      log.lost_fraction = std::max(log.lost_fraction, report->lost_fraction);
-      log.lost_stage1 = std::max(log.lost_stage1, report->lost_stage1);
-      log.lost_stage2 = std::max(log.lost_stage2, report->lost_stage2);
+      note(*report, log);
+      if (report->status != Status::complete) note_outcome(*report, log);
     }
+    log.nonfinite.insert(report->nonfinite_ranks.begin(), report->nonfinite_ranks.end());
     if (calls.log.enabled(DebugLevel::trace)) {
       calls.log.write(DebugLevel::trace, "CALL",
                       fmt::format("operation {} of tag {}: {} in {:.1f} us {}", report->operation,
@@ -75,20 +120,44 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     }
     last = std::move(*report);
     calls.progress(i + 1);
+    if (!agree_on_step(calls, last, log)) break;
   }
+  if (log.outcome.is_null()) note_outcome(last, log);
   log.max_rss_kib = max_rss_kib();
+  log.flows = calls.communicator.flows();
   if (calls.count_wrong) log.wrong = calls.count_wrong(last);
   return log;
 }
 
 namespace {
 
-// Iterations in one message: some 5 MB as text, of the 16 MiB that a message may hold.
+// Iterations in one message: some 10 MB as text, of the 16 MiB that a message may hold.
 constexpr std::size_t kPiece = 100'000;
+
+/// One line: what failed, and how far it had come.
+std::string failure(const IterationLog& log) {
+  return log.outcome_text.empty() ? log.error : fmt::format("{} ({})", log.error, log.outcome_text);
+}
 
 void append(const IterationLog& piece, IterationLog& log) {
   log.time_us.insert(log.time_us.end(), piece.time_us.begin(), piece.time_us.end());
   log.late.insert(log.late.end(), piece.late.begin(), piece.late.end());
+  log.lost.insert(log.lost.end(), piece.lost.begin(), piece.lost.end());
+  log.bound_us.insert(log.bound_us.end(), piece.bound_us.begin(), piece.bound_us.end());
+  log.closing.insert(log.closing.end(), piece.closing.begin(), piece.closing.end());
+  log.verdicts.insert(log.verdicts.end(), piece.verdicts.begin(), piece.verdicts.end());
+}
+
+/// Whether nobody's run has failed.
+Result<void> all_good(const std::vector<IterationLog>& logs) {
+  std::string errors;
+  std::set<std::string> said;
+  for (std::size_t rank = 0; rank < logs.size(); ++rank) {
+    if (logs[rank].error.empty() || !said.insert(logs[rank].error).second) continue;
+    errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, failure(logs[rank]));
+  }
+  if (!errors.empty()) return fail(Error::Code::io, errors);
+  return {};
 }
 
 Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
@@ -96,35 +165,43 @@ Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const Ite
   auto texts = control.all_gather(to_text(mine, from, kPiece), monotonic_now() + bound);
   if (!texts) {
     if (mine.error.empty()) return fail(texts.error());
-    if (texts.error().code == Error::Code::timeout) return fail(Error::Code::timeout, mine.error);
-    return fail(Error::Code::io, fmt::format("{}; {}", mine.error, texts.error().message));
+    if (texts.error().code == Error::Code::timeout)
+      return fail(Error::Code::timeout, failure(mine));
+    return fail(Error::Code::io, fmt::format("{}; {}", failure(mine), texts.error().message));
   }
   std::vector<IterationLog> logs;
-  std::string errors;
-  std::set<std::string> said;
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
     auto log = iteration_log_from((*texts)[rank]);
     if (!log) return fail(Error::Code::mismatch, fmt::format("rank {} sent no valid log", rank));
-    if (!log->error.empty() && said.insert(log->error).second) {
-      errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, log->error);
-    }
     logs.push_back(std::move(*log));
   }
-  if (!errors.empty()) return fail(Error::Code::io, errors);
   return logs;
 }
 
 }  // namespace
 
 Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
-                                             Duration deadline) {
+                                             Duration deadline, nlohmann::json& failure) {
+  const auto give_up = [&](const Error& error, const std::vector<IterationLog>& logs) {
+    nlohmann::json outcomes = nlohmann::json::array();
+    for (const IterationLog& log : logs) outcomes.push_back(log.outcome);
+    failure = {{"error", error.message}, {"outcomes", outcomes}};
+    return fail(error);
+  };
   // A failed rank has waited long enough itself, and knows whom it lacked.
   const Duration bound = mine.error.empty() ? kControlBound : std::min<Duration>(deadline, 1s);
   auto logs = share_piece(control, mine, 0, bound);
+  if (!logs) {
+    std::vector<IterationLog> known(control.world_size());
+    known[control.rank()] = mine;
+    return give_up(logs.error(), known);
+  }
+  if (const auto good = all_good(*logs); !good) return give_up(good.error(), *logs);
   // Nobody has failed: all have the same number of iterations.
-  for (std::size_t from = kPiece; logs && from < mine.time_us.size(); from += kPiece) {
+  const std::size_t longest = std::max(mine.time_us.size(), mine.verdicts.size());
+  for (std::size_t from = kPiece; logs && from < longest; from += kPiece) {
     auto more = share_piece(control, mine, from, bound);
-    if (!more) return more;
+    if (!more) return give_up(more.error(), *logs);
     for (std::size_t rank = 0; rank < logs->size(); ++rank) append((*more)[rank], (*logs)[rank]);
   }
   return logs;

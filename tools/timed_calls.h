@@ -21,18 +21,24 @@ struct TimedCalls {
   std::function<void()> refill;                             // before every iteration
   std::function<std::uint64_t(const Report&)> count_wrong;  // after the last one; may be empty
   std::function<void(std::uint32_t)> progress;  // after each iteration, warm-up included
+  std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
 };
 
-/// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error.
-/// `last`: the report of the last iteration.
+/// The exit code of a run that a loss budget halted.
+inline constexpr int kHalted = 3;
+
+/// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error. With
+/// loss budgets each call is a step of its own, agreed on after it, outside of its time; a verdict
+/// of halt ends the run: IterationLog::halted. `last`: the report of the last iteration.
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 
 /// Everybody's log on every rank, of any length. Errors name the ranks that failed, or did not
-/// answer. Counting wrong elements may take its time; a rank whose calls failed waits no more than
-/// `deadline`.
+/// answer; `failure` is then what the JSON report says of it: the error, and how the last call of
+/// each rank ended (null: not known). Counting wrong elements may take its time; a rank whose calls
+/// failed waits no more than `deadline`.
 Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
-                                             Duration deadline);
+                                             Duration deadline, nlohmann::json& failure);
 
 /// "uring", or "mixed" when ranks differ.
 std::string datapath_of(const Communicator& communicator);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <net/if.h>
+#include <CLI/CLI.hpp>
 
 #include <cerrno>
 #include <memory>

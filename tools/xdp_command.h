@@ -2,10 +2,10 @@
 // exit codes are those of xdp-loader where it has them.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 
+#include "tools/cli_fwd.h"
 #include "transport/time.h"
 #include "xdp/attached.h"
 

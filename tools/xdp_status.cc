@@ -1,5 +1,6 @@
 // `tarpon xdp status`
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <unistd.h>
 

@@ -26,6 +26,8 @@
 #include "bpf/wire.h"
 #include "transport/counters.h"
 #include "transport/port.h"
+#include "transport/recorder.h"
+#include "transport/snapshot.h"
 #include "transport/time.h"
 
 namespace tarpon {
@@ -56,6 +58,12 @@ class Sink {
   /// lent for the call. May call Endpoint::advance(); no other member of the endpoint.
   virtual void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                        std::uint64_t contributors) = 0;
+  /// Bounded stages without repair: this slot will not be delivered any more. Not told of what a
+  /// bound cuts off.
+  virtual void lost(Rank from, std::uint32_t slot) {
+    static_cast<void>(from);
+    static_cast<void>(slot);
+  }
 };
 
 struct SendSpec {
@@ -93,6 +101,15 @@ struct OperationSpec {
   Time deadline = kNever;
   bool bounded = false;
   std::array<Duration, TARPON_MAX_STAGES> bounds{};  // per stage; bounded operations only
+  /// Bounded: a stage ends before its bound once the tail of every message has been seen and
+  /// nothing has come for this long since. Zero: it does not.
+  std::array<Duration, TARPON_MAX_STAGES> early{};
+  /// What this rank expects the operation to take, for the peers: header field `stage_time`.
+  std::uint16_t stage_time = 0;
+  /// Bounded: where a peer has closed it before, this rank is late from the start.
+  bool fetches_when_late = true;
+  /// Bounded: what this rank sends holds NaN or infinity. Every packet of the operation says so.
+  bool nonfinite = false;
   std::vector<StageSpec> stages;
 };
 
@@ -103,18 +120,29 @@ struct OperationHandle {
   bool operator==(const OperationHandle&) const = default;
 };
 
+/// How a stage ended.
+enum class Closing : std::uint8_t {
+  complete,  // nothing is missing
+  given_up,  // whoever could still send has passed the operation
+  early,     // what is missing is known to be lost, or all tails were seen and silence since
+  bound,     // time was up
+};
+
 struct Event {
   enum class Kind : std::uint8_t {
-    stage_closed,  // nothing more will be delivered in `stage`; `complete`: nothing is missing
+    stage_closed,  // nothing more will be delivered in `stage`; `closing` says why
     acknowledged,  // all messages of `stage` that ask for it are confirmed by their receivers
     mismatch,      // `peer` runs another operation under this number: `signature`
-    aborted,       // `peer` gave the operation up: `reason`
+    aborted,       // `peer` gave the operation up, told by itself or by another: `reason`
     deadline,      // the deadline passed
+    late,          // bounded: `peer` has closed without anything of our last stage; we send no
+                   // more of it, and the deadline alone ends what we still fetch
   };
   Kind kind = Kind::stage_closed;
   OperationHandle operation;
   std::uint8_t stage = 0;
-  bool complete = false;
+  Closing closing = Closing::complete;
+  Duration elapsed{};  // stage_closed: since half of the ranks had begun
   Rank peer = 0;
   std::uint32_t reason = 0;  // tarpon_abort_reason
   Signature signature{};     // mismatch
@@ -125,6 +153,15 @@ struct MessageProgress {
   bool heard = false;          // that peer has begun this operation, the same one
   std::uint32_t slots = 0;     // in the message
   std::uint32_t received = 0;  // of them here
+  std::uint64_t bytes = 0;     // their payload
+};
+
+/// What is known of NaN and infinity in what the ranks contribute to a bounded operation.
+struct Nonfinite {
+  bool heard = false;       // a packet of a peer has said that there is some
+  std::uint64_t ranks = 0;  // whose: bit r: rank r, this one included. Names may be lost: 0 beside
+                            // `heard` is somebody's
+  bool any() const { return heard || ranks != 0; }
 };
 
 /// A closed operation's messages, kept so that peers can still ask for them.
@@ -133,6 +170,22 @@ struct Retained {
   std::vector<std::byte> bytes;             // one message, the same for all peers
   std::vector<std::uint64_t> contributors;  // per slot
 };
+
+/// What a receiver lets come.
+enum class InflowRule : std::uint8_t {
+  window,   // credit over all senders, adapted and paced by loss, delivery and delay
+  incast,   // OptiReduce: so many senders at once, +1 after a clean round, half after loss
+  buffers,  // what receive buffers hold
+};
+
+/// What a sender obeys besides credit.
+enum class SendRule : std::uint8_t {
+  credit,  // nothing
+  timely,  // OptiReduce: a rate per peer that follows the round trip
+};
+
+/// Flows that a trial compares with one (EndpointOptions::flows).
+inline constexpr std::uint32_t kTrialFlows = 4;
 
 struct EndpointOptions {
   Rank rank = 0;
@@ -148,6 +201,13 @@ struct EndpointOptions {
   std::uint32_t early_operations = 64;
   /// Retained bytes, the newest result of each tag not counted.
   std::uint64_t retain_bytes = 64ull << 20;
+  /// Over how many of the port's flows messages go, a power of two; 0: by trial, and only messages
+  /// of 1 MiB and more.
+  std::uint32_t flows = 0;
+  InflowRule inflow = InflowRule::window;
+  SendRule sending = SendRule::credit;
+  /// Cap of what this rank sends as DATA, headers included; 0: none.
+  double max_bytes_per_second = 0;
   /// A gap is asked for after this long, a silent message after `quiet_delay`; both double from
   /// request to request up to `repair_delay_max`. (default; on 2 cores with 8 ranks scheduling
   /// alone delays packets by milliseconds) In bounded operations at most a 32nd, a 16th and a
@@ -155,6 +215,7 @@ struct EndpointOptions {
   Duration gap_delay = 2ms;
   Duration quiet_delay = 10ms;
   Duration repair_delay_max = 100ms;
+  Recorder* recorder = nullptr;  // outlives the endpoint; without it nothing is recorded
 };
 
 class Endpoint {
@@ -187,16 +248,46 @@ class Endpoint {
   /// for the peers' next operations.
   bool may_retain(std::uint32_t tag, std::uint64_t bytes) const;
 
+  /// Whom the oldest of what counts against may_retain(`tag`) is kept for: bit r: rank r.
+  std::uint64_t holding_back(std::uint32_t tag) const;
+
   /// Ends the operation here: its sends stop, its sinks and sources are not touched again. With
-  /// `retained`, peers are served from it until each of them has passed this operation.
-  void close(OperationHandle operation, std::unique_ptr<Retained> retained);
+  /// `retained`, peers are served from it until each of them has passed this operation. `absent`
+  /// (bit r: rank r): whose last message did not come at all; this rank, where its own is not to be
+  /// had. They learn it when they ask, and nobody waits for them.
+  void close(OperationHandle operation, std::unique_ptr<Retained> retained,
+             std::uint64_t absent = 0);
 
   /// As close(), and tells the peers why (tarpon_abort_reason), also those that come later. Peers
   /// in bounded mode go on without an operation that TARPON_ABORT_EXPIRED.
-  void abort(OperationHandle operation, std::uint32_t reason);
+  /// `origin`: who began it; whoever learns it from us blames that rank.
+  void abort(OperationHandle operation, std::uint32_t reason, Rank origin);
+
+  /// `peer` is dead, for good: its packets are refused, nothing more is sent to it, and what it has
+  /// not sent yet is missing. Bounded operations go on so; of exact ones the stages may then close
+  /// as given_up, and the caller ends them.
+  void peer_dead(Rank peer, Time now);
+
+  /// `peer` is silent, or no longer: meanwhile bounded operations, those that are open and those
+  /// that begin, go on without it. What comes of it still counts. Exact operations wait.
+  void peer_silent(Rank peer, bool silent, Time now);
 
   /// Progress of the message from `peer` in `stage`; zeros when there is none.
   MessageProgress progress(OperationHandle operation, std::uint8_t stage, Rank peer) const;
+
+  /// What `peer` expects the operation to take, in units of 16 us; 0: unknown.
+  std::uint16_t stage_time(OperationHandle operation, Rank peer) const;
+
+  /// What is known by now. Every packet of a rank that has such input says so, and so does, from
+  /// then on, everything that the ranks that have heard of it send; hence whoever has not heard of
+  /// it has nothing that such a rank contributed.
+  Nonfinite nonfinite(OperationHandle operation) const;
+
+  /// When anything of `peer` last came, of any operation; Time{}: never.
+  Time last_heard(Rank peer) const;
+
+  /// Below which number the furthest rank has ended its operations of `tag`, as far as heard.
+  std::uint32_t furthest(std::uint32_t tag) const;
 
   /// Whether every slot of `stage` has gone out once, but for peers that have not begun and whose
   /// initial credit is used up.
@@ -204,6 +295,11 @@ class Endpoint {
 
   /// Whether every message of `stage` that asks for acknowledgement has it.
   bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
+
+  /// Bounded: whether peers are asked if they have closed it without anything of this rank's last
+  /// stage: until they have answered, at most for three bounds of that stage, whoever ends it may
+  /// hold what the others count as missing.
+  bool in_doubt(OperationHandle operation) const;
 
   // -- packets, time, events -------------------------------------------------------------------
 
@@ -222,6 +318,12 @@ class Endpoint {
   bool poll_event(Event& event);
 
   const EndpointCounters& counters() const;
+
+  /// Over how many flows large messages go at present, trials apart.
+  std::uint32_t flows() const;
+
+  /// What is going on now. Fills only what is in use: give it a fresh or a used one.
+  void snapshot(EndpointSnapshot& out) const;
 
   /// Nothing is open or retained, and no packet waits to be polled.
   bool idle() const;

@@ -26,6 +26,7 @@ inline constexpr Rank kUnknownRank = 0xffff;
 /// The port owns header and room; the endpoint fills them between transmit_frames() and transmit().
 struct TxPacket {
   Rank peer = 0;
+  std::uint8_t flow = 0;               // below PortCapabilities::flows
   std::uint32_t length = 0;            // bytes of payload
   std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, the port's
   std::byte* room = nullptr;           // max_payload bytes behind the header, the port's
@@ -47,6 +48,8 @@ struct PortCapabilities {
   bool gathers = false;             // takes TxPacket::payload outside `room` without a copy
   bool checksums = false;           // the kernel verifies the UDP checksum of what arrives
   std::uint32_t burst = 1;          // packets of one size to one peer that travel as one unit
+  std::uint32_t flows = 1;          // source ports that it sends from; what is sent over different
+                                    // ones may overtake
   std::uint64_t receive_bytes = 0;  // datagram bytes that may wait in its receive buffers
 };
 
@@ -78,7 +81,8 @@ class Port {
   virtual std::span<TxPacket> transmit_frames(std::size_t at_most) = 0;
 
   /// Sends `packets`, a prefix of the last transmit_frames(); frames not passed are free again.
-  /// Runs of packets to one peer travel as one unit where all but the last have the same size.
+  /// Runs of packets to one peer and of one flow travel as one unit where all but the last have
+  /// the same size.
   /// Never blocks. Lent payloads stay lent until unsent() is 0.
   virtual void transmit(std::span<TxPacket> packets) = 0;
 

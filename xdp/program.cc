@@ -1,3 +1,4 @@
+// The XDP program from loading to detaching: who has it, by what the kernel says is attached.
 #include "xdp/program.h"
 
 #include <bpf/bpf.h>
@@ -9,7 +10,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -70,17 +70,6 @@ bool fits(const bpf_map_info& info, const MapPlan& plan) {
          info.value_size == plan.value_bytes && info.max_entries == plan.entries;
 }
 
-/// Sums a per-CPU value of 8 bytes.
-Result<std::uint64_t> sum(int map, std::uint32_t key) {
-  std::vector<std::uint64_t> values(static_cast<std::size_t>(::libbpf_num_possible_cpus()));
-  if (::bpf_map_lookup_elem(map, &key, values.data()) != 0) {
-    return fail_system(errno, "reading a counter of the XDP program");
-  }
-  std::uint64_t total = 0;
-  for (const std::uint64_t value : values) total += value;
-  return total;
-}
-
 /// The kernel's reasons are in a log that a link does not give.
 Error attach_error(int error, const std::string& interface, AttachMode mode) {
   if (error == EPERM || error == EACCES) {
@@ -130,42 +119,6 @@ class QuietLibbpf {
 };
 
 }  // namespace
-
-const char* name(tarpon_verdict verdict) {
-  switch (verdict) {
-    case TARPON_VERDICT_SHORT:
-      return "short";
-    case TARPON_VERDICT_NOT_IPV4:
-      return "not_ipv4";
-    case TARPON_VERDICT_FRAGMENT:
-      return "fragment";
-    case TARPON_VERDICT_NOT_UDP:
-      return "not_udp";
-    case TARPON_VERDICT_NO_PORT:
-      return "no_port";
-    case TARPON_VERDICT_LENGTH:
-      return "length";
-    case TARPON_VERDICT_MAGIC:
-      return "magic";
-    case TARPON_VERDICT_VERSION:
-      return "version";
-    case TARPON_VERDICT_JOB:
-      return "job";
-    case TARPON_VERDICT_TYPE:
-      return "type";
-    case TARPON_VERDICT_FIELDS:
-      return "fields";
-    case TARPON_VERDICT_QUEUE:
-      return "queue";
-    case TARPON_VERDICT_CLOSED:
-      return "closed";
-    case TARPON_VERDICT_RING:
-      return "ring";
-    case TARPON_VERDICT_COUNT:
-      break;
-  }
-  return "?";
-}
 
 Result<Program> Program::load() {
   const QuietLibbpf quiet;
@@ -310,56 +263,6 @@ Program::~Program() {
   if (mapped_ != nullptr) ::munmap(mapped_, sizeof(tarpon_windows) * TARPON_MAX_PORTS);
 }
 
-Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_entry& entry) {
-  if (entry.index >= TARPON_MAX_PORTS) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("port index {}: at most {}", entry.index, TARPON_MAX_PORTS - 1));
-  }
-  for (const auto& [other, held] : ports()) {
-    if ((held.queues & entry.queues) == 0) continue;
-    forget(other);
-    ::bpf_map_delete_elem(ports_.get(), &other);
-  }
-  clear_windows(entry.index);
-  if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
-    return fail_system(errno, "adding a port to the XDP program");
-  }
-  // The word last: who reads it finds the entry written.
-  mapped_[entry.index].entry = entry;
-  std::atomic_ref(mapped_[entry.index].port)
-      .store(tarpon_port_word(&key), std::memory_order_release);
-  return {};
-}
-
-void Program::forget(const tarpon_port_key& key) {
-  for (std::uint32_t index = 0; index < TARPON_MAX_PORTS; ++index) {
-    __u64 held = tarpon_port_word(&key);
-    std::atomic_ref(mapped_[index].port).compare_exchange_strong(held, 0);
-  }
-}
-
-Result<void> Program::close_port(const tarpon_port_key& key) {
-  forget(key);
-  if (::bpf_map_delete_elem(ports_.get(), &key) != 0 && errno != ENOENT) {
-    return fail_system(errno, "removing a port from the XDP program");
-  }
-  return {};
-}
-
-std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> Program::ports() const {
-  std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> result;
-  tarpon_port_key at{};
-  const tarpon_port_key* previous = nullptr;
-  // A port that goes meanwhile makes the kernel start again: bounded by what there can be.
-  while (result.size() < TARPON_MAX_PORTS &&
-         ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
-    tarpon_port_entry entry{};
-    if (::bpf_map_lookup_elem(ports_.get(), &at, &entry) == 0) result.emplace_back(at, entry);
-    previous = &at;
-  }
-  return result;
-}
-
 Result<void> Program::pin(const std::string& directory) const {
   if (!link_) {
     return fail(Error::Code::unavailable, "the XDP program is attached without a link to pin");
@@ -388,44 +291,6 @@ Result<void> Program::detach() {
   }
   if (::bpf_link_detach(link_.get()) != 0) return fail_system(errno, "detaching the XDP program");
   return {};
-}
-
-Result<void> Program::insert_socket(std::uint32_t queue, int socket) {
-  if (::bpf_map_update_elem(sockets_.get(), &queue, &socket, BPF_ANY) != 0) {
-    return fail_system(errno, fmt::format("adding the AF_XDP socket of queue {}", queue));
-  }
-  return {};
-}
-
-void Program::publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest) {
-  __u64& window = mapped_[index].windows[tarpon_window_slot(tag)];
-  std::atomic_ref(window).store(tarpon_window(tag, lowest), std::memory_order_relaxed);
-}
-
-void Program::clear_windows(std::uint32_t index) {
-  for (__u64& window : mapped_[index].windows) {
-    std::atomic_ref(window).store(TARPON_NO_WINDOW, std::memory_order_relaxed);
-  }
-}
-
-Result<Verdicts> Program::verdicts() const {
-  Verdicts result{};
-  for (std::uint32_t i = 0; i < result.size(); ++i) {
-    auto count = sum(counts_.get(), i);
-    if (!count) return fail(count.error());
-    result[i] = *count;
-  }
-  return result;
-}
-
-Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> Program::late(std::uint32_t index) const {
-  std::array<std::uint64_t, TARPON_MAX_SENDERS> result{};
-  for (std::uint32_t sender = 0; sender < result.size(); ++sender) {
-    auto count = sum(late_.get(), index * TARPON_MAX_SENDERS + sender);
-    if (!count) return fail(count.error());
-    result[sender] = *count;
-  }
-  return result;
 }
 
 }  // namespace tarpon::xdp

@@ -5,10 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "collectives/bounds.h"
 #include "collectives/engine.h"
 #include "collectives/executor/buffers.h"
 #include "collectives/executor/reducer.h"
+#include "collectives/mechanisms.h"
 #include "collectives/schedule.h"
+#include "collectives/sender_loss.h"
 #include "collectives/signature.h"
 
 namespace tarpon {
@@ -19,6 +22,11 @@ class AllreduceOperation {
     Rank rank = 0;
     std::uint16_t world = 1;
     std::uint32_t slot_bytes = 0;
+    Mechanisms mechanisms;
+    Bounds* bounds = nullptr;       // of the communicator; outlives the operation
+    SenderLoss* losses = nullptr;   // the same
+    std::uint64_t absent = 0;       // bit r: rank r is dead or suspect already
+    std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
   };
 
   /// Opens the operation on `endpoint`. `submitted` is when the caller asked.
@@ -39,7 +47,16 @@ class AllreduceOperation {
   /// Ends it now; fills the report.
   void end(Status status, std::string detail, Time now);
   bool over() const { return over_; }
-  void give_up(Time now);
+  /// As aborted by `origin`; the peers learn it.
+  void give_up(Rank origin, const std::string& detail, Time now);
+  /// Ends it as peer_dead, or evicted, if it runs exact and its result still needs somebody.
+  void peers_died(const Deaths& deaths, Time now);
+  /// This rank is evicted: ends it now, as evicted unless its result is whole.
+  void evicted(const std::string& detail, Time now);
+  /// Once over: whom its end had to wait for until the deadline. Bit r: rank r.
+  std::uint64_t eviction_wish() const { return wish_; }
+  /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
+  void rank_absent(Rank) { waited_in_vain_ = true; }
 
   /// Once over: until when to wait for the port to send what it still holds of the buffers.
   Time release_by() const;
@@ -51,25 +68,60 @@ class AllreduceOperation {
 
   /// Whom it is waiting for.
   std::vector<Rank> absent_ranks() const;
+  /// Who is to blame should it end now: the same, unless most of its time went by behind earlier
+  /// calls, so that whom it asked need not be late.
+  std::vector<Rank> late_ranks() const;
 
  private:
+  // Below this a shard is copied for late peers rather than confirmed by them: a copy of 64 KiB
+  // costs less than the packets.
+  static constexpr std::uint64_t kConfirmAbove = 64 << 10;
+
+  static std::uint64_t bit(Rank rank) { return 1ull << rank; }
+
+  // specification.cc
+  Reducer::Shape reducer_shape(Mode mode) const;
+  std::uint64_t bucket_bytes() const;
   OperationSignature signature() const;
   OperationSpec specify(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
+
+  // allreduce_operation.cc
+  bool retains() const;
+  bool queued_too_long() const;
   bool may_finish(Time now);
   Duration settling(Time now) const;
   bool unheard() const;
   bool confirmed() const;
-  bool silent(Rank rank) const;
   void on_abort(const Event& event, Time now);
   void finish(Time now);
-  void fill_missing();
-  void report_loss();
-  void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                const std::vector<std::uint64_t>& contributors);
+  std::uint64_t absent() const;
   std::unique_ptr<Retained> retain() const;
   void end_at_deadline(Time now);
+
+  // peer_report.cc
+  void report_end(Time now);
+
+  // learning.cc
+  void learn();
+  void learn_losses();
+
+  // loss_report.cc
+  void report_loss();
+  void report_shards();
+  bool silent(Rank rank) const;
+  void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                const std::vector<std::uint64_t>& contributors);
+
+  // missing.cc
+  void fill_missing();
+  void void_own_shard();
+  void fill(std::uint64_t offset, std::uint64_t length);
+
+  // nonfinite.cc
+  void report_nonfinite();
+  void fill_with_nan();
 
   const Setting setting_;
   std::shared_ptr<PendingCall> call_;
@@ -82,11 +134,16 @@ class AllreduceOperation {
   std::vector<BufferSink> gather_;
   OperationHandle handle_;
   const Time submitted_;
+  const Time began_;
+  const std::uint64_t late_before_;  // packets that had come after their stage's end
   const Time deadline_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
   Time wake_at_ = kNever;      // when step() should look again
   Time fail_at_ = kNever;      // after a mismatch: when to stop collecting whom it concerns
+  std::uint64_t wish_ = 0;
+  bool waited_in_vain_ = false;
+  bool late_self_ = false;  // a peer has ended this bounded call without us
   bool scatter_closed_ = false;
   bool gather_closed_ = false;
   bool gather_complete_ = false;

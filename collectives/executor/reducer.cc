@@ -27,26 +27,55 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
   const std::byte* a = first ? shape_.own + offset : out;
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
   present |= 1ull << from;
-  if (present == everybody_ && shape_.function == ReduceOp::avg) {
+  const bool divide = present == everybody_ && shape_.function == ReduceOp::avg;
+  if (!shape_.weights.empty() && shape_.weights[from] != 1) {
+    kernels_.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
+    if (divide) kernels_.scale(out, elements, 1, shape_.world);
+  } else if (divide) {
     kernels_.combine_scaled(out, a, payload.data(), elements, shape_.world);
   } else {
     kernels_.combine(out, a, payload.data(), elements);
   }
-  while (ready_ < contributors_.size() && contributors_[ready_] == everybody_) ++ready_;
+  if (!lost_.empty() && present != everybody_ && settled(slot)) settle(slot);
+  advance();
+}
+
+void Reducer::lost(Rank from, std::uint32_t slot) {
+  if (lost_.empty()) lost_.assign(slots(), 0);
+  lost_[slot] |= 1ull << from;
+  if (settled(slot)) settle(slot);
+  advance();
+}
+
+/// Nothing more comes for this slot.
+bool Reducer::settled(std::uint32_t slot) const {
+  return (contributors_[slot] | (lost_.empty() ? 0 : lost_[slot])) == everybody_;
+}
+
+void Reducer::advance() {
+  while (ready_ < slots() && settled(ready_)) ++ready_;
+}
+
+void Reducer::settle(std::uint32_t slot) {
+  const std::uint64_t present = contributors_[slot];
+  const std::size_t offset = std::size_t{slot} * shape_.slot_bytes;
+  std::byte* out = shape_.accumulator + offset;
+  if (present == 1ull << shape_.rank && shape_.own != shape_.accumulator) {
+    std::memcpy(out, shape_.own + offset, length(slot));
+  }
+  const auto count = static_cast<std::uint32_t>(std::popcount(present));
+  const std::size_t elements = length(slot) / element_bytes(shape_.type);
+  const bool average = shape_.function == ReduceOp::avg;
+  if (shape_.rescale == Rescale::count) {
+    kernels_.scale(out, elements, average ? 1 : shape_.world, count);
+  } else if (average) {
+    kernels_.scale(out, elements, 1, shape_.world);
+  }
 }
 
 void Reducer::settle() {
   for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    const std::uint64_t present = contributors_[slot];
-    if (present == everybody_) continue;
-    const std::size_t offset = std::size_t{slot} * shape_.slot_bytes;
-    std::byte* out = shape_.accumulator + offset;
-    if (present == 1ull << shape_.rank && shape_.own != shape_.accumulator) {
-      std::memcpy(out, shape_.own + offset, length(slot));
-    }
-    const auto count = static_cast<std::uint32_t>(std::popcount(present));
-    const std::size_t elements = length(slot) / element_bytes(shape_.type);
-    kernels_.scale(out, elements, shape_.function == ReduceOp::avg ? 1 : shape_.world, count);
+    if (!settled(slot)) settle(slot);
   }
   ready_ = slots();
 }

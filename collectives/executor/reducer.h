@@ -25,32 +25,42 @@ class Reducer : public Sink, public Source {
     ReduceOp function = ReduceOp::sum;
     Rank rank = 0;
     std::uint32_t world = 0;
+    Rescale rescale = Rescale::count;
+    std::vector<double> weights = {};  // of each rank's contribution; empty: 1. Sums and averages
   };
 
   explicit Reducer(const Shape& shape);
 
   void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override;
+  /// What `from` should have added to the slot does not come.
+  void lost(Rank from, std::uint32_t slot) override;
   SlotView view(std::uint32_t slot) override;
   void write(std::uint32_t slot, std::span<std::byte> frame) override;
 
-  /// Slots [0, ready()) hold every contribution.
+  /// Slots [0, ready()) hold every contribution that is still to be had.
   std::uint32_t ready() const { return ready_; }
 
-  /// No more contributions come: slots that lack some are scaled by the count they have (sum by
-  /// N / c, avg by 1 / c).
+  /// No more contributions come. Slots that lack some are scaled by the count they have (sum by
+  /// N / c, avg by 1 / c) under Rescale::count, else as those that lack nothing (avg by 1 / N),
+  /// here or once their last one is known to be lost.
   void settle();
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
   const std::vector<std::uint64_t>& contributors() const { return contributors_; }
+  const std::vector<double>& weights() const { return shape_.weights; }
 
  private:
   std::size_t length(std::uint32_t slot) const;
+  bool settled(std::uint32_t slot) const;
+  void settle(std::uint32_t slot);
+  void advance();
 
   Shape shape_;
   const ReduceKernels& kernels_;
   std::uint64_t everybody_;
   std::vector<std::uint64_t> contributors_;  // per slot, the owner's own included
+  std::vector<std::uint64_t> lost_;          // per slot; empty while nothing is
   std::uint32_t ready_ = 0;
 };
 

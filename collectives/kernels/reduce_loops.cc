@@ -115,13 +115,48 @@ void scale(void* inout, std::size_t elements, std::uint32_t numerator, std::uint
   }
 }
 
+// NaN and infinity have all bits of the exponent set: one more carries into the sign's place. In
+// integers, which the vectoriser may reorder; one accumulator, so that there is one branch in all.
+template <typename T>
+bool finite(const void* data, std::size_t elements) {
+  using Bits = typename std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr int kMantissa = sizeof(T) == 4 ? 23 : 52;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
+  constexpr Bits kLowest = Bits{1} << kMantissa;
+  constexpr Bits kExponent = kSign - kLowest;
+  const auto* const bytes = static_cast<const std::byte*>(data);
+  Bits carried = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    carried |= (load<Bits>(bytes, i) & kExponent) + kLowest;
+  }
+  return (carried & kSign) == 0;
+}
+
+template <typename T>
+void combine_weighted(void* out, const void* a, const void* b, std::size_t elements,
+                      double weight) {
+  const T by = static_cast<T>(weight);
+  apply<T>(out, a, b, elements, [by](T x, T y) { return static_cast<T>(x + by * y); });
+}
+
+template <typename T>
+constexpr ReduceKernels kernels_of(decltype(ReduceKernels::combine) combine, bool additive) {
+  ReduceKernels result{combine, nullptr, scale<T>, nullptr, nullptr};
+  if (additive) result.combine_scaled = combine_scaled<T>;
+  if constexpr (!std::is_integral_v<T>) {
+    if (additive) result.combine_weighted = combine_weighted<T>;
+    result.finite = finite<T>;
+  }
+  return result;
+}
+
 // In the order of ReduceOp.
 template <typename T>
 constexpr ReduceKernels kTable[kReduceOps] = {
-    {combine<T, Sum>, combine_scaled<T>, scale<T>},  // sum
-    {combine<T, Sum>, combine_scaled<T>, scale<T>},  // avg
-    {combine<T, Min>, nullptr, scale<T>},           {combine<T, Max>, nullptr, scale<T>},
-    {combine<T, Product>, nullptr, scale<T>},
+    kernels_of<T>(combine<T, Sum>, true),  // sum
+    kernels_of<T>(combine<T, Sum>, true),  // avg
+    kernels_of<T>(combine<T, Min>, false),     kernels_of<T>(combine<T, Max>, false),
+    kernels_of<T>(combine<T, Product>, false),
 };
 
 }  // namespace

@@ -93,12 +93,24 @@ Result<std::vector<sockaddr_in>> addresses_of(const std::vector<RankInfo>& ranks
   return addresses;
 }
 
+Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks) {
+  std::vector<FlowSource> sources;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const std::uint16_t port : ranks[rank].flow_ports) {
+      auto address = ipv4_address(ranks[rank].address, port);
+      if (!address) return fail(address.error());
+      sources.push_back({*address, static_cast<Rank>(rank)});
+    }
+  }
+  return sources;
+}
+
 Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
-                                      std::vector<sockaddr_in> peers,
-                                      const UdpPortOptions& options) {
+                                      std::vector<sockaddr_in> peers, const UdpPortOptions& options,
+                                      UdpFlows flows) {
   auto port = datapath == Datapath::uring
-                  ? make_uring_port(std::move(socket), std::move(peers), options)
-                  : make_mmsg_port(std::move(socket), std::move(peers), options);
+                  ? make_uring_port(std::move(socket), std::move(peers), options, std::move(flows))
+                  : make_mmsg_port(std::move(socket), std::move(peers), options, std::move(flows));
   if (!port) return fail(port.error());
   return DatapathPort{std::move(*port), datapath, std::move(reason)};
 }
@@ -159,10 +171,13 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
   auto peers = addresses_of(ranks);
   if (!peers) return fail(peers.error());
+  auto sources = flow_sources(ranks);
+  if (!sources) return fail(sources.error());
+  UdpFlows flows{std::move(offer.flows), std::move(*sources)};
   const UdpPortOptions udp{.max_payload = agreed.slot_bytes, .gso_segments = offer.gso_segments};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
-                            std::move(*peers), udp);
+                            std::move(*peers), udp, std::move(flows));
   }
   const Rank rank = agreed.endpoint.rank;
   const std::string& interface = ranks[rank].interface;
@@ -178,7 +193,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   if (!queues) {
     DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
     return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
-                            std::move(*peers), udp);
+                            std::move(*peers), udp, std::move(flows));
   }
   const std::string polling = !offer.busy_poll      ? ""
                               : queues->busy_poll() ? ", busy polling"
@@ -188,7 +203,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                          queues->multi_buffer() ? ", several buffers a frame" : "",
                                          interface, fmt::join(queues->numbers(), " and "), polling);
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
-                            std::move(*peers), options);
+                            std::move(*peers), options, std::move(flows));
   if (!port) return fail(port.error());
   return DatapathPort{std::move(*port), Datapath::xdp, reason};
 }

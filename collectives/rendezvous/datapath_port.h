@@ -16,6 +16,7 @@
 #include "collectives/engine.h"
 #include "collectives/rank_info.h"
 #include "transport/port.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
@@ -30,6 +31,7 @@ struct DatapathOffer {
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
+  std::vector<UdpSocket> flows{};  // of further flows, beside the socket of the first
   bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port

@@ -39,20 +39,23 @@ def fail(what, process):
     sys.exit(f"{what} failed (exit {process.returncode}):\n{process.stderr[-2000:]}")
 
 
+def judged(text, limit, value, bounds, most=False):
+    """A target with the interval of its value: met by the value, open where only the interval
+    reaches it, else missed. `most`: the limit is an upper one."""
+    low, high = bounds
+    met = value <= limit if most else value >= limit
+    near = low <= limit if most else high >= limit
+    return {"target": f"{text} at {'most' if most else 'least'} {limit:g}", "value": value,
+            "interval": [low, high], "verdict": "met" if met else "open" if near else "MISSED"}
+
+
 def at_least(limit, text, values):
-    """A target over the rounds' values: met by their median, open where only the interval reaches
-    it, else missed."""
-    low, high = interval(values)
-    verdict = "met" if median(values) >= limit else "open" if high >= limit else "MISSED"
-    return {"target": f"{text} at least {limit}", "value": median(values), "interval": [low, high],
-            "verdict": verdict}
+    """Of the rounds' values: by their median."""
+    return judged(text, limit, median(values), interval(values))
 
 
 def at_most(limit, text, values):
-    low, high = interval(values)
-    verdict = "met" if median(values) <= limit else "open" if low <= limit else "MISSED"
-    return {"target": f"{text} at most {limit}", "value": median(values), "interval": [low, high],
-            "verdict": verdict}
+    return judged(text, limit, median(values), interval(values), most=True)
 
 
 class Progress:

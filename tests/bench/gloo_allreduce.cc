@@ -3,8 +3,11 @@
 // CPU time is that of the timed calls, all threads.
 //
 // Usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP SIZE...
+//        gloo_allreduce STORE_DIR INTERFACE ALGORITHM endless SIZE
 // with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every
-// rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...".
+// rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...". An endless one, traffic
+// beside others, answers each line of its standard input with the operations done so far, and ends
+// with that input.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>
@@ -15,9 +18,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -120,17 +126,38 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
   std::fflush(stdout);
 }
 
+/// One operation after another, without a barrier. Whoever reads the input ends the process: an
+/// operation waits for peers that may be gone.
+[[noreturn]] void run_endlessly(const std::shared_ptr<gloo::rendezvous::Context>& context,
+                                const std::string& algorithm, std::size_t bytes) {
+  static std::atomic<std::uint64_t> done{0};
+  std::thread([] {
+    for (int c = std::getchar(); c != EOF; c = std::getchar()) {
+      if (c != '\n') continue;
+      std::printf("%llu\n", static_cast<unsigned long long>(done.load()));
+      std::fflush(stdout);
+    }
+    std::_Exit(0);
+  }).detach();
+  std::vector<float> data(bytes / sizeof(float));
+  const std::function<void()> run = prepare(algorithm, context, data);
+  for (;; ++done) run();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 7 || std::getenv("RANK") == nullptr || std::getenv("WORLD_SIZE") == nullptr) {
+  const bool endless = argc == 6 && std::strcmp(argv[4], "endless") == 0;
+  if ((argc < 7 && !endless) || std::getenv("RANK") == nullptr ||
+      std::getenv("WORLD_SIZE") == nullptr) {
     std::fprintf(stderr,
-                 "usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP "
-                 "SIZE... with RANK and WORLD_SIZE set\n");
+                 "usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM {ITERATIONS WARMUP "
+                 "SIZE...|endless SIZE} with RANK and WORLD_SIZE set\n");
     return 2;
   }
   try {
     const auto context = connect(argv[1], argv[2]);
+    if (endless) run_endlessly(context, argv[3], std::strtoull(argv[5], nullptr, 10));
     for (int i = 6; i < argc; ++i) {
       measure(context, argv[3], std::strtoull(argv[i], nullptr, 10), std::atoi(argv[4]),
               std::atoi(argv[5]));

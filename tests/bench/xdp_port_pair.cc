@@ -22,7 +22,7 @@
 #include "collectives/reduce.h"
 #include "tests/bench/pause.h"
 #include "transport/clock.h"
-#include "transport/endpoint/integrity.h"
+#include "transport/integrity.h"
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/uring_port.h"
 #include "transport/ports/xdp_port.h"

@@ -15,6 +15,7 @@
 #include <numeric>
 #include <thread>
 
+#include "tests/sanitized.h"
 #include "transport/clock.h"
 #include "transport/ports/uring_port.h"
 
@@ -113,6 +114,24 @@ class CommunicatorTest : public testing::TestWithParam<Datapath> {
 INSTANTIATE_TEST_SUITE_P(Datapaths, CommunicatorTest,
                          testing::Values(Datapath::mmsg, Datapath::uring),
                          [](const auto& info) { return std::string(name(info.param)); });
+
+TEST(CommunicatorTest, flows__are_published_and_a_wrong_number_is_refused) {
+  for (const std::uint32_t flows : {0u, 1u, 2u, 8u}) {
+    const Ranks ranks = connect(2, Datapath::mmsg,
+                                [flows](CommunicatorOptions& options) { options.flows = flows; });
+    ASSERT_EQ(ranks.size(), 2u);
+    const std::size_t more = flows == 0 ? kTrialFlows - 1 : flows - 1;
+    for (const RankInfo& info : ranks[0]->ranks()) EXPECT_EQ(info.flow_ports.size(), more);
+    EXPECT_EQ(ranks[1]->flows(), std::max(1u, flows));
+  }
+  CommunicatorOptions options;
+  options.rendezvous.rank = 0;
+  options.rendezvous.world_size = 1;
+  options.flows = 3;
+  const auto refused = Communicator::connect(options);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("3 flows: give 1, 2, 4 or 8"));
+}
 
 TEST_P(CommunicatorTest, allreduce__blocking_calls_of_many_sizes) {
   const Ranks ranks = connect(3, GetParam());
@@ -386,19 +405,19 @@ std::size_t descriptors() {
   return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
 
-#if defined(__SANITIZE_THREAD__)
-#define TARPON_TEST_RANKS 16  // the thread sanitizer makes 64 ranks on two cores take minutes
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TARPON_TEST_RANKS 16
-#endif
-#endif
-#ifndef TARPON_TEST_RANKS
-#define TARPON_TEST_RANKS 64
-#endif
+/// Every two ranks share a connection, and here all ends of them are in one process.
+bool may_open(rlim_t files) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = std::min(limit.rlim_max, std::max(limit.rlim_cur, files));
+  setrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur >= files;
+}
 
 TEST_P(CommunicatorTest, scale__64_ranks_reduce_a_mebibyte) {
-  constexpr std::uint32_t kRanks = TARPON_TEST_RANKS;
+  if (!may_open(6000)) GTEST_SKIP() << "needs 6000 open files: raise the hard limit (ulimit -Hn)";
+  // The thread sanitizer makes 64 ranks on two cores take minutes.
+  constexpr std::uint32_t kRanks = testing_support::kThreadSanitizer ? 16 : 64;
   constexpr std::size_t kCount = (1 << 20) / sizeof(float);
   const std::size_t descriptors_before = descriptors();
   const std::uint64_t resident_before = resident_bytes();

@@ -269,6 +269,26 @@ TEST(EngineTest, abort__tells_the_peers_who_gave_up) {
   EXPECT_EQ(job[0].outstanding(), 0u);
 }
 
+TEST(EngineTest, abort__calls_beyond_the_window_keep_their_numbers) {
+  SimulatedJob job({.ranks = 2});
+  Buffers<float> buffers(2, 100, true);
+  const auto submit = [&](Rank rank) {
+    return job.submit(rank, buffers.arguments(rank, DataType::float32, ReduceOp::sum));
+  };
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (int i = 0; i < 11; ++i) calls.push_back(submit(0));
+  job.run_for(5ms);
+  job[0].abort(job.now());
+  for (int i = 0; i < 11; ++i) calls.push_back(submit(1));
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::aborted);
+  const auto mine = submit(0), theirs = submit(1);
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(mine->report.status, Status::complete);
+  EXPECT_EQ(mine->report.operation, 11u);
+  EXPECT_EQ(theirs->report.operation, 11u);
+}
+
 // -- lateness
 
 TEST(EngineTest, late__exact_calls_name_exactly_the_ranks_that_never_submitted) {
@@ -375,6 +395,89 @@ TEST(EngineTest, bounded__an_absent_rank_is_named_and_the_others_have_the_rest) 
       }
     }
   }
+}
+
+/// Ranks in `late` submit one after the other when the others have ended.
+void expect_late_ranks_fetch(const std::vector<Rank>& late) {
+  constexpr std::uint64_t kCount = 40'000;
+  SimulatedJob job({.ranks = 4});
+  Buffers<float> buffers(4, kCount, true);
+  const auto submit = [&](Rank rank) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 20ms;
+    arguments.deadline = 4s;
+    return job.submit(rank, arguments);
+  };
+  std::vector<Rank> on_time;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    if (std::find(late.begin(), late.end(), rank) == late.end()) on_time.push_back(rank);
+  }
+  for (const Rank rank : on_time) submit(rank);
+  ASSERT_TRUE(job.finish());
+  const ShardLayout layout{kCount, 4, 4};
+  for (const Rank rank : late) {
+    const auto call = submit(rank);
+    ASSERT_TRUE(job.finish());
+    EXPECT_EQ(call->report.status, Status::late_self) << call->report.detail;
+    EXPECT_LT(call->report.elapsed, 200ms);
+    EXPECT_EQ(call->report.missing[rank], kCount);
+    EXPECT_EQ(buffers.outputs[rank], buffers.outputs[on_time.front()]) << "rank " << rank;
+    const Range own = layout.elements(shard_of(rank, 0, 4));
+    EXPECT_EQ(buffers.outputs[rank][own.first], 0);
+  }
+}
+
+TEST(EngineTest, bounded__a_late_rank_fetches_the_others_result) {
+  expect_late_ranks_fetch({1});
+}
+
+TEST(EngineTest, bounded__a_late_rank_for_which_everything_waits_already_has_no_shard_either) {
+  constexpr std::uint64_t kCount = 4000;  // within the initial credit
+  SimulatedJob job({.ranks = 4});
+  Buffers<float> first(4, kCount, true), second(4, kCount, true);
+  const auto submit = [&](Rank rank, Buffers<float>& buffers) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 20ms;
+    arguments.deadline = 4s;
+    return job.submit(rank, arguments);
+  };
+  Buffers<float> before(4, kCount, true);
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank, before);
+  ASSERT_TRUE(job.finish());
+  // The packets of the second call say that the first one is closed.
+  for (Buffers<float>* buffers : {&first, &second}) {
+    for (const int rank : {0, 2, 3}) submit(static_cast<Rank>(rank), *buffers);
+    ASSERT_TRUE(job.finish());
+  }
+  const auto call = submit(1, first);
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(call->report.status, Status::late_self) << call->report.detail;
+  EXPECT_EQ(first.outputs[1], first.outputs[0]);
+}
+
+TEST(EngineTest, bounded__late_ranks_do_not_wait_for_each_other) {
+  expect_late_ranks_fetch({1, 2});
+}
+
+TEST(EngineTest, bounded__after_being_late_a_rank_takes_part_again) {
+  SimulatedJob job({.ranks = 4});
+  Buffers<float> buffers(4, 4000, true);
+  const auto submit = [&](Rank rank) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 20ms;
+    return job.submit(rank, arguments);
+  };
+  for (const int rank : {0, 1, 3}) submit(static_cast<Rank>(rank));
+  ASSERT_TRUE(job.finish());
+  submit(2);
+  ASSERT_TRUE(job.finish());
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 4; ++rank) calls.push_back(submit(rank));
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
 }
 
 TEST(EngineTest, bounded__without_a_bound_the_deadline_still_gives_a_result) {

@@ -231,6 +231,60 @@ TEST(ReduceKernelsTest, min_and_max__a_nan_stays_only_in_the_first_operand) {
   }
 }
 
+TEST(ReduceKernelsTest, finite__finds_one_element_of_any_length) {
+  const auto check = [](auto zero) {
+    using T = decltype(zero);
+    using Limits = std::numeric_limits<T>;
+    for (const ReduceVariant& variant : reduce_variants()) {
+      const auto finite = variant.kernels(data_type<T>(), ReduceOp::sum).finite;
+      EXPECT_TRUE(finite(nullptr, 0));
+      for (const std::size_t length : {1u, 7u, 64u, 299u}) {
+        std::vector<std::byte> bytes(length * sizeof(T) + kOddOffset);
+        const auto put = [&](std::size_t i, T value) {
+          std::memcpy(bytes.data() + kOddOffset + i * sizeof(T), &value, sizeof value);
+        };
+        for (std::size_t i = 0; i < length; ++i)
+          put(i, i % 2 == 0 ? Limits::max() : -Limits::denorm_min());
+        EXPECT_TRUE(finite(bytes.data() + kOddOffset, length)) << variant.instruction_set;
+        for (std::size_t i = 0; i < length; ++i) {
+          for (const T bad : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(),
+                              Limits::signaling_NaN()}) {
+            put(i, bad);
+            EXPECT_FALSE(finite(bytes.data() + kOddOffset, length))
+                << variant.instruction_set << " element " << i << " of " << length;
+          }
+          put(i, T{0});
+        }
+        EXPECT_TRUE(finite(bytes.data() + kOddOffset, length));
+      }
+    }
+  };
+  check(float{});
+  check(double{});
+  EXPECT_EQ(reduce_kernels(DataType::int32, ReduceOp::sum).finite, nullptr);
+}
+
+TEST(ReduceKernelsTest, combine_weighted__multiplies_rounds_and_adds) {
+  for (const ReduceVariant& variant : reduce_variants()) {
+    const ReduceKernels& kernels = variant.kernels(DataType::float32, ReduceOp::avg);
+    std::vector<float> a(kLargest), b(kLargest), out(kLargest);
+    for (std::size_t i = 0; i < kLargest; ++i) {
+      a[i] = 1.0f / static_cast<float>(i + 1);
+      b[i] = static_cast<float>(i) / 7;
+    }
+    kernels.combine_weighted(out.data(), a.data(), b.data(), kLargest, 1 / 0.95);
+    const auto weight = static_cast<float>(1 / 0.95);
+    for (std::size_t i = 0; i < kLargest; ++i) {
+      const volatile float product = weight * b[i];  // rounded: no fused arithmetic
+      EXPECT_EQ(out[i], a[i] + product) << variant.instruction_set << " element " << i;
+    }
+    kernels.combine_weighted(a.data(), a.data(), b.data(), kLargest, 1 / 0.95);
+    EXPECT_EQ(std::memcmp(a.data(), out.data(), kLargest * sizeof(float)), 0);
+  }
+  EXPECT_EQ(reduce_kernels(DataType::int64, ReduceOp::sum).combine_weighted, nullptr);
+  EXPECT_EQ(reduce_kernels(DataType::float32, ReduceOp::max).combine_weighted, nullptr);
+}
+
 TEST(ReduceKernelsTest, reduce_kernels__takes_the_widest_variant) {
   ASSERT_FALSE(reduce_variants().empty());
   EXPECT_EQ(reduce_variants().front().instruction_set, "baseline");

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/engine.h"
@@ -21,6 +22,11 @@ struct SimulatedJobOptions {
   FaultOptions faults = {};
   std::uint64_t retain_bytes = 64ull << 20;
   std::uint64_t seed = 1;
+  std::optional<FabricOptions> links = std::nullopt;
+  Mechanisms mechanisms = {};
+  double max_bytes_per_second = 0;
+  std::uint32_t port_flows = 1;
+  std::uint32_t flows = 0;  // 0: by trial
 };
 
 class SimulatedJob {
@@ -30,7 +36,12 @@ class SimulatedJob {
   explicit SimulatedJob(const SimulatedJobOptions& options, const Wrap& wrap = nullptr)
       : network_({.ranks = options.ranks,
                   .max_payload = std::max(512u, options.slot_bytes),
-                  .seed = options.seed}) {
+                  .jitter = options.links ? Duration::zero() : Duration(10us),
+                  .flows = options.port_flows,
+                  .seed = options.seed,
+                  .links = options.links}),
+        dead_(options.ranks),
+        stopped_(options.ranks) {
     for (Rank rank = 0; rank < options.ranks; ++rank) {
       FaultOptions faults = options.faults;
       faults.seed = options.seed * 1000003 + rank;
@@ -44,11 +55,17 @@ class SimulatedJob {
       engine.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
       engine.endpoint.retain_bytes = options.retain_bytes;
       engine.slot_bytes = options.slot_bytes;
+      engine.endpoint.inflow = options.mechanisms.inflow;
+      engine.endpoint.sending = options.mechanisms.sending;
+      engine.endpoint.flows = options.flows;
+      engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
+      engine.mechanisms = options.mechanisms;
       engines_.push_back(std::make_unique<Engine>(engine, *ports_.back()));
     }
   }
 
   Engine& operator[](Rank rank) { return *engines_[rank]; }
+  SimulatedNetwork& network() { return network_; }
   std::uint16_t ranks() const { return static_cast<std::uint16_t>(engines_.size()); }
   Time now() const { return now_; }
 
@@ -56,13 +73,29 @@ class SimulatedJob {
     auto call = engines_[rank]->submit(arguments, now_);
     if (!call) return nullptr;
     calls_.push_back(*call);
+    callers_.push_back(rank);
     return *call;
   }
 
+  /// Of the ranks that live.
   bool all_done() const {
-    return std::all_of(calls_.begin(), calls_.end(),
-                       [](const auto& call) { return call->done.load(); });
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      if (!dead_[callers_[i]] && !calls_[i]->done) return false;
+    }
+    return true;
   }
+
+  /// `rank` does nothing any more. The others learn it by tell_dead().
+  void kill(Rank rank) { dead_[rank] = true; }
+  void tell_dead(Rank rank) {
+    for (Rank other = 0; other < ranks(); ++other) {
+      if (!dead_[other]) engines_[other]->peer_dead(rank, "killed by a test", now_);
+    }
+  }
+
+  /// `rank` does nothing until it resumes; what is sent to it waits.
+  void stop(Rank rank) { stopped_[rank] = true; }
+  void resume(Rank rank) { stopped_[rank] = false; }
 
   /// Runs until every call is done, at most for `most`. False when one is not.
   bool finish(Duration most = 60s) {
@@ -89,15 +122,25 @@ class SimulatedJob {
   void progress() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (const auto& engine : engines_) moved |= engine->progress(now_);
+      for (Rank rank = 0; rank < ranks(); ++rank) {
+        if (stopped_[rank]) continue;
+        if (dead_[rank]) {
+          (void)ports_[rank]->receive(now_);  // or the network would wait for it
+        } else {
+          moved |= engines_[rank]->progress(now_);
+        }
+      }
     }
   }
 
   /// Advances to the next thing that happens. False when that is later than `limit`.
   bool step(Time limit) {
-    Time next = network_.next_arrival();
-    for (const auto& port : ports_) next = std::min(next, port->next_release());
-    for (const auto& engine : engines_) next = std::min(next, engine->next_deadline());
+    Time next = network_.next_crossing();
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      if (stopped_[rank]) continue;
+      next = std::min({next, network_.next_arrival(rank), ports_[rank]->next_release()});
+      if (!dead_[rank]) next = std::min(next, engines_[rank]->next_deadline());
+    }
     if (next > limit) return false;
     advance(std::max(next, now_ + 1us));
     return true;
@@ -111,7 +154,10 @@ class SimulatedJob {
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<FaultPort>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<bool> dead_;
+  std::vector<bool> stopped_;
   std::vector<std::shared_ptr<PendingCall>> calls_;
+  std::vector<Rank> callers_;  // by call
   Time now_{1s};
 };
 

@@ -1,56 +1,25 @@
-// Many seeds of the simulator; and jobs with a planted defect, which its oracles must catch.
+// The simulator: its plans, its coverage; and jobs whose packets are changed, which its oracles
+// must catch. Many seeds: the test simulation.seeds.
 #include "tools/simulation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
 
-#include "transport/endpoint/integrity.h"
+#include "tests/sanitized.h"
+#include "tools/simulation_coverage.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TARPON_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TARPON_SANITIZED 1
-#endif
-#endif
-#ifdef TARPON_SANITIZED
-constexpr std::uint64_t kSeeds = 200;
-#else
-constexpr std::uint64_t kSeeds = 1000;
-#endif
-constexpr std::uint64_t kCases = 10;
-constexpr std::uint64_t kFirstSeed = 1;
-
-void expect_good(const SimulationPlan& plan) {
-  const SimulationResult result = run_simulation(plan);
-  if (result.violations.empty()) return;
-  std::string text = describe(plan) + "\n";
-  for (const std::string& violation : result.violations) text += "  broken: " + violation + "\n";
-  ADD_FAILURE() << text << "  repeat: tarpon sim --seed " << plan.seed;
+FaultSet set_of(std::string_view list) {
+  return parse_faults(list).value();
 }
-
-class SimulationSeedsTest : public testing::TestWithParam<std::uint64_t> {};
-
-TEST_P(SimulationSeedsTest, run__keeps_every_promise) {
-  const std::uint64_t first = kFirstSeed + GetParam() * (kSeeds / kCases);
-  std::printf("seeds %llu to %llu; repeat: tarpon sim --seed %llu --count %llu\n",
-              static_cast<unsigned long long>(first),
-              static_cast<unsigned long long>(first + kSeeds / kCases - 1),
-              static_cast<unsigned long long>(first),
-              static_cast<unsigned long long>(kSeeds / kCases));
-  for (std::uint64_t seed = first; seed < first + kSeeds / kCases; ++seed) {
-    expect_good(plan_simulation(seed));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, SimulationSeedsTest, testing::Range(std::uint64_t{0}, kCases));
 
 TEST(SimulationTest, run__the_same_seed_leaves_the_same_trace) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -64,25 +33,105 @@ TEST(SimulationTest, run__the_same_seed_leaves_the_same_trace) {
   }
 }
 
+TEST(SimulationTest, run__every_mask_of_the_first_packets_alone) {
+  for (std::uint64_t mask = 0; mask < 256; ++mask) {
+    SimulationPlan plan = plan_simulation(mask % 16, FaultSet{});
+    plan.on = set_of("mask");
+    plan.mask = static_cast<std::uint8_t>(mask);
+    plan.mask_from = 0;
+    plan.mask_to = 1;
+    plan.calls_per_tag = 1;
+    const SimulationResult result = run_simulation(plan);
+    EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
+  }
+}
+
+TEST(SimulationTest, run__a_rank_stopped_at_any_time_of_its_only_calls) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SimulationPlan plan = plan_simulation(seed, FaultSet{});
+    plan.on = set_of("pause");
+    plan.bounded = true;
+    plan.calls_per_tag = 1;
+    plan.skew = {};
+    plan.receive_bytes = 4 << 20;
+    plan.pause.from = Time(seed % 40 * 5us);
+    plan.pause.to = plan.pause.from + plan.bound * (1 + seed % 4);
+    const SimulationResult result = run_simulation(plan);
+    EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
+  }
+}
+
+TEST(SimulationTest, run__a_dead_rank_that_comes_up_again_is_refused) {
+  for (const bool bounded : {false, true}) {
+    SimulationPlan plan = plan_simulation(3, FaultSet{});
+    plan.on = set_of("crash");
+    plan.bounded = bounded;
+    plan.ranks = 4;
+    plan.victim = 1;
+    plan.most_elements = 2000;
+    plan.crash_at = Time(200us);
+    plan.detection = 5ms;
+    const SimulationResult dead = run_simulation(plan);
+    plan.restarts = true;
+    const SimulationResult restarted = run_simulation(plan);
+    EXPECT_TRUE(dead.violations.empty()) << dead.violations.front();
+    EXPECT_TRUE(restarted.violations.empty()) << restarted.violations.front();
+    EXPECT_EQ(dead.counters[DropReason::sender], 0u);
+    EXPECT_GT(restarted.counters[DropReason::sender], 0u);
+  }
+}
+
 TEST(SimulationTest, plan__the_seeds_reach_every_fault_and_shape) {
-  int exact = 0, bounded = 0, loss = 0, duplicate = 0, reorder = 0, corrupt = 0, truncate = 0,
-      calm = 0, two = 0, eight = 0, copying = 0;
-  for (std::uint64_t seed = kFirstSeed; seed < kFirstSeed + kSeeds; ++seed) {
+  constexpr std::uint64_t kSeeds = 10'000;
+  std::array<int, kFaultKinds> on{};
+  int exact = 0, bounded = 0, calm = 0, two = 0, eight = 0, copying = 0;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const SimulationPlan plan = plan_simulation(seed);
     ++(plan.bounded ? bounded : exact);
-    loss += plan.faults.loss > 0;
-    duplicate += plan.faults.duplicate > 0;
-    reorder += plan.faults.reorder > 0;
-    corrupt += plan.faults.corrupt > 0;
-    truncate += plan.faults.truncate > 0;
-    calm += !plan.faults.any();
+    for (std::size_t i = 0; i < kFaultKinds; ++i) on[i] += plan.on[i] ? 1 : 0;
+    calm += plan.on.none();
     two += plan.ranks == 2;
     eight += plan.ranks == 8;
     copying += !plan.gathers;
   }
-  for (const int reached :
-       {exact, bounded, loss, duplicate, reorder, corrupt, truncate, calm, two, eight, copying}) {
+  for (const int reached : {exact, bounded, calm, two, eight, copying}) {
     EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
+  }
+  for (const int reached : on) EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
+}
+
+TEST(SimulationTest, plan__leaving_a_fault_out_changes_no_other) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    const SimulationPlan all = plan_simulation(seed);
+    const SimulationPlan some = plan_simulation(seed, set_of("loss,pause,drift"));
+    EXPECT_EQ(some.on, all.on & set_of("loss,pause,drift"));
+    EXPECT_EQ(some.faults.loss, all.faults.loss);
+    EXPECT_EQ(some.pause.to, all.pause.to);
+    EXPECT_EQ(some.drift_ppm, all.drift_ppm);
+    EXPECT_EQ(some.slot_bytes, all.slot_bytes);
+  }
+}
+
+TEST(SimulationTest, coverage__a_few_hundred_seeds_reach_what_can_be_reached) {
+  constexpr std::uint64_t kSeeds = testing_support::kSanitizer ? 100 : 500;
+  Coverage coverage;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const SimulationPlan plan = plan_simulation(seed);
+    coverage.add(plan, run_simulation(plan));
+  }
+  if (!testing_support::kSanitizer) {
+    EXPECT_THAT(coverage.rare(1), testing::IsEmpty());
+  }
+  EXPECT_EQ(coverage.rare(1'000'000).size(),
+            kFaultKinds + static_cast<std::size_t>(DropReason::count) + kStatuses);
+}
+
+TEST(SimulationTest, faults__by_name) {
+  EXPECT_EQ(parse_faults("all").value(), all_faults());
+  EXPECT_TRUE(parse_faults("none").value().none());
+  EXPECT_EQ(describe(parse_faults("pause,loss").value()), "loss,pause");
+  for (const char* wrong : {"", "los", "loss,", ",loss", "loss pause", "loss,all"}) {
+    EXPECT_FALSE(parse_faults(wrong)) << wrong;
   }
 }
 
@@ -136,20 +185,23 @@ class DefectivePort : public Port {
 };
 
 /// Seeds, of 20, in which rank 0's port has the defect and an oracle says so.
-int caught(bool bounded, const DefectivePort::Defect& defect) {
+int caught(bool bounded, const DefectivePort::Defect& defect, const FaultSet& on = {}) {
   constexpr std::uint64_t kTried = 20;
   int count = 0;
   for (std::uint64_t seed = 1; seed <= kTried; ++seed) {
-    SimulationPlan plan = plan_simulation(seed);
+    SimulationPlan plan = plan_simulation(seed, FaultSet{});
     plan.bounded = bounded;
+    plan.bound_rule = BoundRule::given;
     plan.ranks = 4;
     plan.most_elements = 2000;
-    plan.faults = {};
-    const auto wrap = [&](Rank rank, std::unique_ptr<Port> inner) -> std::unique_ptr<Port> {
+    plan.victim = 1;
+    plan.on = on;
+    SimulationHooks hooks;
+    hooks.wrap = [&](Rank rank, std::unique_ptr<Port> inner) -> std::unique_ptr<Port> {
       if (rank != 0) return inner;
       return std::make_unique<DefectivePort>(std::move(inner), defect);
     };
-    if (!run_simulation(plan, wrap).violations.empty()) ++count;
+    if (!run_simulation(plan, hooks).violations.empty()) ++count;
   }
   return count;
 }
@@ -176,20 +228,21 @@ TEST(SimulationCanaryTest, one_altered_payload__is_caught) {
 }
 
 TEST(SimulationCanaryTest, a_foreign_sender__is_caught) {
-  EXPECT_GT(caught(false,
-                   [](tarpon_header& header, auto&) {
-                     if (header.type == TARPON_DATA && header.stage == 0 && header.sender != 0) {
-                       header.sender = static_cast<std::uint16_t>(header.sender % 3 + 1);
-                     }
-                     return 1;
-                   }),
-            10);
+  EXPECT_GT(
+      caught(false,
+             [](tarpon_header& header, auto&) {
+               if (header.type == TARPON_DATA && tarpon_stage(&header) == 0 && header.sender != 0) {
+                 header.sender = static_cast<std::uint16_t>(header.sender % 3 + 1);
+               }
+               return 1;
+             }),
+      10);
 }
 
 TEST(SimulationCanaryTest, false_contributors__are_caught) {
   EXPECT_GT(caught(true,
                    [](tarpon_header& header, auto&) {
-                     if (header.type == TARPON_DATA && header.stage == 1)
+                     if (header.type == TARPON_DATA && tarpon_stage(&header) == 1)
                        header.contributors &= ~2ull;
                      return 1;
                    }),
@@ -207,6 +260,24 @@ TEST(SimulationCanaryTest, a_stale_slot__is_caught) {
                      return 1;
                    }),
             5);
+}
+
+TEST(SimulationCanaryTest, another_jobs_packets_taken_for_ours__are_caught) {
+  const auto take = [](tarpon_header& header, auto&) {
+    header.job = 0x7a11;
+    return 1;
+  };
+  EXPECT_EQ(caught(false, take), 0);
+  EXPECT_GT(caught(false, take, set_of("two_jobs")), 0);
+}
+
+TEST(SimulationCanaryTest, a_port_that_does_not_recover__is_caught_after_healing) {
+  for (const bool bounded : {false, true}) {
+    EXPECT_GT(
+        caught(bounded, [](tarpon_header& header,
+                           auto&) { return header.tag == 0 && header.operation > 3 ? 0 : 1; }),
+        10);
+  }
 }
 
 TEST(SimulationCanaryTest, silence_of_one_direction__is_caught_in_exact_mode) {

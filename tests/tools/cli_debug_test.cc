@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/tools/command.h"
 
 namespace tarpon::test {
@@ -47,6 +49,22 @@ TEST(CliDebug, info__check_too) {
   Command command = tool({"check", "--local-ranks", "2", "--probes", "2"});
   command.environment = {{"TARPON_DEBUG", "INFO"}};
   EXPECT_THAT(run(command).error, AllOf(HasSubstr("] rank 1 at 127.0.0.1:"), HasSubstr("MTU")));
+}
+
+TEST(CliReport, flows__those_asked_for_and_those_tried) {
+  const ScratchDirectory scratch;
+  const auto report = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"allreduce", "--local-ranks", "2", "-b", "4K", "-e", "4K"};
+    words.insert(words.end(), {"-n", "1", "--json", scratch / "json"});
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run(tool(words));
+    EXPECT_EQ(ended.exit_code, 0) << ended.error;
+    return ended.out;
+  };
+  EXPECT_THAT(report({"--flows", "4"}), HasSubstr("\n# Flows to each rank   : 4\n"));
+  const auto json = nlohmann::json::parse(content_of(scratch / "json"), nullptr, false);
+  EXPECT_EQ(json["results"][0]["flows"], nlohmann::json({4, 4}));
+  EXPECT_THAT(report({}), HasSubstr("\n# Flows to each rank   : 1, by trial; "));
 }
 
 TEST(CliDebug, levels__each_tells_more) {

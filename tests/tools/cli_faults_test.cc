@@ -165,7 +165,9 @@ TEST(CliStopped, killed_rank__named_by_the_others) {
     for (const Ended& ended : strike(victim, SIGKILL)) {
       EXPECT_FALSE(ended.hung);
       EXPECT_EQ(ended.exit_code, 1);
-      EXPECT_THAT(ended.error, HasSubstr(fmt::format("rank {}", victim)));
+      EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+      EXPECT_THAT(ended.error,
+                  HasSubstr(fmt::format("rank {} is dead: control connection reset", victim)));
     }
   }
 }

@@ -154,9 +154,9 @@ TEST(CliReport, faults__exact_loses_nothing) {
 
 TEST(CliReport, faults__bounded_counts_the_loss) {
   const ScratchDirectory scratch;
-  const Ended ended =
-      run(local(3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound",
-                    "50ms", "--inject-loss", "5%", "-J", scratch / "j"}));
+  const Ended ended = run(local(
+      3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound", "50ms",
+          "--without", "repair,scatter-repair", "--inject-loss", "5%", "-J", scratch / "j"}));
   expect_good(ended);
   for (const auto& result : json_of(scratch / "j")["results"]) {
     EXPECT_EQ(result["mode"], "bounded");
@@ -165,18 +165,53 @@ TEST(CliReport, faults__bounded_counts_the_loss) {
     EXPECT_GE(result["lost_stage1"].get<double>() + result["lost_stage2"].get<double>(),
               result["lost_fraction"].get<double>() * 0.99);
     EXPECT_EQ(result["nwrong"], 0);
+    ASSERT_EQ(result["outcomes"].size(), 3u);
+    EXPECT_EQ(result["outcomes"][0]["peers"].size(), 3u);
+    EXPECT_EQ(result["outcomes"][0]["stage"], "result");
   }
   EXPECT_GT(std::stod(rows_of(ended.out)[0][16]), 0);
+  EXPECT_THAT(ended.out, HasSubstr(": partial: operation "));
+}
+
+TEST(CliReport, failure__says_how_far_the_call_had_come) {
+  const ScratchDirectory scratch;
+  const Ended ended = run(local(2, {"-b", "8M", "-e", "8M", "-n", "1", "-w", "0", "--max-rate",
+                                    "8mbit", "--deadline", "500ms", "-J", scratch / "j"}));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.error, HasSubstr("peer_late: no complete answer from rank 1 within"));
+  EXPECT_THAT(ended.error, HasSubstr("(operation 0 of tag 0, stage scatter, "));
+  EXPECT_THAT(ended.error, HasSubstr("of 8388608 B, last heard "));
+  const auto failure = json_of(scratch / "j")["failure"];
+  ASSERT_EQ(failure["outcomes"].size(), 2u);
+  EXPECT_THAT(ended.error, HasSubstr(failure["error"].get<std::string>()));
+  const auto outcome = failure["outcomes"][0];
+  EXPECT_EQ(outcome["status"], "peer_late");
+  EXPECT_EQ(outcome["late_ranks"], nlohmann::json({1}));
+  EXPECT_EQ(outcome["peers"][1]["bytes_expected"], nlohmann::json({4 << 20, 4 << 20}));
+  EXPECT_LT(outcome["peers"][1]["bytes_received"][0], 4 << 20);
+  EXPECT_GE(outcome["peers"][1]["last_heard_us"], 0.0);
 }
 
 TEST(CliReport, veth__shaped) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const ScratchDirectory scratch;
-  const Ended ended = run(
-      local(3, {"--net",        "veth", "--mtu",  "9000",       "--rate", "2gbit", "--loss", "1%",
-                "--background", "1",    "-b",     "256K",       "-e",     "256K",  "-n",     "3",
-                "-w",           "1",    "--json", scratch / "j"}));
+  const Ended ended = run(local(3, {"--net",        "veth",
+                                    "--mtu",        "9000",
+                                    "--rate",       "2gbit",
+                                    "--rate-of",    "1=1gbit/128K/400K",
+                                    "--loss",       "1%",
+                                    "--burst-loss", "0.1%/2",
+                                    "--police-of",  "2=3gbit/256K",
+                                    "--flow-limit", "3gbit/256K",
+                                    "--background", "1",
+                                    "-b",           "256K",
+                                    "-e",           "256K",
+                                    "-n",           "3",
+                                    "-w",           "1",
+                                    "--json",       scratch / "j"}));
   expect_good(ended);
+  EXPECT_THAT(ended.out,
+              ::testing::ContainsRegex("# bridge +: of [0-9]+ packets [1-9][0-9]* lost"));
   for (const auto& rank : json_of(scratch / "j")["config"]["ranks"]) {
     EXPECT_EQ(rank["interface"], "eth0");
     EXPECT_EQ(rank["driver"], "veth");
@@ -225,6 +260,7 @@ TEST(CliJson, schema__results) {
     EXPECT_EQ(result["algorithm"], "tar");
     const auto& times = result["time_us"];
     ASSERT_EQ(times["all"].size(), 4u);
+    EXPECT_EQ(result["lost_all"], nlohmann::json({0.0, 0.0, 0.0, 0.0}));
     EXPECT_TRUE(times["p99"].is_null());
     double sum = 0;
     for (const double one : times["all"]) {
@@ -319,9 +355,46 @@ TEST(CliSim, seed__repeats) {
   EXPECT_EQ(hash("7").size(), std::string("trace hash: 0123456789abcdef\n").size());
   EXPECT_EQ(hash("7"), hash("7"));
   EXPECT_NE(hash("7"), hash("8"));
-  const Ended many = run(tool({"sim", "--seed", "3", "--count", "20"}));
+  const Ended many = run(tool({"sim", "--seed", "3", "--seeds", "20"}));
   EXPECT_EQ(many.exit_code, 0) << many.out;
-  EXPECT_EQ(many.out, "20 seeds, 0 failed\n");
+  EXPECT_THAT(many.out, HasSubstr("\n20 seeds, 0 failed\n"));
+  EXPECT_THAT(many.out, HasSubstr("seeds by fault: loss "));
+}
+
+TEST(CliSim, marks__fail_where_they_are_not_reached) {
+  const Ended ended = run(tool({"sim", "--seeds", "4", "--faults", "loss", "--marks", "1"}));
+  EXPECT_EQ(ended.exit_code, 1) << ended.out;
+  EXPECT_THAT(ended.out, HasSubstr("\n4 seeds, 0 failed\n"));
+  EXPECT_THAT(ended.out, HasSubstr("reached too rarely: "));
+  EXPECT_THAT(ended.out, HasSubstr("seeds by fault: jam 0, "));
+}
+
+TEST(CliSim, jobs__change_no_result) {
+  const auto said = [](const char* jobs) {
+    return run(tool({"sim", "--seed", "5", "--seeds", "30", "--jobs", jobs})).out;
+  };
+  EXPECT_EQ(said("1"), said("3"));
+}
+
+TEST(CliSim, failures__have_a_file) {
+  const ScratchDirectory scratch;
+  const std::string file = scratch / "failed.txt";
+  EXPECT_EQ(run(tool({"sim", "--seeds", "2", "--failures", file})).exit_code, 0);
+  EXPECT_EQ(content_of(file), "");
+  const Ended refused = run(tool({"sim", "--seeds", "2", "--failures", "/nowhere/x"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.error, HasSubstr("--failures /nowhere/x: cannot be written"));
+}
+
+TEST(CliSim, events__a_line_for_what_became_of_each_packet) {
+  const ScratchDirectory scratch;
+  const Ended ended = run(
+      tool({"sim", "--seed", "7", "--faults", "none", "--events", scratch.path() + "/events.csv"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("faults: none"));
+  const std::string text = content_of(scratch / "events.csv");
+  EXPECT_EQ(text.find("time_ns,from,to,type,tag,operation,stage,slot,fate\n"), 0u);
+  EXPECT_THAT(text, HasSubstr(",data,0,0,0,0,delivered\n"));
 }
 
 TEST(CliTestbed, program__one_namespace_a_rank) {

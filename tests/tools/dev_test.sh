@@ -66,6 +66,19 @@ for breaks in --preset --build; do
   grep -q '== test' <<<"$said" && fail "tested what was not built: $said"
   dev $breaks build && fail "build: cmake $breaks failed and nobody noticed: $said"
 done
+mkdir -p "$work/build/release/bin"
+stand_in tarpon <<'TEXT'
+while [ "$1" != --failures ]; do shift; done
+echo "the rest: ${*:3}"
+echo "seed 120: 2 ranks" >"$2"
+[ "$BREAKS" != seed ]
+TEXT
+mv "$work/bin/tarpon" "$work/build/release/bin/"
+dev nothing sim --seeds 250 --jobs 2 || fail "good seeds failed: $said"
+grep -q '^the rest: --seeds 250 --jobs 2$' <<<"$said" || fail "arguments are not passed on: $said"
+dev seed sim && fail "a broken promise and nobody noticed: $said"
+grep -q '^failed seeds: build/sim/failed.txt$' <<<"$said" || fail "failing seeds: $said"
+
 dev nothing bogus && fail "an unknown command was accepted"
 
 [ "$failures" -eq 0 ] && echo "a step that fails is noticed"

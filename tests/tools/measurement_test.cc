@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <sstream>
 
@@ -13,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late) {
   IterationLog log;
@@ -40,6 +42,7 @@ TEST(Merge, time__the_slowest_rank_that_was_not_late) {
          log_of({15, 80, 20}, {0, 0, 0b010})},
         measurement);
   EXPECT_THAT(measurement.time_us, ElementsAre(20, 80, 30));
+  EXPECT_EQ(to_json(measurement, 3)["time_us"]["ranks"][2], nlohmann::json({15.0, 80.0, 20.0}));
 }
 
 TEST(Merge, time__of_all_when_all_were_late) {
@@ -54,6 +57,17 @@ TEST(Merge, late__union_over_ranks_and_iterations) {
          log_of({1, 1}, {0, 0})},
         measurement);
   EXPECT_THAT(measurement.late, ElementsAre(0, 2));
+}
+
+TEST(Merge, lost__of_the_worst_rank_in_each_iteration) {
+  IterationLog a = log_of({1, 1, 1}, {0, 0, 0});
+  a.lost = {0.5, 0, 0.125};
+  IterationLog b = log_of({1, 1, 1}, {0, 0, 0});
+  b.lost = {0.25, 0, 0.75};
+  Measurement measurement;
+  merge({a, b}, measurement);
+  EXPECT_THAT(measurement.lost, ElementsAre(0.5, 0, 0.75));
+  EXPECT_EQ(to_json(measurement, 2)["lost_all"], nlohmann::json({0.5, 0, 0.75}));
 }
 
 TEST(Merge, counts__sums_and_largest) {
@@ -73,15 +87,54 @@ TEST(Merge, counts__sums_and_largest) {
   EXPECT_EQ(measurement.lost_stage2, 0.125);
 }
 
+TEST(Merge, flows__of_each_rank) {
+  IterationLog a = log_of({1}, {0});
+  a.flows = 4;
+  Measurement measurement;
+  merge({a, log_of({1}, {0})}, measurement);
+  EXPECT_EQ(to_json(measurement, 2)["flows"], nlohmann::json({4, 1}));
+}
+
+TEST(Merge, outcomes__of_each_rank_and_in_words_where_not_complete) {
+  IterationLog a = log_of({1}, {0});
+  a.outcome = {{"status", "complete"}};
+  IterationLog b = log_of({1}, {0});
+  b.outcome = {{"status", "partial"}};
+  b.outcome_text = "partial: operation 3";
+  Measurement measurement;
+  measurement.mode = Mode::bounded;
+  merge({a, b}, measurement);
+  EXPECT_EQ(to_json(measurement, 2)["outcomes"], nlohmann::json({a.outcome, b.outcome}));
+  EXPECT_THAT(notes(measurement), HasSubstr("\n#     rank 1: partial: operation 3\n"));
+  EXPECT_THAT(notes(measurement), Not(HasSubstr("rank 0")));
+  merge({b, b, b, b}, measurement);
+  EXPECT_THAT(notes(measurement), HasSubstr("\n#     1 more ranks: --json lists them\n"));
+}
+
+TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
+  EXPECT_EQ(flows_line({2, 2}, false), "# Flows to each rank   : 2\n");
+  EXPECT_EQ(flows_line({4, 1, 4}, false), "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
+  EXPECT_EQ(flows_line({1}, true),
+            "# Flows to each rank   : 1, by trial; messages below 1 MiB take 1\n");
+}
+
 TEST(Log, text__comes_back) {
   IterationLog log = log_of({1.5, 0.1}, {~0ull, 0});
+  log.lost = {0.5, 0.25};
+  log.flows = 4;
   log.wrong = 5;
+  log.outcome = {{"status", "partial"}};
+  log.outcome_text = "in words";
   log.error = "bad";
   const auto back = iteration_log_from(to_text(log, 1, 9));
   ASSERT_TRUE(back);
   EXPECT_THAT(back->time_us, ElementsAre(0.1));
   EXPECT_THAT(back->late, ElementsAre(0));
+  EXPECT_THAT(back->lost, ElementsAre(0.25));
+  EXPECT_EQ(back->flows, 4u);
   EXPECT_EQ(back->wrong, 5u);
+  EXPECT_EQ(back->outcome, log.outcome);
+  EXPECT_EQ(back->outcome_text, "in words");
   EXPECT_EQ(back->error, "bad");
   for (const char* text : {"", "[]", "{}", "{\"time_us\": 1}"}) {
     EXPECT_FALSE(iteration_log_from(text)) << text;
@@ -103,14 +156,32 @@ TEST(ShareLogs, share_logs__of_any_length) {
   for (int i = 0; i < 1'200'000; ++i) {
     log.time_us.push_back(i + 0.123456789);
     log.late.push_back(i % 2 == 0 ? 0 : ~0ull);
+    log.lost.push_back(i / 1.7e6);
   }
   log.wrong = 9;
-  const auto logs = share_logs(**alone, log, 1s);
+  nlohmann::json failure;
+  const auto logs = share_logs(**alone, log, 1s, failure);
   ASSERT_TRUE(logs) << logs.error().message;
   ASSERT_EQ(logs->size(), 1u);
   EXPECT_TRUE((*logs)[0].time_us == log.time_us);
   EXPECT_TRUE((*logs)[0].late == log.late);
+  EXPECT_TRUE((*logs)[0].lost == log.lost);
   EXPECT_EQ((*logs)[0].wrong, 9u);
+}
+
+TEST(ShareLogs, share_logs__a_failure_is_told_with_how_far_the_call_had_come) {
+  auto alone = ControlChannel::join(RendezvousOptions());
+  ASSERT_TRUE(alone) << alone.error().message;
+  IterationLog log;
+  log.error = "peer_late: no answer";
+  log.outcome = {{"status", "peer_late"}};
+  log.outcome_text = "operation 3 of tag 0";
+  nlohmann::json failure;
+  const auto logs = share_logs(**alone, log, 1s, failure);
+  ASSERT_FALSE(logs);
+  EXPECT_EQ(logs.error().message, "rank 0: peer_late: no answer (operation 3 of tag 0)");
+  EXPECT_EQ(failure["error"], logs.error().message);
+  EXPECT_EQ(failure["outcomes"], nlohmann::json::array({log.outcome}));
 }
 
 TEST(Table, row__words_at_the_places_of_nccl_tests) {

@@ -104,6 +104,26 @@ TEST(ProcessGroup, run__killed_rank_is_named) {
   EXPECT_EQ(result->ranks[2].exit_code, -1);
 }
 
+TEST(ProcessGroup, run__killed_rank_is_named_also_after_others_that_failed_by_it) {
+  Collected collected;
+  collected.options.grace = 60s;  // far more than the test takes
+  const Shared<std::atomic<pid_t>> failed;
+  const auto result = run_process_group(
+      2,
+      [&](Rank rank) {
+        if (rank == 0) {
+          *failed = ::getpid();
+          return 1;
+        }
+        while (*failed == 0 || ::kill(*failed, 0) == 0) ::usleep(1000);  // until it is reaped
+        ::raise(SIGKILL);
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->first_failure, Rank{1});
+}
+
 TEST(ProcessGroup, run__others_may_end_by_themselves_within_the_grace) {
   Collected collected;
   collected.options.grace = 60s;  // far more than the test takes

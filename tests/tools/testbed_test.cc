@@ -1,104 +1,39 @@
 // The network of namespaces: that it carries, shapes and loses what it is told to, and vanishes.
 #include "tools/testbed.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/udp.h>
-#include <poll.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
-#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <set>
 
+#include "tests/tools/testbed_network.h"
 #include "tools/background_traffic.h"
 #include "tools/interfaces.h"
 #include "tools/network_namespace.h"
 #include "tools/process_group.h"
-#include "tools/subprocess.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {
 
+using test::kPatience;
+using test::make;
+using test::receive_one;
+using test::run_in;
+using test::send_to;
+using test::TestbedTest;
+using test::udp_socket;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr Duration kPatience = 10s;  // a bound, never an assertion on time
-
-class TestbedTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const auto probe = make_network_namespaces(1);
-    if (!probe) GTEST_SKIP() << probe.error().message;
-  }
-};
-
-Testbed make(const TestbedOptions& options) {
-  auto testbed = Testbed::create(options);
-  if (!testbed) throw std::runtime_error(testbed.error().message);
-  return std::move(*testbed);
-}
-
-std::string run_in(int network_namespace, std::vector<std::string> arguments) {
-  const auto output = run_subprocess({std::move(arguments), "", network_namespace});
-  return output ? *output : "failed: " + output.error().message;
-}
-
-/// A UDP socket of a rank, bound to its address on `port`.
-FileDescriptor udp_socket(const Testbed& testbed, Rank rank, std::uint16_t port) {
-  FileDescriptor fd;
-  const auto done = in_network_namespace(testbed.network_namespace(rank), [&]() -> Result<void> {
-    fd = FileDescriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int bytes = 64 << 20;
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    ::inet_pton(AF_INET, testbed.address(rank).c_str(), &address.sin_addr);
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
-      return fail_system(errno, "bind");
-    }
-    return {};
-  });
-  if (!done) throw std::runtime_error(done.error().message);
-  return fd;
-}
-
-ssize_t send_to(const FileDescriptor& fd, const Testbed& testbed, Rank rank, std::uint16_t port,
-                const std::string& data) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  ::inet_pton(AF_INET, testbed.address(rank).c_str(), &address.sin_addr);
-  return ::sendto(fd.get(), data.data(), data.size(), 0, reinterpret_cast<sockaddr*>(&address),
-                  sizeof address);
-}
-
-/// Datagrams that wait now.
-std::uint64_t drain(const FileDescriptor& fd) {
-  std::array<char, 65536> buffer{};
-  std::uint64_t count = 0;
-  while (::recv(fd.get(), buffer.data(), buffer.size(), 0) >= 0) ++count;
-  return count;
-}
-
-/// Waits for one datagram; empty when none comes.
-std::string receive_one(const FileDescriptor& fd) {
-  pollfd ready{fd.get(), POLLIN, 0};
-  std::string buffer(65536, '\0');
-  if (::poll(&ready, 1, 10000) != 1) return "";
-  const ssize_t got = ::recv(fd.get(), buffer.data(), buffer.size(), 0);
-  buffer.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
-  return buffer;
-}
 
 ino_t inode_of(int fd) {
   struct stat status {};
@@ -212,6 +147,32 @@ TEST_F(TestbedTest, create__rate_is_a_token_bucket_on_every_port) {
               HasSubstr("limit 400Kb"));
 }
 
+TEST_F(TestbedTest, create__rate_of_one_port) {
+  TestbedOptions options;
+  options.ranks = 3;
+  options.rate_of[1] = TestbedRate{1'000'000'000};
+  const auto qdisc = [](const Testbed& testbed, const char* port) {
+    return run_in(testbed.hub(), {"tc", "qdisc", "show", "dev", port});
+  };
+  {
+    const Testbed testbed = make(options);
+    EXPECT_THAT(qdisc(testbed, "p0"), Not(HasSubstr("tbf")));
+    EXPECT_THAT(qdisc(testbed, "p1"), HasSubstr("rate 1Gbit"));
+  }
+  options.rate = TestbedRate{};
+  const Testbed testbed = make(options);
+  EXPECT_THAT(qdisc(testbed, "p0"), HasSubstr("rate 2Gbit"));
+  EXPECT_THAT(qdisc(testbed, "p1"), HasSubstr("rate 1Gbit"));
+}
+
+TEST_F(TestbedTest, create__tcp_congestion_is_that_of_the_route) {
+  TestbedOptions options;
+  options.tcp_congestion = "reno";  // every kernel has it
+  const Testbed testbed = make(options);
+  EXPECT_THAT(run_in(testbed.network_namespace(1), {"ip", "route", "get", "10.77.0.1"}),
+              HasSubstr("congctl reno"));
+}
+
 TEST_F(TestbedTest, create__bad_options) {
   const auto refusal = [](const TestbedOptions& options) {
     const auto testbed = Testbed::create(options);
@@ -232,8 +193,33 @@ TEST_F(TestbedTest, create__bad_options) {
   options.rate = TestbedRate{0};
   EXPECT_THAT(refusal(options), HasSubstr("rate of 0"));
   options = {};
+  options.rate = TestbedRate{1000, 1000};
+  EXPECT_THAT(refusal(options), HasSubstr("rate with bursts of 1000 bytes: 1518 (a frame)"));
+  options.rate = TestbedRate{1000, 4096, 4095};
+  EXPECT_THAT(refusal(options), HasSubstr("queue of 4095 bytes"));
+  options = {};
+  options.rate_of[2] = TestbedRate{};
+  EXPECT_THAT(refusal(options), HasSubstr("rank 2 of 2"));
+  options = {};
+  options.police_of[7] = TestbedLimit{};
+  EXPECT_THAT(refusal(options), HasSubstr("rank 7 of 2"));
+  options = {};
+  options.police = TestbedLimit{0};
+  EXPECT_THAT(refusal(options), HasSubstr("policer of 0 bits"));
+  options = {};
+  options.flow_limit = TestbedLimit{1000, 2u << 30};
+  EXPECT_THAT(refusal(options), HasSubstr("flow limit with bursts of 2147483648"));
+  options = {};
+  options.loss = TestbedLoss{0, 1, 0.9, 8};
+  EXPECT_THAT(refusal(options), HasSubstr("loss of 0.9 in bursts of 8 packets"));
+  options.loss = TestbedLoss{0, 1, 0.1, 0.5};
+  EXPECT_THAT(refusal(options), HasSubstr("bursts of 0.5 packets"));
+  options = {};
   options.receive_queues = 0;
   EXPECT_THAT(refusal(options), HasSubstr("0 receive queues"));
+  options = {};
+  options.tcp_congestion = "nonesuch";
+  EXPECT_THAT(refusal(options), HasSubstr("\"nonesuch\": this kernel has "));
   const Testbed testbed = make({});
   EXPECT_FALSE(testbed.enter(2));
 }
@@ -247,75 +233,6 @@ TEST_F(TestbedTest, create__without_privileges_names_the_remedy) {
   });
   ASSERT_TRUE(result);
   EXPECT_TRUE(result->ok()) << result->summary();
-}
-
-struct LossRun {
-  std::uint64_t received = 0;
-  TestbedLossCounters counters;
-};
-
-/// Sends `units` GSO trains of `segments` datagrams each from rank 0 to rank 1.
-LossRun send_through_loss(const TestbedLoss& loss, std::uint64_t units, int segments) {
-  TestbedOptions options;
-  options.loss = loss;
-  const Testbed testbed = make(options);
-  const FileDescriptor from = udp_socket(testbed, 0, 7000);
-  const FileDescriptor to = udp_socket(testbed, 1, 7000);
-  const int segment = 1000;
-  if (segments > 1) ::setsockopt(from.get(), SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
-  const std::string data(static_cast<std::size_t>(segment * segments), 'x');
-  const std::uint64_t total = units * static_cast<std::uint64_t>(segments);
-  LossRun run;
-  const auto send = [&](std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (send_to(from, testbed, 1, 7000, data) != static_cast<ssize_t>(data.size())) {
-        throw std::runtime_error("sendto failed");
-      }
-      run.received += drain(to);
-    }
-  };
-  const auto settle = [&](std::uint64_t datagrams) {
-    const Time end = monotonic_now() + kPatience;
-    do {
-      run.counters = testbed.loss_counters(0).value();
-      run.received += drain(to);
-      if (run.counters.passed + run.counters.dropped == datagrams &&
-          run.received == run.counters.passed)
-        break;
-      ::usleep(1000);
-    } while (monotonic_now() < end);
-  };
-  // The first unit finds the neighbour: until then the kernel keeps only some 200 KB.
-  send(1);
-  settle(static_cast<std::uint64_t>(segments));
-  send(units - 1);
-  settle(total);
-  EXPECT_EQ(run.counters.passed + run.counters.dropped, total);
-  EXPECT_EQ(run.counters.dropped, total - run.received);
-  return run;
-}
-
-TEST_F(TestbedTest, loss__rate_and_counters) {
-  constexpr double kCount = 20000;
-  const LossRun run = send_through_loss({0.1, 42}, 20000, 1);
-  const double sigma = std::sqrt(kCount * 0.1 * 0.9);
-  EXPECT_NEAR(static_cast<double>(run.counters.dropped), kCount * 0.1, 5 * sigma);
-}
-
-TEST_F(TestbedTest, loss__is_per_packet_of_a_gso_train) {
-  const LossRun run = send_through_loss({0.1, 42}, 500, 40);
-  EXPECT_NEAR(static_cast<double>(run.counters.dropped), 2000, 5 * std::sqrt(20000 * 0.1 * 0.9));
-}
-
-TEST_F(TestbedTest, loss__repeats_with_its_seed) {
-  const std::uint64_t first = send_through_loss({0.3, 7}, 3000, 1).counters.dropped;
-  EXPECT_EQ(send_through_loss({0.3, 7}, 3000, 1).counters.dropped, first);
-  EXPECT_NE(send_through_loss({0.3, 8}, 3000, 1).counters.dropped, first);
-}
-
-TEST_F(TestbedTest, loss__none_and_all) {
-  EXPECT_EQ(send_through_loss({0, 1}, 100, 1).counters.dropped, 0u);
-  EXPECT_EQ(send_through_loss({1, 1}, 100, 1).counters.passed, 0u);
 }
 
 TEST_F(TestbedTest, enter__ranks_of_a_process_group) {

@@ -78,7 +78,7 @@ TEST(EndpointDeliveryTest, repair__nothing_is_asked_for_where_the_stage_forbids_
   for (Rank rank = 0; rank < 2; ++rank) {
     const auto closed = net.events_of(rank, kClosed);
     ASSERT_EQ(closed.size(), 1u);
-    EXPECT_FALSE(closed[0].complete);
+    EXPECT_NE(closed[0].closing, Closing::complete);
   }
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "transport/endpoint.h"
-#include "transport/endpoint/integrity.h"
+#include "transport/integrity.h"
 
 namespace tarpon::testing_support {
 
@@ -24,6 +24,7 @@ struct Packet {
   Rank from = 0;
   Rank to = 0;
   std::vector<std::byte> bytes;
+  std::uint8_t flow = 0;
 
   tarpon_header header() const {
     tarpon_header result{};
@@ -204,7 +205,7 @@ class Harness {
       const std::size_t used = (*this)[rank].poll_transmit(now, frames);
       if (used == 0) return result;
       for (std::size_t i = 0; i < used; ++i) {
-        Packet packet{rank, frames[i].peer, {}};
+        Packet packet{rank, frames[i].peer, {}, frames[i].flow};
         packet.bytes.resize(TARPON_HEADER_BYTES + frames[i].length);
         std::memcpy(packet.bytes.data(), frames[i].header, TARPON_HEADER_BYTES);
         if (frames[i].length > 0) {
@@ -313,7 +314,7 @@ inline void expect_exchanged(Harness& net, const Call& a, const Call& b, std::ui
   for (Rank rank = 0; rank < 2; ++rank) {
     const auto closed = net.events_of(rank, Event::Kind::stage_closed);
     ASSERT_EQ(closed.size(), 1u);
-    EXPECT_TRUE(closed[0].complete);
+    EXPECT_EQ(closed[0].closing, Closing::complete);
   }
 }
 

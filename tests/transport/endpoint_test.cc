@@ -159,7 +159,7 @@ TEST(EndpointTest, early__what_found_no_room_is_asked_for_in_bounded_operations_
   net.run_until(net.now + 200ms);
   const auto closed = net.events_of(1, Event::Kind::stage_closed);
   ASSERT_EQ(closed.size(), 2u);
-  for (const Event& event : closed) EXPECT_TRUE(event.complete);
+  for (const Event& event : closed) EXPECT_EQ(event.closing, Closing::complete);
 }
 
 TEST(EndpointTest, early__an_operation_nobody_begins_makes_room_after_a_while) {

@@ -74,7 +74,7 @@ struct Scene {
     for (Rank rank = 0; rank < 3; ++rank) {
       const auto closed = net.events_of(rank, Event::Kind::stage_closed);
       ASSERT_EQ(closed.size(), 1u);
-      EXPECT_TRUE(closed[0].complete);
+      EXPECT_EQ(closed[0].closing, Closing::complete);
       for (Rank peer = 0; peer < 3; ++peer) {
         if (peer == rank) continue;
         EXPECT_EQ(calls[rank]->sinks[0]->bytes[peer], kBytes);

@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -14,6 +15,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -32,7 +34,7 @@ namespace tarpon {
 namespace {
 
 using Factory = Result<std::unique_ptr<Port>> (*)(UdpSocket, std::vector<sockaddr_in>,
-                                                  UdpPortOptions);
+                                                  UdpPortOptions, UdpFlows);
 
 struct Kind {
   const char* name;
@@ -52,6 +54,7 @@ struct Message {
   Rank peer = 0;
   std::uint32_t number = 0;
   std::uint32_t length = 0;
+  std::uint8_t flow = 0;
 };
 
 std::byte pattern(std::uint32_t number, std::uint32_t at) {
@@ -110,6 +113,7 @@ struct SendOptions {
 void prepare(TxPacket& packet, const Message& message, std::size_t index,
              const SendOptions& options) {
   packet.peer = message.peer;
+  packet.flow = message.flow;
   packet.length = message.length;
   std::memset(packet.header, 0, TARPON_HEADER_BYTES);
   std::memcpy(packet.header, &message.number, 4);
@@ -162,7 +166,7 @@ class PortTest : public testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
     std::vector<sockaddr_in> self = {*ipv4_address("127.0.0.1", 9)};
-    auto port = GetParam().make(open_socket(), self, {});
+    auto port = GetParam().make(open_socket(), self, {}, {});
     if (!port && port.error().code == Error::Code::unavailable) {
       GTEST_SKIP() << port.error().message;
     }
@@ -170,8 +174,8 @@ class PortTest : public testing::TestWithParam<Kind> {
   }
 
   std::unique_ptr<Port> make(UdpSocket socket, const std::vector<sockaddr_in>& peers,
-                             UdpPortOptions options = {}) {
-    auto port = GetParam().make(std::move(socket), peers, options);
+                             UdpPortOptions options = {}, UdpFlows flows = {}) {
+    auto port = GetParam().make(std::move(socket), peers, options, std::move(flows));
     if (!port) throw std::runtime_error(port.error().message);
     return std::move(*port);
   }
@@ -226,6 +230,50 @@ TEST_P(PortTest, lent_trains) {
   EXPECT_EQ(rx.rx_overruns, 0u);
   EXPECT_GT(rx.system_calls, 0u);
   EXPECT_GE(rx.waits, 1u);
+}
+
+TEST_P(PortTest, flows__leave_from_ports_of_their_own_and_belong_to_one_rank) {
+  auto flows = open_flows("127.0.0.1", 4);
+  ASSERT_TRUE(flows) << flows.error().message;
+  std::vector<UdpSocket> sockets;
+  sockets.push_back(open_socket());
+  sockets.push_back(open_socket());
+  const UdpSocket stranger = open_socket();
+  const std::vector<sockaddr_in> peers = {sockets[0].local(), sockets[1].local(), stranger.local()};
+  std::vector<std::uint16_t> numbers = {sockets[0].local().sin_port};
+  std::vector<FlowSource> sources;
+  for (const UdpSocket& flow : *flows) {
+    sources.push_back({flow.local(), 0});
+    numbers.push_back(flow.local().sin_port);
+  }
+  auto from = make(std::move(sockets[0]), peers, {}, {std::move(*flows), sources});
+  auto to = make(std::move(sockets[1]), peers, {}, {{}, sources});
+  EXPECT_EQ(from->capabilities().flows, 4u);
+  EXPECT_EQ(to->capabilities().flows, 1u);
+  auto messages = run_of(400, 1408, 1);
+  for (Message& message : messages)
+    message.flow = static_cast<std::uint8_t>(message.number / 20 % 4);
+  send(*from, messages);
+  Inbox inbox;
+  collect(*to, inbox, 400);
+  EXPECT_TRUE(each_once(inbox, 400));
+  EXPECT_EQ(inbox.sources, (std::map<Rank, int>{{Rank{0}, 400}}));
+  EXPECT_LE(from->statistics().tx_units, 400u / 20 + 6);  // a train each, or cut by the frames
+  for (std::uint8_t flow = 0; flow < 4; ++flow) {
+    send(*from, {{.peer = 2, .number = flow, .length = 64, .flow = flow}});
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    std::array<std::byte, 200> bytes;
+    pollfd ready{stranger.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+    ASSERT_EQ(::recvfrom(stranger.fd(), bytes.data(), bytes.size(), 0,
+                         reinterpret_cast<sockaddr*>(&address), &size),
+              128);
+    EXPECT_EQ(address.sin_port, numbers[flow]);
+  }
+  const auto before = from->statistics();
+  send(*from, {{.peer = 1, .number = 0, .length = 64, .flow = 4}});
+  EXPECT_EQ(from->statistics().tx_dropped, before.tx_dropped + 1);
 }
 
 TEST_P(PortTest, mixed_sizes_and_peers) {
@@ -535,7 +583,7 @@ TEST_P(PortTest, dead_socket_is_a_failure) {
 TEST_P(PortTest, bad_options_are_named) {
   const std::vector<sockaddr_in> one = {*ipv4_address("127.0.0.1", 9)};
   const auto message = [&](UdpPortOptions options, std::vector<sockaddr_in> peers) {
-    auto port = GetParam().make(open_socket(), std::move(peers), options);
+    auto port = GetParam().make(open_socket(), std::move(peers), options, {});
     EXPECT_FALSE(port);
     EXPECT_EQ(port.error().code, Error::Code::invalid_argument);
     return port.error().message;
@@ -673,6 +721,27 @@ TEST(AddressTableTest, finds_every_peer_and_nobody_else) {
   EXPECT_EQ(table.rank_of(*ipv4_address("10.0.0.1", 3999)), kUnknownRank);
   EXPECT_EQ(table.rank_of(*ipv4_address("10.1.0.1", 4000)), kUnknownRank);
   EXPECT_EQ(table.rank_of(peers[3]), 3);
+}
+
+TEST(AddressTableTest, knows_further_addresses_of_a_peer) {
+  const std::vector<sockaddr_in> peers = {*ipv4_address("10.0.0.1", 4000),
+                                          *ipv4_address("10.0.0.2", 4000)};
+  const std::vector<FlowSource> others = {{*ipv4_address("10.0.0.1", 4001), 0},
+                                          {*ipv4_address("10.0.0.2", 4001), 1},
+                                          {*ipv4_address("10.0.0.1", 4000), 1}};
+  AddressTable table(peers, others);
+  EXPECT_EQ(table.rank_of(peers[0]), 0);
+  EXPECT_EQ(table.rank_of(peers[1]), 1);
+  EXPECT_EQ(table.rank_of(others[0].address), 0);
+  EXPECT_EQ(table.rank_of(others[1].address), 1);
+  EXPECT_EQ(table.rank_of(*ipv4_address("10.0.0.1", 4002)), kUnknownRank);
+}
+
+TEST(UdpFlowsTest, what_cannot_be_had_is_named) {
+  const auto none = open_flows("192.0.2.1", 4);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message, testing::StartsWith("flow 2 of 4: UDP 192.0.2.1:0: "));
+  EXPECT_TRUE(open_flows("192.0.2.1", 1));
 }
 
 TEST(RxBatchTest, unit_with_too_many_pieces_is_cut_off) {

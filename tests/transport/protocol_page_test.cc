@@ -13,8 +13,8 @@
 
 #include "bpf/wire.h"
 #include "transport/counters.h"
-#include "transport/endpoint/integrity.h"
 #include "transport/endpoint/operation.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {

@@ -90,6 +90,84 @@ TEST(SimulatedPortTest, transmit__beyond_the_queue_counts_as_overrun_of_the_rece
   EXPECT_EQ(a->statistics().tx_bytes, 5u * (TARPON_HEADER_BYTES + 8));
 }
 
+TEST(SimulatedPortTest, receive__what_does_not_fit_the_receive_buffer_is_an_overrun) {
+  SimulatedNetwork network({.jitter = 0us, .receive_bytes = 200});
+  const auto a = network.make_port(0);
+  const auto b = network.make_port(1);
+  for (std::uint32_t i = 0; i < 4; ++i) send(*a, 1, i, i == 1 ? 100 : 8);  // 72, 164, 72, 72 bytes
+  EXPECT_EQ(numbers(b->receive(Time(1ms))), (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(b->statistics().rx_overruns, 2u);
+  send(*a, 1, 4);
+  EXPECT_EQ(numbers(b->receive(Time(1ms))), (std::vector<std::uint32_t>{4}));
+}
+
+TEST(SimulatedPortTest, links__are_crossed_before_the_delay) {
+  SimulatedNetwork network(
+      {.delay = 20us,
+       .jitter = 0us,
+       .links = FabricOptions{.egress = {.bits_per_second = 1e9, .queue_bytes = 1500}}});
+  const auto a = network.make_port(0);
+  const auto b = network.make_port(1);
+  // 1000 bytes on the wire, 8 us each.
+  for (std::uint32_t i = 0; i < 3; ++i) send(*a, 1, i, 1000 - TARPON_HEADER_BYTES - kWireOverhead);
+  EXPECT_EQ(network.next_arrival(1), kNever);
+  std::vector<std::uint32_t> got;
+  std::vector<Time> times;
+  while (network.next_arrival() != kNever) {
+    network.advance_to(network.next_arrival());
+    for (const std::uint32_t number : numbers(b->receive(network.now()))) {
+      got.push_back(number);
+      times.push_back(network.now());
+    }
+  }
+  EXPECT_EQ(got, (std::vector<std::uint32_t>{0}));  // 2000 bytes do not fit 1500
+  EXPECT_EQ(times, (std::vector<Time>{Time(28us)}));
+  network.heal();
+  send(*a, 1, 7);
+  EXPECT_EQ(network.next_arrival(1), network.now() + 20us);
+}
+
+/// Loses packet 1, holds packet 2, and writes down what becomes of all.
+class Watcher : public SimulatedTraffic {
+ public:
+  Route route(Time, Rank from, Rank to, std::span<const std::byte> packet) override {
+    EXPECT_EQ(from, 0);
+    EXPECT_EQ(to, 1);
+    const std::uint32_t number = number_of({packet.data(), 0, 0});
+    if (number == 1) return {.lost = "gone"};
+    if (number == 2) return {.not_before = Time(1ms)};
+    return {};
+  }
+  void ended(Time, Rank, Rank, std::span<const std::byte> packet, std::string_view fate) override {
+    fates.emplace_back(number_of({packet.data(), 0, 0}), fate);
+  }
+  std::vector<std::pair<std::uint32_t, std::string_view>> fates;
+};
+
+TEST(SimulatedPortTest, watch__sees_and_changes_the_way_of_each_packet) {
+  Watcher watcher;
+  SimulatedNetwork network({.jitter = 0us, .receive_bytes = 150});
+  network.watch(&watcher);
+  const auto a = network.make_port(0);
+  const auto b = network.make_port(1);
+  for (std::uint32_t i = 0; i < 5; ++i) send(*a, 1, i);
+  EXPECT_EQ(numbers(b->receive(Time(100us))), (std::vector<std::uint32_t>{0, 3}));
+  EXPECT_TRUE(b->receive(Time(999us)).empty());
+  EXPECT_EQ(numbers(b->receive(Time(1ms))), (std::vector<std::uint32_t>{2}));
+  const std::vector<std::pair<std::uint32_t, std::string_view>> expected = {
+      {1, "gone"}, {0, "delivered"}, {3, "delivered"}, {4, "overrun"}, {2, "delivered"}};
+  EXPECT_EQ(watcher.fates, expected);
+}
+
+TEST(SimulatedPortTest, inject__brings_a_packet_that_nobody_sent) {
+  SimulatedNetwork network({.jitter = 0us});
+  const auto b = network.make_port(1);
+  std::vector<std::byte> packet(TARPON_HEADER_BYTES, std::byte{0});
+  packet[0] = std::byte{9};
+  network.inject(0, 1, packet);
+  EXPECT_EQ(numbers(b->receive(Time(20us))), (std::vector<std::uint32_t>{9}));
+}
+
 TEST(SimulatedPortTest, transmit_frames__no_more_than_the_port_has) {
   SimulatedNetwork network({.frames = 3});
   const auto a = network.make_port(0);

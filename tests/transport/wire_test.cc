@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "transport/endpoint/integrity.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
@@ -39,6 +39,16 @@ TEST(WireTest, check_header__accepts_every_type_stage_and_integrity) {
   }
 }
 
+TEST(WireTest, flows__are_a_power_of_two) {
+  tarpon_header header = good();
+  for (const std::uint32_t flows : {1u, 2u, 4u, 8u}) {
+    EXPECT_EQ(tarpon_flows(&header), flows);
+    EXPECT_EQ(tarpon_stage(&header), 0u);
+    header.stage = static_cast<std::uint8_t>(header.stage + (1 << TARPON_FLOWS_SHIFT));
+  }
+  EXPECT_EQ(tarpon_check_header(&header, kJob, 8), TARPON_HEADER_FIELDS);
+}
+
 TEST(WireTest, check_header__every_other_value_of_a_field_is_refused) {
   for (int bit = 0; bit < 16; ++bit) {
     tarpon_header header = good();
@@ -65,6 +75,11 @@ TEST(WireTest, check_header__every_other_value_of_a_field_is_refused) {
   for (int stage = TARPON_MAX_STAGES; stage < 256; ++stage) {
     tarpon_header header = good();
     header.stage = static_cast<std::uint8_t>(stage);
+    const bool flows = stage >> TARPON_FLOWS_SHIFT <= 3;
+    const bool valid = flows && tarpon_stage(&header) < TARPON_MAX_STAGES;
+    EXPECT_EQ(tarpon_check_header(&header, kJob, 8),
+              valid ? TARPON_HEADER_OK : TARPON_HEADER_FIELDS);
+    header.type = TARPON_CREDIT;
     EXPECT_EQ(tarpon_check_header(&header, kJob, 8), TARPON_HEADER_FIELDS);
   }
   for (const int flags : {0x40, 0x80, 0xc0, 0xff}) {

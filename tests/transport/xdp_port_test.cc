@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "tests/xdp/private_network.h"
 #include "transport/clock.h"
@@ -28,13 +30,16 @@ constexpr const char* kHere = "10.8.0.1";
 constexpr const char* kThere = "10.8.0.2";
 constexpr Duration kPatience = 20s;  // bound of every loop; never reached by a working port
 
+constexpr Rank kFlowRank = 7;  // told apart from rank 0, so that a test sees which port it was
+
 std::byte pattern(std::uint32_t number, std::uint32_t at) {
   return static_cast<std::byte>((number * 131u + at * 7u + (at >> 8)) & 0xff);
 }
 
-/// A DATA packet that the XDP program takes; `number` is its slot.
+/// A DATA packet that the XDP program takes; `number` is its slot. In flows by turns, where there
+/// are some.
 void prepare(TxPacket& packet, Rank peer, std::uint32_t number, std::uint32_t length,
-             std::uint32_t operation = 0) {
+             std::uint32_t operation = 0, std::uint32_t flows = 1) {
   tarpon_header header{};
   header.magic = TARPON_MAGIC;
   header.version = TARPON_WIRE_VERSION;
@@ -43,8 +48,10 @@ void prepare(TxPacket& packet, Rank peer, std::uint32_t number, std::uint32_t le
   header.length = static_cast<std::uint16_t>(length);
   header.slot = number;
   header.operation = operation;
+  header.stage = static_cast<std::uint8_t>(std::countr_zero(flows) << TARPON_FLOWS_SHIFT);
   std::memcpy(packet.header, &header, sizeof header);
   packet.peer = peer;
+  packet.flow = static_cast<std::uint8_t>(number % flows);
   packet.length = length;
   packet.payload = packet.room;
   for (std::uint32_t i = 0; i < length; ++i) packet.room[i] = pattern(number, i);
@@ -54,6 +61,7 @@ void prepare(TxPacket& packet, Rank peer, std::uint32_t number, std::uint32_t le
 struct Inbox {
   std::map<std::uint32_t, int> seen;
   std::size_t packets = 0;
+  std::size_t of_flows = 0;  // from another source port than the first
 
   void take(std::span<const RxPacket> batch, Rank source) {
     for (const RxPacket& packet : batch) {
@@ -61,7 +69,8 @@ struct Inbox {
       ASSERT_GE(packet.length, sizeof header);
       std::memcpy(&header, packet.data, sizeof header);
       ASSERT_EQ(packet.length, sizeof header + header.length);
-      ASSERT_EQ(packet.source, source);
+      ASSERT_EQ(packet.source, packet.source == kFlowRank ? kFlowRank : source);
+      of_flows += packet.source == kFlowRank;
       for (std::uint32_t i = 0; i < header.length; ++i) {
         ASSERT_EQ(packet.data[sizeof header + i], pattern(header.slot, i)) << header.slot;
       }
@@ -91,7 +100,8 @@ void send(Port& port, Rank peer, std::uint32_t first, std::uint32_t count, std::
   for (std::uint32_t sent = 0; sent < count && monotonic_now() < end;) {
     const auto frames = port.transmit_frames(std::min(count - sent, 64u));
     for (std::size_t i = 0; i < frames.size(); ++i) {
-      prepare(frames[i], peer, first + sent + static_cast<std::uint32_t>(i), length, operation);
+      prepare(frames[i], peer, first + sent + static_cast<std::uint32_t>(i), length, operation,
+              port.capabilities().flows);
     }
     port.transmit(frames);
     sent += static_cast<std::uint32_t>(frames.size());
@@ -114,6 +124,7 @@ struct Settings {
   int queues = 1;
   std::uint32_t here_queue = 0;
   std::uint32_t there_queue = 0;
+  std::uint32_t flows = 1;  // from here to there
 };
 
 /// Rank 0 here, rank 1 in the far namespace.
@@ -129,6 +140,12 @@ class XdpPortTest : public testing::Test {
     far_->run("ip link set vb up");
     run_command("ip address add 10.8.0.1/24 dev va");
     UdpSocket here = open_socket(kHere);
+    auto flows = open_flows(kHere, settings.flows);
+    ASSERT_TRUE(flows) << flows.error().message;
+    flows_.sockets = std::move(*flows);
+    for (const UdpSocket& flow : flows_.sockets) {
+      flows_.sources.push_back({flow.local(), kFlowRank});
+    }
     std::optional<UdpSocket> there;
     unsigned vb = 0;
     {
@@ -165,8 +182,8 @@ class XdpPortTest : public testing::Test {
     EXPECT_TRUE(program) << program.error().message;
     auto queues = XdpQueues::open(options);
     EXPECT_TRUE(queues) << queues.error().message;
-    auto port =
-        make_xdp_port(std::move(socket), std::move(*program), std::move(*queues), peers_, options);
+    auto port = make_xdp_port(std::move(socket), std::move(*program), std::move(*queues), peers_,
+                              options, {std::exchange(flows_.sockets, {}), flows_.sources});
     EXPECT_TRUE(port) << port.error().message;
     return std::move(*port);
   }
@@ -185,6 +202,7 @@ class XdpPortTest : public testing::Test {
   std::vector<sockaddr_in> peers_;
   std::uint32_t payload_ = 0;
   bool busy_poll_ = false;
+  UdpFlows flows_;  // of what is here; its sockets until a port has them
   std::unique_ptr<Port> here_;
   std::unique_ptr<Port> there_;
 };
@@ -210,6 +228,28 @@ TEST_F(XdpPortTest, packets__of_several_buffers_come_as_they_were_sent) {
   ASSERT_EQ(payload_, 8896u);
   for (const std::uint32_t length : {0u, 3584u, 4096u, 8896u}) exchange(0, 200, length);
   EXPECT_EQ(there_->statistics().slow_path, 0u);
+}
+
+TEST_F(XdpPortTest, flows__leave_from_ports_of_their_own) {
+  connect({.flows = 4});
+  EXPECT_EQ(here_->capabilities().flows, 4u);
+  EXPECT_EQ(there_->capabilities().flows, 1u);
+  Inbox inbox;
+  send(*here_, 1, 0, 400, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+  collect(*there_, inbox, 400, 0);
+  EXPECT_EQ(inbox.seen.size(), 400u);
+  EXPECT_EQ(inbox.of_flows, 300u);
+  EXPECT_EQ(here_->statistics().local_path, 0u);
+  EXPECT_EQ(there_->statistics().slow_path, 0u);
+}
+
+TEST_F(XdpPortTest, flows__of_the_socket_beside_leave_from_the_same_ports) {
+  connect({.queues = 2, .here_queue = 0, .there_queue = 1, .flows = 4});
+  Inbox inbox;
+  send(*here_, 1, 0, 200, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+  collect(*there_, inbox, 200, 0);
+  EXPECT_EQ(inbox.of_flows, 150u);
+  EXPECT_EQ(there_->statistics().slow_path, 200u);
 }
 
 TEST_F(XdpPortTest, busy_poll__that_has_no_effect_does_no_harm) {

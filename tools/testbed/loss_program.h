@@ -1,4 +1,4 @@
-// The loss program (bpf/loss.bpf.c), loaded and attached to the ports of a bridge.
+// The loss programs (bpf/loss.bpf.c), loaded and attached to the ports of a bridge.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,17 @@ struct bpf_object;
 
 namespace tarpon {
 
-/// Owns program and maps; the attachments end with the namespace of the ports.
+/// Owns programs and maps; the attachments end with the namespace of the ports.
 class LossProgram {
  public:
-  /// REQUIRES: 0 <= probability <= 1.
-  static Result<LossProgram> load(double probability, std::uint64_t seed);
+  static Result<LossProgram> load(const tarpon_loss_config& config);
 
-  /// Attaches it where port `port` (interface index TARPON_LOSS_FIRST_IFINDEX + port) receives.
-  /// Call it on a thread inside the ports' namespace.
+  /// The limit of what goes to port `port`. Before or after attach().
+  Result<void> police(std::uint32_t port, const tarpon_loss_limit& limit) const;
+
+  /// Attaches them to port `port` (interface index TARPON_LOSS_FIRST_IFINDEX + port): the losses
+  /// where it receives, the policer where it sends. Call it on a thread inside the ports'
+  /// namespace.
   Result<void> attach(std::uint32_t port) const;
 
   Result<tarpon_loss_port> counters(std::uint32_t port) const;
@@ -28,6 +31,8 @@ class LossProgram {
     void operator()(bpf_object* object) const;
   };
   explicit LossProgram(std::unique_ptr<bpf_object, Closer> object) : object_(std::move(object)) {}
+
+  int map(const char* name) const;
 
   std::unique_ptr<bpf_object, Closer> object_;
 };

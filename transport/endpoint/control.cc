@@ -1,5 +1,6 @@
 // Packets in: everything but DATA.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <span>
 
@@ -60,6 +61,8 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     return;
   }
   ++counters.control_in;
+  note_control_in(header);
+  note_clock(header, now);
   if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
   Channel* channel = find_channel(header.tag);
   if (channel == nullptr) return take_early_control(header, payload);
@@ -72,15 +75,20 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
                : take_early_control(header, payload);
   }
   heard_from(*operation, header.sender, now);
-  if (header.type == TARPON_CLOSED) return;  // its closed_below has said the rest
+  note_answer(*channel, *operation, header);
+  if (header.type == TARPON_CLOSED) {
+    take_nonfinite(*operation, nonfinite_in(header));
+    return take_closed(*operation, header, now);
+  }
   if (header.type == TARPON_ABORT) {
-    return take_abort(*operation, header.sender, header.slot, now);
+    return take_abort(*operation, origin_of(header), header.slot, now);
   }
   if (header.type == TARPON_READY) return take_ready(*operation, header, payload, now);
   if (header.signature != operation->signature_hash) {
     refuse_control(DropReason::mismatch);
     return tell_mismatch(*operation, header.sender, nullptr, now);
   }
+  take_nonfinite(*operation, nonfinite_in(header));
   if (header.stage >= operation->stage_count) return refuse_control(DropReason::unexpected);
   const SendMessage* message = operation->stages[header.stage].send_to(header.sender);
   if (message != nullptr && header.slot == TARPON_CREDIT_COMPLETE &&
@@ -88,7 +96,9 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     return refuse_control(DropReason::unexpected);  // it cannot have what was never sent
   }
   apply_grant(*operation, header.stage, header.sender, header.slot);
-  if (header.type == TARPON_REPAIR) apply_repair(*operation, header, payload);
+  if (header.type != TARPON_REPAIR) return;
+  if (operation->late) return tell_void(*operation, header.sender);
+  apply_repair(*operation, header, payload);
 }
 
 /// For what was counted as applied on its way in.
@@ -101,30 +111,46 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
                                  std::span<const std::byte> payload, Time now) {
   const tarpon_ready ready = read_ready(payload);
   const Signature theirs = signature_of(ready);
+  const bool asks = header.slot > 0 && header.slot != TARPON_READY_ANSWER;
   if (theirs != operation.signature) {
-    if (header.slot > 0) operation.peers[header.sender].mismatch_answered = false;
+    if (asks) operation.peers[header.sender].mismatch_answered = false;
     return tell_mismatch(operation, header.sender, &theirs, now);
   }
+  take_nonfinite(operation, nonfinite_in(header));
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
-    apply_grant(operation, i, header.sender, ready.grant[i]);
+    // It asks for what it needs; what it has, it confirms by CREDIT.
+    if (ready.grant[i] != TARPON_CREDIT_COMPLETE)
+      apply_grant(operation, i, header.sender, ready.grant[i]);
   }
-  if (header.slot == 0) return;
+  if (!asks) return;
+  note_waiting(operation, header.slot, now);
   // A repeated READY says that the peer has heard nothing of us: answer.
   queue_control({.type = TARPON_CREDIT,
                  .stage = 0,
                  .peer = header.sender,
                  .tag = header.tag,
                  .operation = header.operation,
-                 .slot = options.initial_credit,
+                 .slot = operation.unasked,
                  .signature_hash = operation.signature_hash});
 }
 
-void Endpoint::State::take_abort(Operation& operation, Rank peer, std::uint32_t reason, Time now) {
+/// Whoever an abort reached passes it on: its origin rides along.
+Rank Endpoint::State::origin_of(const tarpon_header& abort) const {
+  const auto named = static_cast<Rank>(std::countr_zero(abort.contributors));
+  return named < options.world_size ? named : Rank{abort.sender};
+}
+
+void Endpoint::State::take_abort(Operation& operation, Rank origin, std::uint32_t reason,
+                                 Time now) {
   // A late rank costs a bounded operation that rank's part and no more.
-  if (operation.bounded && reason == TARPON_ABORT_EXPIRED) return peer_passed(operation, peer, now);
+  if (operation.bounded && reason == TARPON_ABORT_EXPIRED) {
+    operation.peers[origin].never_began = true;
+    answered(operation, origin);
+    return peer_passed(operation, origin, true, now);
+  }
   Event event;
   event.kind = Event::Kind::aborted;
-  event.peer = peer;
+  event.peer = origin;
   event.reason = reason;
   tell(operation, event);
 }
@@ -132,9 +158,15 @@ void Endpoint::State::take_abort(Operation& operation, Rank peer, std::uint32_t 
 /// Of an operation that is not open here yet. All but READY and ABORT comes again once it is.
 void Endpoint::State::take_early_control(const tarpon_header& header,
                                          std::span<const std::byte> payload) {
-  const Channel* channel = find_channel(header.tag);
+  Channel* channel = find_channel(header.tag);
   const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
   if (header.operation - lowest >= options.window) {
+    if (header.type == TARPON_ABORT && channel != nullptr) {
+      NumberRange& known = channel->early_aborts_of[header.sender];
+      const bool over = !before(lowest, known.end);  // all that it holds
+      if (over || before(header.operation, known.first)) known.first = header.operation;
+      if (!before(header.operation, known.end)) known.end = header.operation + 1;
+    }
     return refuse_control(DropReason::outside_window);
   }
   if (header.type != TARPON_READY && header.type != TARPON_ABORT) return;
@@ -144,10 +176,13 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   if (header.type == TARPON_ABORT) {
     from.aborted = true;
     from.abort_reason = header.slot;
+    from.abort_origin = origin_of(header);
     return;
   }
   const tarpon_ready ready = read_ready(payload);
   from.announced = true;
+  if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
+  from.nonfinite = nonfinite_in(header);
   from.signature = signature_of(ready);
   std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
 }
@@ -156,6 +191,8 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
 void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& header,
                                         std::span<const std::byte> payload) {
   if (header.type == TARPON_READY) {
+    // Two that disagree and have closed would answer each other's answers for ever.
+    if (header.slot == TARPON_READY_ANSWER) return;
     const Channel::Past* past = channel.find_past(header.operation);
     answer_past(channel, header,
                 past != nullptr && past->signature != signature_of(read_ready(payload)));
@@ -164,25 +201,45 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
   }
 }
 
+/// Of a closed operation: of whom there is nothing here, or who began its abort. What is not
+/// remembered `peer` comes to late.
+std::uint64_t Endpoint::State::missed(Channel& channel, std::uint32_t number, Rank peer) {
+  if (number > channel.next_number) return 0;  // never was; nobody asks across the numbers' end
+  if (const Channel::Past* past = channel.find_past(number)) return past->ranks;
+  if (channel.expired.contains(number)) return 1ull << options.rank;
+  const std::uint64_t own = find_kept(channel, number) == nullptr ? 1ull << options.rank : 0;
+  return own | 1ull << peer;
+}
+
 /// Tells a peer that is still at an operation that is over here what has become of it.
 /// `other_signature`: it runs something else under this number.
-void Endpoint::State::answer_past(const Channel& channel, const tarpon_header& header,
+void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
                                   bool other_signature) {
-  // Who has closed it too has nothing to learn; two that answered each other would never stop.
+  // Who has closed it too has nothing to learn.
   if (before(header.operation, closed_below(header))) return;
   const Channel::Past* past = channel.find_past(header.operation);
   ControlDue due{.type = TARPON_CLOSED,
                  .peer = header.sender,
                  .tag = header.tag,
                  .operation = header.operation};
-  const bool aborted = past != nullptr && past->aborted;
-  if (other_signature && (!aborted || past->reason == TARPON_ABORT_MISMATCH)) {
+  const bool aborted = past != nullptr ? past->aborted : channel.expired.contains(header.operation);
+  const bool mismatched = past != nullptr && past->reason == TARPON_ABORT_MISMATCH;
+  if (other_signature && (!aborted || mismatched)) {
     due.type = TARPON_READY;
+    due.slot = TARPON_READY_ANSWER;
   } else if (aborted) {
     due.type = TARPON_ABORT;
-    due.slot = past->reason;
+    due.slot = past != nullptr ? past->reason : std::uint32_t{TARPON_ABORT_EXPIRED};
   }
+  if (due.type != TARPON_READY) due.contributors = missed(channel, header.operation, header.sender);
   queue_control(due);
+  if (due.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
+  // CLOSED says that there is NaN or infinity; a CREDIT of nothing says whose.
+  queue_control({.type = TARPON_CREDIT,
+                 .peer = header.sender,
+                 .tag = header.tag,
+                 .operation = header.operation,
+                 .signature_hash = signature_hash(past->signature)});
 }
 
 void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs,
@@ -218,26 +275,29 @@ void Endpoint::State::note_closed_below(Channel& channel, const tarpon_header& h
   if (!before(known, below)) return;
   known = below;
   for (Operation* operation : channel.open) {
-    if (before(operation->number, below)) peer_passed(*operation, header.sender, now);
+    if (before(operation->number, below)) peer_closed(*operation, header.sender, now);
   }
   if (!channel.kept.empty()) release_kept(channel);
 }
 
-/// `peer` has closed this operation: it wants nothing more of it, and sends only what it is asked
-/// for.
-void Endpoint::State::peer_passed(Operation& operation, Rank peer, Time now) {
+/// Nothing more is to be sent to `peer`, and what it owes comes when asked for, or never. `gone`:
+/// without a result.
+void Endpoint::State::peer_passed(Operation& operation, Rank peer, bool gone, Time now) {
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     apply_grant(operation, i, peer, TARPON_CREDIT_COMPLETE);
     ReceiveMessage* message = stage.receive_from(peer);
     if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
-    if (message->repair_below > 0) {
-      message->presume_lost(message->slots, now - operation.gap_delay);
+    // A bounded operation keeps nothing of its scatter.
+    if (!gone && message->repair_below > 0 && (i > 0 || !operation.bounded)) {
+      message->presume_all_lost(now - operation.gap_delay);
       timer = now;
       continue;
     }
+    // Of a later stage it sent just before it closed: that may come behind this news.
+    if (!gone && i > 0) continue;
     message->final = true;
-    message_ended(operation, stage);
+    message_ended(operation, stage, *message);
   }
 }
 
@@ -265,6 +325,7 @@ void Endpoint::State::apply_repair(Operation& operation, const tarpon_header& he
   if (message == nullptr) return;
   // Slots that were never sent need no repair.
   message->repair_count = read_ranges(payload, message->next, message->repairs);
+  ++message->requests;
 }
 
 void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_header& header,
@@ -274,7 +335,10 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
       kept->signature_hash != header.signature) {
     refuse_control(DropReason::unexpected);
     const Channel::Past* past = channel.find_past(header.operation);
-    if (past != nullptr && past->aborted) answer_past(channel, header, false);
+    const bool aborted = past != nullptr && past->aborted;
+    const std::uint64_t ranks = missed(channel, header.operation, header.sender);
+    // Or it would ask until its deadline for what is not to be had.
+    if (aborted || (ranks >> options.rank & 1) != 0) answer_past(channel, header, false);
     return;
   }
   RetainedDue due;

@@ -18,6 +18,8 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
+constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
+
 std::size_t parking_cells(const EndpointOptions& options, const PortCapabilities& port) {
   // In-order parking holds at most what credit lets in (receive_bytes); early operations hold the
   // initial credit of every peer, for a few operations at once.
@@ -33,7 +35,19 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       gathers(port.gathers),
       max_payload(port.max_payload),
       burst(std::max(1u, port.burst)),
-      receive_bytes(port.receive_bytes),
+      inflow({.most_bytes = port.receive_bytes,
+              .least_bytes = std::uint64_t{32} * (TARPON_HEADER_BYTES + port.max_payload),
+              .rule = given.inflow,
+              .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)}),
+      outflow(given),
+      flow_choice(given.flows, port.flows),
+      flows_of(given.world_size, 1),
+      clocks(given.world_size),
+      advertised_by(given.world_size, 0),
+      dead(given.world_size),
+      silent(given.world_size),
+      live(given.world_size),
+      repairs_in(given.world_size),
       early_refused(given.early_operations),
       parking(parking_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
 
@@ -56,6 +70,7 @@ Channel& Endpoint::State::channel_for(std::uint32_t tag) {
   auto channel = std::make_unique<Channel>();
   channel->tag = tag;
   channel->closed_below_of.assign(options.world_size, 0);
+  channel->early_aborts_of.resize(options.world_size);
   channel->past.resize(std::size_t{2} * options.window);
   channels.push_back(std::move(channel));
   return *(last_channel = channels.back().get());
@@ -77,12 +92,14 @@ Channel::Kept* Endpoint::State::find_kept(Channel& channel, std::uint32_t number
 
 void Endpoint::State::tell(const Operation& operation, Event event) {
   event.operation = operation.handle;
+  note_event(operation, event);
   events.push_back(event);
 }
 
 void Endpoint::State::queue_control(const ControlDue& due) {
   // What is lost here comes again by timer; the limit only stops a flood of READY from growing us.
   constexpr std::size_t kMostPerPeer = 64;
+  if (dead[due.peer]) return;
   if (control.size() < kMostPerPeer * options.world_size) control.push_back(due);
 }
 
@@ -90,18 +107,28 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     open_receives += operation.stages[i].open_receives;
   }
+  operation.unasked = unasked(inflow.advertised());
+  // Where round trips are short nobody waits for long.
+  const Duration patience = std::max(kLeastPatience, inflow.timeout());
+  operation.gap_delay = std::min(operation.gap_delay, patience);
+  operation.quiet_delay = std::min(operation.quiet_delay, 2 * patience);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     std::uint32_t most = 0;
     bool talks = false;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
       Stage& stage = operation.stages[i];
-      if (stage.send_to(peer) != nullptr) talks = true;
+      if (SendMessage* send = stage.send_to(peer)) {
+        talks = true;
+        send->grant = unasked(advertised_by[peer]);
+      }
       if (ReceiveMessage* receive = stage.receive_from(peer)) {
         talks = true;
         most = std::max(most, receive->slots);
-        receive->granted = std::min(
-            receive->slots, std::max(options.initial_credit, credit_window(operation.slot_bytes)));
+        const std::uint32_t window = inflow.pace().on() ? 0 : credit_window(operation.slot_bytes);
+        receive->granted = std::min(receive->slots, std::max(operation.unasked, window));
+        inflow.granted(
+            now, std::uint64_t{receive->granted} * (operation.slot_bytes + TARPON_HEADER_BYTES));
       }
     }
     if (!talks || peer == options.rank) continue;
@@ -109,67 +136,41 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     // itself announces the operation; READY then only follows when nothing is heard.
     const SendMessage* first = operation.stages[0].send_to(peer);
     const bool implicit = first != nullptr && first->slots > 0 && operation.stages[0].ready > 0 &&
-                          most <= options.initial_credit;
+                          most <= options.initial_credit && inflow.advertised() == 0;
     view.ready_at = implicit ? now + operation.quiet_delay : now;
   }
-  adopt_early(operation, now);
+  const auto passed = [&](Rank peer) {
+    return peer != options.rank && before(operation.number, channel.closed_below_of[peer]);
+  };
+  // Whoever has closed it has nothing of ours: what waits here for us to begin does not change
+  // that. But where it never began there is no result without us; where that may be, it is asked.
+  for (Rank peer = 0; peer < options.world_size && operation.fetches_when_late; ++peer) {
+    const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
+    if (passed(peer) && !dead[peer] && !aborted && !passed_over(operation, peer)) {
+      become_late(operation, peer, now);
+    }
+  }
+  const std::uint32_t repeated = adopt_early(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer == options.rank || !before(operation.number, channel.closed_below_of[peer])) continue;
+    if (!passed(peer)) continue;
+    if (dead[peer]) {
+      leave_out(operation, peer);
+      continue;
+    }
     heard_from(operation, peer, now);
-    peer_passed(operation, peer, now);
+    peer_closed(operation, peer, now);
+  }
+  for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
+    if (silent[peer]) leave_out(operation, peer);
   }
   // Stages in which nothing is to come are over at once.
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
-    if (stage.open_receives == 0 && !stage.closed) close_stage(operation, stage);
+    if (stage.open_receives == 0 && !stage.closed) close_stage(operation, stage, Closing::complete);
   }
   start_clock(operation, now);
+  note_waiting(operation, repeated, now);
   timer = now;
-}
-
-/// Early packets from `peer` were dropped: our own loss, asked for again in bounded mode too.
-void Endpoint::State::ask_again(Operation& operation, Rank peer) {
-  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
-      message->repair_below =
-          std::max(message->repair_below, std::min(message->slots, options.initial_credit));
-    }
-  }
-}
-
-void Endpoint::State::adopt_early(Operation& operation, Time now) {
-  for (EarlyRefused& refused : early_refused) {
-    if (!refused.known || refused.tag != operation.tag || refused.number != operation.number)
-      continue;
-    refused.known = false;
-    for (Rank peer = 0; peer < options.world_size; ++peer) ask_again(operation, peer);
-  }
-  const auto found = std::find_if(early.begin(), early.end(), [&](const EarlyOperation& one) {
-    return one.tag == operation.tag && one.number == operation.number;
-  });
-  if (found == early.end()) return;
-  const EarlyOperation taken = std::move(*found);
-  early.erase(found);
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    const EarlyOperation::FromPeer& from = taken.peers[peer];
-    if (from.overrun) ask_again(operation, peer);
-    if (from.announced || from.aborted) heard_from(operation, peer, now);
-    if (from.aborted) take_abort(operation, peer, from.abort_reason, now);
-    if (!from.announced) continue;
-    if (from.signature != operation.signature) tell_mismatch(operation, peer, &from.signature, now);
-    for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
-      apply_grant(operation, i, peer, from.grants[i]);
-    }
-  }
-  for (const std::uint32_t cell : taken.cells) {
-    const std::span<const std::byte> packet = parking.at(cell);
-    tarpon_header header;
-    std::memcpy(&header, packet.data(), sizeof header);
-    heard_from(operation, header.sender, now);
-    accept(operation, header, packet, now);
-    parking.release(cell);
-  }
-  extend_grants();
 }
 
 void Endpoint::State::release_kept(Channel& channel) {
@@ -187,7 +188,8 @@ void Endpoint::State::release_kept(Channel& channel) {
 }
 
 void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
-                          std::optional<std::uint32_t> abort_reason) {
+                          std::uint64_t ranks, std::optional<std::uint32_t> abort_reason) {
+  measure_flows(operation, abort_reason.has_value());
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     for (ReceiveMessage& message : stage.receives) {
@@ -198,17 +200,24 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
     }
     if (!stage.closed) open_receives -= stage.open_receives;
   }
+  if (open_receives == 0) inflow.rest(latest);
   Channel& channel = channel_for(operation.tag);
   if (retained != nullptr) {
     kept_bytes += retained->bytes.size();
-    channel.kept.push_back(
-        {operation.number, operation.slot_bytes, operation.signature_hash, std::move(retained)});
+    channel.kept.push_back({operation.number, operation.slot_bytes, operation.signature_hash,
+                            operation.nonfinite.any(), std::move(retained)});
   }
   channel.past[operation.number % channel.past.size()] = {.known = true,
                                                           .aborted = abort_reason.has_value(),
                                                           .number = operation.number,
                                                           .reason = abort_reason.value_or(0),
+                                                          .ranks = ranks,
+                                                          .nonfinite = operation.nonfinite,
                                                           .signature = operation.signature};
+  if (abort_reason == std::uint32_t{TARPON_ABORT_EXPIRED}) {
+    if (channel.expired.end != operation.number) channel.expired.first = operation.number;
+    channel.expired.end = operation.number + 1;
+  }
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
   std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
@@ -257,7 +266,13 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   s.free_operations.pop_back();
   Channel& channel = s.channel_for(spec.tag);
   operation.number = channel.next_number++;
+  for (Rank peer = 0; peer < s.options.world_size; ++peer) {
+    if (s.dead[peer]) channel.closed_below_of[peer] = channel.next_number;
+  }
   prepare(operation, spec, s.options, now);
+  s.choose_flows(operation, spec);
+  operation.opened = now;
+  s.note(RecordKind::opened, operation, kNoPeer, operation.signature_hash);
   channel.open.push_back(&operation);
   s.open_operations.push_back(&operation);
   s.open(operation, channel, now);
@@ -268,6 +283,7 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t
   Operation* operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
   operation->stages[stage].ready = std::max(operation->stages[stage].ready, ready);
+  state_->look_for_doubt(*operation, state_->latest);
 }
 
 bool Endpoint::may_retain(std::uint32_t tag, std::uint64_t bytes) const {
@@ -283,13 +299,28 @@ bool Endpoint::may_retain(std::uint32_t tag, std::uint64_t bytes) const {
   return counted <= state_->options.retain_bytes;
 }
 
-void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained) {
-  Operation* operation = state_->find(handle);
-  require(operation != nullptr, "close() of an open operation");
-  state_->end(*operation, std::move(retained));
+std::uint64_t Endpoint::holding_back(std::uint32_t tag) const {
+  std::uint64_t ranks = 0;
+  for (const auto& channel : state_->channels) {
+    // The newest one of another tag does not count.
+    if (channel->kept.size() < (channel->tag == tag ? 1u : 2u)) continue;
+    const std::uint32_t oldest = channel->kept.front().number;
+    for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
+      if (peer == state_->options.rank || before(oldest, channel->closed_below_of[peer])) continue;
+      ranks |= 1ull << peer;
+    }
+  }
+  return ranks;
 }
 
-void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
+void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained,
+                     std::uint64_t absent) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr, "close() of an open operation");
+  state_->end(*operation, std::move(retained), absent);
+}
+
+void Endpoint::abort(OperationHandle handle, std::uint32_t reason, Rank origin) {
   Operation* operation = state_->find(handle);
   require(operation != nullptr, "abort() of an open operation");
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
@@ -299,9 +330,10 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason) {
                            .tag = operation->tag,
                            .operation = operation->number,
                            .slot = reason,
-                           .signature_hash = operation->signature_hash});
+                           .signature_hash = operation->signature_hash,
+                           .contributors = 1ull << origin});
   }
-  state_->end(*operation, nullptr, reason);
+  state_->end(*operation, nullptr, 1ull << origin, reason);
 }
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
@@ -313,9 +345,20 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
   result.heard = operation->peers[peer].heard && !operation->peers[peer].disagrees;
   if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
     result.slots = message->slots;
-    result.received = message->presence.count();
+    result.received = message->presence.count() - message->given_up;
+    result.bytes = std::uint64_t{result.received} * operation->slot_bytes;
+    const bool last_here = message->slots > 0 && !message->last_given_up &&
+                           message->presence.contains(message->slots - 1);
+    if (last_here) result.bytes -= operation->slot_bytes - message->last_bytes;
   }
   return result;
+}
+
+std::uint16_t Endpoint::stage_time(OperationHandle handle, Rank peer) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && peer < state_->options.world_size,
+          "stage_time() of an open operation and a rank");
+  return operation->peers[peer].stage_time;
 }
 
 bool Endpoint::acknowledged(OperationHandle handle, std::uint8_t stage) const {
@@ -344,6 +387,10 @@ bool Endpoint::poll_event(Event& event) {
 
 const EndpointCounters& Endpoint::counters() const {
   return state_->counters;
+}
+
+std::uint32_t Endpoint::flows() const {
+  return state_->flow_choice.flows();
 }
 
 bool Endpoint::idle() const {

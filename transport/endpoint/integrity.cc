@@ -1,4 +1,4 @@
-#include "transport/endpoint/integrity.h"
+#include "transport/integrity.h"
 
 #include <isa-l/crc.h>
 

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "transport/endpoint.h"
 #include "transport/endpoint/presence.h"
+#include "transport/endpoint/stripes.h"
 
 namespace tarpon {
 
@@ -30,15 +33,27 @@ struct SendMessage {
   Source* source = nullptr;
   std::uint32_t slots = 0;
   std::uint32_t last_bytes = 0;
-  std::uint32_t next = 0;   // first slot never sent
-  std::uint32_t grant = 0;  // slots [0, grant) may be sent
-  bool done = false;        // confirmed, or nobody wants it any more
+  std::uint32_t next = 0;      // first slot never sent
+  std::uint32_t grant = 0;     // slots [0, grant) may be sent
+  bool done = false;           // confirmed, or nobody wants it any more
+  Stripes stripes;             // over which of our flows
+  std::uint32_t requests = 0;  // REPAIRs of the receiver
   std::uint32_t repair_count = 0;
   std::array<tarpon_range, kMaxRepairRanges> repairs;  // the receiver's latest request
 
   std::uint32_t length(std::uint32_t slot, std::uint32_t slot_bytes) const {
     return slot + 1 == slots ? last_bytes : slot_bytes;
   }
+};
+
+/// What has come of a message in one of its flows.
+struct FlowProgress {
+  std::uint32_t end = 0;    // one above the highest slot of it that is here
+  std::uint32_t count = 0;  // slots of it that are here
+  /// Missing slots below this one are lost: something sent after them has arrived. What is missing
+  /// above may still be on its way, or wait in our own socket buffer.
+  std::uint32_t lost_below = 0;
+  std::uint32_t gap_below = 0;  // of those, the ones that were lost when gap_since was set
 };
 
 struct ReceiveMessage {
@@ -53,26 +68,73 @@ struct ReceiveMessage {
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
   std::uint32_t written_off = 0;   // slots below hold no credit any more
   bool grant_due = false;          // the batch in hand may have earned the sender more
+  bool tail_seen = false;          // its last packets have come: the sender has sent it all
   bool final = false;              // the sender has passed this operation: nothing more comes
-  /// Missing slots below this one are lost: something sent after them has arrived. What is missing
-  /// above may still be on its way, or wait in our own socket buffer.
-  std::uint32_t lost_below = 0;
+  Stripes stripes;                 // as its first DATA says
+  bool flows_known = false;        // that has come
+  std::uint8_t gaps = 0;           // bit f: flow f lacks something below its end
+  std::array<FlowProgress, TARPON_MAX_FLOWS> flows;
   Time last_heard{};
   Time gap_since = kNever;  // when a loss became certain
-  Time asked{};             // last REPAIR
-  std::uint32_t asks = 0;   // REPAIRs since the last progress
+  std::uint32_t given_up =
+      0;  // slots marked present that never came: not asked for, not waited for
+  bool last_given_up = false;  // the last slot, which may be short, is one of those
+  Time asked{};                // last REPAIR
+  std::uint32_t granted_when_asked = 0;
+  std::uint32_t asks = 0;  // REPAIRs since the last progress
 
-  /// The whole of what may be asked for is presumed lost.
-  void presume_lost(std::uint32_t below, Time now) {
-    lost_below = std::max(lost_below, std::min(below, slots));
-    if (gap_since == kNever) gap_since = now;
+  /// One above the highest slot here of those that travel with `slot`.
+  std::uint32_t end_of_flow(std::uint32_t slot) const { return flows[stripes.flow_of(slot)].end; }
+
+  /// Slots of `flow` that were overtaken once `slot`, of the same flow, has come; those below
+  /// `limit` of them.
+  std::uint32_t overtaken_by(std::uint32_t slot, std::uint32_t limit) const {
+    const std::uint32_t flow = stripes.flow_of(slot);
+    const std::uint32_t end = flows[flow].end;
+    if (slot <= end) return 0;
+    const std::uint32_t until = std::clamp(limit, end, slot);
+    return stripes.below(flow, until) - stripes.below(flow, end);
   }
 
+  /// `slot` is here, or counts as if it were. REQUIRES: it was not.
+  void insert(std::uint32_t slot) {
+    presence.insert(slot);
+    const std::uint32_t number = stripes.flow_of(slot);
+    FlowProgress& flow = flows[number];
+    flow.end = std::max(flow.end, slot + 1);
+    const bool gap = ++flow.count < stripes.below(number, flow.end);
+    const auto bit = static_cast<std::uint8_t>(1u << number);
+    gaps = static_cast<std::uint8_t>(gap ? gaps | bit : gaps & ~bit);
+  }
+
+  /// What is missing of `flow` below `below` is lost.
+  void presume_lost(std::uint32_t flow, std::uint32_t below, Time now);
+
+  /// What is missing, of whichever flow, is lost.
+  void presume_all_lost(Time now);
+
+  /// What is missing below the end of its flow is lost.
+  void presume_overtaken_lost(Time now);
+
+  /// Runs of missing slots below `limit` that are lost, or of which that is known since gap_since;
+  /// as Presence::missing().
+  std::size_t lost(std::uint32_t limit, std::uint32_t most_slots,
+                   std::span<tarpon_range> out) const;
+  std::size_t lost_at_gap(std::uint32_t most_slots, std::span<tarpon_range> out) const;
+
+  /// The first slot below `limit` that is missing, of each flow.
+  std::size_t first_missing(std::uint32_t limit, std::span<tarpon_range> out) const;
+
+  /// Nothing more is to come.
   bool delivered() const { return presence.complete() && parked_count == 0; }
 
   std::uint32_t length(std::uint32_t slot, std::uint32_t slot_bytes) const {
     return slot + 1 == slots ? last_bytes : slot_bytes;
   }
+
+ private:
+  std::size_t missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,
+                      std::uint32_t most_slots, std::span<tarpon_range> out) const;
 };
 
 }  // namespace tarpon

@@ -22,6 +22,7 @@ void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes
     to.grant = initial_credit;
     to.done = to.slots == 0;
     to.repair_count = 0;
+    to.requests = 0;
     if (stage.acknowledge && !to.done) ++stage.unacknowledged;
     stage.send_of[from.peer] = static_cast<std::uint16_t>(i);
   }
@@ -46,14 +47,22 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     to.written_off = 0;
     to.grant_due = false;
     to.final = false;
-    to.lost_below = 0;
+    to.stripes = {};
+    to.flows_known = false;
+    to.gaps = 0;
+    to.flows = {};
+    to.given_up = 0;
+    to.last_given_up = false;
     to.last_heard = now;
     to.gap_since = kNever;
     to.asked = now;
+    to.granted_when_asked = 0;
     to.asks = 0;
+    to.tail_seen = to.slots == 0;
     if (to.slots != 0) ++stage.open_receives;
     stage.receive_of[from.peer] = static_cast<std::uint16_t>(i);
   }
+  stage.tails_missing = stage.open_receives;
   stage.turn.assign(stage.ordered && !stage.receives.empty() ? stage.receives[0].slots : 0, 0);
 }
 
@@ -87,8 +96,14 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.signature = spec.signature;
   operation.signature_hash = signature_hash(spec.signature);
   operation.bounded = spec.bounded;
+  operation.late = false;
   operation.deadline = spec.deadline;
   operation.deadline_told = false;
+  operation.stage_time = spec.stage_time;
+  operation.nonfinite = {};
+  operation.fetches_when_late = spec.bounded && spec.fetches_when_late;
+  if (spec.bounded && spec.nonfinite) operation.nonfinite.ranks = 1ull << options.rank;
+  operation.doubt = {};
   operation.started = kNever;
   operation.gap_delay = options.gap_delay;
   operation.quiet_delay = options.quiet_delay;
@@ -105,7 +120,9 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.repair = from.repair;
     stage.acknowledge = from.acknowledge;
     stage.closed = false;
+    stage.last_arrival = Time{};
     stage.bound = spec.bounds[i];
+    stage.early = spec.bounded ? spec.early[i] : Duration::zero();
     stage.send_of.assign(world_size, kNoMessage);
     stage.receive_of.assign(world_size, kNoMessage);
     prepare_sends(stage, from, spec.slot_bytes, options.initial_credit);

@@ -32,6 +32,9 @@ struct Stage {
   bool acknowledge = false;
   bool closed = false;  // stage_closed was told
   Duration bound{};
+  Duration early{};                 // silence after the last tail that ends it; zero: none does
+  std::uint32_t tails_missing = 0;  // open receives whose tail has not been seen
+  Time last_arrival{};
 
   SendMessage* send_to(Rank peer) {
     return send_of[peer] == kNoMessage ? nullptr : &sends[send_of[peer]];
@@ -47,8 +50,22 @@ struct PeerView {
   bool disagrees = false;          // its signature differs
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
+  std::uint16_t stage_time = 0;    // as it last said
+  bool asked = false;              // and has not said yet, whether it has closed
+  bool never_began = false;        // its deadline passed before
   std::uint32_t readies = 0;
   Time ready_at = kNever;  // next READY to it
+};
+
+/// Whether peers may have closed a bounded operation without anything of this rank's last stage.
+struct Doubt {
+  std::uint32_t unanswered = 0;  // peers that are asked
+  Time since{};                  // they were
+  Time until{};                  // they are waited for
+  Time arises = kNever;          // where nothing of that stage has gone out by then
+  bool to_confirm = false;       // they are asked again when that stage has gone out
+
+  bool is_on() const { return unanswered > 0 || to_confirm; }
 };
 
 struct Operation {
@@ -59,16 +76,31 @@ struct Operation {
   std::uint16_t signature_hash = 0;
   Signature signature{};
   bool bounded = false;
+  bool late = false;  // bounded: peers have closed without this rank
   bool deadline_told = false;
   Time deadline = kNever;
+  Time opened{};
   Duration gap_delay{};  // EndpointOptions', or what fits a short bound
   Duration quiet_delay{};
   Duration repair_delay_max{};
-  Time started = kNever;  // bounded: when half of the ranks had begun
+  Time started = kNever;  // when half of the ranks had begun
+  std::uint16_t stage_time = 0;
+  bool fetches_when_late = false;  // bounded
+  Doubt doubt;
+  Nonfinite nonfinite;          // bounded
+  std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
+  std::uint32_t flows = 1;      // of its large messages to others
+  bool flows_measured = false;  // what comes of it decides how many later ones take
   std::vector<PeerView> peers;
   std::uint32_t heard = 1;  // ranks that have begun, this one included
   std::uint32_t stage_count = 0;
   std::array<Stage, TARPON_MAX_STAGES> stages;
+};
+
+/// Operations from `first` on, before `end`.
+struct NumberRange {
+  std::uint32_t first = 0, end = 0;
+  bool contains(std::uint32_t number) const { return number - first < end - first; }
 };
 
 /// The operations of one tag.
@@ -77,11 +109,14 @@ struct Channel {
   std::uint32_t next_number = 0;
   std::vector<Operation*> open;                // by number
   std::vector<std::uint32_t> closed_below_of;  // by peer: its lowest open operation, as heard
+  std::vector<NumberRange> early_aborts_of;    // by peer: of which an ABORT came before it could
+                                               // be kept, and those between
 
   struct Kept {
     std::uint32_t number = 0;
     std::uint32_t slot_bytes = 0;
     std::uint16_t signature_hash = 0;
+    bool nonfinite = false;
     std::unique_ptr<Retained> data;
   };
   std::vector<Kept> kept;  // by number, oldest first
@@ -92,9 +127,15 @@ struct Channel {
     bool aborted = false;
     std::uint32_t number = 0;
     std::uint32_t reason = 0;  // aborted
+    std::uint64_t ranks = 0;   // of which nothing had come; aborted: who began it
+    Nonfinite nonfinite;
     Signature signature{};
   };
   std::vector<Past> past;  // the latest ones, at number % size
+
+  /// The latest ones in a row whose deadlines passed before they could begin: they may be more than
+  /// `past` has room for, and come all at once.
+  NumberRange expired;
 
   const Past* find_past(std::uint32_t number) const {
     const Past& one = past[number % past.size()];

@@ -36,12 +36,12 @@ class Presence {
   bool complete() const { return count_ == slots_; }
   bool has_gap() const { return count_ < end_; }
 
-  /// Writes the runs of missing slots below `limit`, first ones first, together at most
+  /// Writes the runs of missing slots in [from, limit), first ones first, together at most
   /// `most_slots`, and returns how many runs fit.
-  std::size_t missing(std::uint32_t limit, std::uint32_t most_slots,
-                      std::span<tarpon_range> out) const {
+  std::size_t missing(std::uint32_t limit, std::uint32_t most_slots, std::span<tarpon_range> out,
+                      std::uint32_t from = 0) const {
     std::size_t runs = 0;
-    std::uint32_t slot = 0;
+    std::uint32_t slot = from;
     limit = std::min(limit, slots_);
     while (runs < out.size() && most_slots > 0) {
       slot = next(slot, limit, false);

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/endpoint/integrity.h"
 #include "transport/endpoint/state.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
@@ -35,6 +35,9 @@ void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
     if (i + 2 < packets.size()) __builtin_prefetch(packets[i + 2].data);
     state_->receive_packet(now, packets[i], run);
   }
+  state_->age = {};
+  if (packets.empty()) return;
+  state_->inflow.judge(now);
   state_->extend_grants();
 }
 
@@ -54,7 +57,7 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   if (verdict != TARPON_HEADER_OK) {
     ++counters[reason_of(verdict)];
   } else if (header.sender >= options.world_size || header.sender == options.rank ||
-             header.sender != packet.source) {
+             header.sender != packet.source || dead[header.sender]) {
     ++counters[DropReason::sender];
   } else if (header.communicator != options.communicator) {
     ++counters[DropReason::communicator];
@@ -73,15 +76,32 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   }
 }
 
+/// Once a train: its packets left at one time.
+void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
+  clocks[header.sender] = {true, header.sent_us, now};
+  age = header.echo_us == 0 ? kUnknownAge : Duration{};
+  const std::uint32_t advertised = header.incast_codec & TARPON_INCAST_MASK;
+  if (advertised != advertised_by[header.sender]) note_advertised(header.sender, advertised);
+  if (header.echo_us == 0) return;
+  const auto rtt = static_cast<std::int32_t>(microseconds(now) - header.echo_us);
+  if (rtt < 0) return;
+  inflow.round_trip(std::chrono::microseconds(rtt));
+  outflow.round_trip(header.sender, std::chrono::microseconds(rtt));
+  age = std::chrono::microseconds(rtt);
+}
+
 void Endpoint::State::take_data(Time now, const tarpon_header& header,
                                 std::span<const std::byte> packet, DataRun& run) {
   if (run.continues(header)) return accept(*run.operation, header, packet, now);
   run.operation = nullptr;
+  note_clock(header, now);
   Channel* channel = find_channel(header.tag);
   if (channel == nullptr) return take_early(header, packet);
   note_closed_below(*channel, header, now);
   if (Operation* operation = find_open(*channel, header.operation)) {
     heard_from(*operation, header.sender, now);
+    note_answer(*channel, *operation, header);
+    if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
     run = {operation, header.sender, header.closed_below};
     accept(*operation, header, packet, now);
   } else if (before(header.operation, channel->next_number)) {
@@ -95,69 +115,6 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   } else {
     take_early(header, packet);
   }
-}
-
-void Endpoint::State::refuse_early(std::uint32_t tag, std::uint32_t number) {
-  for (const EarlyRefused& one : early_refused) {
-    if (one.known && one.tag == tag && one.number == number) return;
-  }
-  early_refused[next_refused++ % early_refused.size()] = {true, tag, number};
-}
-
-/// Makes room where an operation has waited so long that this rank may never begin it. Should it
-/// begin all the same, what was parked is asked for. False when there is none.
-bool Endpoint::State::forget_stale_early() {
-  constexpr Duration kStale = 10s;
-  const auto oldest = std::min_element(
-      early.begin(), early.end(),
-      [](const EarlyOperation& a, const EarlyOperation& b) { return a.since < b.since; });
-  if (oldest == early.end() || latest - oldest->since < kStale) return false;
-  for (const std::uint32_t cell : oldest->cells) parking.release(cell);
-  refuse_early(oldest->tag, oldest->number);
-  early.erase(oldest);
-  return true;
-}
-
-EarlyOperation* Endpoint::State::early_for(std::uint32_t tag, std::uint32_t number) {
-  for (EarlyOperation& one : early) {
-    if (one.tag == tag && one.number == number) return &one;
-  }
-  if (early.size() >= options.early_operations && !forget_stale_early()) {
-    refuse_early(tag, number);
-    return nullptr;
-  }
-  EarlyOperation fresh;
-  fresh.tag = tag;
-  fresh.number = number;
-  fresh.since = latest;
-  fresh.peers.resize(options.world_size);
-  early.push_back(std::move(fresh));
-  return &early.back();
-}
-
-void Endpoint::State::take_early(const tarpon_header& header, std::span<const std::byte> packet) {
-  const Channel* channel = find_channel(header.tag);
-  const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
-  if (header.operation - lowest >= options.window) {
-    ++counters[DropReason::outside_window];
-    return;
-  }
-  EarlyOperation* one = early_for(header.tag, header.operation);
-  if (one == nullptr) {
-    ++counters[DropReason::early_overrun];
-    return;
-  }
-  EarlyOperation::FromPeer& from = one->peers[header.sender];
-  const std::uint32_t cell =
-      from.parked < options.initial_credit ? parking.park(packet) : ParkingLot::kNone;
-  if (cell == ParkingLot::kNone) {
-    from.overrun = true;
-    ++counters[DropReason::early_overrun];
-    return;
-  }
-  ++from.parked;
-  ++counters.parked;
-  one->cells.push_back(cell);
 }
 
 /// A peer that gets no DATA of us would else ask, and wait, for a sign of life.
@@ -176,13 +133,15 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
   if (view.heard) return;
   view.heard = true;
-  view.ready_at = kNever;
+  note(RecordKind::first_packet, operation, peer);
+  if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
   announce_if_silent(operation, peer);
   // The peer's first packet may have overtaken our announcement: its grants still have to go out.
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
-    if (message == nullptr || message->granted <= options.initial_credit) continue;
+    if (message == nullptr || message->granted <= operation.unasked) continue;
+    note(RecordKind::credit, operation, peer, message->granted, i);
     queue_control({.type = TARPON_CREDIT,
                    .stage = i,
                    .peer = peer,
@@ -200,11 +159,13 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
     ++counters[DropReason::mismatch];
     return tell_mismatch(operation, header.sender, nullptr, now);
   }
-  if (header.stage >= operation.stage_count) {
+  if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_nonfinite(operation, nonfinite_in(header));
+  const std::uint32_t number = tarpon_stage(&header);
+  if (number >= operation.stage_count) {
     ++counters[DropReason::message];
     return;
   }
-  Stage& stage = operation.stages[header.stage];
+  Stage& stage = operation.stages[number];
   ReceiveMessage* message = stage.receive_from(header.sender);
   if (message == nullptr || header.slot >= message->slots ||
       header.length != message->length(header.slot, operation.slot_bytes)) {
@@ -212,13 +173,16 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
     return;
   }
   if (message->presence.contains(header.slot)) {
-    ++counters[DropReason::duplicate];
+    // Where slots are given up it may be one of those, too late.
+    ++counters[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
     return;
   }
   if (stage.closed) {
     ++counters[DropReason::closed];
     return;
   }
+  if (!message->flows_known) learn_flows(operation, *message, header);
+  count_arrival(operation, *message, header, packet.size());
   const std::size_t index = static_cast<std::size_t>(message - stage.receives.data());
   if (stage.ordered && stage.turn[header.slot] != index) {
     const std::uint32_t cell = parking.park(packet);
@@ -226,32 +190,61 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
       ++counters[DropReason::parking_overrun];
       return;
     }
-    message->presence.insert(header.slot);
+    message->insert(header.slot);
     message->parked[header.slot] = cell;
     ++message->parked_count;
     ++counters.parked;
   } else {
-    message->presence.insert(header.slot);
+    message->insert(header.slot);
     deliver(operation, stage, index, header.slot, packet.subspan(TARPON_HEADER_BYTES),
             header.contributors);
     if (stage.ordered) deliver_parked(operation, stage, header.slot);
   }
   message->last_heard = now;
-  note_losses(operation, *message, (header.flags & TARPON_FLAG_REPAIR) != 0, now);
+  note_arrival(stage, *message, header, now);
+  note_losses(operation, *message, header, now);
   note_progress(operation, stage, *message);
 }
 
+/// For the control of what comes in, before the slot is marked present.
+void Endpoint::State::count_arrival(const Operation& operation, const ReceiveMessage& message,
+                                    const tarpon_header& header, std::size_t bytes) {
+  const std::uint32_t unasked = operation.unasked;
+  inflow.arrived(bytes, header.slot < unasked);
+  if (const std::uint32_t end = message.end_of_flow(header.slot); header.slot > end) {
+    const std::uint32_t early = message.overtaken_by(header.slot, unasked);
+    inflow.overtaken(message.overtaken_by(header.slot, header.slot) - early, early);
+  } else if (header.slot < end && (header.flags & TARPON_FLAG_REPAIR) == 0) {
+    inflow.found(header.slot < unasked);
+  }
+}
+
+void Endpoint::State::note_arrival(Stage& stage, ReceiveMessage& message,
+                                   const tarpon_header& header, Time now) {
+  stage.last_arrival = now;
+  if (message.tail_seen || (header.flags & TARPON_FLAG_TAIL) == 0) return;
+  tail_ended(stage, message);
+  if (stage.tails_missing == 0 && stage.early > Duration::zero()) timer = std::min(timer, now);
+}
+
+void Endpoint::State::tail_ended(Stage& stage, ReceiveMessage& message) {
+  if (message.tail_seen) return;
+  message.tail_seen = true;
+  --stage.tails_missing;
+}
+
 void Endpoint::State::note_losses(const Operation& operation, ReceiveMessage& message,
-                                  bool repaired, Time now) {
-  const Presence& presence = message.presence;
-  if (repaired) {
-    // Whatever was sent before we asked should have come before the answer.
+                                  const tarpon_header& header, Time now) {
+  const std::uint32_t flow = message.stripes.flow_of(header.slot);
+  message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
+  if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
+    // Whatever was sent of that flow before we asked should have come before the answer.
     message.asks = 0;
-    message.presume_lost(message.granted, now);
+    message.presume_lost(flow, message.granted_when_asked, now);
     message.gap_since = now;
-  } else if (presence.has_gap()) {
-    message.presume_lost(presence.end(), now);
-  } else {
+  } else if ((message.gaps >> flow & 1) != 0) {
+    message.presume_lost(flow, message.flows[flow].end, now);
+  } else if (message.gaps == 0) {
     message.gap_since = kNever;
   }
   if (message.gap_since == now) timer = std::min(timer, message_due(operation, message));
@@ -297,60 +290,34 @@ void Endpoint::State::delivered_one(Operation& operation, Stage& stage, ReceiveM
                    .signature_hash = operation.signature_hash});
   }
   // A message given up as final was counted then.
-  if (!message.final) message_ended(operation, stage);
+  if (!message.final) message_ended(operation, stage, message);
 }
 
-void Endpoint::State::message_ended(Operation& operation, Stage& stage) {
+void Endpoint::State::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message) {
+  tail_ended(stage, message);
   --open_receives;
-  if (--stage.open_receives == 0) close_stage(operation, stage);
+  if (--stage.open_receives != 0) return;
+  const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
+                                [](const ReceiveMessage& one) { return one.given_up > 0; });
+  close_stage(operation, stage, lost ? Closing::early : Closing::given_up);
 }
 
-void Endpoint::State::close_stage(Operation& operation, Stage& stage) {
+/// `closing`: why, should something be missing.
+void Endpoint::State::close_stage(Operation& operation, Stage& stage, Closing closing) {
   bool complete = true;
-  for (const ReceiveMessage& message : stage.receives) complete &= message.delivered();
+  for (const ReceiveMessage& message : stage.receives) {
+    complete &= message.delivered() && message.given_up == 0;
+  }
   open_receives -= stage.open_receives;
   stage.open_receives = 0;
   stage.closed = true;
   Event event;
   event.kind = Event::Kind::stage_closed;
   event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
-  event.complete = complete;
+  event.closing = complete ? Closing::complete : closing;
+  if (operation.started != kNever) event.elapsed = latest - operation.started;
   tell(operation, event);
   timer = std::min(timer, latest);  // what is due next has changed
-}
-
-void Endpoint::State::note_progress(Operation& operation, const Stage& stage,
-                                    ReceiveMessage& message) {
-  if (message.grant_due || message.granted >= message.slots) return;
-  message.grant_due = true;
-  grants_due.push_back({&operation, &stage, &message});
-}
-
-void Endpoint::State::extend_grants() {
-  for (const GrantDue& due : grants_due) {
-    due.message->grant_due = false;
-    extend_grant(*due.operation, *due.stage, *due.message);
-  }
-  grants_due.clear();
-}
-
-void Endpoint::State::extend_grant(Operation& operation, const Stage& stage,
-                                   ReceiveMessage& message) {
-  if (message.granted >= message.slots) return;
-  const std::uint32_t window = credit_window(operation.slot_bytes);
-  const std::uint32_t used =
-      std::max(message.presence.end(), message.written_off) - message.parked_count;
-  const std::uint32_t target = message.slots - used < window ? message.slots : used + window;
-  if (target <= message.granted) return;
-  if (target != message.slots && target - message.granted < std::max(1u, window / 4)) return;
-  message.granted = target;
-  queue_control({.type = TARPON_CREDIT,
-                 .stage = static_cast<std::uint8_t>(&stage - operation.stages.data()),
-                 .peer = message.peer,
-                 .tag = operation.tag,
-                 .operation = operation.number,
-                 .slot = target,
-                 .signature_hash = operation.signature_hash});
 }
 
 }  // namespace tarpon

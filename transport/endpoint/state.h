@@ -1,6 +1,8 @@
-// What an Endpoint holds. The protocol is in five files over it: endpoint.cc (operations),
-// receive.cc (packets in, DATA), control.cc (other packets in), transmit.cc (packets out), timer.cc
-// (time).
+// What an Endpoint holds. The protocol is in eleven files over it: endpoint.cc (operations),
+// receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (grants),
+// control.cc (other packets in), transmit.cc (packets out), timer.cc (time), flows.cc (several
+// flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc
+// (news of NaN and infinity).
 #pragma once
 
 #include <deque>
@@ -9,10 +11,21 @@
 #include <vector>
 
 #include "transport/endpoint.h"
+#include "transport/endpoint/flow_choice.h"
+#include "transport/endpoint/inflow.h"
 #include "transport/endpoint/operation.h"
+#include "transport/endpoint/outflow.h"
 #include "transport/endpoint/parking.h"
 
 namespace tarpon {
+
+/// The clock of the wire: wraps.
+inline std::uint32_t microseconds(Time now) {
+  return static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
+}
+
+inline constexpr Duration kUnknownAge = Duration::max();
 
 /// A packet other than DATA that is due. What may change until it is sent (grants, ranges) is read
 /// then; the rest is here because the operation may be closed by then.
@@ -24,12 +37,14 @@ struct ControlDue {
   std::uint32_t operation = 0;
   std::uint32_t slot = 0;  // grant or reason
   std::uint16_t signature_hash = 0;
+  std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: who began it
 };
 
 /// What differs between the headers of one train, besides its length and number.
 struct SlotFields {
   std::uint32_t slot = 0;
   std::uint8_t flags = 0;
+  std::uint8_t flow = 0;  // of the packet, not of the header
   std::uint64_t contributors = 0;
 };
 
@@ -40,6 +55,9 @@ struct EarlyOperation {
     bool overrun = false;  // something was dropped for lack of room
     bool aborted = false;
     std::uint32_t abort_reason = 0;
+    Rank abort_origin = 0;
+    Nonfinite nonfinite;
+    std::uint32_t readies = 0;  // that it has repeated
     std::uint32_t parked = 0;
     Signature signature{};
     std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};
@@ -65,6 +83,20 @@ struct RetainedDue {
   std::uint32_t number = 0;
   std::uint32_t count = 0;
   std::array<tarpon_range, kMaxRepairRanges> ranges{};
+};
+
+/// What this rank last heard from a peer's clock, to be echoed.
+struct PeerClock {
+  bool heard_any = false;
+  std::uint32_t sent_us = 0;
+  Time heard{};
+};
+
+/// How often a peer has asked in a row for slots of one operation.
+struct RepairsAsked {
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;
+  std::uint32_t count = 0;
 };
 
 /// The operation that the last DATA of a batch belonged to: trains come from one sender, and what
@@ -98,9 +130,7 @@ struct Endpoint::State {
   Operation* find_open(Channel& channel, std::uint32_t number);
   Channel::Kept* find_kept(Channel& channel, std::uint32_t number);
   void open(Operation& operation, Channel& channel, Time now);
-  void ask_again(Operation& operation, Rank peer);
-  void adopt_early(Operation& operation, Time now);
-  void end(Operation& operation, std::unique_ptr<Retained> retained,
+  void end(Operation& operation, std::unique_ptr<Retained> retained, std::uint64_t absent,
            std::optional<std::uint32_t> abort_reason = std::nullopt);
   void release_kept(Channel& channel);
   void tell(const Operation& operation, Event event);
@@ -110,24 +140,41 @@ struct Endpoint::State {
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
-  void take_early(const tarpon_header& header, std::span<const std::byte> packet);
+  void note_clock(const tarpon_header& header, Time now);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
-  void note_losses(const Operation& operation, ReceiveMessage& message, bool repaired, Time now);
+  void count_arrival(const Operation& operation, const ReceiveMessage& message,
+                     const tarpon_header& header, std::size_t bytes);
+  void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
+                   Time now);
   void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
                std::span<const std::byte> payload, std::uint64_t contributors);
   void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot);
   void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message);
-  void message_ended(Operation& operation, Stage& stage);
-  void close_stage(Operation& operation, Stage& stage);
-  void note_progress(Operation& operation, const Stage& stage, ReceiveMessage& message);
-  void extend_grants();
-  void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
+  void tail_ended(Stage& stage, ReceiveMessage& message);
+  void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message);
+  void close_stage(Operation& operation, Stage& stage, Closing closing);
   void announce_if_silent(const Operation& operation, Rank peer);
   void heard_from(Operation& operation, Rank peer, Time now);
+
+  // early.cc
+  void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
   void refuse_early(std::uint32_t tag, std::uint32_t number);
   bool forget_stale_early();
+  bool passed_over(const Operation& operation, Rank peer) const;
+  void ask_again(Operation& operation, Rank peer);
+  std::uint32_t adopt_early(Operation& operation, Time now);
+
+  // credit.cc
+  std::uint32_t unasked(std::uint32_t advertised) const;
+  void note_advertised(Rank peer, std::uint32_t advertised);
+  std::uint32_t credit_window(std::uint32_t slot_bytes) const;
+  void note_progress(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void extend_grants();
+  void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
+  void resume_grants(Time now);
 
   // control.cc
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
@@ -136,17 +183,53 @@ struct Endpoint::State {
                          std::span<const std::byte> payload);
   void take_ready(Operation& operation, const tarpon_header& header,
                   std::span<const std::byte> payload, Time now);
-  void answer_past(const Channel& channel, const tarpon_header& header, bool other_signature);
+  std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
+  void answer_past(Channel& channel, const tarpon_header& header, bool other_signature);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
   void apply_repair(Operation& operation, const tarpon_header& header,
                     std::span<const std::byte> payload);
   void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
                               std::span<const std::byte> payload);
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
-  void peer_passed(Operation& operation, Rank peer, Time now);
-  void take_abort(Operation& operation, Rank peer, std::uint32_t reason, Time now);
+  void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
+  Rank origin_of(const tarpon_header& abort) const;
+  void take_abort(Operation& operation, Rank origin, std::uint32_t reason, Time now);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
+
+  // late.cc
+  void expect_last_stage(Operation& operation) const;
+  void look_for_doubt(Operation& operation, Time now);
+  void note_waiting(Operation& operation, std::uint32_t times, Time now);
+  void begin_doubt(Operation& operation, Time now);
+  void end_doubt(Operation& operation);
+  void ask_all(Operation& operation, Time now);
+  void ask(Operation& operation, Rank peer, Time now);
+  void answered(Operation& operation, Rank peer);
+  void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header);
+  Time time_doubt(Operation& operation, Time now);
+  bool held_back(Operation& operation, std::uint8_t stage) const;
+  void peer_closed(Operation& operation, Rank peer, Time now);
+  void take_closed(Operation& operation, const tarpon_header& header, Time now);
+  void tell_void(const Operation& operation, Rank peer);
+  void begin_fetch(Operation& operation);
+  void become_late(Operation& operation, Rank peer, Time now);
+
+  // nonfinite.cc
+  Nonfinite nonfinite_in(const tarpon_header& header) const;
+  void take_nonfinite(Operation& operation, const Nonfinite& said);
+  std::uint8_t nonfinite_flag(const Operation& operation, std::uint8_t type,
+                              std::uint8_t stage) const;
+  void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header) const;
+
+  // flows.cc
+  void choose_flows(Operation& operation, const OperationSpec& spec);
+  void learn_flows(const Operation& operation, ReceiveMessage& message,
+                   const tarpon_header& header);
+  void measure_flows(const Operation& operation, bool failed);
+
+  // dead.cc
+  void leave_out(Operation& operation, Rank peer);
 
   // transmit.cc
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
@@ -155,28 +238,51 @@ struct Endpoint::State {
   std::size_t emit_data(Time now, std::span<TxPacket> frames);
   std::size_t emit_message(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
                            std::span<TxPacket> frames);
+  std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
+  std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
+                            std::span<TxPacket> frames) const;
   std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
                            std::span<TxPacket> frames);
   void fill_slot(const tarpon_header& common, const Operation& operation,
                  const SendMessage& message, SlotFields fields, TxPacket& frame);
-  tarpon_header header_for(Time now, std::uint8_t type, std::uint32_t tag, std::uint32_t operation,
-                           std::uint8_t stage) const;
+  tarpon_header header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
+                           std::uint32_t operation, std::uint8_t stage) const;
   void write_header(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);
+
+  // record.cc
+  void note(RecordKind kind, const Operation& operation, Rank peer, std::uint32_t value = 0,
+            std::uint8_t stage = 0);
+  void note_event(const Operation& operation, const Event& event);
+  void note_control_in(const tarpon_header& header);
+  void note_control_out(const ControlDue& due);
+  std::uint32_t times_asked(const ControlDue& due);
+  std::uint32_t count_repair(const tarpon_header& header);
 
   // timer.cc
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
+  Time time_stages(Operation& operation, Time now);
   void ask_who_has_passed(Operation& operation, Time now);
   Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
+  void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  Duration longest_delay(const Operation& operation) const;
   Time message_due(const Operation& operation, const ReceiveMessage& message) const;
-  std::uint32_t credit_window(std::uint32_t slot_bytes) const;
   void start_clock(Operation& operation, Time now);
 
   const EndpointOptions options;
   const bool gathers;
   const std::uint32_t max_payload;
   const std::uint32_t burst;
-  const std::uint64_t receive_bytes;
+  Inflow inflow;
+  Outflow outflow;
+  FlowChoice flow_choice;
+  std::vector<std::uint8_t> flows_of;       // by peer: of the latest large message from it
+  std::vector<PeerClock> clocks;            // by peer
+  std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
+  std::vector<bool> dead;                   // by peer
+  std::vector<bool> silent;                 // by peer; not dead
+  std::uint32_t live;                       // ranks that are neither, this one included
+  std::vector<RepairsAsked> repairs_in;     // by peer
 
   std::vector<std::unique_ptr<Operation>> operations;  // by handle index
   std::vector<std::uint32_t> free_operations;
@@ -187,6 +293,7 @@ struct Endpoint::State {
   std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
   std::size_t next_refused = 0;
   ParkingLot parking;
+  std::size_t next_granted = 0;     // paced: whose turn it is
   std::uint32_t open_receives = 0;  // messages that may still get data, over all operations
   std::uint64_t kept_bytes = 0;
 
@@ -196,6 +303,9 @@ struct Endpoint::State {
   std::deque<Event> events;
   Time timer = kNever;
   Time latest{};  // the time of the call in hand
+  /// Of the packet in hand, as its echo tells: for how long it was on its way, and waited here.
+  /// Without an echo kUnknownAge.
+  Duration age{};
   std::uint32_t packet_number = 0;
   EndpointCounters counters;
 };

@@ -6,6 +6,9 @@
 namespace tarpon {
 namespace {
 
+constexpr Duration kLeastPause = 50us;  // between looks at paced grants
+constexpr int kAnswers = 10;            // waits for one, before a repair counts as gone
+
 /// `first` doubled `times` times, at most `most`.
 Duration backed_off(Duration first, std::uint32_t times, Duration most) {
   Duration delay = first;
@@ -25,19 +28,13 @@ Time Endpoint::next_deadline() const {
   return state_->timer;
 }
 
-std::uint32_t Endpoint::State::credit_window(std::uint32_t slot_bytes) const {
-  const std::uint64_t share = receive_bytes / std::max(1u, open_receives);
-  const std::uint64_t slots = share / (slot_bytes + TARPON_HEADER_BYTES);
-  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
-      options.initial_credit, std::min<std::uint64_t>(slots, kAllSlots / 2)));
-}
-
 void Endpoint::State::start_clock(Operation& operation, Time now) {
   // A bounded operation begins when half of the ranks have: one early rank must not cost
   // everybody's data.
-  if (!operation.bounded || operation.started != kNever) return;
-  if (2u * operation.heard < options.world_size) return;
+  if (operation.started != kNever) return;
+  if (2u * operation.heard < live) return;
   operation.started = now;
+  expect_last_stage(operation);
   timer = now;
 }
 
@@ -47,23 +44,15 @@ void Endpoint::State::run_timers(Time now) {
     next = std::min(next, time_operation(*operation, now));
   }
   timer = next;
+  resume_grants(now);
+  if (inflow.pace().on() && open_receives > 0)
+    timer = std::min(timer, std::max(inflow.pace().next_grant(), now + kLeastPause));
 }
 
 Time Endpoint::State::time_operation(Operation& operation, Time now) {
-  Time next = kNever;
-  if (operation.started != kNever) {
-    Time bound = operation.started;
-    for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-      Stage& stage = operation.stages[i];
-      // What has come by the deadline is a result: the stages close before it is told.
-      bound = std::min(bound + stage.bound, operation.deadline);
-      if (stage.closed) continue;
-      if (now >= bound) {
-        close_stage(operation, stage);
-      } else {
-        next = std::min(next, bound);
-      }
-    }
+  Time next = time_doubt(operation, now);
+  if (operation.bounded && operation.started != kNever) {
+    next = std::min(next, time_stages(operation, now));
   }
   if (!operation.deadline_told) {
     if (now >= operation.deadline) {
@@ -85,7 +74,7 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
                      .operation = operation.number,
                      .slot = view.readies});
       view.ready_at =
-          now + backed_off(operation.quiet_delay, view.readies, operation.repair_delay_max);
+          now + backed_off(operation.quiet_delay, view.readies, longest_delay(operation));
       ++view.readies;
     }
     next = std::min(next, view.ready_at);
@@ -96,6 +85,31 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
     for (ReceiveMessage& message : stage.receives) {
       if (!operation.peers[message.peer].heard) continue;
       next = std::min(next, time_message(operation, static_cast<std::uint8_t>(i), message, now));
+    }
+  }
+  return next;
+}
+
+/// Bounded: ends the stages whose time is up.
+Time Endpoint::State::time_stages(Operation& operation, Time now) {
+  Time next = kNever;
+  Time bound = operation.started;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    // What has come by the deadline is a result: the stages close before it is told.
+    bound = std::min(after(bound, stage.bound), operation.deadline);
+    if (stage.closed) continue;
+    const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero();
+    // What is asked for needs its time: until it is, and for the way there and back.
+    const Duration silence =
+        stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
+    const Time early = all_sent ? stage.last_arrival + silence : kNever;
+    if (now >= bound) {
+      close_stage(operation, stage, Closing::bound);
+    } else if (now >= early) {
+      close_stage(operation, stage, Closing::early);
+    } else {
+      next = std::min({next, bound, early});
     }
   }
   return next;
@@ -119,20 +133,54 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
   }
 }
 
+/// Between two requests: what no bound ends may take as long as it does in exact operations.
+Duration Endpoint::State::longest_delay(const Operation& operation) const {
+  const bool unbounded = operation.started == kNever || operation.late;
+  return unbounded ? options.repair_delay_max : operation.repair_delay_max;
+}
+
 Time Endpoint::State::message_due(const Operation& operation, const ReceiveMessage& message) const {
-  const Duration most = operation.repair_delay_max;
+  const Duration most = longest_delay(operation);
   if (message.asks > 0 || message.repair_below == 0) {
-    return std::max(message.asked, message.last_heard) +
-           backed_off(operation.quiet_delay, message.asks, most);
+    const Duration patience = backed_off(operation.quiet_delay, message.asks, most);
+    const Time again = std::max(message.asked, message.last_heard) + patience;
+    if (message.gap_since == kNever) return again;
+    if (message.repair_below == 0) return std::min(again, message.gap_since + operation.gap_delay);
+    // What else comes meanwhile does not bring what was asked for: that, or its answer, is lost.
+    return message.asked + patience;
   }
   const Time quiet = message.last_heard + operation.quiet_delay;
   return message.gap_since == kNever ? quiet
                                      : std::min(quiet, message.gap_since + operation.gap_delay);
 }
 
+/// Nothing is asked for again here: what a gap lacks after a while is lost, and whoever waits for
+/// those slots need not any more.
+void Endpoint::State::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message,
+                                  Time now) {
+  message.gap_since = kNever;
+  std::array<tarpon_range, kMaxRepairRanges> ranges;
+  const std::size_t count = message.lost_at_gap(kAllSlots, ranges);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::uint32_t slot = ranges[i].first; slot < ranges[i].first + ranges[i].count; ++slot) {
+      message.insert(slot);
+      ++message.given_up;
+      message.last_given_up |= slot + 1 == message.slots;
+      message.sink->lost(message.peer, slot);
+    }
+  }
+  message.presume_overtaken_lost(now);
+  if (message.delivered()) delivered_one(operation, stage, message);
+}
+
 Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                                    ReceiveMessage& message, Time now) {
   if (message.final || message.presence.complete()) return kNever;
+  if (message.repair_below == 0 && message.gap_since != kNever &&
+      now >= message.gap_since + operation.gap_delay) {
+    give_up_gap(operation, operation.stages[stage], message, now);
+    if (message.presence.complete()) return kNever;
+  }
   if (now >= message_due(operation, message)) {
     // Where nothing may be asked for again, the sender may still lack a grant that was lost.
     const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
@@ -144,6 +192,7 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
                    .slot = message.granted,
                    .signature_hash = operation.signature_hash});
     message.asked = now;
+    message.granted_when_asked = message.granted;
     ++message.asks;
     // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
     // grant must not stall behind them.

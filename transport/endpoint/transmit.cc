@@ -1,21 +1,29 @@
 // Packets out: control first, then what was asked for again, then data by age, peer and credit.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
-#include "transport/endpoint/integrity.h"
 #include "transport/endpoint/state.h"
+#include "transport/integrity.h"
 
 namespace tarpon {
 namespace {
 
-std::uint32_t microseconds(Time now) {
-  return static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
-}
-
 /// The last 1 % of a message, at least one slot, carries the tail mark.
 std::uint32_t first_tail_slot(std::uint32_t slots) {
   return slots - std::max(1u, slots / 100);
+}
+
+std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
+  return static_cast<std::uint8_t>(stage | static_cast<unsigned>(std::countr_zero(stripes.flows))
+                                               << TARPON_FLOWS_SHIFT);
+}
+
+/// The first request is answered over the flow of the slot, later ones over the others in turn: a
+/// flow may be dead.
+std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
+  const std::uint32_t flow = message.stripes.flow_of(slot) + message.requests - 1;
+  return static_cast<std::uint8_t>(flow & (message.stripes.flows - 1));
 }
 
 }  // namespace
@@ -27,7 +35,7 @@ std::size_t Endpoint::poll_transmit(Time now, std::span<TxPacket> frames) {
   return used;
 }
 
-tarpon_header Endpoint::State::header_for(Time now, std::uint8_t type, std::uint32_t tag,
+tarpon_header Endpoint::State::header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
                                           std::uint32_t operation, std::uint8_t stage) const {
   tarpon_header header{};
   header.magic = TARPON_MAGIC;
@@ -45,7 +53,10 @@ tarpon_header Endpoint::State::header_for(Time now, std::uint8_t type, std::uint
     header.closed_below = static_cast<std::uint16_t>(channel->lowest_open());
     break;
   }
+  header.incast_codec = static_cast<std::uint8_t>(inflow.advertised());
   header.sent_us = microseconds(now);
+  const PeerClock& clock = clocks[peer];
+  if (clock.heard_any) header.echo_us = clock.sent_us + microseconds(Time(now - clock.heard));
   return header;
 }
 
@@ -81,10 +92,12 @@ std::size_t Endpoint::State::emit_control(Time now, std::span<TxPacket> frames) 
 }
 
 bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& frame) {
-  tarpon_header header = header_for(now, due.type, due.tag, due.operation, due.stage);
+  tarpon_header header = header_for(now, due.peer, due.type, due.tag, due.operation, due.stage);
   header.signature = due.signature_hash;
+  header.contributors = due.contributors;
   std::uint32_t slot = due.slot;
   frame.peer = due.peer;
+  frame.flow = 0;
   frame.payload = frame.room;
   frame.length = 0;
 
@@ -94,6 +107,8 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     // Of a closed operation it goes to a peer that runs another one under its number.
     const Channel::Past* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
     if (operation == nullptr && past == nullptr) return false;
+    // ABORT tells of what was given up: one that never began has no signature that could differ.
+    if (past != nullptr && past->aborted && past->reason != TARPON_ABORT_MISMATCH) return false;
     const Signature& signature = operation != nullptr ? operation->signature : past->signature;
     tarpon_ready ready{};
     std::copy(signature.begin(), signature.end(), ready.signature);
@@ -111,17 +126,22 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     if (stage.closed || message == nullptr || message->presence.complete()) return false;
     std::array<tarpon_range, kMaxRepairRanges> ranges;
     const std::uint32_t below = std::min(message->granted, message->repair_below);
-    std::size_t count = message->presence.missing(std::min(below, message->lost_below),
-                                                  credit_window(operation->slot_bytes), ranges);
-    // Without proof of a loss one slot is asked for: its answer tells whether the rest is lost or
-    // only late.
-    if (count == 0) count = message->presence.missing(below, 1, ranges);
+    std::size_t count = message->lost(below, credit_window(operation->slot_bytes), ranges);
+    // Without proof of a loss one slot of each flow is asked for: its answer tells whether the rest
+    // is lost or only late.
+    if (count == 0) count = message->first_missing(below, ranges);
+    std::uint64_t asked = 0;
+    for (std::size_t i = 0; i < count; ++i) asked += ranges[i].count;
+    inflow.granted(now, asked * (operation->slot_bytes + TARPON_HEADER_BYTES));
     slot = message->granted;
     frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
     std::memcpy(frame.room, ranges.data(), frame.length);
     ++counters.repairs_requested;
   }
-  write_header(header, {.slot = slot, .flags = header.flags}, frame);
+  mark_control(due, operation, header);
+  note_control_out(due);
+  write_header(header, {.slot = slot, .flags = header.flags, .contributors = header.contributors},
+               frame);
   return true;
 }
 
@@ -129,6 +149,7 @@ void Endpoint::State::fill_slot(const tarpon_header& common, const Operation& op
                                 const SendMessage& message, SlotFields fields, TxPacket& frame) {
   const SlotView view = message.source->view(fields.slot);
   frame.peer = message.peer;
+  frame.flow = fields.flow;
   frame.length = message.length(fields.slot, operation.slot_bytes);
   if (gathers && view.payload != nullptr) {
     frame.payload = view.payload;
@@ -151,21 +172,31 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
       retained_due.pop_front();
       continue;
     }
+    const std::size_t wire_bytes = kept->slot_bytes + TARPON_HEADER_BYTES;
+    if (outflow.allowed(due.peer, now, wire_bytes, 1) == 0) {
+      timer = std::min(timer, outflow.next(due.peer));
+      break;
+    }
     tarpon_range& range = due.ranges[due.count - 1];
     const std::vector<std::byte>& bytes = kept->data->bytes;
     const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
     TxPacket& frame = frames[used];
-    tarpon_header header = header_for(now, TARPON_DATA, due.tag, due.number, kept->data->stage);
+    tarpon_header header =
+        header_for(now, due.peer, TARPON_DATA, due.tag, due.number, kept->data->stage);
     header.signature = kept->signature_hash;
-    const SlotFields fields{.slot = range.first,
-                            .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR),
-                            .contributors = kept->data->contributors[range.first]};
+    const SlotFields fields{
+        .slot = range.first,
+        .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
+                                           (kept->nonfinite ? TARPON_FLAG_NONFINITE : 0)),
+        .contributors = kept->data->contributors[range.first]};
     frame.peer = due.peer;
+    frame.flow = 0;
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
     frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
     write_header(header, fields, frame);
+    outflow.sent(due.peer, now, wire_bytes);
     ++counters.data_out;
     ++counters.repaired_slots;
     ++used;
@@ -178,36 +209,68 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
 std::size_t Endpoint::State::emit_data(Time now, std::span<TxPacket> frames) {
   std::size_t used = 0;
   for (Operation* operation : open_operations) {
-    // Later stages first: their slots were just completed and are still in the cache.
-    for (std::uint32_t i = operation->stage_count; i > 0; --i) {
-      const auto stage = static_cast<std::uint8_t>(i - 1);
+    // Earlier stages first: what others add up with comes before what they only store, or those
+    // whose contributions are late hold up all the rest.
+    for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
+      if (held_back(*operation, stage)) break;
+      std::uint32_t peers = 0;
       for (SendMessage& message : operation->stages[stage].sends) {
         if (used == frames.size()) return used;
         if (message.done) continue;
-        used += emit_repairs(now, *operation, stage, message, frames.subspan(used));
-        used += emit_message(now, *operation, stage, message, frames.subspan(used));
+        const std::size_t before = used;
+        used += emit_repairs(now, *operation, stage, message,
+                             paced(now, *operation, message, frames.subspan(used)));
+        used += emit_message(now, *operation, stage, message,
+                             paced(now, *operation, message, frames.subspan(used)));
+        const std::uint32_t ready = std::min(operation->stages[stage].ready, message.slots);
+        const bool more = message.repair_count > 0 || message.next < std::min(ready, message.grant);
+        if (more && used < frames.size()) timer = std::min(timer, outflow.next(message.peer));
+        if (used > before && ++peers == outflow.peers_at_once()) break;
       }
     }
   }
   return used;
 }
 
+/// As many of `frames` as may leave for the message's peer now.
+std::span<TxPacket> Endpoint::State::paced(Time now, const Operation& operation,
+                                           const SendMessage& message,
+                                           std::span<TxPacket> frames) const {
+  const std::size_t bytes = operation.slot_bytes + TARPON_HEADER_BYTES;
+  const std::size_t count = outflow.allowed(message.peer, now, bytes, frames.size());
+  return frames.first(count);
+}
+
 std::size_t Endpoint::State::emit_repairs(Time now, Operation& operation, std::uint8_t stage,
                                           SendMessage& message, std::span<TxPacket> frames) {
   std::size_t used = 0;
   if (message.repair_count == 0) return used;
-  tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  tarpon_header header =
+      header_for(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
+  header.stage_time = operation.stage_time;
+  header.flags |= nonfinite_flag(operation, TARPON_DATA, stage);
+  header.stage = with_flows(stage, message.stripes);
   const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
     tarpon_range& range = message.repairs[message.repair_count - 1];
-    fill_slot(header, operation, message, {.slot = range.first, .flags = flags}, frames[used]);
+    fill_slot(header, operation, message,
+              {.slot = range.first, .flags = flags, .flow = repair_flow(message, range.first)},
+              frames[used]);
     ++counters.repaired_slots;
     ++used;
     ++range.first;
     if (--range.count == 0) --message.repair_count;
   }
+  outflow.sent(message.peer, now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return used;
+}
+
+/// Packets at the end of `take` that are no whole train. Trains end where stripes do.
+std::uint32_t Endpoint::State::train_rest(const SendMessage& message, std::uint32_t take) const {
+  if (message.stripes.flows == 1) return take % burst;
+  const std::uint32_t rest = (message.next + take) % message.stripes.length;
+  return rest < take ? rest : 0;
 }
 
 std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::uint8_t stage,
@@ -217,16 +280,24 @@ std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::u
   if (limit <= message.next) return 0;
   std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
   // Whole trains: what would start a train that the frames cut short waits for the next poll.
-  if (take > burst && message.next + take < limit) take -= take % burst;
-  tarpon_header header = header_for(now, TARPON_DATA, operation.tag, operation.number, stage);
+  if (take > burst && message.next + take < limit) take -= train_rest(message, take);
+  tarpon_header header =
+      header_for(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
+  header.stage_time = operation.stage_time;
+  header.flags |= nonfinite_flag(operation, TARPON_DATA, stage);
+  header.stage = with_flows(stage, message.stripes);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
   const std::uint32_t tail = first_tail_slot(message.slots);
   for (std::uint32_t i = 0; i < take; ++i) {
     const std::uint32_t slot = message.next++;
     fill_slot(header, operation, message,
-              {.slot = slot, .flags = slot < tail ? header.flags : marked}, frames[i]);
+              {.slot = slot,
+               .flags = slot < tail ? header.flags : marked,
+               .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
+              frames[i]);
   }
+  outflow.sent(message.peer, now, take * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return take;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transport/port.h"
+#include "transport/ports/udp_flows.h"
 
 namespace tarpon {
 
@@ -16,15 +17,14 @@ namespace tarpon {
 /// is kept, because trains come in runs. One thread at a time.
 class AddressTable {
  public:
-  /// `peers` by rank. Of two ranks with one address the lower one wins.
-  explicit AddressTable(std::span<const sockaddr_in> peers)
-      : slots_(std::bit_ceil(peers.size() * 2 + 2)) {
+  /// `peers` by rank, and `others`, further addresses of theirs. Of two ranks with one address the
+  /// lower one wins.
+  explicit AddressTable(std::span<const sockaddr_in> peers, std::span<const FlowSource> others = {})
+      : slots_(std::bit_ceil((peers.size() + others.size()) * 2 + 2)) {
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-      const std::uint64_t key = key_of(peers[rank]);
-      Slot& slot = slots_[find(key)];
-      if (slot.key == key) continue;
-      slot = {key, static_cast<Rank>(rank)};
+      add(peers[rank], static_cast<Rank>(rank));
     }
+    for (const FlowSource& other : others) add(other.address, other.rank);
   }
 
   /// kUnknownRank for an address of no rank.
@@ -42,6 +42,12 @@ class AddressTable {
 
   static std::uint64_t key_of(const sockaddr_in& address) {
     return std::uint64_t{1} << 48 | std::uint64_t{address.sin_addr.s_addr} << 16 | address.sin_port;
+  }
+
+  void add(const sockaddr_in& address, Rank rank) {
+    const std::uint64_t key = key_of(address);
+    Slot& slot = slots_[find(key)];
+    if (slot.key != key || rank < slot.rank) slot = {key, rank};
   }
 
   // Where `key` is, or the free slot where it would be.

@@ -24,9 +24,15 @@ void FaultPort::pass_copy(std::vector<std::byte> bytes, Rank source) {
   batch_.push_back({kept.data(), static_cast<std::uint32_t>(kept.size()), source});
 }
 
+void FaultPort::count(std::uint64_t& fault, Time now, const RxPacket& packet,
+                      std::string_view name) {
+  ++fault;
+  if (tell_) tell_(now, packet, name);
+}
+
 void FaultPort::inject(Time now, const RxPacket& packet) {
   if (random_.chance(options_.loss)) {
-    ++faults_.lost;
+    count(faults_.lost, now, packet, "lost");
     return;
   }
   std::vector<std::byte> bytes;
@@ -37,12 +43,12 @@ void FaultPort::inject(Time now, const RxPacket& packet) {
     copy();
     const std::uint64_t bit = random_.below(std::uint64_t{packet.length} * 8);
     bytes[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
-    ++faults_.corrupted;
+    count(faults_.corrupted, now, packet, "corrupted");
   }
   if (packet.length > 1 && random_.chance(options_.truncate)) {
     copy();
     bytes.resize(1 + random_.below(packet.length - 1));
-    ++faults_.truncated;
+    count(faults_.truncated, now, packet, "truncated");
   }
   if (random_.chance(options_.duplicate)) {
     if (bytes.empty()) {
@@ -50,14 +56,14 @@ void FaultPort::inject(Time now, const RxPacket& packet) {
     } else {
       pass_copy(bytes, packet.source);
     }
-    ++faults_.duplicated;
+    count(faults_.duplicated, now, packet, "duplicated");
   }
   if (random_.chance(options_.reorder)) {
     copy();
     const auto most = static_cast<std::uint64_t>(options_.reorder_delay.count());
     held_.push_back({now + Duration(static_cast<std::int64_t>(random_.below(most + 1))),
                      std::move(bytes), packet.source});
-    ++faults_.reordered;
+    count(faults_.reordered, now, packet, "reordered");
   } else if (bytes.empty()) {
     pass(packet);
   } else {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "transport/port.h"
@@ -58,6 +60,12 @@ class FaultPort : public Port {
   /// When the next packet held back is due; kNever when none is. Simulation advances to it.
   Time next_release() const;
 
+  /// Calls `tell` with each packet that meets a fault, and which: "lost", "duplicated",
+  /// "reordered", "corrupted", "truncated".
+  void watch(std::function<void(Time, const RxPacket&, std::string_view)> tell) {
+    tell_ = std::move(tell);
+  }
+
   /// No more faults from now on; what is held back still comes.
   void heal() {
     options_.loss = options_.duplicate = options_.reorder = options_.corrupt = options_.truncate =
@@ -73,12 +81,14 @@ class FaultPort : public Port {
   void pass(const RxPacket& packet);
   void pass_copy(std::vector<std::byte> bytes, Rank source);
   void inject(Time now, const RxPacket& packet);
+  void count(std::uint64_t& fault, Time now, const RxPacket& packet, std::string_view name);
 
   std::unique_ptr<Port> inner_;
   PortCapabilities capabilities_;
   FaultOptions options_;
   Random random_;
   FaultStatistics faults_;
+  std::function<void(Time, const RxPacket&, std::string_view)> tell_;
   std::vector<Held> held_;
   std::vector<RxPacket> batch_;
   std::deque<std::vector<std::byte>> copies_;  // changed packets of the current batch

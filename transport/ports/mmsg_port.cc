@@ -22,7 +22,7 @@ constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
 class MmsgPort final : public UdpPort {
  public:
   MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-           FileDescriptor event);
+           UdpFlows flows, FileDescriptor event);
 
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
@@ -34,6 +34,8 @@ class MmsgPort final : public UdpPort {
 
   void flush() override;
   void fetch();
+  /// Of the oldest train to send. REQUIRES: one is queued.
+  std::uint8_t next_flow() const { return trains_.train(trains_.queued_train(0)).flow; }
 
   AlignedBytes rx_memory_;
   std::array<mmsghdr, kRxBuffers> rx_messages_{};
@@ -46,8 +48,8 @@ class MmsgPort final : public UdpPort {
 };
 
 MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                   const UdpPortOptions& options, FileDescriptor event)
-    : UdpPort("mmsg", std::move(socket), peers, options, std::move(event)),
+                   const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
+    : UdpPort("mmsg", std::move(socket), peers, options, std::move(flows), std::move(event)),
       rx_memory_(make_aligned_bytes(kRxBufferBytes * kRxBuffers, 64)) {
   for (std::size_t i = 0; i < kRxBuffers; ++i) {
     rx_iovecs_[i] = {.iov_base = rx_memory_.get() + i * kRxBufferBytes, .iov_len = kRxBufferBytes};
@@ -63,11 +65,14 @@ MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
 void MmsgPort::flush() {
   while (trains_.queued() > 0 && !failure_) {
     messages_.clear();
+    const std::uint8_t flow = next_flow();
     for (std::size_t i = 0; i < trains_.queued() && !messages_.full(); ++i) {
-      messages_.add(trains_, trains_.queued_train(i));
+      const std::uint32_t train = trains_.queued_train(i);
+      if (trains_.train(train).flow != flow) break;
+      messages_.add(trains_, train);
     }
     const auto count = static_cast<unsigned>(messages_.size());
-    const int sent = ::sendmmsg(socket_.fd(), messages_.data(), count, MSG_DONTWAIT);
+    const int sent = ::sendmmsg(descriptor(flow), messages_.data(), count, MSG_DONTWAIT);
     const int error = errno;
     ++counted_.system_calls;
     for (int i = 0; i < sent; ++i) trains_.settle(trains_.pop(), 0);
@@ -115,11 +120,10 @@ std::span<const RxPacket> MmsgPort::receive(Time) {
 void MmsgPort::wait(Time now, Time until) {
   if (until <= now || failure_ || rx_next_ < rx_count_) return;
   const bool blocked = trains_.queued() > 0;
-  std::array<pollfd, 2> polled{};
-  polled[0] = {.fd = socket_.fd(),
-               .events = static_cast<short>(blocked ? POLLIN | POLLOUT : POLLIN),
-               .revents = 0};
+  std::array<pollfd, 3> polled{};
+  polled[0] = {.fd = socket_.fd(), .events = POLLIN, .revents = 0};
   polled[1] = {.fd = event_.fd(), .events = POLLIN, .revents = 0};
+  polled[2] = {.fd = blocked ? descriptor(next_flow()) : -1, .events = POLLOUT, .revents = 0};
   const timespec timeout = wait_timeout(now, until);
   const int ready = ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
   ++counted_.system_calls;
@@ -132,17 +136,18 @@ void MmsgPort::wait(Time now, Time until) {
     ++counted_.system_calls;
     event_.consumed();
   }
-  if (blocked && (polled[0].revents & POLLOUT) != 0) flush();
+  if (blocked && (polled[2].revents & POLLOUT) != 0) flush();
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<sockaddr_in> peers,
-                                             UdpPortOptions options) {
+                                             UdpPortOptions options, UdpFlows flows) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
-  return std::make_unique<MmsgPort>(std::move(socket), peers, options, std::move(*event));
+  return std::make_unique<MmsgPort>(std::move(socket), peers, options, std::move(flows),
+                                    std::move(*event));
 }
 
 }  // namespace tarpon

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/port.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 
@@ -18,6 +19,6 @@ namespace tarpon {
 /// until that is gone; transmit_frames(), receive() and wait() all try again.
 /// Errors: invalid_argument (names the option), io.
 Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<sockaddr_in> peers,
-                                             UdpPortOptions options = {});
+                                             UdpPortOptions options = {}, UdpFlows flows = {});
 
 }  // namespace tarpon

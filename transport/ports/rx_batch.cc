@@ -36,7 +36,8 @@ Control read_control(const RxUnit& unit) {
 
 }  // namespace
 
-RxBatch::RxBatch(std::span<const sockaddr_in> peers) : addresses_(peers) {
+RxBatch::RxBatch(std::span<const sockaddr_in> peers, std::span<const FlowSource> others)
+    : addresses_(peers, others) {
   packets_.reserve(kCapacity);
 }
 

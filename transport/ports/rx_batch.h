@@ -37,8 +37,8 @@ class RxBatch {
   /// Datagrams in one unit at most: UDP_MAX_SEGMENTS of Linux 6.9 and later.
   static constexpr std::size_t kLargestUnit = 128;
 
-  /// `peers` by rank.
-  explicit RxBatch(std::span<const sockaddr_in> peers);
+  /// `peers` by rank, and further addresses of theirs.
+  explicit RxBatch(std::span<const sockaddr_in> peers, std::span<const FlowSource> others = {});
 
   void clear() { packets_.clear(); }
 

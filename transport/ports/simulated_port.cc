@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
+
+#include "transport/random.h"
 
 namespace tarpon {
 namespace {
@@ -10,10 +13,12 @@ namespace {
 /// Later arrival first, so that std::push_heap keeps the earliest at the front. Ties go by sending
 /// order: replay does not depend on the heap's layout.
 struct InFlight {
-  Time arrival;
+  Time arrival{};
+  Duration delay{};   // behind the modelled links
+  Time not_before{};  // as its route says
   std::uint64_t order = 0;
-  Rank source = 0;
-  std::vector<std::byte> bytes;
+  Rank source = 0, to = 0;
+  std::vector<std::byte> bytes = {};
 
   bool operator<(const InFlight& other) const {
     return std::pair(arrival, order) > std::pair(other.arrival, other.order);
@@ -29,17 +34,108 @@ void mix(std::uint64_t& hash, const void* data, std::size_t bytes) {
 
 struct SimulatedNetwork::State {
   explicit State(const SimulatedNetworkOptions& given)
-      : options(given), random(given.seed), queues(given.ranks), overruns(given.ranks) {}
+      : options(given), random(given.seed), queues(given.ranks), overruns(given.ranks) {
+    if (!options.links) return;
+    options.links->ranks = given.ranks;
+    options.links->seed = given.seed;
+    fabric.emplace(*options.links);
+  }
+
+  void send(Rank from, Rank to, std::uint8_t flow, std::vector<std::byte> bytes,
+            const SimulatedTraffic::Route& route);
+  void advance_to(Time to);
+  void enqueue(InFlight flight);
+  void drop(Time at, InFlight flight, std::string_view fate);
+  void tell(Time at, const InFlight& flight, std::string_view fate);
+  std::vector<std::byte> buffer();
 
   SimulatedNetworkOptions options;
   Random random;
+  std::optional<Fabric> fabric;
+  bool healed = false;
+  SimulatedTraffic* traffic = nullptr;
   Time now{};
   std::vector<std::vector<InFlight>> queues;  // heaps, by receiver
+  std::vector<InFlight> crossing;  // over the fabric, by cookie; arrival: what comes on top
+  std::vector<std::size_t> free_cookies;
   std::vector<std::uint64_t> overruns;
   std::vector<std::vector<std::byte>> spare;  // buffers of delivered packets
   std::uint64_t order = 0;
   std::uint64_t hash = 14695981039346656037ull;
 };
+
+std::vector<std::byte> SimulatedNetwork::State::buffer() {
+  if (spare.empty()) return {};
+  std::vector<std::byte> bytes = std::move(spare.back());
+  spare.pop_back();
+  return bytes;
+}
+
+void SimulatedNetwork::State::tell(Time at, const InFlight& flight, std::string_view fate) {
+  if (traffic != nullptr) traffic->ended(at, flight.source, flight.to, flight.bytes, fate);
+}
+
+void SimulatedNetwork::State::drop(Time at, InFlight flight, std::string_view fate) {
+  tell(at, flight, fate);
+  spare.push_back(std::move(flight.bytes));
+}
+
+void SimulatedNetwork::State::enqueue(InFlight flight) {
+  auto& queue = queues[flight.to];
+  if (queue.size() >= options.queue_packets) {
+    ++overruns[flight.to];
+    return drop(now, std::move(flight), "overrun");
+  }
+  queue.push_back(std::move(flight));
+  std::push_heap(queue.begin(), queue.end());
+}
+
+void SimulatedNetwork::State::send(Rank from, Rank to, std::uint8_t flow,
+                                   std::vector<std::byte> bytes,
+                                   const SimulatedTraffic::Route& route) {
+  const auto jitter = static_cast<std::uint64_t>(options.jitter.count());
+  const Duration delay =
+      options.delay + Duration(static_cast<std::int64_t>(random.below(jitter + 1)));
+  InFlight flight{now, delay, route.not_before, order++, from, to, std::move(bytes)};
+  if (!route.lost.empty()) return drop(now, std::move(flight), route.lost);
+  if (!fabric || healed) {
+    flight.arrival = std::max(now + delay, route.not_before);
+    return enqueue(std::move(flight));
+  }
+  if (free_cookies.empty()) {
+    free_cookies.push_back(crossing.size());
+    crossing.emplace_back();
+  }
+  const std::size_t cookie = free_cookies.back();
+  free_cookies.pop_back();
+  fabric->send(now, from, to, static_cast<std::uint32_t>(flight.bytes.size()) + kWireOverhead,
+               cookie, flow);
+  crossing[cookie] = std::move(flight);
+}
+
+void SimulatedNetwork::State::advance_to(Time to) {
+  now = std::max(now, to);
+  if (!fabric) return;
+  for (const Fabric::Outcome& outcome : fabric->advance(now)) {
+    free_cookies.push_back(outcome.cookie);
+    InFlight flight = std::move(crossing[outcome.cookie]);
+    flight.arrival = std::max(outcome.time + flight.delay, flight.not_before);
+    switch (outcome.fate) {
+      case LinkFate::delivered:
+        enqueue(std::move(flight));
+        break;
+      case LinkFate::queue:
+        drop(outcome.time, std::move(flight), "queue");
+        break;
+      case LinkFate::policer:
+        drop(outcome.time, std::move(flight), "policer");
+        break;
+      case LinkFate::loss:
+        drop(outcome.time, std::move(flight), "loss");
+        break;
+    }
+  }
+}
 
 class SimulatedPort : public Port {
  public:
@@ -50,6 +146,7 @@ class SimulatedPort : public Port {
                      .gathers = options.gathers,
                      .checksums = false,
                      .burst = options.burst,
+                     .flows = options.flows,
                      .receive_bytes = options.receive_bytes};
     const std::size_t stride = TARPON_HEADER_BYTES + options.max_payload;
     memory_.resize(options.frames * stride);
@@ -80,10 +177,20 @@ class SimulatedPort : public Port {
     received_.clear();
     batch_.clear();
     auto& queue = network_.queues[rank_];
+    std::uint64_t waiting = 0;
     while (!queue.empty() && queue.front().arrival <= now) {
       std::pop_heap(queue.begin(), queue.end());
-      received_.push_back(std::move(queue.back()));
+      InFlight packet = std::move(queue.back());
       queue.pop_back();
+      // Nobody took anything since the last call: what came last found the buffer full.
+      if (waiting + packet.bytes.size() > capabilities_.receive_bytes) {
+        ++network_.overruns[rank_];
+        network_.drop(packet.arrival, std::move(packet), "overrun");
+        continue;
+      }
+      waiting += packet.bytes.size();
+      network_.tell(now, packet, "delivered");
+      received_.push_back(std::move(packet));
     }
     for (const InFlight& packet : received_) {
       const auto length = static_cast<std::uint32_t>(packet.bytes.size());
@@ -106,35 +213,24 @@ class SimulatedPort : public Port {
 
  private:
   void send(const TxPacket& packet) {
-    InFlight flight;
-    if (!network_.spare.empty()) {
-      flight.bytes = std::move(network_.spare.back());
-      network_.spare.pop_back();
-    }
-    flight.bytes.resize(TARPON_HEADER_BYTES + packet.length);
-    std::memcpy(flight.bytes.data(), packet.header, TARPON_HEADER_BYTES);
+    std::vector<std::byte> bytes = network_.buffer();
+    bytes.resize(TARPON_HEADER_BYTES + packet.length);
+    std::memcpy(bytes.data(), packet.header, TARPON_HEADER_BYTES);
     if (packet.length > 0) {
-      std::memcpy(flight.bytes.data() + TARPON_HEADER_BYTES, packet.payload, packet.length);
+      std::memcpy(bytes.data() + TARPON_HEADER_BYTES, packet.payload, packet.length);
     }
-    const auto jitter = static_cast<std::uint64_t>(network_.options.jitter.count());
-    flight.arrival = network_.now + network_.options.delay +
-                     Duration(static_cast<std::int64_t>(network_.random.below(jitter + 1)));
-    flight.order = network_.order++;
-    flight.source = rank_;
     ++statistics_.tx_packets;
-    statistics_.tx_bytes += flight.bytes.size();
+    statistics_.tx_bytes += bytes.size();
     const std::int64_t at = network_.now.time_since_epoch().count();
     mix(network_.hash, &at, sizeof at);
     mix(network_.hash, &rank_, sizeof rank_);
     mix(network_.hash, &packet.peer, sizeof packet.peer);
-    mix(network_.hash, flight.bytes.data(), flight.bytes.size());
-    auto& queue = network_.queues[packet.peer];
-    if (queue.size() >= network_.options.queue_packets) {
-      ++network_.overruns[packet.peer];
-      return;
+    mix(network_.hash, bytes.data(), bytes.size());
+    SimulatedTraffic::Route route;
+    if (network_.traffic != nullptr) {
+      route = network_.traffic->route(network_.now, rank_, packet.peer, bytes);
     }
-    queue.push_back(std::move(flight));
-    std::push_heap(queue.begin(), queue.end());
+    network_.send(rank_, packet.peer, packet.flow, std::move(bytes), route);
   }
 
   SimulatedNetwork::State& network_;
@@ -157,7 +253,7 @@ std::unique_ptr<Port> SimulatedNetwork::make_port(Rank rank) {
 }
 
 void SimulatedNetwork::advance_to(Time now) {
-  state_->now = std::max(state_->now, now);
+  state_->advance_to(now);
 }
 
 Time SimulatedNetwork::now() const {
@@ -165,11 +261,34 @@ Time SimulatedNetwork::now() const {
 }
 
 Time SimulatedNetwork::next_arrival() const {
-  Time next = kNever;
+  Time next = next_crossing();
   for (const auto& queue : state_->queues) {
     if (!queue.empty()) next = std::min(next, queue.front().arrival);
   }
   return next;
+}
+
+Time SimulatedNetwork::next_crossing() const {
+  return state_->fabric ? state_->fabric->next_event() : kNever;
+}
+
+Time SimulatedNetwork::next_arrival(Rank rank) const {
+  const auto& queue = state_->queues[rank];
+  return queue.empty() ? kNever : queue.front().arrival;
+}
+
+void SimulatedNetwork::heal() {
+  state_->healed = true;
+}
+
+void SimulatedNetwork::watch(SimulatedTraffic* traffic) {
+  state_->traffic = traffic;
+}
+
+void SimulatedNetwork::inject(Rank from, Rank to, std::span<const std::byte> packet) {
+  std::vector<std::byte> bytes = state_->buffer();
+  bytes.assign(packet.begin(), packet.end());
+  state_->send(from, to, 0, std::move(bytes), {});
 }
 
 std::uint64_t SimulatedNetwork::trace_hash() const {

@@ -5,18 +5,20 @@
 namespace tarpon {
 
 UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
-                 const UdpPortOptions& options, FileDescriptor event)
+                 const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
     : socket_(std::move(socket)),
+      more_sockets_(std::move(flows.sockets)),
       capabilities_{.name = name,
                     .max_payload = options.max_payload,
                     .gathers = true,
                     .checksums = true,
                     .burst = gso_burst(options),
+                    .flows = static_cast<std::uint32_t>(1 + more_sockets_.size()),
                     .receive_bytes = socket_.receive_budget()},
       event_(std::move(event)),
-      trains_(options, peers.size()),
+      trains_(options, peers.size(), 1 + more_sockets_.size()),
       messages_(peers, trains_.frames()),
-      batch_(peers) {}
+      batch_(peers, flows.sources) {}
 
 std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
   if (trains_.queued() > 0) flush();

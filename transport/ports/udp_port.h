@@ -1,13 +1,15 @@
-// What the two ports over a UDP socket have in common: the socket, frames and trains to send, the
-// batch received. They differ in how they call the kernel.
+// What the two ports over a UDP socket have in common: the socket, those of further flows, frames
+// and trains to send, the batch received. They differ in how they call the kernel.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "transport/port.h"
 #include "transport/ports/rx_batch.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/udp_train.h"
@@ -28,14 +30,18 @@ class UdpPort : public Port {
 
  protected:
   UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
-          const UdpPortOptions& options, FileDescriptor event);
+          const UdpPortOptions& options, UdpFlows flows, FileDescriptor event);
 
   /// Gives queued trains to the kernel until none is left or the socket has no room.
   virtual void flush() = 0;
 
   void fail_with(int error, const char* what);
 
+  /// What packets of `flow` are sent from.
+  int descriptor(std::uint8_t flow) const { return flow_descriptor(socket_, more_sockets_, flow); }
+
   UdpSocket socket_;
+  const std::vector<UdpSocket> more_sockets_;
   const PortCapabilities capabilities_;
   WakeEvent event_;
   TrainPool trains_;

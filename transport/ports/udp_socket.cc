@@ -84,6 +84,10 @@ Result<void> UdpSocket::bind(const UdpSocketOptions& options) {
   if (::bind(fd(), reinterpret_cast<const sockaddr*>(&local_), sizeof local_) != 0) {
     const int error = errno;
     const std::string where = fmt::format("UDP {}:{}", options.address, options.port);
+    if (error == EADDRINUSE && options.port == 0) {
+      return fail({Error::Code::unavailable, error,
+                   where + ": no port is free; widen net.ipv4.ip_local_port_range"});
+    }
     if (error == EADDRINUSE) {
       return fail({Error::Code::invalid_argument, error,
                    where + ": the port is in use; give another one, or 0 for any"});

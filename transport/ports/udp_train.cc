@@ -27,8 +27,9 @@ std::uint32_t datagram_bytes(std::uint32_t payload) {
 
 }  // namespace
 
-TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers)
+TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows)
     : options_(options),
+      flows_(flows),
       stride_(TARPON_HEADER_BYTES + options.max_payload),
       memory_(make_aligned_bytes(stride_ * frame_count(options), kCacheLine)),
       frames_(frame_count(options)),
@@ -56,7 +57,7 @@ std::span<TxPacket> TrainPool::offer(std::size_t at_most) {
 
 bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
   const std::uint32_t bytes = datagram_bytes(packet.length);
-  return train.peer == packet.peer && trains_allowed_[packet.peer] &&
+  return train.peer == packet.peer && train.flow == packet.flow && trains_allowed_[packet.peer] &&
          train.packets < options_.gso_segments && bytes <= train.segment &&
          train.bytes == train.packets * train.segment &&  // a shorter packet ends a train
          train.bytes + bytes <= kMaxUdpBytes;
@@ -66,7 +67,8 @@ void TrainPool::accept(std::span<TxPacket> packets) {
   std::uint32_t current = 0;
   bool open = false;
   for (const TxPacket& packet : packets) {
-    if (packet.peer >= trains_allowed_.size() || packet.length > options_.max_payload) {
+    if (packet.peer >= trains_allowed_.size() || packet.flow >= flows_ ||
+        packet.length > options_.max_payload) {
       ++statistics_.tx_dropped;
       continue;
     }
@@ -82,8 +84,12 @@ void TrainPool::accept(std::span<TxPacket> packets) {
       ++train.packets;
       continue;
     }
-    trains_[frame] = {
-        .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = packet.peer};
+    trains_[frame] = {.last = frame,
+                      .segment = bytes,
+                      .bytes = bytes,
+                      .packets = 1,
+                      .peer = packet.peer,
+                      .flow = packet.flow};
     push(frame);
     current = frame;
     open = true;
@@ -145,11 +151,13 @@ void TrainPool::release(std::uint32_t number) {
 
 void TrainPool::split(std::uint32_t number) {
   const Rank peer = trains_[number].peer;
+  const std::uint8_t flow = trains_[number].flow;
   const std::uint32_t packets = trains_[number].packets;
   std::uint32_t frame = number;
   for (std::uint32_t i = 0; i < packets; ++i) {
     const std::uint32_t bytes = datagram_bytes(frames_[frame].length);
-    trains_[frame] = {.last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer};
+    trains_[frame] = {
+        .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer, .flow = flow};
     push(frame);
     frame = frames_[frame].next;
   }

@@ -24,13 +24,14 @@
 
 namespace tarpon {
 
-/// A run of packets to one peer, all but the last of the same size.
+/// A run of packets to one peer and of one flow, all but the last of the same size.
 struct Train {
   std::uint32_t last = 0;     // frame of the last packet
   std::uint32_t segment = 0;  // datagram bytes of all packets but the last
   std::uint32_t bytes = 0;    // datagram bytes of all packets
   std::uint32_t packets = 0;
   Rank peer = 0;
+  std::uint8_t flow = 0;
 };
 
 /// What became of a train that was given to the kernel.
@@ -44,13 +45,13 @@ enum class SendOutcome {
 /// Owns all frames of a port and the queue of trains to send. One thread at a time.
 class TrainPool {
  public:
-  TrainPool(const UdpPortOptions& options, std::size_t peers);
+  TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows = 1);
 
   /// Port::transmit_frames(), while nothing is queued.
   std::span<TxPacket> offer(std::size_t at_most);
 
   /// Port::transmit(): chains `packets` and queues the trains. In any order, each frame once. A
-  /// packet to an unknown peer or above max_payload is counted as dropped.
+  /// packet to an unknown peer, of an unknown flow or above max_payload is counted as dropped.
   void accept(std::span<TxPacket> packets);
 
   /// Trains to send, oldest first.
@@ -93,6 +94,7 @@ class TrainPool {
   void split(std::uint32_t train);
 
   const UdpPortOptions options_;
+  const std::size_t flows_;
   const std::size_t stride_;
   AlignedBytes memory_;
   std::vector<Frame> frames_;

@@ -40,7 +40,7 @@ constexpr std::uint64_t tag(Kind kind, std::uint64_t value) {
 class UringPort final : public UdpPort {
  public:
   UringPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-            FileDescriptor event, std::unique_ptr<UringRing> ring);
+            UdpFlows flows, FileDescriptor event, std::unique_ptr<UringRing> ring);
 
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
@@ -85,14 +85,15 @@ class UringPort final : public UdpPort {
   Armed receive_{Kind::receive};
   Armed wake_{Kind::wake};
   Armed writable_{Kind::writable};
-  bool blocked_ = false;             // the socket had no room for a train
+  bool blocked_ = false;             // a socket had no room for a train
+  std::uint8_t blocked_flow_ = 0;    // whose, latest
   std::unique_ptr<UringRing> ring_;  // last: closed first, while what it points to is alive
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                     const UdpPortOptions& options, FileDescriptor event,
+                     const UdpPortOptions& options, UdpFlows flows, FileDescriptor event,
                      std::unique_ptr<UringRing> ring)
-    : UdpPort("uring", std::move(socket), peers, options, std::move(event)),
+    : UdpPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)),
       driver_(std::this_thread::get_id()),
       ring_(std::move(ring)) {}
 
@@ -106,7 +107,8 @@ void UringPort::flush() {
       io_uring_sqe* const entry = ring_->prepare();
       if (entry == nullptr) break;
       const std::uint32_t train = trains_.pop();
-      ::io_uring_prep_sendmsg(entry, socket_.fd(), &messages_.add(trains_, train), MSG_DONTWAIT);
+      ::io_uring_prep_sendmsg(entry, descriptor(trains_.train(train).flow),
+                              &messages_.add(trains_, train), MSG_DONTWAIT);
       entry->user_data = tag(Kind::send, train);
     }
     submit(false);
@@ -159,7 +161,7 @@ void UringPort::arm_wake() {
 
 void UringPort::arm_writable() {
   if (io_uring_sqe* const entry = arm(writable_)) {
-    ::io_uring_prep_poll_add(entry, socket_.fd(), POLLOUT);
+    ::io_uring_prep_poll_add(entry, descriptor(blocked_flow_), POLLOUT);
     entry->user_data = tag(Kind::writable, generation_);
   }
 }
@@ -213,7 +215,10 @@ void UringPort::on_wake(const io_uring_cqe& completion) {
 void UringPort::on_send(const io_uring_cqe& completion) {
   const auto train = static_cast<std::uint32_t>(completion.user_data >> 8);
   const int error = completion.res < 0 ? -completion.res : 0;
-  if (error == EAGAIN) blocked_ = true;
+  if (error == EAGAIN) {
+    blocked_ = true;
+    blocked_flow_ = trains_.train(train).flow;
+  }
   if (trains_.settle(train, error) == SendOutcome::fatal) fail_with(error, "send");
 }
 
@@ -277,7 +282,7 @@ PortStatistics UringPort::statistics() const {
 }  // namespace
 
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
-                                              UdpPortOptions options) {
+                                              UdpPortOptions options, UdpFlows flows) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
   // io_uring fails a receive on a non-blocking socket instead of waiting for it.
   const int flags = ::fcntl(socket.fd(), F_GETFL);
@@ -288,8 +293,8 @@ Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sock
   if (!ring) return fail(ring.error());
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
-  return std::make_unique<UringPort>(std::move(socket), peers, options, std::move(*event),
-                                     std::move(*ring));
+  return std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
+                                     std::move(*event), std::move(*ring));
 }
 
 Result<void> check_uring() {

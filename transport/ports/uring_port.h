@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/port.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/udp_socket.h"
 
@@ -18,7 +19,7 @@ namespace tarpon {
 /// call. Errors: invalid_argument (names the option), unavailable (io_uring is forbidden or older
 /// than Linux 6.0: says which, with the remedy), io.
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
-                                              UdpPortOptions options = {});
+                                              UdpPortOptions options = {}, UdpFlows flows = {});
 
 /// Whether io_uring can be used here; the error (unavailable) says why not, with the remedy.
 Result<void> check_uring();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "transport/port.h"
+#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/program.h"
 #include "xdp/queue.h"
@@ -47,12 +48,13 @@ class XdpQueues {
 std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
 
 /// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
-/// this host, come through it. `peers` by rank. Waits for a carrier, at most 5 s. Later a lost one
-/// is loss of packets; an interface that is down or gone is the port's failure(). Errors:
-/// permission, unavailable (interface down, no carrier, no Ethernet), io.
+/// this host, come through it. `peers` by rank. The sockets of `flows` reserve the source ports.
+/// Waits for a carrier, at most 5 s. Later a lost one is loss of packets; an interface that is down
+/// or gone is the port's failure(). Errors: permission, unavailable (interface down, no carrier, no
+/// Ethernet), io.
 Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
-                                            const XdpPortOptions& options);
+                                            const XdpPortOptions& options, UdpFlows flows = {});
 
 /// Datagram bytes that surely wait without loss, in datagrams of `max_payload`: of one queue, as
 /// all that a peer sends may come to the same.

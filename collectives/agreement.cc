@@ -1,0 +1,366 @@
+// The rules of verdicts.
+#include "collectives/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/allreduce.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kMessageBytes = 56;
+
+// Steps that are collected for at once; more are not asked of a rank that works in order.
+constexpr std::size_t kMostPending = 2 * Agreement::kKept;
+
+std::uint64_t bit(Rank rank) {
+  return 1ull << rank;
+}
+
+/// Whatever is no share of anything counts as everything.
+double share(double fraction) {
+  return fraction >= 0 && fraction <= 1 ? fraction : 1.0;
+}
+
+void append(std::string& bytes, std::uint64_t value, int width) {
+  for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+std::uint64_t read(std::string_view bytes, std::size_t at, std::size_t width) {
+  std::uint64_t value = 0;
+  for (std::size_t i = width; i-- > 0;) {
+    value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  }
+  return value;
+}
+
+std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
+  if (verdict.verdict == Verdict::apply) return {};
+  const bool skip = verdict.verdict == Verdict::skip;
+  if (skip && verdict.lost_fraction <= budget.skip_above) {
+    return "a rank's input was infinite or not a number";
+  }
+  return fmt::format("the worst rank lost {:.2f} %, above the {} budget of {:.2f} %",
+                     verdict.lost_fraction * 100, name(verdict.verdict),
+                     (skip ? budget.skip_above : budget.halt_above) * 100);
+}
+
+}  // namespace
+
+std::string_view name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::apply:
+      return "apply";
+    case Verdict::skip:
+      return "skip";
+    case Verdict::halt:
+      return "halt";
+  }
+  return "?";
+}
+
+LossReport loss_report(const Report& report) {
+  switch (report.status) {
+    case Status::complete:
+    case Status::partial:
+    case Status::late_self:
+      return {report.lost_fraction, report.nonfinite};
+    case Status::peer_late:
+    case Status::mismatch:
+    case Status::aborted:
+    case Status::failed:
+    case Status::peer_dead:
+    case Status::evicted:
+      break;
+  }
+  return {1.0, report.nonfinite};  // no result
+}
+
+LossReport worse(const LossReport& a, const LossReport& b) {
+  return {std::max(share(a.lost_fraction), share(b.lost_fraction)), a.nonfinite || b.nonfinite};
+}
+
+LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step) {
+  const LossBudget* best = nullptr;
+  for (const LossBudget& one : budgets) {
+    if (one.from_step <= step && (best == nullptr || best->from_step <= one.from_step)) best = &one;
+  }
+  return best == nullptr ? LossBudget{} : *best;
+}
+
+Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports) {
+  if (reports.empty()) return Verdict::halt;
+  double worst = 0;
+  bool nonfinite = false;
+  for (const LossReport& report : reports) {
+    worst = std::max(worst, share(report.lost_fraction));
+    nonfinite |= report.nonfinite;
+  }
+  if (worst > budget.halt_above) return Verdict::halt;
+  return worst > budget.skip_above || nonfinite ? Verdict::skip : Verdict::apply;
+}
+
+std::string encode(const AgreementMessage& message) {
+  std::string bytes;
+  append(bytes, static_cast<std::uint8_t>(message.kind), 1);
+  append(bytes, message.report.nonfinite ? 1 : 0, 1);
+  append(bytes, static_cast<std::uint8_t>(message.verdict.verdict), 1);
+  append(bytes, 0, 1);
+  append(bytes, message.verdict.decided_by, 4);
+  append(bytes, message.step, 8);
+  append(bytes, std::bit_cast<std::uint64_t>(message.report.lost_fraction), 8);
+  append(bytes, std::bit_cast<std::uint64_t>(message.verdict.lost_fraction), 8);
+  append(bytes, message.verdict.reporters, 8);
+  append(bytes, message.verdict.rejoin, 8);
+  append(bytes, message.patience_ms, 4);
+  append(bytes, message.verdict.detail.size(), 4);
+  return bytes + message.verdict.detail;
+}
+
+std::optional<AgreementMessage> decode_agreement(std::string_view body) {
+  if (body.size() < kMessageBytes) return std::nullopt;
+  const std::uint64_t kind = read(body, 0, 1);
+  const std::uint64_t verdict = read(body, 2, 1);
+  if (kind < 1 || kind > 3 || verdict > 2) return std::nullopt;
+  if (read(body, 52, 4) != body.size() - kMessageBytes) return std::nullopt;
+  AgreementMessage message;
+  message.kind = static_cast<AgreementMessage::Kind>(kind);
+  message.step = read(body, 8, 8);
+  message.report.nonfinite = read(body, 1, 1) != 0;
+  message.report.lost_fraction = std::bit_cast<double>(read(body, 16, 8));
+  message.patience_ms = static_cast<std::uint32_t>(read(body, 48, 4));
+  message.verdict.verdict = static_cast<Verdict>(verdict);
+  message.verdict.step = message.step;
+  message.verdict.decided_by = static_cast<Rank>(read(body, 4, 4));
+  message.verdict.lost_fraction = std::bit_cast<double>(read(body, 24, 8));
+  message.verdict.reporters = read(body, 32, 8);
+  message.verdict.rejoin = read(body, 40, 8);
+  message.verdict.detail = body.substr(kMessageBytes);
+  return message;
+}
+
+Agreement::Agreement(Rank rank, std::uint32_t world_size, std::vector<LossBudget> budgets)
+    : rank_(rank),
+      budgets_(std::move(budgets)),
+      live_(world_size >= 64 ? ~0ull : (1ull << world_size) - 1),
+      yielded_(rank == 0 ? live_ : bit(rank)) {}
+
+const StepVerdict* Agreement::find(std::uint64_t step) const {
+  for (const StepVerdict& one : kept_) {
+    if (one.step == step) return &one;
+  }
+  return nullptr;
+}
+
+std::optional<StepVerdict> Agreement::verdict(std::uint64_t step) const {
+  if (!conflict_.empty()) {
+    StepVerdict halted;
+    halted.step = step;
+    halted.detail = conflict_;
+    return halted;
+  }
+  const StepVerdict* known = find(step);
+  return known == nullptr ? std::nullopt : std::optional(*known);
+}
+
+Agreement::Pending& Agreement::pending(std::uint64_t step) {
+  for (Pending& one : pending_) {
+    if (one.step == step) return one;
+  }
+  if (pending_.size() == kMostPending) {
+    pending_.erase(
+        std::min_element(pending_.begin(), pending_.end(),
+                         [](const Pending& a, const Pending& b) { return a.step < b.step; }));
+  }
+  pending_.emplace_back().step = step;
+  return pending_.back();
+}
+
+void Agreement::report(std::uint64_t step, const LossReport& report, Duration patience, Time now) {
+  if (find(step) != nullptr) return;
+  Pending& one = pending(step);
+  one.own = report;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+  one.own_patience_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ms, 0, UINT32_MAX));
+  if (decider_ == rank_) {
+    take_report(rank_, step, report, after(now, patience));
+    try_to_decide(now);
+    return;
+  }
+  AgreementMessage message;
+  message.step = step;
+  message.report = report;
+  message.patience_ms = one.own_patience_ms;
+  outbox_.emplace_back(decider_, std::move(message));
+}
+
+void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& report,
+                            Time collect_until) {
+  Pending& one = pending(step);
+  one.collect_until = std::min(one.collect_until, collect_until);
+  if ((one.reporters & bit(from)) != 0) return;
+  one.reporters |= bit(from);
+  one.reports.push_back(report);
+}
+
+void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
+  if ((live_ & bit(from)) == 0) return;
+  switch (message.kind) {
+    case AgreementMessage::Kind::report:
+      if (const StepVerdict* known = find(message.step)) {
+        outbox_.push_back({from,
+                           {.kind = AgreementMessage::Kind::verdict,
+                            .step = message.step,
+                            .report = {},
+                            .verdict = *known}});
+        return;
+      }
+      take_report(from, message.step, message.report,
+                  now + std::chrono::milliseconds(message.patience_ms));
+      break;
+    case AgreementMessage::Kind::verdict:
+      take_verdict(message.verdict);
+      break;
+    case AgreementMessage::Kind::yield:
+      yielded_ |= bit(from);
+      undecided_from_ = std::max(undecided_from_, message.step);
+      break;
+  }
+  try_to_decide(now);
+}
+
+/// A verdict that another rank has decided. The next decider passes it on: others may lack it.
+void Agreement::take_verdict(const StepVerdict& verdict) {
+  if (const StepVerdict* known = find(verdict.step)) {
+    if (known->same(verdict) || !conflict_.empty()) return;
+    conflict_ = fmt::format("step {} was decided {} by rank {} and {} by rank {}: replicas differ",
+                            verdict.step, name(known->verdict), known->decided_by,
+                            name(verdict.verdict), verdict.decided_by);
+    tell_all(*known);  // the others learn of it too
+    return;
+  }
+  // Whoever has reported here waits for us, even if we do not know yet that it is our turn.
+  const bool asked = std::any_of(pending_.begin(), pending_.end(), [&](const Pending& one) {
+    return one.step == verdict.step && !one.reports.empty();
+  });
+  keep(verdict);
+  if (asked || decider_ == rank_) tell_all(verdict);
+}
+
+void Agreement::keep(const StepVerdict& verdict) {
+  std::erase_if(pending_, [&](const Pending& one) { return one.step == verdict.step; });
+  kept_.push_back(verdict);
+  if (kept_.size() <= kKept) return;
+  const auto oldest =
+      std::min_element(kept_.begin(), kept_.end(),
+                       [](const StepVerdict& a, const StepVerdict& b) { return a.step < b.step; });
+  undecided_from_ = std::max(undecided_from_, oldest->step + 1);
+  kept_.erase(oldest);
+}
+
+void Agreement::tell_all(const StepVerdict& verdict) {
+  for (Rank peer = 0; peer < 64; ++peer) {
+    if (peer == rank_ || (live_ & bit(peer)) == 0) continue;
+    outbox_.push_back({peer,
+                       {.kind = AgreementMessage::Kind::verdict,
+                        .step = verdict.step,
+                        .report = {},
+                        .verdict = verdict}});
+  }
+}
+
+void Agreement::gone(Rank rank, Time now) {
+  if (rank >= 64 || (live_ & bit(rank)) == 0) return;
+  live_ &= ~bit(rank);
+  const auto lowest = static_cast<Rank>(std::countr_zero(live_));
+  if (lowest != decider_) {
+    decider_ = lowest;
+    yield_to_decider();
+  }
+  if (decider_ == rank_) {
+    for (Pending& one : pending_) {
+      if (!one.own) continue;
+      take_report(rank_, one.step, *one.own, now + std::chrono::milliseconds(one.own_patience_ms));
+    }
+  }
+  try_to_decide(now);
+}
+
+/// All that this rank knows, then that it is all, then what it still waits for.
+void Agreement::yield_to_decider() {
+  if (decider_ == rank_) return;
+  for (const StepVerdict& known : kept_) {
+    outbox_.push_back({decider_,
+                       {.kind = AgreementMessage::Kind::verdict,
+                        .step = known.step,
+                        .report = {},
+                        .verdict = known}});
+  }
+  outbox_.push_back({decider_,
+                     {.kind = AgreementMessage::Kind::yield,
+                      .step = undecided_from_,
+                      .report = {},
+                      .verdict = {}}});
+  for (const Pending& one : pending_) {
+    if (!one.own) continue;
+    outbox_.push_back({decider_,
+                       {.kind = AgreementMessage::Kind::report,
+                        .step = one.step,
+                        .report = *one.own,
+                        .patience_ms = one.own_patience_ms,
+                        .verdict = {}}});
+  }
+}
+
+void Agreement::try_to_decide(Time now) {
+  if (decider_ != rank_ || (live_ & ~yielded_) != 0) return;
+  for (std::size_t i = 0; i < pending_.size();) {
+    const Pending& one = pending_[i];
+    if (one.step < undecided_from_) {  // its verdict may be among those forgotten
+      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    const bool all = (live_ & ~one.reporters) == 0;
+    if (one.reports.empty() || (!all && now < one.collect_until)) {
+      ++i;
+      continue;
+    }
+    const LossBudget budget = budget_for(budgets_, one.step);
+    StepVerdict verdict;
+    verdict.verdict = decide(budget, one.reports);
+    verdict.step = one.step;
+    verdict.reporters = one.reporters;
+    verdict.decided_by = rank_;
+    verdict.rejoin = rejoin_;
+    for (const LossReport& report : one.reports) {
+      verdict.lost_fraction = std::max(verdict.lost_fraction, share(report.lost_fraction));
+    }
+    verdict.detail = explain(verdict, budget);
+    keep(verdict);  // removes it from pending_
+    tell_all(verdict);
+  }
+}
+
+void Agreement::tick(Time now) {
+  try_to_decide(now);
+}
+
+Time Agreement::next_deadline() const {
+  if (decider_ != rank_ || (live_ & ~yielded_) != 0) return kNever;
+  Time next = kNever;
+  for (const Pending& one : pending_) {
+    if (!one.reports.empty()) next = std::min(next, one.collect_until);
+  }
+  return next;
+}
+
+std::vector<std::pair<Rank, AgreementMessage>> Agreement::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+}  // namespace tarpon

@@ -1,0 +1,160 @@
+// What becomes of a training step after AllReduces that lost something: apply, skip or halt, alike
+// on all ranks.
+//
+// The lowest live rank decides: by the worst report, of those that arrive in time. Its verdict goes
+// to all and is kept, by step, for ranks that come late to it.
+//
+// A step is decided once, also when the decider goes. When a rank sees every lower rank gone, the
+// next live one is its decider: it sends that rank all verdicts it has, then YIELD. Connections
+// keep the order, and nothing of a gone rank can come any more, so that after the YIELDs of all
+// live ranks the new decider knows every verdict that a live rank has; those it passes on, and only
+// steps without any it decides itself. Where a YIELD does not come (two ranks that disagree on who
+// lives) nothing is decided, and who waits halts by its deadline. A rank that is told two verdicts
+// of one step all the same halts from then on, and says so.
+//
+// Steps ascend. Of one below the verdicts that are kept no verdict is given: who asks halts.
+//
+// Here: budgets and verdicts, and the rules as a machine without thread, clock or socket. One
+// thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// From `from_step` on: how much may be lost, as the worst rank's share of contributions.
+struct LossBudget {
+  std::uint64_t from_step = 0;
+  double skip_above = 0.05;  // the step is skipped: a gradient too far off
+  double halt_above = 0.5;   // the job should stop: something is broken
+  bool operator==(const LossBudget&) const = default;
+};
+
+/// What one rank says of a step: the worst of its calls.
+struct LossReport {
+  double lost_fraction = 0;  // Report::lost_fraction; above 1, or not a number: all is lost
+  bool nonfinite = false;    // an input was infinite or no number: skips the step
+};
+
+struct Report;
+
+/// What a call's report means for its step.
+LossReport loss_report(const Report& report);
+
+/// Of two calls of one step.
+LossReport worse(const LossReport& a, const LossReport& b);
+
+/// Their numbers travel and never change.
+enum class Verdict : std::uint8_t { apply = 0, skip = 1, halt = 2 };
+
+std::string_view name(Verdict verdict);
+
+struct StepVerdict {
+  Verdict verdict = Verdict::halt;
+  std::uint64_t step = 0;
+  double lost_fraction = 0;     // the worst of the reports that were heard
+  std::uint64_t reporters = 0;  // bit r: rank r's report was; 0: halted without a verdict
+  Rank decided_by = 0;
+  std::string detail;        // one line for a human; empty for apply
+  std::uint64_t rejoin = 0;  // bit r: rank r waits in Communicator::rejoin(), as the decider knew
+
+  bool same(const StepVerdict& other) const {
+    return verdict == other.verdict && step == other.step;
+  }
+};
+
+/// The last entry with from_step <= `step`; the default where there is none.
+LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step);
+
+/// By the worst of `reports`. Halts where there is none.
+Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports);
+
+struct AgreementMessage {
+  /// Their numbers travel and never change.
+  enum class Kind : std::uint8_t {
+    report = 1,   // to the decider
+    verdict = 2,  // of the decider, or handed to the next one
+    yield = 3,    // to the next decider: this rank has said all it knows, of steps from `step` on
+  };
+  Kind kind = Kind::report;
+  std::uint64_t step = 0;
+  LossReport report;
+  std::uint32_t patience_ms = 0;  // report: how long the decider may collect others
+  StepVerdict verdict;
+};
+
+std::string encode(const AgreementMessage& message);
+std::optional<AgreementMessage> decode_agreement(std::string_view body);
+
+class Agreement {
+ public:
+  /// Verdicts kept, the newest steps.
+  static constexpr std::size_t kKept = 64;
+
+  Agreement(Rank rank, std::uint32_t world_size, std::vector<LossBudget> budgets);
+
+  /// This rank's report of `step`; the decider may wait `patience` for those of others.
+  void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
+
+  /// What is known of `step`.
+  std::optional<StepVerdict> verdict(std::uint64_t step) const;
+
+  /// `rank` is dead, or has left.
+  void gone(Rank rank, Time now);
+
+  void receive(Rank from, const AgreementMessage& message, Time now);
+
+  /// Who waits in rejoin(): goes into the verdicts to come.
+  void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
+
+  /// Decides what may not wait longer.
+  void tick(Time now);
+  Time next_deadline() const;
+
+  /// Messages to send, in order.
+  std::vector<std::pair<Rank, AgreementMessage>> take_outbox();
+
+  Rank decider() const { return decider_; }
+
+ private:
+  struct Pending {
+    std::uint64_t step = 0;
+    std::uint64_t reporters = 0;
+    std::vector<LossReport> reports;
+    std::uint32_t own_patience_ms = 0;
+    std::optional<LossReport> own;
+    Time collect_until = kNever;
+  };
+
+  Pending& pending(std::uint64_t step);
+  void take_report(Rank from, std::uint64_t step, const LossReport& report, Time collect_until);
+  void take_verdict(const StepVerdict& verdict);
+  void try_to_decide(Time now);
+  void keep(const StepVerdict& verdict);
+  void tell_all(const StepVerdict& verdict);
+  void yield_to_decider();
+  const StepVerdict* find(std::uint64_t step) const;
+
+  const Rank rank_;
+  const std::vector<LossBudget> budgets_;
+  std::uint64_t live_;     // bit r: rank r
+  std::uint64_t yielded_;  // ranks that have handed over to this one as decider
+  Rank decider_ = 0;
+  std::uint64_t rejoin_ = 0;
+  std::deque<StepVerdict> kept_;
+  std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten
+  std::vector<Pending> pending_;
+  std::string conflict_;  // two verdicts of one step were told: which
+  std::vector<std::pair<Rank, AgreementMessage>> outbox_;
+};
+
+}  // namespace tarpon

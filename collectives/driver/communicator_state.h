@@ -1,0 +1,298 @@
+// Who drives a live communicator: the callers that wait, its progress thread, and news of the mesh.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "collectives/connection.h"
+#include "collectives/engine.h"
+#include "collectives/flight.h"
+#include "collectives/membership.h"
+#include "transport/clock.h"
+
+namespace tarpon {
+
+/// One thread at a time drives the engine and its port: a caller that waits, or the progress
+/// thread. `mutex_` guards the engine; the driver lets go of it while it sleeps in the port.
+class Communicator::State {
+ public:
+  State(Connection connection, const CommunicatorOptions& given, std::unique_ptr<Flight> flight)
+      : given_(given),
+        flight_(std::move(flight)),
+        control_(std::move(connection.control)),
+        ranks_(std::move(connection.ranks)),
+        options_(connection.agreed),
+        port_(std::move(connection.port)),
+        engine_(options_, *port_),
+        membership_(std::move(connection.membership)) {
+    membership_->start(
+        {.dead =
+             [this](Rank rank, const std::string& evidence) {
+               tell_engine([&] { engine_.peer_dead(rank, evidence, monotonic_now()); });
+             },
+         .aborted =
+             [this](Rank rank, const std::string& reason) {
+               tell_engine([&] { engine_.abort_for_good(rank, reason, monotonic_now()); });
+             },
+         .suspect =
+             [this](Rank rank, bool suspect) {
+               tell_engine([&] { engine_.peer_silent(rank, suspect, monotonic_now()); });
+             },
+         .evicted =
+             [this](Rank rank, const std::string& reason) {
+               tell_engine([&] { engine_.evicted(rank, reason, monotonic_now()); });
+             }});
+  }
+
+  ~State() { stop(); }
+
+  void start_thread() {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  }
+
+  /// Ends outstanding calls and the progress thread, and tells the peers.
+  void stop() {
+    {
+      std::unique_lock lock = claim();
+      if (std::exchange(stopping_, true)) return;
+      engine_.abort(monotonic_now());
+      const Time limit = monotonic_now() + 1s;
+      while (driving_ && monotonic_now() < limit) {
+        const std::uint64_t seen = epoch();
+        port_->wake();
+        lock.unlock();
+        sleep_while(seen, 1ms);
+        lock = claim();
+      }
+      if (!driving_) say_good_bye(limit);
+    }
+    needed_.notify_all();
+    membership_->stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  /// Ends outstanding and later calls. `peers_too`: the other ranks' as well, over the mesh.
+  void abort(const std::string& reason, bool peers_too) {
+    membership_->abort(reason, peers_too);
+    tell_engine([&] { engine_.abort_for_good(options_.endpoint.rank, reason, monotonic_now()); });
+    const std::unique_lock lock = claim();
+    if (!driving_ && !stopping_) say_good_bye(monotonic_now() + kAbortPatience);
+  }
+
+  Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, bool waits) {
+    const bool nonfinite = engine_.looks_nonfinite(arguments);
+    const std::unique_lock lock = claim();
+    auto call = engine_.submit(arguments, nonfinite, monotonic_now());
+    if (call && !waits) {
+      needed_.notify_one();
+      if (driving_) port_->wake();
+    }
+    return call;
+  }
+
+  void wait(const std::shared_ptr<PendingCall>& call) {
+    ++callers_;  // a progress thread that drives gives way
+    while (true) {
+      const std::uint64_t seen = epoch();
+      if (call->done) break;
+      std::unique_lock lock = claim();
+      if (!driving_) {
+        drive(
+            lock, [&] { return call->done.load(); }, kNever);
+        continue;
+      }
+      port_->wake();
+      lock.unlock();
+      sleep_while(seen, 100ms);
+    }
+    last_caller_ = monotonic_now();
+    --callers_;
+  }
+
+  void poll(Duration most) {
+    std::unique_lock lock = claim();
+    if (driving_) return;
+    const Time until = after(monotonic_now(), most);
+    int looks = 0;  // drive() looks before its round, after it, and after its sleep
+    drive(
+        lock, [&] { return looks++ >= 2; }, until);
+  }
+
+  PortStatistics port_statistics() {
+    const std::unique_lock lock = claim();
+    return asleep_ ? before_sleep_ : port_->statistics();
+  }
+  EndpointCounters counters() {
+    const std::unique_lock lock = claim();
+    return engine_.counters();
+  }
+
+  std::uint32_t flows() {
+    const std::unique_lock lock = claim();
+    return engine_.flows();
+  }
+
+  ControlChannel& control() { return *control_; }
+  Membership& membership() { return *membership_; }
+  const CommunicatorOptions& given() const { return given_; }
+  const std::vector<RankInfo>& ranks() const { return ranks_; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  /// News that no packet brings: whoever drives, or should, looks at once.
+  template <typename Change>
+  void tell_engine(Change change) {
+    {
+      const std::unique_lock lock = claim();
+      if (stopping_) return;
+      change();
+      if (driving_) port_->wake();
+      needed_.notify_one();
+    }
+    announce();
+  }
+
+  /// The mutex, also from a driver that is busy: it steps aside while somebody claims.
+  std::unique_lock<std::mutex> claim() {
+    ++claims_;
+    std::unique_lock lock(mutex_);
+    --claims_;
+    return lock;
+  }
+
+  // Who waits for others sleeps outside of `mutex_`, which a busy driver would not leave to it.
+  std::uint64_t epoch() {
+    const std::lock_guard lock(epoch_mutex_);
+    return epoch_;
+  }
+  void announce() {
+    {
+      const std::lock_guard lock(epoch_mutex_);
+      ++epoch_;
+    }
+    flight_->look();
+    changed_.notify_all();
+  }
+  void sleep_while(std::uint64_t seen, Duration most) {
+    std::unique_lock lock(epoch_mutex_);
+    changed_.wait_for(lock, most, [&] { return epoch_ != seen; });
+  }
+
+  /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most
+  /// until `limit` at a time.
+  template <typename Finished>
+  void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
+    driving_ = true;
+    Time ask_at = kNever;
+    while (!finished()) {
+      const std::size_t before = engine_.outstanding();
+      bool moved = engine_.progress(monotonic_now());
+      if (flight_->wants_snapshot(moved)) flight_->publish(engine_.snapshot(monotonic_now()));
+      if (engine_.outstanding() != before) {
+        announce();
+        moved = true;  // whoever polls wants to know
+        membership_->wish_eviction(engine_.take_eviction_wish());
+      }
+      if (moved) {
+        while (claims_ > 0) {  // std::mutex is not fair: step aside
+          lock.unlock();
+          std::this_thread::yield();
+          lock.lock();
+        }
+        continue;
+      }
+      const Time now = monotonic_now();
+      if (engine_.outstanding() == 0) {
+        ask_at = kNever;
+      } else if (ask_at == kNever) {
+        ask_at = now + kLackPatience;
+      } else if (now >= ask_at) {
+        membership_->ask(engine_.take_lacked(true));
+        ask_at = now + kLackPatience;
+      }
+      if (finished()) break;
+      const Time until = std::min({engine_.next_deadline(), limit, ask_at});
+      before_sleep_ = port_->statistics();
+      asleep_ = true;
+      lock.unlock();
+      port_->wait(monotonic_now(), until);
+      lock.lock();
+      asleep_ = false;
+    }
+    driving_ = false;
+    membership_->ask(engine_.take_lacked(false));
+    announce();
+  }
+
+  /// Sends the aborts; whoever misses them has a deadline.
+  void say_good_bye(Time limit) {
+    for (Time now = monotonic_now(); now < limit; now = monotonic_now()) {
+      if (engine_.progress(now)) continue;
+      if (engine_.outstanding() == 0) break;
+      port_->wait(now, std::min(now + 1ms, limit));  // it still holds lent buffers
+    }
+    announce();
+  }
+
+  void run_thread() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      const Time now = monotonic_now();
+      const bool busy_caller = driving_ || callers_ > 0;
+      const bool idle = engine_.outstanding() == 0;
+      if (port_->failure()) {  // nothing moves any more, and the port no longer sleeps
+        needed_.wait(lock, [this] { return stopping_; });
+        continue;
+      }
+      if (busy_caller || (idle && now < last_caller_.load() + kTakeOverDelay)) {
+        needed_.wait_for(lock, busy_caller ? 2 * kTakeOverDelay : kTakeOverDelay);
+        continue;
+      }
+      drive(
+          lock, [this] { return stopping_ || callers_ > 0 || port_->failure(); }, kNever);
+    }
+  }
+
+  // After a blocking call the progress thread waits this long before it takes over: back-to-back
+  // calls then cost it no wake-up.
+  static constexpr Duration kTakeOverDelay = 2ms;
+
+  // Whom a call lacks after so long is asked for a sign of life, again and again.
+  static constexpr Duration kLackPatience = 100ms;
+
+  // Where nobody drives, abort() itself waits this long for the port to let go of the buffers.
+  static constexpr Duration kAbortPatience = 5ms;
+
+  const CommunicatorOptions given_;
+  const std::unique_ptr<Flight> flight_;  // outlives the engine, which writes to its recorder
+  std::unique_ptr<ControlChannel> control_;
+  const std::vector<RankInfo> ranks_;
+  const EngineOptions options_;
+  std::unique_ptr<Port> port_;
+  Engine engine_;
+
+  std::mutex mutex_;
+  std::condition_variable needed_;  // the progress thread has something to do
+  std::mutex epoch_mutex_;
+  std::uint64_t epoch_ = 0;          // counts ends of calls and of driving
+  std::condition_variable changed_;  // epoch_ has
+  bool driving_ = false;
+  bool asleep_ = false;  // the driver is inside the port, without the mutex
+  PortStatistics before_sleep_;
+  bool stopping_ = false;
+  std::atomic<std::uint32_t> callers_ = 0;  // in wait()
+  std::atomic<Time> last_caller_ = Time{};
+  std::atomic<std::uint32_t> claims_ = 0;
+  std::thread thread_;
+  std::unique_ptr<Membership> membership_;  // its thread uses the rest
+};
+
+}  // namespace tarpon

@@ -1,0 +1,71 @@
+// Calls that end without having begun: their numbers, and what their reports say.
+#include <algorithm>
+
+#include "collectives/engine.h"
+#include "collectives/executor/allreduce_operation.h"
+#include "collectives/executor/peer_report.h"
+
+namespace tarpon {
+
+/// They stay in the queue, as those do that expire.
+void Engine::end_waiting(const Ending& ending, Time now) {
+  for (Waiting& waiting : waiting_) {
+    if (waiting.call->done) {
+      if (broken_ || aborted_) lane_of(waiting.call->report.tag);
+      continue;
+    }
+    end_unbegun(*waiting.call, ending, waiting.submitted, now);
+    ++expired_;
+  }
+}
+
+/// REQUIRES: its number is in the report.
+void Engine::end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now) {
+  Report& report = call.report;
+  report.status = ending.status;
+  report.blamed = ending.blamed;
+  report.detail = ending.detail;
+  note_unbegun(report, submitted, now);
+  if (broken_ || aborted_) note_missed(report);
+  call.done = true;
+}
+
+void Engine::note_unbegun(Report& report, Time submitted, Time now) const {
+  report.elapsed = now - submitted;
+  report_last_heard(endpoint_, options_.endpoint.rank, options_.endpoint.world_size, now, report);
+}
+
+/// The number of a call that queues behind those of its tag.
+std::uint32_t Engine::next_queued(std::uint32_t tag) const {
+  const auto before = std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
+    return one.call->arguments.tag == tag;
+  });
+  return endpoint_.next_number(tag) + static_cast<std::uint32_t>(before);
+}
+
+/// Nothing takes numbers at the endpoint any more; calls are told apart all the same.
+Engine::Lane& Engine::lane_of(std::uint32_t tag) {
+  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [tag](const Lane& lane) { return lane.tag == tag; });
+  if (known != lanes_.end()) return *known;
+  const std::uint32_t next = next_queued(tag);
+  return lanes_.emplace_back(Lane{tag, next, next});
+}
+
+/// In the order of the numbers of a tag.
+void Engine::note_missed(Report& report) {
+  const auto later = [](std::uint32_t a, std::uint32_t b) {
+    return static_cast<std::int32_t>(a - b) > 0 ? a : b;
+  };
+  Lane& lane = lane_of(report.tag);
+  if (later(lane.first_missed, report.operation) != report.operation) {
+    lane.first_missed = report.operation;
+  }
+  lane.next = later(lane.next, report.operation + 1);
+  if (report.status != Status::evicted) return;
+  report.first_missed = lane.first_missed;
+  report.operations_missed =
+      later(report.operation + 1, endpoint_.furthest(report.tag)) - lane.first_missed;
+}
+
+}  // namespace tarpon

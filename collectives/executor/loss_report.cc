@@ -1,0 +1,111 @@
+// What a bounded AllReduce is made of, and who was late: by range, by rank, in all.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "collectives/executor/allreduce_operation.h"
+
+namespace tarpon {
+
+void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                                  const std::vector<std::uint64_t>& contributors) {
+  const std::uint64_t width = element_bytes(call_->arguments.type);
+  std::vector<ContributorRun>& runs = call_->report.runs;
+  for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+    const std::uint64_t first = (first_byte + std::uint64_t{slot} * setting_.slot_bytes) / width;
+    const std::uint64_t count = slot_length(bytes, setting_.slot_bytes, slot) / width;
+    if (!runs.empty() && runs.back().contributors == contributors[slot] &&
+        runs.back().first + runs.back().count == first) {
+      runs.back().count += count;
+    } else {
+      runs.push_back({first, count, contributors[slot]});
+    }
+  }
+}
+
+/// Whether nothing that `rank` should have sent here has come: a result whose owner is lost lacks
+/// the contributions of ranks that were in time.
+bool AllreduceOperation::silent(Rank rank) const {
+  if (rank == setting_.rank) return late_self_;
+  const MessageProgress scatter = endpoint_.progress(handle_, kScatter, rank);
+  const MessageProgress gather = endpoint_.progress(handle_, kGather, rank);
+  if (scatter.slots + gather.slots == 0) {
+    // It sends nothing here: where no owner's word is here either, nothing is known of it.
+    const std::vector<ContributorRun>& runs = call_->report.runs;
+    return !scatter.heard && std::any_of(runs.begin(), runs.end(), [](const ContributorRun& run) {
+      return run.contributors != 0;
+    });
+  }
+  return scatter.received + gather.received == 0;
+}
+
+/// Which shards are whole, of whom, and which are void.
+void AllreduceOperation::report_shards() {
+  Report& report = call_->report;
+  const auto common = [](const std::vector<std::uint64_t>& contributors, std::uint64_t all) {
+    return std::accumulate(contributors.begin(), contributors.end(), all,
+                           std::bit_and<std::uint64_t>());
+  };
+  const bool own_void = late_self_ && schedule_.own.count > 0;
+  std::uint64_t& own = report.peers[setting_.rank].contributors;
+  own = own_void ? 0 : common(reducer_.contributors(), own);
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    PeerReport& owner = report.peers[receives[i].peer];
+    owner.contributors = common(gather_[i].contributors(), owner.contributors);
+    if (late_self_) report.bytes_fetched += owner.bytes_received[kGather];
+  }
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    const PeerReport& peer = report.peers[rank];
+    const bool nothing = peer.bytes_expected[kGather] > 0 && peer.bytes_received[kGather] == 0;
+    if (rank == setting_.rank ? own_void : nothing) report.void_shards.push_back(rank);
+  }
+}
+
+void AllreduceOperation::report_loss() {
+  Report& report = call_->report;
+  const std::vector<std::uint64_t> nobody(reducer_.slots(), 0);
+  add_runs(schedule_.own.first, schedule_.own.count, late_self_ ? nobody : reducer_.contributors());
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    add_runs(receives[i].first_byte, receives[i].bytes, gather_[i].contributors());
+  }
+  std::sort(report.runs.begin(), report.runs.end(),
+            [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
+
+  report.missing.assign(setting_.world, 0);
+  std::uint64_t stage1 = 0;
+  std::uint64_t stage2 = 0;
+  for (const ContributorRun& run : report.runs) {
+    for (Rank rank = 0; rank < setting_.world; ++rank) {
+      if ((run.contributors & bit(rank)) != 0) continue;
+      report.missing[rank] += run.count;
+      (run.contributors == 0 ? stage2 : stage1) += run.count;
+    }
+  }
+  if (stage1 + stage2 == 0) {
+    report.missing.clear();
+    report.runs.clear();
+    return;
+  }
+  const double whole =
+      static_cast<double>(call_->arguments.count) * static_cast<double>(setting_.world);
+  report.lost_stage1 = static_cast<double>(stage1) / whole;
+  report.lost_stage2 = static_cast<double>(stage2) / whole;
+  report.lost_fraction = static_cast<double>(stage1 + stage2) / whole;
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if (report.missing[rank] == call_->arguments.count && silent(rank)) {
+      report.late_ranks.push_back(rank);
+    }
+  }
+  report.status = late_self_ ? Status::late_self : Status::partial;
+  report_shards();
+  report.detail = fmt::format(
+      "{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
+      "{:.4f} % in stage 2)",
+      report.lost_fraction * 100, report.lost_stage1 * 100, report.lost_stage2 * 100);
+}
+
+}  // namespace tarpon

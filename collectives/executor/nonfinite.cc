@@ -1,0 +1,49 @@
+// NaN and infinity in the inputs of a bounded AllReduce: what the report says, what the result is.
+//
+// The input is looked through before the first packet (Engine::submit), not slot by slot as it goes
+// out: what left before the find would not say so, and a rank that hears only of that would end
+// with a finite result. It is a pass of its own over the input: 0.01 ns a byte from L1, 0.03 from
+// the last-level cache (25 MiB: 0.9 ms), 0.14 from memory (AVX-512, one Sapphire Rapids core of a
+// virtual machine; half of memcpy's time). `--without nonfinite` takes it out.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <limits>
+
+#include "collectives/executor/allreduce_operation.h"
+
+namespace tarpon {
+
+/// A rank that nobody waited for has nothing in the result: what it alone knows of its input does
+/// not count.
+void AllreduceOperation::report_nonfinite() {
+  const Nonfinite known = endpoint_.nonfinite(handle_);
+  Report& report = call_->report;
+  report.nonfinite = known.heard || (known.any() && !late_self_);
+  if (!report.nonfinite) return;
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if ((known.ranks >> rank & 1) != 0) report.nonfinite_ranks.push_back(rank);
+  }
+  report.detail += fmt::format("{}NaN or infinity in the input of rank {}: the result is NaN",
+                               report.detail.empty() ? "" : "; ",
+                               report.nonfinite_ranks.empty()
+                                   ? "?"
+                                   : fmt::format("{}", fmt::join(report.nonfinite_ranks, ", ")));
+}
+
+/// In place, too, nothing reads the buffers any more.
+void AllreduceOperation::fill_with_nan() {
+  const auto fill_all = [this](auto nan) {
+    for (std::uint64_t i = 0; i < call_->arguments.count; ++i) {
+      std::memcpy(output_ + i * sizeof nan, &nan, sizeof nan);
+    }
+  };
+  if (call_->arguments.type == DataType::float64) {
+    fill_all(std::numeric_limits<double>::quiet_NaN());
+  } else {
+    fill_all(std::numeric_limits<float>::quiet_NaN());
+  }
+}
+
+}  // namespace tarpon

@@ -1,0 +1,107 @@
+#include "collectives/flight/signals.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <mutex>
+
+namespace tarpon {
+namespace {
+
+// SIGTERM is how launchers end a rank that hangs: what it was doing then is the question.
+constexpr std::array kSignals{SIGUSR1, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
+
+// A handler has no argument of ours; all of this is read by it.
+std::array<std::atomic<const DumpTarget*>, kMostSignalTargets> targets;
+std::array<struct sigaction, kSignals.size()> earlier;
+std::atomic<int> running = 0;
+std::atomic<bool> dying = false;
+
+std::mutex table;  // of those who add and remove
+std::size_t count = 0;
+
+std::size_t index_of(int signal) {
+  return static_cast<std::size_t>(std::find(kSignals.begin(), kSignals.end(), signal) -
+                                  kSignals.begin());
+}
+
+void dump_all(int signal) {
+  // A fault inside of a dump must not begin another one.
+  if (signal != SIGUSR1 && dying.exchange(true)) return;
+  ++running;
+  for (const auto& slot : targets) {
+    const DumpTarget* target = slot.load(std::memory_order_acquire);
+    if (target == nullptr) continue;
+    write_dump(*target, signal == SIGUSR1 ? DumpReason::request : DumpReason::fatal, signal);
+  }
+  --running;
+}
+
+/// What would have happened without us.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& before = earlier[index_of(signal)];
+  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
+  if (before.sa_handler == SIG_IGN) return;
+  if (before.sa_handler != SIG_DFL) return before.sa_handler(signal);
+  if (signal == SIGUSR1) return;  // to be asked for a dump is no reason to die
+  ::sigaction(signal, &before, nullptr);
+  // What somebody sent comes again; a fault repeats by itself, with the right place in a core dump.
+  if (info == nullptr || info->si_code <= 0) ::raise(signal);
+}
+
+void on_signal(int signal, siginfo_t* info, void* context) {
+  const int saved = errno;
+  dump_all(signal);
+  // Where somebody survives a signal that should have ended him, the next one dumps again.
+  pass_on(signal, info, context);
+  if (signal != SIGUSR1) dying = false;
+  errno = saved;
+}
+
+void install() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], nullptr, &earlier[i]);  // before ours can be called
+    const bool handled = (earlier[i].sa_flags & SA_SIGINFO) != 0 ||
+                         (earlier[i].sa_handler != SIG_DFL && earlier[i].sa_handler != SIG_IGN);
+    struct sigaction ours = earlier[i];  // the application's mask, and whether calls go on
+    ours.sa_sigaction = on_signal;
+    ours.sa_flags =
+        SA_SIGINFO | SA_ONSTACK | (handled ? earlier[i].sa_flags & SA_RESTART : SA_RESTART);
+    ::sigaction(kSignals[i], &ours, nullptr);
+  }
+}
+
+void uninstall() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    struct sigaction now {};
+    ::sigaction(kSignals[i], nullptr, &now);
+    const bool still_ours = (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal;
+    if (still_ours) ::sigaction(kSignals[i], &earlier[i], nullptr);
+  }
+}
+
+}  // namespace
+
+bool add_signal_target(const DumpTarget& target) {
+  const std::lock_guard lock(table);
+  const auto free = std::find(targets.begin(), targets.end(), nullptr);
+  if (free == targets.end()) return false;
+  free->store(&target, std::memory_order_release);
+  if (count++ == 0) install();
+  return true;
+}
+
+void remove_signal_target(const DumpTarget& target) {
+  const std::lock_guard lock(table);
+  const auto found = std::find(targets.begin(), targets.end(), &target);
+  if (found == targets.end()) return;
+  found->store(nullptr);
+  if (--count == 0) uninstall();
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
+  for (int i = 0; i < 1000 && running > 0; ++i) ::nanosleep(&kPause, nullptr);
+}
+
+}  // namespace tarpon

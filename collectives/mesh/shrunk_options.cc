@@ -1,0 +1,38 @@
+// From a communicator to the options of its successor.
+#include "collectives/mesh/shrunk_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+
+#include "collectives/mesh/opening.h"
+#include "transport/clock.h"
+
+namespace tarpon::mesh {
+
+Result<CommunicatorOptions> shrunk_options(Membership& membership, Regroup what,
+                                           const CommunicatorOptions& given, Rank rank,
+                                           std::uint32_t job, Time until) {
+  CommunicatorOptions options = given;
+  // It listens before the others hear where.
+  const auto listen = [&]() -> Result<std::string> {
+    auto door = open_door(options.address);
+    if (!door) return fail(door.error());
+    options.rendezvous.listener = std::make_shared<FileDescriptor>(std::move(door->listener));
+    return fmt::format("tcp://{}:{}", options.address, door->port);
+  };
+  const auto plan = membership.plan(what, listen, until);
+  if (!plan) return fail(plan.error());
+  const std::uint64_t below = plan->members & ((1ull << rank) - 1);
+  options.rendezvous.rank = static_cast<Rank>(std::popcount(below));
+  options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
+  options.rendezvous.address = plan->address;
+  options.rendezvous.timeout = until - std::min(until, monotonic_now());
+  // Whoever follows another plan is refused.
+  options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, job);
+  return options;
+}
+
+}  // namespace tarpon::mesh

@@ -1,0 +1,307 @@
+// Calls of whole jobs in virtual time in which ranks die, or abort.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/collectives/simulated_job.h"
+
+namespace tarpon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::Buffers;
+using testing_support::SimulatedJob;
+
+AllreduceArguments bounded(Buffers<float>& buffers, Rank rank, Duration bound = 10s) {
+  auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+  arguments.mode = Mode::bounded;
+  arguments.bound = bound;
+  arguments.deadline = 60s;
+  return arguments;
+}
+
+AllreduceArguments exact(Buffers<float>& buffers, Rank rank) {
+  auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+  arguments.deadline = 60s;
+  return arguments;
+}
+
+/// Every run of the result is the sum of the contributors that the report names, scaled to all.
+void expect_truth(const Buffers<float>& buffers, Rank rank, const Report& report) {
+  const auto world = static_cast<std::uint32_t>(buffers.inputs.size());
+  for (const ContributorRun& run : report.runs) {
+    for (std::uint64_t i = run.first; i < run.first + run.count; i += 97) {
+      double sum = 0;
+      std::uint32_t count = 0;
+      for (Rank other = 0; other < world; ++other) {
+        if ((run.contributors >> other & 1) == 0) continue;
+        sum += buffers.inputs[other][i];
+        ++count;
+      }
+      const double expected = count == 0 ? 0 : sum * world / count;
+      ASSERT_NEAR(buffers.outputs[rank][i], expected, 1e-3) << "element " << i;
+    }
+  }
+}
+
+TEST(EngineDeadTest, exact__in_flight_and_queued_calls_end_at_once_naming_it) {
+  SimulatedJob job({.ranks = 4});
+  std::vector<std::unique_ptr<Buffers<float>>> buffers;
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (int call = 0; call < 12; ++call) {  // the window and four that queue
+    buffers.push_back(std::make_unique<Buffers<float>>(4, 20'000, false));
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) {
+      calls.push_back(job.submit(rank, exact(*buffers.back(), rank)));
+    }
+  }
+  job.run_for(5ms);
+  job.kill(2);
+  job.tell_dead(2);
+  ASSERT_TRUE(job.finish(1ms));
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->report.status, Status::peer_dead);
+    EXPECT_THAT(call->report.blamed, ElementsAre(2));
+    EXPECT_EQ(call->report.detail, "rank 2 is dead: killed by a test");
+  }
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) EXPECT_EQ(job[rank].outstanding(), 0u);
+}
+
+TEST(EngineDeadTest, exact__a_result_that_is_whole_needs_nobody) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 100'000, false);  // shards that peers confirm
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 3; ++rank) calls.push_back(job.submit(rank, exact(buffers, rank)));
+  for (bool whole = false; !whole;) {
+    job.run_for(10us);
+    whole = calls[0]->done && calls[1]->done;
+  }
+  job.kill(2);
+  job.tell_dead(2);
+  ASSERT_TRUE(job.finish(1s));
+  EXPECT_EQ(calls[0]->report.status, Status::complete);
+  EXPECT_EQ(calls[1]->report.status, Status::complete);
+}
+
+TEST(EngineDeadTest, exact__of_nothing_waits_for_nobody_dead) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 0, false);
+  auto call = job.submit(0, exact(buffers, 0));
+  job.submit(1, exact(buffers, 1));
+  job.run_for(5ms);
+  EXPECT_FALSE(call->done);
+  job.kill(2);
+  job.tell_dead(2);
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_EQ(call->report.status, Status::peer_dead);
+}
+
+TEST(EngineDeadTest, mixed__exact_calls_fail_and_bounded_ones_still_match) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 5000, false);
+  // Rank 0 learns of the death before its exact call, rank 1 amid it.
+  auto amid = job.submit(1, exact(buffers, 1));
+  job.run_for(1ms);
+  job.kill(2);
+  job.tell_dead(2);
+  auto later = job.submit(0, exact(buffers, 0));
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_EQ(amid->report.status, Status::peer_dead);
+  EXPECT_EQ(later->report.status, Status::peer_dead);
+  for (std::uint32_t number = 1; number < 20; ++number) {
+    Buffers<float> fresh(3, 5000, false, number);
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (Rank rank = 0; rank < 2; ++rank) calls.push_back(job.submit(rank, bounded(fresh, rank)));
+    ASSERT_TRUE(job.finish(1s));
+    for (Rank rank = 0; rank < 2; ++rank) {
+      const Report& report = calls[rank]->report;
+      EXPECT_EQ(report.operation, number);
+      ASSERT_EQ(report.status, Status::partial) << report.detail;
+      EXPECT_THAT(report.late_ranks, ElementsAre(2));
+      EXPECT_EQ(report.missing[2], 5000u);
+      expect_truth(fresh, rank, report);
+    }
+  }
+}
+
+TEST(EngineDeadTest, bounded__a_death_at_any_time_costs_that_rank_and_no_more) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const auto ranks = static_cast<std::uint16_t>(2 + random.below(5));
+    SimulatedJob job(
+        {.ranks = ranks, .faults = {.loss = random.below(2) == 0 ? 0.0 : 0.01}, .seed = seed});
+    const auto victim = static_cast<Rank>(random.below(ranks));
+    const std::uint64_t count = 1 + random.below(60'000);
+    Buffers<float> buffers(ranks, count, random.below(2) == 0, seed);
+    std::vector<std::shared_ptr<PendingCall>> calls(ranks);
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      if (rank == victim && random.below(4) == 0) continue;
+      calls[rank] = job.submit(rank, bounded(buffers, rank, 500ms));
+    }
+    job.run_for(std::chrono::microseconds(random.below(3000)));
+    job.kill(victim);
+    job.run_for(std::chrono::microseconds(random.below(500)));
+    job.tell_dead(victim);
+    ASSERT_TRUE(job.finish(10s));
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      if (rank == victim) continue;
+      const Report& report = calls[rank]->report;
+      EXPECT_TRUE(report.status == Status::complete || report.status == Status::partial)
+          << name(report.status) << " " << report.detail;
+      for (const Rank late : report.late_ranks) EXPECT_EQ(late, victim);
+      expect_truth(buffers, rank, report);
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(EngineDeadTest, bounded__the_last_one_alive_goes_on_alone) {
+  SimulatedJob job({.ranks = 4});
+  for (Rank rank = 1; rank < 4; ++rank) {
+    job.kill(rank);
+    job.tell_dead(rank);
+  }
+  Buffers<float> buffers(4, 4000, false);
+  auto call = job.submit(0, bounded(buffers, 0));
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_EQ(call->report.status, Status::partial);
+  EXPECT_THAT(call->report.late_ranks, ElementsAre(1, 2, 3));
+  expect_truth(buffers, 0, call->report);
+  auto failed = job.submit(0, exact(buffers, 0));
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_THAT(failed->report.blamed, ElementsAre(1, 2, 3));
+}
+
+TEST(EngineDeadTest, silent__bounded_calls_list_it_and_it_is_asked_for) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 5000, false);
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 2; ++rank) calls.push_back(job.submit(rank, bounded(buffers, rank)));
+  job.run_for(5ms);
+  EXPECT_EQ(job[0].take_lacked(false), 0u);
+  EXPECT_EQ(job[0].take_lacked(true), 0b100u);
+  EXPECT_EQ(job[0].take_lacked(false), 0u);
+  for (Rank rank = 0; rank < 2; ++rank) job[rank].peer_silent(2, true, job.now());
+  ASSERT_TRUE(job.finish(1s));
+  for (Rank rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(calls[rank]->report.status, Status::partial);
+    EXPECT_THAT(calls[rank]->report.late_ranks, ElementsAre(2));
+    EXPECT_EQ(job[rank].take_lacked(false), 0b100u);
+    expect_truth(buffers, rank, calls[rank]->report);
+  }
+}
+
+/// Of shards so large that they are confirmed in place of copied, where everybody is there.
+TEST(EngineDeadTest, silent__what_it_missed_is_kept_for_it) {
+  SimulatedJob job({.ranks = 2});
+  Buffers<float> buffers(2, 100'000, false);
+  job[0].peer_silent(1, true, job.now());
+  const auto alone = job.submit(0, bounded(buffers, 0, 50ms));
+  ASSERT_TRUE(job.finish(1s));
+  EXPECT_EQ(alone->report.status, Status::partial);
+  job[0].peer_silent(1, false, job.now());
+  const auto late = job.submit(1, bounded(buffers, 1, 50ms));
+  ASSERT_TRUE(job.finish(1s));
+  EXPECT_EQ(late->report.status, Status::late_self);
+  EXPECT_EQ(late->report.bytes_fetched, 50'000 * sizeof(float));
+}
+
+TEST(EngineDeadTest, abort_for_good__later_calls_end_at_once) {
+  SimulatedJob job({.ranks = 2});
+  Buffers<float> buffers(2, 5000, false);
+  auto outstanding = job.submit(0, exact(buffers, 0));
+  job.run_for(1ms);
+  job[0].abort_for_good(1, "enough", job.now());
+  job[0].abort_for_good(0, "again", job.now());
+  ASSERT_TRUE(job.finish(1ms));
+  auto later = job.submit(0, bounded(buffers, 0));
+  EXPECT_TRUE(later->done);
+  for (const auto& call : {outstanding, later}) {
+    EXPECT_EQ(call->report.status, Status::aborted);
+    EXPECT_THAT(call->report.blamed, ElementsAre(1));
+    EXPECT_THAT(call->report.detail, HasSubstr("rank 1 aborted: enough"));
+  }
+}
+
+TEST(EngineDeadTest, evicted__exact_calls_end_naming_it_bounded_ones_go_on) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> first(3, 20'000, false), second(3, 20'000, false), third(3, 20'000, false);
+  std::vector<std::shared_ptr<PendingCall>> calls, amid, later;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    calls.push_back(job.submit(rank, exact(first, rank)));
+    amid.push_back(job.submit(rank, bounded(second, rank)));
+  }
+  job.run_for(5ms);
+  job.kill(2);
+  for (Rank rank = 0; rank < 2; ++rank) job[rank].evicted(2, "a test says so", job.now());
+  for (Rank rank = 0; rank < 2; ++rank) later.push_back(job.submit(rank, exact(third, rank)));
+  ASSERT_TRUE(job.finish(1s));
+  for (Rank rank = 0; rank < 2; ++rank) {
+    for (const auto& call : {calls[rank], later[rank]}) {
+      EXPECT_EQ(call->report.status, Status::evicted);
+      EXPECT_THAT(call->report.blamed, ElementsAre(2));
+      EXPECT_EQ(call->report.detail, "rank 2 is evicted: a test says so");
+    }
+    EXPECT_EQ(amid[rank]->report.status, Status::partial);
+    expect_truth(second, rank, amid[rank]->report);
+  }
+  job.tell_dead(2);  // it dies as well
+  auto last = job.submit(0, exact(third, 0));
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_EQ(last->report.status, Status::peer_dead);
+  EXPECT_THAT(last->report.blamed, ElementsAre(2));
+}
+
+TEST(EngineDeadTest, evicted_itself__all_its_calls_end_and_nobody_is_told) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 20'000, false);
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 1; rank < 3; ++rank) calls.push_back(job.submit(rank, exact(buffers, rank)));
+  job.run_for(5ms);
+  job[2].evicted(2, "a test says so", job.now());
+  job.run_for(1ms);
+  ASSERT_TRUE(calls[1]->done);
+  EXPECT_FALSE(calls[0]->done);
+  auto later = job.submit(2, bounded(buffers, 2));
+  ASSERT_TRUE(later->done);
+  for (const auto& call : {calls[1], later}) {
+    EXPECT_EQ(call->report.status, Status::evicted);
+    EXPECT_THAT(call->report.blamed, ElementsAre(2));
+    EXPECT_THAT(call->report.detail, HasSubstr("this rank is evicted: a test says so"));
+  }
+  EXPECT_EQ(later->report.operation, 1u);
+  EXPECT_EQ(job[2].outstanding(), 0u);
+}
+
+TEST(EngineDeadTest, retention_full__the_rank_that_holds_back_is_wished_out_at_the_deadline) {
+  SimulatedJob job({.ranks = 4, .retain_bytes = 1});
+  Buffers<float> buffers(4, 5000, false);
+  job.kill(2);  // silent, and nobody knows why
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    const Time begin = job.now();
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) {
+      auto arguments = bounded(buffers, rank, 5ms);
+      arguments.deadline = 300ms;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    ASSERT_TRUE(job.finish(1s));
+    // The newest result is always kept; a second one only when the deadline is there.
+    EXPECT_EQ(job.now() - begin >= 300ms, round == 1);
+    for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::partial);
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) {
+      EXPECT_EQ(job[rank].take_eviction_wish(), round == 0 ? 0u : 0b0100u);
+      EXPECT_EQ(job[rank].take_eviction_wish(), 0u);
+    }
+  }
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) job[rank].evicted(2, "wished", job.now());
+  const Time begin = job.now();
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) {
+    job.submit(rank, bounded(buffers, rank, 5ms));
+  }
+  ASSERT_TRUE(job.finish(1s));
+  EXPECT_LT(job.now() - begin, 20ms);
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,264 @@
+// Bounded calls that a rank comes to late, or is stopped in: it ends with what the others have, or
+// says what differs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "tests/collectives/simulated_job.h"
+
+namespace tarpon::testing_support {
+namespace {
+
+using Ranks = std::vector<Rank>;
+
+/// A bounded call of 4 ranks, whose results are compared.
+class LateTest : public testing::Test {
+ protected:
+  static constexpr Duration kBound = 20ms;
+
+  void begin(std::uint64_t count) {
+    buffers_.emplace(4, count, true);
+    job_.run_for(1us);  // the network's clock follows
+  }
+
+  std::shared_ptr<PendingCall> submit(Rank rank) {
+    auto arguments = buffers_->arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = kBound;
+    arguments.deadline = 4s;
+    return calls_[rank] = job_.submit(rank, arguments);
+  }
+
+  void submit_all_but(Rank late) {
+    for (Rank rank = 0; rank < 4; ++rank) {
+      if (rank != late) submit(rank);
+    }
+  }
+
+  void expect_late(Rank late) {
+    EXPECT_EQ(calls_[late]->report.status, Status::late_self) << calls_[late]->report.detail;
+    for (Rank rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(buffers_->outputs[rank], buffers_->outputs[late]) << "rank " << rank;
+    }
+  }
+
+  /// One more call, with buffers of its own.
+  std::shared_ptr<PendingCall> submit_next(Rank rank, Duration deadline = 4s) {
+    Buffers<float>& own = next_.emplace_back(4, 400, true);
+    auto arguments = own.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = kBound;
+    arguments.deadline = deadline;
+    return job_.submit(rank, arguments);
+  }
+
+  /// So that the ranks have heard one another on this tag.
+  void run_one_call() {
+    for (Rank rank = 0; rank < 4; ++rank) submit_next(rank);
+    ASSERT_TRUE(job_.finish());
+  }
+
+  /// So many calls of rank 0 end before they can begin; the others make them later.
+  void expire_behind_the_window(int many) {
+    run_one_call();
+    for (int call = 0; call < 8; ++call) submit_next(0);
+    for (int call = 0; call < many; ++call) calls_[0] = submit_next(0, 100ms);
+    job_.run_for(200ms);
+    ASSERT_EQ(calls_[0]->report.status, Status::peer_late);
+    for (const Rank rank : Ranks{1, 2, 3}) {
+      for (int call = 0; call < 8; ++call) submit_next(rank);
+    }
+    job_.stop(0);
+    job_.run_for(200ms);
+    job_.resume(0);
+    ASSERT_TRUE(job_.finish());
+    job_.run_for(1ms);
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (const Rank rank : Ranks{1, 2, 3}) {
+      for (int call = 0; call < many; ++call) calls.push_back(submit_next(rank));
+    }
+    ASSERT_TRUE(job_.finish());
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->report.status, Status::partial) << "call " << call->report.operation;
+      EXPECT_THAT(call->report.late_ranks, testing::ElementsAre(0));
+      EXPECT_LT(call->report.elapsed, 2 * kBound);
+    }
+  }
+
+  SimulatedJob job_{{.ranks = 4}};
+  std::deque<Buffers<float>> next_;
+  std::optional<Buffers<float>> buffers_;
+  std::array<std::shared_ptr<PendingCall>, 4> calls_;
+};
+
+TEST_F(LateTest, begun_late__everything_of_the_first_call_waits_already) {
+  begin(4000);  // within the initial credit
+  submit_all_but(1);
+  ASSERT_TRUE(job_.finish());
+  submit(1);
+  ASSERT_TRUE(job_.finish());
+  expect_late(1);
+}
+
+TEST_F(LateTest, begun_late__the_only_shard_is_that_of_the_late_rank) {
+  begin(16);
+  submit_all_but(0);
+  ASSERT_TRUE(job_.finish());
+  submit(0);
+  ASSERT_TRUE(job_.finish());
+  expect_late(0);
+}
+
+TEST_F(LateTest, begun_late__and_so_the_next_ones) {
+  for (int call = 0; call < 3; ++call) {
+    begin(4000);
+    submit_all_but(1);
+    ASSERT_TRUE(job_.finish());
+    submit(1);
+    ASSERT_TRUE(job_.finish());
+    expect_late(1);
+  }
+}
+
+TEST_F(LateTest, stopped__before_it_begins) {
+  begin(4000);
+  job_.stop(1);
+  submit_all_but(1);
+  job_.run_for(3 * kBound);
+  job_.resume(1);
+  submit(1);
+  ASSERT_TRUE(job_.finish());
+  expect_late(1);
+}
+
+TEST_F(LateTest, stopped__between_the_stages) {
+  begin(4000);
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank);
+  job_.run_for(25us);  // some of what they contribute has come
+  job_.stop(1);
+  job_.run_for(3 * kBound);
+  job_.resume(1);
+  ASSERT_TRUE(job_.finish());
+  expect_late(1);
+}
+
+TEST_F(LateTest, stopped__before_it_hears_the_others) {
+  begin(4000);
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank);
+  ASSERT_TRUE(job_.finish());
+  begin(4000);
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank);
+  job_.run_for(1us);  // what it contributes is on its way
+  job_.stop(1);
+  job_.run_for(3 * kBound);
+  job_.resume(1);
+  ASSERT_TRUE(job_.finish());
+  expect_late(1);
+}
+
+TEST_F(LateTest, stopped__for_less_than_the_bound) {
+  begin(4000);
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank);
+  job_.run_for(1us);
+  job_.stop(1);
+  job_.run_for(kBound + kBound * 3 / 4);
+  job_.resume(1);
+  ASSERT_TRUE(job_.finish());
+  for (const auto& call : calls_) EXPECT_EQ(call->report.status, Status::complete);
+}
+
+TEST_F(LateTest, begun_a_little_late__costs_no_round_trip) {
+  begin(4000);
+  submit_all_but(1);
+  job_.run_for(kBound / 5);
+  const std::uint64_t before = job_[1].counters().packets_out;
+  submit(1);
+  ASSERT_TRUE(job_.finish());
+  for (const auto& one : calls_) EXPECT_EQ(one->report.status, Status::complete);
+  EXPECT_EQ(job_[1].counters().packets_out - before, job_[1].counters().data_out);
+}
+
+TEST_F(LateTest, begun_late__by_more_calls_than_are_remembered) {
+  constexpr int kCalls = 24;
+  for (const Rank rank : Ranks{0, 2, 3, 1}) {
+    for (int call = 0; call < kCalls; ++call) {
+      const auto late = submit_next(rank);
+      ASSERT_TRUE(rank == 0 || rank == 2 || job_.finish());
+      if (rank != 1) continue;
+      EXPECT_EQ(late->report.status, Status::late_self) << "call " << call;
+    }
+  }
+  for (int call = 0; call < kCalls; ++call) {
+    const auto& theirs = next_[static_cast<std::size_t>(call)].outputs[0];
+    EXPECT_EQ(next_[static_cast<std::size_t>(call + 3 * kCalls)].outputs[1], theirs);
+  }
+}
+
+TEST_F(LateTest, all_late__nobody_fetches_what_nobody_has) {
+  run_one_call();
+  const auto alone = submit_next(0, 100ms);
+  ASSERT_TRUE(job_.finish());
+  ASSERT_EQ(alone->report.status, Status::peer_late);
+  submit_next(0);  // says that the one before is over
+  job_.run_for(1ms);
+  const Time began = job_.now();
+  const std::uint64_t before = job_[1].counters().packets_out;
+  for (const Rank rank : Ranks{1, 2, 3}) calls_[rank] = submit_next(rank);
+  for (const Rank rank : Ranks{1, 2, 3}) submit_next(rank);
+  ASSERT_TRUE(job_.finish());
+  for (const Rank rank : Ranks{1, 2, 3}) EXPECT_EQ(calls_[rank]->report.status, Status::late_self);
+  EXPECT_LT(job_.now() - began, 1s);
+  EXPECT_LT(job_[1].counters().packets_out - before, 100u);
+}
+
+TEST_F(LateTest, expired_before_it_began__costs_that_rank_alone) {
+  expire_behind_the_window(1);
+}
+
+TEST_F(LateTest, expired_before_it_began__by_more_calls_than_the_others_keep_or_it_remembers) {
+  expire_behind_the_window(20);
+}
+
+TEST_F(LateTest, begun_at_its_deadline__blames_whom_it_had_to_wait_for) {
+  begin(400);
+  for (const Rank rank : Ranks{1, 2, 3}) {
+    auto arguments = buffers_->arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.deadline = 1s;
+    for (int call = 0; call < 8; ++call) job_.submit(rank, arguments);  // exact: rank 0 lacks
+    calls_[rank] = submit_next(rank, 1s + 1ns);                         // less than a packet takes
+  }
+  ASSERT_TRUE(job_.finish());
+  for (const Rank rank : Ranks{1, 2, 3}) {
+    const Report& report = calls_[rank]->report;
+    EXPECT_EQ(report.status, Status::peer_late) << report.detail;
+    EXPECT_EQ(report.operation, 8u);
+    EXPECT_THAT(report.late_ranks, testing::ElementsAre(0)) << report.detail;
+  }
+}
+
+TEST(LateWithoutRepair, a_late_rank_asks_for_what_it_lacks) {
+  constexpr std::uint64_t kCount = 100'000;  // far beyond the initial credit
+  Mechanisms mechanisms;
+  mechanisms.repair = false;
+  SimulatedJob job({.ranks = 4, .mechanisms = mechanisms});
+  Buffers<float> buffers(4, kCount, true);
+  std::shared_ptr<PendingCall> late;
+  for (const Rank rank : Ranks{0, 2, 3, 1}) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 50ms;
+    arguments.deadline = 4s;
+    if (rank == 1) {
+      ASSERT_TRUE(job.finish());
+    }
+    late = job.submit(rank, arguments);
+  }
+  ASSERT_TRUE(job.finish());
+  EXPECT_EQ(late->report.status, Status::late_self) << late->report.detail;
+  EXPECT_LT(late->report.elapsed, 1s);
+  EXPECT_EQ(buffers.outputs[1], buffers.outputs[0]);
+}
+
+}  // namespace
+}  // namespace tarpon::testing_support

@@ -1,0 +1,100 @@
+// What a sender obeys: the pacer, TIMELY's rate, and the cap and turn-taking over peers.
+#include "transport/endpoint/outflow.h"
+
+#include <gtest/gtest.h>
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kPacket = 1500;
+constexpr std::size_t kMost = 64;
+
+/// Bytes that get through in `span`, looked at whenever the pacer says.
+double carried(Pacer& pacer, Duration span) {
+  Time now{};
+  double bytes = 0;
+  while (now < Time(span)) {
+    const std::size_t count = pacer.allowed(now, kPacket, kMost);
+    pacer.sent(now, count * kPacket);
+    bytes += static_cast<double>(count * kPacket);
+    now = std::max(now + 1us, pacer.next());
+  }
+  return bytes;
+}
+
+TEST(PacerTest, allowed__keeps_the_rate_and_no_more_than_a_burst_at_once) {
+  Pacer pacer(125e6);
+  EXPECT_NEAR(carried(pacer, 1s), 125e6, 125e6 * 0.01);
+  Pacer rested(125e6);
+  EXPECT_EQ(rested.allowed(Time(10s), kPacket, kMost),
+            static_cast<std::size_t>(125e6 * Pacer::kLateness) / kPacket);
+}
+
+TEST(PacerTest, allowed__without_a_rate_is_unlimited) {
+  Pacer pacer;
+  pacer.sent(Time{}, 1u << 30);
+  EXPECT_EQ(pacer.allowed(Time{}, kPacket, kMost), kMost);
+}
+
+TEST(PacerTest, allowed__a_new_rate_takes_effect_for_what_follows) {
+  Pacer pacer(125e6);
+  pacer.sent(Time{}, 1'250'000);  // ten milliseconds
+  pacer.set_rate(12.5e6);
+  EXPECT_EQ(pacer.allowed(Time{}, kPacket, kMost), 0u);
+  EXPECT_GT(pacer.allowed(Time(12ms), kPacket, kMost), 0u);
+}
+
+TEST(TimelyTest, round_trip__falls_in_a_queue_and_rises_without) {
+  Timely timely(1.25e9);
+  for (int i = 0; i < 20; ++i) timely.round_trip(100us);
+  EXPECT_EQ(timely.bytes_per_second(), 1.25e9);  // nothing queues: the line rate
+  for (int i = 0; i < 400; ++i) timely.round_trip(2ms);
+  const double slow = timely.bytes_per_second();
+  EXPECT_LT(slow, 0.1 * 1.25e9);
+  EXPECT_GE(slow, 12.5e6);
+  for (int i = 0; i < 4000; ++i) timely.round_trip(100us);
+  EXPECT_GT(timely.bytes_per_second(), 5 * slow);
+}
+
+TEST(TimelyTest, round_trip__a_long_base_is_no_queue) {
+  Timely timely(1.25e9);
+  for (int i = 0; i < 400; ++i) timely.round_trip(5ms);
+  EXPECT_EQ(timely.bytes_per_second(), 1.25e9);
+}
+
+TEST(OutflowTest, allowed__the_cap_of_the_rank_is_shared_by_all_peers) {
+  Outflow outflow({.world_size = 3, .max_bytes_per_second = 125e6});
+  const std::size_t first = outflow.allowed(1, Time(1s), kPacket, kMost);
+  ASSERT_LT(first, kMost);
+  outflow.sent(1, Time(1s), first * kPacket);
+  EXPECT_EQ(outflow.allowed(2, Time(1s), kPacket, kMost), 0u);
+  EXPECT_GT(outflow.next(2), Time(1s));
+  EXPECT_LT(outflow.next(2), Time(1s) + 1ms);
+}
+
+TEST(OutflowTest, allowed__a_queue_towards_one_peer_slows_that_one_alone) {
+  Outflow outflow({.world_size = 3, .sending = SendRule::timely});
+  for (int i = 0; i < 10; ++i) outflow.round_trip(1, 100us);
+  for (int i = 0; i < 1000; ++i) outflow.round_trip(1, 5ms);
+  outflow.sent(1, Time(1s), 1 << 20);
+  outflow.sent(2, Time(1s), 1 << 20);
+  const Time soon = Time(1s) + 200us;
+  EXPECT_EQ(outflow.allowed(1, soon, kPacket, kMost), 0u);
+  EXPECT_GT(outflow.allowed(2, soon, kPacket, kMost), 0u);
+}
+
+TEST(OutflowTest, peers_at_once__is_the_fewest_that_a_peer_takes) {
+  Outflow outflow({.world_size = 8, .inflow = InflowRule::incast});
+  EXPECT_EQ(outflow.peers_at_once(), 8u);
+  outflow.senders_at(1, 5);
+  outflow.senders_at(2, 3);
+  EXPECT_EQ(outflow.peers_at_once(), 3u);
+  outflow.senders_at(2, 7);
+  EXPECT_EQ(outflow.peers_at_once(), 5u);
+  Outflow other({.world_size = 8});
+  other.senders_at(1, 1);
+  EXPECT_EQ(other.peers_at_once(), 8u);  // the credit window limits instead
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,105 @@
+#include "tools/flight_command.h"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <span>
+
+#include "tools/flight_merge.h"
+#include "tools/flight_report.h"
+#include "tools/flight_verdict.h"
+#include "tools/rank_sockets.h"
+#include "tools/whole_file.h"
+
+namespace tarpon {
+namespace {
+
+constexpr Duration kPatience = 1s;
+
+constexpr const char* kHelp =
+    R"(Recordings are JOB.RANK.flight in the directory that --flight or TARPON_FLIGHT named. Without FILE the
+ranks that run on this host are asked for theirs. Times are milliseconds since the first event shown;
+ranks on several hosts are laid onto one clock by their packets.)";
+
+Result<std::uint32_t> parse_job(const std::string& text) {
+  std::uint32_t job = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, job, 16);
+  if (error == std::errc() && stop == end && !text.empty()) return job;
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("\"{}\" is no job: give its 8 hex digits, as file names have them", text));
+}
+
+/// The rings of the ranks that run here.
+Result<std::vector<FlightDump>> ask_for_flights() {
+  std::vector<FlightDump> dumps;
+  for (const RankAnswer& answer : ask_ranks("flight", kPatience)) {
+    const std::string name = fmt::format("rank {} of job {:08x}", answer.rank, answer.job);
+    if (!answer.error.empty()) {
+      fmt::print(stderr, "tarpon: {}: {}\n", name, answer.error);
+      continue;
+    }
+    auto dump = parse_flight(std::as_bytes(std::span(answer.bytes)), name);
+    if (!dump) return fail(dump.error());
+    dumps.push_back(std::move(*dump));
+  }
+  if (!dumps.empty()) return dumps;
+  return fail(Error::Code::invalid_argument,
+              "flight: no rank is running here: name the recordings, or their directory");
+}
+
+Result<void> write_svg(const std::string& path, const std::string& svg) {
+  auto file = WholeFile::create(path);
+  if (!file) return fail(file.error());
+  if (auto put = file->write(std::as_bytes(std::span(svg))); !put) return put;
+  return file->commit();
+}
+
+Result<void> show(const FlightCommandOptions& options) {
+  auto dumps = options.paths.empty() ? ask_for_flights() : read_flights(options.paths);
+  if (!dumps) return fail(dumps.error());
+  const auto job = merge_flights(std::move(*dumps), options.job);
+  if (!job) return fail(job.error());
+  const FlightVerdict verdict = judge_flight(*job);
+  if (options.json) {
+    fmt::print(
+        "{}\n",
+        flight_json(*job, verdict).dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    fmt::print("{}", flight_text(*job, verdict, options.all));
+  }
+  if (options.svg.empty()) return {};
+  return write_svg(options.svg, flight_svg(*job, verdict));
+}
+
+}  // namespace
+
+void add_flight_options(CLI::App& app, FlightCommandOptions& options) {
+  app.footer(std::string(kHelp) + "\n\n" + app.get_footer());
+  app.add_option("FILE", options.paths, "recordings, or directories of them");
+  app.add_option_function<std::string>(
+         "--job",
+         [&options](const std::string& text) {
+           const auto job = parse_job(text);
+           if (!job) throw CLI::ValidationError("--job", job.error().message);
+           options.job = *job;
+         },
+         "this job's (default: the newest)")
+      ->type_name("");
+  app.add_flag("--all", options.all, "every event, not only those of the operation in question");
+  app.add_flag("--json", options.json, "one JSON object with every event");
+  app.add_option("--svg", options.svg, "draw it: ranks as rows, stages as bars");
+}
+
+int run_flight(const FlightCommandOptions& options) {
+  const auto shown = show(options);
+  std::fflush(stdout);
+  if (shown) return 0;
+  fmt::print(stderr, "tarpon: {}\n", shown.error().message);
+  return 1;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,29 @@
+// A job's recordings as text, JSON and a picture.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/flight_merge.h"
+#include "tools/flight_verdict.h"
+
+namespace tarpon {
+
+/// The ranks, the verdict, and the events of the operation that it is about; without one, of the
+/// newest. `all`: every event.
+std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all);
+
+/// Everything: "job", "world_size", "ranks", "verdict", "events".
+nlohmann::json flight_json(const FlightJob& job, const FlightVerdict& verdict);
+
+/// Ranks as rows, stages as bars: the operation of the verdict and what was around it. One file
+/// that needs nothing else.
+std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict);
+
+/// "0:5", tag and number, or "barrier 7".
+std::string short_text(const OperationKey& key);
+
+/// What an event says beside its kind: "of rank 2, 4 slots".
+std::string event_detail(const Record& record);
+
+}  // namespace tarpon

@@ -1,0 +1,28 @@
+// --profile, --inflow, --sending, --rescale, --without: which mechanisms of the bounded transport a
+// job has.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/mechanisms.h"
+#include "tools/cli_fwd.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+struct MechanismOptions {
+  bool optireduce = false;  // --profile
+  std::optional<InflowRule> inflow;
+  std::optional<SendRule> sending;
+  std::optional<Rescale> rescale;
+  std::vector<std::string> without;
+
+  /// The profile, and what deviates from it. Errors: invalid_argument, for unknown names.
+  Result<Mechanisms> settle() const;
+};
+
+void add_mechanism_options(CLI::App& app, MechanismOptions& options);
+
+}  // namespace tarpon

@@ -1,0 +1,30 @@
+// Asks the running ranks of this host through their status sockets (collectives/flight.h).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// What one rank said, or why it did not.
+struct RankAnswer {
+  std::uint32_t user = 0;
+  std::uint32_t job = 0;
+  Rank rank = 0;
+  pid_t pid = 0;
+  std::string bytes;  // complete only without `error`
+  std::string error;  // one line: "no answer: the process is stopped (SIGSTOP or a debugger)"
+};
+
+/// Sends `request` to every rank of this user and waits for all answers together, at most
+/// `patience`. Sorted by job and rank. As root: of every user, and in the network namespaces of
+/// other processes too. Sockets whose owner is not who their name says are left out.
+std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience);
+
+}  // namespace tarpon

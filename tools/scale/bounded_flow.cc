@@ -1,0 +1,306 @@
+#include "tools/scale/bounded_flow.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tarpon::scale {
+namespace {
+
+constexpr std::uint8_t kScatter = 0;
+constexpr std::uint8_t kGather = 1;
+constexpr std::uint32_t kLeastMarks = 4;  // so that hardly a message loses all
+
+}  // namespace
+
+BoundedFlow::BoundedFlow(const BoundedOptions& options, Fabric& fabric, LossDraw& loss,
+                         Senders& senders)
+    : options_(options),
+      fabric_(fabric),
+      loss_(loss),
+      senders_(senders),
+      shard_bytes_((options.bytes + options.ranks - 1) / options.ranks),
+      shard_packets_(options.trains.packets_of(shard_bytes_)),
+      slots_((shard_packets_ + options.trains.packets - 1) / options.trains.packets),
+      expected_(std::uint64_t{shard_packets_} * (options.ranks - 1)) {}
+
+std::uint32_t BoundedFlow::slot_packets(std::uint32_t slot) const {
+  return std::min(options_.trains.packets, shard_packets_ - slot * options_.trains.packets);
+}
+
+std::uint64_t BoundedFlow::wire_bytes(std::uint32_t slot, std::uint32_t packets) const {
+  const std::uint64_t first = slot * options_.trains.bytes();
+  const std::uint64_t data = std::min(shard_bytes_ - first, options_.trains.bytes());
+  const std::uint64_t sent = std::min(data, std::uint64_t{packets} * options_.trains.payload);
+  return options_.trains.wire_bytes(sent);
+}
+
+void BoundedFlow::reset(const std::vector<Episode>& episodes) {
+  const std::uint32_t ranks = options_.ranks;
+  late_.assign(ranks, 0);
+  for (std::size_t stage = 0; stage < kStages; ++stage) {
+    inbox_[stage].assign(ranks, {});
+    marked_[stage].assign(std::size_t{ranks} * ranks, 0);
+    next_[stage].assign(std::size_t{ranks} * ranks, 0);
+    out_[stage].assign(ranks, {});
+  }
+  present_.assign(std::size_t{ranks} * slots_, 0);
+  fraction_.assign(std::size_t{ranks} * slots_, 0);
+  value_.assign(ranks, 0);
+  ready_.assign(ranks, {});
+  idle_.assign(ranks, {});
+  repairs_.assign(ranks, {});
+  under_way_.assign(ranks, 0);
+  waiting_.assign(ranks, {});
+  open_ranks_ = 0;
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const Episode& episode = episodes[rank];
+    late_[rank] = episode.late_start && !limits_.exact && episode.end() > limits_.bound[kScatter];
+    if (late_[rank] != 0) continue;
+    ++open_ranks_;
+    for (std::uint32_t k = 1; k < ranks; ++k) {
+      const auto peer = static_cast<Rank>((rank + ranks - k) % ranks);
+      out_[kScatter][rank].push_back({peer, kScatter});
+      idle_[rank].push_back(peer);
+    }
+  }
+}
+
+BoundedOutcome BoundedFlow::operate(Time start, const Limits& limits,
+                                    const std::vector<Episode>& episodes) {
+  limits_ = limits;
+  reset(episodes);
+  senders_.begin(start, episodes);
+  finished_ = start;
+  Duration last{};
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    last = std::max(last, episodes[rank].end());
+    if (late_[rank] != 0) continue;
+    const Duration begins = episodes[rank].late_start ? episodes[rank].end() : Duration{};
+    timers_.add(start + begins, {Kind::enter, rank, kScatter});
+  }
+  // If all are late there is nothing to wait for but them.
+  if (open_ranks_ == 0) finished_ = start + last;
+  run(start);
+  BoundedOutcome result = outcome(start);
+  result.idle = std::max(result.idle, start + last);
+  return result;
+}
+
+void BoundedFlow::run(Time now) {
+  for (;;) {
+    const Time next = std::min(
+        {fabric_.next_event(), credits_.next(), requests_.next(), senders_.next(), timers_.next()});
+    if (next == kNever) break;
+    now = next;
+    for (const Fabric::Outcome& one : fabric_.advance(now)) on_outcome(one);
+    while (credits_.next() <= now) give_back(now, credits_.pop());
+    while (requests_.next() <= now) {
+      const Train train = requests_.pop();
+      if (inbox_[train.stage][train.to].close != Close::open) continue;
+      repairs_[train.from].push_back(train);
+      pump(now, train.from);
+    }
+    while (senders_.next() <= now) pump(now, senders_.due());
+    while (timers_.next() <= now) on_timer(now, timers_.pop());
+  }
+}
+
+void BoundedFlow::on_timer(Time now, const Timer& timer) {
+  switch (timer.kind) {
+    case Kind::enter:
+      start_stage(now, timer.rank, kScatter);
+      return pump(now, timer.rank);
+    case Kind::early:
+      return close(now, timer.rank, timer.stage, Close::early);
+    case Kind::bound:
+      return close(now, timer.rank, timer.stage, Close::bound);
+  }
+}
+
+void BoundedFlow::start_stage(Time now, Rank rank, std::uint8_t stage) {
+  Inbox& inbox = inbox_[stage][rank];
+  inbox.started = true;
+  inbox.start = now;
+  if (!limits_.exact) timers_.add(now + limits_.bound[stage], {Kind::bound, rank, stage});
+  check(now, rank, stage);
+}
+
+void BoundedFlow::check(Time now, Rank rank, std::uint8_t stage) {
+  Inbox& inbox = inbox_[stage][rank];
+  if (!inbox.started || inbox.close != Close::open) return;
+  if (inbox.arrived == expected_) return close(now, rank, stage, Close::complete);
+  if (limits_.exact || inbox.waiting || inbox.marks + 1 < options_.ranks) return;
+  inbox.waiting = true;
+  timers_.add(now + limits_.early_wait[stage], {Kind::early, rank, stage});
+}
+
+void BoundedFlow::close(Time now, Rank rank, std::uint8_t stage, Close how) {
+  Inbox& inbox = inbox_[stage][rank];
+  if (inbox.close != Close::open) return;
+  inbox.close = how;
+  inbox.closed_at = now;
+  if (stage == kScatter) return close_scatter(now, rank);
+  finished_ = std::max(finished_, now);
+  if (--open_ranks_ > 0) return;
+  // Nobody needs the rest; what is on the wire arrives.
+  for (auto& out : out_) out.assign(options_.ranks, {});
+  repairs_.assign(options_.ranks, {});
+  waiting_.assign(options_.ranks, {});
+  timers_.clear();
+}
+
+void BoundedFlow::close_scatter(Time now, Rank rank) {
+  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+    if (fraction_[slot_at(rank, slot)] <= 0) slot_ready(rank, slot);
+    value_[rank] += slot_packets(slot) * static_cast<double>(fraction_[slot_at(rank, slot)]);
+  }
+  start_stage(now, rank, kGather);
+  pump(now, rank);
+}
+
+void BoundedFlow::slot_ready(Rank rank, std::uint32_t slot) {
+  const std::size_t at = slot_at(rank, slot);
+  const double peers = static_cast<double>(present_[at]) / slot_packets(slot);
+  fraction_[at] = static_cast<float>((1 + peers) / options_.ranks);
+  ready_[rank].push_back(slot);
+  for (const Rank peer : idle_[rank]) out_[kGather][rank].push_back({peer, kGather});
+  idle_[rank].clear();
+}
+
+void BoundedFlow::pump(Time now, Rank rank) {
+  const auto work = [&] {
+    return !repairs_[rank].empty() || !out_[kScatter][rank].empty() || !out_[kGather][rank].empty();
+  };
+  while (work() && senders_.may_send(rank, now)) {
+    if (!send_repair(now, rank)) send_next(now, rank);
+  }
+}
+
+bool BoundedFlow::send_repair(Time now, Rank rank) {
+  if (repairs_[rank].empty()) return false;
+  const Train train = repairs_[rank].front();
+  repairs_[rank].pop_front();
+  inbox_[train.stage][train.to].lost -= train.packets;
+  emit(now, train);
+  return true;
+}
+
+bool BoundedFlow::send_next(Time now, Rank rank) {
+  auto& out = out_[kScatter][rank].empty() ? out_[kGather][rank] : out_[kScatter][rank];
+  const Outgoing next = out.front();
+  if (under_way_[next.rank] >= options_.credit_bytes) {
+    waiting_[next.rank].push_back({rank, next.stage});
+    out.pop_front();
+    return false;
+  }
+  bool more = false;
+  send_slot(now, rank, next, more);
+  if (!more) out.pop_front();
+  return true;
+}
+
+void BoundedFlow::send_slot(Time now, Rank from, const Outgoing& out, bool& more) {
+  std::uint32_t& next = next_[out.stage][pair(from, out.rank)];
+  const std::uint32_t slot = out.stage == kScatter ? next : ready_[from][next];
+  ++next;
+  more = next < (out.stage == kScatter ? slots_ : ready_[from].size());
+  if (!more && next < slots_) idle_[from].push_back(out.rank);
+  Train train{from, out.rank, slot, slot_packets(slot), 0, out.stage, false, false};
+  under_way_[out.rank] += wire_bytes(slot, train.packets);
+  emit(now, train);
+}
+
+/// Whether one of the last 1 % of the message's packets is in the train and not lost.
+bool BoundedFlow::carries_mark(const Train& train) {
+  const std::uint32_t marked =
+      std::min(shard_packets_, std::max(kLeastMarks, shard_packets_ / 100));
+  const std::uint32_t position =
+      train.stage == kScatter ? train.slot : next_[kGather][pair(train.from, train.to)] - 1;
+  // In stage 1 slots leave in any order: the last to leave carry the marks.
+  const std::uint32_t before = std::min(shard_packets_, position * options_.trains.packets);
+  const std::uint32_t end = std::min(shard_packets_, before + train.packets);
+  const std::uint32_t first = std::max(before, shard_packets_ - marked);
+  if (first >= end) return false;
+  if (train.lost == 0) return true;
+  const double share = static_cast<double>(train.lost) / train.packets;
+  return !loss_.random().chance(std::pow(share, end - first));
+}
+
+void BoundedFlow::emit(Time now, const Train& planned) {
+  if (free_.empty()) {
+    free_.push_back(trains_.size());
+    trains_.emplace_back();
+  }
+  const std::uint64_t cookie = free_.back();
+  free_.pop_back();
+  Train& train = trains_[cookie];
+  train = planned;
+  train.lost = loss_.lost(train.packets);
+  train.mark = !train.repair && carries_mark(train);
+  const auto wire = static_cast<std::uint32_t>(wire_bytes(train.slot, train.packets));
+  packets_sent_ += train.packets;
+  senders_.sent(train.from, now, wire);
+  fabric_.send(now, train.from, train.to, wire, cookie);
+}
+
+void BoundedFlow::give_back(Time now, const Credit& credit) {
+  under_way_[credit.rank] -= credit.bytes;
+  auto& waiting = waiting_[credit.rank];
+  while (!waiting.empty() && under_way_[credit.rank] < options_.credit_bytes) {
+    const Outgoing sender = waiting.front();
+    waiting.pop_front();
+    out_[sender.stage][sender.rank].push_front({credit.rank, sender.stage});
+    pump(now, sender.rank);
+  }
+}
+
+void BoundedFlow::on_outcome(const Fabric::Outcome& outcome) {
+  const Train train = trains_[outcome.cookie];
+  free_.push_back(outcome.cookie);
+  if (!train.repair) {
+    credits_.add(outcome.time + options_.return_delay,
+                 {train.to, wire_bytes(train.slot, train.packets)});
+  }
+  const bool dropped = outcome.fate != LinkFate::delivered;
+  const std::uint32_t lost = dropped ? train.packets : train.lost;
+  if (lost > 0) on_lost(outcome.time, train, lost);
+  if (lost < train.packets) on_arrived(outcome.time, train, train.packets - lost);
+}
+
+void BoundedFlow::on_lost(Time now, const Train& train, std::uint32_t packets) {
+  Inbox& inbox = inbox_[train.stage][train.to];
+  if (inbox.close != Close::open || late_[train.to] != 0) return;
+  inbox.lost += packets;
+  if (!limits_.exact && !(options_.repair && train.stage == kGather)) return;
+  // The gap is seen when the next packet comes, and the request goes back.
+  Train repair = train;
+  repair.packets = packets;
+  repair.repair = true;
+  requests_.add(now + 2 * options_.return_delay, repair);
+}
+
+void BoundedFlow::on_arrived(Time now, const Train& train, std::uint32_t packets) {
+  Inbox& inbox = inbox_[train.stage][train.to];
+  if (inbox.close != Close::open || late_[train.to] != 0) return;
+  std::uint8_t& marked = marked_[train.stage][pair(train.to, train.from)];
+  if (train.mark && marked == 0) {
+    marked = 1;
+    ++inbox.marks;
+  }
+  inbox.arrived += packets;
+  const bool nearly = inbox.arrived * 100 >= expected_ * 99;
+  if (nearly && inbox.nearly_all == Time{}) inbox.nearly_all = now;
+  const std::size_t at = slot_at(train.stage == kScatter ? train.to : train.from, train.slot);
+  if (train.stage == kScatter) {
+    present_[at] += packets;
+    if (present_[at] == slot_packets(train.slot) * (options_.ranks - 1)) {
+      slot_ready(train.to, train.slot);
+      pump(now, train.to);
+    }
+  } else {
+    value_[train.to] += packets * static_cast<double>(fraction_[at]);
+  }
+  check(now, train.to, train.stage);
+}
+
+}  // namespace tarpon::scale

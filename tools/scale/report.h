@@ -1,0 +1,20 @@
+// The answers of the scale model as a table and as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/scale/experiment.h"
+
+namespace tarpon::scale {
+
+/// Lines that say what was modelled, each beginning with "# ".
+std::string describe(const Plan& plan);
+
+/// A line per cell: completion times in ms, P99/P50, and what a result lacks in %.
+std::string table(const std::vector<CellResult>& results);
+
+nlohmann::json to_json(const Plan& plan, const std::vector<CellResult>& results);
+
+}  // namespace tarpon::scale

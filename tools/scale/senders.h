@@ -1,0 +1,77 @@
+// When each rank may put its next packet on the wire: its interface sends one after the other, and
+// an episode (tools/scale/tail.h) keeps it silent for a while.
+//
+// The sending interface has no queue of its own in the model: what drives it (TCP with its small
+// queues, Tarpon by credit) hands over the next packet when the one before is gone. So a train is
+// cut through: it reaches the receiver's queue a delay after its first bit left.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tools/scale/tail.h"
+#include "tools/scale/timers.h"
+#include "transport/port.h"
+
+namespace tarpon::scale {
+
+class Senders {
+ public:
+  /// `bits_per_second` 0: whatever is ready leaves at once.
+  Senders(std::uint32_t ranks, double bits_per_second)
+      : ns_per_byte_(bits_per_second > 0 ? 8e9 / bits_per_second : 0), ranks_(ranks) {}
+
+  /// Forgets what was planned. `episodes`: by rank, of the operation that begins at `start`; lent.
+  void begin(Time start, const std::vector<Episode>& episodes) {
+    start_ = start;
+    episodes_ = &episodes;
+    wakes_.clear();
+    for (State& state : ranks_) state.planned = false;
+  }
+
+  /// Whether `rank` may send at `now`; if not, due() will name it when it may.
+  bool may_send(Rank rank, Time now) {
+    State& state = ranks_[rank];
+    Time at = state.free_at > now ? state.free_at : now;
+    const Episode& episode = (*episodes_)[rank];
+    if (at >= start_ + episode.from && at < start_ + episode.end()) at = start_ + episode.end();
+    if (at <= now) return true;
+    if (!state.planned) wakes_.add(at, rank);
+    state.planned = true;
+    return false;
+  }
+
+  /// `rank` sends `wire_bytes` at `now`.
+  void sent(Rank rank, Time now, std::uint32_t wire_bytes) {
+    if (ns_per_byte_ <= 0) return;
+    State& state = ranks_[rank];
+    // Fractions of a nanosecond are carried over, so that the rate is exact.
+    const double exact = wire_bytes * ns_per_byte_ + (state.free_at == now ? state.rest : 0);
+    const double whole = std::floor(exact);
+    state.rest = exact - whole;
+    state.free_at = now + Duration(static_cast<std::int64_t>(whole));
+  }
+
+  Time next() const { return wakes_.next(); }
+  /// REQUIRES: next() != kNever.
+  Rank due() {
+    const Rank rank = wakes_.pop();
+    ranks_[rank].planned = false;
+    return rank;
+  }
+
+ private:
+  struct State {
+    Time free_at{};
+    double rest = 0;
+    bool planned = false;
+  };
+  double ns_per_byte_;
+  Time start_{};
+  const std::vector<Episode>* episodes_ = nullptr;
+  std::vector<State> ranks_;
+  Timers<Rank> wakes_;
+};
+
+}  // namespace tarpon::scale

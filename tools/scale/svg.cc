@@ -1,0 +1,165 @@
+#include "tools/scale/svg.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tools/scale/quantiles.h"
+#include "tools/units.h"
+
+namespace tarpon::scale {
+namespace {
+
+constexpr double kWidth = 820, kLeft = 70, kRight = 190;
+constexpr double kTimeTop = 60, kTimeBottom = 400, kLostTop = 450, kLostBottom = 560;
+
+/// Colours that stay apart for colour-blind readers (Okabe & Ito).
+std::string_view colour_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::ring:
+      return "#e69f00";
+    case Algorithm::halving_doubling:
+      return "#009e73";
+    case Algorithm::tar:
+      return "#cc79a7";
+    case Algorithm::bounded:
+      return "#0072b2";
+  }
+  return "";
+}
+
+double ms(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+/// One axis: values, or their logarithms, to pixels.
+struct Axis {
+  double low, high, first, last;
+  bool logarithmic;
+
+  double at(double value) const {
+    const auto scale = [this](double x) { return logarithmic ? std::log(x) : x; };
+    const double share = (scale(value) - scale(low)) / (scale(high) - scale(low));
+    return first + share * (last - first);
+  }
+};
+
+struct Point {
+  double x, y;
+};
+
+std::string text(double x, double y, std::string_view anchor, std::string_view words,
+                 int size = 12) {
+  return fmt::format(
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y,
+      anchor, size, words);
+}
+
+std::string line(const std::vector<Point>& points, std::string_view colour, bool dashed) {
+  std::string path, dots;
+  for (const Point& point : points) {
+    path += fmt::format("{:.1f},{:.1f} ", point.x, point.y);
+    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", point.x,
+                        point.y, colour);
+  }
+  return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{} points=\"{}\"/>\n",
+                     colour, dashed ? " stroke-dasharray=\"6 4\"" : "", path) +
+         dots;
+}
+
+std::string grid(double y, std::string_view label) {
+  return fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n",
+                     kLeft, kWidth - kRight, y, y) +
+         text(kLeft - 8, y + 4, "end", label);
+}
+
+Axis rank_axis(const Plan& plan) {
+  const auto [least, most] = std::minmax_element(plan.ranks.begin(), plan.ranks.end());
+  const double low = *least, high = *most;
+  // One rank count alone stands in the middle.
+  if (low >= high) return {low / 2, high * 2, kLeft, kWidth - kRight, true};
+  return {low, high, kLeft, kWidth - kRight, true};
+}
+
+Axis time_axis(const std::vector<CellResult>& results) {
+  double low = INFINITY, high = 0;
+  for (const CellResult& cell : results) {
+    low = std::min(low, ms(quantile(cell.completions, 0.5)));
+    high = std::max(high, ms(quantile(cell.completions, 0.99)));
+  }
+  low = std::max(low, 1e-6);
+  return {low / 1.2, std::max(high, low) * 1.2, kTimeBottom, kTimeTop, true};
+}
+
+std::string time_grid(const Axis& axis) {
+  std::string out;
+  for (double decade = 1e-6; decade < 1e9; decade *= 10) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double value = decade * factor;
+      if (value >= axis.low && value <= axis.high) {
+        out += grid(axis.at(value), fmt::format("{:.6g}", value));
+      }
+    }
+  }
+  return out + text(kLeft, kTimeTop - 10, "start", "completion time (ms)");
+}
+
+std::string curves(const Plan& plan, const std::vector<CellResult>& results, const Axis& x,
+                   const Axis& time, const Axis& lost) {
+  std::string out;
+  double legend = kTimeTop + 10;
+  for (const Algorithm algorithm : plan.algorithms) {
+    std::vector<Point> half, tail, share;
+    for (const CellResult& cell : results) {
+      if (cell.algorithm != algorithm) continue;
+      const double at = x.at(cell.ranks);
+      half.push_back({at, time.at(ms(quantile(cell.completions, 0.5)))});
+      tail.push_back({at, time.at(ms(quantile(cell.completions, 0.99)))});
+      share.push_back({at, lost.at(cell.lost_mean * 100)});
+    }
+    const std::string_view colour = colour_of(algorithm);
+    out += line(half, colour, false) + line(tail, colour, true) + line(share, colour, false);
+    const double left = kWidth - kRight + 15;
+    out += line({{left, legend}, {left + 24, legend}}, colour, false);
+    out += text(left + 32, legend + 4, "start", name_of(algorithm));
+    legend += 22;
+  }
+  return out + text(kWidth - kRight + 15, legend + 10, "start",
+                    "solid P50, dashed P99 (of fewer than 100: the longest)");
+}
+
+}  // namespace
+
+std::string draw(const Plan& plan, const std::vector<CellResult>& results) {
+  const Axis x = rank_axis(plan);
+  const Axis time = time_axis(results);
+  double most = 0;
+  for (const CellResult& cell : results) most = std::max(most, cell.lost_mean * 100);
+  const Axis lost{0, most > 0 ? most * 1.2 : 1, kLostBottom, kLostTop, false};
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} 620\" width=\"{0}\" "
+      "height=\"620\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n",
+      kWidth);
+  const Network& network = plan.network;
+  out += text(kLeft, 26, "start",
+              fmt::format("AllReduce of {}, {} links, loss {:g} %, tail {:g}: a model",
+                          format_bytes(plan.bytes),
+                          format_rate(static_cast<std::uint64_t>(network.bits_per_second)),
+                          network.loss * 100, network.tail),
+              16);
+  out += time_grid(time);
+  for (int step = 0; step <= 4; ++step) {
+    const double value = lost.high * step / 4;
+    out += grid(lost.at(value), fmt::format("{:.2g}", value));
+  }
+  out += text(kLeft, kLostTop - 10, "start", "lost share (%), mean");
+  for (const std::uint32_t ranks : plan.ranks) {
+    out += text(x.at(ranks), kLostBottom + 20, "middle", fmt::format("{}", ranks));
+  }
+  out += text((kLeft + kWidth - kRight) / 2, kLostBottom + 42, "middle", "ranks");
+  return out + curves(plan, results, x, time, lost) + "</svg>\n";
+}
+
+}  // namespace tarpon::scale

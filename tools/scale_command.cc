@@ -1,0 +1,236 @@
+#include "tools/scale_command.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <fstream>
+#include <string_view>
+
+#include "tools/job_options.h"
+#include "tools/option_kinds.h"
+#include "tools/progress_line.h"
+#include "tools/scale/experiment.h"
+#include "tools/scale/report.h"
+#include "tools/scale/svg.h"
+#include "tools/text_file.h"
+#include "tools/units.h"
+#include "tools/whole_file.h"
+
+namespace tarpon {
+namespace {
+
+using scale::Plan;
+
+tl::unexpected<Error> refuse(std::string text) {
+  return fail(Error::Code::invalid_argument, std::move(text));
+}
+
+/// Takes `parsed` into `value`, or names the option.
+template <typename From, typename To>
+Result<void> take(std::string_view option, const Result<From>& parsed, To& value) {
+  if (!parsed) return refuse(fmt::format("{} {}", option, parsed.error().message));
+  value = static_cast<To>(*parsed);
+  return {};
+}
+
+Result<std::uint32_t> read_count(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return refuse(fmt::format("\"{}\" is no rank count: write for example 8..1024 or 64", text));
+  }
+  return value;
+}
+
+/// "8..1024": 8, 16, ..., 1024; the last one counts even if doubling does not meet it.
+Result<std::vector<std::uint32_t>> read_ranks(std::string_view text) {
+  const std::size_t dots = text.find("..");
+  const auto first = read_count(text.substr(0, dots));
+  const auto last = dots == std::string_view::npos ? first : read_count(text.substr(dots + 2));
+  if (!first) return tl::unexpected(first.error());
+  if (!last) return tl::unexpected(last.error());
+  if (*first < 2 || *last > 4096 || *first > *last) {
+    return refuse(fmt::format("\"{}\" is no range of rank counts: 2..4096 at most", text));
+  }
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t count = *first; count < *last; count *= 2) ranks.push_back(count);
+  ranks.push_back(*last);
+  return ranks;
+}
+
+/// A rate, or "none": 0.
+Result<std::uint64_t> read_optional_rate(std::string_view text) {
+  if (text == "none") return 0;
+  return parse_rate(text);
+}
+
+/// The file's content through `parse`; nothing for no path.
+template <typename Parse, typename To>
+Result<void> read_trace(const std::string& path, Parse parse, To& to) {
+  if (path.empty()) return {};
+  auto text = read_text(path);
+  if (!text) return fail(text.error());
+  auto parsed = parse(*text, path);
+  if (!parsed) return fail(parsed.error());
+  to = std::move(*parsed);
+  return {};
+}
+
+Result<void> read_traces(const ScaleOptions& options, scale::Network& network) {
+  auto read = read_trace(options.delay_trace, parse_delay_trace, network.delay_trace);
+  if (!read) return read;
+  return read_trace(options.straggler_trace, scale::parse_straggler_trace, network.straggler_trace);
+}
+
+Result<void> read_network(const ScaleOptions& options, scale::Network& network) {
+  const std::string& egress = options.egress_rate.empty() ? options.rate : options.egress_rate;
+  for (const Result<void>& taken :
+       {take("--rate", parse_rate(options.rate), network.bits_per_second),
+        take("--egress-rate", read_optional_rate(egress), network.egress_bits_per_second),
+        take("--queue", parse_bytes(options.queue), network.queue_bytes),
+        take("--burst", parse_bytes(options.burst), network.burst_bytes),
+        take("--core", read_optional_rate(options.core), network.core_bits_per_second),
+        take("--delay", parse_duration(options.delay), network.delay),
+        take("--loss", parse_probability(options.loss), network.loss),
+        take("--stragglers", parse_probability(options.stragglers), network.stragglers),
+        take("--background", read_optional_rate(options.background),
+             network.background_bits_per_second),
+        take("--background-burst", parse_bytes(options.background_burst),
+             network.background_burst_bytes)}) {
+    if (!taken) return taken;
+  }
+  if (auto read = read_traces(options, network); !read) return read;
+  network.mtu = options.mtu;
+  network.frame = options.frame;
+  network.tail = options.tail;
+  return {};
+}
+
+Result<Plan> read_plan(const ScaleOptions& options) {
+  Plan plan;
+  if (auto read = read_network(options, plan.network); !read) return tl::unexpected(read.error());
+  Result<void> taken = take("--ranks", read_ranks(options.ranks), plan.ranks);
+  if (taken) taken = take("--bytes", parse_bytes(options.bytes), plan.bytes);
+  if (taken && options.bound != "adaptive") {
+    Duration bound{};
+    taken = take("--bound", parse_limit(options.bound), bound);
+    plan.bound = bound;
+  }
+  if (!taken) return tl::unexpected(taken.error());
+  for (const std::string& name : options.algorithms) {
+    plan.algorithms.push_back(*scale::algorithm_named(name));  // CLI11 has checked it
+  }
+  plan.operations = options.operations;
+  plan.train_packets = options.train;
+  plan.seed = options.seed;
+  plan.threads = options.threads;
+  plan.repair = options.repair == "gather";
+  plan.tail_loss = options.tail_loss == "rto" ? scale::TailLoss::rto : scale::TailLoss::probe;
+  if (auto possible = check(plan); !possible) return tl::unexpected(possible.error());
+  return plan;
+}
+
+bool write(const std::string& path, const std::string& content) {
+  if (path.empty()) return true;
+  std::ofstream file(path);
+  file << content;
+  file.close();
+  if (file) return true;
+  fmt::print(stderr, "tarpon: {} cannot be written: choose another path\n", path);
+  return false;
+}
+
+void add_network_options(CLI::App& app, ScaleOptions& options) {
+  const auto add = [&app](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->group("Network")->capture_default_str();
+  };
+  add("--rate", options.rate, "of the link to each rank");
+  add("--egress-rate", options.egress_rate,
+      "of each rank's own interface, none: no limit (default: --rate)");
+  add("--queue", options.queue, "bytes before the link to a rank, 0: unlimited");
+  add("--burst", options.burst,
+      "bytes that this link lets pass at once after a pause, as tbf does");
+  add("--core", options.core, "rate of a core that all share, or none");
+  add("--delay", options.delay, "one way");
+  add("--mtu", options.mtu, "of all links")->check(whole_number(9000));
+  add("--frame", options.frame, "bytes that a packet costs beyond the MTU; tc counts 14")
+      ->check(whole_number(100));
+  add("--loss", options.loss, "of each packet");
+  add("--tail", options.tail,
+      "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail")
+      ->check(CLI::Range(1.0, 50.0));
+  add("--stragglers", options.stragglers,
+      "chance that a rank has an episode in an operation; 0.13% to 8%");
+  add("--delay-trace", options.delay_trace,
+      "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us");
+  add("--straggler-trace", options.straggler_trace,
+      "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us");
+  add("--background", options.background,
+      "rate offered between ranks 0 and 1, each way, by others; or none");
+  add("--background-burst", options.background_burst, "bytes that come at once");
+}
+
+}  // namespace
+
+void add_scale_options(CLI::App& app, ScaleOptions& options) {
+  app.add_option("--ranks", options.ranks, "a count, or FIRST..LAST: doubled from one to the next")
+      ->capture_default_str();
+  app.add_option("--algorithms", options.algorithms, "which to compare")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"ring", "halving-doubling", "tar", "bounded"}))
+      ->capture_default_str();
+  app.add_option("--bytes", options.bytes, "of the bucket that is reduced")->capture_default_str();
+  app.add_option("--operations", options.operations,
+                 "that count, per cell; 0: 100, and 50 above 512 ranks")
+      ->check(whole_number(1'000'000))
+      ->capture_default_str();
+  app.add_option("--bound", options.bound, "of each stage of bounded: adaptive, or e.g. 20ms")
+      ->capture_default_str();
+  app.add_option("--repair", options.repair,
+                 "what bounded sends again: gather (the second stage) or none")
+      ->check(CLI::IsMember({"gather", "none"}))
+      ->capture_default_str();
+  app.add_option("--tail-loss", options.tail_loss,
+                 "what TCP does when the end of a burst is lost: probe (Linux) or rto")
+      ->check(CLI::IsMember({"probe", "rto"}))
+      ->capture_default_str();
+  app.add_option("--train", options.train, "packets that travel as one; 0: by the rank count")
+      ->check(whole_number(64))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "it fixes everything")
+      ->check(whole_number(UINT64_MAX))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "0: one per processor; changes no result")
+      ->check(whole_number(1024))
+      ->capture_default_str();
+  app.add_option("--json", options.json, "writes all figures to this file");
+  app.add_option("--svg", options.svg, "draws the curves into this file");
+  add_network_options(app, options);
+}
+
+int run_scale(const ScaleOptions& options) {
+  const Result<Plan> plan = read_plan(options);
+  if (!plan) {
+    fmt::print(stderr, "tarpon: {}\n", plan.error().message);
+    return 2;
+  }
+  for (const std::string& path : {options.json, options.svg}) {
+    const auto possible = path.empty() ? Result<void>() : WholeFile::check(path);
+    if (possible) continue;
+    fmt::print(stderr, "tarpon: {}\n", possible.error().message);
+    return 1;
+  }
+  fmt::print("{}", describe(*plan));
+  ProgressLine progress(true);
+  const auto results = run_plan(*plan, [&](double done, double total) {
+    progress.update(done, total, "of the operations, by their size");
+  });
+  progress.clear();
+  fmt::print("{}", table(results));
+  const bool report = write(options.json, to_json(*plan, results).dump(1) + "\n");
+  const bool curves = write(options.svg, draw(*plan, results));
+  return report && curves ? 0 : 1;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,137 @@
+// The oracle of the failure contract's sums: what a report says of each rank agrees with itself,
+// with the schedule and with the loss that it reports.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "collectives/schedule.h"
+#include "tools/reference.h"
+#include "tools/simulation_call.h"
+
+namespace tarpon {
+namespace {
+
+class Accounts {
+ public:
+  Accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank)
+      : plan_(plan),
+        call_(call),
+        rank_(rank),
+        report_(call.pending[rank]->report),
+        arguments_(call.pending[rank]->arguments),
+        layout_{arguments_.count, element_bytes(arguments_.type), plan.ranks},
+        number_(plan.mechanisms.rotation ? report_.operation : 0) {}
+
+  /// What is wrong; empty when nothing is.
+  std::string run() {
+    if (report_.operation != call_.number) {
+      return fmt::format("calls itself operation {}", report_.operation);
+    }
+    if (report_.peers.size() != plan_.ranks) return "does not report on every rank";
+    std::uint64_t received = 0;
+    for (Rank peer = 0; peer < plan_.ranks; ++peer) {
+      if (std::string wrong = judge_peer(peer); !wrong.empty()) {
+        return fmt::format("of rank {} it {}", peer, wrong);
+      }
+      const PeerReport& of = report_.peers[peer];
+      received += of.bytes_received[0] + of.bytes_received[1];
+    }
+    if (received != report_.bytes_received) return "received more or less than of all ranks";
+    if (has_result() && report_.stage != CallStage::result) return "has a result before its end";
+    return judge_late_and_evicted();
+  }
+
+ private:
+  bool has_result() const {
+    return report_.status == Status::complete || report_.status == Status::partial ||
+           report_.status == Status::late_self;
+  }
+
+  Range shard_owned_by(Rank rank) const {
+    return layout_.elements(shard_of(rank, number_, plan_.ranks));
+  }
+
+  std::string judge_peer(Rank peer) const {
+    const PeerReport& of = report_.peers[peer];
+    const std::size_t width = layout_.element_bytes;
+    const bool begun = peer != rank_ && report_.stage != CallStage::queued;
+    const std::array<std::uint64_t, 2> due{begun ? shard_owned_by(rank_).count * width : 0,
+                                           begun ? shard_owned_by(peer).count * width : 0};
+    if (of.bytes_expected != due) return "expected other bytes than are due";
+    for (std::size_t stage = 0; stage < due.size(); ++stage) {
+      if (of.bytes_received[stage] > due[stage]) return "received more than it expected";
+      if (of.bytes_received[stage] > 0 && !of.last_heard) return "received, but never heard";
+    }
+    if (of.last_heard && (peer == rank_ || *of.last_heard < Duration{})) {
+      return "heard what cannot be";
+    }
+    if (report_.status == Status::complete && of.bytes_received != due) return "lacks bytes";
+    if (!has_result()) return of.contributors == 0 ? "" : "has contributors without a result";
+    return report_.mode == Mode::bounded ? judge_loss(peer, of) : "";
+  }
+
+  /// Against the loss by range.
+  std::string judge_loss(Rank peer, const PeerReport& of) const {
+    const Range own = shard_owned_by(rank_), theirs = shard_owned_by(peer);
+    const std::size_t width = layout_.element_bytes;
+    std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
+    for (const ContributorRun& run : runs_of(report_, arguments_.count, plan_.ranks)) {
+      if ((run.contributors >> peer & 1) != 0) of_peer += overlap(run, own);
+      const std::uint64_t here = overlap(run, theirs);
+      if (here > 0) common &= run.contributors;
+      if (run.contributors != 0) of_shard += here;
+    }
+    if (of.contributors != common) return "names other contributors to its shard than its runs";
+    const bool is_void = theirs.count > 0 && of_shard == 0;
+    const auto& named = report_.void_shards;
+    if (is_void != (std::find(named.begin(), named.end(), peer) != named.end())) {
+      return "is wrong about which shards are void";
+    }
+    if (peer == rank_) return "";
+    if (of.bytes_received[kGather] != of_shard * width) return "received not what is not lost";
+    // Of a late rank's own shard there is nothing, whatever came of it.
+    const bool counts = report_.status != Status::late_self;
+    if (counts && of.bytes_received[kScatter] != of_peer * width) {
+      return "received not those contributions that are not lost";
+    }
+    return "";
+  }
+
+  static std::uint64_t overlap(const ContributorRun& run, const Range& range) {
+    const std::uint64_t first = std::max(run.first, range.first);
+    const std::uint64_t end = std::min(run.first + run.count, range.end());
+    return end > first ? end - first : 0;
+  }
+
+  std::string judge_late_and_evicted() const {
+    const std::uint64_t results = std::accumulate(
+        report_.peers.begin(), report_.peers.end(), std::uint64_t{0},
+        [](std::uint64_t sum, const PeerReport& of) { return sum + of.bytes_received[kGather]; });
+    const bool late = report_.status == Status::late_self;
+    if (report_.bytes_fetched != (late ? results : 0)) return "fetched more or less than it has";
+    const bool out = report_.status == Status::evicted && rank_ == plan_.victim;
+    const std::uint32_t missed = report_.operations_missed;
+    if (!out) return missed == 0 ? "" : "misses operations, and is not evicted";
+    const bool among = report_.first_missed <= report_.operation &&
+                       report_.operation - report_.first_missed < missed;
+    return among ? "" : "is evicted, and does not miss this operation";
+  }
+
+  const SimulationPlan& plan_;
+  const SimulatedCall& call_;
+  const Rank rank_;
+  const Report& report_;
+  const AllreduceArguments& arguments_;
+  const ShardLayout layout_;
+  const std::uint32_t number_;
+};
+
+}  // namespace
+
+std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank) {
+  return Accounts(plan, call, rank).run();
+}
+
+}  // namespace tarpon

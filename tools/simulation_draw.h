@@ -1,0 +1,17 @@
+// The faults of a seed: drawn into its plan, and told. Private to the simulation's files.
+#pragma once
+
+#include <string>
+
+#include "tools/simulation.h"
+
+namespace tarpon {
+
+/// Sets what plan.seed turns on, of `allowed`. Each fault draws from a generator of its own:
+/// leaving one out does not change the others.
+void draw_faults(SimulationPlan& plan, const FaultSet& allowed);
+
+/// The faults that are on, with their values.
+std::string describe_faults(const SimulationPlan& plan);
+
+}  // namespace tarpon

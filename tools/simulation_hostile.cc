@@ -1,0 +1,102 @@
+#include "tools/simulation_hostile.h"
+
+#include <cstring>
+
+#include "transport/integrity.h"
+
+namespace tarpon {
+namespace {
+
+// Operations. Near enough that the 16 bits of `closed_below`, which is true, still mean the same.
+constexpr std::uint64_t kAhead = 1000;
+
+bool one_of_two(Random& random) {
+  return random.chance(0.5);
+}
+
+/// What no rank of any job sends.
+void lie_of_format(tarpon_header& header, Random& random) {
+  const auto other = static_cast<std::uint8_t>(1 + random.below(200));
+  switch (random.below(5)) {
+    case 0:
+      header.magic = static_cast<std::uint16_t>(header.magic ^ other);
+      break;
+    case 1:
+      header.version = static_cast<std::uint8_t>(header.version ^ other);
+      break;
+    case 2:
+      header.type = one_of_two(random) ? std::uint8_t{0}
+                                       : static_cast<std::uint8_t>(TARPON_TYPE_END - 1 + other);
+      break;
+    case 3:
+      header.flags |= static_cast<std::uint8_t>(one_of_two(random) ? 0x40 : 0x80);
+      break;
+    default:
+      header.length = static_cast<std::uint16_t>(header.length + other);
+      break;
+  }
+}
+
+/// What others send, in other places or at other times.
+void lie_of_origin(tarpon_header& header, Rank to, Rank ranks, Random& random) {
+  const auto other = static_cast<std::uint16_t>(1 + random.below(200));
+  switch (random.below(5)) {
+    case 0:
+      header.job += other;
+      break;
+    case 1:
+      header.sender = one_of_two(random) ? to : static_cast<std::uint16_t>(ranks + other);
+      break;
+    case 2:
+      header.communicator = other;
+      break;
+    case 3:
+      header.epoch = other;
+      break;
+    default:
+      header.incarnation = static_cast<std::uint8_t>(other);
+      break;
+  }
+}
+
+/// What is not to be had in this job now.
+void lie_of_place(tarpon_header& header, std::vector<std::byte>& payload, Random& random) {
+  const bool ahead = one_of_two(random);
+  if (!ahead && header.type == TARPON_DATA) {
+    if (payload.empty() || one_of_two(random)) {
+      header.slot = ~static_cast<std::uint32_t>(random.below(1000));
+    } else {
+      payload.resize(random.below(payload.size()));
+      header.length = static_cast<std::uint16_t>(payload.size());
+    }
+  } else if (!ahead && (header.type == TARPON_CREDIT || header.type == TARPON_REPAIR)) {
+    header.stage = TARPON_MAX_STAGES - 1;
+  } else {
+    header.operation += static_cast<std::uint32_t>(kAhead + random.below(20 * kAhead));
+  }
+}
+
+}  // namespace
+
+std::span<const std::byte> Hostile::twin(Rank to, std::span<const std::byte> packet) {
+  if (!random_.chance(share_)) return {};
+  tarpon_header header;
+  std::memcpy(&header, packet.data(), sizeof header);
+  payload_.assign(packet.begin() + sizeof header, packet.end());
+  const std::uint64_t lie = random_.below(11);
+  if (lie < 4)
+    lie_of_place(header, payload_, random_);
+  else if (lie < 7)
+    lie_of_origin(header, to, ranks_, random_);
+  else if (lie < 10)
+    lie_of_format(header, random_);
+  header.check = packet_check(header, payload_) ^ (lie == 10 ? 1u : 0u);
+  bytes_.resize(sizeof header + payload_.size());
+  std::memcpy(bytes_.data(), &header, sizeof header);
+  if (!payload_.empty()) {
+    std::memcpy(bytes_.data() + sizeof header, payload_.data(), payload_.size());
+  }
+  return bytes_;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,46 @@
+// Another job on the same network: each job's packets reach the other one too, which has to take
+// none of them. Private to the simulation's files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "tools/simulation.h"
+
+namespace tarpon {
+
+/// As many ranks as the plan's job, the same options but for the cookie, no faults; two exact calls
+/// one after the other.
+class Neighbour {
+ public:
+  Neighbour(const SimulationPlan& plan, SimulatedNetwork& ours);
+  ~Neighbour();
+
+  /// A packet of our job comes to the neighbour's rank `to`.
+  void inject(Rank from, Rank to, std::span<const std::byte> packet);
+
+  Time next_event() const;
+  void run(Time now);
+
+  bool done() const;
+
+  /// Empty when its calls are done and right.
+  std::string judge() const;
+
+ private:
+  class Leak;
+  void submit(Time now);
+  bool over() const;
+
+  SimulatedNetwork network_;
+  std::unique_ptr<Leak> leak_;
+  std::vector<std::unique_ptr<Port>> ports_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<std::vector<float>> buffers_;
+  std::vector<std::shared_ptr<PendingCall>> calls_;
+  int rounds_ = 0;  // submitted
+};
+
+}  // namespace tarpon

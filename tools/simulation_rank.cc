@@ -1,0 +1,242 @@
+#include "tools/simulation_rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "transport/integrity.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::int64_t kMillion = 1'000'000;
+
+/// Passes everything on.
+class Decorator : public Port {
+ public:
+  explicit Decorator(std::unique_ptr<Port> inner) : inner_(std::move(inner)) {}
+  const PortCapabilities& capabilities() const override { return inner_->capabilities(); }
+  std::span<TxPacket> transmit_frames(std::size_t most) override {
+    return inner_->transmit_frames(most);
+  }
+  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
+  std::size_t unsent() const override { return inner_->unsent(); }
+  void drop_unsent() override { inner_->drop_unsent(); }
+  std::span<const RxPacket> receive(Time now) override { return inner_->receive(now); }
+  void wait(Time now, Time until) override { inner_->wait(now, until); }
+  void wake() override { inner_->wake(); }
+  PortStatistics statistics() const override { return inner_->statistics(); }
+
+ private:
+  std::unique_ptr<Port> inner_;
+};
+
+/// A port of the network for a rank with its own clock: packets arrive by the network's time.
+class LocalPort : public Decorator {
+ public:
+  LocalPort(std::unique_ptr<Port> inner, const SimulatedNetwork& network)
+      : Decorator(std::move(inner)), network_(network) {}
+  std::span<const RxPacket> receive(Time) override { return Decorator::receive(network_.now()); }
+
+ private:
+  const SimulatedNetwork& network_;
+};
+
+/// Shows what it hands to the engine, until it breaks.
+class WatchedPort : public Decorator {
+ public:
+  using Watch = std::function<void(std::span<const RxPacket>)>;
+  WatchedPort(std::unique_ptr<Port> inner, const bool& broken, Watch watch)
+      : Decorator(std::move(inner)), broken_(broken), watch_(std::move(watch)) {}
+  std::span<const RxPacket> receive(Time now) override {
+    const std::span<const RxPacket> packets = Decorator::receive(now);
+    watch_(packets);
+    return packets;
+  }
+  std::optional<Error> failure() const override {
+    if (!broken_) return std::nullopt;
+    return Error::make(Error::Code::io, "the port has failed, by the plan");
+  }
+
+ private:
+  const bool& broken_;
+  Watch watch_;
+};
+
+/// As at rendezvous: two operations of all peers fit the receive buffer.
+std::uint32_t initial_credit(const SimulationPlan& plan) {
+  const std::uint64_t unasked = 2ull * (plan.slot_bytes + TARPON_HEADER_BYTES) * (plan.ranks - 1u);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(plan.receive_bytes / unasked, 2, 32));
+}
+
+}  // namespace
+
+Time RankClock::local(Time network) const {
+  const std::int64_t at = network.time_since_epoch().count();
+  const Duration drift(at / kMillion * drift_ppm_ + at % kMillion * drift_ppm_ / kMillion);
+  return network + drift + (network >= jump_at_ ? jump_ : Duration{});
+}
+
+Time RankClock::network(Time local) const {
+  if (local == kNever) return kNever;
+  if (local <= Time{}) return Time{};  // at once
+  const bool jumped = jump_at_ != kNever && local >= this->local(jump_at_);
+  // Before the jump the clock shows nothing in between.
+  if (!jumped && jump_at_ != kNever && local > this->local(jump_at_ - 1ns)) return jump_at_;
+  const std::int64_t steady = (local - (jumped ? jump_ : Duration{})).time_since_epoch().count();
+  const std::int64_t scale = kMillion + drift_ppm_;
+  // A little early, then on to the exact nanosecond.
+  Time at(Duration(steady / scale * kMillion + steady % scale * kMillion / scale - 2));
+  while (this->local(at) < local) at += 1ns;
+  return at;
+}
+
+SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, Rank rank,
+                             const SimulationHooks& hooks)
+    : rank_(rank), network_(network) {
+  if (rank == plan.victim) {
+    clock_ = RankClock(plan.drift_ppm, plan.jump_at, plan.jump);
+    if (plan.pause.length() > Duration{}) pauses_.push_back(plan.pause);
+    period_ = plan.slow_period;
+  }
+  for (const auto& [paused, window] : plan.pauses) {
+    if (paused == rank) pauses_.push_back(window);
+  }
+  std::sort(pauses_.begin(), pauses_.end(),
+            [](const Window& a, const Window& b) { return a.from < b.from; });
+  FaultOptions faults = plan.faults;
+  faults.seed = plan.seed * 1000003 + rank;
+  std::unique_ptr<Port> port = std::make_unique<LocalPort>(network.make_port(rank), network);
+  if (hooks.wrap) port = hooks.wrap(rank, std::move(port));
+  auto faulty = std::make_unique<FaultPort>(std::move(port), faults);
+  faults_ = faulty.get();
+  if (hooks.event) {
+    faults_->watch([this, tell = hooks.event](Time, const RxPacket& packet, std::string_view fate) {
+      tell(network_.now(), packet.source, rank_, {packet.data, packet.length}, fate);
+    });
+  }
+  port_ = std::make_unique<WatchedPort>(
+      std::move(faulty), broken_, [this](std::span<const RxPacket> packets) { watch(packets); });
+  options_.endpoint.rank = rank;
+  options_.endpoint.world_size = plan.ranks;
+  options_.endpoint.job = 0x7a11;
+  options_.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
+  options_.endpoint.initial_credit = initial_credit(plan);
+  options_.endpoint.flows = plan.flows;
+  options_.slot_bytes = plan.slot_bytes;
+  options_.endpoint.inflow = plan.mechanisms.inflow;
+  options_.endpoint.sending = plan.mechanisms.sending;
+  options_.mechanisms = plan.mechanisms;
+  restart();
+}
+
+SimulatedRank::~SimulatedRank() = default;
+
+Time SimulatedRank::may_run(Time now) const {
+  Time at = awake(now);
+  if (period_ == Duration{}) return at;
+  const auto beat = [this](Time time) {
+    return Time((time.time_since_epoch() + period_ - 1ns) / period_ * period_);
+  };
+  for (Time next = awake(at = beat(at)); next != at; next = awake(at)) at = beat(next);
+  return at;
+}
+
+/// From `at` on, the end of the pauses that follow one another.
+Time SimulatedRank::awake(Time at) const {
+  for (const Window& pause : pauses_) {
+    if (pause.contains(at)) at = pause.to;
+  }
+  return at;
+}
+
+Time SimulatedRank::next_event() const {
+  const Time own = std::min(engine_->next_deadline(), faults_->next_release());
+  return std::min(network_.next_arrival(rank_), clock_.network(own));
+}
+
+void SimulatedRank::run(Time now) {
+  while (engine_->progress(clock_.local(now))) {
+  }
+}
+
+std::shared_ptr<PendingCall> SimulatedRank::submit(const AllreduceArguments& arguments, Time now) {
+  return engine_->submit(arguments, clock_.local(now)).value();
+}
+
+/// Why the endpoint has to refuse a packet, whatever it is doing; nothing: it may take it.
+std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
+  if (packet.length < TARPON_HEADER_BYTES) return DropReason::runt;
+  tarpon_header header;
+  std::memcpy(&header, packet.data, sizeof header);
+  const std::span payload(packet.data + sizeof header, packet.length - sizeof header);
+  const EndpointOptions& own = options_.endpoint;
+  switch (tarpon_check_header(&header, own.job, static_cast<std::uint32_t>(payload.size()))) {
+    case TARPON_HEADER_MAGIC:
+      return DropReason::magic;
+    case TARPON_HEADER_VERSION:
+      return DropReason::version;
+    case TARPON_HEADER_JOB:
+      return DropReason::foreign_job;
+    case TARPON_HEADER_TYPE:
+      return DropReason::type;
+    case TARPON_HEADER_FIELDS:
+      return DropReason::fields;
+    case TARPON_HEADER_OK:
+      break;
+  }
+  const bool foreign =
+      header.sender >= own.world_size || header.sender == rank_ || header.sender != packet.source;
+  if (foreign || (dead_ >> header.sender & 1) != 0) return DropReason::sender;
+  if (header.communicator != own.communicator) return DropReason::communicator;
+  const int integrity = (header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT;
+  if (integrity != own.integrity || packet_check(header, payload) != header.check) {
+    return DropReason::integrity;
+  }
+  if (header.epoch != 0 || header.incarnation != 0) return DropReason::epoch;
+  return std::nullopt;
+}
+
+void SimulatedRank::watch(std::span<const RxPacket> packets) {
+  for (const RxPacket& packet : packets) {
+    if (const auto reason = refusal(packet)) ++to_refuse_[*reason];
+  }
+}
+
+void SimulatedRank::peer_dead(Rank rank, Time now) {
+  dead_ |= 1ull << rank;
+  engine_->peer_dead(rank, "its process has crashed", clock_.local(now));
+}
+
+void SimulatedRank::evicted(Rank rank, Time now) {
+  if (rank != rank_) dead_ |= 1ull << rank;
+  engine_->evicted(rank, "by the plan", clock_.local(now));
+}
+
+void SimulatedRank::crash() {
+  crashed_ = engine_->counters();
+  engine_.reset();
+}
+
+void SimulatedRank::restart() {
+  broken_ = false;
+  engine_ = std::make_unique<Engine>(options_, *port_);
+}
+
+EndpointCounters SimulatedRank::counters() const {
+  EndpointCounters sum = crashed_;
+  for (std::size_t i = 0; engine_ && i < sum.dropped.size(); ++i) {
+    sum.dropped[i] += engine_->counters().dropped[i];
+  }
+  return sum;
+}
+
+void SimulatedRank::heal() {
+  pauses_.clear();
+  period_ = {};
+  clock_.steady_from(network_.now());
+  faults_->heal();
+}
+
+}  // namespace tarpon

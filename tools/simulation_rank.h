@@ -1,0 +1,94 @@
+// One rank of a simulated job: its engine, its ports, its clock, and when it gets to run. Private
+// to the simulation's files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/engine.h"
+#include "tools/simulation.h"
+
+namespace tarpon {
+
+/// A monotonic clock with drift and one jump forward, against the network's time.
+class RankClock {
+ public:
+  RankClock() = default;
+  RankClock(std::int64_t drift_ppm, Time jump_at, Duration jump)
+      : drift_ppm_(drift_ppm), jump_at_(jump_at), jump_(jump) {}
+
+  Time local(Time network) const;
+  /// A jump after `network` does not happen.
+  void steady_from(Time network) { jump_at_ = jump_at_ > network ? kNever : jump_at_; }
+  /// The earliest network time at which the clock shows `local` or more.
+  Time network(Time local) const;
+
+ private:
+  std::int64_t drift_ppm_ = 0;
+  Time jump_at_ = kNever;
+  Duration jump_{};
+};
+
+class SimulatedRank {
+ public:
+  SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, Rank rank,
+                const SimulationHooks& hooks);
+  ~SimulatedRank();
+
+  /// The earliest time from `now` on at which the rank gets to run: not while it is paused, only at
+  /// the beats of a slow one.
+  Time may_run(Time now) const;
+
+  /// When it has something to do.
+  Time next_event() const;
+
+  /// Runs the engine until nothing moves.
+  void run(Time now);
+
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
+  /// The control mesh says that `rank` is dead.
+  void peer_dead(Rank rank, Time now);
+  /// And so that it is evicted; it may be this one.
+  void evicted(Rank rank, Time now);
+  /// The process ends on the spot: nothing is said, its calls never end.
+  void crash();
+  /// A new process with the same address, job and rank.
+  void restart();
+  /// Its port fails, which its engine learns when it runs next. The next process has a good one.
+  void break_port() { broken_ = true; }
+  bool runs() const { return engine_ != nullptr; }
+  void abort(Time now) { engine_->abort(clock_.local(now)); }
+
+  /// No more faults from now on; the clock keeps its drift and what it has jumped.
+  void heal();
+
+  /// Those of a crashed engine included.
+  EndpointCounters counters() const;
+  /// Received packets that the endpoint has to refuse by themselves: `dropped`, for the reasons
+  /// `runt` to `epoch`.
+  const EndpointCounters& to_refuse() const { return to_refuse_; }
+  const FaultPort& port() const { return *faults_; }
+
+ private:
+  Time awake(Time at) const;
+  std::optional<DropReason> refusal(const RxPacket& packet) const;
+  void watch(std::span<const RxPacket> packets);
+
+  const Rank rank_;
+  SimulatedNetwork& network_;
+  RankClock clock_;
+  std::vector<Window> pauses_;  // by their starts
+  Duration period_{};
+  EngineOptions options_;
+  FaultPort* faults_ = nullptr;  // inside of port_
+  bool broken_ = false;          // port_
+  std::unique_ptr<Port> port_;
+  std::unique_ptr<Engine> engine_;  // null after a crash
+  EndpointCounters crashed_;        // of the engine before
+  std::uint64_t dead_ = 0;          // ranks that this one holds for dead
+  EndpointCounters to_refuse_;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,109 @@
+// The oracle over all ranks of a bounded call: how far their results may differ.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/schedule.h"
+#include "tools/reference.h"
+#include "tools/simulation_call.h"
+
+namespace tarpon {
+namespace {
+
+using Runs = std::vector<ContributorRun>;
+
+class Replicas {
+ public:
+  Replicas(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result)
+      : plan_(plan), call_(call), result_(result), runs_(plan.ranks) {}
+
+  void run() {
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!has_result(rank)) continue;
+      runs_[rank] = runs_of(call_.pending[rank]->report, call_.count, plan_.ranks);
+      for (Rank other = 0; other < rank; ++other) compare(rank, other);
+    }
+    if (loses_nothing() && plan_.mechanisms.retention) judge_owners();
+  }
+
+ private:
+  void violate(Rank rank, const std::string& what) {
+    result_.violations.push_back(fmt::format("tag {} {} {} rank {}: {}", call_.tag,
+                                             call_.live ? "live call" : "call", call_.number, rank,
+                                             what));
+  }
+
+  bool has_result(Rank rank) const {
+    if (!call_.pending[rank] || !call_.pending[rank]->done) return false;
+    const Status status = call_.pending[rank]->report.status;
+    return status == Status::complete || status == Status::partial || status == Status::late_self;
+  }
+
+  /// What two ranks have of an element is the same, or one of them has nothing.
+  void compare(Rank rank, Rank other) {
+    auto a = runs_[rank].begin();
+    auto b = runs_[other].begin();
+    while (a != runs_[rank].end() && b != runs_[other].end()) {
+      const std::uint64_t first = std::max(a->first, b->first);
+      const std::uint64_t a_end = a->first + a->count;
+      const std::uint64_t b_end = b->first + b->count;
+      if (first < std::min(a_end, b_end) && a->contributors != b->contributors &&
+          a->contributors != 0 && b->contributors != 0) {
+        return violate(rank, fmt::format("element {} is of {:#x} here and of {:#x} at rank {}",
+                                         first, a->contributors, b->contributors, other));
+      }
+      if (a_end <= b_end) ++a;
+      if (b_end <= a_end) ++b;
+    }
+  }
+
+  /// Nothing happens to packets: ranks may only be late.
+  bool loses_nothing() const {
+    constexpr std::uint64_t kRoomyBuffer = 1 << 20;
+    FaultSet harmless;
+    for (const FaultKind kind :
+         {FaultKind::pause, FaultKind::slow_rank, FaultKind::drift, FaultKind::starved_frames,
+          FaultKind::two_jobs, FaultKind::nonfinite}) {
+      harmless.set(static_cast<std::size_t>(kind));
+    }
+    return (plan_.on & ~harmless).none() && !plan_.links && plan_.receive_bytes >= kRoomyBuffer;
+  }
+
+  bool has_something(Rank rank, const Range& shard) const {
+    return std::any_of(runs_[rank].begin(), runs_[rank].end(), [&](const ContributorRun& run) {
+      return run.contributors != 0 && run.first < shard.end() &&
+             run.first + run.count > shard.first;
+    });
+  }
+
+  /// A late owner does not keep what the others count as missing.
+  void judge_owners() {
+    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
+    for (std::uint32_t number = 0; number < plan_.ranks; ++number) {
+      const Range shard = layout.elements(number);
+      const Rank owner =
+          owner_of(number, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+      if (!has_something(owner, shard)) continue;
+      bool alone = true;
+      for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+        if (rank != owner) alone &= has_result(rank) && !has_something(rank, shard);
+      }
+      if (alone)
+        violate(owner, fmt::format("alone has elements {} to {}", shard.first, shard.end() - 1));
+    }
+  }
+
+  const SimulationPlan& plan_;
+  const SimulatedCall& call_;
+  SimulationResult& result_;
+  std::vector<Runs> runs_;  // by rank; none of those without a result
+};
+
+}  // namespace
+
+void judge_replicas(const SimulationPlan& plan, const SimulatedCall& call,
+                    SimulationResult& result) {
+  if (call.bounded && !call.mismatched) Replicas(plan, call, result).run();
+}
+
+}  // namespace tarpon

@@ -1,0 +1,65 @@
+#include "transport/endpoint/inflow_pace.h"
+
+#include <algorithm>
+
+namespace tarpon {
+namespace {
+
+constexpr double kBelowDelivered = 0.97;
+constexpr double kLeastRate = 12.5e6;   // bytes a second: no link worth a job is slower
+constexpr double kLeastCut = 0.3;       // of the rate
+constexpr double kBelowCeiling = 0.99;  // of what a rate that dropped packets delivered
+constexpr double kSurelyBelow = 0.95;   // of the rate that a policer seemed to have
+constexpr double kUncured = 0.5;        // of the loss before
+constexpr double kProbe = 1.0025;       // of the rate, above kNear of the ceiling
+constexpr double kProbeFaster = 1.05;   // elsewhere
+constexpr double kNear = 0.9;
+constexpr std::uint32_t kCarefulProbes = 24;  // clean intervals in a row
+constexpr std::uint32_t kUnusedAfter = 16;
+constexpr Duration kLateness = 200us;  // of a wake-up, that is made good
+
+}  // namespace
+
+void InflowPace::begin(double delivered, double loss) {
+  bytes_per_second_ = std::max(kLeastRate, kBelowDelivered * delivered);
+  begun_at_ = bytes_per_second_;
+  loss_before_ = loss;
+  clean_ = 0;
+  unused_ = 0;
+}
+
+bool InflowPace::slow_down(double loss) {
+  clean_ = 0;
+  unused_ = 0;
+  if (loss > 2 * loss_before_) {  // it got worse: another limit than the one that was met
+    begun_at_ = bytes_per_second_;
+    loss_before_ = loss;
+  }
+  const bool below = bytes_per_second_ < kSurelyBelow * begun_at_ * (1 - loss_before_);
+  if (below && loss > kUncured * loss_before_) {
+    end();
+    return true;
+  }
+  ceiling_ = bytes_per_second_ * std::max(kLeastCut, 1 - loss);
+  bytes_per_second_ = std::max(kLeastRate, kBelowCeiling * ceiling_);
+  return false;
+}
+
+/// A rate that was found too low in a bad moment has to be left behind soon; near one that dropped
+/// packets steps are small.
+void InflowPace::speed_up(double delivered) {
+  if (++clean_ > kCarefulProbes) ceiling_ = 0;
+  const bool near = ceiling_ > 0 && bytes_per_second_ > kNear * ceiling_;
+  bytes_per_second_ *= near ? kProbe : kProbeFaster;
+  unused_ = delivered < bytes_per_second_ / 2 ? unused_ + 1 : 0;
+  if (unused_ >= kUnusedAfter) end();
+}
+
+void InflowPace::granted(Time now, std::uint64_t bytes) {
+  if (!on()) return;
+  const double nanoseconds = 1e9 * static_cast<double>(bytes) / bytes_per_second_;
+  next_grant_ =
+      std::max(next_grant_, now - kLateness) + Duration(static_cast<std::int64_t>(nanoseconds));
+}
+
+}  // namespace tarpon

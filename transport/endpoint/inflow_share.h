@@ -1,0 +1,58 @@
+// Which share of a link is ours.
+//
+// A queue that only we fill delivers the link's rate whatever our window; where others fill it too,
+// the rate follows our window. So the window is varied a little, and what the rate does tells: with
+// W our bytes in the queue and X those of others the rate is W / (W + X) of the link's, and its
+// elasticity d ln r / d ln W = X / (W + X), the others' share. Where others come and go that drowns
+// in what they change; but then the link has lately been faster, and more waits in its queue, by
+// that rate, than is ours (Little's law).
+//
+// Not thread-safe. No clock inside.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tarpon {
+
+/// The highest of the latest 32 to 64 rates.
+class LatelyFastest {
+ public:
+  void observe(double rate);
+  double rate() const { return std::max(now_, before_); }
+
+ private:
+  double now_ = 0, before_ = 0;  // of this spell and the one before
+  std::uint32_t observed_ = 0;   // in this spell
+};
+
+class InflowShare {
+ public:
+  /// Of the window, in the next interval.
+  double factor() const { return low_ ? kLow : 1; }
+
+  /// An interval is over, with so many bytes on their way and so many delivered a second. Not
+  /// `steady`: senders paused, and it says nothing.
+  void observe(double window, double bytes_per_second, bool steady);
+
+  /// 0 to 1, over some tens of intervals; 1 until more is known.
+  double share() const;
+
+ private:
+  struct Settled {
+    double window = 0, rate = 0;  // logarithms
+  };
+
+  void learn(double step, double answer);
+
+  static constexpr double kLow = 0.85;
+  static constexpr double kFirst = 0.025;  // ln(kLow) squared, as if one step had been seen
+
+  bool low_ = false;
+  bool settled_ = false;                    // the factor is that of the interval before
+  bool known_ = false;                      // `before_` is
+  Settled before_;                          // with the other factor
+  double products_ = 0, squares_ = kFirst;  // of steps: averages
+};
+
+}  // namespace tarpon

@@ -1,0 +1,215 @@
+// Late ranks: those without whose last stage peers have closed a bounded operation. What they owe
+// is void there, and has to be void here too.
+//
+// A late rank may hold everything that it needs to end the operation by itself: what the peers sent
+// has waited for it. So it asks them, and neither sends its last stage nor ends before they have
+// answered, where something speaks against their being at it still: a READY that was repeated for
+// long, before this rank had sent anything of that stage; their having closed it, with a part of it
+// unsent; its own clock. Who has closed it answers by CLOSED; who has not, by anything else that it
+// sent after it was asked, as its echo of our clock tells. They may close it while the answer is on
+// its way: with its last stage sent, it asks once more.
+#include <algorithm>
+
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+namespace {
+
+/// READYs that a peer repeats in vain: the last of them leaves after half of the shortest bound, or
+/// after eight of its quiet delays where those are shorter.
+constexpr std::uint32_t kLongWait = 3;
+
+Stage& last_stage(Operation& operation) {
+  return operation.stages[operation.stage_count - 1];
+}
+
+/// Whether nobody can have anything of this rank's last stage, though there is something.
+bool nothing_sent(Operation& operation) {
+  const std::vector<SendMessage>& sends = last_stage(operation).sends;
+  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
+         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
+}
+
+bool all_sent(Operation& operation) {
+  const std::vector<SendMessage>& sends = last_stage(operation).sends;
+  return std::all_of(sends.begin(), sends.end(),
+                     [](const auto& one) { return one.done || one.next == one.slots; });
+}
+
+Time patience(Operation& operation, Time now) {
+  return std::min(after(now, last_stage(operation).bound), operation.deadline);
+}
+
+}  // namespace
+
+bool Endpoint::in_doubt(OperationHandle handle) const {
+  const Operation* operation = state_->find(handle);
+  return operation != nullptr && operation->doubt.is_on();
+}
+
+/// From when on its own clock speaks against a rank: the scatter had all of its time and the gather
+/// half of its own. What waited here before it was read has started the others' clocks before.
+void Endpoint::State::expect_last_stage(Operation& operation) const {
+  if (!operation.fetches_when_late) return;
+  // Who has never heard of this rank may have begun as long ago as that.
+  Time by = age == kUnknownAge ? operation.opened : operation.started - age;
+  for (std::uint32_t i = 0; i + 1 < operation.stage_count; ++i) {
+    by = after(by, operation.stages[i].bound);
+  }
+  operation.doubt.arises = after(by, last_stage(operation).bound / 2);
+}
+
+/// Of the last stage more may go out now.
+void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
+  Doubt& doubt = operation.doubt;
+  if (doubt.unanswered > 0) return;
+  if (doubt.to_confirm && all_sent(operation)) {
+    doubt.to_confirm = false;
+    ask_all(operation, now);
+  } else if (now >= doubt.arises && nothing_sent(operation)) {
+    begin_doubt(operation, now);
+  }
+}
+
+/// A peer has repeated its READY `times` times.
+void Endpoint::State::note_waiting(Operation& operation, std::uint32_t times, Time now) {
+  if (times < kLongWait || operation.doubt.unanswered > 0) return;
+  if (nothing_sent(operation)) begin_doubt(operation, now);
+}
+
+void Endpoint::State::begin_doubt(Operation& operation, Time now) {
+  if (!operation.fetches_when_late || operation.late) return;
+  operation.doubt.to_confirm = true;
+  ask_all(operation, now);
+}
+
+void Endpoint::State::ask_all(Operation& operation, Time now) {
+  for (const SendMessage& message : last_stage(operation).sends) {
+    if (message.slots > 0 && !message.done) ask(operation, message.peer, now);
+  }
+}
+
+void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
+  if (!operation.fetches_when_late || operation.late || dead[peer]) return;
+  PeerView& view = operation.peers[peer];
+  view.readies = std::max(1u, view.readies);
+  view.ready_at = now;
+  timer = now;
+  if (view.asked) return;
+  view.asked = true;
+  if (operation.doubt.unanswered++ > 0) return;
+  operation.doubt.since = now;
+  operation.doubt.until = patience(operation, now);
+}
+
+/// `peer` has said whether it had anything of ours, or is asked no more.
+void Endpoint::State::answered(Operation& operation, Rank peer) {
+  PeerView& view = operation.peers[peer];
+  if (!view.asked) return;
+  view.asked = false;
+  if (view.heard) view.ready_at = kNever;  // else what it owes is not asked for before it is
+  if (--operation.doubt.unanswered > 0) return;
+  operation.doubt.until = patience(operation, latest);  // for what goes out now
+  operation.doubt.arises = after(operation.doubt.since, last_stage(operation).bound / 2);
+  timer = std::min(timer, latest);
+}
+
+/// Of an operation that is open at its sender too, unless that has passed it.
+void Endpoint::State::note_answer(const Channel& channel, Operation& operation,
+                                  const tarpon_header& header) {
+  if (operation.doubt.unanswered == 0 || header.echo_us == 0) return;
+  if (before(operation.number, channel.closed_below_of[header.sender])) return;  // CLOSED says it
+  const std::uint32_t since = microseconds(operation.doubt.since);
+  if (static_cast<std::int32_t>(header.echo_us - since) < 0) return;  // it was on its way
+  answered(operation, header.sender);
+}
+
+/// Until when whoever has not answered is waited for.
+Time Endpoint::State::time_doubt(Operation& operation, Time now) {
+  if (!operation.doubt.is_on()) return kNever;
+  if (now < operation.doubt.until) return operation.doubt.until;
+  end_doubt(operation);
+  return kNever;
+}
+
+void Endpoint::State::end_doubt(Operation& operation) {
+  for (Rank peer = 0; peer < options.world_size; ++peer) answered(operation, peer);
+  operation.doubt.to_confirm = false;
+  operation.doubt.arises = kNever;
+}
+
+/// What would differ from the others' results waits for their answers.
+bool Endpoint::State::held_back(Operation& operation, std::uint8_t stage) const {
+  return operation.doubt.unanswered > 0 && stage + 1u == operation.stage_count &&
+         nothing_sent(operation);
+}
+
+/// `peer` has closed this operation. Whether it had anything of ours by then, its CLOSED says.
+void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
+  const SendMessage* message = last_stage(operation).send_to(peer);
+  const bool owed = message != nullptr && message->next < message->slots;
+  if (owed && !operation.peers[peer].never_began) ask(operation, peer, now);
+  peer_passed(operation, peer, false, now);
+}
+
+/// `peer` has closed without anything of this rank's last stage. It goes to nobody any more, or the
+/// results would differ.
+void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
+  Stage& last = last_stage(operation);
+  if (!operation.bounded || operation.late) return;
+  operation.late = true;
+  end_doubt(operation);
+  if (operation.started == kNever) operation.started = now;
+  begin_fetch(operation);
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    for (SendMessage& message : stage.sends) message.done = true;
+    stage.unacknowledged = 0;
+    if (&stage != &last && !stage.closed) close_stage(operation, stage, Closing::given_up);
+  }
+  Event event;
+  event.kind = Event::Kind::late;
+  event.peer = peer;
+  tell(operation, event);
+}
+
+/// The deadline ends it, not the bound. What is not repaired within that is asked for now.
+void Endpoint::State::begin_fetch(Operation& operation) {
+  Stage& last = last_stage(operation);
+  last.bound = Duration::max();
+  last.early = Duration::zero();
+  for (ReceiveMessage& message : last.receives) message.repair_below = message.slots;
+}
+
+/// `peer` asks for what this rank, which is late, owes to nobody any more.
+void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
+  queue_control({.type = TARPON_CLOSED,
+                 .peer = peer,
+                 .tag = operation.tag,
+                 .operation = operation.number,
+                 .contributors = 1ull << options.rank});
+}
+
+/// Of whom a peer had nothing by the end of its operation, nobody need wait for; nor for a peer
+/// that has nothing of its own.
+void Endpoint::State::take_closed(Operation& operation, const tarpon_header& header, Time now) {
+  operation.peers[header.sender].ready_at = kNever;
+  answered(operation, header.sender);
+  if (!operation.bounded) return;
+  const std::uint64_t absent = header.contributors;
+  if ((absent >> options.rank & 1) != 0) become_late(operation, header.sender, now);
+  for (Rank peer = 0; peer < options.world_size && peer < 64; ++peer) {
+    if ((absent >> peer & 1) == 0) continue;
+    for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+      Stage& stage = operation.stages[i];
+      ReceiveMessage* message = stage.receive_from(peer);
+      if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
+      const bool here = message->presence.count() > message->given_up;
+      if (here && peer != header.sender) continue;
+      message->final = true;
+      message_ended(operation, stage, *message);
+    }
+  }
+}
+
+}  // namespace tarpon

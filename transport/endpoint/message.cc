@@ -1,0 +1,78 @@
+#include "transport/endpoint/message.h"
+
+namespace tarpon {
+
+void ReceiveMessage::presume_lost(std::uint32_t flow, std::uint32_t below, Time now) {
+  flows[flow].lost_below = std::max(flows[flow].lost_below, std::min(below, slots));
+  if (gap_since != kNever) return;
+  gap_since = now;
+  for (FlowProgress& one : flows) one.gap_below = one.lost_below;
+}
+
+void ReceiveMessage::presume_all_lost(Time now) {
+  // All eight: how many there are may not be known yet.
+  for (FlowProgress& one : flows) one.lost_below = slots;
+  presume_lost(0, slots, now);
+}
+
+void ReceiveMessage::presume_overtaken_lost(Time now) {
+  for (std::uint32_t flow = 0; flow < stripes.flows; ++flow) {
+    if ((gaps >> flow & 1) != 0) presume_lost(flow, flows[flow].end, now);
+  }
+}
+
+std::size_t ReceiveMessage::missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,
+                                    std::uint32_t most_slots, std::span<tarpon_range> out) const {
+  limit = std::min(limit, slots);
+  if (stripes.flows == 1) {
+    return presence.missing(std::min(limit, flows[0].*below), most_slots, out);
+  }
+  std::size_t runs = 0;
+  for (std::uint32_t slot = 0; slot < limit && most_slots > 0;) {
+    const std::uint32_t stripe_end = std::min((slot / stripes.length + 1) * stripes.length, limit);
+    const std::uint32_t stop = std::min(stripe_end, flows[stripes.flow_of(slot)].*below);
+    tarpon_range run;
+    if (stop <= slot || presence.missing(stop, most_slots, {&run, 1}, slot) == 0) {
+      slot = stripe_end;
+      continue;
+    }
+    if (runs > 0 && out[runs - 1].first + out[runs - 1].count == run.first) {
+      out[runs - 1].count += run.count;
+    } else if (runs < out.size()) {
+      out[runs++] = run;
+    } else {
+      break;
+    }
+    most_slots -= run.count;
+    slot = run.first + run.count;
+  }
+  return runs;
+}
+
+std::size_t ReceiveMessage::lost(std::uint32_t limit, std::uint32_t most_slots,
+                                 std::span<tarpon_range> out) const {
+  return missing(&FlowProgress::lost_below, limit, most_slots, out);
+}
+
+std::size_t ReceiveMessage::lost_at_gap(std::uint32_t most_slots,
+                                        std::span<tarpon_range> out) const {
+  return missing(&FlowProgress::gap_below, slots, most_slots, out);
+}
+
+std::size_t ReceiveMessage::first_missing(std::uint32_t limit, std::span<tarpon_range> out) const {
+  limit = std::min(limit, slots);
+  if (stripes.flows == 1) return presence.missing(limit, 1, out);
+  std::size_t found = 0;
+  std::uint32_t seen = 0;  // bit f: of flow f one was found
+  for (std::uint32_t start = 0; start < limit && found < stripes.flows; start += stripes.length) {
+    const std::uint32_t bit = 1u << stripes.flow_of(start);
+    if ((seen & bit) != 0) continue;
+    const std::uint32_t stop = std::min(start + stripes.length, limit);
+    if (presence.missing(stop, 1, out.subspan(found, 1), start) == 0) continue;
+    seen |= bit;
+    ++found;
+  }
+  return found;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,76 @@
+// NaN and infinity in what a rank contributes to a bounded operation: the news goes to everybody.
+//
+// The flag NONFINITE says that there is some. Whose it is say the sender of DATA of the first
+// stage, which is flagged for its own sake alone, and `contributors` of READY, CREDIT and REPAIR.
+// Whoever hears a new name passes it on at once, beside what it sends anyway: names may be lost,
+// the flag on a slot never is, since a slot leaves after what is in it has come.
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+namespace {
+
+/// READY, CREDIT and REPAIR have no other use for `contributors`.
+bool names_ranks(std::uint8_t type) {
+  return type == TARPON_READY || type == TARPON_CREDIT || type == TARPON_REPAIR;
+}
+
+}  // namespace
+
+Nonfinite Endpoint::nonfinite(OperationHandle handle) const {
+  const Operation* operation = state_->find(handle);
+  return operation == nullptr ? Nonfinite{} : operation->nonfinite;
+}
+
+/// What a packet says.
+Nonfinite Endpoint::State::nonfinite_in(const tarpon_header& header) const {
+  Nonfinite said;
+  said.heard = (header.flags & TARPON_FLAG_NONFINITE) != 0;
+  if (!said.heard) return said;
+  if (header.type == TARPON_DATA && tarpon_stage(&header) == 0) said.ranks = 1ull << header.sender;
+  if (names_ranks(header.type)) said.ranks = header.contributors;
+  if (options.world_size < 64) said.ranks &= (1ull << options.world_size) - 1;
+  return said;
+}
+
+void Endpoint::State::take_nonfinite(Operation& operation, const Nonfinite& said) {
+  if (!operation.bounded || !said.heard) return;
+  operation.nonfinite.heard = true;
+  if ((said.ranks & ~operation.nonfinite.ranks) == 0) return;
+  operation.nonfinite.ranks |= said.ranks;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer == options.rank) continue;
+    queue_control({.type = TARPON_CREDIT,
+                   .peer = peer,
+                   .tag = operation.tag,
+                   .operation = operation.number,
+                   .slot = operation.unasked,
+                   .signature_hash = operation.signature_hash});
+  }
+}
+
+/// DATA of the first stage speaks of its sender alone, everything else of everybody.
+std::uint8_t Endpoint::State::nonfinite_flag(const Operation& operation, std::uint8_t type,
+                                             std::uint8_t stage) const {
+  const Nonfinite& known = operation.nonfinite;
+  const bool own = (known.ranks >> options.rank & 1) != 0;
+  const bool said = type == TARPON_DATA && stage == 0 ? own : known.any();
+  return said ? TARPON_FLAG_NONFINITE : 0;
+}
+
+void Endpoint::State::mark_control(const ControlDue& due, const Operation* operation,
+                                   tarpon_header& header) const {
+  if (due.type == TARPON_ABORT) return;
+  const Nonfinite* known = operation == nullptr ? nullptr : &operation->nonfinite;
+  if (known == nullptr) {
+    for (const auto& channel : channels) {
+      if (channel->tag != due.tag) continue;
+      const Channel::Past* past = channel->find_past(due.operation);
+      if (past != nullptr) known = &past->nonfinite;
+    }
+  }
+  if (known == nullptr || !known->any()) return;
+  header.flags |= TARPON_FLAG_NONFINITE;
+  if (names_ranks(due.type)) header.contributors = known->ranks;
+}
+
+}  // namespace tarpon

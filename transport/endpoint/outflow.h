@@ -1,0 +1,43 @@
+// What limits the DATA of this rank besides credit: the cap of the rank, a rate per peer, and how
+// many peers are sent to at once.
+#pragma once
+
+#include <vector>
+
+#include "transport/endpoint.h"
+#include "transport/endpoint/pacer.h"
+#include "transport/endpoint/timely.h"
+
+namespace tarpon {
+
+class Outflow {
+ public:
+  explicit Outflow(const EndpointOptions& options);
+
+  /// How many packets of so many bytes may leave for `peer` now, at most `most`.
+  std::size_t allowed(Rank peer, Time now, std::size_t packet_bytes, std::size_t most) const;
+  void sent(Rank peer, Time now, std::size_t bytes);
+  /// When something may leave for `peer` that was not allowed before; kNever where nothing paces.
+  Time next(Rank peer) const;
+
+  void round_trip(Rank peer, Duration rtt);
+  /// A peer takes so many senders at once; 0: it does not say.
+  void senders_at(Rank peer, std::uint32_t senders);
+
+  /// Peers that are sent to at once: OptiReduce's rule, the fewest that a peer wants to hear.
+  std::uint32_t peers_at_once() const { return peers_at_once_; }
+
+ private:
+  struct Peer {
+    Timely timely;
+    Pacer pacer;
+  };
+
+  const bool counts_;
+  Pacer own_;
+  std::vector<Peer> timed_;             // SendRule::timely; else empty
+  std::vector<std::uint32_t> senders_;  // InflowRule::incast: as peers say; else empty
+  std::uint32_t peers_at_once_;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,137 @@
+// What goes into the flight recorder, where there is one.
+#include <bit>
+
+#include "transport/endpoint/state.h"
+#include "transport/recorder.h"
+
+namespace tarpon {
+namespace {
+
+/// REPAIR, READY, CLOSED and ABORT are recorded; the rest is too frequent.
+RecordKind kind_of(std::uint8_t type, bool out) {
+  switch (type) {
+    case TARPON_REPAIR:
+      return out ? RecordKind::repair_out : RecordKind::repair_in;
+    case TARPON_READY:
+      return out ? RecordKind::ready_out : RecordKind::ready_in;
+    case TARPON_CLOSED:
+      return out ? RecordKind::closed_out : RecordKind::closed_in;
+    case TARPON_ABORT:
+      return out ? RecordKind::abort_out : RecordKind::abort_in;
+    default:
+      return RecordKind::none;
+  }
+}
+
+RecordKind kind_of(Event::Kind kind) {
+  switch (kind) {
+    case Event::Kind::stage_closed:
+      return RecordKind::stage_closed;
+    case Event::Kind::acknowledged:
+      return RecordKind::acknowledged;
+    case Event::Kind::mismatch:
+      return RecordKind::mismatch;
+    case Event::Kind::aborted:
+      return RecordKind::none;  // ABORT in says it
+    case Event::Kind::deadline:
+      return RecordKind::deadline;
+    case Event::Kind::late:
+      return RecordKind::late;
+  }
+  return RecordKind::none;
+}
+
+/// Fields that only some types of packet have.
+void complete(Record& record, std::uint64_t ranks) {
+  if (record.kind == RecordKind::closed_in || record.kind == RecordKind::closed_out) {
+    record.set_mask(ranks);
+  } else if (record.kind == RecordKind::abort_in || record.kind == RecordKind::abort_out) {
+    record.detail = static_cast<std::uint8_t>(std::countr_zero(ranks));  // 64: not said
+  }
+}
+
+/// Whatever comes again and again until a deadline must not push the beginning out of the ring.
+bool often(std::uint32_t count) {
+  return (count & (count - 1)) != 0;
+}
+
+}  // namespace
+
+void Endpoint::State::note(RecordKind kind, const Operation& operation, Rank peer,
+                           std::uint32_t value, std::uint8_t stage) {
+  if (options.recorder == nullptr) return;
+  options.recorder->write({.time = latest,
+                           .kind = kind,
+                           .stage = stage,
+                           .peer = static_cast<std::uint8_t>(peer),
+                           .tag = operation.tag,
+                           .operation = operation.number,
+                           .value = value});
+}
+
+void Endpoint::State::note_event(const Operation& operation, const Event& event) {
+  const RecordKind kind = kind_of(event.kind);
+  if (options.recorder == nullptr || kind == RecordKind::none) return;
+  const bool of_peer = kind == RecordKind::mismatch || kind == RecordKind::late;
+  options.recorder->write({.time = latest,
+                           .kind = kind,
+                           .stage = event.stage,
+                           .peer = of_peer ? static_cast<std::uint8_t>(event.peer) : kNoPeer,
+                           .detail = static_cast<std::uint8_t>(event.closing),
+                           .tag = operation.tag,
+                           .operation = operation.number});
+}
+
+std::uint32_t Endpoint::State::count_repair(const tarpon_header& header) {
+  RepairsAsked& asked = repairs_in[header.sender];
+  if (asked.tag != header.tag || asked.number != header.operation) {
+    asked = {.tag = header.tag, .number = header.operation, .count = 0};
+  }
+  return ++asked.count;
+}
+
+void Endpoint::State::note_control_in(const tarpon_header& header) {
+  const RecordKind kind = kind_of(header.type, false);
+  if (options.recorder == nullptr || kind == RecordKind::none) return;
+  Record record{.time = latest,
+                .kind = kind,
+                .stage = header.stage,
+                .peer = static_cast<std::uint8_t>(header.sender),
+                .tag = header.tag,
+                .operation = header.operation,
+                .value = header.slot};
+  if (kind == RecordKind::repair_in) record.value = count_repair(header);
+  const bool counted = kind == RecordKind::repair_in ||
+                       (kind == RecordKind::ready_in && header.slot != TARPON_READY_ANSWER);
+  if (counted && often(record.value)) return;
+  complete(record, header.contributors);
+  options.recorder->write(record);
+}
+
+std::uint32_t Endpoint::State::times_asked(const ControlDue& due) {
+  Channel* channel = find_channel(due.tag);
+  Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
+  if (operation == nullptr) return 0;
+  const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
+  return message == nullptr ? 0 : message->asks;
+}
+
+void Endpoint::State::note_control_out(const ControlDue& due) {
+  const RecordKind kind = kind_of(due.type, true);
+  if (options.recorder == nullptr || kind == RecordKind::none) return;
+  Record record{.time = latest,
+                .kind = kind,
+                .stage = due.stage,
+                .peer = static_cast<std::uint8_t>(due.peer),
+                .tag = due.tag,
+                .operation = due.operation,
+                .value = due.slot};
+  if (kind == RecordKind::repair_out) record.value = times_asked(due);
+  const bool counted = kind == RecordKind::repair_out ||
+                       (kind == RecordKind::ready_out && due.slot != TARPON_READY_ANSWER);
+  if (counted && often(record.value)) return;
+  complete(record, due.contributors);
+  options.recorder->write(record);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,23 @@
+#include "transport/ports/udp_flows.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+namespace tarpon {
+
+Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows) {
+  std::vector<UdpSocket> sockets;
+  for (std::uint32_t flow = 1; flow < flows; ++flow) {
+    auto socket = UdpSocket::open({.address = address, .receive_buffer = 0});
+    if (!socket) {
+      Error error = socket.error();
+      error.message = fmt::format("flow {} of {}: {}", flow + 1, flows, error.message);
+      return fail(std::move(error));
+    }
+    sockets.push_back(std::move(*socket));
+  }
+  return sockets;
+}
+
+}  // namespace tarpon

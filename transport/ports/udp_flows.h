@@ -1,0 +1,40 @@
+// Several flows of one rank: it receives on one UDP port and sends from that one and some more.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/port.h"
+#include "transport/ports/udp_socket.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// An address that packets of `rank` come from.
+struct FlowSource {
+  sockaddr_in address{};
+  Rank rank = kUnknownRank;
+};
+
+/// What a port needs for more than one flow, each way. The default: one.
+struct UdpFlows {
+  std::vector<UdpSocket> sockets;   // to send from, beside the first one: flows 1, 2, ...
+  std::vector<FlowSource> sources;  // of all ranks, beside the addresses where they receive
+};
+
+/// Sockets for `flows` - 1 more flows from `address`, on any free ports. They are to send: what
+/// comes to them is not read, and the kernel keeps next to nothing of it. Errors: as
+/// UdpSocket::open(), and which flow could not be had.
+Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows);
+
+/// What to send flow `flow` from. REQUIRES: flow <= sockets.size().
+inline int flow_descriptor(const UdpSocket& first, std::span<const UdpSocket> sockets,
+                           std::uint32_t flow) {
+  return flow == 0 ? first.fd() : sockets[flow - 1].fd();
+}
+
+}  // namespace tarpon

@@ -1,0 +1,36 @@
+// Where a datagram lies in a frame of AF_XDP, and the headers below it.
+#pragma once
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <netinet/in.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "xdp/neighbours.h"
+
+namespace tarpon {
+
+inline constexpr std::uint32_t kLowerHeaders =
+    sizeof(ethhdr) + sizeof(iphdr) + sizeof(udphdr);  // 42 bytes
+inline constexpr std::uint32_t kFrameOffset = 6;      // puts Tarpon's header at a multiple of 8
+
+/// Ethernet, IPv4 and UDP headers to one peer.
+struct LowerHeaders {
+  std::array<std::byte, kLowerHeaders> bytes{};
+  std::uint32_t checksum = 0;  // of the IPv4 header, without its length
+};
+
+/// To one peer, for any length and source port.
+LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const sockaddr_in& source,
+                           const sockaddr_in& destination);
+
+/// Writes them before `datagram_bytes` (Tarpon's header and payload) of a frame, from port
+/// `source`, in network order.
+void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint16_t source,
+                 std::uint32_t datagram_bytes);
+
+}  // namespace tarpon

@@ -1,0 +1,143 @@
+// The flight recorder: the last events of one rank's protocol, always on.
+//
+// A fixed ring of small records. One thread at a time writes; any thread reads meanwhile, also a
+// signal handler, without stopping the writer: a record that is being overwritten is not read
+// rather than read torn. No allocation after construction, no clock: records bring their time. An
+// event costs a few nanoseconds (tests/transport/recorder_test prints how many).
+//
+// DATA packets are not events: an operation leaves a few dozen records, so the ring holds the last
+// hundred or so operations of a small job.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// When a kind is added: record_kind_name(), and kFlightVersion (collectives/flight_file.h).
+enum class RecordKind : std::uint8_t {
+  none,
+  submitted,     // the caller's arguments, as collectives/flight_events.h packs them
+  opened,        // value: hash of the signature
+  first_packet,  // of `peer` in this operation
+  stage_closed,  // detail: Closing
+  acknowledged,  // every message of the stage is confirmed
+  repair_out,    // asked of `peer`; value: how often without an answer, powers of two only
+  repair_in,     // asked by `peer`; value: how often in a row, powers of two only
+  credit,        // given to `peer`; value: slots. The first and the last of a message
+  ready_out,     // value: how often before; 0 and powers of two only
+  ready_in,
+  closed_out,  // the operation is over here; mask: ranks of which nothing came
+  closed_in,
+  abort_out,  // value: tarpon_abort_reason, detail: who began it
+  abort_in,
+  mismatch,  // `peer` runs another operation under this number
+  late,      // `peer` has closed without this rank
+  deadline,  // passed
+  ended,     // detail: Status of the call; mask: ranks that it names
+  count
+};
+
+std::string_view record_kind_name(RecordKind kind);
+
+inline constexpr std::uint8_t kNoPeer = 0xff;
+
+struct Record {
+  Time time{};
+  RecordKind kind = RecordKind::none;
+  std::uint8_t stage = 0;
+  std::uint8_t peer = kNoPeer;
+  std::uint8_t detail = 0;
+  std::uint32_t tag = 0;
+  std::uint32_t operation = 0;
+  std::uint32_t value = 0;
+  std::uint32_t extra = 0;
+  std::uint64_t number = 0;  // of the event, from 0; write() gives it
+
+  /// Of kinds with a mask: value holds ranks 0 to 31, extra the rest.
+  std::uint64_t mask() const { return value | std::uint64_t{extra} << 32; }
+  void set_mask(std::uint64_t ranks) {
+    value = static_cast<std::uint32_t>(ranks);
+    extra = static_cast<std::uint32_t>(ranks >> 32);
+  }
+};
+
+/// A record as it lies in the ring and in files: four words, little-endian.
+///   0  time, nanoseconds    1  tag, operation
+///   2  kind, stage, peer, detail, value    3  number + 1 cut to 32 bits (0: no record), extra
+using RecordWords = std::array<std::uint64_t, 4>;
+
+inline RecordWords pack(const Record& record) {
+  return {static_cast<std::uint64_t>(record.time.time_since_epoch().count()),
+          record.tag | std::uint64_t{record.operation} << 32,
+          static_cast<std::uint64_t>(record.kind) | std::uint64_t{record.stage} << 8 |
+              std::uint64_t{record.peer} << 16 | std::uint64_t{record.detail} << 24 |
+              std::uint64_t{record.value} << 32,
+          std::uint64_t{record.extra} << 32};
+}
+
+/// `written`: events up to when the words were read; completes the number. REQUIRES: a record.
+Record unpack(const RecordWords& words, std::uint64_t written);
+
+class Recorder {
+ public:
+  static constexpr std::uint32_t kCapacity = 4096;  // a power of two: 128 KiB
+
+  Recorder() : cells_(std::make_unique<Cell[]>(kCapacity)) {}
+
+  /// One thread at a time.
+  void write(const Record& record) noexcept {
+    const std::uint64_t number = written_.load(std::memory_order_relaxed);
+    Cell& cell = cells_[number % kCapacity];
+    RecordWords words = pack(record);
+    words[3] |= static_cast<std::uint32_t>(number + 1);
+    // Whoever sees a new word sees the cell marked as empty, or whole again.
+    cell[3].store(0, std::memory_order_relaxed);
+    for (std::size_t i = 0; i < 3; ++i) cell[i].store(words[i], std::memory_order_release);
+    cell[3].store(words[3], std::memory_order_release);
+    written_.store(number + 1, std::memory_order_release);
+  }
+
+  /// Events so far. Any thread.
+  std::uint64_t written() const noexcept { return written_.load(std::memory_order_acquire); }
+
+  /// The words of event `number`; false when it is overwritten or not there yet. Any thread, and
+  /// safe in a signal handler.
+  bool read(std::uint64_t number, RecordWords& words) const noexcept {
+    const Cell& cell = cells_[number % kCapacity];
+    words[3] = cell[3].load(std::memory_order_acquire);
+    if (static_cast<std::uint32_t>(words[3]) != static_cast<std::uint32_t>(number + 1)) {
+      return false;
+    }
+    for (std::size_t i = 0; i < 3; ++i) words[i] = cell[i].load(std::memory_order_acquire);
+    return cell[3].load(std::memory_order_relaxed) == words[3] &&
+           static_cast<std::uint32_t>(words[3]) != 0;
+  }
+
+  /// The oldest event that may still be read.
+  std::uint64_t first() const noexcept {
+    const std::uint64_t end = written();
+    return end > kCapacity ? end - kCapacity : 0;
+  }
+
+  /// Something happened that is worth keeping the ring for. As write(); incidents() any thread.
+  void note_incident() noexcept { incidents_.fetch_add(1, std::memory_order_release); }
+  std::uint32_t incidents() const noexcept { return incidents_.load(std::memory_order_acquire); }
+
+ private:
+  using Cell = std::array<std::atomic<std::uint64_t>, 4>;
+  static_assert(sizeof(Cell) == 32);
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  std::unique_ptr<Cell[]> cells_;
+  std::atomic<std::uint64_t> written_ = 0;
+  std::atomic<std::uint32_t> incidents_ = 0;
+};
+
+}  // namespace tarpon
