@@ -48,8 +48,10 @@ enum tarpon_type {
 /* READY with this value in `slot` is itself an answer: whoever has closed the operation gives none. */
 #define TARPON_READY_ANSWER 0xffffffffu
 
-/* Of `incast_codec`: how many senders at once the sender of the packet takes; 0: any number. */
+/* Of `incast_codec`: how many senders at once the sender of the packet takes; 0: any number. Above
+ * it, what the operation's payloads are: 0, elements; 1, coefficients (codec/hadamard.h). */
 #define TARPON_INCAST_MASK 0x0fu
+#define TARPON_CODEC_SHIFT 4
 
 /* `stage`: the stage itself; in DATA, above it, log2 of the flows that its message travels in. */
 #define TARPON_STAGE_MASK 0x0fu

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/hadamard.h"
 #include "collectives/mechanisms.h"
 #include "collectives/types.h"
 #include "transport/endpoint.h"
@@ -82,6 +83,12 @@ struct ContributorRun {
   bool operator==(const ContributorRun&) const = default;
 };
 
+/// How a coded call's bucket travelled: what a position of it is, and with which signs.
+struct CodedBucket {
+  codec::CodedLayout layout;
+  codec::SignKey key;
+};
+
 /// How far a call had come when it ended.
 enum class CallStage : std::uint8_t {
   queued,   // not begun: it waited for earlier calls of its tag, or the communicator was over
@@ -124,6 +131,10 @@ struct Report {
   std::uint64_t bytes_sent = 0;         // payload of this rank's messages, each counted once
   std::uint64_t bytes_received = 0;     // payload that came, of all ranks
   std::vector<PeerReport> peers;        // by rank, whatever the status
+  std::uint16_t epoch = 0;              // bounded mode: of the job's agreed settings
+  std::optional<CodedBucket> coded;  // where it was; then `missing` and `runs` count positions of
+                                     // the coded bucket, and what lacks there costs all elements
+                                     // of its blocks alike
   /// Contributions lacking in this rank's result, in elements: rank r's at index r. Empty when
   /// nothing is missing.
   std::vector<std::uint64_t> missing;

@@ -250,7 +250,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   }
   auto membership =
       std::make_unique<Membership>(options.rendezvous.rank, options.rendezvous.world_size,
-                                   std::move(*mesh), options.loss_budgets);
+                                   std::move(*mesh), options.loss_budgets,
+                                   options.mechanisms.codec == CodecRule::automatic);
   return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port),
                     std::move(membership)};
 }

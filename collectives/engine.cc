@@ -43,7 +43,9 @@ Engine::Engine(const EngineOptions& options, Port& port)
       port_(port),
       endpoint_(options.endpoint, port.capabilities()),
       bounds_(options.endpoint.world_size, options.mechanisms.x_loop),
-      losses_(options.endpoint.world_size) {}
+      losses_(options.endpoint.world_size),
+      epochs_(options.mechanisms.codec == CodecRule::on),
+      rooms_(std::make_unique<CodedRooms>()) {}
 
 Engine::~Engine() = default;
 
@@ -74,6 +76,10 @@ Result<void> Engine::check(const AllreduceArguments& arguments) const {
 bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
   if (!may_run_bounded(arguments) || !check(arguments)) return false;
+  // Coding finds them as well.
+  if (options_.mechanisms.codec == CodecRule::on && arguments.type == DataType::float32) {
+    return false;
+  }
   return !reduce_kernels(arguments.type, arguments.function)
               .finite(arguments.input, arguments.count);
 }
@@ -120,11 +126,21 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
 
 void Engine::start(Waiting next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
-  running_.push_back(std::make_unique<AllreduceOperation>(
-      AllreduceOperation::Setting{endpoint.rank, endpoint.world_size, options_.slot_bytes,
-                                  options_.mechanisms, &bounds_, &losses_, absent_,
-                                  std::move(next.behind)},
-      std::move(next.call), endpoint_, next.submitted, now));
+  const std::uint32_t tag = next.call->arguments.tag;
+  AllreduceOperation::Setting setting{
+      .rank = endpoint.rank,
+      .world = endpoint.world_size,
+      .slot_bytes = options_.slot_bytes,
+      .mechanisms = options_.mechanisms,
+      .bounds = &bounds_,
+      .losses = &losses_,
+      .rooms = rooms_.get(),
+      .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
+      .seed = std::uint64_t{endpoint.job} << 16 | endpoint.communicator,
+      .absent = absent_,
+      .behind = std::move(next.behind)};
+  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), std::move(next.call),
+                                                          endpoint_, next.submitted, now));
   if (!deaths_.ranks.empty()) running_.back()->peers_died(deaths_, now);
   record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
 }
@@ -196,10 +212,19 @@ void Engine::handle_events(Time now) {
   while (endpoint_.poll_event(event)) {
     for (const auto& operation : running_) {
       if (operation->over() || !(operation->handle() == event.operation)) continue;
-      operation->on_event(event, now);
+      handle_event(*operation, event, now);
       break;
     }
   }
+}
+
+void Engine::handle_event(AllreduceOperation& operation, const Event& event, Time now) {
+  if (event.kind != Event::Kind::epoch) return operation.on_event(event, now);
+  // A result without what comes in that epoch is partial; from the next one on this rank is in it.
+  const Report& report = operation.call().report;
+  epochs_.seen(
+      report.tag, report.operation + 1,
+      {event.epoch.number, event.epoch.codec == static_cast<std::uint8_t>(Codec::hadamard)});
 }
 
 void Engine::step(Time now) {
@@ -221,6 +246,8 @@ void Engine::step(Time now) {
     const Report& report = operation->call().report;
     for (const Rank rank : report.late_ranks) lacked_ |= 1ull << rank;
     wish_ |= operation->eviction_wish();
+    const bool network = report.late_ranks.empty() && report.void_shards.empty();
+    if (report.mode == Mode::bounded && network) losses_told_.push_back(report.lost_fraction);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;

@@ -13,6 +13,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/bounds.h"
+#include "collectives/epochs.h"
 #include "collectives/flight.h"
 #include "collectives/mechanisms.h"
 #include "collectives/sender_loss.h"
@@ -23,6 +24,7 @@
 namespace tarpon {
 
 class AllreduceOperation;
+class CodedRooms;
 
 /// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
 struct PendingCall {
@@ -88,6 +90,14 @@ class Engine {
   /// they retain for those exceeds the limit. Bit r: rank r.
   std::uint64_t take_eviction_wish() { return std::exchange(wish_, 0); }
 
+  /// What all ranks have agreed on for operations to come.
+  void epoch_decided(const EpochRecord& record) { epochs_.decided(record); }
+  /// The next number of each tag that was called: those below have begun here or wait to.
+  std::vector<EpochRecord::Start> next_numbers() const;
+
+  /// What bounded calls lacked of ranks that were in time, since the last time: shares.
+  std::vector<double> take_losses() { return std::exchange(losses_told_, {}); }
+
   /// `rank` is silent, or no longer: meanwhile bounded calls do not wait for it.
   void peer_silent(Rank rank, bool silent, Time now);
 
@@ -133,6 +143,7 @@ class Engine {
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now);
   void handle_events(Time now);
+  void handle_event(AllreduceOperation& operation, const Event& event, Time now);
   void step(Time now);
   bool transmit(Time now);
   void give_up(Rank origin, const std::string& detail, Time now);
@@ -153,6 +164,8 @@ class Engine {
   Endpoint endpoint_;
   Bounds bounds_;
   SenderLoss losses_;
+  EpochHistory epochs_;
+  std::unique_ptr<CodedRooms> rooms_;
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::deque<Waiting> waiting_;    // beyond the window of their tag
   std::size_t expired_ = 0;        // of them: over, but their numbers are not taken yet
@@ -164,6 +177,7 @@ class Engine {
   std::uint64_t absent_ = 0;  // bit r: rank r is dead or silent
   std::uint64_t lacked_ = 0;
   std::uint64_t wish_ = 0;
+  std::vector<double> losses_told_;
 };
 
 }  // namespace tarpon

@@ -43,6 +43,12 @@ std::uint32_t Engine::next_queued(std::uint32_t tag) const {
   return endpoint_.next_number(tag) + static_cast<std::uint32_t>(before);
 }
 
+std::vector<EpochRecord::Start> Engine::next_numbers() const {
+  std::vector<EpochRecord::Start> result;
+  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_queued(tag)});
+  return result;
+}
+
 /// Nothing takes numbers at the endpoint any more; calls are told apart all the same.
 Engine::Lane& Engine::lane_of(std::uint32_t tag) {
   const auto known = std::find_if(lanes_.begin(), lanes_.end(),

@@ -59,13 +59,26 @@ std::string_view name(Rescale rescale) {
   return "?";
 }
 
+std::string_view name(CodecRule rule) {
+  switch (rule) {
+    case CodecRule::automatic:
+      return "auto";
+    case CodecRule::on:
+      return "on";
+    case CodecRule::off:
+      return "off";
+  }
+  return "?";
+}
+
 std::string describe(const Mechanisms& mechanisms) {
   std::vector<std::string_view> off;
   for (const auto& [known, member] : kSwitches) {
     if (!(mechanisms.*member)) off.push_back(known);
   }
-  return fmt::format("inflow {}, sending {}, rescale {}, without {}", name(mechanisms.inflow),
-                     name(mechanisms.sending), name(mechanisms.rescale),
+  return fmt::format("inflow {}, sending {}, rescale {}, codec {}, without {}",
+                     name(mechanisms.inflow), name(mechanisms.sending), name(mechanisms.rescale),
+                     name(mechanisms.codec),
                      off.empty() ? "nothing" : fmt::format("{}", fmt::join(off, " and ")));
 }
 

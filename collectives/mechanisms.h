@@ -29,6 +29,14 @@ enum class Rescale : std::uint8_t {
   none,
 };
 
+/// Whether bounded calls of float32 travel as coefficients (codec/hadamard.h), so that what is lost
+/// costs all elements alike.
+enum class CodecRule : std::uint8_t {
+  automatic,  // on above 2 % of loss, off below 1 %, alike on all ranks (collectives/epochs.h)
+  on,
+  off,
+};
+
 struct Mechanisms {
   InflowRule inflow = InflowRule::window;
   SendRule sending = SendRule::credit;
@@ -47,6 +55,7 @@ struct Mechanisms {
   /// rank had some; else it spreads as the addition and the losses have it.
   bool nonfinite = true;
   Rescale rescale = Rescale::count;
+  CodecRule codec = CodecRule::automatic;
 
   bool operator==(const Mechanisms&) const = default;
 
@@ -69,6 +78,7 @@ struct Mechanisms {
 std::string_view name(InflowRule rule);
 std::string_view name(SendRule rule);
 std::string_view name(Rescale rescale);
+std::string_view name(CodecRule rule);
 
 /// One line, for humans and for comparison.
 std::string describe(const Mechanisms& mechanisms);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/mesh/epochs.h"
 #include "collectives/mesh/eviction.h"
 #include "collectives/mesh/mesh.h"
 #include "collectives/mesh/shrink.h"
@@ -34,12 +35,13 @@ constexpr std::string_view kEvictedText = "this rank is evicted: rejoin()";
 class Membership::Impl {
  public:
   Impl(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-       const std::vector<LossBudget>& budgets)
+       const std::vector<LossBudget>& budgets, bool epochs)
       : mesh_(std::move(mesh)),
         agreement_(rank, world_size, budgets),
         shrinking_(rank, world_size, Regroup::shrink),
         rejoining_(rank, world_size, Regroup::rejoin),
         eviction_(rank, world_size),
+        epochs_(rank, world_size, epochs),
         rank_(rank),
         asked_(world_size, kNever),
         suspect_(world_size) {}
@@ -87,6 +89,16 @@ class Membership::Impl {
       send_outbox();
     }
     mesh_->wake();  // its thread tells the handler
+  }
+
+  void note_losses(const std::vector<double>& shares) {
+    if (mesh_ == nullptr || shares.empty()) return;
+    const Time now = monotonic_now();
+    const std::lock_guard lock(mutex_);
+    for (const double share : shares) epochs_.note_loss(share, now);
+    send_outbox();
+    // The mesh's thread keeps the time, and answers.
+    if (epochs_.asked() || epochs_.next_deadline() != kNever) mesh_->wake();
   }
 
   std::uint64_t rejoin_wanted() {
@@ -160,11 +172,13 @@ class Membership::Impl {
       rejoining_.gone(rank);
       agreement_.set_rejoin(rejoining_.waiting_others());
       eviction_.gone(rank);
+      epochs_.gone(rank, monotonic_now());
       asked_[rank] = kNever;
       suspect_[rank] = true;  // and not asked again
       send_outbox();
     }
     changed_.notify_all();
+    tell_epochs();
     if (!evidence.empty()) handlers_.dead(rank, evidence);
   }
 
@@ -214,6 +228,19 @@ class Membership::Impl {
         eviction_.take_eviction(frame.body);
         break;
       }
+      case mesh::FrameKind::epoch_level:
+      case mesh::FrameKind::epoch_question:
+      case mesh::FrameKind::epoch_answer:
+      case mesh::FrameKind::epoch_record: {
+        {
+          const std::lock_guard lock(mutex_);
+          epochs_.take(from, frame, monotonic_now());
+          send_outbox();
+        }
+        tell_epochs();
+        mesh_->wake();  // its next deadline may be an earlier one
+        return;
+      }
       case mesh::FrameKind::ping:
         mesh_->send(from, mesh::FrameKind::pong, {});
         return;
@@ -237,6 +264,7 @@ class Membership::Impl {
         if (one.rank == rank_) continue;
         agreement_.gone(one.rank, monotonic_now());
         shrinking_.gone(one.rank);
+        epochs_.gone(one.rank, monotonic_now());
         asked_[one.rank] = kNever;
       }
       send_outbox();
@@ -245,6 +273,26 @@ class Membership::Impl {
       handlers_.evicted(rank, fmt::format("it held back what others retain beyond their limit, "
                                           "says rank {}",
                                           decided_by));
+    }
+  }
+
+  /// On the mesh's thread.
+  void tell_epochs() {
+    while (true) {
+      std::optional<EpochRecord> record;
+      bool asked = false;
+      {
+        const std::lock_guard lock(mutex_);
+        record = epochs_.take_record();
+        asked = epochs_.asked();
+      }
+      if (record) handlers_.epoch_decided(*record);
+      if (!asked && !record) return;
+      if (!asked) continue;
+      const std::vector<EpochRecord::Start> numbers = handlers_.next_numbers();
+      const std::lock_guard lock(mutex_);
+      epochs_.answer(numbers, monotonic_now());
+      send_outbox();
     }
   }
 
@@ -264,9 +312,10 @@ class Membership::Impl {
     {
       const std::lock_guard lock(mutex_);
       agreement_.tick(now);
-      send_outbox();
       changed_.notify_all();
-      next = agreement_.next_deadline();
+      epochs_.tick(now);
+      send_outbox();
+      next = std::min(agreement_.next_deadline(), epochs_.next_deadline());
       for (Rank rank = 0; rank < asked_.size(); ++rank) {
         if (asked_[rank] == kNever) continue;
         if (now < asked_[rank] + kPatience) {
@@ -280,6 +329,7 @@ class Membership::Impl {
     }
     for (const Rank rank : silent) handlers_.suspect(rank, true);
     tell_evictions();
+    tell_epochs();
     return next;
   }
 
@@ -294,6 +344,7 @@ class Membership::Impl {
       mesh_->send(to, mesh::FrameKind::agreement, encode(message));
     }
     send(eviction_.take_outbox());
+    send(epochs_.take_outbox());
   }
 
   void send(const std::vector<std::pair<Rank, mesh::Frame>>& frames) {
@@ -332,6 +383,7 @@ class Membership::Impl {
   mesh::Shrinking shrinking_;
   mesh::Shrinking rejoining_;
   mesh::Eviction eviction_;
+  mesh::Epochs epochs_;
   std::string aborted_;  // by whom, why; empty: nobody has
   const Rank rank_;
   std::vector<Time> asked_;    // by rank; kNever: it owes no answer
@@ -339,8 +391,8 @@ class Membership::Impl {
 };
 
 Membership::Membership(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-                       const std::vector<LossBudget>& budgets)
-    : impl_(std::make_unique<Impl>(rank, world_size, std::move(mesh), budgets)) {}
+                       const std::vector<LossBudget>& budgets, bool epochs)
+    : impl_(std::make_unique<Impl>(rank, world_size, std::move(mesh), budgets, epochs)) {}
 Membership::~Membership() = default;
 
 void Membership::start(Handlers handlers) {
@@ -368,6 +420,9 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
 }
 void Membership::wish_eviction(std::uint64_t ranks) {
   impl_->wish_eviction(ranks);
+}
+void Membership::note_losses(const std::vector<double>& shares) {
+  impl_->note_losses(shares);
 }
 std::uint64_t Membership::rejoin_wanted() const {
   return impl_->rejoin_wanted();

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "collectives/agreement.h"
+#include "collectives/epochs.h"
 #include "transport/port.h"
 #include "transport/time.h"
 #include "xdp/result.h"
@@ -48,11 +49,14 @@ class Membership {
     std::function<void(Rank, bool suspect)> suspect;
     /// `rank` may be the own one.
     std::function<void(Rank, const std::string& reason)> evicted;
+    /// How far this rank's calls have come, by tag.
+    std::function<std::vector<EpochRecord::Start>()> next_numbers;
+    std::function<void(const EpochRecord&)> epoch_decided;
   };
 
-  /// `mesh` is null in a job of one.
+  /// `mesh` is null in a job of one. `epochs`: whether the ranks agree on new ones, by their loss.
   Membership(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-             const std::vector<LossBudget>& budgets);
+             const std::vector<LossBudget>& budgets, bool epochs);
   /// As stop().
   ~Membership();
 
@@ -67,6 +71,9 @@ class Membership {
   /// This rank's calls are held back by `ranks` (bit r: rank r), beyond what it may retain. Never
   /// blocks; what comes of it is told by the handler.
   void wish_eviction(std::uint64_t ranks);
+
+  /// What bounded calls of this rank lacked, as shares. Never blocks.
+  void note_losses(const std::vector<double>& shares);
 
   /// Ranks that wait in rejoin() for the others: bit r: rank r.
   std::uint64_t rejoin_wanted() const;

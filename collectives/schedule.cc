@@ -34,13 +34,12 @@ std::uint32_t shard_of(Rank rank, std::uint32_t operation, std::uint32_t world) 
   return (rank + world - operation % world) % world;
 }
 
-Schedule tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, std::uint64_t count,
-                      std::size_t element_bytes) {
+namespace {
+
+/// `shard_bytes(owner)`: of the shard that it owns.
+template <typename ShardBytes>
+Schedule schedule_of(std::uint32_t world, Rank rank, ShardBytes shard_bytes) {
   assert(rank < world);
-  const ShardLayout layout{count, element_bytes, world};
-  const auto shard_bytes = [&](Rank owner) {
-    return layout.bytes(shard_of(owner, operation, world));
-  };
   const auto transfer = [](Rank peer, Range range) {
     return Schedule::Transfer{peer, range.first, range.count};
   };
@@ -59,6 +58,24 @@ Schedule tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, s
     gather.receives.push_back(transfer(from, shard_bytes(from)));
   }
   return schedule;
+}
+
+}  // namespace
+
+Schedule tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, std::uint64_t count,
+                      std::size_t element_bytes) {
+  const ShardLayout layout{count, element_bytes, world};
+  return schedule_of(world, rank,
+                     [&](Rank owner) { return layout.bytes(shard_of(owner, operation, world)); });
+}
+
+Schedule striped_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                          std::uint64_t rows, std::uint32_t row_bytes) {
+  return schedule_of(world, rank, [&](Rank owner) {
+    const std::uint32_t shard = shard_of(owner, operation, world);
+    const std::uint64_t own = rows > shard ? (rows - shard - 1) / world + 1 : 0;
+    return Range{std::uint64_t{shard} * row_bytes, own * row_bytes};
+  });
 }
 
 std::uint32_t slots(std::uint64_t bytes, std::uint32_t slot_bytes) {

@@ -16,7 +16,8 @@ constexpr std::size_t kSlotBytesAt = 4;
 constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
 constexpr std::size_t kOrderAt = 18;
-constexpr std::size_t kZeroAt = 19;
+constexpr std::size_t kCodecAt = 19;
+constexpr std::size_t kZeroAt = 20;
 
 template <typename Unsigned>
 void put(SignatureBytes& bytes, std::size_t at, Unsigned value) {
@@ -50,6 +51,7 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
   bytes[kOrderAt] = static_cast<std::uint8_t>(signature.order);
+  bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   return bytes;
 }
 
@@ -61,6 +63,7 @@ std::optional<OperationSignature> decode(
       bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::tar) &&
       bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
       bytes[kOrderAt] <= static_cast<std::uint8_t>(AdditionOrder::any) &&
+      bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
       std::all_of(zero.begin(), zero.end(), [](std::uint8_t byte) { return byte == 0; });
   if (!known) return std::nullopt;
   OperationSignature signature;
@@ -72,6 +75,7 @@ std::optional<OperationSignature> decode(
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
   signature.order = static_cast<AdditionOrder>(bytes[kOrderAt]);
+  signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   return signature;
 }
 
@@ -85,6 +89,7 @@ std::optional<std::string> first_difference(const OperationSignature& a,
     return differs("algorithm", name(a.algorithm), name(b.algorithm));
   }
   if (a.order != b.order) return differs("order", name(a.order), name(b.order));
+  if (a.codec != b.codec) return differs("codec", name(a.codec), name(b.codec));
   if (a.slot_bytes != b.slot_bytes) return differs("slot bytes", a.slot_bytes, b.slot_bytes);
   if (a.epoch != b.epoch) return differs("epoch", a.epoch, b.epoch);
   return std::nullopt;

@@ -74,6 +74,16 @@ std::string_view name(AdditionOrder order) {
   return "unknown";
 }
 
+std::string_view name(Codec codec) {
+  switch (codec) {
+    case Codec::none:
+      return "none";
+    case Codec::hadamard:
+      return "hadamard";
+  }
+  return "unknown";
+}
+
 std::optional<DataType> parse_data_type(std::string_view text) {
   if (text == "float32") return DataType::float32;
   if (text == "float64") return DataType::float64;

@@ -26,6 +26,9 @@ enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
 /// fixed: owner, successor, ..., predecessor: the same bits on every run. any: on arrival.
 enum class AdditionOrder : std::uint8_t { fixed = 0, any = 1 };
 
+/// none: elements travel as they are. hadamard: coefficients of blocks do (codec/hadamard.h).
+enum class Codec : std::uint8_t { none = 0, hadamard = 1 };
+
 constexpr std::size_t element_bytes(DataType type) {
   return type == DataType::float32 || type == DataType::int32 ? 4 : 8;
 }
@@ -40,6 +43,7 @@ std::string_view name(ReduceOp function);
 std::string_view name(Algorithm algorithm);
 std::string_view name(Mode mode);
 std::string_view name(AdditionOrder order);
+std::string_view name(Codec codec);
 
 /// The inverse of name(); data types also as float32 and float64. Nothing for any other text.
 std::optional<DataType> parse_data_type(std::string_view text);

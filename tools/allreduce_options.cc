@@ -74,7 +74,7 @@ Result<BoundOption> parse_bound(const std::string& text) {
 Result<void> check_bounded_only(const CLI::App& app, const AllreduceOptions& options) {
   if (options.mode == Mode::bounded) return {};
   std::string flag;
-  for (const char* one : {"--bound", "--missing", "--rescale"}) {
+  for (const char* one : {"--bound", "--missing", "--rescale", "--codec"}) {
     if (app.count(one) > 0) flag = one;
   }
   for (const std::string& word : options.mechanisms.without) {

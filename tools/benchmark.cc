@@ -107,9 +107,15 @@ class Benchmark {
       }
     };
     if (options_.check) {
-      calls.count_wrong = [&](const Report& report) {
-        return count_wrong(output, options_.type, options_.function, communicator_.rank(),
-                           communicator_.world_size(), options_.missing, report);
+      calls.check = [&](const Report& report) {
+        const std::uint32_t world = communicator_.world_size();
+        ResultCheck result;
+        result.wrong = count_wrong(output, options_.type, options_.function, communicator_.rank(),
+                                   world, options_.missing, report);
+        if (report.mode == Mode::bounded) {
+          result.squared_error = pattern_error(output, options_.type, options_.function, world);
+        }
+        return result;
       };
     }
     if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
@@ -126,6 +132,12 @@ class Benchmark {
     result.mode = last.mode;
     result.bound_rule = bound_rule(options_.bound);
     merge(*logs, result);
+    if (last.mode == Mode::bounded && options_.check) {
+      result.squared_error = 0;
+      for (const IterationLog& one : *logs) {
+        result.squared_error = std::max(*result.squared_error, one.squared_error);
+      }
+    }
     flows_ = result.flows;
     halted_ = log.halted;
     if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "collectives/sender_loss.h"
+#include "tools/coded_reference.h"
 #include "tools/reference.h"
 
 namespace tarpon {
@@ -74,6 +75,29 @@ bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t 
   return std::abs(static_cast<double>(got) - expected.value) <= tolerance;
 }
 
+/// With inverse weights, which only the owners know, they only have to be numbers. What nobody
+/// contributed to is not looked at.
+std::uint64_t count_coded(const std::vector<NpyArray>& inputs, const NpyArray& result,
+                          ReduceOp function, const Report& report) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  std::uint64_t wrong = 0;
+  const bool weighed = report.rescale == Rescale::inverse;
+  CodedExpectation expected;
+  if (!weighed) {
+    expected = coded_expectation(report, world, 0, function, std::nullopt,
+                                 [&](Rank rank, std::uint64_t i) {
+                                   return element_at<float>(inputs[rank].data, i);
+                                 });
+  }
+  for (std::uint64_t i = 0; i < result.elements(); ++i) {
+    const double got = element_at<float>(result.data, i);
+    const bool good = weighed ? std::isfinite(got)
+                              : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+    wrong += good ? 0 : 1;
+  }
+  return wrong;
+}
+
 template <typename T>
 std::uint64_t count(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function,
                     const Report& report) {
@@ -85,6 +109,7 @@ std::uint64_t count(const std::vector<NpyArray>& inputs, const NpyArray& result,
     }
     return wrong;
   }
+  if (report.coded) return count_coded(inputs, result, function, report);
   for (const ContributorRun& run : runs_of(report, result.elements(), world)) {
     if (run.contributors == 0) continue;
     for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
@@ -104,6 +129,24 @@ std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& r
                           ReduceOp function, const Report& report) {
   return result.type == NpyType::float32 ? count<float>(inputs, result, function, report)
                                          : count<double>(inputs, result, function, report);
+}
+
+double file_error(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  const auto sum = [&](auto zero) {
+    using T = decltype(zero);
+    double error = 0, energy = 0;
+    for (std::uint64_t i = 0; i < result.elements(); ++i) {
+      const double expected = reduce_over<double>(
+          all_ranks(world), world, 0, function,
+          [&](Rank rank) { return static_cast<double>(element_at<T>(inputs[rank].data, i)); });
+      const double off = static_cast<double>(element_at<T>(result.data, i)) - expected;
+      error += off * off;
+      energy += expected * expected;
+    }
+    return energy == 0 ? 0.0 : error / energy;
+  };
+  return result.type == NpyType::float32 ? sum(float{}) : sum(double{});
 }
 
 }  // namespace tarpon

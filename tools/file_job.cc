@@ -143,24 +143,28 @@ class FileJob {
     }
     const std::string said =
         alike ? "the same bits on all ranks" : "replicas differ where data was lost";
-    const auto counted = agree(control_, rank_ == 0 ? count_wrong_text(last) : "");
+    const auto counted = agree(control_, rank_ == 0 ? checked_text(last) : "");
     if (!counted) return fail(counted.error());
-    const std::string& wrong = counted->front();
-    if (wrong.empty()) return said + "; rank 0 cannot read the others' inputs: sums unchecked";
-    measurement.wrong = std::strtoull(wrong.c_str(), nullptr, 10);
+    const std::string& found = counted->front();
+    if (found.empty()) return said + "; rank 0 cannot read the others' inputs: sums unchecked";
+    char* rest = nullptr;
+    measurement.wrong = std::strtoull(found.c_str(), &rest, 10);
+    if (last.mode == Mode::bounded) measurement.squared_error = std::strtod(rest, nullptr);
     return fmt::format("{}; {} of {} values wrong against the inputs in double precision", said,
                        measurement.wrong, measurement.count);
   }
 
-  /// Empty where an input is not found here, or is another one than its rank has read.
-  std::string count_wrong_text(const Report& last) const {
+  /// Wrong elements and squared error. Empty where an input is not found here, or is another one
+  /// than its rank has read.
+  std::string checked_text(const Report& last) const {
     std::vector<NpyArray> inputs;
     for (Rank rank = 0; rank < communicator_.world_size(); ++rank) {
       auto input = read_npy(path_of_rank(options_.input, rank));
       if (!input || identity(*input) != identities_[rank]) return "";
       inputs.push_back(std::move(*input));
     }
-    return std::to_string(count_wrong(inputs, result_, options_.function, last));
+    return fmt::format("{} {}", count_wrong(inputs, result_, options_.function, last),
+                       file_error(inputs, result_, options_.function));
   }
 
   /// Either all ranks' files appear or, as far as can be known before, none.

@@ -26,7 +26,9 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"halted", log.halted},
                             {"nonfinite", log.nonfinite},
                             {"flows", log.flows},
+                            {"coded", log.coded},
                             {"wrong", log.wrong},
+                            {"squared_error", log.squared_error},
                             {"lost_fraction", log.lost_fraction},
                             {"lost_stage1", log.lost_stage1},
                             {"lost_stage2", log.lost_stage2},
@@ -52,7 +54,9 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("halted").get_to(log.halted);
     json.at("nonfinite").get_to(log.nonfinite);
     json.at("flows").get_to(log.flows);
+    json.at("coded").get_to(log.coded);
     json.at("wrong").get_to(log.wrong);
+    json.at("squared_error").get_to(log.squared_error);
     json.at("lost_fraction").get_to(log.lost_fraction);
     json.at("lost_stage1").get_to(log.lost_stage1);
     json.at("lost_stage2").get_to(log.lost_stage2);
@@ -99,6 +103,7 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     iterations = std::max(iterations, log.time_us.size());
     measurement.rank_time_us.push_back(log.time_us);
     measurement.flows.push_back(log.flows);
+    measurement.coded = std::max(measurement.coded, log.coded);
     measurement.wrong += log.wrong;
     measurement.cpu_s += log.cpu_s;
     measurement.max_rss_kib = std::max(measurement.max_rss_kib, log.max_rss_kib);
@@ -184,6 +189,8 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                       {"max_rss_kib", m.max_rss_kib}};
   json["bound_us"] = bounded ? value(quantile(m.bound_us, 0.5)) : nlohmann::json(nullptr);
   json["bound_rule"] = bounded ? nlohmann::json(m.bound_rule) : nlohmann::json(nullptr);
+  json["coded"] = m.coded;
+  json["squared_error"] = value(m.squared_error);
   json["closed_early"] = m.closed_early;
   json["closed_by_bound"] = m.closed_by_bound;
   json["nonfinite_ranks"] = m.nonfinite;
@@ -204,6 +211,10 @@ std::string notes(const Measurement& m) {
       m.in_place ? "in-place" : "out-of-place",
       quantile(m.bound_us, 0.5) ? fmt::format("{:.0f}", *quantile(m.bound_us, 0.5)) : "-",
       m.bound_rule, m.closed_early, m.time_us.size(), m.closed_by_bound);
+  if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
+  if (m.squared_error.value_or(0) > 0) {
+    text += fmt::format("; squared error {:.3g} of the exact result's square", *m.squared_error);
+  }
   if (m.divergence && m.divergence->differing > 0) {
     text += fmt::format("; replicas differ in {:.4f} % of the elements, by up to {:.3g}",
                         m.divergence->share() * 100, m.divergence->max_relative);

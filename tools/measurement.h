@@ -25,7 +25,9 @@ struct IterationLog {
   std::string halted;               // why the run ended early; one line
   std::set<Rank> nonfinite;         // ranks whose inputs held NaN or infinity
   std::uint32_t flows = 1;          // of this rank's large messages, after the last iteration
+  std::uint64_t coded = 0;          // iterations that were
   std::uint64_t wrong = 0;          // elements, of the last iteration
+  double squared_error = 0;         // of the last iteration, where it was checked: relative
   double lost_fraction = 0;         // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
@@ -66,7 +68,10 @@ struct Measurement {
   std::optional<Divergence> divergence;           // of the last iteration's results
   std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
   std::vector<std::uint32_t> flows;               // of each rank's large messages, at the end
+  std::uint64_t coded = 0;                        // iterations that were, at any rank
   std::uint64_t wrong = 0;                        // over all ranks
+  std::optional<double> squared_error;            // of the worst rank's last result: relative to
+                                                  // the exact one's square; bounded mode
   double lost_fraction = 0;                       // largest over ranks and iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;

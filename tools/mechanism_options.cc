@@ -14,6 +14,7 @@ Result<Mechanisms> MechanismOptions::settle() const {
   if (inflow) result.inflow = *inflow;
   if (sending) result.sending = *sending;
   if (rescale) result.rescale = *rescale;
+  if (codec) result.codec = *codec;
   for (const std::string& word : without) {
     if (result.take_out(word)) continue;
     return fail(Error::Code::invalid_argument,
@@ -51,6 +52,14 @@ void add_mechanism_options(CLI::App& app, MechanismOptions& options) {
                  {"count", Rescale::count}, {"inverse", Rescale::inverse}, {"none", Rescale::none}},
              "bounded mode, sums that lack contributions: count (N / c), inverse (remote ones by "
              "1 / (1 - their loss)), none")
+      ->group(group);
+  add_choice(app, "--codec", options.codec,
+             std::map<std::string, CodecRule>{{"auto", CodecRule::automatic},
+                                              {"on", CodecRule::on},
+                                              {"off", CodecRule::off}},
+             "bounded mode, float32: send Hadamard coefficients, so that losses cost all elements "
+             "alike: auto (on above 2 % of loss, off below 1 %), on, off")
+      ->default_str("auto")
       ->group(group);
   app.add_option("--without", options.without,
                  "mechanisms to take out: rotation, repair, scatter-repair, retention, x-loop, "

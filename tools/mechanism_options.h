@@ -1,4 +1,4 @@
-// --profile, --inflow, --sending, --rescale, --without: which mechanisms of the bounded transport a
+// --profile, --inflow, --sending, --rescale, --codec, --without: which mechanisms of the bounded transport a
 // job has.
 #pragma once
 
@@ -17,6 +17,7 @@ struct MechanismOptions {
   std::optional<InflowRule> inflow;
   std::optional<SendRule> sending;
   std::optional<Rescale> rescale;
+  std::optional<CodecRule> codec;
   std::vector<std::string> without;
 
   /// The profile, and what deviates from it. Errors: invalid_argument, for unknown names.

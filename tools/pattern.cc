@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "collectives/sender_loss.h"
+#include "tools/coded_reference.h"
 #include "tools/reference.h"
 
 namespace tarpon {
@@ -61,6 +63,26 @@ std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& p
   return wrong;
 }
 
+std::uint64_t count_wrong_coded(std::span<const std::byte> result, ReduceOp function, Rank rank,
+                                std::uint32_t world, MissingFill missing, const Report& report) {
+  std::uint64_t wrong = 0;
+  if (report.rescale == Rescale::inverse) {
+    for (std::uint64_t i = 0; i < result.size() / sizeof(float); ++i) {
+      wrong += std::isfinite(element_at<float>(result, i)) ? 0 : 1;
+    }
+    return wrong;
+  }
+  const CodedExpectation expected =
+      coded_expectation(report, world, rank, function, missing, [&](Rank from, std::uint64_t i) {
+        return pattern<float>(function, from, i % kPeriod);
+      });
+  for (std::uint64_t i = 0; i < expected.values.size(); ++i) {
+    const double off = std::abs(double{element_at<float>(result, i)} - expected.values[i]);
+    wrong += off <= expected.tolerances[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
 }  // namespace
 
 void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank) {
@@ -70,6 +92,9 @@ void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function,
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report) {
+  if (report.coded && !report.nonfinite) {
+    return count_wrong_coded(result, function, rank, world, missing, report);
+  }
   return with_element_type(type, [&](auto zero) {
     using T = decltype(zero);
     if (report.nonfinite) return all_but_nan<T>(result);
@@ -90,6 +115,26 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
                                run.contributors != 0 ? report.rescale : Rescale::count);
     }
     return wrong;
+  });
+}
+
+double pattern_error(std::span<const std::byte> result, DataType type, ReduceOp function,
+                     std::uint32_t world) {
+  return with_element_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    Period<double> expected;
+    for (std::uint64_t i = 0; i < kPeriod; ++i) {
+      expected[i] = reduce_over<double>(all_ranks(world), world, 0, function, [&](Rank from) {
+        return static_cast<double>(pattern<T>(function, from, i));
+      });
+    }
+    double error = 0, energy = 0;
+    for (std::uint64_t i = 0; i < result.size() / sizeof(T); ++i) {
+      const double off = static_cast<double>(element_at<T>(result, i)) - expected[i % kPeriod];
+      error += off * off;
+      energy += expected[i % kPeriod] * expected[i % kPeriod];
+    }
+    return energy == 0 ? 0.0 : error / energy;
   });
 }
 

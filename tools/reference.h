@@ -44,7 +44,12 @@ constexpr std::uint64_t all_ranks(std::uint32_t world) {
   return world >= 64 ? ~0ull : (1ull << world) - 1;
 }
 
-/// Who is in which of the `count` elements; Report::runs are empty when all are in all.
+/// What the runs of a call of `count` elements count: these, or the positions of the coded bucket.
+inline std::uint64_t positions_of(const Report& report, std::uint64_t count) {
+  return report.coded ? report.coded->layout.coded_count() : count;
+}
+
+/// Who is in which of the `count` elements, or positions; Report::runs are empty when all are in all.
 inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t count,
                                            std::uint32_t world) {
   return report.runs.empty() ? std::vector<ContributorRun>{{0, count, all_ranks(world)}}

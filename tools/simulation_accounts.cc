@@ -49,16 +49,25 @@ class Accounts {
            report_.status == Status::late_self;
   }
 
-  Range shard_owned_by(Rank rank) const {
-    return layout_.elements(shard_of(rank, number_, plan_.ranks));
+  /// Elements, or positions, of the shard that `rank` owns.
+  std::uint64_t shard_count(Rank rank) const {
+    const std::uint32_t shard = shard_of(rank, number_, plan_.ranks);
+    if (!report_.coded) return layout_.elements(shard).count;
+    const codec::CodedLayout& coded = report_.coded->layout;
+    return rows_dealt(coded.rows(), shard) * coded.row_elements();
+  }
+
+  /// Of the first `rows` rows those of `shard`.
+  std::uint64_t rows_dealt(std::uint64_t rows, std::uint32_t shard) const {
+    return rows / plan_.ranks + (shard < rows % plan_.ranks ? 1 : 0);
   }
 
   std::string judge_peer(Rank peer) const {
     const PeerReport& of = report_.peers[peer];
     const std::size_t width = layout_.element_bytes;
     const bool begun = peer != rank_ && report_.stage != CallStage::queued;
-    const std::array<std::uint64_t, 2> due{begun ? shard_owned_by(rank_).count * width : 0,
-                                           begun ? shard_owned_by(peer).count * width : 0};
+    const std::array<std::uint64_t, 2> due{begun ? shard_count(rank_) * width : 0,
+                                           begun ? shard_count(peer) * width : 0};
     if (of.bytes_expected != due) return "expected other bytes than are due";
     for (std::size_t stage = 0; stage < due.size(); ++stage) {
       if (of.bytes_received[stage] > due[stage]) return "received more than it expected";
@@ -74,17 +83,17 @@ class Accounts {
 
   /// Against the loss by range.
   std::string judge_loss(Rank peer, const PeerReport& of) const {
-    const Range own = shard_owned_by(rank_), theirs = shard_owned_by(peer);
     const std::size_t width = layout_.element_bytes;
     std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
-    for (const ContributorRun& run : runs_of(report_, arguments_.count, plan_.ranks)) {
-      if ((run.contributors >> peer & 1) != 0) of_peer += overlap(run, own);
-      const std::uint64_t here = overlap(run, theirs);
+    for (const ContributorRun& run :
+         runs_of(report_, positions_of(report_, arguments_.count), plan_.ranks)) {
+      if ((run.contributors >> peer & 1) != 0) of_peer += overlap(run, rank_);
+      const std::uint64_t here = overlap(run, peer);
       if (here > 0) common &= run.contributors;
       if (run.contributors != 0) of_shard += here;
     }
     if (of.contributors != common) return "names other contributors to its shard than its runs";
-    const bool is_void = theirs.count > 0 && of_shard == 0;
+    const bool is_void = shard_count(peer) > 0 && of_shard == 0;
     const auto& named = report_.void_shards;
     if (is_void != (std::find(named.begin(), named.end(), peer) != named.end())) {
       return "is wrong about which shards are void";
@@ -99,7 +108,16 @@ class Accounts {
     return "";
   }
 
-  static std::uint64_t overlap(const ContributorRun& run, const Range& range) {
+  /// What of the run lies in the shard that `owner` owns.
+  std::uint64_t overlap(const ContributorRun& run, Rank owner) const {
+    const std::uint32_t shard = shard_of(owner, number_, plan_.ranks);
+    if (report_.coded) {
+      const std::uint64_t row = report_.coded->layout.row_elements();
+      return (rows_dealt((run.first + run.count) / row, shard) -
+              rows_dealt(run.first / row, shard)) *
+             row;
+    }
+    const Range range = layout_.elements(shard);
     const std::uint64_t first = std::max(run.first, range.first);
     const std::uint64_t end = std::min(run.first + run.count, range.end());
     return end > first ? end - first : 0;

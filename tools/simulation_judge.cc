@@ -7,6 +7,7 @@
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
 #include "tools/fnv.h"
+#include "tools/coded_reference.h"
 #include "tools/reference.h"
 #include "tools/simulation_call.h"
 
@@ -69,12 +70,14 @@ class Judge {
     for (const Rank named : report.nonfinite_ranks) {
       if (named != plan_.victim) violate(rank, fmt::format("rank {} had nothing infinite", named));
     }
+    const bool found = call_.nonfinite && (plan_.mechanisms.nonfinite || report.coded);
     if (report.nonfinite) {
-      if (!plan_.mechanisms.nonfinite || !call_.nonfinite) violate(rank, "nothing was infinite");
+      if (!found) violate(rank, "nothing was infinite");
       return;
     }
-    if (!plan_.mechanisms.nonfinite || !call_.nonfinite) return;
-    for (const ContributorRun& run : runs_of(report, call_.count, plan_.ranks)) {
+    if (!found) return;
+    for (const ContributorRun& run :
+         runs_of(report, positions_of(report, call_.count), plan_.ranks)) {
       if ((run.contributors >> plan_.victim & 1) == 0) continue;
       return violate(rank, "does not know of the infinite input that its result holds");
     }
@@ -289,7 +292,8 @@ class Judge {
   void judge_bounded(Rank rank, const Report& report) {
     std::uint64_t next = 0;
     std::vector<std::uint64_t> missing(plan_.ranks, 0);
-    for (const ContributorRun& run : runs_of(report, call_.count, plan_.ranks)) {
+    const std::uint64_t positions = positions_of(report, call_.count);
+    for (const ContributorRun& run : runs_of(report, positions, plan_.ranks)) {
       if (run.first != next) return violate(rank, "the report's runs have gaps");
       next += run.count;
       if (call_.live && !good_without_the_dead(run)) {
@@ -299,6 +303,7 @@ class Judge {
       for (Rank r = 0; r < plan_.ranks; ++r) {
         if ((run.contributors >> r & 1) == 0) missing[r] += run.count;
       }
+      if (report.coded) continue;
       float expected = expect(run, run.first);
       for (std::uint64_t i = run.first; i < next; ++i) {
         const auto got = element_at<float>(call_.outputs[rank], i);
@@ -313,9 +318,29 @@ class Judge {
                                          got, run.contributors, expected));
       }
     }
-    if (next != call_.count) violate(rank, "the report's runs do not cover the result");
+    if (next != positions) violate(rank, "the report's runs do not cover the result");
     if (!report.missing.empty() && report.missing != missing) {
       violate(rank, "the report's sums per rank differ from its runs");
+    }
+    if (report.coded) judge_coded(rank, report);
+  }
+
+  /// Every element must be what the coefficients of exactly those ranks decode to.
+  void judge_coded(Rank rank, const Report& report) {
+    const bool weighed = plan_.mechanisms.rescale == Rescale::inverse;
+    CodedExpectation expected;
+    if (!weighed) {
+      expected = coded_expectation(
+          report, plan_.ranks, rank, call_.function, MissingFill::zero,
+          [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
+    }
+    for (std::uint64_t i = 0; i < call_.count; ++i) {
+      const double got = element_at<float>(call_.outputs[rank], i);
+      const bool good = weighed ? std::isfinite(got)
+                                : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+      if (good) continue;
+      return violate(rank, fmt::format("element {} decodes to {}, but should to {}", i, got,
+                                       weighed ? 0.0 : expected.values[i]));
     }
   }
 

@@ -144,6 +144,12 @@ Mechanisms draw_mechanisms(Random& random) {
   return all ? Mechanisms{} : result;
 }
 
+/// Without a mesh nothing is agreed on: always, or never.
+CodecRule draw_codec(std::uint64_t seed) {
+  Random random(seed ^ 0x636f646563);
+  return random.chance(0.3) ? CodecRule::on : CodecRule::off;
+}
+
 std::uint32_t draw_flows(std::uint64_t seed) {
   Random random(seed ^ 0x666c6f7773);
   return random.chance(0.6) ? 1 : 2u << random.below(3);
@@ -192,6 +198,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.gathers = random.chance(0.5);
   plan.victim = static_cast<Rank>(random.below(plan.ranks));
   plan.mechanisms = draw_mechanisms(random);
+  plan.mechanisms.codec = draw_codec(seed);
   plan.flows = draw_flows(seed);
   draw_faults(plan, allowed);
   return plan;

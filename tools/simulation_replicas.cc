@@ -20,7 +20,8 @@ class Replicas {
   void run() {
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
       if (!has_result(rank)) continue;
-      runs_[rank] = runs_of(call_.pending[rank]->report, call_.count, plan_.ranks);
+      const Report& report = call_.pending[rank]->report;
+      runs_[rank] = runs_of(report, positions_of(report, call_.count), plan_.ranks);
       for (Rank other = 0; other < rank; ++other) compare(rank, other);
     }
     if (loses_nothing() && plan_.mechanisms.retention) judge_owners();
@@ -78,6 +79,7 @@ class Replicas {
 
   /// A late owner does not keep what the others count as missing.
   void judge_owners() {
+    if (call_.pending[0] && call_.pending[0]->report.coded) return;  // shards are no ranges
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
     for (std::uint32_t number = 0; number < plan_.ranks; ++number) {
       const Range shard = layout.elements(number);

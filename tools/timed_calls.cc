@@ -51,6 +51,7 @@ void note(const Report& report, IterationLog& log) {
   log.lost.push_back(report.lost_fraction);
   log.bound_us.push_back(bound);
   log.closing.push_back(static_cast<int>(worst));
+  log.coded += report.coded ? 1 : 0;
   log.lost_fraction = std::max(log.lost_fraction, report.lost_fraction);
   log.lost_stage1 = std::max(log.lost_stage1, report.lost_stage1);
   log.lost_stage2 = std::max(log.lost_stage2, report.lost_stage2);
@@ -125,7 +126,11 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
   if (log.outcome.is_null()) note_outcome(last, log);
   log.max_rss_kib = max_rss_kib();
   log.flows = calls.communicator.flows();
-  if (calls.count_wrong) log.wrong = calls.count_wrong(last);
+  if (calls.check) {
+    const ResultCheck checked = calls.check(last);
+    log.wrong = checked.wrong;
+    log.squared_error = checked.squared_error;
+  }
   return log;
 }
 

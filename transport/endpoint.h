@@ -94,8 +94,22 @@ struct StageSpec {
   std::uint32_t ready = kAllSlots;
 };
 
+/// How an operation's packets are marked; the endpoint compares `number` and carries the rest.
+struct OperationEpoch {
+  std::uint16_t number = 0;
+  std::uint8_t codec = 0;    // < 16; header field `incast_codec`
+  std::uint16_t stride = 0;  // of the codec
+  bool operator==(const OperationEpoch&) const = default;
+};
+
+/// Whether epoch `a` is later than `b`: they are counted modulo 2^16.
+constexpr bool later_epoch(std::uint16_t a, std::uint16_t b) {
+  return static_cast<std::int16_t>(static_cast<std::uint16_t>(a - b)) > 0;
+}
+
 struct OperationSpec {
   std::uint32_t tag = 0;
+  OperationEpoch epoch;          // packets of another one are dropped, and told of
   Signature signature{};         // equal on all ranks, else MISMATCH
   std::uint32_t slot_bytes = 0;  // <= the port's max_payload
   Time deadline = kNever;
@@ -135,6 +149,7 @@ struct Event {
     mismatch,      // `peer` runs another operation under this number: `signature`
     aborted,       // `peer` gave the operation up, told by itself or by another: `reason`
     deadline,      // the deadline passed
+    epoch,         // `peer` runs it in a later epoch
     late,          // bounded: `peer` has closed without anything of our last stage; we send no
                    // more of it, and the deadline alone ends what we still fetch
   };
@@ -146,6 +161,7 @@ struct Event {
   Rank peer = 0;
   std::uint32_t reason = 0;  // tarpon_abort_reason
   Signature signature{};     // mismatch
+  OperationEpoch epoch;      // epoch
 };
 
 /// What has come of one incoming message.
@@ -237,6 +253,9 @@ class Endpoint {
 
   /// Number that the next submit() on `tag` takes: rotation of ownership counts by it.
   std::uint32_t next_number(std::uint32_t tag) const;
+
+  /// Tags of which something has been submitted.
+  std::vector<std::uint32_t> tags() const;
 
   /// The lowest number of `tag` that is open; next_number() when none is.
   std::uint32_t lowest_open(std::uint32_t tag) const;

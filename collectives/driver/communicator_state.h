@@ -49,6 +49,16 @@ class Communicator::State {
          .evicted =
              [this](Rank rank, const std::string& reason) {
                tell_engine([&] { engine_.evicted(rank, reason, monotonic_now()); });
+             },
+         .next_numbers =
+             [this] {
+               const std::unique_lock lock = claim();
+               return engine_.next_numbers();
+             },
+         .epoch_decided =
+             [this](const EpochRecord& record) {
+               const std::unique_lock lock = claim();
+               engine_.epoch_decided(record);
              }});
   }
 
@@ -200,6 +210,7 @@ class Communicator::State {
         announce();
         moved = true;  // whoever polls wants to know
         membership_->wish_eviction(engine_.take_eviction_wish());
+        membership_->note_losses(engine_.take_losses());
       }
       if (moved) {
         while (claims_ > 0) {  // std::mutex is not fair: step aside

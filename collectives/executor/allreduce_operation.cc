@@ -14,12 +14,12 @@ constexpr Duration kMismatchGrace = 50ms;
 // Sending the last packets takes a moment even when the result was complete at once.
 constexpr Duration kLeastSettling = 1ms;
 
+}  // namespace
+
 Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number) {
   if (number < Bounds::calibration(arguments.bound_rule)) return Mode::exact;
   return may_run_bounded(arguments) ? Mode::bounded : Mode::exact;
 }
-
-}  // namespace
 
 bool can_be_bounded(DataType type, ReduceOp function) {
   return (function == ReduceOp::sum || function == ReduceOp::avg) && !is_integer(type);
@@ -34,12 +34,10 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
     : setting_(setting),
       call_(std::move(call)),
       endpoint_(endpoint),
-      schedule_(
-          tar_schedule(setting.world, setting.rank,
-                       setting.mechanisms.rotation ? endpoint.next_number(call_->arguments.tag) : 0,
-                       call_->arguments.count, element_bytes(call_->arguments.type))),
       input_(static_cast<const std::byte*>(call_->arguments.input)),
       output_(static_cast<std::byte*>(call_->arguments.output)),
+      coding_(make_coding()),
+      schedule_(make_schedule()),
       reducer_(reducer_shape(
           effective_mode(call_->arguments, endpoint.next_number(call_->arguments.tag)))),
       submitted_(submitted),
@@ -53,6 +51,11 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
   if (report.mode == Mode::bounded) {
     report.rescale = setting.mechanisms.rescale;
     report.weights = reducer_.weights();
+    report.epoch = setting.epoch.number;
+  }
+  if (coding_) {
+    report.coded = CodedBucket{coding_->layout(), coding_->key()};
+    if (!coding_->encode(reinterpret_cast<const float*>(input_))) call_->nonfinite = true;
   }
   handle_ = endpoint_.submit(specify(now), now);
 }
@@ -86,6 +89,8 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
     case Event::Kind::aborted:
       on_abort(event, now);
       break;
+    case Event::Kind::epoch:
+      break;  // the engine's
     case Event::Kind::late:
       late_self_ = true;
       break;
@@ -225,8 +230,13 @@ std::unique_ptr<Retained> AllreduceOperation::retain() const {
   if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return nullptr;
   auto retained = std::make_unique<Retained>();
   retained->stage = kGather;
-  const std::byte* shard = output_ + schedule_.own.first;
-  retained->bytes.assign(shard, shard + schedule_.own.count);
+  const SlotArray<std::byte> own = slots_at(schedule_.own.first);
+  retained->bytes.reserve(schedule_.own.count);
+  for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
+    const std::byte* const bytes = own[slot];
+    retained->bytes.insert(retained->bytes.end(), bytes,
+                           bytes + slot_length(schedule_.own.count, slot_bytes(), slot));
+  }
   retained->contributors = reducer_.contributors();
   return retained;
 }
@@ -268,8 +278,12 @@ Time AllreduceOperation::release_by() const {
 void AllreduceOperation::release() {
   // In place, what is filled here was lent for the scatter.
   const Status status = call_->report.status;
+  const bool ended =
+      status == Status::complete || status == Status::partial || status == Status::late_self;
   if (call_->report.nonfinite) {
     fill_with_nan();
+  } else if (coding_) {
+    if (ended) decode();
   } else if (status == Status::partial || status == Status::late_self) {
     fill_missing();
   }

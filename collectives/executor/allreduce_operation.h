@@ -7,7 +7,9 @@
 
 #include "collectives/bounds.h"
 #include "collectives/engine.h"
+#include "collectives/epochs.h"
 #include "collectives/executor/buffers.h"
+#include "collectives/executor/coding.h"
 #include "collectives/executor/reducer.h"
 #include "collectives/mechanisms.h"
 #include "collectives/schedule.h"
@@ -15,6 +17,9 @@
 #include "collectives/signature.h"
 
 namespace tarpon {
+
+/// What operation `number` of its tag runs as: the first ones may calibrate.
+Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number);
 
 class AllreduceOperation {
  public:
@@ -25,6 +30,9 @@ class AllreduceOperation {
     Mechanisms mechanisms;
     Bounds* bounds = nullptr;       // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;   // the same
+    CodedRooms* rooms = nullptr;    // the same
+    EpochSetting epoch = {};        // of this operation
+    std::uint64_t seed = 0;         // of the codec's signs, alike on all ranks
     std::uint64_t absent = 0;       // bit r: rank r is dead or suspect already
     std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
   };
@@ -80,6 +88,11 @@ class AllreduceOperation {
   static std::uint64_t bit(Rank rank) { return 1ull << rank; }
 
   // specification.cc
+  std::unique_ptr<Coding> make_coding() const;
+  Schedule make_schedule() const;
+  std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
+  std::uint64_t slot_stride() const;
+  SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
   Reducer::Shape reducer_shape(Mode mode) const;
   std::uint64_t bucket_bytes() const;
   OperationSignature signature() const;
@@ -111,10 +124,14 @@ class AllreduceOperation {
   void report_loss();
   void report_shards();
   bool silent(Rank rank) const;
+  bool whole() const;
+  std::uint64_t positions() const;
   void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
                 const std::vector<std::uint64_t>& contributors);
+  void join_runs();
 
   // missing.cc
+  void decode();
   void fill_missing();
   void void_own_shard();
   void fill(std::uint64_t offset, std::uint64_t length);
@@ -126,9 +143,10 @@ class AllreduceOperation {
   const Setting setting_;
   std::shared_ptr<PendingCall> call_;
   Endpoint& endpoint_;
-  const Schedule schedule_;
   const std::byte* input_;
   std::byte* output_;
+  std::unique_ptr<Coding> coding_;  // where the call is coded
+  const Schedule schedule_;
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;

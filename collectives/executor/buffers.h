@@ -9,42 +9,47 @@
 
 namespace tarpon {
 
+/// The slots of a message in memory: slot i begins at data + i * stride.
+template <typename Byte>
+struct SlotArray {
+  Byte* data = nullptr;
+  std::uint64_t stride = 0;
+
+  Byte* operator[](std::uint32_t slot) const { return data + slot * stride; }
+};
+
 /// Lends slots of a buffer, all with the same contributors.
 class BufferSource : public Source {
  public:
-  BufferSource(const std::byte* data, std::uint32_t slot_bytes, std::uint64_t contributors)
-      : data_(data), slot_bytes_(slot_bytes), contributors_(contributors) {}
+  BufferSource(SlotArray<const std::byte> slots, std::uint64_t contributors)
+      : slots_(slots), contributors_(contributors) {}
 
-  SlotView view(std::uint32_t slot) override {
-    return {data_ + std::size_t{slot} * slot_bytes_, contributors_};
-  }
+  SlotView view(std::uint32_t slot) override { return {slots_[slot], contributors_}; }
   void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::memcpy(frame.data(), data_ + std::size_t{slot} * slot_bytes_, frame.size());
+    std::memcpy(frame.data(), slots_[slot], frame.size());
   }
 
  private:
-  const std::byte* data_;
-  std::uint32_t slot_bytes_;
+  SlotArray<const std::byte> slots_;
   std::uint64_t contributors_;
 };
 
 /// Stores slots into a buffer and remembers whose contributions each one holds; 0: not here.
 class BufferSink : public Sink {
  public:
-  BufferSink(std::byte* data, std::uint32_t slots, std::uint32_t slot_bytes)
-      : data_(data), slot_bytes_(slot_bytes), contributors_(slots, 0) {}
+  BufferSink(SlotArray<std::byte> slots, std::uint32_t count)
+      : slots_(slots), contributors_(count, 0) {}
 
   void deliver(Rank, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override {
-    std::memcpy(data_ + std::size_t{slot} * slot_bytes_, payload.data(), payload.size());
+    std::memcpy(slots_[slot], payload.data(), payload.size());
     contributors_[slot] = contributors;
   }
 
   const std::vector<std::uint64_t>& contributors() const { return contributors_; }
 
  private:
-  std::byte* data_;
-  std::uint32_t slot_bytes_;
+  SlotArray<std::byte> slots_;
   std::vector<std::uint64_t> contributors_;
 };
 

@@ -9,20 +9,48 @@
 
 namespace tarpon {
 
+/// What runs count in: elements of the bucket, or of the coded one.
+std::uint64_t AllreduceOperation::positions() const {
+  return coding_ ? coding_->layout().coded_count() : call_->arguments.count;
+}
+
 void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
                                   const std::vector<std::uint64_t>& contributors) {
   const std::uint64_t width = element_bytes(call_->arguments.type);
-  std::vector<ContributorRun>& runs = call_->report.runs;
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-    const std::uint64_t first = (first_byte + std::uint64_t{slot} * setting_.slot_bytes) / width;
-    const std::uint64_t count = slot_length(bytes, setting_.slot_bytes, slot) / width;
-    if (!runs.empty() && runs.back().contributors == contributors[slot] &&
-        runs.back().first + runs.back().count == first) {
-      runs.back().count += count;
+    call_->report.runs.push_back({(first_byte + slot * slot_stride()) / width,
+                                  slot_length(bytes, slot_bytes(), slot) / width,
+                                  contributors[slot]});
+  }
+}
+
+/// In order, those that touch and have the same contributors as one.
+void AllreduceOperation::join_runs() {
+  std::vector<ContributorRun>& runs = call_->report.runs;
+  std::sort(runs.begin(), runs.end(),
+            [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].contributors == runs[last].contributors) {
+      runs[last].count += runs[i].count;
     } else {
-      runs.push_back({first, count, contributors[slot]});
+      runs[++last] = runs[i];
     }
   }
+  if (!runs.empty()) runs.resize(last + 1);
+}
+
+/// Whether every contribution is here.
+bool AllreduceOperation::whole() const {
+  if (late_self_) return false;
+  const std::uint64_t all = setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
+  const auto full = [all](const std::vector<std::uint64_t>& contributors) {
+    return std::all_of(contributors.begin(), contributors.end(),
+                       [all](std::uint64_t here) { return here == all; });
+  };
+  return full(reducer_.contributors()) &&
+         std::all_of(gather_.begin(), gather_.end(),
+                     [&full](const BufferSink& sink) { return full(sink.contributors()); });
 }
 
 /// Whether nothing that `rank` should have sent here has come: a result whose owner is lost lacks
@@ -65,6 +93,7 @@ void AllreduceOperation::report_shards() {
 }
 
 void AllreduceOperation::report_loss() {
+  if (whole()) return;
   Report& report = call_->report;
   const std::vector<std::uint64_t> nobody(reducer_.slots(), 0);
   add_runs(schedule_.own.first, schedule_.own.count, late_self_ ? nobody : reducer_.contributors());
@@ -72,9 +101,7 @@ void AllreduceOperation::report_loss() {
   for (std::size_t i = 0; i < receives.size(); ++i) {
     add_runs(receives[i].first_byte, receives[i].bytes, gather_[i].contributors());
   }
-  std::sort(report.runs.begin(), report.runs.end(),
-            [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
-
+  join_runs();
   report.missing.assign(setting_.world, 0);
   std::uint64_t stage1 = 0;
   std::uint64_t stage2 = 0;
@@ -90,13 +117,12 @@ void AllreduceOperation::report_loss() {
     report.runs.clear();
     return;
   }
-  const double whole =
-      static_cast<double>(call_->arguments.count) * static_cast<double>(setting_.world);
-  report.lost_stage1 = static_cast<double>(stage1) / whole;
-  report.lost_stage2 = static_cast<double>(stage2) / whole;
-  report.lost_fraction = static_cast<double>(stage1 + stage2) / whole;
+  const double all = static_cast<double>(positions()) * static_cast<double>(setting_.world);
+  report.lost_stage1 = static_cast<double>(stage1) / all;
+  report.lost_stage2 = static_cast<double>(stage2) / all;
+  report.lost_fraction = static_cast<double>(stage1 + stage2) / all;
   for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if (report.missing[rank] == call_->arguments.count && silent(rank)) {
+    if (report.missing[rank] == positions() && silent(rank)) {
       report.late_ranks.push_back(rank);
     }
   }

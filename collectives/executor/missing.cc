@@ -6,6 +6,26 @@
 
 namespace tarpon {
 
+/// Rows that are not here are zero, and what is here of a block stands for all of it.
+void AllreduceOperation::decode() {
+  const auto lose = [this](std::uint64_t first_byte, std::uint32_t slot) {
+    coding_->lose(first_byte / slot_bytes() + std::uint64_t{slot} * setting_.world);
+  };
+  if (late_self_) {
+    for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) lose(schedule_.own.first, slot);
+  }
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    const std::vector<std::uint64_t>& contributors = gather_[i].contributors();
+    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+      if (contributors[slot] == 0) lose(receives[i].first_byte, slot);
+    }
+  }
+  for (const Coding::Gap& gap : coding_->decode(reinterpret_cast<float*>(output_))) {
+    fill(gap.first * sizeof(float), gap.count * sizeof(float));
+  }
+}
+
 void AllreduceOperation::fill_missing() {
   if (late_self_) void_own_shard();
   const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
@@ -13,9 +33,8 @@ void AllreduceOperation::fill_missing() {
     const std::vector<std::uint64_t>& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] != 0) continue;
-      const std::uint64_t offset =
-          receives[i].first_byte + std::uint64_t{slot} * setting_.slot_bytes;
-      fill(offset, slot_length(receives[i].bytes, setting_.slot_bytes, slot));
+      const std::uint64_t offset = receives[i].first_byte + std::uint64_t{slot} * slot_bytes();
+      fill(offset, slot_length(receives[i].bytes, slot_bytes(), slot));
     }
   }
 }

@@ -20,11 +20,10 @@ std::size_t Reducer::length(std::uint32_t slot) const {
 
 void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                       std::uint64_t) {
-  const std::size_t offset = std::size_t{slot} * shape_.slot_bytes;
-  std::byte* out = shape_.accumulator + offset;
+  std::byte* out = shape_.accumulator[slot];
   std::uint64_t& present = contributors_[slot];
   const bool first = present == 1ull << shape_.rank;
-  const std::byte* a = first ? shape_.own + offset : out;
+  const std::byte* a = first ? shape_.own[slot] : out;
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
   present |= 1ull << from;
   const bool divide = present == everybody_ && shape_.function == ReduceOp::avg;
@@ -58,11 +57,9 @@ void Reducer::advance() {
 
 void Reducer::settle(std::uint32_t slot) {
   const std::uint64_t present = contributors_[slot];
-  const std::size_t offset = std::size_t{slot} * shape_.slot_bytes;
-  std::byte* out = shape_.accumulator + offset;
-  if (present == 1ull << shape_.rank && shape_.own != shape_.accumulator) {
-    std::memcpy(out, shape_.own + offset, length(slot));
-  }
+  std::byte* out = shape_.accumulator[slot];
+  const std::byte* own = shape_.own[slot];
+  if (present == 1ull << shape_.rank && own != out) std::memcpy(out, own, length(slot));
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
   const std::size_t elements = length(slot) / element_bytes(shape_.type);
   const bool average = shape_.function == ReduceOp::avg;
@@ -81,12 +78,11 @@ void Reducer::settle() {
 }
 
 SlotView Reducer::view(std::uint32_t slot) {
-  return {shape_.accumulator + std::size_t{slot} * shape_.slot_bytes, contributors_[slot]};
+  return {shape_.accumulator[slot], contributors_[slot]};
 }
 
 void Reducer::write(std::uint32_t slot, std::span<std::byte> frame) {
-  std::memcpy(frame.data(), shape_.accumulator + std::size_t{slot} * shape_.slot_bytes,
-              frame.size());
+  std::memcpy(frame.data(), shape_.accumulator[slot], frame.size());
 }
 
 }  // namespace tarpon

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/executor/buffers.h"
 #include "collectives/reduce.h"
 #include "transport/endpoint.h"
 
@@ -17,8 +18,8 @@ namespace tarpon {
 class Reducer : public Sink, public Source {
  public:
   struct Shape {
-    const std::byte* own = nullptr;    // the owner's contribution to its shard
-    std::byte* accumulator = nullptr;  // may equal `own`
+    SlotArray<const std::byte> own;    // the owner's contribution to its shard
+    SlotArray<std::byte> accumulator;  // may be the same memory
     std::uint64_t bytes = 0;
     std::uint32_t slot_bytes = 0;
     DataType type = DataType::float32;

@@ -5,12 +5,46 @@
 
 namespace tarpon {
 
+/// Where the operation's epoch is coded and the call can be.
+std::unique_ptr<Coding> AllreduceOperation::make_coding() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  const std::uint32_t number = endpoint_.next_number(arguments.tag);
+  const bool coded = setting_.epoch.coded && arguments.type == DataType::float32 &&
+                     arguments.count > 0 && effective_mode(arguments, number) == Mode::bounded;
+  if (!coded) return nullptr;
+  const auto most = static_cast<std::uint32_t>(setting_.slot_bytes / sizeof(float));
+  return std::make_unique<Coding>(codec::strided_layout(arguments.count, most, setting_.world),
+                                  codec::sign_key(setting_.seed, arguments.tag, number),
+                                  *setting_.rooms);
+}
+
+Schedule AllreduceOperation::make_schedule() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  const std::uint32_t turn =
+      setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
+  if (coding_) {
+    return striped_schedule(setting_.world, setting_.rank, turn, coding_->layout().rows(),
+                            coding_->row_bytes());
+  }
+  return tar_schedule(setting_.world, setting_.rank, turn, arguments.count,
+                      element_bytes(arguments.type));
+}
+
+std::uint64_t AllreduceOperation::slot_stride() const {
+  return coding_ ? std::uint64_t{setting_.world} * slot_bytes() : slot_bytes();
+}
+
+/// Of results, and of what is coded.
+SlotArray<std::byte> AllreduceOperation::slots_at(std::uint64_t first_byte) const {
+  return {(coding_ ? coding_->data() : output_) + first_byte, slot_stride()};
+}
+
 Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) const {
   Reducer::Shape shape;
-  shape.own = input_ + schedule_.own.first;
-  shape.accumulator = output_ + schedule_.own.first;
+  shape.accumulator = slots_at(schedule_.own.first);
+  shape.own = {coding_ ? shape.accumulator.data : input_ + schedule_.own.first, slot_stride()};
   shape.bytes = schedule_.own.count;
-  shape.slot_bytes = setting_.slot_bytes;
+  shape.slot_bytes = slot_bytes();
   shape.type = call_->arguments.type;
   shape.function = call_->arguments.function;
   shape.rank = setting_.rank;
@@ -32,8 +66,10 @@ OperationSignature AllreduceOperation::signature() const {
   result.type = arguments.type;
   result.function = arguments.function;
   result.mode = call_->report.mode;
-  result.slot_bytes = setting_.slot_bytes;
+  result.slot_bytes = slot_bytes();
   result.count = arguments.count;
+  result.epoch = call_->report.epoch;
+  result.codec = coding_ ? Codec::hadamard : Codec::none;
   result.order = result.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
   return result;
 }
@@ -42,7 +78,12 @@ OperationSpec AllreduceOperation::specify(Time now) {
   const AllreduceArguments& arguments = call_->arguments;
   OperationSpec spec;
   spec.tag = arguments.tag;
-  spec.slot_bytes = setting_.slot_bytes;
+  spec.slot_bytes = slot_bytes();
+  spec.epoch = call_->report.epoch;
+  if (coding_) {
+    spec.codec = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.stride = static_cast<std::uint16_t>(coding_->layout().stride);
+  }
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.nonfinite = call_->nonfinite;
@@ -72,7 +113,8 @@ void AllreduceOperation::add_scatter(OperationSpec& spec) {
   const Schedule::Stage& from = schedule_.stages[kScatter];
   scatter_.reserve(from.sends.size());
   for (const Schedule::Transfer& transfer : from.sends) {
-    scatter_.emplace_back(input_ + transfer.first_byte, setting_.slot_bytes, bit(setting_.rank));
+    const std::byte* const first = (coding_ ? coding_->data() : input_) + transfer.first_byte;
+    scatter_.emplace_back(SlotArray<const std::byte>{first, slot_stride()}, bit(setting_.rank));
     stage.sends.push_back({transfer.peer, &scatter_.back(), transfer.bytes});
     call_->report.bytes_sent += transfer.bytes;
   }
@@ -98,8 +140,7 @@ void AllreduceOperation::add_gather(OperationSpec& spec) {
   }
   gather_.reserve(from.receives.size());
   for (const Schedule::Transfer& transfer : from.receives) {
-    gather_.emplace_back(output_ + transfer.first_byte, slots(transfer.bytes, setting_.slot_bytes),
-                         setting_.slot_bytes);
+    gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()));
     stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
   }
 }

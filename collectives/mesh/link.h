@@ -22,10 +22,14 @@ enum class FrameKind : std::uint32_t {
   shrink_plan = 6,  // a ShrinkPlan
   ping = 7,         // answered by pong at once
   pong = 8,
-  evict_wish = 9,    // u64 mask: who holds the sender's calls back
-  evict = 10,        // u32 who decided it, u64 mask: these ranks are evicted
-  rejoin = 11,       // the sender has entered rejoin()
-  rejoin_plan = 12,  // a ShrinkPlan
+  evict_wish = 9,       // u64 mask: who holds the sender's calls back
+  evict = 10,           // u32 who decided it, u64 mask: these ranks are evicted
+  rejoin = 11,          // the sender has entered rejoin()
+  rejoin_plan = 12,     // a ShrinkPlan
+  epoch_level = 13,     // u32: the sender's results are calm (0), between (1), lossy (2)
+  epoch_question = 14,  // u32 round: how far have your calls come?
+  epoch_answer = 15,    // u32 round, u32 latest epoch, u32 tag and u32 next operation of each
+  epoch_record = 16,    // u32 epoch, u32 whether coded, u32 tag and u32 first operation of each
 };
 
 struct Frame {

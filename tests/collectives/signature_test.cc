@@ -41,8 +41,8 @@ TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
     std::uint8_t value;
-  } const unknown[] = {{0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, 2},
-                       {3, 2},          {18, 2},         {19, 1}, {23, 1}};
+  } const unknown[] = {{0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, 2}, {3, 2},
+                       {18, 2},         {19, 2},         {20, 1}, {23, 1}};
   for (const auto& [at, value] : unknown) {
     SignatureBytes bytes = encode(example());
     bytes[at] = value;
@@ -66,6 +66,7 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum against prod");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact against bounded");
   EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed against any");
+  EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none against hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 against 1408");
   EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 against 3");
 }

@@ -43,7 +43,7 @@ includes() {
         return ""
       }
       function is_public(path) {
-        return path in public || path ~ /^(xdp|transport|collectives)\/[^\/]*\.h$/
+        return path in public || path ~ /^(xdp|codec|transport|collectives)\/[^\/]*\.h$/
       }
       function check_quoted(path, home) {
         if (!(path in known)) { say("quotes"); return }

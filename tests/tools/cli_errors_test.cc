@@ -103,6 +103,7 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--input", "/tmp/{rank}.npy", "--output", "/tmp/y"}, {"--output /tmp/y: put {rank}"}},
       {{"--bound", "5ms"}, {"--bound needs --mode bounded"}},
       {{"--rescale", "none"}, {"--rescale needs --mode bounded"}},
+      {{"--codec", "on"}, {"--codec needs --mode bounded"}},
       {{"--missing", "local"}, {"--missing needs --mode bounded"}},
       {{"--without", "rotation,repair"}, {"--without repair needs --mode bounded"}},
       {{"--loss", "1%"}, {"add --local-ranks P --net veth"}},

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 add_library(tarpon_umbrella INTERFACE)
 target_link_libraries(tarpon_umbrella INTERFACE tarpon_collectives)
 set_target_properties(tarpon_umbrella PROPERTIES EXPORT_NAME tarpon)
-foreach(folder IN ITEMS bpf xdp transport collectives)
+foreach(folder IN ITEMS bpf xdp codec transport collectives)
   set_target_properties(tarpon_${folder} PROPERTIES EXPORT_NAME ${folder})
 endforeach()
 target_compile_features(tarpon_xdp INTERFACE cxx_std_20)
@@ -19,7 +19,7 @@ target_link_libraries(tarpon_xdp INTERFACE
 set(TARPON_HEADER_DIR ${CMAKE_INSTALL_INCLUDEDIR}/tarpon)
 set(TARPON_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tarpon)
 
-install(TARGETS tarpon_bpf tarpon_xdp tarpon_transport tarpon_collectives tarpon_umbrella
+install(TARGETS tarpon_bpf tarpon_xdp tarpon_codec tarpon_transport tarpon_collectives tarpon_umbrella
         EXPORT tarpon-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${TARPON_HEADER_DIR})
@@ -28,7 +28,7 @@ install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 # Public headers sit directly in their folder; of bpf/ and transport/ports/ only these are for callers.
 install(FILES bpf/packet.h bpf/wire.h DESTINATION ${TARPON_HEADER_DIR}/bpf)
 install(FILES transport/ports/fault_port.h DESTINATION ${TARPON_HEADER_DIR}/transport/ports)
-foreach(folder IN ITEMS xdp transport collectives)
+foreach(folder IN ITEMS xdp codec transport collectives)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
   install(FILES ${headers} DESTINATION ${TARPON_HEADER_DIR}/${folder})
 endforeach()

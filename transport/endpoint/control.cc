@@ -74,6 +74,8 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
                ? take_past_control(*channel, header, payload)
                : take_early_control(header, payload);
   }
+  const bool tells_an_end = header.type == TARPON_CLOSED || header.type == TARPON_ABORT;
+  if (!tells_an_end && other_epoch(*operation, header)) return refuse_control(DropReason::epoch);
   heard_from(*operation, header.sender, now);
   note_answer(*channel, *operation, header);
   if (header.type == TARPON_CLOSED) {
@@ -183,6 +185,7 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   from.announced = true;
   if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
   from.nonfinite = nonfinite_in(header);
+  from.epoch = header.epoch;
   from.signature = signature_of(ready);
   std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
 }
@@ -195,7 +198,8 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
     if (header.slot == TARPON_READY_ANSWER) return;
     const Channel::Past* past = channel.find_past(header.operation);
     answer_past(channel, header,
-                past != nullptr && past->signature != signature_of(read_ready(payload)));
+                past != nullptr && past->epoch.number == header.epoch &&
+                    past->signature != signature_of(read_ready(payload)));
   } else if (header.type == TARPON_REPAIR) {
     apply_repair_of_closed(channel, header, payload);
   }

@@ -110,9 +110,10 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     const EarlyOperation::FromPeer& from = taken.peers[peer];
     repeated = std::max(repeated, from.readies);
     if (from.overrun) ask_again(operation, peer);
-    if (from.announced || from.aborted) heard_from(operation, peer, now);
+    const bool announced = from.announced && from.epoch == operation.epoch.number;
+    if (announced || from.aborted) heard_from(operation, peer, now);
     if (from.aborted) take_abort(operation, from.abort_origin, from.abort_reason, now);
-    if (!from.announced) continue;
+    if (!announced) continue;
     if (from.signature != operation.signature) {
       tell_mismatch(operation, peer, &from.signature, now);
     } else {
@@ -126,8 +127,12 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     const std::span<const std::byte> packet = parking.at(cell);
     tarpon_header header;
     std::memcpy(&header, packet.data(), sizeof header);
-    heard_from(operation, header.sender, now);
-    accept(operation, header, packet, now);
+    if (other_epoch(operation, header)) {
+      ++counters[DropReason::epoch];
+    } else {
+      heard_from(operation, header.sender, now);
+      accept(operation, header, packet, now);
+    }
     parking.release(cell);
   }
   extend_grants();

@@ -204,8 +204,9 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   Channel& channel = channel_for(operation.tag);
   if (retained != nullptr) {
     kept_bytes += retained->bytes.size();
-    channel.kept.push_back({operation.number, operation.slot_bytes, operation.signature_hash,
-                            operation.nonfinite.any(), std::move(retained)});
+    channel.kept.push_back({operation.number, operation.slot_bytes, operation.epoch,
+                            operation.signature_hash, operation.nonfinite.any(),
+                            std::move(retained)});
   }
   channel.past[operation.number % channel.past.size()] = {.known = true,
                                                           .aborted = abort_reason.has_value(),
@@ -213,6 +214,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                                                           .reason = abort_reason.value_or(0),
                                                           .ranks = ranks,
                                                           .nonfinite = operation.nonfinite,
+                                                          .epoch = operation.epoch,
                                                           .signature = operation.signature};
   if (abort_reason == std::uint32_t{TARPON_ABORT_EXPIRED}) {
     if (channel.expired.end != operation.number) channel.expired.first = operation.number;
@@ -244,6 +246,12 @@ bool Endpoint::can_submit(std::uint32_t tag) const {
 std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
   const Channel* channel = state_->find_channel(tag);
   return channel == nullptr ? 0 : channel->next_number;
+}
+
+std::vector<std::uint32_t> Endpoint::tags() const {
+  std::vector<std::uint32_t> result;
+  for (const auto& channel : state_->channels) result.push_back(channel->tag);
+  return result;
 }
 
 std::uint32_t Endpoint::lowest_open(std::uint32_t tag) const {

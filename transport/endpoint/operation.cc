@@ -93,6 +93,8 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   const std::uint16_t world_size = options.world_size;
   operation.tag = spec.tag;
   operation.slot_bytes = spec.slot_bytes;
+  operation.epoch = spec.epoch;
+  operation.latest_epoch = spec.epoch.number;
   operation.signature = spec.signature;
   operation.signature_hash = signature_hash(spec.signature);
   operation.bounded = spec.bounded;

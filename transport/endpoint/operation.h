@@ -73,6 +73,8 @@ struct Operation {
   std::uint32_t tag = 0;
   std::uint32_t number = 0;
   std::uint32_t slot_bytes = 0;
+  OperationEpoch epoch;
+  std::uint16_t latest_epoch = 0;  // of those that peers run it in
   std::uint16_t signature_hash = 0;
   Signature signature{};
   bool bounded = false;
@@ -115,6 +117,7 @@ struct Channel {
   struct Kept {
     std::uint32_t number = 0;
     std::uint32_t slot_bytes = 0;
+    OperationEpoch epoch;
     std::uint16_t signature_hash = 0;
     bool nonfinite = false;
     std::unique_ptr<Retained> data;
@@ -129,6 +132,7 @@ struct Channel {
     std::uint32_t reason = 0;  // aborted
     std::uint64_t ranks = 0;   // of which nothing had come; aborted: who began it
     Nonfinite nonfinite;
+    OperationEpoch epoch;
     Signature signature{};
   };
   std::vector<Past> past;  // the latest ones, at number % size

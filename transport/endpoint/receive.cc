@@ -67,7 +67,7 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   } else if (options.integrity == TARPON_INTEGRITY_CRC32C &&
              packet_check(header, payload) != header.check) {
     ++counters[DropReason::integrity];
-  } else if (header.epoch != 0 || header.incarnation != 0) {
+  } else if (header.incarnation != 0) {
     ++counters[DropReason::epoch];
   } else if (header.type == TARPON_DATA) {
     take_data(now, header, whole, run);
@@ -99,6 +99,10 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   if (channel == nullptr) return take_early(header, packet);
   note_closed_below(*channel, header, now);
   if (Operation* operation = find_open(*channel, header.operation)) {
+    if (other_epoch(*operation, header)) {
+      ++counters[DropReason::epoch];
+      return;
+    }
     heard_from(*operation, header.sender, now);
     note_answer(*channel, *operation, header);
     if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
@@ -110,11 +114,28 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
     if ((header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL) {
       const Channel::Past* past = channel->find_past(header.operation);
       answer_past(*channel, header,
-                  past != nullptr && signature_hash(past->signature) != header.signature);
+                  past != nullptr && past->epoch.number == header.epoch &&
+                      signature_hash(past->signature) != header.signature);
     }
   } else {
     take_early(header, packet);
   }
+}
+
+/// Whether the packet is of this operation in another epoch. A later one is told of, once.
+bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& header) {
+  if (header.epoch == operation.epoch.number) return false;
+  if (later_epoch(header.epoch, operation.latest_epoch)) {
+    operation.latest_epoch = header.epoch;
+    Event event;
+    event.kind = Event::Kind::epoch;
+    event.peer = header.sender;
+    event.epoch = {header.epoch,
+                   static_cast<std::uint8_t>(header.incast_codec >> TARPON_CODEC_SHIFT),
+                   header.stride};
+    tell(operation, event);
+  }
+  return true;
 }
 
 /// A peer that gets no DATA of us would else ask, and wait, for a sign of life.

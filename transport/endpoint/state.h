@@ -59,6 +59,7 @@ struct EarlyOperation {
     Nonfinite nonfinite;
     std::uint32_t readies = 0;  // that it has repeated
     std::uint32_t parked = 0;
+    std::uint16_t epoch = 0;  // announced in it
     Signature signature{};
     std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};
   };
@@ -138,6 +139,7 @@ struct Endpoint::State {
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
+  bool other_epoch(Operation& operation, const tarpon_header& header);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
   void note_clock(const tarpon_header& header, Time now);
@@ -245,6 +247,7 @@ struct Endpoint::State {
                            std::span<TxPacket> frames);
   void fill_slot(const tarpon_header& common, const Operation& operation,
                  const SendMessage& message, SlotFields fields, TxPacket& frame);
+  static void mark_epoch(const OperationEpoch& epoch, tarpon_header& header);
   tarpon_header header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
                            std::uint32_t operation, std::uint8_t stage) const;
   void write_header(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);

@@ -60,6 +60,13 @@ tarpon_header Endpoint::State::header_for(Time now, Rank peer, std::uint8_t type
   return header;
 }
 
+/// Of an operation's packets.
+void Endpoint::State::mark_epoch(const OperationEpoch& epoch, tarpon_header& header) {
+  header.epoch = epoch.number;
+  header.incast_codec |= static_cast<std::uint8_t>(epoch.codec << TARPON_CODEC_SHIFT);
+  header.stride = epoch.stride;
+}
+
 void Endpoint::State::write_header(const tarpon_header& common, const SlotFields& fields,
                                    TxPacket& frame) {
   // What differs from packet to packet goes straight into the frame: a copy of a header whose
@@ -103,9 +110,14 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
 
   Channel* channel = find_channel(due.tag);
   Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
+  const Channel::Past* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
+  if (operation != nullptr) {
+    mark_epoch(operation->epoch, header);
+  } else if (past != nullptr) {
+    mark_epoch(past->epoch, header);
+  }
   if (due.type == TARPON_READY) {
     // Of a closed operation it goes to a peer that runs another one under its number.
-    const Channel::Past* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
     if (operation == nullptr && past == nullptr) return false;
     // ABORT tells of what was given up: one that never began has no signature that could differ.
     if (past != nullptr && past->aborted && past->reason != TARPON_ABORT_MISMATCH) return false;
@@ -184,6 +196,7 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     tarpon_header header =
         header_for(now, due.peer, TARPON_DATA, due.tag, due.number, kept->data->stage);
     header.signature = kept->signature_hash;
+    mark_epoch(kept->epoch, header);
     const SlotFields fields{
         .slot = range.first,
         .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
@@ -248,6 +261,7 @@ std::size_t Endpoint::State::emit_repairs(Time now, Operation& operation, std::u
   tarpon_header header =
       header_for(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
+  mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
   header.flags |= nonfinite_flag(operation, TARPON_DATA, stage);
   header.stage = with_flows(stage, message.stripes);
@@ -284,6 +298,7 @@ std::size_t Endpoint::State::emit_message(Time now, Operation& operation, std::u
   tarpon_header header =
       header_for(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
+  mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
   header.flags |= nonfinite_flag(operation, TARPON_DATA, stage);
   header.stage = with_flows(stage, message.stripes);

@@ -1,0 +1,46 @@
+// How a bucket is cut into blocks, groups and rows.
+#include "codec/layout.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <numeric>
+
+namespace tarpon::codec {
+namespace {
+
+std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) {
+  return (value + by - 1) / by;
+}
+
+}  // namespace
+
+CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
+                           std::uint32_t ways) {
+  assert(count >= 1 && ways >= 1);
+  assert(most_row_elements >= kLeastStride && most_row_elements % kLeastStride == 0);
+  CodedLayout layout;
+  layout.count = count;
+  layout.block = kUsualBlock;
+  if (count < kUsualBlock) {
+    layout.block = std::max(kLeastBlock, std::bit_ceil(static_cast<std::uint32_t>(count)));
+  }
+  const std::uint64_t blocks = layout.blocks();
+  layout.groups = static_cast<std::uint32_t>(divided_up(blocks * kLeastStride, most_row_elements));
+  while (std::gcd(layout.groups, ways) != 1) ++layout.groups;
+  layout.members = static_cast<std::uint32_t>(divided_up(blocks, layout.groups));
+  layout.stride = std::min(most_row_elements / layout.members, layout.block);
+  return layout;
+}
+
+CodedLayout contiguous_layout(std::uint64_t count, std::uint32_t block) {
+  assert(count >= 1 && std::has_single_bit(block));
+  assert(block >= kLeastBlock && block <= kMostBlock);
+  return {.count = count,
+          .block = block,
+          .stride = block,
+          .groups = static_cast<std::uint32_t>(divided_up(count, block)),
+          .members = 1};
+}
+
+}  // namespace tarpon::codec

@@ -1,0 +1,68 @@
+// Where the coefficients of a coded bucket lie: pure arithmetic.
+//
+// The bucket is cut into blocks of `block` elements, the last one padded with zeros. A coded bucket
+// is a matrix of *rows*; a row is what may be lost at once. Block b belongs to group b mod groups,
+// as its member b div groups, and a row holds `stride` consecutive coefficients of every member of
+// one group:
+//
+//   coefficient c of block b   row      (c div stride) x groups + b mod groups
+//                              column   (b div groups) x stride + c mod stride
+//
+// So a lost row costs `stride` coefficients of each block of its group; the blocks of a group are
+// spread over the whole bucket; and any run of rows, be it a burst or the tail that a bound cuts
+// off, costs all blocks alike, to one row. Members that are no block, and coefficients >= block of
+// the last row, are zero.
+#pragma once
+
+#include <cstdint>
+
+namespace tarpon::codec {
+
+inline constexpr std::uint32_t kLeastBlock = 64;
+inline constexpr std::uint32_t kUsualBlock = 4096;  // 16 KiB of floats: stays in any L1
+inline constexpr std::uint32_t kMostBlock = 16384;
+/// Eight floats are copied by one instruction; fewer of a block in a row would spread losses more.
+inline constexpr std::uint32_t kLeastStride = 8;
+
+struct CodedLayout {
+  std::uint64_t count = 0;    // elements of the bucket
+  std::uint32_t block = 0;    // elements of a block: a power of two
+  std::uint32_t stride = 0;   // coefficients of one block in a row
+  std::uint32_t groups = 0;   // of blocks
+  std::uint32_t members = 0;  // blocks of a group, at most
+
+  std::uint64_t blocks() const { return (count + block - 1) / block; }
+  std::uint32_t row_elements() const { return members * stride; }
+  std::uint32_t rows_of_group() const { return (block + stride - 1) / stride; }
+  std::uint64_t rows() const { return std::uint64_t{rows_of_group()} * groups; }
+  std::uint64_t coded_count() const { return rows() * row_elements(); }
+
+  std::uint32_t group_of(std::uint64_t row) const {
+    return static_cast<std::uint32_t>(row % groups);
+  }
+  /// Real coefficients of each block of the group in `row`: fewer than `stride` in the last ones.
+  std::uint32_t coefficients_in(std::uint64_t row) const {
+    const auto first = static_cast<std::uint32_t>(row / groups) * stride;
+    return block - first < stride ? block - first : stride;
+  }
+  /// Index in the coded bucket. REQUIRES: of_block < blocks(), coefficient < block.
+  std::uint64_t position(std::uint64_t of_block, std::uint32_t coefficient) const {
+    const std::uint64_t row = std::uint64_t{coefficient / stride} * groups + of_block % groups;
+    return row * row_elements() + of_block / groups * stride + coefficient % stride;
+  }
+
+  bool operator==(const CodedLayout&) const = default;
+};
+
+/// Rows of at most `most_row_elements`, nearly full, dealt out to `ways` receivers in turn: the
+/// number of groups has no factor in common with `ways`, so that each of them gets as much of every
+/// block. Blocks have kUsualBlock elements, those of smaller buckets the power of two that they
+/// fit. REQUIRES: count >= 1, most_row_elements a multiple of kLeastStride, ways >= 1.
+CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
+                           std::uint32_t ways);
+
+/// Coefficients stay where their block was: row b is block b.
+/// REQUIRES: count >= 1, block a power of two from kLeastBlock to kMostBlock.
+CodedLayout contiguous_layout(std::uint64_t count, std::uint32_t block);
+
+}  // namespace tarpon::codec

@@ -1,0 +1,72 @@
+#include "collectives/epochs.h"
+
+#include <algorithm>
+
+#include "transport/endpoint.h"
+
+namespace tarpon {
+namespace {
+
+/// Numbers of operations wrap.
+bool reached(std::uint32_t number, std::uint32_t from) {
+  return static_cast<std::int32_t>(number - from) >= 0;
+}
+
+EpochRecord::Start* find(EpochRecord& record, std::uint32_t tag) {
+  const auto found = std::find_if(record.starts.begin(), record.starts.end(),
+                                  [tag](const EpochRecord::Start& one) { return one.tag == tag; });
+  return found == record.starts.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+EpochHistory::EpochHistory(bool coded) {
+  records_.push_back({{.setting = {0, coded}}, true});
+}
+
+EpochSetting EpochHistory::at(std::uint32_t tag, std::uint32_t number) const {
+  for (auto known = records_.rbegin(); known != records_.rend() - 1; ++known) {
+    const auto start =
+        std::find_if(known->record.starts.begin(), known->record.starts.end(),
+                     [tag](const EpochRecord::Start& one) { return one.tag == tag; });
+    const bool listed = start != known->record.starts.end();
+    if (listed ? reached(number, start->from) : known->decided) return known->record.setting;
+  }
+  return records_.front().record.setting;
+}
+
+void EpochHistory::decided(const EpochRecord& record) {
+  const auto later = std::find_if(records_.begin(), records_.end(), [&](const Known& known) {
+    return !later_epoch(record.setting.number, known.record.setting.number);
+  });
+  if (later != records_.end()) {
+    const bool guessed = later->record.setting.number == record.setting.number && !later->decided;
+    if (guessed) *later = {record, true};
+    return;
+  }
+  records_.push_back({record, true});
+  if (records_.size() > kKept) records_.pop_front();
+}
+
+void EpochHistory::seen(std::uint32_t tag, std::uint32_t number, EpochSetting setting) {
+  if (!later_epoch(setting.number, at(tag, number).number)) return;
+  const auto known = std::find_if(records_.begin(), records_.end(), [&](const Known& one) {
+    return one.record.setting.number == setting.number;
+  });
+  if (known == records_.end()) {
+    const auto place = std::find_if(records_.begin(), records_.end(), [&](const Known& one) {
+      return later_epoch(one.record.setting.number, setting.number);
+    });
+    records_.insert(place, {{setting, {{tag, number}}}, false});
+    if (records_.size() > kKept) records_.pop_front();
+    return;
+  }
+  EpochRecord::Start* const start = find(known->record, tag);
+  if (start == nullptr) {
+    if (!known->decided) known->record.starts.push_back({tag, number});
+  } else if (!reached(number, start->from)) {
+    start->from = number;
+  }
+}
+
+}  // namespace tarpon

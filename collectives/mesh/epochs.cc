@@ -1,0 +1,254 @@
+#include "collectives/mesh/epochs.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/rendezvous/connection.h"
+#include "transport/endpoint.h"
+
+namespace tarpon::mesh {
+namespace {
+
+using rendezvous::append_u32;
+using rendezvous::read_u32;
+
+constexpr std::size_t kStartBytes = 8;
+constexpr std::size_t kHeadBytes = 8;  // of an answer: round, epoch; of a record: epoch, coded
+constexpr std::size_t kMostStarts = (kLargestBody - kHeadBytes) / kStartBytes;
+constexpr std::uint32_t kRankBits = 6;  // of an epoch's number: two deciders never take the same
+
+void append(std::string& body, const std::vector<EpochRecord::Start>& starts) {
+  for (std::size_t i = 0; i < std::min(starts.size(), kMostStarts); ++i) {
+    append_u32(body, starts[i].tag);
+    append_u32(body, starts[i].from);
+  }
+}
+
+std::vector<EpochRecord::Start> read_starts(std::string_view body) {
+  std::vector<EpochRecord::Start> starts;
+  for (std::size_t at = kHeadBytes; at < body.size(); at += kStartBytes) {
+    starts.push_back({read_u32(body.data() + at), read_u32(body.data() + at + 4)});
+  }
+  return starts;
+}
+
+bool well_formed(std::string_view body) {
+  return body.size() >= kHeadBytes && (body.size() - kHeadBytes) % kStartBytes == 0;
+}
+
+EpochRecord::Start* find(std::vector<EpochRecord::Start>& starts, std::uint32_t tag) {
+  const auto found =
+      std::find_if(starts.begin(), starts.end(), [tag](const auto& one) { return one.tag == tag; });
+  return found == starts.end() ? nullptr : &*found;
+}
+
+/// The furthest of each tag.
+void merge(std::vector<EpochRecord::Start>& into, const std::vector<EpochRecord::Start>& more) {
+  for (const EpochRecord::Start& one : more) {
+    EpochRecord::Start* const known = find(into, one.tag);
+    if (known == nullptr) {
+      into.push_back(one);
+    } else if (static_cast<std::int32_t>(one.from - known->from) > 0) {
+      known->from = one.from;
+    }
+  }
+}
+
+/// The first number after `latest` that is `rank`'s.
+std::uint16_t next_epoch(std::uint16_t latest, Rank rank) {
+  constexpr std::uint32_t kRanks = 1u << kRankBits;
+  const std::uint32_t step = (rank + kRanks - latest % kRanks) % kRanks;
+  return static_cast<std::uint16_t>(latest + (step == 0 ? kRanks : step));
+}
+
+}  // namespace
+
+Epochs::Epochs(Rank rank, std::uint32_t world_size, bool automatic)
+    : rank_(rank),
+      automatic_(automatic),
+      live_(world_size >= 64 ? ~0ull : (1ull << world_size) - 1),
+      levels_(world_size, Level::calm) {}
+
+Rank Epochs::decider() const {
+  return static_cast<Rank>(live_ == 0 ? rank_ : std::countr_zero(live_));
+}
+
+void Epochs::send(Rank to, FrameKind kind, std::string body) {
+  outbox_.emplace_back(to, Frame{kind, std::move(body)});
+}
+
+void Epochs::note_loss(double share, Time now) {
+  if (!automatic_) return;
+  loss_ += (share - loss_) * kWeight;
+  const Level level = loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
+  if (level == levels_[rank_]) return;
+  levels_[rank_] = level;
+  tell_level();
+  consider(now);
+}
+
+void Epochs::tell_level() {
+  if (decider() == rank_) return;
+  std::string body;
+  append_u32(body, static_cast<std::uint32_t>(levels_[rank_]));
+  send(decider(), FrameKind::epoch_level, std::move(body));
+}
+
+void Epochs::gone(Rank rank, Time now) {
+  if (!automatic_ || !live(rank)) return;
+  const Rank before = decider();
+  live_ &= ~(1ull << rank);
+  if (before != decider()) {
+    question_.reset();
+    if (decider() == rank_) {
+      // What the others told went elsewhere; they tell it again.
+      for (Rank other = 0; other < levels_.size(); ++other) {
+        if (other != rank_) levels_[other] = Level::between;
+      }
+    } else {
+      tell_level();
+    }
+  }
+  if (decider() != rank_) return;
+  if (asking_ && (asking_->answered & live_) == live_) all_answered(now);
+  consider(now);
+}
+
+void Epochs::take(Rank from, const Frame& frame, Time now) {
+  if (!automatic_ || !live(from)) return;
+  switch (frame.kind) {
+    case FrameKind::epoch_level:
+      if (frame.body.size() != 4 || read_u32(frame.body.data()) > 2) return;
+      levels_[from] = static_cast<Level>(read_u32(frame.body.data()));
+      return consider(now);
+    case FrameKind::epoch_question:
+      if (frame.body.size() != 4) return;
+      question_ = {from, read_u32(frame.body.data())};
+      return;
+    case FrameKind::epoch_answer:
+      return take_answer(from, frame.body, now);
+    case FrameKind::epoch_record:
+      return take_decided(frame.body);
+    default:
+      return;
+  }
+}
+
+/// Whether calls should be coded; nothing: as they are.
+std::optional<bool> Epochs::wanted() const {
+  bool calm = true;
+  for (Rank rank = 0; rank < levels_.size(); ++rank) {
+    if (!live(rank)) continue;
+    if (levels_[rank] == Level::lossy) return true;
+    calm &= levels_[rank] == Level::calm;
+  }
+  return calm ? std::optional(false) : std::nullopt;
+}
+
+/// Begins to ask where a change is wanted.
+void Epochs::consider(Time now) {
+  if (decider() != rank_ || asking_ || now < rest_until_) return;
+  if (wanted().value_or(setting_.coded) == setting_.coded) return;
+  asking_.emplace();
+  asking_->latest = setting_.number;
+  ask(now);
+}
+
+void Epochs::ask(Time now) {
+  asking_->round = ++rounds_;
+  asking_->answered = 0;
+  asking_->next_round = kNever;
+  asking_->until = now + kPatience;
+  question_ = {rank_, asking_->round};
+  for (Rank rank = 0; rank < levels_.size(); ++rank) {
+    if (rank == rank_ || !live(rank)) continue;
+    std::string body;
+    append_u32(body, asking_->round);
+    send(rank, FrameKind::epoch_question, std::move(body));
+  }
+}
+
+void Epochs::answer(const std::vector<EpochRecord::Start>& next_numbers, Time now) {
+  if (!question_) return;
+  const Question question = *std::exchange(question_, std::nullopt);
+  std::string body;
+  append_u32(body, question.round);
+  append_u32(body, setting_.number);
+  append(body, next_numbers);
+  if (question.from == rank_) {
+    take_answer(rank_, body, now);
+  } else {
+    send(question.from, FrameKind::epoch_answer, std::move(body));
+  }
+}
+
+void Epochs::take_answer(Rank from, std::string_view body, Time now) {
+  if (!well_formed(body) || !asking_ || read_u32(body.data()) != asking_->round) return;
+  asking_->answered |= 1ull << from;
+  const auto known = static_cast<std::uint16_t>(read_u32(body.data() + 4));
+  if (later_epoch(known, asking_->latest)) asking_->latest = known;
+  merge(asking_->numbers, read_starts(body));
+  if ((asking_->answered & live_) == live_) all_answered(now);
+}
+
+void Epochs::all_answered(Time now) {
+  if (asking_->next_round != kNever) return;
+  if (asking_->second) return decide(now);
+  asking_->first = asking_->numbers;
+  asking_->second = true;
+  asking_->next_round = now + kBetweenRounds;
+}
+
+void Epochs::decide(Time now) {
+  EpochRecord record;
+  record.setting = {next_epoch(asking_->latest, rank_), !setting_.coded};
+  for (const EpochRecord::Start& now_at : asking_->numbers) {
+    const EpochRecord::Start* const before = find(asking_->first, now_at.tag);
+    const std::uint32_t went = before == nullptr ? 0 : now_at.from - before->from;
+    record.starts.push_back({now_at.tag, now_at.from + kMargin + kAhead * went});
+  }
+  asking_.reset();
+  rest_until_ = now + kRest;
+  std::string body;
+  append_u32(body, record.setting.number);
+  append_u32(body, record.setting.coded ? 1 : 0);
+  append(body, record.starts);
+  for (Rank rank = 0; rank < levels_.size(); ++rank) {
+    if (rank != rank_ && live(rank)) send(rank, FrameKind::epoch_record, body);
+  }
+  take_decided(body);
+}
+
+void Epochs::take_decided(std::string_view body) {
+  if (!well_formed(body)) return;
+  const EpochSetting setting{static_cast<std::uint16_t>(read_u32(body.data())),
+                             read_u32(body.data() + 4) != 0};
+  if (!later_epoch(setting.number, setting_.number)) return;
+  setting_ = setting;
+  record_ = {setting, read_starts(body)};
+}
+
+void Epochs::tick(Time now) {
+  if (asking_ && now >= asking_->next_round) ask(now);
+  if (asking_ && asking_->next_round == kNever && now >= asking_->until) {
+    asking_.reset();
+    rest_until_ = now + kRest;
+  }
+  consider(now);
+}
+
+Time Epochs::next_deadline() const {
+  if (asking_) return asking_->next_round != kNever ? asking_->next_round : asking_->until;
+  const bool waits = decider() == rank_ && wanted().value_or(setting_.coded) != setting_.coded;
+  return waits ? rest_until_ : kNever;
+}
+
+std::optional<EpochRecord> Epochs::take_record() {
+  return std::exchange(record_, std::nullopt);
+}
+
+std::vector<std::pair<Rank, Frame>> Epochs::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+}  // namespace tarpon::mesh

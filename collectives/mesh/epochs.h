@@ -1,0 +1,111 @@
+// How ranks agree on an epoch record: the rules, without thread, clock or socket.
+//
+// Every rank watches the loss of its own results and tells the decider, the lowest live rank, when
+// it leaves or enters a level: lossy above 2 %, calm below 1 %, as an average over 16 calls. Calls
+// are to be coded when one rank is lossy, and no longer when all are calm.
+//
+// To change that the decider asks all live ranks, twice, how far their calls have come: a record
+// starts, tag by tag, beyond the furthest of them by as much as they go in some 100 ms, and by
+// kMargin operations at least; so all have it before they need it. Where one does not answer
+// nothing changes; it is asked again later.
+//
+// A rank that has no record when it needs one loses what it sends and gets in those operations, and
+// learns of it by the packets of others (EpochHistory::seen).
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collectives/epochs.h"
+#include "collectives/mesh/link.h"
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon::mesh {
+
+class Epochs {
+ public:
+  static constexpr double kLossy = 0.02;
+  static constexpr double kCalm = 0.01;
+  static constexpr double kWeight = 1.0 / 16;       // of a call in the average
+  static constexpr std::uint32_t kMargin = 8;       // operations
+  static constexpr Duration kBetweenRounds = 20ms;  // of questions
+  static constexpr std::uint32_t kAhead = 5;        // times what a tag goes between them
+  static constexpr Duration kPatience = 200ms;      // for answers
+  static constexpr Duration kRest = 1s;             // after none, or a decision
+
+  /// Without `automatic` nothing is ever asked.
+  Epochs(Rank rank, std::uint32_t world_size, bool automatic);
+
+  /// A bounded call of this rank lacked this share.
+  void note_loss(double share, Time now);
+
+  /// `rank` is dead, evicted or has left.
+  void gone(Rank rank, Time now);
+
+  /// Frames of the kinds epoch_level, epoch_question, epoch_answer and epoch_record.
+  void take(Rank from, const Frame& frame, Time now);
+
+  void tick(Time now);
+  Time next_deadline() const;
+
+  /// Whether somebody waits for the numbers of this rank: to be asked for, and given to answer().
+  bool asked() const { return question_.has_value(); }
+  void answer(const std::vector<EpochRecord::Start>& next_numbers, Time now);
+
+  /// A record that is decided and not taken yet.
+  std::optional<EpochRecord> take_record();
+
+  std::vector<std::pair<Rank, Frame>> take_outbox();
+
+ private:
+  enum class Level : std::uint8_t { calm = 0, between = 1, lossy = 2 };
+  struct Question {
+    Rank from = 0;
+    std::uint32_t round = 0;
+  };
+  /// What the decider has asked for.
+  struct Asking {
+    std::uint32_t round = 0;
+    bool second = false;
+    std::uint64_t answered = 0;               // bit r: rank r has
+    std::uint16_t latest = 0;                 // of the epochs that they know
+    std::vector<EpochRecord::Start> first;    // furthest numbers by tag, the first time
+    std::vector<EpochRecord::Start> numbers;  // and this time
+    Time next_round = kNever;                 // when to ask the second time
+    Time until{};                             // answers are waited for
+  };
+
+  Rank decider() const;
+  bool live(Rank rank) const { return (live_ >> rank & 1) != 0; }
+  void tell_level();
+  std::optional<bool> wanted() const;
+  void consider(Time now);
+  void ask(Time now);
+  void take_answer(Rank from, std::string_view body, Time now);
+  void all_answered(Time now);
+  void decide(Time now);
+  void take_decided(std::string_view body);
+  void send(Rank to, FrameKind kind, std::string body);
+
+  const Rank rank_;
+  const bool automatic_;
+  std::uint64_t live_;
+  double loss_ = 0;
+  std::vector<Level> levels_;  // by rank, as far as told
+  EpochSetting setting_;       // the latest one decided
+  std::optional<Question> question_;
+  std::optional<Asking> asking_;
+  std::uint32_t rounds_ = 0;
+  Time rest_until_{};
+  std::optional<EpochRecord> record_;
+  std::vector<std::pair<Rank, Frame>> outbox_;
+};
+
+}  // namespace tarpon::mesh

@@ -1,0 +1,265 @@
+// Epochs: what holds for an operation, and how ranks agree on a record, message by message.
+#include "collectives/epochs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <tuple>
+
+#include "collectives/mesh/epochs.h"
+#include "transport/endpoint.h"
+
+namespace tarpon {
+namespace {
+
+using Start = EpochRecord::Start;
+using testing::ElementsAre;
+
+TEST(LaterEpoch, wraps) {
+  EXPECT_TRUE(later_epoch(1, 0));
+  EXPECT_FALSE(later_epoch(0, 0));
+  EXPECT_FALSE(later_epoch(0, 1));
+  EXPECT_TRUE(later_epoch(3, 65530));
+}
+
+TEST(EpochHistory, holds_from_its_start_on_and_for_new_tags_at_once) {
+  EpochHistory history(false);
+  history.decided({{64, true}, {{7, 10}}});
+  EXPECT_EQ(history.at(7, 9), (EpochSetting{0, false}));
+  EXPECT_EQ(history.at(7, 10), (EpochSetting{64, true}));
+  EXPECT_EQ(history.at(8, 0), (EpochSetting{64, true}));
+  history.decided({{128, false}, {{7, 20}, {8, 5}}});
+  EXPECT_EQ(history.at(7, 19), (EpochSetting{64, true}));
+  EXPECT_EQ(history.at(7, 20), (EpochSetting{128, false}));
+  EXPECT_EQ(history.at(8, 4), (EpochSetting{64, true}));
+}
+
+TEST(EpochHistory, takes_no_record_twice_and_none_that_is_older) {
+  EpochHistory history(false);
+  history.decided({{128, true}, {{7, 10}}});
+  history.decided({{64, false}, {{7, 0}}});
+  history.decided({{128, false}, {{7, 0}}});
+  EXPECT_EQ(history.at(7, 9), (EpochSetting{0, false}));
+  EXPECT_EQ(history.at(7, 10), (EpochSetting{128, true}));
+}
+
+TEST(EpochHistory, what_is_seen_holds_for_its_tag_from_there_on) {
+  EpochHistory history(false);
+  history.seen(7, 10, {64, true});
+  EXPECT_EQ(history.at(7, 9), (EpochSetting{0, false}));
+  EXPECT_EQ(history.at(7, 11), (EpochSetting{64, true}));
+  EXPECT_EQ(history.at(8, 11), (EpochSetting{0, false}));
+  history.seen(8, 3, {64, true});
+  EXPECT_EQ(history.at(8, 3), (EpochSetting{64, true}));
+  // The record itself comes late, and says the same of more tags.
+  history.decided({{64, true}, {{7, 9}, {8, 3}, {9, 1}}});
+  EXPECT_EQ(history.at(7, 9), (EpochSetting{64, true}));
+  EXPECT_EQ(history.at(9, 0), (EpochSetting{0, false}));
+  EXPECT_EQ(history.at(10, 0), (EpochSetting{64, true}));
+}
+
+TEST(EpochHistory, what_is_seen_may_be_earlier_than_what_was_decided) {
+  EpochHistory history(false);
+  history.decided({{64, true}, {{7, 100}}});
+  history.seen(7, 50, {64, true});
+  EXPECT_EQ(history.at(7, 50), (EpochSetting{64, true}));
+}
+
+TEST(EpochHistory, forgets_the_oldest_of_many) {
+  EpochHistory history(false);
+  for (std::uint16_t i = 1; i <= 40; ++i) {
+    history.decided({{static_cast<std::uint16_t>(64 * i), i % 2 == 1}, {{7, 10u * i}}});
+  }
+  EXPECT_EQ(history.at(7, 400), (EpochSetting{2560, false}));
+  EXPECT_EQ(history.at(7, 395), (EpochSetting{2496, true}));
+}
+
+}  // namespace
+
+namespace mesh {
+namespace {
+
+using Starts = std::vector<EpochRecord::Start>;
+
+/// Ranks whose calls have come to `numbers` each; frames are delivered at once.
+class Job {
+ public:
+  explicit Job(std::uint32_t ranks, bool automatic = true) : numbers(ranks), silent_(ranks) {
+    for (Rank rank = 0; rank < ranks; ++rank) ranks_.emplace_back(rank, ranks, automatic);
+  }
+  Epochs& operator[](Rank rank) { return ranks_[rank]; }
+  void silence(Rank rank) { silent_[rank] = true; }
+  void wake(Rank rank) { silent_[rank] = false; }
+
+  void lose(Rank rank, double share, int calls = 100) {
+    for (int i = 0; i < calls; ++i) ranks_[rank].note_loss(share, now);
+    settle();
+  }
+
+  void kill(Rank dead) {
+    silence(dead);
+    for (Rank rank = 0; rank < ranks_.size(); ++rank) {
+      if (rank != dead) ranks_[rank].gone(dead, now);
+    }
+    settle();
+  }
+
+  /// Until nothing is said any more; then time goes on to `until`.
+  void run(Duration length) {
+    settle();
+    const Time until = now + length;
+    while (true) {
+      Time next = kNever;
+      for (Rank rank = 0; rank < ranks_.size(); ++rank) {
+        if (!silent_[rank]) next = std::min(next, ranks_[rank].next_deadline());
+      }
+      if (next > until) break;
+      now = std::max(now, next);
+      for (Rank rank = 0; rank < ranks_.size(); ++rank) {
+        if (!silent_[rank]) ranks_[rank].tick(now);
+      }
+      settle();
+    }
+    now = until;
+  }
+
+  std::vector<Starts> numbers;                        // by rank: how far its calls have come
+  std::vector<std::pair<Rank, EpochRecord>> records;  // that ranks were given
+  std::function<void()> between_rounds = [] {};
+  Time now{1s};
+
+ private:
+  void settle() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (Rank rank = 0; rank < ranks_.size(); ++rank) {
+        if (silent_[rank]) continue;
+        if (ranks_[rank].asked()) {
+          if (rank == 0) between_rounds();
+          ranks_[rank].answer(numbers[rank], now);
+          moved = true;
+        }
+        if (auto record = ranks_[rank].take_record()) {
+          records.emplace_back(rank, *record);
+          moved = true;
+        }
+        for (auto& [to, frame] : ranks_[rank].take_outbox()) {
+          if (!silent_[to]) ranks_[to].take(rank, frame, now);
+          moved = true;
+        }
+      }
+    }
+  }
+
+  std::deque<Epochs> ranks_;
+  std::vector<bool> silent_;
+};
+
+TEST(EpochsTest, loss_of_one_rank_turns_the_codec_on_everywhere_beyond_the_furthest) {
+  Job job(3);
+  job.numbers = {{{0, 10}}, {{0, 12}, {5, 3}}, {{0, 11}}};
+  job.lose(2, 0.05);
+  job.run(100ms);
+  ASSERT_EQ(job.records.size(), 3u);
+  for (const auto& [rank, record] : job.records) {
+    EXPECT_TRUE(record.setting.coded);
+    EXPECT_EQ(record, job.records[0].second);
+    EXPECT_THAT(record.starts,
+                testing::UnorderedElementsAre(EpochRecord::Start{0, 12 + Epochs::kMargin},
+                                              EpochRecord::Start{5, 3 + Epochs::kMargin}));
+  }
+}
+
+TEST(EpochsTest, a_fast_tag_gets_more_room) {
+  Job job(2);
+  job.numbers = {{{0, 10}}, {{0, 10}}};
+  job.between_rounds = [&] { job.numbers[0][0].from += 40; };
+  job.lose(0, 0.05);
+  job.run(100ms);
+  ASSERT_FALSE(job.records.empty());
+  EXPECT_EQ(job.records[0].second.starts[0].from, 90 + Epochs::kMargin + 40 * Epochs::kAhead);
+}
+
+TEST(EpochsTest, calm_ranks_turn_it_off_again_and_between_the_levels_nothing_changes) {
+  Job job(2);
+  job.lose(1, 0.05);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 2u);
+  job.lose(1, 0.015);
+  job.run(5s);
+  EXPECT_EQ(job.records.size(), 2u);
+  job.lose(1, 0.001);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 4u);
+  EXPECT_FALSE(job.records[3].second.setting.coded);
+  EXPECT_TRUE(
+      later_epoch(job.records[3].second.setting.number, job.records[0].second.setting.number));
+}
+
+TEST(EpochsTest, a_little_loss_changes_nothing) {
+  Job job(2);
+  job.lose(0, 0.019);
+  job.lose(1, 0.3, 1);  // one bad call: 1.9 % of an average over 16
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
+}
+
+TEST(EpochsTest, nothing_is_decided_without_everybodys_answer_but_later) {
+  Job job(3);
+  job.silence(1);
+  job.lose(0, 0.05);
+  job.run(3s);
+  EXPECT_TRUE(job.records.empty());
+  job.wake(1);
+  job.run(3s);
+  EXPECT_EQ(job.records.size(), 3u);
+}
+
+TEST(EpochsTest, the_dead_are_not_waited_for) {
+  Job job(3);
+  job.silence(1);
+  job.lose(0, 0.05);
+  job.kill(1);
+  job.run(100ms);
+  EXPECT_EQ(job.records.size(), 2u);
+}
+
+TEST(EpochsTest, when_the_decider_dies_the_next_one_decides_with_a_later_number) {
+  Job job(3);
+  job.lose(2, 0.05);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 3u);
+  const std::uint16_t before = job.records[0].second.setting.number;
+  job.kill(0);
+  job.lose(2, 0.0);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 5u);
+  EXPECT_FALSE(job.records[4].second.setting.coded);
+  EXPECT_TRUE(later_epoch(job.records[4].second.setting.number, before));
+  EXPECT_EQ(job.records[4].second.setting.number % 64, 1);
+}
+
+TEST(EpochsTest, forced_settings_are_not_changed) {
+  Job job(2, false);
+  job.lose(0, 0.5);
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
+}
+
+TEST(EpochsTest, malformed_frames_are_ignored) {
+  Job job(2);
+  for (const FrameKind kind : {FrameKind::epoch_level, FrameKind::epoch_question,
+                               FrameKind::epoch_answer, FrameKind::epoch_record}) {
+    for (const std::size_t size : {0, 1, 3, 5, 7, 9, 15}) {
+      job[0].take(1, {kind, std::string(size, '\xff')}, job.now);
+    }
+  }
+  job[0].take(1, {FrameKind::epoch_level, std::string(4, '\x03')}, job.now);
+  job.run(1s);
+  EXPECT_TRUE(job.records.empty());
+}
+
+}  // namespace
+}  // namespace mesh
+}  // namespace tarpon

@@ -1,0 +1,31 @@
+// The result of a coded call in plain code, in double precision: what results are checked against.
+//
+// Shared by the checks of the tool, the simulator and the tests, and independent of the codec's
+// kernels, whose signs and layout it shares by their definitions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "collectives/allreduce.h"
+
+namespace tarpon {
+
+/// What a rank contributes to an element.
+using Contribution = std::function<float(Rank rank, std::uint64_t index)>;
+
+struct CodedExpectation {
+  std::vector<double> values;
+  std::vector<double> tolerances;  // of each: what rounding in single precision may change
+};
+
+/// The reduction over exactly the contributors that `report` names for each position, decoded as
+/// `rank` has to. Where nothing came it is what `missing` says; nothing: anything. REQUIRES: report.coded; sum or avg; another rule than Rescale::inverse, whose
+/// weights only the owners know.
+CodedExpectation coded_expectation(const Report& report, std::uint32_t world, Rank rank,
+                                   ReduceOp function, std::optional<MissingFill> missing,
+                                   const Contribution& contribution);
+
+}  // namespace tarpon
