@@ -21,7 +21,7 @@ EpochRecord::Start* find(EpochRecord& record, std::uint32_t tag) {
 }  // namespace
 
 EpochHistory::EpochHistory(bool coded) {
-  records_.push_back({{.setting = {0, coded}}, true});
+  records_.push_back({{{0, coded}, {}}, true});
 }
 
 EpochSetting EpochHistory::at(std::uint32_t tag, std::uint32_t number) const {

@@ -159,6 +159,8 @@ std::string event_detail(const Record& record) {
     case RecordKind::mismatch:
     case RecordKind::late:
       return fmt::format("rank {}", record.peer);
+    case RecordKind::epoch:
+      return fmt::format("rank {}, in epoch {}", record.peer, record.value);
     case RecordKind::none:
     case RecordKind::opened:
     case RecordKind::deadline:

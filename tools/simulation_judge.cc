@@ -224,12 +224,17 @@ class Judge {
   }
 
   /// After healing every survivor is in every element, but for the shard of a dead rank.
-  bool good_without_the_dead(const ContributorRun& run) const {
+  bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
     if (!lacks_one() || run.count == 0) return true;  // complete
     if (run.contributors == (all_ranks(plan_.ranks) & ~(1ull << plan_.victim))) return true;
     const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
+    const std::uint32_t shard = shard_of(plan_.victim, number, plan_.ranks);
+    if (report.coded) {
+      const std::uint64_t row = report.coded->layout.row_elements();
+      return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
+    }
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    const Range dead = layout.elements(shard_of(plan_.victim, number, plan_.ranks));
+    const Range dead = layout.elements(shard);
     return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
   }
 
@@ -296,7 +301,7 @@ class Judge {
     for (const ContributorRun& run : runs_of(report, positions, plan_.ranks)) {
       if (run.first != next) return violate(rank, "the report's runs have gaps");
       next += run.count;
-      if (call_.live && !good_without_the_dead(run)) {
+      if (call_.live && !good_without_the_dead(report, run)) {
         violate(rank, fmt::format("elements {} to {} are of {:#x}", run.first, next - 1,
                                   run.contributors));
       }

@@ -194,7 +194,7 @@ std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
   if (integrity != own.integrity || packet_check(header, payload) != header.check) {
     return DropReason::integrity;
   }
-  if (header.epoch != 0 || header.incarnation != 0) return DropReason::epoch;
+  if (header.incarnation != 0) return DropReason::epoch;
   return std::nullopt;
 }
 

@@ -42,6 +42,8 @@ std::string_view record_kind_name(RecordKind kind) {
       return "deadline";
     case RecordKind::ended:
       return "ended";
+    case RecordKind::epoch:
+      return "epoch";
     case RecordKind::count:
       break;
   }

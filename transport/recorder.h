@@ -41,6 +41,7 @@ enum class RecordKind : std::uint8_t {
   late,      // `peer` has closed without this rank
   deadline,  // passed
   ended,     // detail: Status of the call; mask: ranks that it names
+  epoch,     // `peer` runs it in a later one: value
   count
 };
 

@@ -283,7 +283,7 @@ void AllreduceOperation::release() {
   if (call_->report.nonfinite) {
     fill_with_nan();
   } else if (coding_) {
-    if (ended) decode();
+    if (ended) decode_result();
   } else if (status == Status::partial || status == Status::late_self) {
     fill_missing();
   }

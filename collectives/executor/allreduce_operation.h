@@ -131,7 +131,7 @@ class AllreduceOperation {
   void join_runs();
 
   // missing.cc
-  void decode();
+  void decode_result();
   void fill_missing();
   void void_own_shard();
   void fill(std::uint64_t offset, std::uint64_t length);

@@ -7,7 +7,7 @@
 namespace tarpon {
 
 /// Rows that are not here are zero, and what is here of a block stands for all of it.
-void AllreduceOperation::decode() {
+void AllreduceOperation::decode_result() {
   const auto lose = [this](std::uint64_t first_byte, std::uint32_t slot) {
     coding_->lose(first_byte / slot_bytes() + std::uint64_t{slot} * setting_.world);
   };

@@ -79,10 +79,10 @@ OperationSpec AllreduceOperation::specify(Time now) {
   OperationSpec spec;
   spec.tag = arguments.tag;
   spec.slot_bytes = slot_bytes();
-  spec.epoch = call_->report.epoch;
+  spec.epoch.number = call_->report.epoch;
   if (coding_) {
-    spec.codec = static_cast<std::uint8_t>(Codec::hadamard);
-    spec.stride = static_cast<std::uint16_t>(coding_->layout().stride);
+    spec.epoch.codec = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.epoch.stride = static_cast<std::uint16_t>(coding_->layout().stride);
   }
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;

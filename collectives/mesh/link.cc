@@ -21,7 +21,7 @@ constexpr std::size_t kMostUnsent = 1u << 20;
 
 bool is_known(std::uint32_t kind) {
   return kind >= static_cast<std::uint32_t>(FrameKind::goodbye) &&
-         kind <= static_cast<std::uint32_t>(FrameKind::rejoin_plan);
+         kind <= static_cast<std::uint32_t>(FrameKind::epoch_record);
 }
 
 bool would_block() {

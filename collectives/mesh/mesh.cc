@@ -181,6 +181,10 @@ class Mesh::Impl {
       case FrameKind::evict:
       case FrameKind::rejoin:
       case FrameKind::rejoin_plan:
+      case FrameKind::epoch_level:
+      case FrameKind::epoch_question:
+      case FrameKind::epoch_answer:
+      case FrameKind::epoch_record:
         if (!peers_[from].gone) handlers_.frame(from, frame);
         return;
     }

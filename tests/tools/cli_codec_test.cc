@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/tools/command.h"
+#include "tests/tools/allreduce_run.h"
 
 namespace tarpon::test {
 namespace {

@@ -8,37 +8,13 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "tests/tools/command.h"
+#include "tests/tools/allreduce_run.h"
 
 namespace tarpon::test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// `tarpon allreduce --local-ranks P` on few small calls, with `more` behind.
-Command local(int ranks, const std::vector<std::string>& more) {
-  Command command = tool({"allreduce", "--local-ranks", std::to_string(ranks)});
-  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
-  return command;
-}
-
-nlohmann::json json_of(const std::string& path) {
-  return nlohmann::json::parse(content_of(path), nullptr, false);
-}
-
-std::size_t count(const std::string& text, const std::string& what) {
-  std::size_t found = 0;
-  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
-  return found;
-}
-
-void expect_good(const Ended& ended) {
-  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
-  EXPECT_EQ(ended.error, "");
-  EXPECT_EQ(count(ended.out, "# Out of bounds values : 0 OK\n"), 1u) << ended.out;
-  EXPECT_EQ(count(ended.out, "# Avg bus bandwidth    : "), 1u) << ended.out;
-}
 
 TEST(CliReport, table__nccl_tests_columns) {
   const Ended ended = run(local(3, {"-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "1"}));

@@ -147,7 +147,6 @@ TEST(HostilePacketsTest, headers__each_lie_has_its_reason) {
       {"no integrity", DropReason::integrity, [](auto& h) { h.flags &= 0xcf; }},
       {"crc32c", DropReason::integrity, [](auto& h) { h.flags = (h.flags & 0xcf) | 0x20; }},
       {"keyed", DropReason::integrity, [](auto& h) { h.flags |= 0x30; }},
-      {"epoch", DropReason::epoch, [](auto& h) { h.epoch = 1; }},
       {"incarnation", DropReason::epoch, [](auto& h) { h.incarnation = 1; }},
       {"slot count", DropReason::message, [](auto& h) { h.slot = 10; }},
       {"slot 2^31", DropReason::message, [](auto& h) { h.slot = 0x80000000; }},

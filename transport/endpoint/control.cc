@@ -75,7 +75,9 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
                : take_early_control(header, payload);
   }
   const bool tells_an_end = header.type == TARPON_CLOSED || header.type == TARPON_ABORT;
-  if (!tells_an_end && other_epoch(*operation, header)) return refuse_control(DropReason::epoch);
+  if (other_epoch(*operation, header) && !tells_an_end) {
+    return refuse_control(DropReason::epoch);
+  }
   heard_from(*operation, header.sender, now);
   note_answer(*channel, *operation, header);
   if (header.type == TARPON_CLOSED) {

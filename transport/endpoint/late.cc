@@ -160,12 +160,13 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
   operation.late = true;
   end_doubt(operation);
   if (operation.started == kNever) operation.started = now;
-  begin_fetch(operation);
+  if (!stranded(operation)) begin_fetch(operation);
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     for (SendMessage& message : stage.sends) message.done = true;
     stage.unacknowledged = 0;
-    if (&stage != &last && !stage.closed) close_stage(operation, stage, Closing::given_up);
+    const bool fetched = &stage == &last && !stranded(operation);
+    if (!fetched && !stage.closed) close_stage(operation, stage, Closing::given_up);
   }
   Event event;
   event.kind = Event::Kind::late;

@@ -99,6 +99,11 @@ struct Operation {
   std::array<Stage, TARPON_MAX_STAGES> stages;
 };
 
+/// Peers run it in a later epoch: nothing of theirs can be used here.
+inline bool stranded(const Operation& operation) {
+  return operation.latest_epoch != operation.epoch.number;
+}
+
 /// Operations from `first` on, before `end`.
 struct NumberRange {
   std::uint32_t first = 0, end = 0;

@@ -122,7 +122,8 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   }
 }
 
-/// Whether the packet is of this operation in another epoch. A later one is told of, once.
+/// Whether the packet is of this operation in another epoch. A later one is told of, once; from then
+/// on there is nothing to fetch.
 bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& header) {
   if (header.epoch == operation.epoch.number) return false;
   if (later_epoch(header.epoch, operation.latest_epoch)) {
@@ -134,6 +135,8 @@ bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& hea
                    static_cast<std::uint8_t>(header.incast_codec >> TARPON_CODEC_SHIFT),
                    header.stride};
     tell(operation, event);
+    Stage& last = operation.stages[operation.stage_count - 1];
+    if (operation.late && !last.closed) close_stage(operation, last, Closing::given_up);
   }
   return true;
 }

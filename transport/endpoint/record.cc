@@ -35,6 +35,8 @@ RecordKind kind_of(Event::Kind kind) {
       return RecordKind::none;  // ABORT in says it
     case Event::Kind::deadline:
       return RecordKind::deadline;
+    case Event::Kind::epoch:
+      return RecordKind::epoch;
     case Event::Kind::late:
       return RecordKind::late;
   }
@@ -72,14 +74,16 @@ void Endpoint::State::note(RecordKind kind, const Operation& operation, Rank pee
 void Endpoint::State::note_event(const Operation& operation, const Event& event) {
   const RecordKind kind = kind_of(event.kind);
   if (options.recorder == nullptr || kind == RecordKind::none) return;
-  const bool of_peer = kind == RecordKind::mismatch || kind == RecordKind::late;
+  const bool of_peer = kind == RecordKind::mismatch || kind == RecordKind::late ||
+                       kind == RecordKind::epoch;
   options.recorder->write({.time = latest,
                            .kind = kind,
                            .stage = event.stage,
                            .peer = of_peer ? static_cast<std::uint8_t>(event.peer) : kNoPeer,
                            .detail = static_cast<std::uint8_t>(event.closing),
                            .tag = operation.tag,
-                           .operation = operation.number});
+                           .operation = operation.number,
+                           .value = event.epoch.number});
 }
 
 std::uint32_t Endpoint::State::count_repair(const tarpon_header& header) {
