@@ -60,10 +60,9 @@ SignKey sign_key(std::uint64_t seed, std::uint32_t tag, std::uint32_t operation)
 
 bool negative(SignKey key, std::uint64_t block, std::uint32_t block_elements,
               std::uint32_t element) {
-  const std::uint32_t word = kernels::sign_word(
-      key, block, block_elements,
-      element / kernels::kSignGroup * kernels::kSignLanes + element % kernels::kSignLanes);
-  return word >> (31 - element / kernels::kSignLanes % 32) & 1;
+  const std::uint32_t words = kernels::sign_words(block_elements);
+  const std::uint32_t word = kernels::sign_word(key, block, block_elements, element % words);
+  return word >> (31 - element / words) & 1;
 }
 
 std::span<const CodecKernels> codec_kernels() {

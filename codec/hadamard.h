@@ -11,8 +11,9 @@
 // the same bits: butterflies run from the longest distance to the shortest, on every one.
 //
 // Denormals are computed, not flushed (unless the calling thread has set its processor to); a
-// coefficient that rounds to one loses as much as any sum that does. NaN, infinity and what is
-// larger than kLargest never enter a transform.
+// coefficient that rounds to one loses as much as any sum that does. NaN and infinity never leave a
+// transform: each coefficient is a sum of all elements of its block, so that one look at a block
+// finds them.
 //
 // Pure functions, thread-safe; a thread's first call allocates some 70 KiB.
 #pragma once
@@ -25,7 +26,8 @@
 
 namespace tarpon::codec {
 
-/// What encode() takes for finite: sums of kMostBlock of them over 64 ranks do not overflow.
+/// Up to this size of elements no coefficient overflows, nor their sum over 64 ranks. Beyond it a
+/// whole block may become infinite or NaN where a plain sum would be finite.
 inline constexpr float kLargest = 0x1p104f;
 
 /// Which signs: a function of (seed, tag, operation), equal on all ranks.
@@ -52,7 +54,7 @@ std::span<const CodecKernels> codec_kernels();
 
 /// Codes `in` (layout.count elements) into `coded` (layout.coded_count()), all of it. Neither needs
 /// to be aligned. They may be the same memory where the layout is contiguous, and must not overlap
-/// otherwise. False when an element is not within +-kLargest: `coded` is undefined then.
+/// otherwise. False when an element is NaN or infinite: `coded` is undefined then.
 bool encode(const CodedLayout& layout, SignKey key, std::span<const float> in,
             std::span<float> coded, const CodecKernels& kernels = codec_kernels().back());
 

@@ -6,7 +6,7 @@
 namespace tarpon::codec::kernels {
 
 // Blocks of one group that are worked on together, so that a row gets and gives whole cache lines.
-inline constexpr std::uint32_t kTogether = 4;
+inline constexpr std::uint32_t kTogether = 8;
 
 /// Floats of scratch for one block with the zeros behind it: whole cache lines, and not a power of
 /// two, or the rows of several blocks would share the sets of the first cache.

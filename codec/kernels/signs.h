@@ -1,8 +1,9 @@
 // Random signs by position: words of 32 of them, each a hash of where it is.
 //
-// Element e of a block takes bit 31 - (e div 16) mod 32 of word (e div 512) x 16 + e mod 16. So 16
-// words in registers, shifted left one bit at a time, are the signs of 512 elements in order, for
-// registers of 4, 8 and 16 lanes alike.
+// A block of n elements has W = max(16, n / 32) words; element e takes bit 31 - e div W of word e
+// mod W. So words in a register, shifted left, are the signs of as many elements in order, for
+// registers of 4, 8 and 16 lanes alike; and elements that lie a multiple of W apart share their
+// words, as those do whose butterflies come first.
 //
 // Internal linkage: this is compiled for several instruction sets (see transform.cc).
 #pragma once
@@ -14,12 +15,9 @@
 namespace tarpon::codec::kernels {
 namespace {
 
-constexpr std::uint32_t kSignLanes = 16;
-constexpr std::uint32_t kSignGroup = 32 * kSignLanes;
-
 /// Words of a block of n elements.
 constexpr std::uint32_t sign_words(std::uint32_t block_elements) {
-  return block_elements < kSignGroup ? kSignLanes : block_elements / 32;
+  return block_elements < 512 ? 16 : block_elements / 32;
 }
 
 /// MurmurHash3's 32-bit finaliser.

@@ -45,7 +45,7 @@ class Coding {
   std::uint32_t row_bytes() const { return layout_.row_elements() * sizeof(float); }
   std::byte* data() { return reinterpret_cast<std::byte*>(room_.get()); }
 
-  /// False when an element is NaN, infinite or beyond codec::kLargest: all rows are zero then.
+  /// False when an element is NaN or infinite: all rows are zero then.
   bool encode(const float* input);
 
   /// This row has not come: to be said before decode().

@@ -105,9 +105,8 @@ TEST_P(Kernels, refuse_what_is_not_finite_wherever_it_is) {
   std::vector<float> input = values(layout.count);
   const float infinity = std::numeric_limits<float>::infinity();
   for (const std::uint64_t at : {0u, 1u, 15u, 4095u, 4096u, 8191u, 8192u, 8999u}) {
-    for (const float bad :
-         {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
-          -std::numeric_limits<float>::quiet_NaN(), 2 * kLargest, -2 * kLargest}) {
+    for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(),
+                            -std::numeric_limits<float>::quiet_NaN()}) {
       const float good = std::exchange(input[at], bad);
       EXPECT_FALSE(encode(layout, kKey, input, coded, GetParam())) << bad << " at " << at;
       input[at] = good;

@@ -32,11 +32,11 @@ inline std::vector<float> plain_encode(const CodedLayout& layout, SignKey key,
     for (std::uint32_t i = 0; i < layout.block; ++i) {
       const std::uint64_t at = block * layout.block + i;
       const float value = at < layout.count ? in[at] : 0.0f;
-      x[i] = negative(key, block, layout.block, i) ? -value : value;
+      x[i] = value * (negative(key, block, layout.block, i) ? -scale : scale);
     }
     plain_hadamard(x);
     for (std::uint32_t c = 0; c < layout.block; ++c) {
-      coded[layout.position(block, c)] = x[c] * scale;
+      coded[layout.position(block, c)] = x[c];
     }
   }
   return coded;

@@ -22,8 +22,9 @@ struct Rig {
     for (std::size_t i = 0; i < kElements; ++i) own[i] = value(kSelf, i);
     if (in_place) result = own;
     Reducer::Shape shape;
-    shape.own = reinterpret_cast<const std::byte*>(in_place ? result.data() : own.data());
-    shape.accumulator = reinterpret_cast<std::byte*>(result.data());
+    shape.own = {reinterpret_cast<const std::byte*>(in_place ? result.data() : own.data()),
+                 kSlotBytes};
+    shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), kSlotBytes};
     shape.bytes = kElements * 4;
     shape.slot_bytes = kSlotBytes;
     shape.function = function;
@@ -147,7 +148,10 @@ TEST(ReducerTest, shape__64_ranks_use_all_bits_and_an_empty_shard_is_ready) {
   EXPECT_EQ(rig.reducer->ready(), 1u);
   EXPECT_EQ(rig.reducer->contributors()[0], ~0ull);
 
-  const Reducer empty({.slot_bytes = kSlotBytes, .rank = 0, .world = 2});
+  Reducer::Shape nothing;
+  nothing.slot_bytes = kSlotBytes;
+  nothing.world = 2;
+  const Reducer empty(nothing);
   EXPECT_EQ(empty.slots(), 0u);
   EXPECT_EQ(empty.ready(), 0u);
 }

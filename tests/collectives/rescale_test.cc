@@ -32,8 +32,8 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
   std::vector<float> own(elements), result(elements);
   for (std::size_t i = 0; i < elements; i += 16) own[i] = 1;
   Reducer::Shape shape;
-  shape.own = reinterpret_cast<const std::byte*>(own.data());
-  shape.accumulator = reinterpret_cast<std::byte*>(result.data());
+  shape.own = {reinterpret_cast<const std::byte*>(own.data()), kSlotBytes};
+  shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), kSlotBytes};
   shape.bytes = elements * 4;
   shape.slot_bytes = kSlotBytes;
   shape.world = world;
@@ -115,8 +115,8 @@ TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
   for (const std::uint32_t present : {2u, 3u}) {
     std::vector<float> own(16, 4.0f), result(16), payload(16, 8.0f);
     Reducer::Shape shape;
-    shape.own = reinterpret_cast<const std::byte*>(own.data());
-    shape.accumulator = reinterpret_cast<std::byte*>(result.data());
+    shape.own = {reinterpret_cast<const std::byte*>(own.data()), 64};
+    shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), 64};
     shape.bytes = 64;
     shape.slot_bytes = 64;
     shape.function = ReduceOp::avg;
