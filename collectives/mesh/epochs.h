@@ -29,6 +29,18 @@
 
 namespace tarpon::mesh {
 
+/// What the decider has asked for.
+struct EpochInquiry {
+  std::uint32_t round = 0;
+  bool second = false;
+  std::uint64_t answered = 0;               // bit r: rank r has
+  std::uint16_t latest = 0;                 // of the epochs that they know
+  std::vector<EpochRecord::Start> first;    // furthest numbers by tag, the first time
+  std::vector<EpochRecord::Start> numbers;  // and this time
+  Time next_round = kNever;                 // when to ask the second time
+  Time until{};                             // answers are waited for
+};
+
 class Epochs {
  public:
   static constexpr double kLossy = 0.02;
@@ -70,18 +82,6 @@ class Epochs {
     Rank from = 0;
     std::uint32_t round = 0;
   };
-  /// What the decider has asked for.
-  struct Asking {
-    std::uint32_t round = 0;
-    bool second = false;
-    std::uint64_t answered = 0;               // bit r: rank r has
-    std::uint16_t latest = 0;                 // of the epochs that they know
-    std::vector<EpochRecord::Start> first;    // furthest numbers by tag, the first time
-    std::vector<EpochRecord::Start> numbers;  // and this time
-    Time next_round = kNever;                 // when to ask the second time
-    Time until{};                             // answers are waited for
-  };
-
   Rank decider() const;
   bool live(Rank rank) const { return (live_ >> rank & 1) != 0; }
   void tell_level();
@@ -101,7 +101,7 @@ class Epochs {
   std::vector<Level> levels_;  // by rank, as far as told
   EpochSetting setting_;       // the latest one decided
   std::optional<Question> question_;
-  std::optional<Asking> asking_;
+  std::optional<EpochInquiry> asking_;
   std::uint32_t rounds_ = 0;
   Time rest_until_{};
   std::optional<EpochRecord> record_;
