@@ -15,7 +15,7 @@
 // transform: each coefficient is a sum of all elements of its block, so that one look at a block
 // finds them.
 //
-// Pure functions, thread-safe; a thread's first call allocates some 70 KiB.
+// Pure functions, thread-safe; a thread's first call allocates some 130 KiB.
 #pragma once
 
 #include <cstdint>

@@ -248,10 +248,9 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
     port = std::make_unique<FaultPort>(std::move(port), faults);
   }
-  auto membership =
-      std::make_unique<Membership>(options.rendezvous.rank, options.rendezvous.world_size,
-                                   std::move(*mesh), options.loss_budgets,
-                                   options.mechanisms.codec == CodecRule::automatic);
+  auto membership = std::make_unique<Membership>(
+      options.rendezvous.rank, options.rendezvous.world_size, std::move(*mesh),
+      options.loss_budgets, options.mechanisms.codec == CodecRule::automatic);
   return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port),
                     std::move(membership)};
 }

@@ -246,8 +246,7 @@ void Engine::step(Time now) {
     const Report& report = operation->call().report;
     for (const Rank rank : report.late_ranks) lacked_ |= 1ull << rank;
     wish_ |= operation->eviction_wish();
-    const bool network = report.late_ranks.empty() && report.void_shards.empty();
-    if (report.mode == Mode::bounded && network) losses_told_.push_back(report.lost_fraction);
+    note_loss(report);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
@@ -258,6 +257,15 @@ void Engine::step(Time now) {
     return true;
   });
   start_waiting(now);
+}
+
+/// What the network lost, not what a late rank did not send.
+void Engine::note_loss(const Report& report) {
+  const bool ended = report.status == Status::complete || report.status == Status::partial;
+  if (options_.mechanisms.codec != CodecRule::automatic || report.mode != Mode::bounded) return;
+  if (ended && report.late_ranks.empty() && report.void_shards.empty()) {
+    losses_told_.push_back(report.lost_fraction);
+  }
 }
 
 bool Engine::transmit(Time now) {

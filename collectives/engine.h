@@ -146,6 +146,7 @@ class Engine {
   void handle_event(AllreduceOperation& operation, const Event& event, Time now);
   void step(Time now);
   bool transmit(Time now);
+  void note_loss(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
   void leave_out(Rank rank, bool dead, const std::string& why, Time now);

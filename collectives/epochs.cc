@@ -36,15 +36,20 @@ EpochSetting EpochHistory::at(std::uint32_t tag, std::uint32_t number) const {
 }
 
 void EpochHistory::decided(const EpochRecord& record) {
-  const auto later = std::find_if(records_.begin(), records_.end(), [&](const Known& known) {
-    return !later_epoch(record.setting.number, known.record.setting.number);
+  const std::uint16_t number = record.setting.number;
+  const bool old = std::any_of(records_.begin(), records_.end(), [&](const Known& known) {
+    return known.decided && !later_epoch(number, known.record.setting.number);
   });
-  if (later != records_.end()) {
-    const bool guessed = later->record.setting.number == record.setting.number && !later->decided;
-    if (guessed) *later = {record, true};
+  if (old) return;
+  // What was seen before of this epoch is replaced; what was seen of later ones stays behind it.
+  const auto place = std::find_if(records_.begin(), records_.end(), [&](const Known& known) {
+    return !later_epoch(number, known.record.setting.number);
+  });
+  if (place != records_.end() && place->record.setting.number == number) {
+    *place = {record, true};
     return;
   }
-  records_.push_back({record, true});
+  records_.insert(place, {record, true});
   if (records_.size() > kKept) records_.pop_front();
 }
 

@@ -95,10 +95,11 @@ class Membership::Impl {
     if (mesh_ == nullptr || shares.empty()) return;
     const Time now = monotonic_now();
     const std::lock_guard lock(mutex_);
-    for (const double share : shares) epochs_.note_loss(share, now);
+    bool changed = false;
+    for (const double share : shares) changed |= epochs_.note_loss(share, now);
+    if (!changed) return;
     send_outbox();
-    // The mesh's thread keeps the time, and answers.
-    if (epochs_.asked() || epochs_.next_deadline() != kNever) mesh_->wake();
+    mesh_->wake();  // its thread keeps the time, and answers
   }
 
   std::uint64_t rejoin_wanted() {

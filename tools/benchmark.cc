@@ -57,7 +57,11 @@ class Benchmark {
       for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
         const auto out = measure(*size, false);
         if (!out) return give_up(out.error());
-        const auto in = halted_.empty() ? measure(*size, true) : out;
+        if (!halted_.empty()) {
+          print_row(*out, std::nullopt);
+          return finish();
+        }
+        const auto in = measure(*size, true);
         if (!in) return give_up(in.error());
         print_row(*out, *in);
         if (!halted_.empty()) return finish();
@@ -170,11 +174,11 @@ class Benchmark {
     std::fflush(stdout);
   }
 
-  void print_row(const Measurement& out, const Measurement& in) {
+  void print_row(const Measurement& out, const std::optional<Measurement>& in) {
     if (!first_) return;
     progress_.clear();
     fmt::print("{}{}{}", table_row(out, in, communicator_.world_size(), options_.check), notes(out),
-               out.in_place == in.in_place ? "" : notes(in));
+               in ? notes(*in) : "");
     std::fflush(stdout);
   }
 

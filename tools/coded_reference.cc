@@ -62,9 +62,8 @@ class Expectation {
     std::vector<std::vector<double>> coded;
     double energy = 0;
     for (Rank rank = 0; rank < world_; ++rank) {
-      coded.push_back(signed_block(block, length, [&](std::uint64_t i) {
-        return double{contribution_(rank, first + i)};
-      }));
+      coded.push_back(signed_block(
+          block, length, [&](std::uint64_t i) { return double{contribution_(rank, first + i)}; }));
       double own = 0;
       for (const double value : coded.back()) own += value * value;
       energy += std::sqrt(own / layout_.block);
@@ -73,8 +72,7 @@ class Expectation {
     std::vector<double> sums(layout_.block, 0.0);
     std::uint32_t came = 0;
     for (std::uint32_t c = 0; c < layout_.block; ++c) {
-      const std::uint64_t present =
-          of_row_[layout_.position(block, c) / layout_.row_elements()];
+      const std::uint64_t present = of_row_[layout_.position(block, c) / layout_.row_elements()];
       if (present == 0) continue;
       ++came;
       sums[c] = reduce_over<double>(
@@ -84,8 +82,7 @@ class Expectation {
     const double scale = gain / layout_.block;
     hadamard(sums);
     for (std::uint64_t i = 0; i < length; ++i) {
-      const bool minus =
-          codec::negative(key_, block, layout_.block, static_cast<std::uint32_t>(i));
+      const bool minus = codec::negative(key_, block, layout_.block, static_cast<std::uint32_t>(i));
       result.values[first + i] =
           came == 0 ? filled(first + i) : (minus ? -sums[i] : sums[i]) * scale;
       result.tolerances[first + i] = came == 0 && !missing_
@@ -98,8 +95,7 @@ class Expectation {
   std::vector<double> signed_block(std::uint64_t block, std::uint64_t length, Value value) const {
     std::vector<double> x(layout_.block, 0.0);
     for (std::uint64_t i = 0; i < length; ++i) {
-      const bool minus =
-          codec::negative(key_, block, layout_.block, static_cast<std::uint32_t>(i));
+      const bool minus = codec::negative(key_, block, layout_.block, static_cast<std::uint32_t>(i));
       x[i] = minus ? -value(i) : value(i);
     }
     return x;

@@ -22,8 +22,9 @@ struct CodedExpectation {
 };
 
 /// The reduction over exactly the contributors that `report` names for each position, decoded as
-/// `rank` has to. Where nothing came it is what `missing` says; nothing: anything. REQUIRES: report.coded; sum or avg; another rule than Rescale::inverse, whose
-/// weights only the owners know.
+/// `rank` has to. Where nothing came it is what `missing` says; nothing: anything. REQUIRES:
+/// report.coded; sum or avg; another rule than Rescale::inverse, whose weights only the owners
+/// know.
 CodedExpectation coded_expectation(const Report& report, std::uint32_t world, Rank rank,
                                    ReduceOp function, std::optional<MissingFill> missing,
                                    const Contribution& contribution);

@@ -84,15 +84,14 @@ std::uint64_t count_coded(const std::vector<NpyArray>& inputs, const NpyArray& r
   const bool weighed = report.rescale == Rescale::inverse;
   CodedExpectation expected;
   if (!weighed) {
-    expected = coded_expectation(report, world, 0, function, std::nullopt,
-                                 [&](Rank rank, std::uint64_t i) {
-                                   return element_at<float>(inputs[rank].data, i);
-                                 });
+    expected = coded_expectation(
+        report, world, 0, function, std::nullopt,
+        [&](Rank rank, std::uint64_t i) { return element_at<float>(inputs[rank].data, i); });
   }
   for (std::uint64_t i = 0; i < result.elements(); ++i) {
     const double got = element_at<float>(result.data, i);
-    const bool good = weighed ? std::isfinite(got)
-                              : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+    const bool good =
+        weighed ? std::isfinite(got) : std::abs(got - expected.values[i]) <= expected.tolerances[i];
     wrong += good ? 0 : 1;
   }
   return wrong;

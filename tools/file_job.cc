@@ -141,8 +141,9 @@ class FileJob {
     if (!alike && last.mode == Mode::exact) {
       return fail(Error::Code::mismatch, "the ranks' results differ: this is a defect, report it");
     }
-    const std::string said =
-        alike ? "the same bits on all ranks" : "replicas differ where data was lost";
+    const std::string said = alike        ? "the same bits on all ranks"
+                             : last.coded ? "replicas differ, a little everywhere"
+                                          : "replicas differ where data was lost";
     const auto counted = agree(control_, rank_ == 0 ? checked_text(last) : "");
     if (!counted) return fail(counted.error());
     const std::string& found = counted->front();
@@ -200,7 +201,9 @@ class FileJob {
           "{:.4f} % in stage 2){}\n",
           measurement.lost_fraction * 100, measurement.lost_stage1 * 100,
           measurement.lost_stage2 * 100,
-          measurement.lost_stage2 > 0 ? ": replicas differ there" : "");
+          measurement.lost_stage2 == 0 ? ""
+          : measurement.coded > 0      ? ": replicas differ"
+                                       : ": replicas differ there");
     }
     fmt::print("{}# checked              : {}\n",
                flows_line(measurement.flows, options_.job.flows == 0), checked);

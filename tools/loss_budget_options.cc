@@ -72,10 +72,11 @@ Result<std::vector<LossBudget>> LossBudgetOptions::settle() const {
 void add_loss_budget_options(CLI::App& app, LossBudgetOptions& options) {
   const std::string group = "Loss budgets (bounded mode; every call is a step, from 0)";
   add_parsed(app, "--skip-above", options.skip_above, parse_probability,
-             "skip steps of which the worst rank lost more than this, as 1%")
+             "skip steps of which the worst rank lost more than this, as 1% (5% where another "
+             "budget is given)")
       ->group(group);
   add_parsed(app, "--halt-above", options.halt_above, parse_probability,
-             "end the run, with exit code 3, when it lost more than this")
+             "end the run, with exit code 3, when it lost more than this (else 50%)")
       ->group(group);
   app.add_option("--loss-budget", options.phases,
                  "STEP:SKIP:HALT, as 100:1%:20%: both from this step on; may be repeated")

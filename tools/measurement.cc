@@ -254,7 +254,9 @@ std::string table_header() {
 namespace {
 
 std::string columns(const std::optional<Measurement>& m, std::uint32_t world, bool checked) {
-  if (!m) return fmt::format("{:>9} {:>7} {:>7} {:>8}", "-", "-", "-", "-");
+  if (!m || m->time_us.empty()) {
+    return fmt::format("{:>9} {:>7} {:>7} {:>8}", "-", "-", "-", "-");
+  }
   const double mean = m->mean_us();
   return fmt::format("{:>9.2f} {:>7.3f} {:>7.3f} {:>8}", mean, m->algbw(mean),
                      m->busbw(mean, world), checked ? fmt::format("{}", m->wrong) : "N/A");
@@ -266,14 +268,17 @@ std::string microseconds(std::optional<double> value) {
 
 }  // namespace
 
-std::string table_row(const std::optional<Measurement>& out, const Measurement& in,
+std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,
                       std::uint32_t world, bool checked) {
+  const Measurement& known = in ? *in : *out;
+  const std::vector<double> times = in ? in->time_us : std::vector<double>{};
   return fmt::format(
-      "  {:>11} {:>13} {:>8} {:>6} {:>4} {} {} {:>9} {:>9} {:>9} {:>7.4f} {}\n", in.size, in.count,
-      name(in.type), name(in.function), -1, columns(out, world, checked),
-      columns(in, world, checked), microseconds(quantile(in.time_us, 0.5)),
-      microseconds(quantile(in.time_us, 0.99)), microseconds(quantile(in.time_us, 1)),
-      in.lost_fraction * 100, in.late.empty() ? "-" : fmt::format("{}", fmt::join(in.late, ",")));
+      "  {:>11} {:>13} {:>8} {:>6} {:>4} {} {} {:>9} {:>9} {:>9} {:>7} {}\n", known.size,
+      known.count, name(known.type), name(known.function), -1, columns(out, world, checked),
+      columns(in, world, checked), microseconds(quantile(times, 0.5)),
+      microseconds(quantile(times, 0.99)), microseconds(quantile(times, 1)),
+      times.empty() ? "-" : fmt::format("{:.4f}", in->lost_fraction * 100),
+      times.empty() || in->late.empty() ? "-" : fmt::format("{}", fmt::join(in->late, ",")));
 }
 
 std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial) {

@@ -97,7 +97,7 @@ std::string table_header();
 /// call of each rank ended that was not complete. Empty for exact ones.
 std::string notes(const Measurement& measurement);
 /// One row: `out` may lack (file form), then its columns show "-".
-std::string table_row(const std::optional<Measurement>& out, const Measurement& in,
+std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,
                       std::uint32_t world, bool checked);
 /// Over how many flows large messages go, alike or by rank; `by_trial`: chosen, not asked for.
 std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial);

@@ -1,5 +1,5 @@
-// --profile, --inflow, --sending, --rescale, --codec, --without: which mechanisms of the bounded transport a
-// job has.
+// --profile, --inflow, --sending, --rescale, --codec, --without: which mechanisms of the bounded
+// transport a job has.
 #pragma once
 
 #include <optional>

@@ -72,10 +72,9 @@ std::uint64_t count_wrong_coded(std::span<const std::byte> result, ReduceOp func
     }
     return wrong;
   }
-  const CodedExpectation expected =
-      coded_expectation(report, world, rank, function, missing, [&](Rank from, std::uint64_t i) {
-        return pattern<float>(function, from, i % kPeriod);
-      });
+  const CodedExpectation expected = coded_expectation(
+      report, world, rank, function, missing,
+      [&](Rank from, std::uint64_t i) { return pattern<float>(function, from, i % kPeriod); });
   for (std::uint64_t i = 0; i < expected.values.size(); ++i) {
     const double off = std::abs(double{element_at<float>(result, i)} - expected.values[i]);
     wrong += off <= expected.tolerances[i] ? 0 : 1;

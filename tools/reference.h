@@ -49,7 +49,8 @@ inline std::uint64_t positions_of(const Report& report, std::uint64_t count) {
   return report.coded ? report.coded->layout.coded_count() : count;
 }
 
-/// Who is in which of the `count` elements, or positions; Report::runs are empty when all are in all.
+/// Who is in which of the `count` elements, or positions; Report::runs are empty when all are in
+/// all.
 inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t count,
                                            std::uint32_t world) {
   return report.runs.empty() ? std::vector<ContributorRun>{{0, count, all_ranks(world)}}

@@ -83,6 +83,9 @@ Result<void> read_traces(const ScaleOptions& options, scale::Network& network) {
   return read_trace(options.straggler_trace, scale::parse_straggler_trace, network.straggler_trace);
 }
 
+// With more, reliable algorithms hardly ever end.
+constexpr double kMostLoss = 0.5;
+
 Result<void> read_network(const ScaleOptions& options, scale::Network& network) {
   const std::string& egress = options.egress_rate.empty() ? options.rate : options.egress_rate;
   for (const Result<void>& taken :
@@ -99,6 +102,16 @@ Result<void> read_network(const ScaleOptions& options, scale::Network& network) 
         take("--background-burst", parse_bytes(options.background_burst),
              network.background_burst_bytes)}) {
     if (!taken) return taken;
+  }
+  if (network.loss > kMostLoss) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("--loss: {} is more than the model can repair: at most {:g}%",
+                            options.loss, 100 * kMostLoss));
+  }
+  if (network.background_bits_per_second >= network.bits_per_second) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("--background: {} leaves nothing of --rate {}: choose less",
+                            options.background, options.rate));
   }
   if (auto read = read_traces(options, network); !read) return read;
   network.mtu = options.mtu;

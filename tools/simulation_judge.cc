@@ -6,8 +6,8 @@
 
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
-#include "tools/fnv.h"
 #include "tools/coded_reference.h"
+#include "tools/fnv.h"
 #include "tools/reference.h"
 #include "tools/simulation_call.h"
 

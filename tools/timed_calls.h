@@ -14,8 +14,8 @@ namespace tarpon {
 
 /// What a result is, seen beside what it should be.
 struct ResultCheck {
-  std::uint64_t wrong = 0;    // elements
-  double squared_error = 0;   // against the reduction over all ranks, relative to its square
+  std::uint64_t wrong = 0;   // elements
+  double squared_error = 0;  // against the reduction over all ranks, relative to its square
 };
 
 struct TimedCalls {
@@ -24,9 +24,9 @@ struct TimedCalls {
   const DebugLog& log;
   std::uint32_t iterations = 1;
   std::uint32_t warmup = 0;
-  std::function<void()> refill;                             // before every iteration
+  std::function<void()> refill;                     // before every iteration
   std::function<ResultCheck(const Report&)> check;  // after the last one; may be empty
-  std::function<void(std::uint32_t)> progress;  // after each iteration, warm-up included
+  std::function<void(std::uint32_t)> progress;      // after each iteration, warm-up included
   std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
 };
 

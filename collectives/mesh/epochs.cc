@@ -77,14 +77,15 @@ void Epochs::send(Rank to, FrameKind kind, std::string body) {
   outbox_.emplace_back(to, Frame{kind, std::move(body)});
 }
 
-void Epochs::note_loss(double share, Time now) {
-  if (!automatic_) return;
+bool Epochs::note_loss(double share, Time now) {
+  if (!automatic_) return false;
   loss_ += (share - loss_) * kWeight;
   const Level level = loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
-  if (level == levels_[rank_]) return;
+  if (level == levels_[rank_]) return false;
   levels_[rank_] = level;
   tell_level();
   consider(now);
+  return true;
 }
 
 void Epochs::tell_level() {
@@ -101,9 +102,10 @@ void Epochs::gone(Rank rank, Time now) {
   if (before != decider()) {
     question_.reset();
     if (decider() == rank_) {
-      // What the others told went elsewhere; they tell it again.
+      // What the others told went elsewhere. They tell it again, or have: the news may have reached
+      // them first.
       for (Rank other = 0; other < levels_.size(); ++other) {
-        if (other != rank_) levels_[other] = Level::between;
+        if (other != rank_ && (told_ >> other & 1) == 0) levels_[other] = Level::between;
       }
     } else {
       tell_level();
@@ -120,6 +122,7 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
     case FrameKind::epoch_level:
       if (frame.body.size() != 4 || read_u32(frame.body.data()) > 2) return;
       levels_[from] = static_cast<Level>(read_u32(frame.body.data()));
+      told_ |= 1ull << from;
       return consider(now);
     case FrameKind::epoch_question:
       if (frame.body.size() != 4) return;
@@ -204,7 +207,7 @@ void Epochs::decide(Time now) {
   record.setting = {next_epoch(asking_->latest, rank_), !setting_.coded};
   for (const EpochRecord::Start& now_at : asking_->numbers) {
     const EpochRecord::Start* const before = find(asking_->first, now_at.tag);
-    const std::uint32_t went = before == nullptr ? 0 : now_at.from - before->from;
+    const std::uint32_t went = before == nullptr ? now_at.from : now_at.from - before->from;
     record.starts.push_back({now_at.tag, now_at.from + kMargin + kAhead * went});
   }
   asking_.reset();

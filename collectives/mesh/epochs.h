@@ -5,9 +5,9 @@
 // are to be coded when one rank is lossy, and no longer when all are calm.
 //
 // To change that the decider asks all live ranks, twice, how far their calls have come: a record
-// starts, tag by tag, beyond the furthest of them by as much as they go in some 100 ms, and by
-// kMargin operations at least; so all have it before they need it. Where one does not answer
-// nothing changes; it is asked again later.
+// starts, tag by tag, beyond the furthest of them by as much as they go in half a second, and by
+// kMargin operations at least; so all have it before they need it, though TCP repeat a segment.
+// Where one does not answer nothing changes; it is asked again later.
 //
 // A rank that has no record when it needs one loses what it sends and gets in those operations, and
 // learns of it by the packets of others (EpochHistory::seen).
@@ -47,16 +47,16 @@ class Epochs {
   static constexpr double kCalm = 0.01;
   static constexpr double kWeight = 1.0 / 16;       // of a call in the average
   static constexpr std::uint32_t kMargin = 8;       // operations
-  static constexpr Duration kBetweenRounds = 20ms;  // of questions
-  static constexpr std::uint32_t kAhead = 5;        // times what a tag goes between them
-  static constexpr Duration kPatience = 200ms;      // for answers
+  static constexpr Duration kBetweenRounds = 50ms;  // of questions
+  static constexpr std::uint32_t kAhead = 10;       // times what a tag goes between them
+  static constexpr Duration kPatience = 2s;         // for answers
   static constexpr Duration kRest = 1s;             // after none, or a decision
 
   /// Without `automatic` nothing is ever asked.
   Epochs(Rank rank, std::uint32_t world_size, bool automatic);
 
-  /// A bounded call of this rank lacked this share.
-  void note_loss(double share, Time now);
+  /// A bounded call of this rank lacked this share. Whether that changed this rank's level.
+  bool note_loss(double share, Time now);
 
   /// `rank` is dead, evicted or has left.
   void gone(Rank rank, Time now);
@@ -99,6 +99,7 @@ class Epochs {
   std::uint64_t live_;
   double loss_ = 0;
   std::vector<Level> levels_;  // by rank, as far as told
+  std::uint64_t told_ = 0;     // bit r: rank r has told this one
   EpochSetting setting_;       // the latest one decided
   std::optional<Question> question_;
   std::optional<EpochInquiry> asking_;

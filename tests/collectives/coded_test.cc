@@ -261,6 +261,36 @@ TEST_F(EpochTest, a_rank_that_missed_the_record_learns_from_the_packets) {
   }
 }
 
+/// The same, begun after the others have closed it; and the others are not held up by it.
+TEST_F(EpochTest, a_rank_that_comes_late_in_the_wrong_epoch_ends_soon) {
+  decide(0, 64, true, 1);
+  decide(1, 64, true, 1);
+  for (const auto& call : run()) EXPECT_EQ(call->report.status, Status::complete);
+  std::vector<std::shared_ptr<PendingCall>> calls(3);
+  for (const Rank rank : std::array<Rank, 2>{0, 1}) calls[rank] = submit(rank);
+  ASSERT_TRUE(job_->finish());
+  calls[2] = submit(2);
+  ASSERT_TRUE(job_->finish());
+  for (const auto& call : calls) EXPECT_LT(call->report.elapsed, 5 * kBound);
+  for (const Rank rank : std::array<Rank, 2>{0, 1}) {
+    EXPECT_EQ(calls[rank]->report.status, Status::partial);
+  }
+  for (const auto& call : run()) EXPECT_EQ(call->report.status, Status::complete);
+}
+
+/// The old epoch's rank ends first, and knows nothing of what the others have of whom.
+TEST_F(EpochTest, two_ranks_in_two_epochs_both_end_by_their_bounds) {
+  make_job({.ranks = 2});
+  make_buffers(3'000);
+  decide(0, 64, true, 1);
+  run();
+  for (int call = 0; call < 3; ++call) {
+    const auto calls = run();
+    for (const auto& one : calls) EXPECT_LT(one->report.elapsed, 5 * kBound) << "call " << call;
+    if (call > 0) EXPECT_EQ(calls[1]->report.status, Status::complete);
+  }
+}
+
 TEST_F(EpochTest, next_numbers_count_what_waits) {
   run();
   for (int call = 0; call < 10; ++call) submit(0);  // beyond the window

@@ -73,7 +73,7 @@ TEST(CliCodec, off__and_types_that_are_never_coded) {
 /// As soon as the ranks have agreed, over the mesh.
 TEST(CliCodec, auto__turns_itself_on_by_loss_and_not_without) {
   const auto coded = [](const char* loss, const char* bound) {
-    const auto results = results_of({"-b", "64K", "-e", "64K", "-n", "200", "--bound", bound,
+    const auto results = results_of({"-b", "64K", "-e", "64K", "-n", "100", "--bound", bound,
                                      "--without", "repair,scatter-repair", "--inject-loss", loss});
     std::uint64_t calls = 0;
     for (const auto& result : results) {
@@ -82,7 +82,7 @@ TEST(CliCodec, auto__turns_itself_on_by_loss_and_not_without) {
     }
     return calls;
   };
-  EXPECT_GT(coded("20%", "5ms"), 0u);
+  EXPECT_GT(coded("20%", "3ms"), 0u);
   EXPECT_EQ(coded("0", "5s"), 0u);
 }
 

@@ -200,6 +200,10 @@ TEST(Table, row__words_at_the_places_of_nccl_tests) {
   EXPECT_THAT(words(table_row(out, in, 4, true)),
               ElementsAre("4096", "1024", "float", "sum", "-1", "20.00", "0.205", "0.307", "0",
                           "10.00", "0.410", "0.614", "0", "10.00", "-", "10.00", "0.0000", "1,3"));
+  const auto halted = words(table_row(out, std::nullopt, 4, true));
+  EXPECT_THAT(
+      std::vector(halted.begin() + 5, halted.end()),
+      ElementsAre("20.00", "0.205", "0.307", "0", "-", "-", "-", "-", "-", "-", "-", "-", "-"));
   const auto lone = words(table_row(std::nullopt, in, 4, false));
   EXPECT_EQ(lone.size(), 18u);
   EXPECT_EQ(lone[5], "-");

@@ -75,14 +75,14 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
                : take_early_control(header, payload);
   }
   const bool tells_an_end = header.type == TARPON_CLOSED || header.type == TARPON_ABORT;
-  if (other_epoch(*operation, header) && !tells_an_end) {
-    return refuse_control(DropReason::epoch);
-  }
+  const bool other = other_epoch(*operation, header);
+  if (other && !tells_an_end) return refuse_control(DropReason::epoch);
   heard_from(*operation, header.sender, now);
   note_answer(*channel, *operation, header);
   if (header.type == TARPON_CLOSED) {
     take_nonfinite(*operation, nonfinite_in(header));
-    return take_closed(*operation, header, now);
+    // What it had of whom speaks of another operation than this one.
+    return other ? nothing_from(*operation, header.sender) : take_closed(*operation, header, now);
   }
   if (header.type == TARPON_ABORT) {
     return take_abort(*operation, origin_of(header), header.slot, now);
@@ -342,9 +342,10 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
     refuse_control(DropReason::unexpected);
     const Channel::Past* past = channel.find_past(header.operation);
     const bool aborted = past != nullptr && past->aborted;
+    const bool other = past != nullptr && past->epoch.number != header.epoch;
     const std::uint64_t ranks = missed(channel, header.operation, header.sender);
     // Or it would ask until its deadline for what is not to be had.
-    if (aborted || (ranks >> options.rank & 1) != 0) answer_past(channel, header, false);
+    if (aborted || other || (ranks >> options.rank & 1) != 0) answer_past(channel, header, false);
     return;
   }
   RetainedDue due;

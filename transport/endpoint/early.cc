@@ -110,7 +110,8 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     const EarlyOperation::FromPeer& from = taken.peers[peer];
     repeated = std::max(repeated, from.readies);
     if (from.overrun) ask_again(operation, peer);
-    const bool announced = from.announced && from.epoch == operation.epoch.number;
+    const bool announced =
+        from.announced && (!operation.bounded || from.epoch == operation.epoch.number);
     if (announced || from.aborted) heard_from(operation, peer, now);
     if (from.aborted) take_abort(operation, from.abort_origin, from.abort_reason, now);
     if (!announced) continue;

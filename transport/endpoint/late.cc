@@ -191,6 +191,19 @@ void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
                  .contributors = 1ull << options.rank});
 }
 
+/// Nothing more comes of `peer` in this operation.
+void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
+  operation.peers[peer].ready_at = kNever;
+  answered(operation, peer);
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    ReceiveMessage* message = stage.receive_from(peer);
+    if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
+    message->final = true;
+    message_ended(operation, stage, *message);
+  }
+}
+
 /// Of whom a peer had nothing by the end of its operation, nobody need wait for; nor for a peer
 /// that has nothing of its own.
 void Endpoint::State::take_closed(Operation& operation, const tarpon_header& header, Time now) {

@@ -122,10 +122,10 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   }
 }
 
-/// Whether the packet is of this operation in another epoch. A later one is told of, once; from then
-/// on there is nothing to fetch.
+/// Whether the packet is of this operation, a bounded one, in another epoch. A later one is told
+/// of, once; from then on there is nothing to fetch. Exact ones have none.
 bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& header) {
-  if (header.epoch == operation.epoch.number) return false;
+  if (!operation.bounded || header.epoch == operation.epoch.number) return false;
   if (later_epoch(header.epoch, operation.latest_epoch)) {
     operation.latest_epoch = header.epoch;
     Event event;

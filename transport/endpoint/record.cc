@@ -74,8 +74,8 @@ void Endpoint::State::note(RecordKind kind, const Operation& operation, Rank pee
 void Endpoint::State::note_event(const Operation& operation, const Event& event) {
   const RecordKind kind = kind_of(event.kind);
   if (options.recorder == nullptr || kind == RecordKind::none) return;
-  const bool of_peer = kind == RecordKind::mismatch || kind == RecordKind::late ||
-                       kind == RecordKind::epoch;
+  const bool of_peer =
+      kind == RecordKind::mismatch || kind == RecordKind::late || kind == RecordKind::epoch;
   options.recorder->write({.time = latest,
                            .kind = kind,
                            .stage = event.stage,

@@ -139,6 +139,7 @@ struct Endpoint::State {
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
+  void nothing_from(Operation& operation, Rank peer);
   bool other_epoch(Operation& operation, const tarpon_header& header);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
