@@ -270,7 +270,7 @@ TEST(EpochsTest, malformed_frames_are_ignored) {
   Job job(2);
   for (const FrameKind kind : {FrameKind::epoch_level, FrameKind::epoch_question,
                                FrameKind::epoch_answer, FrameKind::epoch_record}) {
-    for (const std::size_t size : {0, 1, 3, 5, 7, 9, 15}) {
+    for (const std::size_t size : {0u, 1u, 3u, 5u, 7u, 9u, 15u}) {
       job[0].take(1, {kind, std::string(size, '\xff')}, job.now);
     }
   }
