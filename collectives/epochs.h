@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 namespace tarpon {
@@ -40,7 +39,6 @@ class EpochHistory {
   explicit EpochHistory(bool coded);
 
   EpochSetting at(std::uint32_t tag, std::uint32_t number) const;
-  EpochSetting latest() const { return records_.back().record.setting; }
 
   /// A decided record. One that is not newer than the latest decided one is not taken.
   void decided(const EpochRecord& record);
