@@ -274,6 +274,12 @@ std::vector<std::vector<std::uint64_t>> messages_of(const Way& way, std::uint32_
 // -- trials
 // ----------------------------------------------------------------------------------------
 
+/// Squared error of the mean of all trials' results, relative to the data's energy.
+double error_of_mean(const std::vector<double>& mean, const Floats& exact) {
+  const Floats averaged(mean.begin(), mean.end());
+  return error(averaged, exact, 0, exact.size()) / energy(exact, 0, exact.size());
+}
+
 /// Stage 2: a receiver loses rows of the others' shards. Errors relative to the data's energy.
 nlohmann::json stage2(const Data& data, const std::string& pattern, double share, Way& way,
                       std::uint32_t trials) {
@@ -317,8 +323,7 @@ nlohmann::json stage2(const Data& data, const std::string& pattern, double share
     }
     for (std::size_t i = 0; i < got.size(); ++i) mean[i] += double{got[i]} / trials;
   }
-  const Floats averaged(mean.begin(), mean.end());
-  result["error of the mean"] = error(averaged, exact, 0, exact.size()) / whole;
+  result["error of the mean"] = error_of_mean(mean, exact);
   result["layers"] = layers;
   result["worst layers"] = worst_layers;
   return result;
@@ -366,8 +371,7 @@ nlohmann::json stage1(const Data& data, double share, const std::string& rescale
     result["error"].push_back(error(got, exact, 0, exact.size()) / whole);
     for (std::size_t i = 0; i < got.size(); ++i) mean[i] += double{got[i]} / trials;
   }
-  const Floats averaged(mean.begin(), mean.end());
-  result["error of the mean"] = error(averaged, exact, 0, exact.size()) / whole;
+  result["error of the mean"] = error_of_mean(mean, exact);
   return result;
 }
 
