@@ -44,8 +44,7 @@ std::uint64_t mixed(std::uint64_t value) {
 /// At a cache line; of this thread, for its next call.
 float* scratch_for(const CodedLayout& layout) {
   thread_local std::vector<float> room;
-  const std::size_t pitch = kernels::scratch_pitch(layout.rows_of_group() * layout.stride);
-  room.resize(std::max(room.size(), std::min(layout.members, kernels::kTogether) * pitch + 16));
+  room.resize(std::max<std::size_t>(room.size(), kernels::scratch_floats(layout.block) + 16));
   void* data = room.data();
   std::size_t bytes = room.size() * sizeof(float);
   return static_cast<float*>(std::align(64, 1, data, bytes));
@@ -71,13 +70,13 @@ std::span<const CodecKernels> codec_kernels() {
 
 bool encode(const CodedLayout& layout, SignKey key, std::span<const float> in,
             std::span<float> coded, const CodecKernels& kernels) {
-  assert(in.size() == layout.count && coded.size() == layout.coded_count());
+  assert(in.size() == layout.count && coded.size() == layout.room());
   return kernels.encode(layout, key, in.data(), coded.data(), scratch_for(layout));
 }
 
 void decode(const CodedLayout& layout, SignKey key, std::span<const float> coded,
             std::span<const float> gains, std::span<float> out, const CodecKernels& kernels) {
-  assert(out.size() == layout.count && coded.size() == layout.coded_count());
+  assert(out.size() == layout.count && coded.size() == layout.room());
   assert(gains.size() == layout.groups);
   kernels.decode(layout, key, coded.data(), gains.data(), out.data(), scratch_for(layout));
 }

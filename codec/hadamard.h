@@ -15,7 +15,7 @@
 // transform: each coefficient is a sum of all elements of its block, so that one look at a block
 // finds them.
 //
-// Pure functions, thread-safe; a thread's first call allocates some 130 KiB.
+// Pure functions, thread-safe; a thread's calls share scratch of at most 130 KiB.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,9 @@ struct CodecKernels {
 /// The copies that this processor can run, the narrowest first.
 std::span<const CodecKernels> codec_kernels();
 
-/// Codes `in` (layout.count elements) into `coded` (layout.coded_count()), all of it. Neither needs
-/// to be aligned. They may be the same memory where the layout is contiguous, and must not overlap
+/// Codes `in` (layout.count elements) into all rows of `coded` (layout.room()). Neither needs to be
+/// aligned, but large buckets take half as long where `coded` and, for decode(), `out` begin at a
+/// cache line. They may be the same memory where the layout is contiguous, and must not overlap
 /// otherwise. False when an element is NaN or infinite: `coded` is undefined then.
 bool encode(const CodedLayout& layout, SignKey key, std::span<const float> in,
             std::span<float> coded, const CodecKernels& kernels = codec_kernels().back());

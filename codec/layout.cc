@@ -13,6 +13,15 @@ std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) {
   return (value + by - 1) / by;
 }
 
+/// A lost row costs a few coefficients of each of its blocks. Where there are few rows, larger
+/// blocks make it more of them, so that they are a fair sample of the block.
+std::uint32_t block_of(std::uint64_t count) {
+  if (count < kUsualBlock) {
+    return std::max(kLeastBlock, std::bit_ceil(static_cast<std::uint32_t>(count)));
+  }
+  return count >= kLargeBlocksFrom && count < kFarFrom ? kMostBlock : kUsualBlock;
+}
+
 }  // namespace
 
 CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
@@ -21,15 +30,16 @@ CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
   assert(most_row_elements >= kLeastStride && most_row_elements % kLeastStride == 0);
   CodedLayout layout;
   layout.count = count;
-  layout.block = kUsualBlock;
-  if (count < kUsualBlock) {
-    layout.block = std::max(kLeastBlock, std::bit_ceil(static_cast<std::uint32_t>(count)));
-  }
+  layout.block = block_of(count);
   const std::uint64_t blocks = layout.blocks();
   layout.groups = static_cast<std::uint32_t>(divided_up(blocks * kLeastStride, most_row_elements));
   while (std::gcd(layout.groups, ways) != 1) ++layout.groups;
   layout.members = static_cast<std::uint32_t>(divided_up(blocks, layout.groups));
-  layout.stride = std::min(most_row_elements / layout.members, layout.block);
+  // Beyond the caches runs of eight are coded twice as fast as others; there are so many groups
+  // that rows are nearly full.
+  layout.stride = count >= kFarFrom
+                      ? kLeastStride
+                      : std::min(most_row_elements / layout.members, layout.block);
   return layout;
 }
 

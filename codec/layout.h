@@ -21,6 +21,11 @@ namespace tarpon::codec {
 inline constexpr std::uint32_t kLeastBlock = 64;
 inline constexpr std::uint32_t kUsualBlock = 4096;  // 16 KiB of floats: stays in any L1
 inline constexpr std::uint32_t kMostBlock = 16384;
+/// From this size of elements on a bucket may have the largest blocks: the zeros behind the last
+/// one are an eighth at most.
+inline constexpr std::uint64_t kLargeBlocksFrom = 8 * kMostBlock;
+/// And from this one, 8 MiB, it is more than caches keep; one of its rows hardly counts.
+inline constexpr std::uint64_t kFarFrom = 128 * kMostBlock;
 /// Eight floats are copied by one instruction; fewer of a block in a row would spread losses more.
 inline constexpr std::uint32_t kLeastStride = 8;
 
@@ -36,6 +41,10 @@ struct CodedLayout {
   std::uint32_t rows_of_group() const { return (block + stride - 1) / stride; }
   std::uint64_t rows() const { return std::uint64_t{rows_of_group()} * groups; }
   std::uint64_t coded_count() const { return rows() * row_elements(); }
+  /// In memory rows begin at cache lines, where their bucket does.
+  std::uint32_t row_pitch() const { return (row_elements() + 15) / 16 * 16; }
+  /// Elements of memory for a coded bucket.
+  std::uint64_t room() const { return rows() * row_pitch(); }
 
   std::uint32_t group_of(std::uint64_t row) const {
     return static_cast<std::uint32_t>(row % groups);
@@ -45,10 +54,14 @@ struct CodedLayout {
     const auto first = static_cast<std::uint32_t>(row / groups) * stride;
     return block - first < stride ? block - first : stride;
   }
-  /// Index in the coded bucket. REQUIRES: of_block < blocks(), coefficient < block.
+  /// REQUIRES: of_block < blocks(), coefficient < block.
+  std::uint64_t row_of(std::uint64_t of_block, std::uint32_t coefficient) const {
+    return std::uint64_t{coefficient / stride} * groups + of_block % groups;
+  }
+  /// Where it lies in memory: an index into room() elements.
   std::uint64_t position(std::uint64_t of_block, std::uint32_t coefficient) const {
-    const std::uint64_t row = std::uint64_t{coefficient / stride} * groups + of_block % groups;
-    return row * row_elements() + of_block / groups * stride + coefficient % stride;
+    return row_of(of_block, coefficient) * row_pitch() + of_block / groups * stride +
+           coefficient % stride;
   }
 
   bool operator==(const CodedLayout&) const = default;
@@ -56,8 +69,9 @@ struct CodedLayout {
 
 /// Rows of at most `most_row_elements`, nearly full, dealt out to `ways` receivers in turn: the
 /// number of groups has no factor in common with `ways`, so that each of them gets as much of every
-/// block. Blocks have kUsualBlock elements, those of smaller buckets the power of two that they
-/// fit. REQUIRES: count >= 1, most_row_elements a multiple of kLeastStride, ways >= 1.
+/// block. Blocks have kUsualBlock elements, kMostBlock between kLargeBlocksFrom and
+/// kFarFrom, those of smaller buckets the power of two that they fit. REQUIRES: count >=
+/// 1, most_row_elements a multiple of kLeastStride, ways >= 1.
 CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
                            std::uint32_t ways);
 

@@ -70,11 +70,11 @@ Schedule tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, s
 }
 
 Schedule striped_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
-                          std::uint64_t rows, std::uint32_t row_bytes) {
+                          std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t row_pitch) {
   return schedule_of(world, rank, [&](Rank owner) {
     const std::uint32_t shard = shard_of(owner, operation, world);
     const std::uint64_t own = rows > shard ? (rows - shard - 1) / world + 1 : 0;
-    return Range{std::uint64_t{shard} * row_bytes, own * row_bytes};
+    return Range{std::uint64_t{shard} * row_pitch, own * row_bytes};
   });
 }
 

@@ -80,11 +80,11 @@ struct Schedule {
 Schedule tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, std::uint64_t count,
                       std::size_t element_bytes);
 
-/// The same for a bucket of `rows` rows of `row_bytes`, dealt out to the shards in turn: shard s
-/// has rows s, s + world, ... So a transfer's bytes lie a row at a time, the first one at
-/// `first_byte` and each next one `world` rows further. Rows are slots.
+/// The same for a bucket of `rows` rows of `row_bytes`, `row_pitch` bytes apart, dealt out to the
+/// shards in turn: shard s has rows s, s + world, ... So a transfer's bytes lie a row at a time,
+/// the first one at `first_byte` and each next one `world` rows further. Rows are slots.
 Schedule striped_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
-                          std::uint64_t rows, std::uint32_t row_bytes);
+                          std::uint64_t rows, std::uint32_t row_bytes, std::uint32_t row_pitch);
 
 /// Slots of a message of `bytes`: slot i starts at i * slot_bytes, and the last one may be short.
 /// REQUIRES: slot_bytes >= 1, and the result fits 32 bits.

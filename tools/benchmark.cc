@@ -11,6 +11,7 @@
 #include "tools/datapath_text.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
+#include "tools/tensor_memory.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
@@ -215,7 +216,7 @@ class Benchmark {
   Communicator& communicator_;
   const bool first_;
   ProgressLine progress_;
-  std::vector<std::byte> input_, output_, spare_;
+  TensorBytes input_, output_, spare_;
   std::vector<std::uint32_t> flows_;  // of each rank, after the last size
   std::uint64_t next_step_ = 0;
   std::string halted_;  // why the run ended early

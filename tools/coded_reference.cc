@@ -72,7 +72,7 @@ class Expectation {
     std::vector<double> sums(layout_.block, 0.0);
     std::uint32_t came = 0;
     for (std::uint32_t c = 0; c < layout_.block; ++c) {
-      const std::uint64_t present = of_row_[layout_.position(block, c) / layout_.row_elements()];
+      const std::uint64_t present = of_row_[layout_.row_of(block, c)];
       if (present == 0) continue;
       ++came;
       sums[c] = reduce_over<double>(

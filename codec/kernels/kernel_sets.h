@@ -5,16 +5,12 @@
 
 namespace tarpon::codec::kernels {
 
-// Blocks of one group that are worked on together, so that a row gets and gives whole cache lines.
-inline constexpr std::uint32_t kTogether = 8;
-
-/// Floats of scratch for one block with the zeros behind it: whole cache lines, and not a power of
-/// two, or the rows of several blocks would share the sets of the first cache.
-constexpr std::uint32_t scratch_pitch(std::uint32_t elements) {
-  return (elements + 15) / 16 * 16 + 16;
+/// Floats of scratch: two blocks, or one with the zeros behind it.
+constexpr std::uint32_t scratch_floats(std::uint32_t block) {
+  return 2 * block;
 }
 
-// As in hadamard.h; `scratch`: kTogether blocks' worth, at a cache line.
+// As in hadamard.h; `scratch`: at a cache line.
 #define TARPON_CODEC_KERNELS(set)                                                          \
   bool encode_##set(const CodedLayout& layout, SignKey key, const float* in, float* coded, \
                     float* scratch);                                                       \

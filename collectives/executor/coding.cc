@@ -47,7 +47,7 @@ Coding::Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedRooms&
     : layout_(layout),
       key_(key),
       rooms_(rooms),
-      room_(rooms.take(layout.coded_count())),
+      room_(rooms.take(layout.room())),
       came_(layout.groups, layout.block) {}
 
 Coding::~Coding() {
@@ -62,7 +62,7 @@ bool Coding::encode(const float* input) {
 
 void Coding::lose(std::uint64_t row) {
   const std::span<float> elements =
-      coded().subspan(row * layout_.row_elements(), layout_.row_elements());
+      coded().subspan(row * layout_.row_pitch(), layout_.row_elements());
   std::fill(elements.begin(), elements.end(), 0.0f);
   came_[layout_.group_of(row)] -= layout_.coefficients_in(row);
 }

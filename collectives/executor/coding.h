@@ -43,6 +43,7 @@ class Coding {
   const codec::CodedLayout& layout() const { return layout_; }
   codec::SignKey key() const { return key_; }
   std::uint32_t row_bytes() const { return layout_.row_elements() * sizeof(float); }
+  std::uint32_t row_pitch_bytes() const { return layout_.row_pitch() * sizeof(float); }
   std::byte* data() { return reinterpret_cast<std::byte*>(room_.get()); }
 
   /// False when an element is NaN or infinite: all rows are zero then.
@@ -61,7 +62,7 @@ class Coding {
   std::vector<Gap> decode(float* output);
 
  private:
-  std::span<float> coded() { return {room_.get(), layout_.coded_count()}; }
+  std::span<float> coded() { return {room_.get(), layout_.room()}; }
 
   const codec::CodedLayout layout_;
   const codec::SignKey key_;

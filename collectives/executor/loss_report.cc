@@ -17,9 +17,14 @@ std::uint64_t AllreduceOperation::positions() const {
 void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
                                   const std::vector<std::uint64_t>& contributors) {
   const std::uint64_t width = element_bytes(call_->arguments.type);
+  const auto place = [&](std::uint32_t slot) {
+    const std::uint64_t at = first_byte + slot * slot_stride();
+    return coding_ ? at / coding_->row_pitch_bytes() * coding_->layout().row_elements()
+                   : at / width;
+  };
   std::vector<ContributorRun>& runs = call_->report.runs;
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-    const std::uint64_t first = (first_byte + slot * slot_stride()) / width;
+    const std::uint64_t first = place(slot);
     const std::uint64_t count = slot_length(bytes, slot_bytes(), slot) / width;
     if (!runs.empty() && runs.back().contributors == contributors[slot] &&
         runs.back().first + runs.back().count == first) {

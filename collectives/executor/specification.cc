@@ -24,14 +24,14 @@ Schedule AllreduceOperation::make_schedule() const {
       setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
   if (coding_) {
     return striped_schedule(setting_.world, setting_.rank, turn, coding_->layout().rows(),
-                            coding_->row_bytes());
+                            coding_->row_bytes(), coding_->row_pitch_bytes());
   }
   return tar_schedule(setting_.world, setting_.rank, turn, arguments.count,
                       element_bytes(arguments.type));
 }
 
 std::uint64_t AllreduceOperation::slot_stride() const {
-  return coding_ ? std::uint64_t{setting_.world} * slot_bytes() : slot_bytes();
+  return coding_ ? std::uint64_t{setting_.world} * coding_->row_pitch_bytes() : slot_bytes();
 }
 
 /// Of results, and of what is coded.

@@ -227,12 +227,12 @@ class Coded : public Way {
   }
   void pack(const Floats& in, std::uint32_t trial) override {
     key_ = codec::sign_key(1, 0, trial);
-    packed_.resize(layout_.coded_count());
+    packed_.resize(layout_.room());
     if (!codec::encode(layout_, key_, in, packed_)) throw std::runtime_error("input not finite");
   }
   Floats& packed() override { return packed_; }
   std::pair<std::uint64_t, std::uint64_t> place(std::uint64_t slot) const override {
-    return {slot * layout_.row_elements(), layout_.row_elements()};
+    return {slot * layout_.row_pitch(), layout_.row_elements()};
   }
   Floats unpack(const std::vector<bool>& lost) override {
     std::vector<std::uint32_t> came(layout_.groups, layout_.block);

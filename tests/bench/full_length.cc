@@ -49,13 +49,16 @@ inline void one_distance(float* x, std::size_t step) {
   }
 }
 
+/// 64 elements in registers.
+inline void shortest(float* x) {
+  __m256 r[8];
+  for (std::size_t i = 0; i < 8; ++i) r[i] = within(_mm256_loadu_ps(x + 8 * i));
+  eight(r);
+  for (std::size_t i = 0; i < 8; ++i) _mm256_storeu_ps(x + 8 * i, r[i]);
+}
+
 void base(float* x, std::size_t n) {
-  for (std::size_t at = 0; at < n; at += 64) {
-    __m256 r[8];
-    for (std::size_t i = 0; i < 8; ++i) r[i] = within(_mm256_loadu_ps(x + at + 8 * i));
-    eight(r);
-    for (std::size_t i = 0; i < 8; ++i) _mm256_storeu_ps(x + at + 8 * i, r[i]);
-  }
+  for (std::size_t at = 0; at < n; at += 64) shortest(x + at);
   std::size_t done = 64;
   for (; done * 8 <= n; done *= 8) {
     for (std::size_t at = 0; at < n; at += done * 8) three_distances(x + at, done);
@@ -66,6 +69,13 @@ void base(float* x, std::size_t n) {
 }
 
 }  // namespace
+
+void plain_full_length_hadamard(float* x, std::size_t n) {
+  if (n == 64) return shortest(x);
+  plain_full_length_hadamard(x, n / 2);
+  plain_full_length_hadamard(x + n / 2, n / 2);
+  one_distance(x, n / 2);
+}
 
 void full_length_hadamard(float* x, std::size_t n) {
   if (n <= kBase) return base(x, n);

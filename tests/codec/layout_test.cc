@@ -33,14 +33,17 @@ class StridedLayout : public testing::TestWithParam<Case> {
 
 TEST_P(StridedLayout, every_coefficient_has_a_place_of_its_own) {
   const CodedLayout coded = layout();
-  std::vector<bool> taken(coded.coded_count());
+  std::vector<bool> taken(coded.room());
   for (std::uint64_t block = 0; block < coded.blocks(); ++block) {
     for (std::uint32_t coefficient = 0; coefficient < coded.block; ++coefficient) {
       const std::uint64_t position = coded.position(block, coefficient);
       ASSERT_LT(position, taken.size());
       ASSERT_FALSE(taken[position]);
       taken[position] = true;
-      ASSERT_EQ(coded.group_of(position / coded.row_elements()), block % coded.groups);
+      const std::uint64_t row = position / coded.row_pitch();
+      ASSERT_EQ(row, coded.row_of(block, coefficient));
+      ASSERT_EQ(coded.group_of(row), block % coded.groups);
+      ASSERT_LT(position % coded.row_pitch(), coded.row_elements());
     }
   }
 }
@@ -90,8 +93,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, StridedLayout,
 TEST(StridedLayout, is_as_the_protocol_says) {
   const CodedLayout coded = strided_layout(100'000, 352, 3);
   EXPECT_EQ(coded, (CodedLayout{100'000, 4096, 14, 1, 25}));
-  EXPECT_EQ(coded.position(7, 30), 2 * 350 + 100u);
+  EXPECT_EQ(coded.position(7, 30), 2 * 352 + 100u);
   EXPECT_EQ(coded.rows(), 293u);
+  EXPECT_EQ(coded.row_elements(), 350u);
 }
 
 TEST(StridedLayout, a_large_bucket_wastes_little) {
@@ -100,6 +104,13 @@ TEST(StridedLayout, a_large_bucket_wastes_little) {
   EXPECT_EQ(coded.stride, kLeastStride);
   EXPECT_LT(static_cast<double>(coded.coded_count()), 1.02 * (25u << 18));
   EXPECT_EQ(coded.row_elements(), 352u);
+}
+
+TEST(StridedLayout, few_rows_have_larger_blocks) {
+  EXPECT_EQ(strided_layout(kLargeBlocksFrom - 1, 352, 4).block, kUsualBlock);
+  EXPECT_EQ(strided_layout(kLargeBlocksFrom, 352, 4).block, kMostBlock);
+  EXPECT_EQ(strided_layout(kFarFrom - 1, 352, 4).block, kMostBlock);
+  EXPECT_EQ(strided_layout(kFarFrom, 352, 4).block, kUsualBlock);
 }
 
 /// Two tails: of all rows, and of those of one receiver.

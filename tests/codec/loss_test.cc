@@ -35,7 +35,7 @@ struct Lossy {
 template <typename Lost>
 Lossy through(const std::vector<float>& input, SignKey key, Lost lost) {
   const CodedLayout layout = strided_layout(input.size(), 352, kRanks);
-  std::vector<float> coded(layout.coded_count());
+  std::vector<float> coded(layout.room());
   EXPECT_TRUE(encode(layout, key, input, coded));
   std::vector<std::uint32_t> left(layout.groups, layout.block);
   std::uint64_t rows = 0;
@@ -43,7 +43,7 @@ Lossy through(const std::vector<float>& input, SignKey key, Lost lost) {
     if (!lost(row, layout.rows())) continue;
     ++rows;
     left[layout.group_of(row)] -= layout.coefficients_in(row);
-    std::fill_n(coded.begin() + static_cast<std::ptrdiff_t>(row * layout.row_elements()),
+    std::fill_n(coded.begin() + static_cast<std::ptrdiff_t>(row * layout.row_pitch()),
                 layout.row_elements(), 0.0f);
   }
   std::vector<float> gains(layout.groups);

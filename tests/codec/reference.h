@@ -25,7 +25,7 @@ void plain_hadamard(std::vector<T>& x) {
 /// The coded bucket as encode() makes it, bit by bit.
 inline std::vector<float> plain_encode(const CodedLayout& layout, SignKey key,
                                        const std::vector<float>& in) {
-  std::vector<float> coded(layout.coded_count(), 0.0f);
+  std::vector<float> coded(layout.room(), 0.0f);
   const float scale = 1 / std::sqrt(static_cast<float>(layout.block));
   for (std::uint64_t block = 0; block < layout.blocks(); ++block) {
     std::vector<float> x(layout.block, 0.0f);
