@@ -262,10 +262,10 @@ class Membership::Impl {
       const std::lock_guard lock(mutex_);
       news = eviction_.take_news();
       for (const mesh::Eviction::News& one : news) {
+        epochs_.gone(one.rank, monotonic_now());
         if (one.rank == rank_) continue;
         agreement_.gone(one.rank, monotonic_now());
         shrinking_.gone(one.rank);
-        epochs_.gone(one.rank, monotonic_now());
         asked_[one.rank] = kNever;
       }
       send_outbox();

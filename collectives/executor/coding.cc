@@ -18,11 +18,12 @@ void CodedRooms::Unmap::operator()(float* room) const {
 }
 
 CodedRooms::Room CodedRooms::take(std::uint64_t elements) {
-  const auto fits = std::find_if(kept_.begin(), kept_.end(), [&](const Room& room) {
-    return room.get_deleter().bytes >= elements * sizeof(float);
+  ++taken_;
+  const auto fits = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) {
+    return one.room.get_deleter().bytes >= elements * sizeof(float);
   });
   if (fits != kept_.end()) {
-    Room room = std::move(*fits);
+    Room room = std::move(fits->room);
     kept_.erase(fits);
     return room;
   }
@@ -34,12 +35,14 @@ CodedRooms::Room CodedRooms::take(std::uint64_t elements) {
   return Room(static_cast<float*>(memory), Unmap{bytes});
 }
 
-/// The smallest one goes where there are too many.
+/// Those go that nobody has needed for long, and the smallest one where there are too many.
 void CodedRooms::give_back(Room room) {
-  kept_.push_back(std::move(room));
-  std::sort(kept_.begin(), kept_.end(), [](const Room& a, const Room& b) {
-    return a.get_deleter().bytes < b.get_deleter().bytes;
+  std::erase_if(kept_, [this](const Kept& one) { return taken_ - one.since > kPatience; });
+  const std::size_t bytes = room.get_deleter().bytes;
+  const auto larger = std::find_if(kept_.begin(), kept_.end(), [bytes](const Kept& one) {
+    return one.room.get_deleter().bytes >= bytes;
   });
+  kept_.insert(larger, {std::move(room), taken_});
   if (kept_.size() > kKept) kept_.erase(kept_.begin());
 }
 

@@ -29,7 +29,13 @@ class CodedRooms {
 
  private:
   static constexpr std::size_t kKept = 8;
-  std::vector<Room> kept_;
+  static constexpr std::uint64_t kPatience = 64;  // takes without need of it
+  struct Kept {
+    Room room;
+    std::uint64_t since = 0;  // taken_ then
+  };
+  std::vector<Kept> kept_;  // the smallest one first
+  std::uint64_t taken_ = 0;
 };
 
 class Coding {

@@ -36,7 +36,8 @@ bool well_formed(std::string_view body) {
   return body.size() >= kHeadBytes && (body.size() - kHeadBytes) % kStartBytes == 0;
 }
 
-EpochRecord::Start* find(std::vector<EpochRecord::Start>& starts, std::uint32_t tag) {
+template <typename Starts>
+auto find(Starts& starts, std::uint32_t tag) {
   const auto found =
       std::find_if(starts.begin(), starts.end(), [tag](const auto& one) { return one.tag == tag; });
   return found == starts.end() ? nullptr : &*found;
@@ -54,11 +55,12 @@ void merge(std::vector<EpochRecord::Start>& into, const std::vector<EpochRecord:
   }
 }
 
-/// The first number after `latest` that is `rank`'s.
+/// The first number after `latest` that is `rank`'s. 0 is that of no record.
 std::uint16_t next_epoch(std::uint16_t latest, Rank rank) {
   constexpr std::uint32_t kRanks = 1u << kRankBits;
   const std::uint32_t step = (rank + kRanks - latest % kRanks) % kRanks;
-  return static_cast<std::uint16_t>(latest + (step == 0 ? kRanks : step));
+  const auto next = static_cast<std::uint16_t>(latest + (step == 0 ? kRanks : step));
+  return next == 0 ? kRanks : next;
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ bool Epochs::note_loss(double share, Time now) {
   if (!automatic_) return false;
   loss_ += (share - loss_) * kWeight;
   const Level level = loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
-  if (level == levels_[rank_]) return false;
+  if (level == levels_[rank_] || !live(rank_)) return false;
   levels_[rank_] = level;
   tell_level();
   consider(now);
@@ -99,9 +101,15 @@ void Epochs::gone(Rank rank, Time now) {
   if (!automatic_ || !live(rank)) return;
   const Rank before = decider();
   live_ &= ~(1ull << rank);
+  if (rank == rank_) {
+    question_.reset();
+    asking_.reset();
+    return;
+  }
   if (before != decider()) {
     question_.reset();
     if (decider() == rank_) {
+      inherited_ = true;
       // What the others told went elsewhere. They tell it again, or have: the news may have reached
       // them first.
       for (Rank other = 0; other < levels_.size(); ++other) {
@@ -117,7 +125,7 @@ void Epochs::gone(Rank rank, Time now) {
 }
 
 void Epochs::take(Rank from, const Frame& frame, Time now) {
-  if (!automatic_ || !live(from)) return;
+  if (!automatic_ || !live(rank_) || !live(from)) return;
   switch (frame.kind) {
     case FrameKind::epoch_level:
       if (frame.body.size() != 4 || read_u32(frame.body.data()) > 2) return;
@@ -125,13 +133,15 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
       told_ |= 1ull << from;
       return consider(now);
     case FrameKind::epoch_question:
-      if (frame.body.size() != 4) return;
+      if (frame.body.size() != 4 || from < heeded_) return;
+      heeded_ = from;
       question_ = {from, read_u32(frame.body.data())};
       return;
     case FrameKind::epoch_answer:
       return take_answer(from, frame.body, now);
     case FrameKind::epoch_record:
-      return take_decided(frame.body);
+      if (from >= heeded_) take_decided(frame.body);
+      return;
     default:
       return;
   }
@@ -148,10 +158,14 @@ std::optional<bool> Epochs::wanted() const {
   return calm ? std::optional(false) : std::nullopt;
 }
 
-/// Begins to ask where a change is wanted.
+/// Whether this rank has something to ask.
+bool Epochs::curious() const {
+  if (!live(rank_) || decider() != rank_) return false;
+  return inherited_ || wanted().value_or(setting_.coded) != setting_.coded;
+}
+
 void Epochs::consider(Time now) {
-  if (decider() != rank_ || asking_ || now < rest_until_) return;
-  if (wanted().value_or(setting_.coded) == setting_.coded) return;
+  if (asking_ || now < rest_until_ || !curious()) return;
   asking_.emplace();
   asking_->latest = setting_.number;
   ask(now);
@@ -190,6 +204,7 @@ void Epochs::take_answer(Rank from, std::string_view body, Time now) {
   asking_->answered |= 1ull << from;
   const auto known = static_cast<std::uint16_t>(read_u32(body.data() + 4));
   if (later_epoch(known, asking_->latest)) asking_->latest = known;
+  asking_->apart |= known != setting_.number;
   merge(asking_->numbers, read_starts(body));
   if ((asking_->answered & live_) == live_) all_answered(now);
 }
@@ -203,15 +218,18 @@ void Epochs::all_answered(Time now) {
 }
 
 void Epochs::decide(Time now) {
+  const EpochInquiry asked = *std::exchange(asking_, std::nullopt);
+  const bool coded = wanted().value_or(setting_.coded);
+  inherited_ = false;
+  rest_until_ = now + kRest;
+  if (!asked.apart && coded == setting_.coded) return;
   EpochRecord record;
-  record.setting = {next_epoch(asking_->latest, rank_), !setting_.coded};
-  for (const EpochRecord::Start& now_at : asking_->numbers) {
-    const EpochRecord::Start* const before = find(asking_->first, now_at.tag);
+  record.setting = {next_epoch(asked.latest, rank_), coded};
+  for (const EpochRecord::Start& now_at : asked.numbers) {
+    const EpochRecord::Start* const before = find(asked.first, now_at.tag);
     const std::uint32_t went = before == nullptr ? now_at.from : now_at.from - before->from;
     record.starts.push_back({now_at.tag, now_at.from + kMargin + kAhead * went});
   }
-  asking_.reset();
-  rest_until_ = now + kRest;
   std::string body;
   append_u32(body, record.setting.number);
   append_u32(body, record.setting.coded ? 1 : 0);
@@ -242,8 +260,7 @@ void Epochs::tick(Time now) {
 
 Time Epochs::next_deadline() const {
   if (asking_) return asking_->next_round != kNever ? asking_->next_round : asking_->until;
-  const bool waits = decider() == rank_ && wanted().value_or(setting_.coded) != setting_.coded;
-  return waits ? rest_until_ : kNever;
+  return curious() ? rest_until_ : kNever;
 }
 
 std::optional<EpochRecord> Epochs::take_record() {

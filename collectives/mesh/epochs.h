@@ -9,6 +9,10 @@
 // kMargin operations at least; so all have it before they need it, though TCP repeat a segment.
 // Where one does not answer nothing changes; it is asked again later.
 //
+// Who becomes the decider asks at once: a record of the last one may have reached some and not
+// others. Where they know of different ones it decides anew; who was asked by it takes no record
+// of a lower rank any more.
+//
 // A rank that has no record when it needs one loses what it sends and gets in those operations, and
 // learns of it by the packets of others (EpochHistory::seen).
 //
@@ -35,6 +39,7 @@ struct EpochInquiry {
   bool second = false;
   std::uint64_t answered = 0;               // bit r: rank r has
   std::uint16_t latest = 0;                 // of the epochs that they know
+  bool apart = false;                       // one of them knows another than this rank
   std::vector<EpochRecord::Start> first;    // furthest numbers by tag, the first time
   std::vector<EpochRecord::Start> numbers;  // and this time
   Time next_round = kNever;                 // when to ask the second time
@@ -58,7 +63,7 @@ class Epochs {
   /// A bounded call of this rank lacked this share. Whether that changed this rank's level.
   bool note_loss(double share, Time now);
 
-  /// `rank` is dead, evicted or has left.
+  /// `rank` is dead, evicted or has left; if it is this one, it takes no part any more.
   void gone(Rank rank, Time now);
 
   /// Frames of the kinds epoch_level, epoch_question, epoch_answer and epoch_record.
@@ -86,6 +91,7 @@ class Epochs {
   bool live(Rank rank) const { return (live_ >> rank & 1) != 0; }
   void tell_level();
   std::optional<bool> wanted() const;
+  bool curious() const;
   void consider(Time now);
   void ask(Time now);
   void take_answer(Rank from, std::string_view body, Time now);
@@ -101,6 +107,8 @@ class Epochs {
   std::vector<Level> levels_;  // by rank, as far as told
   std::uint64_t told_ = 0;     // bit r: rank r has told this one
   EpochSetting setting_;       // the latest one decided
+  bool inherited_ = false;     // this rank became the decider, and has not heard all yet
+  Rank heeded_ = 0;            // the highest that has asked: lower ones are gone
   std::optional<Question> question_;
   std::optional<EpochInquiry> asking_;
   std::uint32_t rounds_ = 0;

@@ -248,6 +248,56 @@ TEST(EpochsTest, when_the_decider_dies_the_next_one_decides_with_a_later_number)
   EXPECT_EQ(job.records[4].second.setting.number % 64, 1);
 }
 
+/// Of rank 0's record only rank 2 hears.
+TEST(EpochsTest, the_next_decider_mends_a_record_that_only_some_have) {
+  Job job(3);
+  job.silence(1);
+  job[1].gone(0, job.now);
+  job[0].gone(1, job.now);  // so that it decides without rank 1
+  job.lose(2, 0.05);
+  job.run(200ms);
+  ASSERT_EQ(job.records.size(), 2u);
+  const std::uint16_t half_sent = job.records[0].second.setting.number;
+  job.records.clear();
+  job.wake(1);
+  job.kill(0);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 2u);
+  EXPECT_EQ(job.records[0].second, job.records[1].second);
+  EXPECT_TRUE(later_epoch(job.records[0].second.setting.number, half_sent));
+}
+
+TEST(EpochsTest, the_next_decider_leaves_alone_what_all_know) {
+  Job job(3);
+  job.lose(2, 0.05);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 3u);
+  job.kill(0);
+  job.run(5s);
+  EXPECT_EQ(job.records.size(), 3u);
+  EXPECT_EQ(job[1].next_deadline(), kNever);
+}
+
+TEST(EpochsTest, a_record_of_a_decider_that_is_gone_to_the_next_one_comes_too_late) {
+  Job job(3);
+  std::string record(8, '\0');
+  record[0] = 64;
+  job[2].take(1, {FrameKind::epoch_question, std::string(4, '\1')}, job.now);
+  job[2].take(0, {FrameKind::epoch_record, record}, job.now);
+  EXPECT_FALSE(job[2].take_record().has_value());
+  job[2].take(1, {FrameKind::epoch_record, record}, job.now);
+  EXPECT_TRUE(job[2].take_record().has_value());
+}
+
+TEST(EpochsTest, who_is_evicted_itself_asks_nobody) {
+  Job job(2);
+  job[0].gone(0, job.now);
+  job.lose(0, 0.5);
+  EXPECT_EQ(job[0].next_deadline(), kNever);
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
+}
+
 /// The others may hear of a death before the one that decides from then on.
 TEST(EpochsTest, a_level_that_was_told_early_is_kept) {
   Job job(3);
