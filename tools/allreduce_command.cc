@@ -3,6 +3,7 @@
 
 #include "tools/allreduce_options.h"
 #include "tools/benchmark.h"
+#include "tools/exit_code.h"
 #include "tools/file_job.h"
 #include "tools/session.h"
 
@@ -18,15 +19,9 @@ std::string counts(const PortStatistics& port) {
 }
 
 int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
-  if (auto good = check_paths(options, place.world_size); !good) {
-    fmt::print(stderr, "tarpon: {}\n", good.error().message);
-    return 2;
-  }
+  if (auto good = check_paths(options, place.world_size); !good) return report(good.error());
   auto session = open_session(options.job, place, agreed_options(options));
-  if (!session) {
-    fmt::print(stderr, "tarpon: {}\n", session.error().message);
-    return 1;
-  }
+  if (!session) return report(session.error());
   const int code =
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
   if (code != 0 && !session->flight.empty()) {
@@ -35,10 +30,8 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
   // Peers may still need this rank's last result; after a failure nobody is waited for.
   if (code == 0) {
     session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));
-    if (auto closed = session->communicator->close(options.job.deadline); !closed) {
-      fmt::print(stderr, "tarpon: {}\n", closed.error().message);
-      return 1;
-    }
+    if (auto closed = session->communicator->close(options.job.deadline); !closed)
+      return report(closed.error());
   }
   return code;
 }
@@ -46,10 +39,7 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
 }  // namespace
 
 int run_allreduce(const AllreduceOptions& options) {
-  if (auto good = check_allreduce_options(options); !good) {
-    fmt::print(stderr, "tarpon: {}\n", good.error().message);
-    return 2;
-  }
+  if (auto good = check_allreduce_options(options); !good) return report(good.error());
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });
 }

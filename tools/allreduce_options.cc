@@ -171,6 +171,11 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
+  const bool coded = can_be_bounded(options.type, options.function) &&
+                     (options.file_form() || options.type == DataType::float32);
+  if (options.mechanisms.codec == CodecRule::on && !coded) {
+    return refuse("--codec on needs -d float and -o sum or avg: nothing else is coded");
+  }
   return {};
 }
 

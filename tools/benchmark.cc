@@ -9,6 +9,7 @@
 
 #include "tools/agreement.h"
 #include "tools/datapath_text.h"
+#include "tools/exit_code.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
 #include "tools/tensor_memory.h"

@@ -9,6 +9,7 @@
 
 #include "tools/agreement.h"
 #include "tools/datapath_text.h"
+#include "tools/exit_code.h"
 #include "tools/probe.h"
 #include "tools/session.h"
 #include "tools/timed_calls.h"
@@ -90,27 +91,15 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
 int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   auto communicator_options = session_options(
       options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
-  if (!communicator_options) {
-    fmt::print(stderr, "tarpon: {}\n", communicator_options.error().message);
-    return 1;
-  }
+  if (!communicator_options) return report(communicator_options.error());
   auto connection = connect_session(*communicator_options, place);
-  if (!connection) {
-    fmt::print(stderr, "tarpon: {}\n", connection.error().message);
-    return 1;
-  }
+  if (!connection) return report(connection.error());
   auto pairs = probe_pairs(*connection, options);
-  if (!pairs) {
-    fmt::print(stderr, "tarpon: {}\n", pairs.error().message);
-    return 1;
-  }
+  if (!pairs) return report(pairs.error());
   const bool first = place.rank == 0;
   if (first) print(*pairs, connection->ranks);
   const auto written = first ? write_json(options.json, to_json(*pairs)) : Result<void>();
-  if (auto saved = agree(*connection->control, written); !saved) {
-    fmt::print(stderr, "tarpon: {}\n", saved.error().message);
-    return 1;
-  }
+  if (auto saved = agree(*connection->control, written); !saved) return report(saved.error());
   const auto good = [](const PairProbe& pair) { return pair.good(); };
   return std::all_of(pairs->begin(), pairs->end(), good) ? 0 : 1;
 }
@@ -127,10 +116,7 @@ void add_check_options(CLI::App& app, CheckOptions& options) {
 }
 
 int run_check(const CheckOptions& options) {
-  if (auto good = check_job_options(options.job); !good) {
-    fmt::print(stderr, "tarpon: {}\n", good.error().message);
-    return 2;
-  }
+  if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return check_as_rank(options, place); });
 }

@@ -11,6 +11,7 @@
 
 #include "tools/agreement.h"
 #include "tools/datapath_text.h"
+#include "tools/exit_code.h"
 #include "tools/file_check.h"
 #include "tools/fnv.h"
 #include "tools/npy.h"

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tools/background_traffic.h"
+#include "tools/exit_code.h"
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
@@ -48,11 +49,6 @@ class TemporaryDirectory {
   explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
-
-int report(const Error& error) {
-  fmt::print(stderr, "tarpon: {}\n", error.message);
-  return 1;
-}
 
 Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPlace& place,
                                        const std::string& rendezvous,
@@ -142,7 +138,8 @@ int report(const BackgroundTraffic& background, std::uint32_t flows) {
   return 0;
 }
 
-int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
+int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+              bool foreign) {
   const auto network = LocalNetwork::make(options);
   if (!network) return report(network.error());
   const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
@@ -166,13 +163,15 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
     if (network->testbed) report(*network->testbed);
     return network->background ? report(*network->background, options.background) : 0;
   }
-  // A rank that exits has said why; one that was killed has not.
+  // A rank of ours that exits has said why; one that was killed has not.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
-  if (killed || ended->interrupted_by != 0) fmt::print(stderr, "tarpon: {}\n", ended->summary());
+  if (killed || foreign || ended->interrupted_by != 0) {
+    fmt::print(stderr, "tarpon: {}\n", ended->summary());
+  }
   if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;
-  // Whoever halts knows it from all: they end alike.
-  const bool halted = ended->ranks[*ended->first_failure].exit_code == kHalted;
-  return halted ? kHalted : 1;
+  // Whoever halts, or was started wrongly, knows it from all: they end alike.
+  const int code = ended->ranks[*ended->first_failure].exit_code;
+  return !foreign && (code == kUsage || code == kHalted) ? code : kFailed;
 }
 
 /// What the ranks have chosen, and what of it deserves a look.
@@ -288,8 +287,9 @@ std::string carrier(const JobOptions& options, const Session& session) {
   return first.address.starts_with("127.") ? "loopback" : "interface " + first.interface;
 }
 
-int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body) {
-  if (options.local_ranks > 0) return run_local(options, body);
+int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+            bool foreign) {
+  if (options.local_ranks > 0) return run_local(options, body, foreign);
   auto log = DebugLog::open(process_environment());
   if (!log) return report(log.error());
   auto place = find_launch_place(options.place, log->watch(process_environment()));

@@ -39,7 +39,9 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
 std::string carrier(const JobOptions& options, const Session& session);
 
 /// Runs `body` as this rank, or as each of --local-ranks in a process of its own, on loopback or on
-/// the testbed. Returns the exit code; prints errors, each once.
-int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body);
+/// the testbed. Returns the exit code; prints errors, each once. `foreign`: the body is somebody
+/// else's program, whose exit code says nothing to us and is printed.
+int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+            bool foreign = false);
 
 }  // namespace tarpon

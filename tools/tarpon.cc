@@ -9,6 +9,7 @@
 #include "tools/allreduce_options.h"
 #include "tools/check_command.h"
 #include "tools/doctor_command.h"
+#include "tools/exit_code.h"
 #include "tools/flight_command.h"
 #include "tools/scale_command.h"
 #include "tools/sim_command.h"
@@ -101,7 +102,7 @@ int refuse(const CLI::App& app, const CLI::ParseError& error,
     if (c == '\n') c = ' ';
   }
   fmt::print(stderr, "tarpon: {} (see --help)\n", text);
-  return 2;
+  return tarpon::kUsage;
 }
 
 }  // namespace
@@ -172,7 +173,7 @@ int main(int argc, char** argv) {
   if (allreduce_app->parsed()) {
     if (auto settled = tarpon::settle_form(*allreduce_app, allreduce); !settled) {
       fmt::print(stderr, "tarpon: {}\n", settled.error().message);
-      return 2;
+      return tarpon::kUsage;
     }
     return tarpon::run_allreduce(allreduce);
   }
@@ -182,6 +183,14 @@ int main(int argc, char** argv) {
   if (testbed_app->parsed()) return tarpon::run_testbed(testbed);
   if (doctor_app->parsed()) return tarpon::run_doctor(doctor);
   if (xdp_app->parsed()) return tarpon::run_xdp(*xdp_app, xdp);
-  if (scale_app->parsed()) return tarpon::run_scale(scale);
+  if (scale_app->parsed()) {
+    for (const CLI::Option* option : sim_app->get_options()) {
+      if (option->count() == 0) continue;
+      fmt::print(stderr, "tarpon: {} before scale is of sim: write scale's options behind it\n",
+                 option->get_name());
+      return tarpon::kUsage;
+    }
+    return tarpon::run_scale(scale);
+  }
   return tarpon::run_sim(sim);
 }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/exit_code.h"
 #include "tools/file_job.h"
 #include "tools/session.h"
 
@@ -56,12 +57,9 @@ int run_testbed(TestbedCommandOptions options) {
     return 2;
   }
   options.job.network = Network::veth;
-  if (auto good = check_job_options(options.job); !good) {
-    fmt::print(stderr, "tarpon: {}\n", good.error().message);
-    return 2;
-  }
-  return run_job(options.job,
-                 [&](const LaunchPlace& place) { return execute(options.command, place); });
+  if (auto good = check_job_options(options.job); !good) return report(good.error());
+  return run_job(
+      options.job, [&](const LaunchPlace& place) { return execute(options.command, place); }, true);
 }
 
 }  // namespace tarpon

@@ -30,9 +30,6 @@ struct TimedCalls {
   std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
 };
 
-/// The exit code of a run that a loss budget halted.
-inline constexpr int kHalted = 3;
-
 /// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error. With
 /// loss budgets each call is a step of its own, agreed on after it, outside of its time; a verdict
 /// of halt ends the run: IterationLog::halted. `last`: the report of the last iteration.

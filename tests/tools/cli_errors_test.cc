@@ -32,6 +32,7 @@ void expect_one_line(const Ended& ended, const std::vector<std::string>& parts) 
 struct Mistake {
   std::vector<std::string> arguments;
   std::vector<std::string> parts;
+  int exit_code = 2;
 };
 
 /// Each on its own, without any rank.
@@ -40,7 +41,9 @@ void expect_refused(const std::vector<Mistake>& mistakes) {
     std::string line;
     for (const std::string& word : mistake.arguments) line += word + " ";
     SCOPED_TRACE(line);
-    expect_one_line(run(tool(mistake.arguments)), mistake.parts);
+    const Ended ended = run(tool(mistake.arguments));
+    expect_one_line(ended, mistake.parts);
+    EXPECT_EQ(ended.exit_code, mistake.exit_code);
   }
 }
 
@@ -104,9 +107,13 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--bound", "5ms"}, {"--bound needs --mode bounded"}},
       {{"--rescale", "none"}, {"--rescale needs --mode bounded"}},
       {{"--codec", "on"}, {"--codec needs --mode bounded"}},
+      {{"--mode", "bounded", "--codec", "on", "-d", "double"}, {"--codec on needs -d float"}},
+      {{"--mode", "bounded", "--codec", "on", "-o", "max"}, {"--codec on needs -d float"}},
       {{"--missing", "local"}, {"--missing needs --mode bounded"}},
       {{"--without", "rotation,repair"}, {"--without repair needs --mode bounded"}},
       {{"--loss", "1%"}, {"add --local-ranks P --net veth"}},
+      {{"--net", "veth", "--rate-of", "9=1gbit"}, {"a rate for rank 9 of 2"}},
+      {{"--net", "veth", "--burst-loss", "1%/0"}, {"bursts of 0 packets"}},
       {{"--rank", "1"}, {"leave --rank and --world-size out"}},
       {{"--rendezvous", "localhost:1"}, {"leave --rendezvous out"}},
       {{"--bogus"}, {"--bogus", "--help"}},
@@ -126,12 +133,13 @@ TEST(CliErrors, place__which_rank_of_which_job) {
       {{"allreduce"}, {"which rank is this?", "--local-ranks P", "mpirun"}},
       {{"check"}, {"which rank is this?"}},
       {{"testbed", "--", "true"}, {"--local-ranks P"}},
+      {{"sim", "--seed", "4", "scale"}, {"--seed before scale"}},
       {{"testbed", "--local-ranks", "2"}, {"command is required: write it at the end"}},
       {{"sim", "--seed", "-1"}, {"--seed: \"-1\" is no whole number from 0 to"}},
       {{"sim", "--seeds", "-1"}, {"--seeds: Value -1 not in range 1 to 4294967295"}},
       {{"sim", "--seed", "abc"}, {"--seed: \"abc\" is no whole number from 0 to"}},
-      {{"sim", "scale", "--json", "/nope/scale.json"}, {"/nope/scale.json"}},
-      {{"flight", "/nope"}, {"/nope: No such file or directory", "--flight"}},
+      {{"sim", "scale", "--json", "/nope/scale.json"}, {"/nope/scale.json"}, 1},
+      {{"flight", "/nope"}, {"/nope: No such file or directory", "--flight"}, 1},
       {{"testbed", "--local-ranks", "2", "--deadline", "5s", "--", "true"},
        {"--deadline", "not expected"}},
       {{"sim", "--seeds", "0"}, {"--seeds"}},

@@ -1,0 +1,15 @@
+// How a command ends.
+#pragma once
+
+#include "xdp/result.h"
+
+namespace tarpon {
+
+inline constexpr int kFailed = 1;  // or results are wrong
+inline constexpr int kUsage = 2;
+inline constexpr int kHalted = 3;  // by a loss budget
+
+/// Prints the error; kUsage where somebody asked for what is impossible, else kFailed.
+int report(const Error& error);
+
+}  // namespace tarpon
