@@ -57,16 +57,13 @@ TEST(CliCodec, on__without_loss_rounding_is_all) {
   }
 }
 
-TEST(CliCodec, off__and_types_that_are_never_coded) {
-  std::vector<std::string> off = kLossy, doubles = kLossy;
-  off.insert(off.end(), {"--codec", "off"});
-  doubles.insert(doubles.end(), {"--codec", "on", "-d", "double"});
-  for (const auto& arguments : {off, doubles}) {
-    for (const auto& result : results_of(arguments)) {
-      EXPECT_EQ(result["coded"], 0);
-      EXPECT_EQ(result["nwrong"], 0);
-      EXPECT_GT(result["squared_error"], 0.0);
-    }
+TEST(CliCodec, off__as_it_says) {
+  std::vector<std::string> arguments = kLossy;
+  arguments.insert(arguments.end(), {"--codec", "off"});
+  for (const auto& result : results_of(arguments)) {
+    EXPECT_EQ(result["coded"], 0);
+    EXPECT_EQ(result["nwrong"], 0);
+    EXPECT_GT(result["squared_error"], 0.0);
   }
 }
 
