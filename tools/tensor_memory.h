@@ -19,9 +19,7 @@ struct TensorAllocator {
   T* allocate(std::size_t count) {
     return static_cast<T*>(::operator new(count * sizeof(T), kLine));
   }
-  void deallocate(T* data, std::size_t count) {
-    ::operator delete(data, count * sizeof(T), kLine);
-  }
+  void deallocate(T* data, std::size_t) { ::operator delete(data, kLine); }
   bool operator==(const TensorAllocator&) const = default;
 };
 
