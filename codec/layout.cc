@@ -35,11 +35,12 @@ CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
   layout.groups = static_cast<std::uint32_t>(divided_up(blocks * kLeastStride, most_row_elements));
   while (std::gcd(layout.groups, ways) != 1) ++layout.groups;
   layout.members = static_cast<std::uint32_t>(divided_up(blocks, layout.groups));
-  // Beyond the caches runs of eight are coded twice as fast as others; there are so many groups
-  // that rows are nearly full.
-  layout.stride = count >= kFarFrom
-                      ? kLeastStride
-                      : std::min(most_row_elements / layout.members, layout.block);
+  layout.stride = std::min(most_row_elements / layout.members, layout.block);
+  // Beyond the caches runs of eight are coded twice as fast as others.
+  const std::uint64_t eights = std::uint64_t{kLeastStride} * layout.members;
+  if (count >= kFarFrom && 4 * eights >= 3 * std::uint64_t{most_row_elements}) {
+    layout.stride = kLeastStride;
+  }
   return layout;
 }
 

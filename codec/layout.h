@@ -67,7 +67,8 @@ struct CodedLayout {
   bool operator==(const CodedLayout&) const = default;
 };
 
-/// Rows of at most `most_row_elements`, nearly full, dealt out to `ways` receivers in turn: the
+/// Rows of at most `most_row_elements`, three quarters full or more where the bucket has so many
+/// blocks, dealt out to `ways` receivers in turn: the
 /// number of groups has no factor in common with `ways`, so that each of them gets as much of every
 /// block. Blocks have kUsualBlock elements, kMostBlock between kLargeBlocksFrom and
 /// kFarFrom, those of smaller buckets the power of two that they fit. REQUIRES: count >=

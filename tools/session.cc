@@ -165,7 +165,9 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
   }
   // A rank of ours that exits has said why; one that was killed has not.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
-  if (killed || foreign || ended->interrupted_by != 0) {
+  const bool untold =
+      foreign && ended->first_failure && ended->ranks[*ended->first_failure].exit_code != kNotRun;
+  if (killed || untold || ended->interrupted_by != 0) {
     fmt::print(stderr, "tarpon: {}\n", ended->summary());
   }
   if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;

@@ -35,7 +35,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   fmt::print(stderr, "tarpon: cannot run {}: {}\n", words[0], std::strerror(errno));
-  return 127;
+  return kNotRun;
 }
 
 }  // namespace

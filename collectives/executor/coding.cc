@@ -19,15 +19,17 @@ void CodedRooms::Unmap::operator()(float* room) const {
 
 CodedRooms::Room CodedRooms::take(std::uint64_t elements) {
   ++taken_;
-  const auto fits = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) {
-    return one.room.get_deleter().bytes >= elements * sizeof(float);
+  const std::size_t bytes = (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+  // One that is much too large is left to those that need it, or to go.
+  const auto fits = std::find_if(kept_.begin(), kept_.end(), [bytes](const Kept& one) {
+    const std::size_t has = one.room.get_deleter().bytes;
+    return has >= bytes && has <= 4 * bytes;
   });
   if (fits != kept_.end()) {
     Room room = std::move(fits->room);
     kept_.erase(fits);
     return room;
   }
-  const std::size_t bytes = (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();

@@ -50,6 +50,8 @@ class Coding {
   codec::SignKey key() const { return key_; }
   std::uint32_t row_bytes() const { return layout_.row_elements() * sizeof(float); }
   std::uint32_t row_pitch_bytes() const { return layout_.row_pitch() * sizeof(float); }
+  /// The row that begins at this byte of data().
+  std::uint64_t row_at(std::uint64_t byte) const { return byte / row_pitch_bytes(); }
   std::byte* data() { return reinterpret_cast<std::byte*>(room_.get()); }
 
   /// False when an element is NaN or infinite: all rows are zero then.

@@ -19,8 +19,7 @@ void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
   const std::uint64_t width = element_bytes(call_->arguments.type);
   const auto place = [&](std::uint32_t slot) {
     const std::uint64_t at = first_byte + slot * slot_stride();
-    return coding_ ? at / coding_->row_pitch_bytes() * coding_->layout().row_elements()
-                   : at / width;
+    return coding_ ? coding_->row_at(at) * coding_->layout().row_elements() : at / width;
   };
   std::vector<ContributorRun>& runs = call_->report.runs;
   for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {

@@ -9,7 +9,7 @@ namespace tarpon {
 /// Rows that are not here are zero, and what is here of a block stands for all of it.
 void AllreduceOperation::decode_result() {
   const auto lose = [this](std::uint64_t first_byte, std::uint32_t slot) {
-    coding_->lose(first_byte / slot_bytes() + std::uint64_t{slot} * setting_.world);
+    coding_->lose(coding_->row_at(first_byte + slot * slot_stride()));
   };
   if (late_self_) {
     for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) lose(schedule_.own.first, slot);

@@ -106,6 +106,8 @@ void Epochs::gone(Rank rank, Time now) {
     asking_.reset();
     return;
   }
+  // Two ranks that lose each other both ask; the news that comes last says which one goes.
+  if (rank == heeded_) heeded_ = decider();
   if (before != decider()) {
     question_.reset();
     if (decider() == rank_) {

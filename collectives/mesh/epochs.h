@@ -108,7 +108,7 @@ class Epochs {
   std::uint64_t told_ = 0;     // bit r: rank r has told this one
   EpochSetting setting_;       // the latest one decided
   bool inherited_ = false;     // this rank became the decider, and has not heard all yet
-  Rank heeded_ = 0;            // the highest that has asked: lower ones are gone
+  Rank heeded_ = 0;            // the highest live one that has asked: to it lower ones are gone
   std::optional<Question> question_;
   std::optional<EpochInquiry> asking_;
   std::uint32_t rounds_ = 0;

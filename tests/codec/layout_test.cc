@@ -113,6 +113,13 @@ TEST(StridedLayout, few_rows_have_larger_blocks) {
   EXPECT_EQ(strided_layout(kFarFrom, 352, 4).block, kUsualBlock);
 }
 
+TEST(StridedLayout, far_rows_are_of_eights_unless_that_leaves_them_empty) {
+  EXPECT_EQ(strided_layout(25u << 18, 2224, 4).stride, kLeastStride);
+  const CodedLayout coded = strided_layout(kFarFrom, 2224, 6);
+  EXPECT_EQ(coded.stride, 21u);
+  EXPECT_GT(coded.row_elements(), 2100u);
+}
+
 /// Two tails: of all rows, and of those of one receiver.
 TEST(StridedLayout, the_tail_costs_all_blocks_alike) {
   const CodedLayout coded = strided_layout(25u << 18, 352, 4);

@@ -111,6 +111,19 @@ TEST_F(CodedTest, with_loss_it_is_what_the_report_says) {
   }
 }
 
+/// Rows that lie further apart than they are long: the last shards' begin a row later in memory.
+TEST_F(CodedTest, with_loss_and_rows_apart_it_is_what_the_report_says) {
+  Mechanisms mechanisms = coded();
+  mechanisms.repair = mechanisms.scatter_repair = false;
+  make_job({.ranks = 7, .slot_bytes = 40 * 4, .faults = {.loss = 0.03}, .mechanisms = mechanisms});
+  make_buffers(5 * 4096);
+  const auto calls = run();
+  const codec::CodedLayout& layout = calls[0]->report.coded->layout;
+  EXPECT_GE(6 * (layout.row_pitch() - layout.row_elements()), layout.row_elements());
+  for (const auto& one : calls) EXPECT_GT(one->report.lost_stage2, 0);
+  expect_decoded(calls, ReduceOp::avg);
+}
+
 TEST_F(CodedTest, a_loss_of_stage_2_costs_its_share_of_the_square) {
   Mechanisms mechanisms = coded();
   mechanisms.repair = false;

@@ -289,6 +289,20 @@ TEST(EpochsTest, a_record_of_a_decider_that_is_gone_to_the_next_one_comes_too_la
   EXPECT_TRUE(job[2].take_record().has_value());
 }
 
+/// Ranks 0 and 1 lose each other; the others drop the higher one.
+TEST(EpochsTest, who_has_asked_and_is_gone_is_not_heeded) {
+  Job job(3);
+  job[2].take(1, {FrameKind::epoch_question, std::string(4, '\1')}, job.now);
+  job[2].answer({}, job.now);
+  std::ignore = job[2].take_outbox();
+  job.silence(1);
+  job[2].gone(1, job.now);
+  job[0].gone(1, job.now);
+  job.lose(2, 0.05);
+  job.run(5s);
+  EXPECT_EQ(job.records.size(), 2u);
+}
+
 TEST(EpochsTest, who_is_evicted_itself_asks_nobody) {
   Job job(2);
   job[0].gone(0, job.now);
