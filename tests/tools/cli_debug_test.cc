@@ -106,7 +106,7 @@ TEST(CliDebug, nonsense__named) {
     Command command = tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8"});
     command.environment = variables;
     const Ended ended = run(command);
-    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_EQ(ended.exit_code, 2);
     EXPECT_EQ(ended.out, "");
     return ended.error;
   };

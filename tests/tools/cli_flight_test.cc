@@ -144,7 +144,7 @@ TEST(CliFlight, wrong_input__one_line) {
            {{"flight", scratch / "x.flight"}, 1, "no flight recording"},
            {{"flight", "--job", "xyz", scratch / "x.flight"}, 2, "is no job"},
            {{"allreduce", "--local-ranks", "1", "--flight", scratch / "x.flight"},
-            1,
+            2,
             "is no directory"},
        }) {
     const Ended ended = run(tool(arguments));

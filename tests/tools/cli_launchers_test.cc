@@ -153,7 +153,7 @@ TEST(CliLaunchers, failed_rendezvous__leaves_nothing) {
   }
   Command lost = tool({"allreduce", "--interface", "nope"});
   lost.environment = slurm_of_two(0, scratch);
-  EXPECT_EQ(run(lost).exit_code, 1);
+  EXPECT_EQ(run(lost).exit_code, 2);
   EXPECT_THAT(scratch.names(), ::testing::IsEmpty()) << "no such interface";
 }
 
