@@ -53,6 +53,9 @@ TEST_P(StridedLayout, fits_what_was_asked_for) {
   EXPECT_EQ(coded.count, GetParam().count);
   EXPECT_GE(std::uint64_t{coded.groups} * coded.members, coded.blocks());
   EXPECT_LE(coded.row_elements(), GetParam().most);
+  if (coded.rows() > 1) {
+    EXPECT_GE(4 * coded.row_elements(), 3 * GetParam().most);
+  }
   EXPECT_GE(coded.stride, kLeastStride);
   EXPECT_LE(coded.stride, coded.block);
   EXPECT_EQ(std::gcd(coded.groups, GetParam().ways), 1u);
@@ -87,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, StridedLayout,
                                          Case{4095, 352, 4}, Case{4096, 352, 4}, Case{4097, 352, 8},
                                          Case{100'000, 352, 6}, Case{283'978, 352, 8},
                                          Case{283'978, 2224, 4}, Case{1'000'003, 352, 64},
-                                         Case{50'000, 8, 5}));
+                                         Case{50'000, 8, 5}, Case{kFarFrom, 352, 26},
+                                         Case{kFarFrom, 2224, 30}));
 
 /// The example of PROTOCOL.md.
 TEST(StridedLayout, is_as_the_protocol_says) {

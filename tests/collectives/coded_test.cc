@@ -2,11 +2,13 @@
 // that are late.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <cmath>
 #include <limits>
 
+#include "collectives/executor/coding.h"
 #include "tests/collectives/simulated_job.h"
 #include "tools/coded_reference.h"
 
@@ -310,6 +312,34 @@ TEST_F(EpochTest, next_numbers_count_what_waits) {
   const auto numbers = (*job_)[0].next_numbers();
   ASSERT_EQ(numbers.size(), 1u);
   EXPECT_EQ(numbers[0], (EpochRecord::Start{0, 11}));
+}
+
+/// Whether there is memory at this page.
+bool mapped(const void* page) {
+  unsigned char resident = 0;
+  return ::mincore(const_cast<void*>(page), 1, &resident) == 0;
+}
+
+TEST(CodedRooms, are_used_again_for_what_they_fit_and_go_when_nobody_needs_them) {
+  constexpr std::uint64_t kSmall = 100'000, kLarge = 100 * kSmall;
+  CodedRooms rooms;
+  CodedRooms::Room room = rooms.take(kLarge);
+  const float* const large = room.get();
+  rooms.give_back(std::move(room));
+  room = rooms.take(kSmall);
+  EXPECT_NE(room.get(), large);
+  const float* const small = room.get();
+  rooms.give_back(std::move(room));
+  room = rooms.take(kLarge);
+  EXPECT_EQ(room.get(), large);
+  rooms.give_back(std::move(room));
+  for (int call = 0; call < 100; ++call) {
+    room = rooms.take(kSmall);
+    EXPECT_EQ(room.get(), small);
+    rooms.give_back(std::move(room));
+  }
+  EXPECT_TRUE(mapped(small));
+  EXPECT_FALSE(mapped(large));
 }
 
 }  // namespace
