@@ -67,12 +67,12 @@ struct CodedLayout {
   bool operator==(const CodedLayout&) const = default;
 };
 
-/// Rows of at most `most_row_elements`, three quarters full or more where the bucket has so many
-/// blocks, dealt out to `ways` receivers in turn: the
-/// number of groups has no factor in common with `ways`, so that each of them gets as much of every
-/// block. Blocks have kUsualBlock elements, kMostBlock between kLargeBlocksFrom and
-/// kFarFrom, those of smaller buckets the power of two that they fit. REQUIRES: count >=
-/// 1, most_row_elements a multiple of kLeastStride, ways >= 1.
+/// Rows of at most `most_row_elements`, three quarters full or more unless one holds the bucket,
+/// dealt out to `ways` receivers in turn: the number of groups has no factor in common with `ways`,
+/// so that each of them gets as much of every block. Blocks have kUsualBlock elements, kMostBlock
+/// from kLargeBlocksFrom on and below kFarFrom, those of smaller buckets the power of two that they
+/// fit. From kFarFrom on the stride is 8 where that fills rows so far.
+/// REQUIRES: count >= 1, most_row_elements a multiple of kLeastStride, ways >= 1.
 CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
                            std::uint32_t ways);
 

@@ -172,8 +172,7 @@ int main(int argc, char** argv) {
   }
   if (allreduce_app->parsed()) {
     if (auto settled = tarpon::settle_form(*allreduce_app, allreduce); !settled) {
-      fmt::print(stderr, "tarpon: {}\n", settled.error().message);
-      return tarpon::kUsage;
+      return tarpon::report(settled.error());
     }
     return tarpon::run_allreduce(allreduce);
   }

@@ -59,7 +59,8 @@ int run_testbed(TestbedCommandOptions options) {
   options.job.network = Network::veth;
   if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(
-      options.job, [&](const LaunchPlace& place) { return execute(options.command, place); }, true);
+      options.job, [&](const LaunchPlace& place) { return execute(options.command, place); },
+      /*foreign=*/true);
 }
 
 }  // namespace tarpon
