@@ -91,7 +91,8 @@ class Communicator {
   /// see that in StepVerdict::rejoin, alike on all of them at the same step, and call it too.
   Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
 
-  /// Ranks that wait in rejoin() for this one: bit r: rank r. Not alike on all ranks at one time.
+  /// Ranks that wait in rejoin() for this one: bit r: rank r. Not alike on all ranks at one time;
+  /// whom a verdict has named here is among them.
   std::uint64_t rejoin_wanted() const;
 
   /// Collective; exact. Afterwards `data` holds on every rank the `bytes` bytes that it holds on

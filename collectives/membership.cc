@@ -194,6 +194,10 @@ class Membership::Impl {
         const auto message = decode_agreement(frame.body);
         if (!message) return;
         const std::lock_guard lock(mutex_);
+        if (message->kind == AgreementMessage::Kind::verdict) {
+          rejoining_.told_of(message->verdict.rejoin);
+          agreement_.set_rejoin(rejoining_.waiting_others());
+        }
         agreement_.receive(from, *message, monotonic_now());
         send_outbox();
         break;

@@ -75,7 +75,7 @@ class Membership {
   /// What bounded calls of this rank lacked, as shares. Never blocks.
   void note_losses(const std::vector<double>& shares);
 
-  /// Ranks that wait in rejoin() for the others: bit r: rank r.
+  /// Ranks that wait in rejoin() for the others, also by the verdicts so far: bit r: rank r.
   std::uint64_t rejoin_wanted() const;
 
   /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well.

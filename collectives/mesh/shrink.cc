@@ -90,7 +90,7 @@ void Shrinking::decide(const std::string& address) {
 std::optional<ShrinkPlan> Shrinking::take_plan() {
   if (!plan_) return std::nullopt;
   waiting_ = false;
-  entered_ = 0;
+  entered_ = told_ = 0;
   return std::exchange(plan_, std::nullopt);
 }
 

@@ -30,6 +30,9 @@ class Shrinking {
   /// It does no longer.
   void leave() { waiting_ = false; }
   void entered(Rank from);
+  /// A verdict says that `ranks` (bit r: rank r) wait. Their own word may be on its way still, and
+  /// only that counts for a plan.
+  void told_of(std::uint64_t ranks) { told_ |= ranks; }
   void gone(Rank rank);
   void planned(Rank from, const std::string& plan);
 
@@ -40,8 +43,8 @@ class Shrinking {
   /// Once there is one: the plan to follow.
   std::optional<ShrinkPlan> take_plan();
 
-  /// Who else has entered and waits: bit r: rank r.
-  std::uint64_t waiting_others() const { return entered_ & live_ & ~(1ull << rank_); }
+  /// Who else has entered and waits, by its own word or a verdict's: bit r: rank r.
+  std::uint64_t waiting_others() const { return (entered_ | told_) & live_ & ~(1ull << rank_); }
 
   /// What is waited for, in words.
   std::string lacking() const;
@@ -56,6 +59,7 @@ class Shrinking {
   const Regroup what_;
   std::uint64_t live_;         // bit r: rank r
   std::uint64_t entered_ = 0;  // since the last plan
+  std::uint64_t told_ = 0;     // since then, by verdicts
   bool waiting_ = false;       // this rank is in shrink() without a plan
   std::optional<ShrinkPlan> plan_;
   std::vector<std::pair<Rank, Frame>> outbox_;

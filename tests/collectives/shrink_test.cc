@@ -78,6 +78,24 @@ TEST(ShrinkTest, enter__forgets_a_plan_that_came_to_nothing) {
   EXPECT_FALSE(one.take_plan());
 }
 
+TEST(ShrinkTest, told_of__counts_as_waiting_until_the_plan_but_not_for_it) {
+  Shrinking zero(0, 3, Regroup::rejoin), one(1, 3, Regroup::rejoin);
+  for (Shrinking* rank : {&zero, &one}) {
+    rank->told_of(~0ull);  // of itself and of ranks that do not exist, too
+    EXPECT_EQ(rank->waiting_others(), 0b111u & ~(rank == &zero ? 0b1u : 0b10u));
+    rank->gone(2);
+    EXPECT_EQ(rank->waiting_others(), rank == &zero ? 0b10u : 0b1u);
+    rank->enter();
+  }
+  EXPECT_FALSE(zero.ready());
+  EXPECT_EQ(zero.lacking(), "rank 1 did not come");
+  zero.entered(1);
+  ASSERT_TRUE(zero.ready());
+  zero.decide("tcp://127.0.0.1:7");
+  ASSERT_TRUE(zero.take_plan());
+  EXPECT_EQ(zero.waiting_others(), 0u);
+}
+
 TEST(ShrinkTest, alone__the_last_one_needs_nobody) {
   Shrinking rank(63, 64);
   for (Rank other = 0; other < 63; ++other) rank.gone(other);
