@@ -1,0 +1,2 @@
+// Nothing: the program whose precompiled headers all tests share.
+int main() {}
