@@ -60,7 +60,7 @@ enum class Status : std::uint8_t {
   late_self,  // bounded mode: this rank began after a peer had ended the call; the result was
               // fetched, nothing of this rank is in it, and its own shard is filled
   peer_late,  // the deadline passed without `late_ranks`, here or in the calls before it that it
-              // had to wait for; the output is undefined
+              // had to wait for (none: those lacked nothing any more); the output is undefined
   mismatch,   // `blamed` run another operation; `detail` names the field; output undefined
   aborted,    // a rank gave up; output undefined
   failed,     // the port broke; `detail` says how; output undefined
