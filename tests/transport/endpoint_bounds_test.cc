@@ -284,6 +284,22 @@ TEST(EndpointBoundsTest, abort__is_repeated_to_whoever_missed_it) {
   }
 }
 
+TEST(EndpointBoundsTest, abort__is_remembered_of_more_calls_than_may_be_open) {
+  for (const std::uint32_t reason : {TARPON_ABORT_GIVEN_UP, TARPON_ABORT_EXPIRED}) {
+    Harness net(2);
+    for (int call = 0; call < 50; ++call) {
+      net[0].abort(net.submit(exchange(0, 2, kMany), 0).handle, reason, 0);
+      net.settle([](const Packet&) { return 0; });
+    }
+    net.submit(exchange(1, 2, kMany), 1);
+    net.run_until(net.now + 100ms);
+    const auto told = net.events_of(1, Event::Kind::aborted);
+    ASSERT_FALSE(told.empty()) << "reason " << reason;
+    EXPECT_EQ(told[0].reason, reason);
+    EXPECT_EQ(told[0].peer, 0);
+  }
+}
+
 TEST(EndpointBoundsTest, abort__of_an_expired_call_costs_a_bounded_one_its_part_alone) {
   Harness net(3);
   std::array<Call*, 3> calls{};

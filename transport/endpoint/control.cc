@@ -212,7 +212,7 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
 std::uint64_t Endpoint::State::missed(Channel& channel, std::uint32_t number, Rank peer) {
   if (number > channel.next_number) return 0;  // never was; nobody asks across the numbers' end
   if (const Channel::Past* past = channel.find_past(number)) return past->ranks;
-  if (channel.expired.contains(number)) return 1ull << options.rank;
+  if (channel.aborted.contains(number)) return channel.aborted.ranks;
   const std::uint64_t own = find_kept(channel, number) == nullptr ? 1ull << options.rank : 0;
   return own | 1ull << peer;
 }
@@ -228,14 +228,14 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
                  .peer = header.sender,
                  .tag = header.tag,
                  .operation = header.operation};
-  const bool aborted = past != nullptr ? past->aborted : channel.expired.contains(header.operation);
+  const bool aborted = channel.ended_by_abort(header.operation);
   const bool mismatched = past != nullptr && past->reason == TARPON_ABORT_MISMATCH;
   if (other_signature && (!aborted || mismatched)) {
     due.type = TARPON_READY;
     due.slot = TARPON_READY_ANSWER;
   } else if (aborted) {
     due.type = TARPON_ABORT;
-    due.slot = past != nullptr ? past->reason : std::uint32_t{TARPON_ABORT_EXPIRED};
+    due.slot = past != nullptr ? past->reason : channel.aborted.reason;
   }
   if (due.type != TARPON_READY) due.contributors = missed(channel, header.operation, header.sender);
   queue_control(due);
@@ -341,7 +341,7 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
       kept->signature_hash != header.signature) {
     refuse_control(DropReason::unexpected);
     const Channel::Past* past = channel.find_past(header.operation);
-    const bool aborted = past != nullptr && past->aborted;
+    const bool aborted = channel.ended_by_abort(header.operation);
     const bool other = past != nullptr && past->epoch.number != header.epoch;
     const std::uint64_t ranks = missed(channel, header.operation, header.sender);
     // Or it would ask until its deadline for what is not to be had.

@@ -216,9 +216,13 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                                                           .nonfinite = operation.nonfinite,
                                                           .epoch = operation.epoch,
                                                           .signature = operation.signature};
-  if (abort_reason == std::uint32_t{TARPON_ABORT_EXPIRED}) {
-    if (channel.expired.end != operation.number) channel.expired.first = operation.number;
-    channel.expired.end = operation.number + 1;
+  // After a mismatch more has to be told than an ABORT does.
+  if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
+    Channel::Aborted& row = channel.aborted;
+    const bool goes_on =
+        row.end == operation.number && row.reason == *abort_reason && row.ranks == ranks;
+    if (!goes_on) row = {{operation.number, operation.number}, *abort_reason, ranks};
+    row.end = operation.number + 1;
   }
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);

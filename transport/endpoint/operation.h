@@ -142,13 +142,23 @@ struct Channel {
   };
   std::vector<Past> past;  // the latest ones, at number % size
 
-  /// The latest ones in a row whose deadlines passed before they could begin: they may be more than
-  /// `past` has room for, and come all at once.
-  NumberRange expired;
+  /// The latest ones in a row that were given up, or whose deadlines passed before they could
+  /// begin, for one reason: they may be more than `past` has room for, and come all at once.
+  struct Aborted : NumberRange {
+    std::uint32_t reason = 0;
+    std::uint64_t ranks = 0;  // who began it
+  };
+  Aborted aborted;
 
   const Past* find_past(std::uint32_t number) const {
     const Past& one = past[number % past.size()];
     return one.known && one.number == number ? &one : nullptr;
+  }
+
+  /// Whether it has ended here by an ABORT, as far as that is remembered.
+  bool ended_by_abort(std::uint32_t number) const {
+    const Past* const known = find_past(number);
+    return known != nullptr ? known->aborted : aborted.contains(number);
   }
 
   std::uint32_t lowest_open() const { return open.empty() ? next_number : open.front()->number; }
