@@ -195,6 +195,7 @@ bool AllreduceOperation::may_finish(Time now) {
   }
   // What is not kept cannot be had afterwards.
   if (!retains()) patience = after(whole_since_, call_->report.stages[kGather].bound);
+  patience = std::min(patience, deadline_);
   // What is waited for beyond that comes by packets.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : deadline_;
   if (unheard()) return false;
