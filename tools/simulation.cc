@@ -33,6 +33,7 @@ class Simulation {
  private:
   bool run_until_done(Time limit);
   void run_rank(Rank rank);
+  void note_ended(Rank rank);
   void add_packets(Rank from, Rank to, std::span<const std::byte> packet);
   void submit_due(Rank rank);
   Time next_action(Rank rank) const;
@@ -128,6 +129,10 @@ void Simulation::run_rank(Rank rank) {
     ranks_[rank]->abort(now_);
   }
   ranks_[rank]->run(now_);
+  note_ended(rank);
+}
+
+void Simulation::note_ended(Rank rank) {
   for (SimulatedCall& call : calls_) {
     if (call.ended[rank] == kNever && call.pending[rank] && call.pending[rank]->done) {
       call.ended[rank] = now_;
@@ -160,6 +165,7 @@ void Simulation::tell_news() {
     if (told_out_[rank] || plan_.evicted_at(rank) > now_) continue;
     told_out_[rank] = true;
     if (ranks_[rank]->runs()) ranks_[rank]->evicted(plan_.victim, now_);
+    note_ended(rank);  // it may crash before it runs again
   }
   if (next_crash_news() > now_) return;
   if (!crashed_) crash();
