@@ -35,8 +35,8 @@ TEST(SimulationTest, run__the_same_seed_leaves_the_same_trace) {
 
 /// Of a hundred thousand others: what they found is rarer than the seeds of every day.
 TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
-  for (const std::uint64_t seed : {502049, 700369, 707080, 708435, 709454, 716299, 719117, 719394,
-                                   726761, 737585, 742588, 759018}) {
+  for (const std::uint32_t seed : {502049u, 700369u, 707080u, 708435u, 709454u, 716299u, 719117u,
+                                   719394u, 726761u, 737585u, 742588u, 759018u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
