@@ -153,10 +153,12 @@ class Judge {
   bool may_expire() const {
     Duration trouble = plan_.cut.length() + plan_.jam.length() + plan_.pause.length();
     for (Rank r = 0; r < plan_.ranks; ++r) trouble += paused(r);
-    // A burst of loss counts packets, not time: it may take all that is asked for again and again.
-    constexpr double kShortBursts = 0.15;
-    const bool bursts = plan_.links && plan_.links->ingress.burst_loss_leave < kShortBursts;
-    return on(FaultKind::clock_jump) || bursts || trouble > kSimulationDeadline * 4 / 5;
+    // A burst of loss counts packets, not time: one of more than 7 on average may take all that is
+    // asked for again and again.
+    constexpr double kLeavesLongBurst = 0.15;
+    const bool long_bursts =
+        plan_.links && plan_.links->ingress.burst_loss_leave < kLeavesLongBurst;
+    return on(FaultKind::clock_jump) || long_bursts || trouble > kSimulationDeadline * 4 / 5;
   }
 
   /// What bounds are learnt from may leave later calls too little time to hear anybody.
