@@ -29,7 +29,10 @@ enum tarpon_verdict {
 	TARPON_VERDICT_FRAGMENT,
 	TARPON_VERDICT_NOT_UDP,
 	TARPON_VERDICT_NO_PORT, /* UDP to somebody else */
-	/* To one of our ports and not for the ring: to the kernel, whose UDP socket counts it. */
+	/* To one of our ports and not for the ring: to the kernel. It drops frames to other MACs and
+	 * wrong IPv4 headers itself; its UDP socket refuses or counts the rest. */
+	TARPON_VERDICT_MAC,      /* to another MAC than the interface's: multicast and broadcast too */
+	TARPON_VERDICT_CHECKSUM, /* of the IPv4 header */
 	TARPON_VERDICT_LENGTH,   /* IPv4, UDP and frame do not agree, or no whole header */
 	TARPON_VERDICT_MAGIC,
 	TARPON_VERDICT_VERSION,
@@ -73,7 +76,10 @@ struct tarpon_port_entry {
 	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
 	__u32 job;
 	__u32 index; /* its first queue: of its operation windows and its late counters */
+	__u8 mac[ETH_ALEN]; /* of the interface */
+	__u16 zero;
 };
+TARPON_ASSERT(sizeof(struct tarpon_port_entry) == 24);
 
 /* Never 0. */
 static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
@@ -164,5 +170,26 @@ static inline enum tarpon_verdict tarpon_parse_frame(const void *data, const voi
 	    __builtin_bswap16(udp->len) == total - sizeof(*ip))
 		*payload_bytes = (__s32)(total - (__u32)(TARPON_FRAME_HEADER_BYTES - sizeof(*ethernet)));
 	return TARPON_VERDICT_RING;
+}
+
+typedef __u16 __attribute__((may_alias)) tarpon_half_word;
+
+/* The checks below our header that the kernel would do: TARPON_VERDICT_RING when the frame is to
+ * `mac` and the checksum of its IPv4 header is right. Frames of a network card that strips VLAN tags
+ * look like untagged ones here. REQUIRES: tarpon_parse_frame() found a datagram at `data`. */
+static inline enum tarpon_verdict tarpon_check_lower(const void *data, const __u8 *mac)
+{
+	const tarpon_half_word *to = (const tarpon_half_word *)data;
+	const tarpon_half_word *wanted = (const tarpon_half_word *)mac;
+	const tarpon_half_word *ip =
+		(const tarpon_half_word *)((const __u8 *)data + sizeof(struct ethhdr));
+	__u32 sum;
+
+	if (to[0] != wanted[0] || to[1] != wanted[1] || to[2] != wanted[2])
+		return TARPON_VERDICT_MAC;
+	sum = (__u32)ip[0] + ip[1] + ip[2] + ip[3] + ip[4] + ip[5] + ip[6] + ip[7] + ip[8] + ip[9];
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum == 0xffff ? TARPON_VERDICT_RING : TARPON_VERDICT_CHECKSUM;
 }
 #endif

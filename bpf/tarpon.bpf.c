@@ -82,6 +82,9 @@ static __always_inline enum tarpon_verdict judge(struct xdp_md *ctx)
 			return TARPON_VERDICT_NO_PORT;
 		windows = bpf_map_lookup_elem(&tarpon_windows, &entry->index);
 	}
+	verdict = tarpon_check_lower(data, entry->mac);
+	if (verdict != TARPON_VERDICT_RING)
+		return verdict;
 	if (payload_bytes < 0 || (const void *)(header + 1) > end)
 		return TARPON_VERDICT_LENGTH;
 	verdict = tarpon_verdict_of(tarpon_check_header(header, entry->job, (__u32)payload_bytes));

@@ -35,7 +35,7 @@ enum tarpon_type {
 	TARPON_CREDIT = 3,    /* slots [0, slot) of (operation, stage, receiver -> sender) may be sent */
 	TARPON_REPAIR = 4,    /* as CREDIT, and the ranges in the payload are asked for again */
 	TARPON_CLOSED = 5,    /* the sender has closed this operation: see closed_below */
-	TARPON_HEARTBEAT = 6, /* alive, nothing to say */
+	TARPON_HEARTBEAT = 6, /* the sender is alive; payload: how far it is, tag by tag */
 	TARPON_ABORT = 7,     /* the sender gives this operation up; `slot` holds the reason */
 	TARPON_PROBE = 8,     /* path probe: asks for a PROBE_REPLY with the same `slot` */
 	TARPON_PROBE_REPLY = 9,
@@ -57,11 +57,18 @@ enum tarpon_type {
 #define TARPON_STAGE_MASK 0x0fu
 #define TARPON_FLOWS_SHIFT 4
 
-/* ABORT: why, in `slot`. */
+/* ABORT: why, in `slot`. A receiver refuses other values. */
 enum tarpon_abort_reason {
-	TARPON_ABORT_GIVEN_UP = 0, /* by its caller */
-	TARPON_ABORT_MISMATCH = 1, /* another rank ran another operation under this number */
-	TARPON_ABORT_EXPIRED = 2   /* its deadline passed before it could begin */
+	TARPON_ABORT_GIVEN_UP = 0,  /* by its caller */
+	TARPON_ABORT_MISMATCH = 1,  /* another rank ran another operation under this number */
+	TARPON_ABORT_EXPIRED = 2,   /* its deadline passed before it could begin */
+	TARPON_ABORT_LATE = 3,      /* it reached its deadline; `contributors`: the ranks it lacked */
+	TARPON_ABORT_ARGUMENT = 4,  /* a rank refused it: its arguments make no sense */
+	TARPON_ABORT_DEADLINE = 5,  /* a rank refused it: its deadline had passed at the call */
+	TARPON_ABORT_MEMORY = 6,    /* a rank refused it: no memory for its buffers */
+	TARPON_ABORT_EXCEPTION = 7, /* a rank refused it: an exception inside */
+	TARPON_ABORT_FORGOTTEN = 8, /* a rank no longer remembers the numbers of its tag */
+	TARPON_ABORT_END
 };
 
 enum tarpon_flag {
@@ -139,6 +146,22 @@ struct tarpon_ready {
 	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */
 };
 TARPON_ASSERT(sizeof(struct tarpon_ready) == 40);
+
+/* HEARTBEAT: what it is, in `slot`. */
+enum tarpon_heartbeat {
+	TARPON_HEARTBEAT_NEWS = 0,     /* how far the sender is */
+	TARPON_HEARTBEAT_QUESTION = 1, /* the same, and it asks how far the receiver is */
+	TARPON_HEARTBEAT_ANSWER = 2,   /* the same, of the tags in a question */
+	TARPON_HEARTBEAT_END
+};
+
+/* Payload of HEARTBEAT: length / 8 of these, at most TARPON_MAX_PASSED. */
+struct tarpon_passed {
+	__u32 tag;
+	__u32 closed_below; /* the sender's lowest open operation of this tag, or its next one */
+};
+TARPON_ASSERT(sizeof(struct tarpon_passed) == 8);
+#define TARPON_MAX_PASSED 64u
 
 /* Payload of REPAIR: length / 8 of these. */
 struct tarpon_range {

@@ -76,6 +76,7 @@ LossReport loss_report(const Report& report) {
     case Status::failed:
     case Status::peer_dead:
     case Status::evicted:
+    case Status::peer_left:
       break;
   }
   return {1.0, report.nonfinite};  // no result
@@ -144,11 +145,11 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body) {
   return message;
 }
 
-Agreement::Agreement(Rank rank, std::uint32_t world_size, std::vector<LossBudget> budgets)
+Agreement::Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets)
     : rank_(rank),
+      facts_(facts),
       budgets_(std::move(budgets)),
-      live_(world_size >= 64 ? ~0ull : (1ull << world_size) - 1),
-      yielded_(rank == 0 ? live_ : bit(rank)) {}
+      yielded_(rank == 0 ? facts.live() : bit(rank)) {}
 
 const StepVerdict* Agreement::find(std::uint64_t step) const {
   for (const StepVerdict& one : kept_) {
@@ -192,6 +193,7 @@ void Agreement::report(std::uint64_t step, const LossReport& report, Duration pa
     try_to_decide(now);
     return;
   }
+  if (decider_ >= facts_.world_size()) return;  // no rank is live
   AgreementMessage message;
   message.step = step;
   message.report = report;
@@ -209,7 +211,7 @@ void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& rep
 }
 
 void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
-  if ((live_ & bit(from)) == 0) return;
+  if (!facts_.is_live(from)) return;
   switch (message.kind) {
     case AgreementMessage::Kind::report:
       if (const StepVerdict* known = find(message.step)) {
@@ -264,8 +266,8 @@ void Agreement::keep(const StepVerdict& verdict) {
 }
 
 void Agreement::tell_all(const StepVerdict& verdict) {
-  for (Rank peer = 0; peer < 64; ++peer) {
-    if (peer == rank_ || (live_ & bit(peer)) == 0) continue;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
+    if (peer == rank_ || !facts_.is_live(peer)) continue;
     outbox_.push_back({peer,
                        {.kind = AgreementMessage::Kind::verdict,
                         .step = verdict.step,
@@ -274,26 +276,28 @@ void Agreement::tell_all(const StepVerdict& verdict) {
   }
 }
 
-void Agreement::gone(Rank rank, Time now) {
-  if (rank >= 64 || (live_ & bit(rank)) == 0) return;
-  live_ &= ~bit(rank);
-  const auto lowest = static_cast<Rank>(std::countr_zero(live_));
-  if (lowest != decider_) {
-    decider_ = lowest;
+void Agreement::facts_changed(Time now) {
+  if (facts_.decider() != decider_) {
+    decider_ = facts_.decider();
     yield_to_decider();
-  }
-  if (decider_ == rank_) {
-    for (Pending& one : pending_) {
-      if (!one.own) continue;
-      take_report(rank_, one.step, *one.own, now + std::chrono::milliseconds(one.own_patience_ms));
+    if (decider_ == rank_) {
+      for (Pending& one : pending_) {
+        if (!one.own) continue;
+        take_report(rank_, one.step, *one.own,
+                    now + std::chrono::milliseconds(one.own_patience_ms));
+      }
     }
   }
   try_to_decide(now);
 }
 
+void Agreement::greet(Rank rank) {
+  if (rank == decider_) yield_to_decider();
+}
+
 /// All that this rank knows, then that it is all, then what it still waits for.
 void Agreement::yield_to_decider() {
-  if (decider_ == rank_) return;
+  if (decider_ == rank_ || !facts_.is_live(rank_) || decider_ >= facts_.world_size()) return;
   for (const StepVerdict& known : kept_) {
     outbox_.push_back({decider_,
                        {.kind = AgreementMessage::Kind::verdict,
@@ -318,14 +322,14 @@ void Agreement::yield_to_decider() {
 }
 
 void Agreement::try_to_decide(Time now) {
-  if (decider_ != rank_ || (live_ & ~yielded_) != 0) return;
+  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return;
   for (std::size_t i = 0; i < pending_.size();) {
     const Pending& one = pending_[i];
     if (one.step < undecided_from_) {  // its verdict may be among those forgotten
       pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    const bool all = (live_ & ~one.reporters) == 0;
+    const bool all = (facts_.live() & ~one.reporters) == 0;
     if (one.reports.empty() || (!all && now < one.collect_until)) {
       ++i;
       continue;
@@ -351,7 +355,7 @@ void Agreement::tick(Time now) {
 }
 
 Time Agreement::next_deadline() const {
-  if (decider_ != rank_ || (live_ & ~yielded_) != 0) return kNever;
+  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return kNever;
   Time next = kNever;
   for (const Pending& one : pending_) {
     if (!one.reports.empty()) next = std::min(next, one.collect_until);

@@ -4,13 +4,13 @@
 // The lowest live rank decides: by the worst report, of those that arrive in time. Its verdict goes
 // to all and is kept, by step, for ranks that come late to it.
 //
-// A step is decided once, also when the decider goes. When a rank sees every lower rank gone, the
-// next live one is its decider: it sends that rank all verdicts it has, then YIELD. Connections
-// keep the order, and nothing of a gone rank can come any more, so that after the YIELDs of all
-// live ranks the new decider knows every verdict that a live rank has; those it passes on, and only
-// steps without any it decides itself. Where a YIELD does not come (two ranks that disagree on who
-// lives) nothing is decided, and who waits halts by its deadline. A rank that is told two verdicts
-// of one step all the same halts from then on, and says so.
+// A step is decided once, also when the decider goes. When the facts exclude every lower rank, the
+// next live one is the decider: each live rank sends it all verdicts that it has, then YIELD. It
+// decides only when the YIELDs of all live ranks have come, and only steps without a verdict. What
+// a rank that is not live says is ignored, so that after its YIELD no rank takes a verdict of an
+// earlier decider. Where a YIELD does not come nothing is decided, and the callers halt by their
+// deadlines. A rank that is told two verdicts of one step halts from then on, and says so. All
+// messages may be repeated: to a decider whose connection works again they are.
 //
 // Steps ascend. Of one below the verdicts that are kept no verdict is given: who asks halts.
 //
@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/facts.h"
 #include "transport/port.h"
 #include "transport/time.h"
 
@@ -100,7 +101,8 @@ class Agreement {
   /// Verdicts kept, the newest steps.
   static constexpr std::size_t kKept = 64;
 
-  Agreement(Rank rank, std::uint32_t world_size, std::vector<LossBudget> budgets);
+  /// `facts` outlives the rules.
+  Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets);
 
   /// This rank's report of `step`; the decider may wait `patience` for those of others.
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
@@ -108,8 +110,11 @@ class Agreement {
   /// What is known of `step`.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
 
-  /// `rank` is dead, or has left.
-  void gone(Rank rank, Time now);
+  /// A row has risen.
+  void facts_changed(Time now);
+
+  /// Repeats to `rank` what it may not have received: to the decider all that this rank knows.
+  void greet(Rank rank);
 
   void receive(Rank from, const AgreementMessage& message, Time now);
 
@@ -145,8 +150,8 @@ class Agreement {
   const StepVerdict* find(std::uint64_t step) const;
 
   const Rank rank_;
+  const Facts& facts_;
   const std::vector<LossBudget> budgets_;
-  std::uint64_t live_;     // bit r: rank r
   std::uint64_t yielded_;  // ranks that have handed over to this one as decider
   Rank decider_ = 0;
   std::uint64_t rejoin_ = 0;

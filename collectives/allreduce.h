@@ -62,7 +62,7 @@ enum class Status : std::uint8_t {
   peer_late,  // the deadline passed without `late_ranks`, here or in the calls before it that it
               // had to wait for (none: those lacked nothing any more); the output is undefined
   mismatch,   // `blamed` run another operation; `detail` names the field; output undefined
-  aborted,    // a rank gave up; output undefined
+  aborted,    // the ranks in `blamed` gave the call up: `abort_reason` says why; output undefined
   failed,     // the port broke; `detail` says how; output undefined
   peer_dead,  // exact mode: the ranks in `blamed` are dead; `detail` has the evidence; output
               // undefined, and so it stays for exact calls. Bounded ones go on without them
@@ -70,9 +70,26 @@ enum class Status : std::uint8_t {
               // one of them that is how all its calls end, and the first of a tag that does is the
               // first operation that it misses; at the others exact ones, while bounded ones go on
               // without them. Output undefined; Communicator::rejoin() takes them back
+  peer_left,  // exact mode: the ranks in `blamed` left the job before this call; output undefined.
+              // Bounded calls go on without them
 };
 
 std::string_view name(Status status);
+
+/// Why a call was aborted. The numbers travel (tarpon_abort_reason) and never change.
+enum class AbortReason : std::uint8_t {
+  given_up = 0,       // by abort(), shrink(), rejoin() or destruction
+  mismatch = 1,       // a rank met another operation under this number
+  expired = 2,        // its deadline passed before it could begin
+  late = 3,           // other ranks ended it at their deadline for want of this rank
+  argument = 4,       // refused: its arguments make no sense
+  deadline = 5,       // refused: its deadline was not positive
+  memory = 6,         // refused: no memory for its buffers
+  exception = 7,      // refused: an exception inside
+  tag_forgotten = 8,  // the ranks no longer remember the same numbers of its tag
+};
+
+std::string_view name(AbortReason reason);
 
 /// Elements [first, first + count) of a result hold the contributions of the ranks in
 /// `contributors` (bit r: rank r) and no others; 0: nobody's, filled by MissingFill.
@@ -163,8 +180,9 @@ struct Report {
   /// empty: by 1. Of other shards their owners' reports say it.
   std::vector<double> weights;
   std::vector<Rank> late_ranks;  // nothing of theirs is in the result
-  std::vector<Rank> blamed;      // mismatch, aborted, peer_dead, evicted
-  std::string detail;            // one line for a human; empty when complete
+  std::vector<Rank> blamed;      // mismatch, aborted, peer_dead, peer_left, evicted
+  AbortReason abort_reason = AbortReason::given_up;  // aborted
+  std::string detail;                                // one line for a human; empty when complete
 };
 
 }  // namespace tarpon

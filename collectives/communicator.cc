@@ -37,8 +37,8 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   if (!connection) return fail(connection.error());
   const EndpointOptions& self = connection->agreed.endpoint;
   auto flight = std::make_unique<Flight>(
-      options.flight,
-      FlightIdentity{self.job, self.rank, self.world_size, connection->agreed.slot_bytes});
+      options.flight, FlightIdentity{connection->control->public_id(), self.rank, self.world_size,
+                                     connection->agreed.slot_bytes});
   connection->agreed.endpoint.recorder = &flight->recorder();
   const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
   auto state = std::make_shared<State>(std::move(*connection), options, std::move(flight));
@@ -83,17 +83,14 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 }
 
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
-  auto call = state_->submit(arguments, true);
-  if (!call) return fail(call.error());
-  state_->wait(*call);
-  return (*call)->report;  // a queued call that has ended is still looked at
+  const auto call = state_->submit(arguments, true);
+  state_->wait(call);
+  return call->report;  // a queued call that has ended is still looked at
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  auto call = state_->submit(arguments, false);
-  if (!call) return fail(call.error());
-  return AsyncAllreduce(state_, std::move(*call));
+  return AsyncAllreduce(state_, state_->submit(arguments, false));
 }
 
 /// For calls that run exact and whose report nobody sees.
@@ -116,6 +113,7 @@ Result<void> Communicator::run_exact(const AllreduceArguments& arguments, const 
     case Status::failed:
     case Status::peer_dead:
     case Status::evicted:
+    case Status::peer_left:
       break;
   }
   return fail(code, fmt::format("{}: {}", what, report->detail));
@@ -133,12 +131,9 @@ Result<void> Communicator::barrier(Duration deadline) {
 }
 
 Result<void> Communicator::close(Duration deadline) {
-  // Over TCP, so that it is known to have arrived; the thread serves the peers meanwhile.
+  // The peers are served meanwhile.
   if (world_size() > 1) state_->start_thread();
-  auto all = state_->control().all_gather("close", after(monotonic_now(), deadline));
-  if (!all) return fail(all.error());
-  state_->membership().say_goodbye();
-  return {};
+  return state_->leave(after(monotonic_now(), deadline));
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -154,9 +149,11 @@ Result<std::unique_ptr<Communicator>> Communicator::regroup(Regroup what, Durati
   const bool shrinks = what == Regroup::shrink;
   state_->abort(shrinks ? "the communicator is shrunk" : "the ranks rejoin", false);
   const auto options = mesh::shrunk_options(state_->membership(), what, state_->given(), rank(),
-                                            state_->options().endpoint.job, until);
+                                            state_->control().public_id(), until);
   if (!options) return fail(options.error());
-  return connect(*options);
+  auto fresh = connect(*options);
+  if (fresh) state_->leave_when_stopped();
+  return fresh;
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::shrink(Duration deadline) {

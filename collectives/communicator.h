@@ -4,11 +4,13 @@
 //   if (!communicator) return report(communicator.error());
 //   auto result = (*communicator)->allreduce({.input = gradients, .output = gradients,
 //                                             .count = n, .function = ReduceOp::avg});
-//   (*communicator)->close(10s);                                   // collective as well
+//   (*communicator)->close(10s);                                   // serves the others to the end
 //
-// When a rank dies the others know it from its control connection, within milliseconds of the end
-// of its process. Exact calls end as peer_dead then, those in flight and all later ones; bounded
-// calls go on without that rank. shrink() makes a new communicator of the survivors.
+// The others know within 300 ms that a rank's process was killed, by its control connection. A rank
+// whose host is gone is dead after CommunicatorOptions::dead_after, while an exact call or shrink()
+// needs it and at least half of the live ranks do not hear it. Exact calls end as peer_dead then,
+// those in flight and all later ones; bounded calls go on without that rank. shrink() makes a new
+// communicator of the survivors. A rank that is destroyed without close() is dead to the others.
 //
 // A rank that is so late that the others would have to retain more for it than their limit
 // (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
@@ -53,8 +55,10 @@ class Communicator {
   std::uint32_t slot_bytes() const;
   tarpon_integrity integrity() const;
 
-  /// Blocks until the call has ended, at most its deadline. The error is for arguments that make no
-  /// sense; what happens on the network is in the report.
+  /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its
+  /// arguments make no sense, its deadline is not positive, there is no memory for its buffers)
+  /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls pair as
+  /// before. Errors: invalid_argument for the tag of barriers, which takes no number.
   Result<Report> allreduce(const AllreduceArguments& arguments);
 
   /// Starts a call. The buffers belong to it until it is done. Up to 8 calls of a tag run at once;
@@ -105,7 +109,10 @@ class Communicator {
   /// moves.
   void poll(Duration wait);
 
-  /// Collective. Serves the peers until all of them have come here too, at most `deadline`.
+  /// Says goodbye: this rank makes no further call. Serves the peers until every live rank has
+  /// passed the operations of this rank, or has said goodbye too, at most `deadline`. Not
+  /// collective: ranks may close at any time, whichever other ranks are dead. Errors: timeout,
+  /// naming the ranks that still lack operations.
   Result<void> close(Duration deadline);
 
   /// The control channel, for exchanges beside the data path. One thread at a time, collective.

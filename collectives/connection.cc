@@ -10,9 +10,9 @@
 #include <optional>
 #include <utility>
 
-#include "collectives/mesh/mesh.h"
-#include "collectives/mesh/opening.h"
+#include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/datapath_port.h"
+#include "collectives/rendezvous/rank_list.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
@@ -86,7 +86,11 @@ Offer make_offer(const CommunicatorOptions& options) {
                                    options.mtu, options.interface);
     return offer;
   }
-  auto socket = UdpSocket::open({.address = options.address});
+  UdpSocketOptions socket_options{.address = options.address};
+  if (options.receive_buffer_bytes > 0) {
+    socket_options.receive_buffer = options.receive_buffer_bytes;
+  }
+  auto socket = UdpSocket::open(socket_options);
   if (!socket) {
     offer.info.error = socket.error().message;
     return offer;
@@ -140,6 +144,7 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   agreed.endpoint.job = control.job();
   agreed.endpoint.integrity = options.integrity;
   agreed.endpoint.retain_bytes = options.retain_bytes;
+  agreed.endpoint.detects_silence = options.progress_thread;
   agreed.endpoint.inflow = options.mechanisms.inflow;
   agreed.endpoint.flows = options.flows;
   agreed.endpoint.sending = options.mechanisms.sending;
@@ -166,23 +171,32 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   return agreed;
 }
 
-/// Connects this rank with all others; null in a job of one. Leaves a part of the time to tell
-/// everybody who could not.
-Result<std::unique_ptr<mesh::Mesh>> connect_mesh(mesh::Door door, const EngineOptions& agreed,
+/// Connects this rank with all others. Leaves a part of the time to tell everybody who could not.
+Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
+                                                 const CommunicatorOptions& options,
+                                                 std::uint32_t job,
                                                  const std::vector<RankInfo>& ranks,
                                                  Time deadline) {
-  if (ranks.size() == 1) return nullptr;
-  mesh::Seat seat{agreed.endpoint.rank, agreed.endpoint.job, {}};
+  std::vector<sockaddr_in> doors;
   for (const RankInfo& rank : ranks) {
     auto address = ipv4_address(rank.address, rank.control_port);
     if (!address) return fail(address.error());
-    seat.doors.push_back(*address);
+    doors.push_back(*address);
   }
+  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors));
+  if (!network) return fail(network.error());
+  auto membership = std::make_unique<Membership>(
+      MembershipOptions{.rank = options.rendezvous.rank,
+                        .world_size = options.rendezvous.world_size,
+                        .job = job,
+                        .budgets = options.loss_budgets,
+                        .epochs = options.mechanisms.codec == CodecRule::automatic,
+                        .dead_after = options.dead_after},
+      *std::move(network));
   const Time now = monotonic_now();
-  auto links =
-      mesh::open_mesh(seat, std::move(door), now + (deadline - std::min(now, deadline)) / 4 * 3);
-  if (!links) return fail(links.error());
-  return mesh::Mesh::make(seat.rank, std::move(*links));
+  auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3);
+  if (!opened) return fail(opened.error());
+  return membership;
 }
 
 /// "1000:0.05:0.5" for each.
@@ -217,10 +231,15 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
                 fmt::format("world size {}: at most {} ranks are supported",
                             options.rendezvous.world_size, Connection::kMaxRanks));
   }
+  if (options.dead_after <= Duration::zero()) {
+    return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
+  }
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
   RendezvousOptions rendezvous = options.rendezvous;
   rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
   rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
+  rendezvous.agreed +=
+      fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   auto control = ControlChannel::join(rendezvous);
   if (!control) return fail(control.error());
@@ -237,8 +256,9 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
   } else {
     offer.info.error = made.error().message;
   }
-  auto mesh = connect_mesh(std::move(offer.door), agreed, *ranks, deadline);
-  if (!mesh && made) offer.info.error = mesh.error().message;
+  auto membership =
+      connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
+  if (!membership && made) offer.info.error = membership.error().message;
   // Again: nobody begins before every port works, and all know what the others took.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
@@ -248,11 +268,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
     port = std::make_unique<FaultPort>(std::move(port), faults);
   }
-  auto membership = std::make_unique<Membership>(
-      options.rendezvous.rank, options.rendezvous.world_size, std::move(*mesh),
-      options.loss_budgets, options.mechanisms.codec == CodecRule::automatic);
   return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port),
-                    std::move(membership)};
+                    *std::move(membership)};
 }
 
 }  // namespace tarpon

@@ -1,6 +1,7 @@
 // How a job comes together: rendezvous, what the ranks agree on, and this rank's port.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct CommunicatorOptions {
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
   /// 4, 8, or 0: four for large messages where a trial shows that they carry more than one.
   std::uint32_t flows = 0;
+  /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
+  /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes says what came of it.
+  std::size_t receive_buffer_bytes = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
@@ -39,8 +43,11 @@ struct CommunicatorOptions {
   Mechanisms mechanisms;
   /// Cap of what this rank sends as DATA, headers included; 0: none.
   double max_bytes_per_second = 0;
-  /// Bytes of retained results, beside the newest of each tag.
+  /// Memory of retained results, bookkeeping included; one result is always retained.
   std::uint64_t retain_bytes = 64ull << 20;
+  /// A rank that an exact call or shrink() needs is dead after so much silence, if more than half
+  /// of the live ranks do not hear it, or exactly half; final, as an eviction. Alike on all ranks.
+  Duration dead_after = 5s;
   /// Dumps of the flight recorder, and the status socket: what this rank is doing, from outside.
   FlightOptions flight;
   FaultOptions faults;  // injected behind the port, for tests on live jobs

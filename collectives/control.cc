@@ -91,9 +91,11 @@ class PostedAddress {
 Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
                                              const Address& address, Time deadline) {
   const auto job = random_cookie<std::uint32_t>();
+  const auto public_id = random_cookie<std::uint32_t>();
   const auto nonce = random_cookie<std::uint64_t>();
   const auto wanted = listen_address(options, address);
   if (!job) return fail(job.error());
+  if (!public_id) return fail(public_id.error());
   if (!nonce) return fail(nonce.error());
   if (!wanted) return fail(wanted.error());
   Result<FileDescriptor> listener =
@@ -101,7 +103,14 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   if (!listener) return fail(std::move(listener).error());
   const sockaddr_in bound = local_name(*listener);
 
-  Meeting::Plan plan{hello_of(options), address.text, ntohs(bound.sin_port), options.timeout, *job};
+  Meeting::Plan plan;
+  plan.own = hello_of(options);
+  plan.place = address.text;
+  plan.port = ntohs(bound.sin_port);
+  plan.timeout = options.timeout;
+  plan.job = *job;
+  plan.public_id = *public_id;
+  plan.on_refusal = options.on_refusal;
   if (address.is_file()) plan.own.nonce = *nonce;
   // A name that means a loopback address on rank 0 alone is a common reason for missing ranks.
   if (host_text(bound) != address.host) plan.place += fmt::format(" ({})", host_port_text(bound));
@@ -112,7 +121,8 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   }
   auto peers = Meeting(std::move(plan), *std::move(listener)).hold(deadline);
   if (!peers) return fail(std::move(peers).error());
-  return make_host_channel({0, options.world_size, *job, host_text(bound)}, *std::move(peers));
+  return make_host_channel({0, options.world_size, *job, *public_id, host_text(bound)},
+                           *std::move(peers));
 }
 
 Result<std::unique_ptr<ControlChannel>> member(const RendezvousOptions& options,
@@ -120,8 +130,9 @@ Result<std::unique_ptr<ControlChannel>> member(const RendezvousOptions& options,
   Result<Joined> joined = join_rank_0(address, hello_of(options), deadline, options.timeout);
   if (!joined) return fail(std::move(joined).error());
   const std::string own = host_text(local_name(joined->connection.socket()));
-  return make_member_channel({options.rank, options.world_size, joined->job, own},
-                             std::move(joined->connection));
+  return make_member_channel(
+      {options.rank, options.world_size, joined->job, joined->public_id, own},
+      std::move(joined->connection));
 }
 
 }  // namespace
@@ -130,8 +141,11 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::join(const RendezvousOpt
   if (auto error = bad_options(options)) return fail(*std::move(error));
   if (options.world_size == 1) {
     const auto job = random_cookie<std::uint32_t>();
+    const auto public_id = random_cookie<std::uint32_t>();
     if (!job) return fail(job.error());
-    return make_host_channel({0, 1, *job, options.listen_address}, std::vector<Connection>(1));
+    if (!public_id) return fail(public_id.error());
+    return make_host_channel({0, 1, *job, *public_id, options.listen_address},
+                             std::vector<Connection>(1));
   }
   const Result<Address> address = parse_address(options.address);
   if (!address) return fail(address.error());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,16 +29,24 @@ struct RendezvousOptions {
   /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
   std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;
-  /// What all ranks must have alike, "name=value" lines: version and options. A difference is
-  /// refused on every rank by name, value and rank.
+  /// What all ranks must have alike, "name=value" lines: version and options.
   std::string agreed;
+  /// Rank 0, tcp://: called in join() for each process that it refuses, with one line that names
+  /// the process, the difference and both values. At most 16 times, never twice with one line.
+  std::function<void(const std::string& line)> on_refusal = {};
 };
 
 class ControlChannel {
  public:
-  /// Joins the job and blocks until all ranks have, at most `options.timeout`. Errors, alike on all
-  /// ranks that could connect: timeout (names the ranks that never arrived), mismatch (names field
-  /// and rank), invalid_argument (rank out of range, taken twice, bad address), io (port in use).
+  /// Joins the job and blocks until all ranks have, at most `options.timeout`. Errors: timeout
+  /// (names the ranks that never arrived), mismatch (names the option), invalid_argument (rank out
+  /// of range, rank taken twice, bad address), io (port in use).
+  ///
+  /// file://: the nonce in the file proves that a guest belongs to the job. A guest that
+  /// contradicts rank 0 ends the join on all ranks, with the same error that names both values.
+  /// tcp://: nothing tells a rank from a stranger. A guest that contradicts rank 0 is refused and
+  /// the others go on waiting for the right one: the guest fails at once with an error that names
+  /// its own value; rank 0 calls on_refusal and names the refusals in its timeout error.
   static Result<std::unique_ptr<ControlChannel>> join(const RendezvousOptions& options);
 
   virtual ~ControlChannel() = default;
@@ -45,8 +54,12 @@ class ControlChannel {
   virtual Rank rank() const = 0;
   virtual std::uint32_t world_size() const = 0;
 
-  /// Cookie of the job, chosen by rank 0, the same everywhere.
+  /// Cookie of the job, chosen by rank 0, the same on all ranks. It stands in every packet, and
+  /// packets without it are dropped: never show it in a name, a log, a report or an error.
   virtual std::uint32_t job() const = 0;
+
+  /// Random id under which the job is shown, the same on all ranks, independent of the cookie.
+  virtual std::uint32_t public_id() const = 0;
 
   /// Local address (IPv4, dotted) that routes to rank 0; on rank 0 the address it listens on, which
   /// may be 0.0.0.0 when that was asked for.

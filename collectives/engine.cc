@@ -4,7 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "collectives/executor/allreduce_operation.h"
@@ -34,6 +35,8 @@ std::string_view name(Status status) {
       return "peer_dead";
     case Status::evicted:
       return "evicted";
+    case Status::peer_left:
+      return "peer_left";
   }
   return "?";
 }
@@ -45,37 +48,38 @@ Engine::Engine(const EngineOptions& options, Port& port)
       bounds_(options.endpoint.world_size, options.mechanisms.x_loop),
       losses_(options.endpoint.world_size),
       epochs_(options.mechanisms.codec == CodecRule::on),
-      rooms_(std::make_unique<CodedRooms>()) {}
+      coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
+      facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
 
-Result<void> Engine::check(const AllreduceArguments& arguments) const {
-  if (arguments.count > 0 && (arguments.input == nullptr || arguments.output == nullptr)) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("allreduce of {} elements: the buffer is null", arguments.count));
+std::string_view name(AbortReason reason) {
+  switch (reason) {
+    case AbortReason::given_up:
+      return "given_up";
+    case AbortReason::mismatch:
+      return "mismatch";
+    case AbortReason::expired:
+      return "expired";
+    case AbortReason::late:
+      return "late";
+    case AbortReason::argument:
+      return "argument";
+    case AbortReason::deadline:
+      return "deadline";
+    case AbortReason::memory:
+      return "memory";
+    case AbortReason::exception:
+      return "exception";
+    case AbortReason::tag_forgotten:
+      return "tag_forgotten";
   }
-  if (arguments.deadline <= Duration::zero()) {
-    return fail(Error::Code::invalid_argument, "allreduce: the deadline must be positive");
-  }
-  if (arguments.bound && *arguments.bound <= Duration::zero()) {
-    return fail(Error::Code::invalid_argument, "allreduce: the bound must be positive");
-  }
-  // Slots are numbered with 32 bits, the highest numbers have meanings of their own.
-  const std::uint64_t most =
-      std::uint64_t{0xfffffff0} * options_.slot_bytes / element_bytes(arguments.type);
-  if (arguments.count > most) {
-    return fail(
-        Error::Code::invalid_argument,
-        fmt::format("allreduce of {} elements: at most {} in one call with {} bytes a slot; "
-                    "split it",
-                    arguments.count, most, options_.slot_bytes));
-  }
-  return {};
+  return "?";
 }
 
 bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
-  if (!may_run_bounded(arguments) || !check(arguments)) return false;
+  if (!may_run_bounded(arguments) || refusal(arguments)) return false;
   // Coding finds them as well.
   if (options_.mechanisms.codec == CodecRule::on && arguments.type == DataType::float32) {
     return false;
@@ -84,14 +88,22 @@ bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
               .finite(arguments.input, arguments.count);
 }
 
-Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments, Time now) {
+std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
   return submit(arguments, looks_nonfinite(arguments), now);
 }
 
-Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& arguments,
-                                                    bool nonfinite, Time now) {
-  if (const auto good = check(arguments); !good) return fail(good.error());
-  auto call = std::make_shared<PendingCall>();
+std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
+                                            Time now) {
+  if (outstanding() == 0) driven_ = now;
+  std::optional<Refusal> refused = refusal(arguments);
+  std::shared_ptr<PendingCall> call;
+  try {
+    call = std::allocate_shared<PendingCall>(
+        std::pmr::polymorphic_allocator<PendingCall>(options_.call_memory));
+  } catch (const std::bad_alloc&) {
+    call = std::make_shared<PendingCall>();  // to say so
+    refused = no_memory();
+  }
   call->arguments = arguments;
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
@@ -101,30 +113,46 @@ Result<std::shared_ptr<PendingCall>> Engine::submit(const AllreduceArguments& ar
     return call;
   }
   if (options_.endpoint.world_size == 1) {
-    if (arguments.output != arguments.input && arguments.count > 0) {
-      std::memcpy(arguments.output, arguments.input,
-                  arguments.count * element_bytes(arguments.type));
-    }
-    call->report.stage = CallStage::result;
-    call->report.peers.resize(1);
-    call->report.peers[0].contributors = 1;
-    call->done = true;
+    end_alone(*call, refused);
     return call;
   }
+  call->report.operation = next_queued(arguments.tag);
+  if (refused) note_refused(*call, *refused, now, now);
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
   });
   if (queued || !endpoint_.can_submit(arguments.tag)) {
-    call->report.operation = next_queued(arguments.tag);
     waiting_.push_back({call, now});
-    next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
+    if (refused) {
+      ++expired_;
+    } else {
+      next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
+    }
+  } else if (refused) {
+    pass_over(*call, now);
   } else {
     start({call, now}, now);
   }
   return call;
 }
 
-void Engine::start(Waiting next, Time now) {
+/// Takes the number of the call, whatever happens.
+void Engine::start(const Waiting& next, Time now) {
+  std::optional<Refusal> refused;
+  try {
+    open(next, now);
+    return;
+  } catch (const std::bad_alloc&) {
+    refused = no_memory();
+  } catch (const std::exception& error) {
+    refused = Refusal{AbortReason::exception, fmt::format("allreduce: {}", error.what())};
+  }
+  note_refused(*next.call, *refused, next.submitted, now);
+  pass_over(*next.call, now);
+}
+
+/// Throws before the number is taken, or not at all.
+void Engine::open(const Waiting& next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   const std::uint32_t tag = next.call->arguments.tag;
   AllreduceOperation::Setting setting{
@@ -134,14 +162,16 @@ void Engine::start(Waiting next, Time now) {
       .mechanisms = options_.mechanisms,
       .bounds = &bounds_,
       .losses = &losses_,
-      .rooms = rooms_.get(),
+      .coded_buffers = coded_buffers_.get(),
+      .memory = options_.call_memory,
       .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
       .seed = std::uint64_t{endpoint.job} << 16 | endpoint.communicator,
       .absent = absent_,
-      .behind = std::move(next.behind)};
-  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), std::move(next.call),
-                                                          endpoint_, next.submitted, now));
-  if (!deaths_.ranks.empty()) running_.back()->peers_died(deaths_, now);
+      .behind = next.behind};
+  running_.reserve(running_.size() + 1);
+  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call, endpoint_,
+                                                          next.submitted, now));
+  running_.back()->peers_gone(facts_, now);
   record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
 }
 
@@ -161,7 +191,7 @@ void Engine::start_waiting(Time now) {
       --expired_;
       pass_over(*next.call, now);
     } else {
-      start(std::move(next), now);
+      start(next, now);
     }
   }
 }
@@ -202,14 +232,19 @@ void Engine::pass_over(const PendingCall& call, Time now) {
   nothing.slot_bytes = options_.slot_bytes;
   nothing.stages.resize(1);
   record_ended(options_.endpoint.recorder, call.report, now);
-  const std::uint32_t reason =
-      call.report.status == Status::aborted ? TARPON_ABORT_GIVEN_UP : TARPON_ABORT_EXPIRED;
-  endpoint_.abort(endpoint_.submit(nothing, now), reason, options_.endpoint.rank);
+  const AbortReason reason =
+      call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
+  endpoint_.abort(endpoint_.submit(nothing, now), static_cast<std::uint32_t>(reason),
+                  std::uint64_t{1} << options_.endpoint.rank);
 }
 
 void Engine::handle_events(Time now) {
   Event event;
   while (endpoint_.poll_event(event)) {
+    if (event.kind == Event::Kind::silent || event.kind == Event::Kind::heard) {
+      note_silent(event.peer, event.kind == Event::Kind::silent, now);
+      continue;
+    }
     for (const auto& operation : running_) {
       if (operation->over() || !(operation->handle() == event.operation)) continue;
       handle_event(*operation, event, now);
@@ -244,7 +279,6 @@ void Engine::step(Time now) {
     if (!operation->over()) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
-    for (const Rank rank : report.late_ranks) lacked_ |= 1ull << rank;
     wish_ |= operation->eviction_wish();
     note_loss(report);
     const std::uint32_t tag = operation->call().arguments.tag;
@@ -289,8 +323,16 @@ bool Engine::transmit(Time now) {
   return moved;
 }
 
-bool Engine::progress(Time now) {
+/// Running calls set times at which they have to be driven; a stopped process misses them.
+void Engine::note_pause(Time now) {
+  const Time last = std::exchange(driven_, now);
+  if (now - last < kShortestPause || outstanding() == 0) return;
+  record_pause(options_.endpoint.recorder, last, std::max(last, next_deadline()), now);
+}
+
+bool Engine::progress(Time now) noexcept {
   if (broken_) return false;
+  note_pause(now);
   if (const std::optional<Error> error = port_.failure()) {
     fail_all(now, *error);
     return false;
@@ -350,15 +392,6 @@ void Engine::forget_waiting() {
   expired_ = 0;
 }
 
-void Engine::peer_dead(Rank rank, const std::string& evidence, Time now) {
-  leave_out(rank, true, fmt::format("rank {} is dead: {}", rank, evidence), now);
-}
-
-void Engine::evicted(Rank rank, const std::string& reason, Time now) {
-  if (rank == options_.endpoint.rank) return end_by_eviction(reason, now);
-  leave_out(rank, false, fmt::format("rank {} is evicted: {}", rank, reason), now);
-}
-
 /// Nobody is told: those who do not know yet of the eviction need not end their calls for it.
 void Engine::end_by_eviction(const std::string& reason, Time now) {
   if (aborted_) return;
@@ -378,30 +411,64 @@ void Engine::end_by_eviction(const std::string& reason, Time now) {
   forget_waiting();
 }
 
-void Engine::leave_out(Rank rank, bool dead, const std::string& why, Time now) {
-  if (rank == options_.endpoint.rank || rank >= options_.endpoint.world_size) return;
-  const auto place = std::lower_bound(deaths_.ranks.begin(), deaths_.ranks.end(), rank);
-  const bool known = place != deaths_.ranks.end() && *place == rank;
-  if (known && (!dead || (deaths_.dead >> rank & 1) != 0)) return;
-  if (!known) deaths_.ranks.insert(place, rank);
-  if (dead) deaths_.dead |= 1ull << rank;
-  deaths_.text += (deaths_.text.empty() ? "" : "; ") + why;
-  // First what has been received: a result that is whole needs nobody. And exact operations end
-  // before the endpoint closes their stages without that rank.
-  handle_events(now);
-  note_absent(rank);
-  for (const auto& operation : running_) operation->peers_died(deaths_, now);
-  endpoint_.peer_dead(rank, now);
+void Engine::learn(const Fact& fact, Time now) {
+  const Rank self = options_.endpoint.rank;
+  if (fact.rank >= facts_.world_size() || !facts_.learn(fact)) return;
+  record_standing(options_.endpoint.recorder, fact.rank, fact.standing, now);
+  if (fact.rank == self) {
+    if (fact.standing == Standing::evicted) end_by_eviction(fact.evidence, now);
+    return;
+  }
+  handle_events(now);  // a result that is whole needs nobody
+  note_absent(fact.rank);
+  if (facts_.of(fact.rank).serves) {
+    endpoint_.peer_left(fact.rank, fact.next_numbers, now);
+    leaving_.push_back({fact.rank, fact.next_numbers});
+  } else {
+    endpoint_.peer_dead(fact.rank, now);
+    std::erase_if(leaving_, [&](const Leaving& one) { return one.rank == fact.rank; });
+  }
+  // Exact calls end before they hear that their stages have closed without that rank.
+  for (const auto& operation : running_) operation->peers_gone(facts_, now);
 }
 
-void Engine::peer_silent(Rank rank, bool silent, Time now) {
-  if (rank >= options_.endpoint.world_size) return;
+std::vector<NextNumber> Engine::unpassed() const {
+  if (broken_ || aborted_) return {};  // nothing is served any more
+  std::vector<NextNumber> result = endpoint_.unpassed();
+  for (NextNumber& one : result) one.number = next_queued(one.tag);
+  return result;
+}
+
+std::uint64_t Engine::take_passed() {
+  std::uint64_t ranks = 0;
+  std::erase_if(leaving_, [&](Leaving& one) {
+    std::erase_if(one.next_numbers, [&](const NextNumber& next) {
+      return broken_ || aborted_ ||
+             static_cast<std::int32_t>(endpoint_.lowest_open(next.tag) - next.number) >= 0;
+    });
+    if (!one.next_numbers.empty()) return false;
+    ranks |= std::uint64_t{1} << one.rank;
+    return true;
+  });
+  return ranks;
+}
+
+std::uint64_t Engine::awaited() const {
+  std::uint64_t ranks = 0;
+  for (const auto& operation : running_) {
+    if (operation->over() || operation->call().report.mode != Mode::exact) continue;
+    for (const Rank rank : operation->absent_ranks()) ranks |= std::uint64_t{1} << rank;
+  }
+  return ranks & endpoint_.silent();
+}
+
+void Engine::note_silent(Rank rank, bool silent, Time now) {
+  record_silence(options_.endpoint.recorder, rank, silent, now);
   if (silent) {
     note_absent(rank);
-  } else if (!std::binary_search(deaths_.ranks.begin(), deaths_.ranks.end(), rank)) {
-    absent_ &= ~(1ull << rank);
+  } else if (facts_.is_live(rank)) {
+    absent_ &= ~(std::uint64_t{1} << rank);
   }
-  endpoint_.peer_silent(rank, silent, now);
 }
 
 /// What calls took on its account is not what they take.
@@ -411,16 +478,9 @@ void Engine::note_absent(Rank rank) {
   for (const auto& operation : running_) operation->rank_absent(rank);
 }
 
-std::uint64_t Engine::take_lacked(bool waiting) {
-  for (const auto& operation : running_) {
-    if (!waiting || operation->over()) continue;
-    for (const Rank rank : operation->absent_ranks()) lacked_ |= 1ull << rank;
-  }
-  return std::exchange(lacked_, 0);
-}
-
 void Engine::fail_all(Time now, const Error& error) {
   broken_ = Ending{Status::failed, {}, error.message};
+  record_port_failed(options_.endpoint.recorder, now);
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
     record_ended(options_.endpoint.recorder, operation->call().report, now);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "collectives/allreduce.h"
 #include "collectives/bounds.h"
 #include "collectives/epochs.h"
+#include "collectives/facts.h"
 #include "collectives/flight.h"
 #include "collectives/mechanisms.h"
 #include "collectives/sender_loss.h"
@@ -24,7 +26,7 @@
 namespace tarpon {
 
 class AllreduceOperation;
-class CodedRooms;
+class CodedBufferPool;
 
 /// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
 struct PendingCall {
@@ -38,15 +40,16 @@ struct EngineOptions {
   EndpointOptions endpoint;
   std::uint32_t slot_bytes = 1408;  // agreed by all ranks; a multiple of 64, <= max_payload
   Mechanisms mechanisms;            // their part in the endpoint goes to it
+  /// Where the buffers of calls come from: coded buckets, contributor masks, retained shards. A
+  /// refusal ends the call, as aborted on all ranks, and nothing else. Outlives the engine and the
+  /// calls.
+  std::pmr::memory_resource* call_memory = std::pmr::new_delete_resource();
 };
 
-/// The ranks that are dead or evicted, and how that is known.
-struct Deaths {
-  std::vector<Rank> ranks;  // ascending
-  std::uint64_t dead = 0;   // bit r: rank r; the others are evicted
-  std::string text;         // "rank 2 is dead: EVIDENCE; rank 5 is evicted: REASON"
-
-  Status status() const { return dead != 0 ? Status::peer_dead : Status::evicted; }
+/// Why this rank does not run a call.
+struct Refusal {
+  AbortReason reason = AbortReason::argument;
+  std::string detail;
 };
 
 class Engine {
@@ -55,16 +58,21 @@ class Engine {
   Engine(const EngineOptions& options, Port& port);
   ~Engine();
 
-  /// Takes the call; buffers belong to the engine until `done`. Errors: invalid_argument. The input
-  /// is looked through for NaN here, where the mechanisms say so; or was, with that result.
-  Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, Time now);
-  Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, bool nonfinite,
-                                              Time now);
+  /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
+  /// its tag. One that this rank refuses (see refusal()) ends at once as aborted, here and, told by
+  /// us, at the peers. The input is looked through for NaN here, where the mechanisms say so; or
+  /// was, with that result.
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
+                                      Time now);
+  /// Why submit() refuses `arguments`; nothing when it does not.
+  std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
   /// What submit() finds, to be asked for by a caller that holds a lock meanwhile. Any thread.
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
-  /// One round: receive a batch, deliver, send what is due. False when nothing moved.
-  bool progress(Time now);
+  /// One round: receive a batch, deliver, send what is due. False when nothing moved. Memory that
+  /// is refused here, but to the buffers of a call, ends the process.
+  bool progress(Time now) noexcept;
 
   /// When progress() has something to do even if no packet arrives.
   Time next_deadline() const;
@@ -78,13 +86,23 @@ class Engine {
   /// The same, blaming `origin`, for `reason`; from now on every call ends so at once.
   void abort_for_good(Rank origin, const std::string& reason, Time now);
 
-  /// `rank` is dead, as `evidence` shows. What runs exact ends as peer_dead, now and later; bounded
-  /// calls go on without it.
-  void peer_dead(Rank rank, const std::string& evidence, Time now);
+  /// Stores what the control mesh says about a rank. Exact calls that need a rank which is dead,
+  /// evicted or has left end so, now and later; bounded ones go on without it. A rank that left and
+  /// serves still takes part in the calls that it has made. This rank is evicted: all its calls end
+  /// as evicted, now and later, and the peers are not told.
+  void learn(const Fact& fact, Time now);
 
-  /// `rank` is evicted, for `reason`: to this engine it is as a dead one, but for the status. The
-  /// own rank: all its calls end as evicted, now and later; the peers are not told.
-  void evicted(Rank rank, const std::string& reason, Time now);
+  /// The next number of each tag that some live rank has not passed, as far as heard.
+  std::vector<NextNumber> unpassed() const;
+
+  /// Ranks that left, whose calls have all ended here, since the last time: bit r: rank r.
+  std::uint64_t take_passed();
+
+  /// Ranks that running exact calls lack and that are silent: bit r: rank r.
+  std::uint64_t awaited() const;
+
+  /// When the last valid packet of `rank` came; Time{}: never.
+  Time last_heard(Rank rank) const { return endpoint_.last_heard(rank); }
 
   /// Whose lateness has made bounded calls wait until their deadlines, since the last time: what
   /// they retain for those exceeds the limit. Bit r: rank r.
@@ -98,14 +116,10 @@ class Engine {
   /// What bounded calls lacked of ranks that were in time, since the last time: shares.
   std::vector<double> take_losses() { return std::exchange(losses_told_, {}); }
 
-  /// `rank` is silent, or no longer: meanwhile bounded calls do not wait for it.
-  void peer_silent(Rank rank, bool silent, Time now);
-
-  /// Whom calls have lacked since the last time: bit r: rank r. `waiting`: also whom those that are
-  /// running lack by now.
-  std::uint64_t take_lacked(bool waiting);
-
   const EndpointCounters& counters() const { return endpoint_.counters(); }
+
+  /// Memory that is held for operations which are over, or not begun here.
+  EndpointMemory memory() const { return endpoint_.memory(); }
 
   /// Over how many flows large messages go at present.
   std::uint32_t flows() const { return endpoint_.flows(); }
@@ -121,6 +135,7 @@ class Engine {
     Status status = Status::aborted;
     std::vector<Rank> blamed;
     std::string detail;
+    AbortReason reason = AbortReason::given_up;
   };
 
   struct Waiting {
@@ -137,8 +152,11 @@ class Engine {
     std::uint32_t next = 0;          // number of the next call
   };
 
-  Result<void> check(const AllreduceArguments& arguments) const;
-  void start(Waiting next, Time now);
+  static Refusal no_memory();
+  void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
+  void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
+  void open(const Waiting& next, Time now);
+  void start(const Waiting& next, Time now);
   void start_waiting(Time now);
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now);
@@ -146,10 +164,11 @@ class Engine {
   void handle_event(AllreduceOperation& operation, const Event& event, Time now);
   void step(Time now);
   bool transmit(Time now);
+  void note_pause(Time now);
   void note_loss(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
-  void leave_out(Rank rank, bool dead, const std::string& why, Time now);
+  void note_silent(Rank rank, bool silent, Time now);
   void end_by_eviction(const std::string& reason, Time now);
   void end_waiting(const Ending& ending, Time now);
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
@@ -166,7 +185,7 @@ class Engine {
   Bounds bounds_;
   SenderLoss losses_;
   EpochHistory epochs_;
-  std::unique_ptr<CodedRooms> rooms_;
+  std::unique_ptr<CodedBufferPool> coded_buffers_;
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::deque<Waiting> waiting_;    // beyond the window of their tag
   std::size_t expired_ = 0;        // of them: over, but their numbers are not taken yet
@@ -174,10 +193,15 @@ class Engine {
   std::optional<Ending> broken_;   // why the port no longer works
   std::optional<Ending> aborted_;  // for good
   std::vector<Lane> lanes_;        // by then; one a tag that was called since
-  Deaths deaths_;
-  std::uint64_t absent_ = 0;  // bit r: rank r is dead or silent
-  std::uint64_t lacked_ = 0;
+  Facts facts_;
+  struct Leaving {
+    Rank rank = 0;
+    std::vector<NextNumber> next_numbers;  // of its calls that are not over here
+  };
+  std::vector<Leaving> leaving_;
+  std::uint64_t absent_ = 0;  // bit r: rank r is gone or silent
   std::uint64_t wish_ = 0;
+  Time driven_{};  // when progress() ran last, or the first running call was submitted
   std::vector<double> losses_told_;
 };
 

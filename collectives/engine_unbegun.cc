@@ -23,6 +23,7 @@ void Engine::end_waiting(const Ending& ending, Time now) {
 void Engine::end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now) {
   Report& report = call.report;
   report.status = ending.status;
+  report.abort_reason = ending.reason;
   report.blamed = ending.blamed;
   report.detail = ending.detail;
   note_unbegun(report, submitted, now);

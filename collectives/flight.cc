@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <thread>
@@ -23,6 +22,7 @@
 #include "collectives/flight/status_socket.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
+#include "xdp/output_place.h"
 
 namespace tarpon {
 namespace {
@@ -32,7 +32,7 @@ constexpr Duration kDumpPause = 1s;  // at least, between two dumps of one rank
 FlightHeader header_of(const FlightIdentity& identity) {
   FlightHeader header;
   header.header_bytes = sizeof header;
-  header.job = identity.job;
+  header.job = identity.public_id;
   header.rank = identity.rank;
   header.world_size = identity.world_size;
   header.slot_bytes = identity.slot_bytes;
@@ -65,10 +65,11 @@ class Flight::Watch {
   Watch(const FlightOptions& options, const FlightIdentity& identity) : identity_(identity) {
     target_.recorder = &recorder_;
     target_.header = header_of(identity);
-    dumps_ = !options.directory.empty() && prepare_paths(options.directory);
+    dumps_ = !options.directory.empty() && prepare_files(options.directory);
     if (dumps_ && options.signals) signals_ = add_signal_target(target_);
     if (options.socket) {
-      listener_ = listen_abstract(status_socket_name(::geteuid(), identity.job, identity.rank));
+      listener_ =
+          listen_abstract(status_socket_name(::geteuid(), identity.public_id, identity.rank));
     }
     wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (wake_ && (dumps_ || listener_)) thread_ = quiet_thread([this] { run(); });
@@ -95,14 +96,14 @@ class Flight::Watch {
   }
 
  private:
-  bool prepare_paths(const std::string& directory) {
-    const std::string path =
-        (std::filesystem::absolute(directory) / flight_file_name(identity_.job, identity_.rank))
-            .string();
-    if (path.size() + 8 > target_.path.size()) return false;
-    path.copy(target_.path.data(), path.size());
-    (path + ".new").copy(target_.by_thread.data(), path.size() + 4);
-    (path + ".signal").copy(target_.by_signal.data(), path.size() + 7);
+  bool prepare_files(const std::string& directory) {
+    auto opened = open_output_directory(directory);
+    if (!opened) return false;
+    target_.directory = std::move(*opened);
+    const std::string name = flight_file_name(identity_.public_id, identity_.rank);
+    name.copy(target_.name.data(), target_.name.size() - 1);
+    (name + ".new").copy(target_.by_thread.data(), target_.by_thread.size() - 1);
+    (name + ".signal").copy(target_.by_signal.data(), target_.by_signal.size() - 1);
     return true;
   }
 
@@ -176,26 +177,21 @@ class Flight::Watch {
 
 Result<void> Flight::check(const FlightOptions& options) {
   if (options.directory.empty()) return {};
-  const std::string& directory = options.directory;
-  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return fail_system(errno, "flight directory " + directory);
+  const std::string what = "flight directory " + options.directory;
+  std::string bare = options.directory;  // without "/" at its end, which names what is inside
+  while (bare.size() > 1 && bare.ends_with('/')) bare.pop_back();
+  const auto place = find_output_place(bare);
+  if (!place) return fail(place.error().code, "flight directory " + place.error().message);
+  if (::mkdirat(place->directory.get(), place->name.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail_system(errno, what);
   }
-  struct stat facts {};
-  if (::stat(directory.c_str(), &facts) != 0) {
-    return fail_system(errno, "flight directory " + directory);
+  const auto directory = open_output_directory(options.directory);
+  if (!directory && directory.error().system_errno == ENOTDIR) {
+    return fail(Error::Code::invalid_argument, what + ": is not a directory, name another one");
   }
-  if (!S_ISDIR(facts.st_mode)) {
-    return fail(Error::Code::invalid_argument,
-                "flight directory " + directory + ": is no directory, name another one");
-  }
-  if (::access(directory.c_str(), W_OK | X_OK) != 0) {
-    return fail_system(errno, "flight directory " + directory);
-  }
-  constexpr std::size_t kNames = 32;  // of a dump and its temporaries
-  if (std::filesystem::absolute(directory).string().size() + kNames > PATH_MAX) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("flight directory: {} bytes are too long a path", directory.size()));
-  }
+  if (!directory)
+    return fail(directory.error().code, "flight directory " + directory.error().message);
+  if (::faccessat(directory->get(), ".", W_OK | X_OK, 0) != 0) return fail_system(errno, what);
   return {};
 }
 
@@ -220,8 +216,8 @@ void Flight::look() {
   watch_->look();
 }
 
-std::string status_socket_name(std::uint32_t user, std::uint32_t job, Rank rank) {
-  return fmt::format("tarpon.{}.{:08x}.{}", user, job, rank);
+std::string status_socket_name(std::uint32_t user, std::uint32_t public_id, Rank rank) {
+  return fmt::format("tarpon.{}.{:08x}.{}", user, public_id, rank);
 }
 
 }  // namespace tarpon

@@ -4,8 +4,9 @@
 // driver of the communicator takes: it answers while operations are stuck, whoever holds what.
 //
 // Dumps (collectives/flight_file.h) go to `directory`/JOB.RANK.flight, which is replaced whole: one
-// file a rank and job. Without a directory there are none: a file for each failure on a machine
-// whose owner did not ask is litter, and the ring can be read through the socket as well.
+// file a rank and job. JOB is the job's public id. Without a directory there are none: a file for
+// each failure on a machine whose owner did not ask is litter, and the ring can be read through the
+// socket as well.
 //
 // The socket is a UNIX stream socket, named @tarpon.UID.JOB.RANK in the abstract name space of the
 // process's network namespace (JOB as 8 hex digits). It answers processes of the same user and
@@ -37,7 +38,7 @@ struct FlightOptions {
 };
 
 struct FlightIdentity {
-  std::uint32_t job = 0;
+  std::uint32_t public_id = 0;  // of the job: the cookie stays out of names, dumps and answers
   Rank rank = 0;
   std::uint16_t world_size = 1;
   std::uint32_t slot_bytes = 0;
@@ -85,7 +86,7 @@ class Flight {
 };
 
 /// "@tarpon.UID.JOB.RANK" without the "@": the name of a rank's socket.
-std::string status_socket_name(std::uint32_t user, std::uint32_t job, Rank rank);
+std::string status_socket_name(std::uint32_t user, std::uint32_t public_id, Rank rank);
 
 /// The line of JSON that answers "status": what `snapshot` says as of `now`. `recorder`: how the
 /// last call ended.

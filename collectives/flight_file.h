@@ -18,7 +18,7 @@ namespace tarpon {
 
 inline constexpr std::array<char, 8> kFlightMagic{'T', 'A', 'R', 'P', 'F', 'L', 'T', '\n'};
 /// Changes with the header, the records, and the meaning of their kinds.
-inline constexpr std::uint32_t kFlightVersion = 1;
+inline constexpr std::uint32_t kFlightVersion = 2;
 
 /// Why there is a dump.
 enum class DumpReason : std::uint32_t {
@@ -32,7 +32,7 @@ struct FlightHeader {
   std::uint32_t version = kFlightVersion;
   std::uint32_t header_bytes = 0;
   std::uint32_t record_bytes = sizeof(RecordWords);
-  std::uint32_t job = 0;  // cookie of the job, alike on all ranks
+  std::uint32_t job = 0;  // public id of the job, alike on all ranks
   std::uint16_t rank = 0;
   std::uint16_t world_size = 0;
   std::uint32_t slot_bytes = 0;
@@ -54,11 +54,12 @@ struct FlightDump {
   std::vector<Record> records;  // by number
 };
 
-/// Reads a dump that came from anywhere: everything is checked. `name` is for the error, one line:
-/// invalid_argument.
+/// Reads a dump that came from anywhere. A pure function of the bytes: everything is checked, host
+/// and boot id are made printable, and a dump has at most Recorder::kCapacity records. `name` is
+/// for the error, one line: invalid_argument.
 Result<FlightDump> parse_flight(std::span<const std::byte> bytes, const std::string& name);
 
 /// "JOB.RANK.flight", the name of a rank's dump in its directory.
-std::string flight_file_name(std::uint32_t job, Rank rank);
+std::string flight_file_name(std::uint32_t public_id, Rank rank);
 
 }  // namespace tarpon

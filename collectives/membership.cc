@@ -1,20 +1,17 @@
-// Deaths, silence, evictions, aborts, verdicts and shrinking, over the control mesh.
 #include "collectives/membership.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <string_view>
+#include <thread>
 #include <utility>
 
-#include "collectives/mesh/epochs.h"
-#include "collectives/mesh/eviction.h"
-#include "collectives/mesh/mesh.h"
-#include "collectives/mesh/shrink.h"
+#include "collectives/mesh/member.h"
+#include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/rank_list.h"
 #include "transport/clock.h"
 
@@ -25,412 +22,286 @@ namespace {
 // verdict's way, and for a new decider.
 constexpr int kCollectingPart = 2;
 
-// Silence after a question that makes a rank suspect.
-constexpr Duration kPatience = 300ms;
-
-constexpr std::string_view kEvictedText = "this rank is evicted: rejoin()";
+std::vector<Rank> ranks_of(std::uint64_t mask) {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < 64; ++rank) {
+    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 }  // namespace
 
+/// The thread, and the lock around the member and its network.
 class Membership::Impl {
  public:
-  Impl(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-       const std::vector<LossBudget>& budgets, bool epochs)
-      : mesh_(std::move(mesh)),
-        agreement_(rank, world_size, budgets),
-        shrinking_(rank, world_size, Regroup::shrink),
-        rejoining_(rank, world_size, Regroup::rejoin),
-        eviction_(rank, world_size),
-        epochs_(rank, world_size, epochs),
-        rank_(rank),
-        asked_(world_size, kNever),
-        suspect_(world_size) {}
+  Impl(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network)
+      : options_(options), network_(std::move(network)), member_(options, *network_) {}
 
-  ~Impl() { stop(); }
-
-  void start(Handlers handlers) {
-    if (mesh_ == nullptr) return;
-    handlers_ = std::move(handlers);
-    mesh_->start({.gone = [this](Rank rank, const std::string& why) { gone(rank, why); },
-                  .frame = [this](Rank from, const mesh::Frame& frame) { take(from, frame); },
-                  .tick = [this](Time now) { return tick(now); }});
-  }
-
-  void say_goodbye() {
-    if (mesh_ != nullptr) mesh_->say_goodbye();
+  void start_thread() {
+    if (options_.world_size > 1) thread_ = std::thread([this] { run(); });
   }
 
   void stop() {
-    if (mesh_ == nullptr) return;
-    mesh_->say_goodbye();
-    mesh_->stop();
+    stopping_ = true;
+    network_->wake();
+    if (thread_.joinable()) thread_.join();
   }
 
-  void ask(std::uint64_t ranks) {
-    if (mesh_ == nullptr || ranks == 0) return;
-    const std::lock_guard lock(mutex_);
-    bool asked = false;
-    for (Rank rank = 0; rank < asked_.size(); ++rank) {
-      if (((ranks & ~eviction_.evicted()) >> rank & 1) == 0 || suspect_[rank] ||
-          asked_[rank] != kNever)
-        continue;
-      asked_[rank] = monotonic_now();
-      mesh_->send(rank, mesh::FrameKind::ping, {});
-      asked = true;
-    }
-    if (asked) mesh_->wake();  // its thread keeps the time
-  }
-
-  void wish_eviction(std::uint64_t ranks) {
-    if (mesh_ == nullptr || ranks == 0) return;
+  void set_handlers(Handlers handlers) {
     {
       const std::lock_guard lock(mutex_);
-      eviction_.wish(ranks);
-      send_outbox();
+      handlers_ = std::move(handlers);
+      has_handlers_ = true;
     }
-    mesh_->wake();  // its thread tells the handler
+    network_->wake();  // what they missed
   }
 
-  void note_losses(const std::vector<double>& shares) {
-    if (mesh_ == nullptr || shares.empty()) return;
-    const Time now = monotonic_now();
-    const std::lock_guard lock(mutex_);
-    bool changed = false;
-    for (const double share : shares) changed |= epochs_.note_loss(share, now);
-    if (!changed) return;
-    send_outbox();
-    mesh_->wake();  // its thread keeps the time, and answers
-  }
-
-  std::uint64_t rejoin_wanted() {
-    const std::lock_guard lock(mutex_);
-    return rejoining_.waiting_others();
-  }
-
-  void abort(const std::string& reason, bool peers_too) {
-    if (peers_too && mesh_ != nullptr) {
-      mesh_->send_all(mesh::FrameKind::abort, reason.substr(0, mesh::kLargestBody));
+  /// Runs `change` on the member; the thread tells the handlers what comes of it.
+  template <typename Change>
+  void apply(Change change) {
+    {
+      const std::lock_guard lock(mutex_);
+      const Time now = monotonic_now();
+      change(member_, now);
+      member_.advance(now);
     }
-    end_agreeing("this rank aborted: " + reason);
+    changed_.notify_all();
+    network_->wake();
   }
 
-  StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline) {
-    const Time now = monotonic_now();
-    const Time until = after(now, deadline);
+  /// Blocks until `finished`, at most until `until`; whether it is. `finished` is asked under the
+  /// lock.
+  template <typename Finished>
+  bool wait_until(Finished finished, Time until) {
     std::unique_lock lock(mutex_);
-    if (const auto over = why_over()) return halted(step, *over);
-    agreement_.report(step, report, deadline / kCollectingPart, now);
-    send_outbox();
-    // The mesh's thread keeps the decider's time.
-    if (mesh_ != nullptr && agreement_.next_deadline() != kNever) mesh_->wake();
-    std::optional<StepVerdict> verdict;
-    while (!(verdict = agreement_.verdict(step)) && monotonic_now() < until && !why_over()) {
-      wait_for_news(lock, until);
+    while (!finished(member_)) {
+      const Time now = monotonic_now();
+      if (now >= until) return false;
+      changed_.wait_for(lock, std::min<Duration>(until - now, 1h));
     }
-    if (verdict) return *std::move(verdict);
-    if (const auto over = why_over()) return halted(step, *over);
-    return halted(
-        step, fmt::format("no verdict of rank {} on step {} within {}", agreement_.decider(), step,
-                          rendezvous::duration_text(deadline)));
+    return true;
   }
 
-  Result<ShrinkPlan> plan(Regroup what, const std::function<Result<std::string>()>& listen,
-                          Time deadline) {
-    std::unique_lock lock(mutex_);
-    const bool shrinks = what == Regroup::shrink;
-    mesh::Shrinking& rules = shrinks ? shrinking_ : rejoining_;
-    rules.enter();
-    while (true) {
-      send(rules.take_outbox());
-      if (shrinks && evicted()) {
-        rules.leave();
-        return fail(Error::Code::unavailable, fmt::format("shrink: {}", kEvictedText));
-      }
-      if (rules.ready()) {
-        auto address = listen();
-        if (!address) {
-          rules.leave();  // the others need not wait for this rank
-          return fail(address.error());
-        }
-        rules.decide(*address);
-        send(rules.take_outbox());
-      }
-      if (const auto plan = rules.take_plan()) return *plan;
-      if (monotonic_now() >= deadline) break;
-      wait_for_news(lock, deadline);
-    }
-    rules.leave();
-    return fail(Error::Code::timeout, fmt::format("{}: {} by the deadline",
-                                                  shrinks ? "shrink" : "rejoin", rules.lacking()));
+  template <typename Look>
+  auto look(Look look) {
+    const std::lock_guard lock(mutex_);
+    return look(std::as_const(member_));
   }
+
+  const MembershipOptions& options() const { return options_; }
 
  private:
-  void gone(Rank rank, const std::string& evidence) {
-    {
-      const std::lock_guard lock(mutex_);
-      agreement_.gone(rank, monotonic_now());
-      shrinking_.gone(rank);
-      rejoining_.gone(rank);
-      agreement_.set_rejoin(rejoining_.waiting_others());
-      eviction_.gone(rank);
-      epochs_.gone(rank, monotonic_now());
-      asked_[rank] = kNever;
-      suspect_[rank] = true;  // and not asked again
-      send_outbox();
-    }
-    changed_.notify_all();
-    tell_epochs();
-    if (!evidence.empty()) handlers_.dead(rank, evidence);
-  }
-
-  void take(Rank from, const mesh::Frame& frame) {
-    heard(from);
-    switch (frame.kind) {
-      case mesh::FrameKind::abort:
-        end_agreeing(fmt::format("rank {} aborted: {}", from, frame.body));
-        handlers_.aborted(from, frame.body);
-        return;
-      case mesh::FrameKind::agreement: {
-        const auto message = decode_agreement(frame.body);
-        if (!message) return;
-        const std::lock_guard lock(mutex_);
-        if (message->kind == AgreementMessage::Kind::verdict) {
-          rejoining_.told_of(message->verdict.rejoin);
-          agreement_.set_rejoin(rejoining_.waiting_others());
-        }
-        agreement_.receive(from, *message, monotonic_now());
-        send_outbox();
-        break;
-      }
-      case mesh::FrameKind::shrink: {
-        const std::lock_guard lock(mutex_);
-        shrinking_.entered(from);
-        break;
-      }
-      case mesh::FrameKind::shrink_plan: {
-        const std::lock_guard lock(mutex_);
-        shrinking_.planned(from, frame.body);
-        break;
-      }
-      case mesh::FrameKind::rejoin: {
-        const std::lock_guard lock(mutex_);
-        rejoining_.entered(from);
-        agreement_.set_rejoin(rejoining_.waiting_others());
-        break;
-      }
-      case mesh::FrameKind::rejoin_plan: {
-        const std::lock_guard lock(mutex_);
-        rejoining_.planned(from, frame.body);
-        break;
-      }
-      case mesh::FrameKind::evict_wish: {
-        const std::lock_guard lock(mutex_);
-        eviction_.take_wish(from, frame.body);
-        break;
-      }
-      case mesh::FrameKind::evict: {
-        const std::lock_guard lock(mutex_);
-        eviction_.take_eviction(frame.body);
-        break;
-      }
-      case mesh::FrameKind::epoch_level:
-      case mesh::FrameKind::epoch_question:
-      case mesh::FrameKind::epoch_answer:
-      case mesh::FrameKind::epoch_record: {
-        {
-          const std::lock_guard lock(mutex_);
-          epochs_.take(from, frame, monotonic_now());
-          send_outbox();
-        }
-        tell_epochs();
-        mesh_->wake();  // its next deadline may be an earlier one
-        return;
-      }
-      case mesh::FrameKind::ping:
-        mesh_->send(from, mesh::FrameKind::pong, {});
-        return;
-      case mesh::FrameKind::pong:
-        return;  // heard
-      case mesh::FrameKind::goodbye:
-      case mesh::FrameKind::lost:
-        return;  // the mesh's own
-    }
-    tell_evictions();
-    changed_.notify_all();
-  }
-
-  /// On the mesh's thread.
-  void tell_evictions() {
-    std::vector<mesh::Eviction::News> news;
-    {
-      const std::lock_guard lock(mutex_);
-      news = eviction_.take_news();
-      for (const mesh::Eviction::News& one : news) {
-        epochs_.gone(one.rank, monotonic_now());
-        if (one.rank == rank_) continue;
-        agreement_.gone(one.rank, monotonic_now());
-        shrinking_.gone(one.rank);
-        asked_[one.rank] = kNever;
-      }
-      send_outbox();
-    }
-    for (const auto& [rank, decided_by] : news) {
-      handlers_.evicted(rank, fmt::format("it held back what others retain beyond their limit, "
-                                          "says rank {}",
-                                          decided_by));
-    }
-  }
-
-  /// On the mesh's thread.
-  void tell_epochs() {
-    while (true) {
-      std::optional<EpochRecord> record;
-      bool asked = false;
+  void run() {
+    while (!stopping_) {
+      Time next = kNever;
+      std::uint64_t doubted = 0;
       {
         const std::lock_guard lock(mutex_);
-        record = epochs_.take_record();
-        asked = epochs_.asked();
+        const Time now = monotonic_now();
+        network_->dispatch(member_.streams(), now);
+        doubted = has_handlers_ ? member_.streams().doubted() : 0;
       }
-      if (record) handlers_.epoch_decided(*record);
-      if (!asked && !record) return;
-      if (!asked) continue;
-      const std::vector<EpochRecord::Start> numbers = handlers_.next_numbers();
-      const std::lock_guard lock(mutex_);
-      epochs_.answer(numbers, monotonic_now());
-      send_outbox();
-    }
-  }
-
-  void heard(Rank from) {
-    {
-      const std::lock_guard lock(mutex_);
-      asked_[from] = kNever;
-      if (!suspect_[from]) return;
-      suspect_[from] = false;
-    }
-    handlers_.suspect(from, false);
-  }
-
-  Time tick(Time now) {
-    std::vector<Rank> silent;
-    Time next = kNever;
-    {
-      const std::lock_guard lock(mutex_);
-      agreement_.tick(now);
+      for (const Rank rank : ranks_of(doubted)) {
+        const Time heard = handlers_.last_heard(rank);
+        const std::lock_guard lock(mutex_);
+        member_.streams().set_last_heard(rank, heard);
+      }
+      {
+        const std::lock_guard lock(mutex_);
+        member_.advance(monotonic_now());
+      }
       changed_.notify_all();
-      epochs_.tick(now);
-      send_outbox();
-      next = std::min(agreement_.next_deadline(), epochs_.next_deadline());
-      for (Rank rank = 0; rank < asked_.size(); ++rank) {
-        if (asked_[rank] == kNever) continue;
-        if (now < asked_[rank] + kPatience) {
-          next = std::min(next, asked_[rank] + kPatience);
-          continue;
-        }
-        asked_[rank] = kNever;
-        suspect_[rank] = true;
-        silent.push_back(rank);
+      tell();
+      {
+        const std::lock_guard lock(mutex_);
+        next = member_.next_deadline();
       }
+      network_->wait(monotonic_now(), next);
     }
-    for (const Rank rank : silent) handlers_.suspect(rank, true);
-    tell_evictions();
-    tell_epochs();
-    return next;
   }
 
-  // REQUIRES, of the following: the mutex.
-  void wait_for_news(std::unique_lock<std::mutex>& lock, Time until) {
-    const Time now = monotonic_now();
-    changed_.wait_for(lock, std::min<Duration>(until - std::min(now, until), 1h));
-  }
-
-  void send_outbox() {
-    for (const auto& [to, message] : agreement_.take_outbox()) {
-      mesh_->send(to, mesh::FrameKind::agreement, encode(message));
+  void tell() {
+    while (!stopping_) {
+      std::optional<mesh::Member::News> news;
+      bool wanted = false;
+      {
+        const std::lock_guard lock(mutex_);
+        if (!has_handlers_) return;
+        news = member_.next_news();
+        wanted = member_.numbers_wanted();
+      }
+      if (news) tell(*news);
+      if (wanted) {
+        const auto numbers = handlers_.next_numbers();
+        apply([&](mesh::Member& member, Time now) { member.answer_numbers(numbers, now); });
+      }
+      if (!news && !wanted) return;
     }
-    send(eviction_.take_outbox());
-    send(epochs_.take_outbox());
   }
 
-  void send(const std::vector<std::pair<Rank, mesh::Frame>>& frames) {
-    for (const auto& [to, frame] : frames) mesh_->send(to, frame.kind, frame.body);
-  }
-
-  /// The first abort counts, as for calls.
-  void end_agreeing(std::string why) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (aborted_.empty()) aborted_ = std::move(why);
+  void tell(const mesh::Member::News& news) {
+    switch (news.kind) {
+      case mesh::Member::News::Kind::fact:
+        return handlers_.learned(news.fact);
+      case mesh::Member::News::Kind::aborted:
+        return handlers_.aborted(news.rank, news.text);
+      case mesh::Member::News::Kind::epoch:
+        return handlers_.epoch_decided(news.epoch);
     }
-    changed_.notify_all();
   }
 
-  /// Why no step is agreed on any more.
-  std::optional<std::string> why_over() const {
-    if (evicted()) return std::string(kEvictedText);
-    return aborted_.empty() ? std::nullopt : std::optional(aborted_);
-  }
-
-  bool evicted() const { return (eviction_.evicted() >> rank_ & 1) != 0; }
-
-  static StepVerdict halted(std::uint64_t step, std::string why) {
-    StepVerdict verdict;
-    verdict.step = step;
-    verdict.detail = std::move(why);
-    return verdict;
-  }
-
-  std::unique_ptr<mesh::Mesh> mesh_;
-  Handlers handlers_;
-  std::mutex mutex_;
+  const MembershipOptions options_;
+  std::mutex mutex_;  // the member, the network but for its waiting, the handlers' arrival
   std::condition_variable changed_;
-  Agreement agreement_;
-  mesh::Shrinking shrinking_;
-  mesh::Shrinking rejoining_;
-  mesh::Eviction eviction_;
-  mesh::Epochs epochs_;
-  std::string aborted_;  // by whom, why; empty: nobody has
-  const Rank rank_;
-  std::vector<Time> asked_;    // by rank; kNever: it owes no answer
-  std::vector<bool> suspect_;  // by rank; also those that are gone
+  std::unique_ptr<mesh::SocketNetwork> network_;
+  mesh::Member member_;
+  Handlers handlers_;
+  bool has_handlers_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;
 };
 
-Membership::Membership(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-                       const std::vector<LossBudget>& budgets, bool epochs)
-    : impl_(std::make_unique<Impl>(rank, world_size, std::move(mesh), budgets, epochs)) {}
-Membership::~Membership() = default;
+Membership::Membership(const MembershipOptions& options,
+                       std::unique_ptr<mesh::SocketNetwork> network)
+    : impl_(std::make_unique<Impl>(options, std::move(network))) {}
+
+Membership::~Membership() {
+  stop();
+}
+
+Result<void> Membership::open(Time deadline) {
+  impl_->start_thread();
+  const MembershipOptions& options = impl_->options();
+  const std::uint64_t all = Facts(options.world_size).live() & ~(std::uint64_t{1} << options.rank);
+  const auto missing = [&](const mesh::Member& member) { return all & ~member.streams().up(); };
+  if (impl_->wait_until([&](const auto& member) { return missing(member) == 0; }, deadline)) {
+    return {};
+  }
+  std::string text;
+  impl_->look([&](const mesh::Member& member) {
+    for (const Rank rank : ranks_of(missing(member))) {
+      const std::string& trouble = member.streams().trouble(rank);
+      text += fmt::format("{}no control connection with rank {}{}", text.empty() ? "" : "; ", rank,
+                          trouble.empty() ? "" : " (" + trouble + ")");
+    }
+  });
+  return fail(Error::Code::timeout,
+              text +
+                  ": allow TCP between the hosts of the ranks, on all ports that the kernel "
+                  "hands out");
+}
 
 void Membership::start(Handlers handlers) {
-  impl_->start(std::move(handlers));
+  impl_->set_handlers(std::move(handlers));
 }
-void Membership::say_goodbye() {
-  impl_->say_goodbye();
-}
+
 void Membership::stop() {
   impl_->stop();
 }
-void Membership::ask(std::uint64_t ranks) {
-  impl_->ask(ranks);
+
+Result<void> Membership::leave(std::vector<NextNumber> next_numbers, Time deadline) {
+  impl_->apply([&](mesh::Member& member, Time now) { member.leave(std::move(next_numbers), now); });
+  const auto all_passed = [](const mesh::Member& member) { return member.not_passed() == 0; };
+  if (impl_->wait_until(all_passed, deadline)) return {};
+  const auto ranks =
+      ranks_of(impl_->look([](const mesh::Member& member) { return member.not_passed(); }));
+  if (ranks.empty()) return {};
+  return fail(Error::Code::timeout,
+              fmt::format("close: {} {} not finished the operations of this rank by the deadline: "
+                          "results that this rank owns may be missing there",
+                          rendezvous::rank_list(ranks), ranks.size() == 1 ? "has" : "have"));
 }
+
+void Membership::leave_at_once() {
+  impl_->apply([](mesh::Member& member, Time now) { member.leave({}, now); });
+}
+
+void Membership::passed(std::uint64_t ranks) {
+  if (ranks == 0) return;
+  impl_->apply([&](mesh::Member& member, Time) { member.passed(ranks); });
+}
+
+void Membership::set_silent(std::uint64_t ranks) {
+  impl_->apply([&](mesh::Member& member, Time now) { member.set_silent(ranks, now); });
+}
+
+void Membership::wish_eviction(std::uint64_t ranks) {
+  if (ranks == 0) return;
+  impl_->apply([&](mesh::Member& member, Time now) { member.wish_eviction(ranks, now); });
+}
+
+void Membership::note_losses(const std::vector<double>& shares) {
+  if (shares.empty()) return;
+  impl_->apply([&](mesh::Member& member, Time now) {
+    for (const double share : shares) member.note_loss(share, now);
+  });
+}
+
+std::uint64_t Membership::rejoin_wanted() const {
+  return impl_->look(
+      [](const mesh::Member& member) { return member.plans(Regroup::rejoin).waiting_others(); });
+}
+
 void Membership::abort(const std::string& reason, bool peers_too) {
-  impl_->abort(reason, peers_too);
+  impl_->apply([&](mesh::Member& member, Time) { member.abort(reason, peers_too); });
 }
+
 StepVerdict Membership::agree(std::uint64_t step, const LossReport& report, Duration deadline) {
-  return impl_->agree(step, report, deadline);
+  const Time until = after(monotonic_now(), deadline);
+  impl_->apply([&](mesh::Member& member, Time now) {
+    member.report(step, report, deadline / kCollectingPart, now);
+  });
+  std::optional<StepVerdict> verdict;
+  const auto known = [&](const mesh::Member& member) {
+    verdict = member.verdict(step);
+    return verdict.has_value();
+  };
+  if (impl_->wait_until(known, until)) return *std::move(verdict);
+  StepVerdict halted;
+  halted.step = step;
+  halted.detail =
+      fmt::format("no verdict of rank {} on step {} within {}",
+                  impl_->look([](const mesh::Member& member) { return member.decider(); }), step,
+                  rendezvous::duration_text(deadline));
+  return halted;
 }
+
 Result<ShrinkPlan> Membership::plan(Regroup what,
                                     const std::function<Result<std::string>()>& listen,
                                     Time deadline) {
-  return impl_->plan(what, listen, deadline);
-}
-void Membership::wish_eviction(std::uint64_t ranks) {
-  impl_->wish_eviction(ranks);
-}
-void Membership::note_losses(const std::vector<double>& shares) {
-  impl_->note_losses(shares);
-}
-std::uint64_t Membership::rejoin_wanted() const {
-  return impl_->rejoin_wanted();
+  const bool shrinks = what == Regroup::shrink;
+  const char* const call = shrinks ? "shrink" : "rejoin";
+  const auto end = [&](Error error) {  // the others need not wait for this rank
+    impl_->apply([&](mesh::Member& member, Time) { member.plans(what).leave(); });
+    return fail(std::move(error));
+  };
+  impl_->apply([&](mesh::Member& member, Time) { member.plans(what).enter(); });
+  std::optional<ShrinkPlan> plan;
+  std::string excluded;
+  bool ready = false;
+  const auto news = [&](mesh::Member& member) {
+    if (shrinks) excluded = member.excluded();
+    ready = member.plans(what).ready();
+    plan = member.plans(what).take_plan();
+    return plan || ready || !excluded.empty();
+  };
+  while (impl_->wait_until(news, deadline)) {
+    if (plan) {
+      impl_->apply([](mesh::Member&, Time) {});  // sends what taking it has to say
+      return *std::move(plan);
+    }
+    if (!excluded.empty()) {
+      return end(Error::make(Error::Code::unavailable, fmt::format("shrink: {}", excluded)));
+    }
+    auto address = listen();
+    if (!address) return end(address.error());
+    impl_->apply([&](mesh::Member& member, Time) { member.plans(what).decide(*address); });
+  }
+  const std::string lacking =
+      impl_->look([&](const mesh::Member& member) { return member.plans(what).lacking(); });
+  return end(
+      Error::make(Error::Code::timeout, fmt::format("{}: {} by the deadline", call, lacking)));
 }
 
 }  // namespace tarpon

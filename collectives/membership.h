@@ -1,14 +1,10 @@
-// Who is in the job still: deaths, silence, evictions, aborts, verdicts, and the way to the next
-// communicator, over the control mesh.
+// Who is in the job: facts about ranks, aborts, verdicts, and the way to the next communicator,
+// over the control mesh.
 //
-// A rank that does not answer for 300 ms is *suspect* until it is heard again: stopped, or cut off.
-// Only who is lacked somewhere is asked, and a rank answers from the mesh's thread, whatever its
-// callers do: who merely computes is not suspect.
-//
-// A rank that holds the others back is *evicted*: to their operations it is dead, and none of its
-// reports counts. Its connections stay, for rejoin().
-//
-// Thread-safe. Handlers run on the mesh's thread with no lock of this class held.
+// One thread a membership reads the mesh, asleep in epoll while nothing comes. It answers the other
+// ranks whatever this rank's callers do, and calls the handlers, one at a time, with no lock of
+// this class held. Everything else may be called from any thread, also from handlers unless said
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +15,7 @@
 
 #include "collectives/agreement.h"
 #include "collectives/epochs.h"
+#include "collectives/facts.h"
 #include "transport/port.h"
 #include "transport/time.h"
 #include "xdp/result.h"
@@ -26,52 +23,68 @@
 namespace tarpon {
 
 namespace mesh {
-class Mesh;
+class SocketNetwork;
 }
 
 /// What a new communicator is made for.
 enum class Regroup : std::uint8_t {
-  shrink,  // of the ranks that are neither dead nor evicted
-  rejoin,  // of all that are not dead
+  shrink,  // of the live ranks
+  rejoin,  // of the live ranks, the evicted ones, and dead ones that come back
 };
 
-/// Whom the next communicator consists of, and where its ranks meet.
+/// The members of the next communicator, and where they meet.
 struct ShrinkPlan {
   std::uint64_t members = 0;  // bit r: old rank r
   std::string address;        // "tcp://HOST:PORT", where the lowest of them listens
 };
 
+struct MembershipOptions {
+  Rank rank = 0;
+  std::uint32_t world_size = 1;
+  std::uint32_t job = 0;
+  std::vector<LossBudget> budgets = {};
+  bool epochs = false;  // whether the ranks agree on new ones, by their loss
+  /// A rank that an exact call or shrink() needs is dead after so much silence (mesh/votes.h).
+  Duration dead_after = 5s;
+};
+
 class Membership {
  public:
   struct Handlers {
-    std::function<void(Rank, const std::string& evidence)> dead;
+    /// A row has risen; it may be the own one.
+    std::function<void(const Fact&)> learned;
     std::function<void(Rank, const std::string& reason)> aborted;
-    std::function<void(Rank, bool suspect)> suspect;
-    /// `rank` may be the own one.
-    std::function<void(Rank, const std::string& reason)> evicted;
+    /// When the last packet of a rank came; Time{}: never.
+    std::function<Time(Rank)> last_heard;
     /// How far this rank's calls have come, by tag.
     std::function<std::vector<EpochRecord::Start>()> next_numbers;
     std::function<void(const EpochRecord&)> epoch_decided;
   };
 
-  /// `mesh` is null in a job of one. `epochs`: whether the ranks agree on new ones, by their loss.
-  Membership(Rank rank, std::uint32_t world_size, std::unique_ptr<mesh::Mesh> mesh,
-             const std::vector<LossBudget>& budgets, bool epochs);
-  /// As stop().
+  Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
+  /// As stop(), and closes the connections: to the others this rank is dead then, unless it left.
   ~Membership();
 
+  /// Starts the thread and blocks until all ranks are connected, at most until `deadline`. Handlers
+  /// do not run before start(). Errors: timeout, naming the ranks and what is wrong with them.
+  Result<void> open(Time deadline);
   void start(Handlers handlers);
-  void say_goodbye();
-  /// Goodbye; no handler runs any more.
+  /// Ends the thread; no handler runs any more. Not from a handler.
   void stop();
 
-  /// Asks those of `ranks` (bit r: rank r) for a sign of life. Never blocks.
-  void ask(std::uint64_t ranks);
+  /// This rank makes no further call (Communicator::close()). `next_numbers`: of each tag that not
+  /// every rank has passed. Blocks until all live ranks have passed them or left too. Errors:
+  /// timeout, naming the ranks that have not.
+  Result<void> leave(std::vector<NextNumber> next_numbers, Time deadline);
+  /// The same without waiting.
+  void leave_at_once();
+  /// The operations of `ranks` (bit r: rank r), which have left, are over here. Never blocks.
+  void passed(std::uint64_t ranks);
 
-  /// This rank's calls are held back by `ranks` (bit r: rank r), beyond what it may retain. Never
-  /// blocks; what comes of it is told by the handler.
+  /// Exact calls need `ranks` (bit r: rank r), which are silent on the data path now. Never blocks.
+  void set_silent(std::uint64_t ranks);
+  /// This rank's bounded calls are held back by `ranks`, beyond what it may retain. Never blocks.
   void wish_eviction(std::uint64_t ranks);
-
   /// What bounded calls of this rank lacked, as shares. Never blocks.
   void note_losses(const std::vector<double>& shares);
 
@@ -81,13 +94,13 @@ class Membership {
   /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well.
   void abort(const std::string& reason, bool peers_too);
 
-  /// Blocks until the verdict on `step`, at most `deadline`; halts then, and at once on an evicted
+  /// Blocks until the verdict on `step`, at most `deadline`; halts then, and at once on an excluded
   /// rank and after an abort.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
   /// Collective among the ranks that `what` is for; blocks until `deadline` at most. The lowest of
   /// them waits for the others and calls `listen`, which returns the plan's address. Errors:
-  /// timeout, naming the ranks that did not come; unavailable: an evicted rank shrinks; those of
+  /// timeout, naming the ranks that did not come; unavailable: an excluded rank shrinks; those of
   /// `listen`.
   Result<ShrinkPlan> plan(Regroup what, const std::function<Result<std::string>()>& listen,
                           Time deadline);

@@ -14,9 +14,11 @@ namespace tarpon {
 
 enum class DataType : std::uint8_t { float32 = 0, float64 = 1, int32 = 2, int64 = 3 };
 inline constexpr std::size_t kDataTypes = 4;
+inline constexpr DataType kLastDataType = DataType::int64;
 
 enum class ReduceOp : std::uint8_t { sum = 0, avg = 1, min = 2, max = 3, prod = 4 };
 inline constexpr std::size_t kReduceOps = 5;
+inline constexpr ReduceOp kLastReduceOp = ReduceOp::prod;
 
 enum class Algorithm : std::uint8_t { tar = 1 };
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tools/host_info.h"
+#include "xdp/output_place.h"
 
 namespace tarpon {
 namespace {
@@ -49,9 +50,9 @@ Result<DebugLog> DebugLog::open(const Environment& environment) {
     }
   }
   if (const auto path = environment("TARPON_DEBUG_FILE")) {
-    std::FILE* file = std::fopen(expand(*path).c_str(), "ae");
-    if (file == nullptr) return fail_system(errno, "TARPON_DEBUG_FILE=" + *path);
-    log.file_ = std::shared_ptr<std::FILE>(file, Close{});
+    auto file = open_stream(expand(*path), "a");
+    if (!file) return fail(file.error().code, "TARPON_DEBUG_FILE=" + file.error().message);
+    log.file_ = std::shared_ptr<std::FILE>(*file, Close{});
   }
   const Environment told = log.watch(environment);
   for (const char* name : {"TARPON_DEBUG", "TARPON_DEBUG_SUBSYS", "TARPON_DEBUG_FILE"}) told(name);

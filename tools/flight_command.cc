@@ -12,6 +12,7 @@
 #include "tools/flight_verdict.h"
 #include "tools/rank_sockets.h"
 #include "tools/whole_file.h"
+#include "xdp/printable.h"
 
 namespace tarpon {
 namespace {
@@ -30,32 +31,31 @@ Result<std::uint32_t> parse_job(const std::string& text) {
   if (error == std::errc() && stop == end && !text.empty()) return job;
   return fail(
       Error::Code::invalid_argument,
-      fmt::format("\"{}\" is no job: give its 8 hex digits, as file names have them", text));
+      fmt::format("\"{}\" is not a job: give the 8 hex digits that file names and `tarpon status` "
+                  "show",
+                  printable(text)));
 }
 
 /// The rings of the ranks that run here.
 Result<std::vector<FlightDump>> ask_for_flights() {
   std::vector<FlightDump> dumps;
   for (const RankAnswer& answer : ask_ranks("flight", kPatience)) {
-    const std::string name = fmt::format("rank {} of job {:08x}", answer.rank, answer.job);
+    const std::string name = fmt::format("rank {} of job {:08x}", answer.rank, answer.public_id);
     if (!answer.error.empty()) {
       fmt::print(stderr, "tarpon: {}: {}\n", name, answer.error);
       continue;
     }
     auto dump = parse_flight(std::as_bytes(std::span(answer.bytes)), name);
-    if (!dump) return fail(dump.error());
+    // Another job may run another version; to root it may be a stranger's.
+    if (!dump) {
+      fmt::print(stderr, "tarpon: {}\n", dump.error().message);
+      continue;
+    }
     dumps.push_back(std::move(*dump));
   }
   if (!dumps.empty()) return dumps;
   return fail(Error::Code::invalid_argument,
               "flight: no rank is running here: name the recordings, or their directory");
-}
-
-Result<void> write_svg(const std::string& path, const std::string& svg) {
-  auto file = WholeFile::create(path);
-  if (!file) return fail(file.error());
-  if (auto put = file->write(std::as_bytes(std::span(svg))); !put) return put;
-  return file->commit();
 }
 
 Result<void> show(const FlightCommandOptions& options) {
@@ -67,12 +67,12 @@ Result<void> show(const FlightCommandOptions& options) {
   if (options.json) {
     fmt::print(
         "{}\n",
-        flight_json(*job, verdict).dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+        flight_json(*job, verdict).dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print("{}", flight_text(*job, verdict, options.all));
   }
   if (options.svg.empty()) return {};
-  return write_svg(options.svg, flight_svg(*job, verdict));
+  return write_whole_file(options.svg, flight_svg(*job, verdict));
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ void add_flight_options(CLI::App& app, FlightCommandOptions& options) {
            if (!job) throw CLI::ValidationError("--job", job.error().message);
            options.job = *job;
          },
-         "this job's (default: the newest)")
+         "the job with this id (default: the newest)")
       ->type_name("");
   app.add_flag("--all", options.all, "every event, not only those of the operation in question");
   app.add_flag("--json", options.json, "one JSON object with every event");
@@ -98,7 +98,7 @@ int run_flight(const FlightCommandOptions& options) {
   const auto shown = show(options);
   std::fflush(stdout);
   if (shown) return 0;
-  fmt::print(stderr, "tarpon: {}\n", shown.error().message);
+  fmt::print(stderr, "tarpon: {}\n", printable(shown.error().message, kLongestMessage));
   return 1;
 }
 

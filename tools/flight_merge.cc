@@ -1,12 +1,17 @@
 #include "tools/flight_merge.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <span>
+
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {
@@ -14,61 +19,28 @@ namespace {
 // Longer than any dump: what is bigger is something else.
 constexpr std::size_t kLongestFile = 1 << 20;
 
+// Recordings read at once. A job leaves at most a few for each of 64 ranks.
+constexpr std::size_t kMaxFiles = 4096;
+
 Result<FlightDump> read_flight(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_system(errno, path);
+  // O_NONBLOCK: a FIFO is refused, not waited for.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) return fail_system(errno, path);
+  if (!S_ISREG(status.st_mode)) {
+    return fail(Error::Code::invalid_argument,
+                path + " is not a regular file; name what --flight named");
+  }
   std::string bytes(kLongestFile, '\0');
-  file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  std::size_t length = 0;
+  while (length < bytes.size()) {
+    const ssize_t got = ::read(file.get(), bytes.data() + length, bytes.size() - length);
+    if (got < 0) return fail_system(errno, path);
+    if (got == 0) break;
+    length += static_cast<std::size_t>(got);
+  }
+  bytes.resize(length);
   return parse_flight(std::as_bytes(std::span(bytes)), path);
-}
-
-bool same_clock(const FlightHeader& a, const FlightHeader& b) {
-  return a.boot_id == b.boot_id && a.boot_id[0] != '\0';
-}
-
-using Moments = std::map<OperationKey, Time>;
-
-/// When this rank began each operation, or when it first heard of `peer` in it.
-Moments moments_of(const FlightDump& dump, RecordKind kind, std::uint8_t peer) {
-  Moments moments;
-  for (const Record& record : dump.records) {
-    if (record.kind == kind && record.peer == peer) {
-      moments.emplace(OperationKey{record.tag, record.operation}, record.time);
-    }
-  }
-  return moments;
-}
-
-/// The shortest way from a sender's beginning to the receiver's first packet, by their own clocks.
-std::optional<Duration> shortest(const FlightDump& from, const FlightDump& to) {
-  const Moments begun = moments_of(from, RecordKind::opened, kNoPeer);
-  const Moments heard =
-      moments_of(to, RecordKind::first_packet, static_cast<std::uint8_t>(from.header.rank));
-  std::optional<Duration> least;
-  for (const auto& [key, time] : heard) {
-    const auto start = begun.find(key);
-    if (start == begun.end()) continue;
-    const Duration way = time - start->second;
-    if (!least || way < *least) least = way;
-  }
-  return least;
-}
-
-/// As NTP does: what both directions have in common is the clocks' difference.
-void align(const FlightDump& reference, FlightRank& rank) {
-  FlightDump& dump = *rank.dump;
-  if (same_clock(reference.header, dump.header)) return;
-  const auto there = shortest(reference, dump);
-  const auto back = shortest(dump, reference);
-  if (there && back) {
-    rank.clock = FlightClock::estimated;
-    rank.shift = (*back - *there) / 2;
-    return;
-  }
-  rank.clock = FlightClock::unrelated;
-  if (dump.records.empty() || reference.records.empty()) return;
-  rank.shift = reference.records.front().time - dump.records.front().time;
 }
 
 /// The first number of `tag` that the recording covers; nothing when it does not cover the tag.
@@ -106,6 +78,12 @@ void note(OperationAtRank& at, const Record& record) {
     case RecordKind::abort_in:
     case RecordKind::abort_out:
       if (!at.abort) at.abort = record;
+      break;
+    case RecordKind::nonfinite:
+      at.nonfinite = record;
+      break;
+    case RecordKind::lacked:
+      if (record.peer < 64) at.lacked |= 1ull << record.peer;
       break;
     default:
       break;
@@ -147,6 +125,11 @@ Result<std::vector<FlightDump>> read_flights(const std::vector<std::string>& pat
     }
     if (error) return fail_system(error.value(), path);
   }
+  if (files.size() > kMaxFiles) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} recordings are more than {} at once; name those of one job",
+                            files.size(), kMaxFiles));
+  }
   std::sort(files.begin(), files.end());
   std::vector<FlightDump> dumps;
   for (const std::string& file : files) {
@@ -166,7 +149,6 @@ Result<FlightJob> merge_flights(std::vector<FlightDump> dumps, std::optional<std
     return fail(Error::Code::invalid_argument,
                 "no flight recording there: name what --flight named");
   result.job = job.value_or(dumps.back().header.job);
-  const FlightDump* reference = nullptr;
   for (FlightDump& dump : dumps) {
     if (dump.header.job != result.job) {
       ++result.others;
@@ -179,13 +161,14 @@ Result<FlightJob> merge_flights(std::vector<FlightDump> dumps, std::optional<std
     return fail(Error::Code::invalid_argument,
                 fmt::format("no flight recording of job {:08x} there", result.job));
   }
+  std::vector<const FlightDump*> recorded;
+  for (const FlightRank& rank : result.ranks) {
+    if (rank.dump) recorded.push_back(&*rank.dump);
+  }
+  const auto shifts = align_clocks(recorded);
+  std::size_t next = 0;
   for (FlightRank& rank : result.ranks) {
-    if (!rank.dump) continue;
-    if (reference == nullptr) {
-      reference = &*rank.dump;
-    } else {
-      align(*reference, rank);
-    }
+    if (rank.dump) rank.clock = shifts[next++];
   }
   return result;
 }
@@ -213,6 +196,7 @@ std::map<OperationKey, std::vector<OperationAtRank>> operations_of(const FlightJ
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     if (!job.ranks[rank].dump) continue;
     for (const Record& record : job.ranks[rank].dump->records) {
+      if (is_rank_wide(record.kind)) continue;
       auto& operation = operations[{record.tag, record.operation}];
       operation.resize(job.ranks.size());
       note(operation[rank], record);

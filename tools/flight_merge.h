@@ -10,24 +10,17 @@
 #include <vector>
 
 #include "collectives/flight_file.h"
+#include "tools/flight_clock.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
-/// How a rank's clock was laid onto the reference's, the lowest recorded rank's.
-enum class FlightClock : std::uint8_t {
-  shared,     // the same boot of one host: the same clock
-  estimated,  // from packets both ways: half of the shortest round is what it may be wrong by
-  unrelated,  // nothing in common: its times begin with its first event
-};
-
 struct FlightRank {
-  std::optional<FlightDump> dump;  // nothing: it left none
-  FlightClock clock = FlightClock::shared;
-  Duration shift{};  // what its times are moved by
+  std::optional<FlightDump> dump;  // nothing: the rank left no recording
+  ClockShift clock;                // to the job's time axis
 
-  Time at(const Record& record) const { return record.time + shift; }
-  Time dumped() const { return Time(Duration(dump->header.dumped_monotonic)) + shift; }
+  Time at(const Record& record) const { return clock.to_axis(record.time); }
+  Time dumped() const { return clock.to_axis(Time(Duration(dump->header.dumped_monotonic))); }
 };
 
 struct FlightJob {
@@ -36,7 +29,8 @@ struct FlightJob {
   std::size_t others = 0;         // recordings of other jobs, left out
 };
 
-/// The files, and every *.flight of the directories among `paths`. Errors: io, invalid_argument.
+/// The files, and every *.flight of the directories among `paths`: regular files, at most 4096.
+/// Errors: io, invalid_argument.
 Result<std::vector<FlightDump>> read_flights(const std::vector<std::string>& paths);
 
 /// The recordings of `job`, or without it of the job with the newest one; a rank's newest counts.
@@ -56,6 +50,8 @@ struct OperationAtRank {
   std::uint64_t heard = 0;                      // ranks whose first packet it saw
   std::array<std::uint64_t, 4> asked{};         // by stage: ranks it asked for what was missing
   std::optional<Record> abort;                  // the first that came in or went out
+  std::optional<Record> nonfinite;
+  std::uint64_t lacked = 0;  // ranks of which data was missing in the end
 
   /// Ranks of `everybody` (bit r: rank r) that it waits for, as far as its recording tells.
   std::uint64_t lacks(std::uint64_t everybody) const;

@@ -14,9 +14,8 @@
 namespace tarpon {
 namespace {
 
-double ms(Duration duration) {
-  return std::chrono::duration<double, std::milli>(duration).count();
-}
+// Without --all the table shows this many events of the operation: its beginning and its end.
+constexpr std::size_t kShownEvents = 40;
 
 std::string_view closing_name(std::uint8_t closing) {
   switch (static_cast<Closing>(closing)) {
@@ -95,9 +94,10 @@ std::string rank_line(const FlightRank& rank, std::size_t number) {
   if (!rank.dump) return fmt::format("# rank {:<3} no recording\n", number);
   const FlightHeader& header = rank.dump->header;
   std::string clock;
-  if (rank.clock == FlightClock::estimated) {
-    clock = fmt::format(", clock moved by {:.3f} ms (estimated)", ms(rank.shift));
-  } else if (rank.clock == FlightClock::unrelated) {
+  if (rank.clock.clock == FlightClock::estimated) {
+    clock = fmt::format(", clock moved by {:.3f} ms (+- {:.3f})", to_ms(rank.clock.shift),
+                        to_ms(rank.clock.uncertainty));
+  } else if (rank.clock.clock == FlightClock::unrelated) {
     clock = ", times are its own: no packets both ways to compare clocks by";
   }
   return fmt::format("# rank {:<3} process {} on {}, {} of {} events, recorded {}{}\n", number,
@@ -115,8 +115,9 @@ nlohmann::json rank_json(const FlightRank& rank, std::size_t number) {
           {"reason", why_dumped(header)},
           {"signal", header.signal},
           {"events", header.written},
-          {"clock", clock_name(rank.clock)},
-          {"clock_shift_ms", ms(rank.shift)}};
+          {"clock", clock_name(rank.clock.clock)},
+          {"clock_shift_ms", to_ms(rank.clock.shift)},
+          {"clock_uncertainty_ms", to_ms(rank.clock.uncertainty)}};
 }
 
 }  // namespace
@@ -149,8 +150,8 @@ std::string event_detail(const Record& record) {
       return fmt::format("rank {}{}", record.peer, naming(record));
     case RecordKind::abort_out:
     case RecordKind::abort_in:
-      return fmt::format("rank {}, begun by {}", record.peer,
-                         record.detail < 64 ? fmt::format("rank {}", record.detail) : "itself");
+      return fmt::format("rank {}, {}{}", record.peer, abort_reason(record.detail).text,
+                         naming(record));
     case RecordKind::ended:
       return fmt::format("{}{}", name(static_cast<Status>(record.detail)), naming(record));
     case RecordKind::first_packet:
@@ -161,14 +162,110 @@ std::string event_detail(const Record& record) {
       return fmt::format("rank {}", record.peer);
     case RecordKind::epoch:
       return fmt::format("rank {}, in epoch {}", record.peer, record.value);
+    case RecordKind::nonfinite:
+      return fmt::format("the result is NaN{}", naming(record));
+    case RecordKind::lacked:
+      return fmt::format("rank {}: {} % here, {}", record.peer, record.detail,
+                         record.value == ~0u
+                             ? "never heard"
+                             : fmt::format("last heard {:.3f} ms before", record.value / 1e3));
+    case RecordKind::pause:
+      return fmt::format("did not run for {:.3f} ms, {:.3f} ms longer than it meant to",
+                         record.value / 1e3, record.extra / 1e3);
+    case RecordKind::silence:
+      return fmt::format("rank {} {}", record.peer,
+                         record.value != 0 ? "no longer answers" : "is heard again");
+    case RecordKind::standing:
+      return fmt::format("rank {} is {}", record.peer, name(static_cast<Standing>(record.detail)));
     case RecordKind::none:
     case RecordKind::opened:
     case RecordKind::deadline:
+    case RecordKind::port_failed:
     case RecordKind::count:
       break;
   }
   return "";
 }
+
+namespace {
+
+/// The events to show: all, or those of the operation of the verdict and of the ranks meanwhile.
+std::vector<Placed> shown_events(const FlightJob& job, const FlightVerdict& verdict, bool all) {
+  std::vector<Placed> events = placed_events(job);
+  if (all || events.empty()) return events;
+  const auto newest = std::find_if(events.rbegin(), events.rend(), [](const Placed& event) {
+    return !is_rank_wide(event.record->kind);
+  });
+  if (newest == events.rend()) return events;
+  const OperationKey shown =
+      verdict.operation.value_or(OperationKey{newest->record->tag, newest->record->operation});
+  const auto of_it = [&shown](const Placed& event) {
+    return !is_rank_wide(event.record->kind) &&
+           OperationKey{event.record->tag, event.record->operation} == shown;
+  };
+  const auto first = std::find_if(events.begin(), events.end(), of_it);
+  const auto last = std::find_if(events.rbegin(), events.rend(), of_it);
+  const Time from = first == events.end() ? kNever : first->time;
+  const Time to = last == events.rend() ? kNever : last->time;
+  std::erase_if(events, [&](const Placed& event) {
+    const bool meanwhile =
+        is_rank_wide(event.record->kind) && event.time >= from && event.time <= to;
+    return !of_it(event) && !meanwhile;
+  });
+  return events;
+}
+
+void append_event(std::string& text, const Placed& event, Time zero) {
+  const Record& record = *event.record;
+  const std::string detail = event_detail(record);
+  const std::string operation =
+      is_rank_wide(record.kind) ? "-" : short_text({record.tag, record.operation});
+  fmt::format_to(std::back_inserter(text), "{:>12.3f} {:>4}  {:<14} {}\n", to_ms(event.time - zero),
+                 event.rank, operation,
+                 detail.empty() ? std::string(record_kind_name(record.kind))
+                                : fmt::format("{:<13} {}", record_kind_name(record.kind), detail));
+}
+
+std::string events_text(const FlightJob& job, const FlightVerdict& verdict, bool all) {
+  const std::vector<Placed> events = shown_events(job, verdict, all);
+  if (events.empty()) return "";
+  const Time zero = verdict.operation ? verdict.zero : events.front().time;
+  std::string text = fmt::format("{:>12} {:>4}  {:<14} {}\n", "ms", "rank", "operation", "event");
+  const std::size_t left_out =
+      all || events.size() <= kShownEvents ? 0 : events.size() - kShownEvents;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (left_out > 0 && i == kShownEvents / 2) {
+      text += fmt::format("{:>12} {:>4}  {} more events: see --all\n", "...", "", left_out);
+      i += left_out;
+    }
+    append_event(text, events[i], zero);
+  }
+  return text;
+}
+
+std::string verdict_text(const FlightVerdict& verdict) {
+  std::string text = fmt::format("\n# verdict: {}\n", verdict.line);
+  if (!verdict.operation) return text;
+  if (!verdict.evidence.empty()) {
+    text += "# evidence, in ms since the first rank made the call:\n";
+  }
+  constexpr std::size_t kShownEvidence = 12;
+  for (std::size_t i = 0; i < std::min(verdict.evidence.size(), kShownEvidence); ++i) {
+    const FlightEvidence& one = verdict.evidence[i];
+    const std::string time =
+        one.at ? fmt::format("{:.3f}", to_ms(*one.at - verdict.zero)) : std::string("-");
+    text += fmt::format("{:>12}  rank {} {}\n", time, one.rank, one.text);
+  }
+  if (verdict.evidence.size() > kShownEvidence) {
+    text += fmt::format("{:>12}  {} more: see --json\n", "...",
+                        verdict.evidence.size() - kShownEvidence);
+  }
+  for (const std::string& other : verdict.also) text += fmt::format("# also: {}\n", other);
+  if (!verdict.missing.empty()) text += fmt::format("# missing: {}\n", verdict.missing);
+  return text + fmt::format("# next: {}\n", verdict.next);
+}
+
+}  // namespace
 
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all) {
   std::string text = fmt::format("# job {:08x}, {} ranks\n", job.job, job.ranks.size());
@@ -176,29 +273,43 @@ std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool
     text += rank_line(job.ranks[rank], rank);
   }
   if (job.others > 0) text += fmt::format("# {} recordings of other jobs left out\n", job.others);
-  text += fmt::format("# verdict: {}\n", verdict.line);
-  const std::vector<Placed> events = placed_events(job);
-  if (events.empty()) return text;
-  const Record& last = *events.back().record;
-  const OperationKey shown = verdict.operation.value_or(OperationKey{last.tag, last.operation});
-  const auto begins = std::find_if(events.begin(), events.end(), [&](const Placed& event) {
-    return all || OperationKey{event.record->tag, event.record->operation} == shown;
-  });
-  fmt::format_to(std::back_inserter(text), "{:>12} {:>4}  {:<14} {}\n", "ms", "rank", "operation",
-                 "event");
-  for (const Placed& event : events) {
-    const OperationKey key{event.record->tag, event.record->operation};
-    if (!all && key != shown) continue;
-    const std::string operation = short_text(key);
-    const std::string detail = event_detail(*event.record);
-    fmt::format_to(std::back_inserter(text), "{:>12.3f} {:>4}  {:<14} {}\n",
-                   ms(event.time - begins->time), event.rank, operation,
-                   detail.empty()
-                       ? std::string(record_kind_name(event.record->kind))
-                       : fmt::format("{:<13} {}", record_kind_name(event.record->kind), detail));
-  }
-  return text;
+  return text + events_text(job, verdict, all) + verdict_text(verdict);
 }
+
+namespace {
+
+nlohmann::json blames_json(const std::vector<FlightBlame>& blames) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const FlightBlame& one : blames) json.push_back({{"rank", one.rank}, {"why", one.why}});
+  return json;
+}
+
+nlohmann::json verdict_json(const FlightVerdict& verdict) {
+  nlohmann::json json{{"line", verdict.line},
+                      {"cause", row_of(verdict.cause).keyword},
+                      {"guilty", blames_json(verdict.guilty)},
+                      {"candidates", blames_json(verdict.candidates)},
+                      {"links", nlohmann::json::array()},
+                      {"evidence", nlohmann::json::array()},
+                      {"also", verdict.also},
+                      {"missing", verdict.missing},
+                      {"next", verdict.next}};
+  if (verdict.operation) {
+    json["tag"] = verdict.operation->first;
+    json["operation"] = verdict.operation->second;
+  }
+  for (const FlightLink& link : verdict.links) {
+    json["links"].push_back({{"from", link.from}, {"to", link.to}});
+  }
+  for (const FlightEvidence& one : verdict.evidence) {
+    nlohmann::json shown{{"rank", one.rank}, {"text", one.text}};
+    if (one.at) shown["ms"] = to_ms(*one.at - verdict.zero);
+    json["evidence"].push_back(std::move(shown));
+  }
+  return json;
+}
+
+}  // namespace
 
 nlohmann::json flight_json(const FlightJob& job, const FlightVerdict& verdict) {
   nlohmann::json ranks = nlohmann::json::array(), events = nlohmann::json::array();
@@ -215,18 +326,10 @@ nlohmann::json flight_json(const FlightJob& job, const FlightVerdict& verdict) {
     if (event.record->peer != kNoPeer) json["peer"] = event.record->peer;
     events.push_back(std::move(json));
   }
-  nlohmann::json found{{"line", verdict.line}, {"guilty", nlohmann::json::array()}};
-  if (verdict.operation) {
-    found["tag"] = verdict.operation->first;
-    found["operation"] = verdict.operation->second;
-  }
-  for (const FlightBlame& one : verdict.guilty) {
-    found["guilty"].push_back({{"rank", one.rank}, {"why", one.why}});
-  }
   return {{"job", fmt::format("{:08x}", job.job)},
           {"world_size", job.ranks.size()},
           {"ranks", std::move(ranks)},
-          {"verdict", std::move(found)},
+          {"verdict", verdict_json(verdict)},
           {"events", std::move(events)}};
 }
 

@@ -9,8 +9,9 @@
 
 namespace tarpon {
 
-/// The ranks, the verdict, and the events of the operation that it is about; without one, of the
-/// newest. `all`: every event.
+/// The ranks, then events of the operation that the verdict is about, or without one of the newest,
+/// then the verdict with its evidence. Of many events those in the middle are left out. `all`:
+/// every event of the recordings.
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all);
 
 /// Everything: "job", "world_size", "ranks", "verdict", "events".

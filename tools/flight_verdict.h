@@ -1,4 +1,4 @@
-// What went wrong first, and whose doing it was, from the recordings of a job.
+// What went wrong first in a job, and whose doing it was, from the recordings of its ranks.
 #pragma once
 
 #include <optional>
@@ -6,27 +6,27 @@
 #include <vector>
 
 #include "tools/flight_merge.h"
+#include "tools/flight_rules.h"
 
 namespace tarpon {
 
-/// A rank to blame, and what speaks against it.
-struct FlightBlame {
-  Rank rank = 0;
-  std::string why;  // "never began it"
-};
-
-/// `operation`: the first in time in which ranks differ, lowest (tag, number) among equals:
-/// signature, presence, or a status beyond complete and partial. Where there is none, the oldest
-/// that is still open; then the first that is partial. Nothing: all that is recorded is alike.
+/// `operation`: the first in time in which ranks differ: a failure, or different arguments. Where
+/// there is none, the oldest that has been open for long; then the first that is partial; then the
+/// first whose result is NaN. Nothing: all that is recorded is alike.
 struct FlightVerdict {
   std::optional<OperationKey> operation;
-  std::vector<FlightBlame> guilty;  // may be empty: packets were lost, nobody is to blame
-  std::string line;                 // all of it in one line
+  FlightCause cause = FlightCause::none;
+  std::vector<FlightBlame> guilty;       // empty where no rank is to blame, and of `undecided`
+  std::vector<FlightBlame> candidates;   // of `undecided`
+  std::vector<FlightLink> links;         // link_cut, cut_off, loss
+  std::vector<FlightEvidence> evidence;  // in time
+  std::vector<std::string> also;  // other things that went wrong in the operation, one line each
+  std::string missing;            // of `undecided`: the evidence that would decide
+  std::string next;               // what to do, one line
+  std::string line;               // all of it in one line
+  Time zero{};                    // where the printed times begin: the operation's first call
 };
 
 FlightVerdict judge_flight(const FlightJob& job);
-
-/// "operation 5 of tag 0", "barrier 7".
-std::string operation_text(const OperationKey& key);
 
 }  // namespace tarpon

@@ -77,6 +77,8 @@ void add_data_path_options(CLI::App& app, JobOptions& options) {
                "AF_XDP: poll the driver; the report says when that has no effect");
   add_parsed(app, "--retain", options.retain_bytes, parse_bytes,
              "results kept for late ranks, bytes (64M)");
+  add_parsed(app, "--dead-after", options.dead_after, parse_limit,
+             "a rank is dead after so long without a packet, while an exact call needs it (5s)");
   add_parsed(app, "--max-rate", options.max_rate, parse_rate,
              "cap of what each rank sends, as 1gbit (none)");
   add_parsed(app, "--inject-loss", options.faults.loss, parse_probability,

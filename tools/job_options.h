@@ -34,6 +34,7 @@ struct JobOptions {
   std::optional<Duration> rendezvous_timeout;
   bool deadline_given = false;
   std::uint64_t retain_bytes = 64ull << 20;
+  Duration dead_after = 5s;
   Mechanisms mechanisms;
   std::vector<LossBudget> loss_budgets;  // ascending by step; empty: no verdicts are asked for
   std::uint64_t max_rate = 0;            // bit/s; 0: no cap

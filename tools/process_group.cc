@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,13 +15,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
-#include <set>
 
 #include "tools/line_merger.h"
+#include "tools/signal_queue.h"
+#include "tools/subreaper.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
@@ -35,69 +33,6 @@ struct Child {
   FileDescriptor error_pipe;  // empty once it is at its end
   bool running = false;
   bool asked_to_end = false;
-};
-
-/// SIGINT and SIGTERM as a descriptor while this object lives.
-class SignalQueue {
- public:
-  SignalQueue() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &set, &before_);
-    fd_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  SignalQueue(const SignalQueue&) = delete;
-  ~SignalQueue() { restore(); }
-
-  void restore() const { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  int fd() const { return fd_.get(); }
-
-  std::optional<signalfd_siginfo> next() const {
-    signalfd_siginfo info{};
-    if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-    return info;
-  }
-
- private:
-  sigset_t before_{};
-  FileDescriptor fd_;
-};
-
-/// While this object lives, what the children leave behind becomes ours instead of init's.
-class Orphanage {
- public:
-  Orphanage() : own_(children()) {
-    ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  }
-  Orphanage(const Orphanage&) = delete;
-  ~Orphanage() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
-
-  /// REQUIRES: all children since the constructor have been waited for.
-  void kill_all() const {
-    // One that dies hands us its own children.
-    for (bool any = true; any;) {
-      any = false;
-      for (const pid_t child : children()) {
-        // One of another user cannot be killed, nor waited for.
-        if (own_.contains(child) || ::kill(child, SIGKILL) != 0) continue;
-        any = true;
-        while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-        }
-      }
-    }
-  }
-
- private:
-  static std::set<pid_t> children() {
-    std::ifstream file("/proc/thread-self/children");
-    return {std::istream_iterator<pid_t>(file), {}};
-  }
-
-  const std::set<pid_t> own_;
-  int before_ = 0;
 };
 
 int run_body(const std::function<int(Rank)>& body, Rank rank) {
@@ -135,7 +70,7 @@ class Group {
       while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
       }
     }
-    orphanage_.kill_all();
+    subreaper_.kill_all();
   }
 
   Result<void> start(const std::function<int(Rank)>& body) {
@@ -157,7 +92,7 @@ class Group {
       reap();
       escalate(monotonic_now());
     }
-    orphanage_.kill_all();
+    subreaper_.kill_all();
     // Whoever got the pipe from a child may hold it open, so its end is not waited for.
     read_errors();
     for (std::uint32_t rank = 0; rank < children_.size(); ++rank) lines_.finish(rank);
@@ -225,8 +160,7 @@ class Group {
     while (const auto info = signals_.next()) {
       const bool again = result_.interrupted_by != 0;
       result_.interrupted_by = static_cast<int>(info->ssi_signo);
-      // The terminal sends Ctrl-C to every process of the job by itself.
-      const bool from_terminal = info->ssi_code == SI_KERNEL;
+      const bool from_terminal = SignalQueue::is_from_terminal(*info);
       ask_to_end(again ? SIGKILL : from_terminal ? 0 : result_.interrupted_by);
       enter(again ? Phase::killing : Phase::ending);
     }
@@ -298,7 +232,7 @@ class Group {
   }
 
   const ProcessGroupOptions& options_;
-  Orphanage orphanage_;
+  Subreaper subreaper_;
   SignalQueue signals_;
   std::vector<Child> children_;
   LineMerger lines_;

@@ -53,7 +53,7 @@ struct ProcessGroupResult {
 /// is the exit code; an exception is printed and counts as 1; the child ends without destructors
 /// and atexit handlers. Children die with the calling thread (SIGKILL) even if it is killed.
 /// What the ranks started and left behind is killed at the end (children that the caller had before
-/// are not touched); only where the calling process itself is killed does it go on.
+/// are not touched). A SIGKILL of the calling process spares it, except below run_guarded().
 /// Standard output is inherited. SIGINT and SIGTERM are passed on to the children (not a terminal's
 /// own, which has reached them already). Errors: io (fork, pipes); then no child is left.
 Result<ProcessGroupResult> run_process_group(std::uint32_t ranks,

@@ -28,7 +28,10 @@
 namespace tarpon {
 namespace {
 
-constexpr std::size_t kLongestAnswer = 1 << 20;
+constexpr std::size_t kLongestAnswer = 256 << 10;  // a dump has 128 KiB
+constexpr std::size_t kMostRanks = 1024;
+constexpr std::size_t kMostRanksOfUser = 512;
+constexpr std::size_t kMostNamespaces = 512;
 
 struct Asked {
   RankAnswer answer;
@@ -36,7 +39,7 @@ struct Asked {
   bool over = false;
 };
 
-/// The next number of `text`, which loses it and a dot behind it.
+/// Removes the next number and a dot behind it from `text`.
 std::optional<std::uint32_t> take_number(std::string_view& text, int base) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
@@ -53,12 +56,16 @@ std::optional<RankAnswer> parse_name(std::string_view name) {
   std::string_view rest = name.substr(kBeginning.size());
   RankAnswer answer;
   const auto user = take_number(rest, 10);
-  const auto job = take_number(rest, 16);
+  const auto public_id = take_number(rest, 16);
   const auto rank = take_number(rest, 10);
-  if (!user || !job || !rank || *rank > 0xffff || !rest.empty()) return std::nullopt;
+  if (!user || !public_id || !rank || *rank > 0xffff) return std::nullopt;
   answer.user = *user;
-  answer.job = *job;
+  answer.public_id = *public_id;
   answer.rank = static_cast<Rank>(*rank);
+  // Any other spelling of the numbers names another socket.
+  if (name.substr(1) != status_socket_name(answer.user, answer.public_id, answer.rank)) {
+    return std::nullopt;
+  }
   return answer;
 }
 
@@ -81,7 +88,7 @@ std::vector<RankAnswer> listening_ranks() {
 
 FileDescriptor connect_to(const RankAnswer& rank) {
   FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const std::string name = status_socket_name(rank.user, rank.job, rank.rank);
+  const std::string name = status_socket_name(rank.user, rank.public_id, rank.rank);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
@@ -92,8 +99,15 @@ FileDescriptor connect_to(const RankAnswer& rank) {
   return fd;
 }
 
+bool is_full(const std::vector<Asked>& asked, std::uint32_t user) {
+  const auto of_user = std::count_if(asked.begin(), asked.end(),
+                                     [user](const Asked& one) { return one.answer.user == user; });
+  return asked.size() >= kMostRanks || static_cast<std::size_t>(of_user) >= kMostRanksOfUser;
+}
+
 void ask_here(const std::string& request, std::vector<Asked>& asked) {
   for (const RankAnswer& rank : listening_ranks()) {
+    if (is_full(asked, rank.user)) continue;
     Asked one;
     one.answer = rank;
     one.fd = connect_to(rank);
@@ -131,6 +145,7 @@ std::vector<FileDescriptor> other_namespaces() {
     if (name.empty() || !known.insert(name).second) continue;
     FileDescriptor fd(::open((entry.path() / "ns/net").c_str(), O_RDONLY | O_CLOEXEC));
     if (fd) found.push_back(std::move(fd));
+    if (found.size() == kMostNamespaces) break;
   }
   return found;
 }
@@ -202,7 +217,7 @@ std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience)
     answers.push_back(std::move(one.answer));
   }
   std::sort(answers.begin(), answers.end(), [](const RankAnswer& a, const RankAnswer& b) {
-    return std::tie(a.job, a.rank, a.user) < std::tie(b.job, b.rank, b.user);
+    return std::tie(a.public_id, a.rank, a.user) < std::tie(b.public_id, b.rank, b.user);
   });
   return answers;
 }

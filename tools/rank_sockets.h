@@ -15,7 +15,7 @@ namespace tarpon {
 /// What one rank said, or why it did not.
 struct RankAnswer {
   std::uint32_t user = 0;
-  std::uint32_t job = 0;
+  std::uint32_t public_id = 0;  // of its job
   Rank rank = 0;
   pid_t pid = 0;
   std::string bytes;  // complete only without `error`
@@ -24,7 +24,9 @@ struct RankAnswer {
 
 /// Sends `request` to every rank of this user and waits for all answers together, at most
 /// `patience`. Sorted by job and rank. As root: of every user, and in the network namespaces of
-/// other processes too. Sockets whose owner is not who their name says are left out.
+/// other processes too. A socket whose owner is not the user in its name is left out; so are the
+/// sockets of one user beyond 512, and all beyond 1024: strangers cannot make this grow without
+/// limit. The bytes of an answer may be anything.
 std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience);
 
 }  // namespace tarpon

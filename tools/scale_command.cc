@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include <charconv>
-#include <fstream>
 #include <string_view>
 
 #include "tools/job_options.h"
@@ -146,11 +145,9 @@ Result<Plan> read_plan(const ScaleOptions& options) {
 
 bool write(const std::string& path, const std::string& content) {
   if (path.empty()) return true;
-  std::ofstream file(path);
-  file << content;
-  file.close();
-  if (file) return true;
-  fmt::print(stderr, "tarpon: {} cannot be written: choose another path\n", path);
+  const auto written = write_whole_file(path, content);
+  if (written) return true;
+  fmt::print(stderr, "tarpon: {}: choose another path\n", written.error().message);
   return false;
 }
 

@@ -10,6 +10,7 @@
 
 #include "tools/background_traffic.h"
 #include "tools/exit_code.h"
+#include "tools/guarded_run.h"
 #include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
@@ -138,7 +139,7 @@ int report(const BackgroundTraffic& background, std::uint32_t flows) {
   return 0;
 }
 
-int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
               bool foreign) {
   const auto network = LocalNetwork::make(options);
   if (!network) return report(network.error());
@@ -174,6 +175,12 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
   // Whoever halts, or was started wrongly, knows it from all: they end alike.
   const int code = ended->ranks[*ended->first_failure].exit_code;
   return !foreign && (code == kUsage || code == kHalted) ? code : kFailed;
+}
+
+int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+              bool foreign) {
+  const auto code = run_guarded([&] { return run_ranks(options, body, foreign); });
+  return code ? *code : report(code.error());
 }
 
 /// What the ranks have chosen, and what of it deserves a look.
@@ -231,6 +238,9 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.rendezvous.address = *rendezvous;
   result.rendezvous.listen_address = chosen->interface.address;
   result.rendezvous.timeout = options.rendezvous_bound();
+  result.rendezvous.on_refusal = [](const std::string& line) {
+    fmt::print(stderr, "tarpon: rendezvous: refused: {}\n", line);
+  };
   result.rendezvous.agreed = fmt::format(
       "version={}\nwire={}\nintegrity={}\ndeadline={}\n{}", kVersion, TARPON_WIRE_VERSION,
       static_cast<int>(options.integrity), format_duration(options.deadline), agreed);
@@ -250,6 +260,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (!options.loss_budgets.empty()) result.loss_budgets = options.loss_budgets;
   result.max_bytes_per_second = static_cast<double>(options.max_rate) / 8;
   result.retain_bytes = options.retain_bytes;
+  result.dead_after = options.dead_after;
   result.faults = options.faults;
   result.flight.directory =
       options.flight.empty() ? environment("TARPON_FLIGHT").value_or("") : options.flight;

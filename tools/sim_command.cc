@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <fstream>
+#include <cstdio>
+#include <memory>
 
 #include "tools/job_options.h"
 #include "tools/option_kinds.h"
@@ -12,6 +13,7 @@
 #include "tools/simulation_sweep.h"
 #include "tools/text_file.h"
 #include "transport/links/delay_trace.h"
+#include "xdp/output_place.h"
 
 namespace tarpon {
 namespace {
@@ -112,13 +114,11 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
     traces.add_to(plan);
     return plan;
   };
-  std::ofstream file;
-  const auto refuse_file = [&options] {
-    return refuse(fmt::format("--failures {}: cannot be written", options.failures));
-  };
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
   if (!options.failures.empty()) {
-    file.open(options.failures);
-    if (!file) return refuse_file();
+    const auto opened = open_stream(options.failures, "w");
+    if (!opened) return refuse("--failures " + opened.error().message);
+    file.reset(*opened);
   }
   ProgressLine progress(true);
   std::uint64_t failed = 0;
@@ -128,7 +128,9 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
     const std::string text = describe(plan) + "\n" + complaint(plan, result, options);
     fmt::print("{}", text);
     std::fflush(stdout);
-    file << text << std::flush;
+    if (file == nullptr) return;
+    std::fputs(text.c_str(), file.get());
+    std::fflush(file.get());
   };
   const Coverage coverage = run_seeds(
       {options.seed, options.seeds, options.jobs}, plan_of, report, [&](std::uint64_t done) {
@@ -137,8 +139,10 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
       });
   progress.clear();
   fmt::print("{}{} seeds, {} failed\n", coverage.table(kEnough), options.seeds, failed);
-  if (!options.failures.empty() && !file) return refuse_file();
-  const bool many = options.seeds >= kManySeeds && faults.all();
+  if (file != nullptr && std::ferror(file.get()) != 0) {
+    return refuse(fmt::format("--failures {}: not all of it could be written", options.failures));
+  }
+  const bool many = options.seeds >= kManySeeds && faults == all_faults();
   const std::vector<std::string> rare = coverage.rare(options.marks.value_or(many ? kEnough : 0));
   if (!rare.empty()) fmt::print("reached too rarely: {}\n", fmt::join(rare, ", "));
   return failed == 0 && rare.empty() ? 0 : 1;

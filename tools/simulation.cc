@@ -7,6 +7,7 @@
 
 #include "tools/simulation_call.h"
 #include "tools/simulation_hostile.h"
+#include "tools/simulation_leaving.h"
 #include "tools/simulation_neighbour.h"
 #include "tools/simulation_rank.h"
 #include "tools/simulation_traffic.h"
@@ -25,6 +26,9 @@ SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
           .links = plan.links};
 }
 
+// By then ranks that were cut off have been heard again: they are asked every 50 ms.
+constexpr Duration kRecovery = 200ms;
+
 class Simulation {
  public:
   Simulation(const SimulationPlan& plan, const SimulationHooks& hooks);
@@ -35,12 +39,18 @@ class Simulation {
   void run_rank(Rank rank);
   void note_ended(Rank rank);
   void add_packets(Rank from, Rank to, std::span<const std::byte> packet);
+  Time due_at(const SimulatedCall& call, Rank rank) const;
   void submit_due(Rank rank);
   Time next_action(Rank rank) const;
   Time wake(Rank rank, Time from) const;
   Time next_event() const;
   bool done() const;
-  bool gone(Rank rank) const { return crashed_ && rank == plan_.victim; }
+  /// Its process has ended.
+  bool gone(Rank rank) const { return (crashed_ || leaving_.has_gone()) && rank == plan_.victim; }
+  bool makes_calls(Rank rank) const {
+    return !gone(rank) && !(leaving_.has_left() && rank == plan_.victim);
+  }
+  bool idle(Rank rank) const;
   Time next_crash_news() const;
   Time next_news() const;
   void tell_news();
@@ -48,19 +58,23 @@ class Simulation {
   void end_by_broken_port();
   void restart();
   void heal();
+  void note_leaving(SimulatedCall& call) const;
   void count();
 
   const SimulationPlan plan_;
   SimulatedNetwork network_;
   std::unique_ptr<Neighbour> neighbour_;
   Hostile hostile_;
+  Hostile liar_;
   PlannedTraffic traffic_;
   std::vector<std::unique_ptr<SimulatedRank>> ranks_;
+  Leaving leaving_;
   std::vector<SimulatedCall> calls_;
   std::vector<std::byte> reborn_;  // the buffer of a new incarnation's call
   std::vector<bool> told_;         // by rank: of the crash
   std::vector<bool> told_out_;     // by rank: of the eviction
   bool healed_ = false;
+  Time live_from_ = kNever;  // when calls after healing begin
   bool aborted_ = false;
   bool crashed_ = false;
   Time now_{};
@@ -73,10 +87,12 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
       neighbour_(has(plan.on, FaultKind::two_jobs) ? std::make_unique<Neighbour>(plan, network_)
                                                    : nullptr),
       hostile_(plan.seed, plan.hostile, plan.ranks),
+      liar_(plan.seed, plan.lies, plan.ranks, plan.lie_group),
       traffic_(plan_, hooks,
                [this](Rank from, Rank to, std::span<const std::byte> packet) {
                  add_packets(from, to, packet);
                }),
+      leaving_(plan_, ranks_),
       calls_(plan_calls(plan)),
       told_(plan.ranks),
       told_out_(plan.ranks) {
@@ -90,14 +106,20 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
 void Simulation::add_packets(Rank from, Rank to, std::span<const std::byte> packet) {
   if (neighbour_) neighbour_->inject(from, to, packet);
   if (healed_) return;
-  const std::span<const std::byte> twin = hostile_.twin(to, packet);
-  if (!twin.empty()) network_.inject(from, to, twin);
+  for (Hostile* const forger : {&hostile_, &liar_}) {
+    const std::span<const std::byte> twin = forger->twin(to, packet);
+    if (!twin.empty()) network_.inject(from, to, twin);
+  }
+}
+
+Time Simulation::due_at(const SimulatedCall& call, Rank rank) const {
+  return call.live ? std::max(call.submit_at[rank], live_from_) : call.submit_at[rank];
 }
 
 void Simulation::submit_due(Rank rank) {
-  if (gone(rank)) return;  // a new incarnation has a call of its own
+  if (!makes_calls(rank)) return;  // a new incarnation has a call of its own
   for (SimulatedCall& call : calls_) {
-    if (call.pending[rank] || call.submit_at[rank] > now_ || (call.live && !healed_)) continue;
+    if (call.pending[rank] || due_at(call, rank) > now_) continue;
     call.submitted[rank] = now_;
     call.pending[rank] = ranks_[rank]->submit(arguments_of(plan_, call, rank), now_);
   }
@@ -108,9 +130,9 @@ Time Simulation::next_action(Rank rank) const {
   if (gone(rank)) return kNever;
   Time next = kNever;
   if (!aborted_ && rank == plan_.victim) next = plan_.abort_at;
+  if (!makes_calls(rank)) return next;
   for (const SimulatedCall& call : calls_) {
-    if (call.pending[rank] || (call.live && !healed_)) continue;
-    next = std::min(next, call.submit_at[rank]);
+    if (!call.pending[rank]) next = std::min(next, due_at(call, rank));
   }
   return next;
 }
@@ -130,6 +152,14 @@ void Simulation::run_rank(Rank rank) {
   }
   ranks_[rank]->run(now_);
   note_ended(rank);
+  leaving_.ran(rank, now_);
+}
+
+/// No call of it is under way.
+bool Simulation::idle(Rank rank) const {
+  return std::all_of(calls_.begin(), calls_.end(), [rank](const SimulatedCall& call) {
+    return !call.pending[rank] || call.pending[rank]->done;
+  });
 }
 
 void Simulation::note_ended(Rank rank) {
@@ -150,9 +180,9 @@ Time Simulation::next_crash_news() const {
   return next;
 }
 
-/// The same, or somebody is told of its eviction.
+/// The same, or somebody is told of its eviction or leaving.
 Time Simulation::next_news() const {
-  Time next = next_crash_news();
+  Time next = std::min(next_crash_news(), leaving_.next(now_));
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
     if (!told_out_[rank]) next = std::min(next, plan_.evicted_at(rank));
   }
@@ -160,12 +190,17 @@ Time Simulation::next_news() const {
 }
 
 void Simulation::tell_news() {
+  if (plan_.leave_at != kNever && leaving_.run(now_, idle(plan_.victim))) {
+    traffic_.dead();
+    ranks_[plan_.victim]->crash();
+  }
   if (next_news() > now_) return;
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
     if (told_out_[rank] || plan_.evicted_at(rank) > now_) continue;
     told_out_[rank] = true;
     if (ranks_[rank]->runs()) ranks_[rank]->evicted(plan_.victim, now_);
     note_ended(rank);  // it may crash before it runs again
+    leaving_.evicted(rank, now_);
   }
   if (next_crash_news() > now_) return;
   if (!crashed_) crash();
@@ -188,6 +223,7 @@ void Simulation::crash() {
   crashed_ = told_[plan_.victim] = true;
   traffic_.dead();
   ranks_[plan_.victim]->crash();
+  leaving_.crashed();
 }
 
 /// What runs fails, and so does all that the process would still have done.
@@ -195,7 +231,7 @@ void Simulation::end_by_broken_port() {
   ranks_[plan_.victim]->break_port();
   run_rank(plan_.victim);
   for (SimulatedCall& call : calls_) {
-    if (call.pending[plan_.victim] || call.live) continue;
+    if (call.pending[plan_.victim] || call.live || leaving_.has_left()) continue;
     call.submitted[plan_.victim] = now_;
     call.pending[plan_.victim] =
         ranks_[plan_.victim]->submit(arguments_of(plan_, call, plan_.victim), now_);
@@ -221,11 +257,12 @@ Time Simulation::next_event() const {
 
 bool Simulation::done() const {
   if (neighbour_ && !neighbour_->done()) return false;
-  if (next_news() != kNever) return false;
+  if (next_news() != kNever || !leaving_.over()) return false;
   return std::all_of(calls_.begin(), calls_.end(), [this](const SimulatedCall& call) {
     if (call.live && !healed_) return true;
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-      if (!gone(rank) && !(call.pending[rank] && call.pending[rank]->done)) return false;
+      const bool makes_it = call.pending[rank] ? !gone(rank) : makes_calls(rank);
+      if (makes_it && !(call.pending[rank] && call.pending[rank]->done)) return false;
     }
     return true;
   });
@@ -249,6 +286,7 @@ bool Simulation::run_until_done(Time limit) {
 
 void Simulation::heal() {
   healed_ = true;
+  live_from_ = now_ + kRecovery;
   aborted_ = true;  // an abort that is not due yet is a fault like the others
   network_.heal();
   traffic_.heal();
@@ -256,8 +294,7 @@ void Simulation::heal() {
 }
 
 SimulationResult Simulation::run() {
-  Duration troubles = plan_.cut.length() + plan_.jam.length() + plan_.pause.length();
-  for (const auto& [rank, pause] : plan_.pauses) troubles += pause.length();
+  const Duration troubles = plan_.troubles();
   const Duration most = kSimulationDeadline * (plan_.calls_per_tag + 1) + plan_.skew + troubles;
   bool ended = run_until_done(Time(most));
   if (ended) {
@@ -270,13 +307,27 @@ SimulationResult Simulation::run() {
                                              healed_ ? "healed" : "not yet healed"));
   }
   result_.trace_hash = network_.trace_hash();
-  for (const SimulatedCall& call : calls_) judge(plan_, call, result_);
+  for (SimulatedCall& call : calls_) {
+    note_leaving(call);
+    judge(plan_, call, result_);
+  }
+  const bool cut_off = plan_.troubles() > kSimulationDeadline * 4 / 5;
+  if (leaving_.in_vain() && !cut_off && !has(plan_.on, FaultKind::clock_jump)) {
+    result_.violations.push_back("close() took its whole deadline");
+  }
   if (neighbour_ && !neighbour_->judge().empty()) {
     result_.violations.push_back(neighbour_->judge());
   }
   result_.virtual_time = now_.time_since_epoch();
   count();
   return std::move(result_);
+}
+
+/// A call that the victim left before.
+void Simulation::note_leaving(SimulatedCall& call) const {
+  if (call.pending[plan_.victim] || !leaving_.has_left()) return;
+  call.mismatched = call.refused = false;
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) call.told_left[rank] = leaving_.told_at(rank);
 }
 
 void Simulation::count() {

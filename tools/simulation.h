@@ -22,6 +22,7 @@
 #include "transport/links/fabric.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/simulated_port.h"
+#include "transport/recorder.h"
 #include "transport/time.h"
 
 namespace tarpon {
@@ -34,6 +35,35 @@ struct Window {
   Duration length() const { return to - from; }
 };
 
+/// What forged packets achieve that pass every check which knows no secret: their source address,
+/// cookie, check sum and fields are those of a rank. Only keyed packets end the last two groups.
+enum class LieGroup : std::uint8_t {
+  refused,    // no rank sends them at this place or time: dropped and counted, change nothing
+  numbering,  // `closed_below` and operation numbers that jump: have to change nothing
+  control,    // well-formed feedback and news: may cost a call, never falsify a result
+  data,       // DATA ahead of the genuine one with another payload: falsifies a result
+};
+
+/// What is wrong with the arguments of a call that the victim's engine refuses.
+enum class WrongArgument : std::uint8_t {
+  deadline,  // 0
+  bound,     // negative
+  function,  // unknown
+  input,     // null, where the call has elements
+  count,     // more than 32 bits can number
+  overlap,   // of input and output, where the call has elements
+  kinds      // how many there are
+};
+
+/// In what the victim's arguments differ from those of the others.
+enum class Difference : std::uint8_t {
+  count,     // one element less, where the call has some
+  function,  // another reduction, of calls that can be bounded the other one that can
+  type,      // an element type of the same width: bounded calls run exact at the victim
+  mode,      // exact, where the others are bounded
+  kinds      // how many there are
+};
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -42,7 +72,8 @@ struct SimulationPlan {
   std::uint32_t tags = 1;
   std::uint32_t calls_per_tag = 1;
   std::uint64_t most_elements = 1;
-  bool bounded = false;  // but for calls that calibrate bounds
+  bool fresh_tags = false;  // each call has a tag of its own: `tags` such sequences
+  bool bounded = false;     // but for calls that calibrate bounds
   BoundRule bound_rule = BoundRule::given;
   Duration bound = 5ms;  // of bounded calls, per stage, where it is given
   Duration skew = 0ms;   // ranks submit up to this much apart
@@ -56,7 +87,8 @@ struct SimulationPlan {
   FaultOptions faults;                                // per receiving rank
   std::optional<FabricOptions> links = std::nullopt;  // tail, slow_link, policer, ...
   Rank victim = 0;  // of partition, jam, pause, slow_rank, clocks, mismatch, abort, crash,
-                    // broken_port, evict, nonfinite
+                    // broken_port, evict, nonfinite, refuse, leave,
+                    // late_call, no_memory
   Rank mask_from = 0, mask_to = 0;
   std::uint8_t mask = 0;  // bit i: the i-th packet from mask_from to mask_to is lost
   Window cut;             // partition, one_way
@@ -67,11 +99,20 @@ struct SimulationPlan {
   Duration jump{};
   std::int64_t drift_ppm = 0;
   std::uint32_t mismatched_call = 0;  // of tag 0
+  Difference difference = Difference::count;
+  std::uint32_t refused_call = 0;  // of each tag
+  double no_memory = 0;            // share of the allocations that fail
+  std::uint32_t late_call = 0;     // of each tag
+  Duration late_deadline{};        // of that call, if it is exact
+  Duration late_by{};              // the victim; later calls of all ranks come after that
+  WrongArgument wrong_argument = WrongArgument::deadline;
   Time abort_at = kNever;
   std::vector<std::pair<Rank, Window>> pauses = {};  // beside the faults, of any rank: from a trace
   std::uint32_t nonfinite_call = 0;
   double nonfinite_value = 0;
-  double hostile = 0;               // share of the packets that have a forged twin
+  double hostile = 0;  // share of the packets that have a forged twin: LieGroup::refused
+  double lies = 0;     // share that have one of `lie_group`
+  LieGroup lie_group = LieGroup::numbering;
   Time crash_at = kNever;           // of crash and broken_port
   std::uint32_t crash_packets = 0;  // that the victim still sends then
   Duration detection{};             // after the crash the first survivor is told
@@ -82,11 +123,25 @@ struct SimulationPlan {
   Time evict_at = kNever;
   Duration evict_spread{};  // from the first to the last rank that is told
 
+  Time leave_at = kNever;
+  Duration leave_news{};    // how long the control mesh takes for each word of it
+  Duration leave_spread{};  // from the first to the last rank that is told
+
   /// More calls than a tag may have open: they wait for one another.
-  bool queues() const { return calls_per_tag > EndpointOptions{}.window; }
+  bool queues() const { return calls_per_tag > EndpointOptions{}.window && !fresh_tags; }
 
   /// The victim's process ends.
   bool crashes() const { return crash_at != kNever; }
+
+  /// How long ranks are cut off, jammed or stopped, together.
+  Duration troubles() const {
+    Duration sum = cut.length() + jam.length() + pause.length();
+    for (const auto& [rank, window] : pauses) sum += window.length();
+    return sum;
+  }
+
+  /// One of the ranks is gone for good when the faults are over.
+  bool loses_victim() const { return crashes() || evict_at != kNever || leave_at != kNever; }
 
   /// When `rank` is told of the eviction; kNever: never.
   Time evicted_at(Rank rank) const {
@@ -107,7 +162,9 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed = all
 /// One line, for humans.
 std::string describe(const SimulationPlan& plan);
 
-inline constexpr std::size_t kStatuses = static_cast<std::size_t>(Status::evicted) + 1;
+inline constexpr std::size_t kStatuses = static_cast<std::size_t>(Status::peer_left) + 1;
+inline constexpr std::size_t kAbortReasons =
+    static_cast<std::size_t>(AbortReason::tag_forgotten) + 1;
 
 struct SimulationResult {
   std::uint64_t trace_hash = 0;         // over every packet and every result byte
@@ -117,6 +174,7 @@ struct SimulationResult {
   std::uint64_t calls = 0;    // ended calls, over all ranks
   std::uint64_t partial = 0;  // of them with something missing
   std::array<std::uint64_t, kStatuses> statuses{};
+  std::array<std::uint64_t, kAbortReasons> abort_reasons{};  // of the aborted ones
   EndpointCounters counters;  // of all ranks; only `dropped` is summed
   FaultStatistics faults;
 };
@@ -133,7 +191,17 @@ struct SimulationResult {
 ///   agrees with the schedule and with the loss by range;
 ///   after a crash or an eviction exact calls end as peer_dead or evicted, those made later at
 ///   once, and bounded ones go on with the others alone; whatever comes of that rank is refused,
-///   and counted.
+///   and counted;
+///   after a rank has left, exact calls that it has not made end as peer_left within 1 ms; those
+///   that it has made complete all the same, and then its close() returns;
+///   a call to which the victim's memory is refused ends as aborted, blaming that rank, or has its
+///   result; the process goes on;
+///   a call of which one rank asks for something else is complete nowhere; where packets arrive in
+///   time, it ends as a mismatch on every rank;
+///   a rank that comes to an exact call after the others' deadline costs that call and no other:
+///   they blame it, it blames itself;
+///   a call that one rank refuses is complete nowhere, and blames that rank; where packets arrive
+///   in time, it ends on every rank as aborted, bounded calls included.
 struct SimulationHooks {
   /// May replace the port of each rank: a test plants a defect there to see that the oracles catch
   /// it.
@@ -141,6 +209,8 @@ struct SimulationHooks {
   /// Told what becomes of each packet of the job: SimulatedTraffic's words, and those of FaultPort.
   std::function<void(Time, Rank from, Rank to, std::span<const std::byte>, std::string_view fate)>
       event = nullptr;
+  /// Where each rank's engine records; the recorder outlives the run. nullptr: nowhere.
+  std::function<Recorder*(Rank)> recorder = nullptr;
 };
 SimulationResult run_simulation(const SimulationPlan& plan, const SimulationHooks& hooks = {});
 

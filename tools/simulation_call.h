@@ -20,18 +20,23 @@ inline constexpr std::uint32_t kLiveCalls = 3;
 /// One collective call: what all ranks pass alike, and each rank's buffers.
 struct SimulatedCall {
   std::uint32_t tag = 0;
-  std::uint32_t number = 0;
+  std::uint32_t number = 0;  // of the operation, in its tag
+  std::uint32_t index = 0;   // in its sequence: the number, but where each call has a fresh tag
   std::uint64_t count = 0;
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   bool in_place = false;
   bool bounded = false;  // and runs so; contributions are coded values
   BoundRule bound_rule = BoundRule::given;
-  bool mismatched = false;             // the victim asks for something else
+  bool mismatched = false;  // the victim asks for something else
+  bool refused = false;     // by the victim's engine, for its arguments
+  bool late = false;        // the victim comes when the others' deadline has passed
+  Duration deadline = kSimulationDeadline;
   bool live = false;                   // made after healing
   bool nonfinite = false;              // the victim's input holds NaN or infinity
   std::vector<Time> submit_at;         // by rank; of live calls not before healing
   std::vector<Time> submitted, ended;  // by rank, the network's time; kNever: not yet
+  std::vector<Time> told_left;  // by rank: that the victim left, without this call; kNever: no
   std::vector<std::vector<std::byte>> inputs, outputs;
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted
 };

@@ -1,4 +1,4 @@
-// What a run of seeds has reached: faults, drop reasons, statuses, counted.
+// What a run of seeds has reached: faults, drop reasons, statuses, reasons of aborts, counted.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,8 @@ class Coverage {
  public:
   void add(const SimulationPlan& plan, const SimulationResult& result);
 
-  /// Three lines: seeds by fault, packets by drop reason, calls by status; marks below `enough` end
+  /// A line each: seeds by fault, packets by drop reason, calls by status, aborted calls by reason;
+  /// marks below `enough` end
   /// in '!'.
   std::string table(std::uint64_t enough) const;
 
@@ -27,6 +28,7 @@ class Coverage {
 
   std::array<std::uint64_t, kFaultKinds> faults_{};
   std::array<std::uint64_t, kStatuses> statuses_{};
+  std::array<std::uint64_t, kAbortReasons> abort_reasons_{};
   EndpointCounters counters_;
 };
 

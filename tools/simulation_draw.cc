@@ -126,6 +126,23 @@ void draw_victim(SimulationPlan& plan, FaultKind kind, Random& random) {
       break;
     case FaultKind::mismatch:
       plan.mismatched_call = static_cast<std::uint32_t>(random.below(plan.calls_per_tag));
+      plan.difference =
+          static_cast<Difference>(random.below(static_cast<std::uint64_t>(Difference::kinds)));
+      break;
+    case FaultKind::leave:
+      plan.leave_at = Time(up_to(random, random.chance(0.5) ? 4ms : 250us));
+      plan.leave_news = std::min<Duration>(300ms, 100us * (1 << random.below(13)));
+      plan.leave_spread = up_to(random, 2ms);
+      break;
+    case FaultKind::late_call:
+      plan.late_call = static_cast<std::uint32_t>(random.below(plan.calls_per_tag));
+      plan.late_deadline = 300ms + up_to(random, 700ms);
+      plan.late_by = plan.late_deadline * 11 / 10 + up_to(random, plan.late_deadline);
+      break;
+    case FaultKind::refuse:
+      plan.refused_call = static_cast<std::uint32_t>(random.below(plan.calls_per_tag));
+      plan.wrong_argument = static_cast<WrongArgument>(
+          random.below(static_cast<std::uint64_t>(WrongArgument::kinds)));
       break;
     case FaultKind::broken_port:
       plan.port_breaks = true;
@@ -201,14 +218,23 @@ void draw(SimulationPlan& plan, FaultKind kind, Random& random) {
     case FaultKind::crash:
     case FaultKind::broken_port:
     case FaultKind::evict:
+    case FaultKind::refuse:
+    case FaultKind::leave:
+    case FaultKind::late_call:
       draw_victim(plan, kind, random);
       break;
     case FaultKind::nonfinite:
       plan.nonfinite_call = static_cast<std::uint32_t>(random.below(plan.calls_per_tag));
       plan.nonfinite_value = draw_nonfinite(random);
       break;
+    case FaultKind::no_memory:
+      plan.no_memory = share(random, 1, 200);
+      break;
     case FaultKind::hostile:
       plan.hostile = share(random, 10, 300);
+      break;
+    case FaultKind::lies:
+      plan.lies = share(random, 1, 50);
       break;
     case FaultKind::two_jobs:
     case FaultKind::count:
@@ -249,6 +275,42 @@ std::string describe_links(const FabricOptions& links) {
   return result;
 }
 
+const char* name(WrongArgument what) {
+  switch (what) {
+    case WrongArgument::deadline:
+      return "deadline";
+    case WrongArgument::bound:
+      return "bound";
+    case WrongArgument::function:
+      return "function";
+    case WrongArgument::input:
+      return "input";
+    case WrongArgument::count:
+      return "count";
+    case WrongArgument::overlap:
+      return "overlap";
+    case WrongArgument::kinds:
+      break;
+  }
+  return "?";
+}
+
+const char* name(Difference what) {
+  switch (what) {
+    case Difference::count:
+      return "count";
+    case Difference::function:
+      return "function";
+    case Difference::type:
+      return "type";
+    case Difference::mode:
+      return "mode";
+    case Difference::kinds:
+      break;
+  }
+  return "?";
+}
+
 std::string values(const SimulationPlan& plan, FaultKind kind) {
   switch (kind) {
     case FaultKind::loss:
@@ -278,7 +340,7 @@ std::string values(const SimulationPlan& plan, FaultKind kind) {
     case FaultKind::drift:
       return fmt::format(" {} ppm", plan.drift_ppm);
     case FaultKind::mismatch:
-      return fmt::format(" in call {}", plan.mismatched_call);
+      return fmt::format(" of {} in call {}", name(plan.difference), plan.mismatched_call);
     case FaultKind::abort:
       return fmt::format(" at {} us", plan.abort_at.time_since_epoch() / 1us);
     case FaultKind::nonfinite:
@@ -286,8 +348,21 @@ std::string values(const SimulationPlan& plan, FaultKind kind) {
     case FaultKind::evict:
       return fmt::format(" at {} us, told within {} us", plan.evict_at.time_since_epoch() / 1us,
                          plan.evict_spread / 1us);
+    case FaultKind::refuse:
+      return fmt::format(" call {} for its {}", plan.refused_call, name(plan.wrong_argument));
+    case FaultKind::late_call:
+      return fmt::format(" {} by {} us, with a deadline of {} us", plan.late_call,
+                         plan.late_by / 1us, plan.late_deadline / 1us);
+    case FaultKind::leave:
+      return fmt::format(" at {} us, words take {} to {} us",
+                         plan.leave_at.time_since_epoch() / 1us, plan.leave_news / 1us,
+                         (plan.leave_news + plan.leave_spread) / 1us);
+    case FaultKind::no_memory:
+      return fmt::format(" {}", plan.no_memory);
     case FaultKind::hostile:
       return fmt::format(" {}", plan.hostile);
+    case FaultKind::lies:
+      return fmt::format(" {} of group {}", plan.lies, static_cast<int>(plan.lie_group));
     case FaultKind::crash:
     case FaultKind::broken_port:
       return fmt::format(" at {} us, {} packets later, told {} to {} us later{}",

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "xdp/output_place.h"
+
 namespace tarpon {
 namespace {
 
@@ -21,10 +23,10 @@ std::string type_name(std::uint8_t type) {
 }  // namespace
 
 Result<EventFile> EventFile::create(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return fail_system(errno, "--events: " + path);
-  EventFile events(file, path);
-  fmt::print(file, "time_ns,from,to,type,tag,operation,stage,slot,fate\n");
+  const auto file = open_stream(path, "w");
+  if (!file) return fail(file.error().code, "--events: " + file.error().message);
+  EventFile events(*file, path);
+  fmt::print(*file, "time_ns,from,to,type,tag,operation,stage,slot,fate\n");
   return events;
 }
 

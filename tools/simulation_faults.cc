@@ -16,7 +16,9 @@ constexpr std::array<std::string_view, kFaultKinds> kNames = {
     "clock_jump",  "drift",      "starved_frames", "starved_buffers",
     "mismatch",    "abort",      "two_jobs",       "crash",
     "evict",       "nonfinite",  "flow_limit",     "shared_core",
-    "broken_port", "hostile"};
+    "broken_port", "hostile",    "lies",           "refuse",
+    "leave",       "late_call",  "no_memory",
+};
 
 }  // namespace
 
@@ -33,7 +35,7 @@ Result<FaultSet> parse_faults(std::string_view list) {
     const auto* const found = std::find(kNames.begin(), kNames.end(), word);
     if (found == kNames.end()) {
       return fail(Error::Code::invalid_argument,
-                  fmt::format("--faults: \"{}\" is none of {}", word, describe(all_faults())));
+                  fmt::format("--faults: \"{}\" is none of {}", word, describe(FaultSet{}.set())));
     }
     set.set(static_cast<std::size_t>(found - kNames.begin()));
     if (word.size() == list.size()) return set;

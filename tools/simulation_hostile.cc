@@ -7,7 +7,8 @@
 namespace tarpon {
 namespace {
 
-// Operations. Near enough that the 16 bits of `closed_below`, which is true, still mean the same.
+// Operations. Near enough that the 16 bits of `closed_below`, which is true, still mean the same:
+// simulation_lies.cc goes further.
 constexpr std::uint64_t kAhead = 1000;
 
 bool one_of_two(Random& random) {
@@ -75,23 +76,48 @@ void lie_of_place(tarpon_header& header, std::vector<std::byte>& payload, Random
 
 }  // namespace
 
-std::span<const std::byte> Hostile::twin(Rank to, std::span<const std::byte> packet) {
-  if (!random_.chance(share_)) return {};
-  tarpon_header header;
-  std::memcpy(&header, packet.data(), sizeof header);
-  payload_.assign(packet.begin() + sizeof header, packet.end());
+void Hostile::forge_refused(Rank to) {
   const std::uint64_t lie = random_.below(11);
   if (lie < 4)
-    lie_of_place(header, payload_, random_);
+    lie_of_place(forged_.header, forged_.payload, random_);
   else if (lie < 7)
-    lie_of_origin(header, to, ranks_, random_);
+    lie_of_origin(forged_.header, to, ranks_, random_);
   else if (lie < 10)
-    lie_of_format(header, random_);
-  header.check = packet_check(header, payload_) ^ (lie == 10 ? 1u : 0u);
-  bytes_.resize(sizeof header + payload_.size());
-  std::memcpy(bytes_.data(), &header, sizeof header);
-  if (!payload_.empty()) {
-    std::memcpy(bytes_.data() + sizeof header, payload_.data(), payload_.size());
+    lie_of_format(forged_.header, random_);
+  forged_.header.check = packet_check(forged_.header, forged_.payload) ^ (lie == 10 ? 1u : 0u);
+}
+
+/// False when the packet has no twin of this group.
+bool Hostile::forge(Rank to) {
+  switch (group_) {
+    case LieGroup::refused:
+      forge_refused(to);
+      return true;
+    case LieGroup::numbering:
+      forge_numbers(forged_, random_);
+      break;
+    case LieGroup::control:
+      forge_control(forged_, ranks_, random_);
+      break;
+    case LieGroup::data:
+      if (!forge_early_data(forged_, random_)) return false;
+      break;
+  }
+  forged_.header.length = static_cast<std::uint16_t>(forged_.payload.size());
+  forged_.header.check = packet_check(forged_.header, forged_.payload);
+  return true;
+}
+
+std::span<const std::byte> Hostile::twin(Rank to, std::span<const std::byte> packet) {
+  if (!random_.chance(share_)) return {};
+  std::memcpy(&forged_.header, packet.data(), sizeof forged_.header);
+  forged_.payload.assign(packet.begin() + sizeof forged_.header, packet.end());
+  if (!forge(to)) return {};
+  bytes_.resize(sizeof forged_.header + forged_.payload.size());
+  std::memcpy(bytes_.data(), &forged_.header, sizeof forged_.header);
+  if (!forged_.payload.empty()) {
+    std::memcpy(bytes_.data() + sizeof forged_.header, forged_.payload.data(),
+                forged_.payload.size());
   }
   return bytes_;
 }

@@ -1,6 +1,7 @@
 // The oracles: which promises a call of a simulated job has broken.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -25,7 +26,7 @@ class Judge {
   void run() {
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
       if (!ended(rank)) {
-        if (plan_.crashes() && rank == plan_.victim) continue;
+        if (rank == plan_.victim && (plan_.crashes() || left_out())) continue;
         return violate(rank, "did not end");
       }
       judge_end(rank);
@@ -41,6 +42,9 @@ class Judge {
         call_.number, name(call_.function), name(call_.type), call_.count, rank, what));
   }
 
+  /// The victim left before it made this call.
+  bool left_out() const { return plan_.leave_at != kNever && !call_.pending[plan_.victim]; }
+
   bool ended(Rank rank) const { return call_.pending[rank] && call_.pending[rank]->done; }
 
   bool on(FaultKind kind) const { return has(plan_.on, kind); }
@@ -50,9 +54,12 @@ class Judge {
     ++result_.calls;
     ++result_.statuses[static_cast<std::size_t>(report.status)];
     if (report.status == Status::partial) ++result_.partial;
+    if (report.status == Status::aborted) {
+      ++result_.abort_reasons[static_cast<std::size_t>(report.abort_reason)];
+    }
     if (has_result(report)) fnv_mix(result_.trace_hash, call_.outputs[rank]);
     judge_time(rank, report);
-    if (!may_end(rank, report.status)) {
+    if (!may_end(rank, report)) {
       violate(rank, fmt::format("{}: {}", name(report.status), report.detail));
     }
     judge_blame(rank, report);
@@ -105,14 +112,20 @@ class Judge {
     if (victim) {
       asleep += plan_.pause.length() + 2 * plan_.slow_period + (plan_.drift_ppm != 0 ? 6ms : 0ms);
     }
-    if (took > kSimulationDeadline + asleep) {
-      const auto late = std::chrono::duration<double, std::milli>(took - kSimulationDeadline);
+    if (took > call_.deadline + asleep) {
+      const auto late = std::chrono::duration<double, std::milli>(took - call_.deadline);
       violate(rank,
               fmt::format("{}: ended {} ms after its deadline", name(report.status), late.count()));
     }
-    const bool gone = report.status == Status::peer_dead || report.status == Status::evicted;
+    const bool gone = report.status == Status::peer_dead || report.status == Status::evicted ||
+                      report.status == Status::peer_left;
     if (call_.live && gone && took > 1ms) {
       violate(rank, "did not end at once, though a rank is gone");
+    }
+    const Time told = call_.told_left[rank];
+    if (told != kNever && !call_.bounded && !plan_.queues() &&
+        call_.ended[rank] - std::max(told, call_.submitted[rank]) > 1ms + asleep) {
+      violate(rank, "did not end at once, though a rank has left");
     }
     if (report.mode != Mode::bounded || plan_.calls_per_tag != 1 || call_.mismatched) return;
     // Who was late fetches under its deadline.
@@ -137,7 +150,8 @@ class Judge {
   /// Faults that only the victim's packets and times can suffer from.
   bool disturbs_victim() const {
     return on(FaultKind::partition) || on(FaultKind::one_way) || on(FaultKind::jam) ||
-           on(FaultKind::pause) || on(FaultKind::slow_rank) || on(FaultKind::clock_jump);
+           on(FaultKind::pause) || on(FaultKind::slow_rank) || on(FaultKind::clock_jump) ||
+           call_.late;
   }
 
   /// Nothing happens to anybody's packets but the victim's.
@@ -151,14 +165,13 @@ class Judge {
 
   /// Exact calls wait for so long that their deadlines may come first.
   bool may_expire() const {
-    Duration trouble = plan_.cut.length() + plan_.jam.length() + plan_.pause.length();
-    for (Rank r = 0; r < plan_.ranks; ++r) trouble += paused(r);
     // A burst of loss counts packets, not time: one of more than 7 on average may take all that is
     // asked for again and again.
     constexpr double kLeavesLongBurst = 0.15;
     const bool long_bursts =
         plan_.links && plan_.links->ingress.burst_loss_leave < kLeavesLongBurst;
-    return on(FaultKind::clock_jump) || long_bursts || trouble > kSimulationDeadline * 4 / 5;
+    return call_.late || on(FaultKind::clock_jump) || long_bursts ||
+           plan_.troubles() > kSimulationDeadline * 4 / 5;
   }
 
   /// What bounds are learnt from may leave later calls too little time to hear anybody.
@@ -166,55 +179,133 @@ class Judge {
     return plan_.queues() && plan_.bound_rule != BoundRule::given;
   }
 
-  bool may_end(Rank rank, Status status) const {
-    if (call_.live) return status == live_status(rank);
-    switch (status) {
+  bool may_end(Rank rank, const Report& report) const {
+    if (call_.live) return report.status == live_status(rank);
+    if (call_.mismatched && call_.count > 1 && news_is_in_time()) {
+      return report.status == Status::mismatch;
+    }
+    switch (report.status) {
       case Status::complete:
+        if (call_.refused && rank == plan_.victim) return false;
+        if ((left_out() || call_.late) && !(call_.bounded && call_.count == 0)) {
+          // What a late rank needs may all have come before the others gave the call up.
+          return (call_.bounded || rank == plan_.victim) && !left_out();
+        }
         // A bounded call of nothing waits for nobody.
-        return !call_.mismatched || (call_.bounded && call_.pending[rank]->arguments.count == 0);
+        return !(call_.mismatched || call_.refused) ||
+               (call_.bounded && call_.pending[rank]->arguments.count == 0);
       case Status::partial:
       case Status::late_self:
+        if (call_.refused && (rank == plan_.victim || news_is_in_time())) return false;
         return call_.bounded;
       case Status::peer_late:
         if (call_.bounded && paused(rank) > Duration{}) return true;
         if (call_.bounded && rank == plan_.victim && disturbs_victim()) return true;
-        if (call_.bounded && !queues_behind_exact()) return false;
+        if (call_.bounded && !queues_behind_exact() && !call_.mismatched) return false;
         return may_expire();
       case Status::mismatch:
         return call_.mismatched;
       case Status::aborted:
-        // A call that expires in the queue is given up for its peers as well.
-        return on(FaultKind::abort) || call_.mismatched || (plan_.queues() && may_expire());
+        return may_be_aborted(rank, report.abort_reason);
       case Status::peer_dead:
         return plan_.crashes() && !call_.bounded && rank != plan_.victim;
       case Status::evicted:
         return on(FaultKind::evict) && (!call_.bounded || rank == plan_.victim);
+      case Status::peer_left:
+        return left_out() && !call_.bounded;
       case Status::failed:
         return plan_.port_breaks && rank == plan_.victim;
     }
     return false;
   }
 
-  bool lacks_one() const { return plan_.crashes() || on(FaultKind::evict); }
+  bool may_be_aborted(Rank rank, AbortReason reason) const {
+    switch (reason) {
+      case AbortReason::late:
+        // Exact calls that reach their deadline at one rank are over for all. A call that is
+        // bounded elsewhere may be exact at the rank that asks for something else.
+        return (!call_.bounded || call_.mismatched) && may_expire();
+      case AbortReason::expired:
+        // A call that expires in the queue is given up for its peers as well.
+        return plan_.queues() && may_expire();
+      case AbortReason::argument:
+      case AbortReason::deadline: {
+        const bool by_deadline = plan_.wrong_argument == WrongArgument::deadline;
+        const bool said_so = (reason == AbortReason::deadline) == by_deadline;
+        return call_.refused && (said_so || call_.count == 0);
+      }
+      case AbortReason::mismatch:
+        return call_.mismatched;
+      case AbortReason::given_up:
+        return on(FaultKind::abort) && !(call_.refused && rank == plan_.victim);
+      case AbortReason::memory:
+        return on(FaultKind::no_memory);
+      case AbortReason::exception:
+      case AbortReason::tag_forgotten:
+        return false;
+    }
+    return false;
+  }
 
-  /// Nothing is lost any more, but for a rank that is dead or evicted.
+  /// Every rank hears that the victim refuses a call, or asks for another one, before it could end:
+  /// also before packets of the victim's next call, by which bounded calls know that nothing more
+  /// comes of this one.
+  bool news_is_in_time() const {
+    FaultSet harmless;
+    for (const FaultKind kind : {FaultKind::refuse, FaultKind::mismatch, FaultKind::two_jobs,
+                                 FaultKind::hostile, FaultKind::drift, FaultKind::nonfinite}) {
+      harmless.set(static_cast<std::size_t>(kind));
+    }
+    return (plan_.on & ~harmless).none() && calm_packets() && plan_.pauses.empty() &&
+           plan_.skew == Duration{};
+  }
+
+  bool lacks_one() const { return plan_.loses_victim(); }
+
+  /// Nothing is lost any more, but for a rank that is gone.
   Status live_status(Rank rank) const {
     if (rank == plan_.victim && on(FaultKind::evict)) return Status::evicted;
     if (!lacks_one() || (call_.bounded && call_.count == 0)) return Status::complete;
     if (call_.bounded) return Status::partial;
-    return plan_.crashes() ? Status::peer_dead : Status::evicted;
+    if (plan_.crashes()) return Status::peer_dead;
+    return on(FaultKind::evict) ? Status::evicted : Status::peer_left;
+  }
+
+  /// Whether `rank` may be late by what the victim did: it says so itself, or cannot know.
+  bool is_made_late(Rank rank) const {
+    const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
+    if (ended != Status::late_self && plan_.mechanisms.retention) return false;
+    // It waited for earlier calls, which the victim held up.
+    if (call_.number >= EndpointOptions{}.window) return true;
+    // The victim has closed the call without its data, by a clock that jumped.
+    if (!on(FaultKind::clock_jump) || !call_.pending[plan_.victim]) return false;
+    const std::vector<Rank>& lacked = call_.pending[plan_.victim]->report.void_shards;
+    return std::find(lacked.begin(), lacked.end(), rank) != lacked.end();
   }
 
   void judge_blame(Rank rank, const Report& report) {
-    const bool blames = report.status == Status::peer_dead || report.status == Status::evicted;
+    const bool blames = report.status == Status::peer_dead || report.status == Status::evicted ||
+                        report.status == Status::peer_left;
     if (blames && report.blamed.empty()) {
       violate(rank, "says that a rank is gone, and not which");
     }
+    // By a clock that jumped the victim has waited for the ranks that it names.
+    const bool told_by_clock =
+        on(FaultKind::clock_jump) && !call_.bounded &&
+        (report.status == Status::peer_late || report.abort_reason == AbortReason::late);
+    if (told_by_clock) return;
+    // A victim that is cut off gives calls up for want of ranks. One that lacks others as well, by
+    // loss, cannot tell whether its own data was lost.
+    const bool told_by_victim = (on(FaultKind::one_way) || on(FaultKind::partition)) &&
+                                report.status == Status::aborted &&
+                                report.abort_reason == AbortReason::late;
+    if (told_by_victim && report.blamed == std::vector<Rank>{rank}) return;
+    judge_blame_of_late(rank, report);
     for (const Rank blamed : report.late_ranks) {
       if (blamed == rank && report.status != Status::late_self) violate(rank, "calls itself late");
       // Where only the victim suffers, nobody else is to blame.
       const bool only_victim = calm_packets() && plan_.skew == Duration{} && rank != plan_.victim &&
-                               plan_.pauses.empty();
+                               plan_.pauses.empty() && !is_made_late(blamed);
       if (only_victim && blamed != plan_.victim) {
         violate(rank,
                 fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
@@ -233,6 +324,27 @@ class Judge {
       if (call_.mismatched && report.status == Status::aborted) continue;
       violate(rank,
               fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
+    }
+  }
+
+  /// Where the victim is late and nothing else happens, all say so; it learns that at once.
+  void judge_blame_of_late(Rank rank, const Report& report) {
+    FaultSet harmless;
+    for (const FaultKind kind : {FaultKind::late_call, FaultKind::two_jobs, FaultKind::hostile,
+                                 FaultKind::drift, FaultKind::nonfinite}) {
+      harmless.set(static_cast<std::size_t>(kind));
+    }
+    const bool alone = (plan_.on & ~harmless).none() && calm_packets() && plan_.pauses.empty();
+    if (!call_.late || call_.bounded || !alone) return;
+    const bool victim = rank == plan_.victim;
+    const std::vector<Rank>& named = victim ? report.blamed : report.late_ranks;
+    const bool said = report.status == (victim ? Status::aborted : Status::peer_late);
+    if (!said || named != std::vector<Rank>{plan_.victim}) {
+      violate(rank, fmt::format("{} does not name rank {} alone, which was late",
+                                name(report.status), plan_.victim));
+    }
+    if (victim && call_.ended[rank] - call_.submitted[rank] > 50ms) {
+      violate(rank, "did not learn at once that it was late");
     }
   }
 

@@ -49,21 +49,26 @@ std::vector<std::byte> draw_input(const SimulatedCall& call, bool coded, Random&
   return bytes;
 }
 
-SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_t tag,
-                        std::uint32_t number) {
+SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_t sequence,
+                        std::uint32_t index) {
   SimulatedCall call;
-  call.tag = tag;
-  call.number = number;
-  call.live = number >= plan.calls_per_tag;
-  call.mismatched = has(plan.on, FaultKind::mismatch) && tag == 0 && number == plan.mismatched_call;
+  call.tag = plan.fresh_tags ? index * plan.tags + sequence : sequence;
+  call.number = plan.fresh_tags ? 0 : index;
+  call.index = index;
+  call.live = index >= plan.calls_per_tag;
+  call.refused = has(plan.on, FaultKind::refuse) && index == plan.refused_call;
+  const bool late_drawn = has(plan.on, FaultKind::late_call);
+  call.late = late_drawn && index == plan.late_call && !call.refused;
+  call.mismatched = has(plan.on, FaultKind::mismatch) && sequence == 0 &&
+                    index == plan.mismatched_call && !call.refused && !call.late;
   // Small counts have their own corner cases: empty and short shards.
   call.count = random.chance(0.2) ? random.below(std::uint64_t{2} * plan.ranks)
                                   : random.below(plan.most_elements + 1);
-  // Exact calls need the dead or evicted rank too.
-  const bool lacks_one = plan.crashes() || has(plan.on, FaultKind::evict);
+  // Exact calls need the rank that is gone too.
   if (!call.live) call.bound_rule = plan.bound_rule;
-  call.bounded = (plan.bounded && number >= Bounds::calibration(call.bound_rule)) ||
-                 (lacks_one && number > plan.calls_per_tag);
+  call.bounded = (plan.bounded && call.number >= Bounds::calibration(call.bound_rule)) ||
+                 (plan.loses_victim() && index > plan.calls_per_tag);
+  if (call.late && !call.bounded) call.deadline = plan.late_deadline;
   call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
   call.function = call.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
                                : static_cast<ReduceOp>(random.below(kReduceOps));
@@ -71,9 +76,11 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
     const auto skew = static_cast<std::uint64_t>(plan.skew.count());
     const Duration late(static_cast<std::int64_t>(random.below(skew + 1)));
-    call.submit_at.push_back(Time(number * 100us + (call.live ? Duration{} : late)));
+    call.submit_at.push_back(Time(index * 100us + (call.live ? Duration{} : late)));
+    const bool after_late = late_drawn && index > plan.late_call;
+    if (after_late || (call.late && rank == plan.victim)) call.submit_at.back() += plan.late_by;
     std::vector<std::byte> input = draw_input(call, call.bounded, random, rank);
-    const bool chosen = has(plan.on, FaultKind::nonfinite) && number == plan.nonfinite_call;
+    const bool chosen = has(plan.on, FaultKind::nonfinite) && index == plan.nonfinite_call;
     if (chosen && rank == plan.victim) spoil(plan, call, input);
     call.outputs.push_back(call.in_place ? input : std::vector<std::byte>(input.size()));
     call.inputs.push_back(std::move(input));
@@ -81,6 +88,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   call.pending.resize(plan.ranks);
   call.submitted.resize(plan.ranks, kNever);
   call.ended.resize(plan.ranks, kNever);
+  call.told_left.resize(plan.ranks, kNever);
   return call;
 }
 
@@ -91,19 +99,71 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   std::vector<SimulatedCall> calls;
   // A rank submits the calls of a tag in order.
   std::vector<std::vector<Time>> earliest(plan.tags, std::vector<Time>(plan.ranks));
-  const auto add = [&](std::uint32_t tag, std::uint32_t number) {
-    SimulatedCall& call = calls.emplace_back(draw_call(plan, random, tag, number));
+  const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
+    SimulatedCall& call = calls.emplace_back(draw_call(plan, random, sequence, index));
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
-      Time& at = earliest[tag][rank];
+      Time& at = earliest[sequence][rank];
       at = call.submit_at[rank] = std::max(at, call.submit_at[rank]);
     }
   };
-  for (std::uint32_t number = 0; number < plan.calls_per_tag; ++number) {
-    for (std::uint32_t tag = 0; tag < plan.tags; ++tag) add(tag, number);
+  for (std::uint32_t index = 0; index < plan.calls_per_tag; ++index) {
+    for (std::uint32_t sequence = 0; sequence < plan.tags; ++sequence) add(sequence, index);
   }
   for (std::uint32_t i = 0; i < kLiveCalls; ++i) add(0, plan.calls_per_tag + i);
   return calls;
 }
+
+namespace {
+
+void make_different(const SimulationPlan& plan, const SimulatedCall& call,
+                    AllreduceArguments& arguments) {
+  switch (plan.difference) {
+    case Difference::count:
+      if (call.count == 0) break;
+      --arguments.count;
+      return;
+    case Difference::type:
+      arguments.type = static_cast<DataType>(static_cast<unsigned>(call.type) ^ 2);
+      return;
+    case Difference::mode:
+      if (!call.bounded) break;
+      arguments.mode = Mode::exact;
+      return;
+    case Difference::function:
+    case Difference::kinds:
+      break;
+  }
+  arguments.function = call.function == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
+}
+
+void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
+  const std::uint64_t bytes = arguments.count * element_bytes(arguments.type);
+  switch (plan.wrong_argument) {
+    case WrongArgument::bound:
+      arguments.bound = Duration(-1);
+      return;
+    case WrongArgument::function:
+      arguments.function = static_cast<ReduceOp>(kReduceOps);
+      return;
+    case WrongArgument::count:
+      arguments.count = std::uint64_t{1} << 60;
+      return;
+    case WrongArgument::input:
+      if (arguments.count == 0) break;
+      arguments.input = nullptr;
+      return;
+    case WrongArgument::overlap:
+      if (arguments.count == 0) break;
+      arguments.input = static_cast<const std::byte*>(arguments.output) + bytes / 2;
+      return;
+    case WrongArgument::deadline:
+    case WrongArgument::kinds:
+      break;
+  }
+  arguments.deadline = {};
+}
+
+}  // namespace
 
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
   AllreduceArguments arguments;
@@ -116,15 +176,13 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   const bool calibrates = call.bound_rule != BoundRule::given;
   arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
-  arguments.deadline = kSimulationDeadline;
+  arguments.deadline = call.deadline;
   // After the faults everything arrives, given time: slow links and small buffers remain.
   if (call.bounded) arguments.bound = call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
-  if (!call.mismatched || rank != plan.victim) return arguments;
-  if (call.count > 0 && plan.seed % 2 == 0) {
-    --arguments.count;
-  } else {
-    arguments.function = call.function == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
-  }
+  if (rank != plan.victim) return arguments;
+  if (call.refused) make_wrong(plan, arguments);
+  if (!call.mismatched) return arguments;
+  make_different(plan, call, arguments);
   return arguments;
 }
 
@@ -148,6 +206,11 @@ Mechanisms draw_mechanisms(Random& random) {
 CodecRule draw_codec(std::uint64_t seed) {
   Random random(seed ^ 0x636f646563);
   return random.chance(0.3) ? CodecRule::on : CodecRule::off;
+}
+
+bool draw_fresh_tags(std::uint64_t seed) {
+  Random random(seed ^ 0x6672657368);
+  return random.chance(0.2);
 }
 
 std::uint32_t draw_flows(std::uint64_t seed) {
@@ -200,18 +263,19 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.mechanisms = draw_mechanisms(random);
   plan.mechanisms.codec = draw_codec(seed);
   plan.flows = draw_flows(seed);
+  plan.fresh_tags = draw_fresh_tags(seed);
   draw_faults(plan, allowed);
   return plan;
 }
 
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
-      "seed {}: {} ranks, {} tags x {} calls of up to {} elements, slots of {} B, {}, skew {} us, "
+      "seed {}: {} ranks, {} {} x {} calls of up to {} elements, slots of {} B, {}, skew {} us, "
       "{} frames, {} B of receive buffer, {}, {} flows; {}; faults: {}",
-      plan.seed, plan.ranks, plan.tags, plan.calls_per_tag, plan.most_elements, plan.slot_bytes,
-      describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
-      plan.gathers ? "gathering port" : "copying port", plan.flows, describe(plan.mechanisms),
-      describe_faults(plan));
+      plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
+      plan.calls_per_tag, plan.most_elements, plan.slot_bytes, describe_mode(plan), plan.skew / 1us,
+      plan.frames, plan.receive_bytes, plan.gathers ? "gathering port" : "copying port", plan.flows,
+      describe(plan.mechanisms), describe_faults(plan));
 }
 
 }  // namespace tarpon

@@ -94,7 +94,11 @@ Time RankClock::network(Time local) const {
 
 SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& network, Rank rank,
                              const SimulationHooks& hooks)
-    : rank_(rank), network_(network) {
+    : rank_(rank),
+      network_(network),
+      memory_(rank == plan.victim && plan.no_memory > 0
+                  ? std::make_unique<ScarceMemory>(plan.no_memory, plan.seed ^ 0x6d656d6f7279)
+                  : nullptr) {
   if (rank == plan.victim) {
     clock_ = RankClock(plan.drift_ppm, plan.jump_at, plan.jump);
     if (plan.pause.length() > Duration{}) pauses_.push_back(plan.pause);
@@ -124,11 +128,22 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
   options_.endpoint.initial_credit = initial_credit(plan);
   options_.endpoint.flows = plan.flows;
+  if (hooks.recorder) options_.endpoint.recorder = hooks.recorder(rank);
   options_.slot_bytes = plan.slot_bytes;
   options_.endpoint.inflow = plan.mechanisms.inflow;
   options_.endpoint.sending = plan.mechanisms.sending;
   options_.mechanisms = plan.mechanisms;
+  if (memory_) options_.call_memory = memory_.get();
   restart();
+}
+
+void* ScarceMemory::do_allocate(std::size_t bytes, std::size_t alignment) {
+  if (random_.chance(share_)) throw std::bad_alloc();
+  return std::pmr::new_delete_resource()->allocate(bytes, alignment);
+}
+
+void ScarceMemory::do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) {
+  std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
 }
 
 SimulatedRank::~SimulatedRank() = default;
@@ -162,7 +177,7 @@ void SimulatedRank::run(Time now) {
 }
 
 std::shared_ptr<PendingCall> SimulatedRank::submit(const AllreduceArguments& arguments, Time now) {
-  return engine_->submit(arguments, clock_.local(now)).value();
+  return engine_->submit(arguments, clock_.local(now));
 }
 
 /// Why the endpoint has to refuse a packet, whatever it is doing; nothing: it may take it.
@@ -206,12 +221,25 @@ void SimulatedRank::watch(std::span<const RxPacket> packets) {
 
 void SimulatedRank::peer_dead(Rank rank, Time now) {
   dead_ |= 1ull << rank;
-  engine_->peer_dead(rank, "its process has crashed", clock_.local(now));
+  engine_->learn({.rank = rank, .standing = Standing::dead, .evidence = "its process has crashed"},
+                 clock_.local(now));
 }
 
 void SimulatedRank::evicted(Rank rank, Time now) {
   if (rank != rank_) dead_ |= 1ull << rank;
-  engine_->evicted(rank, "by the plan", clock_.local(now));
+  engine_->learn({.rank = rank, .standing = Standing::evicted, .evidence = "by the plan"},
+                 clock_.local(now));
+}
+
+void SimulatedRank::peer_left(Rank rank, const std::vector<NextNumber>& next_numbers, Time now) {
+  engine_->learn(
+      {.rank = rank, .standing = Standing::left, .serves = true, .next_numbers = next_numbers},
+      clock_.local(now));
+}
+
+void SimulatedRank::peer_gone(Rank rank, Time now) {
+  dead_ |= 1ull << rank;
+  engine_->learn({.rank = rank, .standing = Standing::left}, clock_.local(now));
 }
 
 void SimulatedRank::crash() {
@@ -237,6 +265,7 @@ void SimulatedRank::heal() {
   period_ = {};
   clock_.steady_from(network_.now());
   faults_->heal();
+  if (memory_) memory_->heal();
 }
 
 }  // namespace tarpon

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "collectives/engine.h"
 #include "tools/simulation.h"
+#include "transport/random.h"
 
 namespace tarpon {
 
@@ -29,6 +31,21 @@ class RankClock {
   std::int64_t drift_ppm_ = 0;
   Time jump_at_ = kNever;
   Duration jump_{};
+};
+
+/// Refuses a share of what it is asked for, until it is healed.
+class ScarceMemory : public std::pmr::memory_resource {
+ public:
+  ScarceMemory(double share, std::uint64_t seed) : share_(share), random_(seed) {}
+  void heal() { share_ = 0; }
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override;
+  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override;
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  double share_;
+  Random random_;
 };
 
 class SimulatedRank {
@@ -52,6 +69,14 @@ class SimulatedRank {
   void peer_dead(Rank rank, Time now);
   /// And so that it is evicted; it may be this one.
   void evicted(Rank rank, Time now);
+  /// And so that it has left, and serves the operations below `next_numbers`.
+  void peer_left(Rank rank, const std::vector<NextNumber>& next_numbers, Time now);
+  /// And that it serves no longer.
+  void peer_gone(Rank rank, Time now);
+  /// The numbers of a goodbye.
+  std::vector<NextNumber> unpassed() const { return engine_->unpassed(); }
+  /// Whether the calls that `rank` had made before it left have just ended here.
+  bool has_passed(Rank rank) { return engine_ && (engine_->take_passed() >> rank & 1) != 0; }
   /// The process ends on the spot: nothing is said, its calls never end.
   void crash();
   /// A new process with the same address, job and rank.
@@ -78,6 +103,7 @@ class SimulatedRank {
 
   const Rank rank_;
   SimulatedNetwork& network_;
+  const std::unique_ptr<ScarceMemory> memory_;  // null: plenty
   RankClock clock_;
   std::vector<Window> pauses_;  // by their starts
   Duration period_{};

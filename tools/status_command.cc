@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "collectives/allreduce.h"
 #include "tools/rank_sockets.h"
+#include "tools/status_json.h"
 
 namespace tarpon {
 namespace {
@@ -20,77 +22,74 @@ constexpr const char* kHelp =
 operation has been open; WAITING FOR names the ranks whose data it lacks, with * those of which nothing
 has come in it; HEARD is how long ago the quietest of them was heard at all.)";
 
-/// The answer of a rank as JSON; what it is not able to say itself is said for it.
-nlohmann::json parsed(const RankAnswer& answer) {
-  std::string error = answer.error;
-  nlohmann::json json;
-  if (error.empty()) {
-    json = nlohmann::json::parse(answer.bytes, nullptr, false);
-    if (json.is_object()) return json;
-    error = "its answer is no JSON";
-  }
-  return {{"job", fmt::format("{:08x}", answer.job)},
-          {"rank", answer.rank},
-          {"pid", answer.pid},
-          {"error", error}};
+/// A socket, and what its rank said or why there is no status of it. Job, rank and process are
+/// those of the socket: the kernel vouches for the process, its answer does not.
+struct Row {
+  RankAnswer asked;
+  Result<StatusReply> reply;
+};
+
+Row row_of(RankAnswer answer) {
+  Result<StatusReply> reply = answer.error.empty() ? parse_status(answer.bytes)
+                                                   : fail(Error::Code::unavailable, answer.error);
+  answer.bytes.clear();
+  return {std::move(answer), std::move(reply)};
+}
+
+nlohmann::json json_of(const Row& row) {
+  nlohmann::json json =
+      row.reply ? to_json(*row.reply) : nlohmann::json{{"error", row.reply.error().message}};
+  json["job"] = fmt::format("{:08x}", row.asked.public_id);
+  json["rank"] = row.asked.rank;
+  json["pid"] = row.asked.pid;
+  return json;
 }
 
 std::string milliseconds(double ms) {
   return ms >= 10'000 ? fmt::format("{:.1f}s", ms / 1000) : fmt::format("{:.1f}ms", ms);
 }
 
-std::string waiting_text(const nlohmann::json& operation) {
+std::string waiting_text(const StatusReply::Operation& operation) {
   std::string text;
-  for (const auto& rank : operation.at("waiting_for")) {
-    const auto& silent = operation.at("silent");
+  for (const std::uint32_t rank : operation.waiting_for) {
+    const auto& silent = operation.silent;
     const bool nothing = std::find(silent.begin(), silent.end(), rank) != silent.end();
-    text += fmt::format("{}{}{}", text.empty() ? "" : ",", rank.get<int>(), nothing ? "*" : "");
+    text += fmt::format("{}{}{}", text.empty() ? "" : ",", rank, nothing ? "*" : "");
   }
   return text.empty() ? "-" : text;
 }
 
 /// How long ago the quietest of those that are waited for was heard.
-std::string heard_text(const nlohmann::json& rank, const nlohmann::json& operation) {
+std::string heard_text(const StatusReply& reply, const StatusReply::Operation& operation) {
   double longest = -1;
-  for (const auto& awaited : operation.at("waiting_for")) {
-    for (const auto& peer : rank.at("peers")) {
-      if (peer.at("rank") != awaited) continue;
-      if (peer.at("last_heard_ms").is_null()) return "never";
-      longest = std::max(longest, peer.at("last_heard_ms").get<double>());
+  for (const std::uint32_t awaited : operation.waiting_for) {
+    for (const StatusReply::Peer& peer : reply.peers) {
+      if (peer.rank != awaited) continue;
+      if (!peer.last_heard_ms) return "never";
+      longest = std::max(longest, *peer.last_heard_ms);
     }
   }
   return longest < 0 ? "-" : milliseconds(longest);
 }
 
-std::string last_text(const nlohmann::json& last) {
-  if (last.is_null()) return "-";
-  return fmt::format("{} ({})", last.at("status").get<std::string>(),
-                     last.at("operation").get<std::uint32_t>());
-}
-
-void print_row(const nlohmann::json& rank) {
-  const auto head = fmt::format("{:<8} {:>4} {:>8}", rank.at("job").get<std::string>(),
-                                rank.at("rank").get<int>(), rank.at("pid").get<int>());
-  if (rank.contains("error")) {
-    fmt::print("{}  {}\n", head, rank.at("error").get<std::string>());
-    return;
+std::string text_of(const Row& row) {
+  const std::string head =
+      fmt::format("{:08x} {:>4} {:>8}", row.asked.public_id, row.asked.rank, row.asked.pid);
+  if (!row.reply) return fmt::format("{}  {}", head, row.reply.error().message);
+  const StatusReply& reply = *row.reply;
+  const std::string last =
+      reply.last_end ? fmt::format("{} ({})", reply.last_end->status, reply.last_end->number) : "-";
+  if (reply.operations.empty()) {
+    return fmt::format("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}", head, "idle", "-", "-", "-", "-",
+                       last);
   }
-  const nlohmann::json& operations = rank.at("operations");
-  const std::string last = last_text(rank.at("last_end"));
-  if (operations.empty()) {
-    fmt::print("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}\n", head, "idle", "-", "-", "-", "-",
-               last);
-    return;
-  }
-  const nlohmann::json& oldest = operations.at(0);
-  const auto tag = oldest.at("tag").get<std::uint32_t>();
-  const auto number = oldest.at("operation").get<std::uint32_t>();
-  const std::string operation =
-      tag == kBarrierTag ? fmt::format("barrier {}", number) : fmt::format("{}:{}", tag, number);
-  fmt::print("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}\n", head,
-             oldest.at("stage").get<std::string>(), operation,
-             milliseconds(oldest.at("age_ms").get<double>()), heard_text(rank, oldest),
-             waiting_text(oldest), last);
+  const StatusReply::Operation& oldest = reply.operations.front();
+  const std::string operation = oldest.tag == kBarrierTag
+                                    ? fmt::format("barrier {}", oldest.number)
+                                    : fmt::format("{}:{}", oldest.tag, oldest.number);
+  return fmt::format("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}", head, oldest.stage, operation,
+                     milliseconds(oldest.age_ms), heard_text(reply, oldest), waiting_text(oldest),
+                     last);
 }
 
 }  // namespace
@@ -101,25 +100,22 @@ void add_status_options(CLI::App& app, StatusOptions& options) {
 }
 
 int run_status(const StatusOptions& options) {
-  nlohmann::json ranks = nlohmann::json::array();
-  for (const RankAnswer& answer : ask_ranks("status", kPatience)) ranks.push_back(parsed(answer));
+  std::vector<Row> rows;
+  for (RankAnswer& answer : ask_ranks("status", kPatience))
+    rows.push_back(row_of(std::move(answer)));
   if (options.json) {
-    fmt::print("{}\n", ranks.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    nlohmann::json ranks = nlohmann::json::array();
+    for (const Row& row : rows) ranks.push_back(json_of(row));
+    fmt::print("{}\n", ranks.dump(1));
     return 0;
   }
-  if (ranks.empty()) {
+  if (rows.empty()) {
     fmt::print("no rank is running here\n");
     return 0;
   }
   fmt::print("{:<8} {:>4} {:>8}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}\n", "JOB", "RANK", "PID",
              "STAGE", "OPERATION", "AGE", "HEARD", "WAITING FOR", "LAST ENDED");
-  for (const nlohmann::json& rank : ranks) {
-    try {
-      print_row(rank);
-    } catch (const nlohmann::json::exception&) {  // of another version
-      fmt::print("{}\n", rank.dump());
-    }
-  }
+  for (const Row& row : rows) fmt::print("{}\n", text_of(row));
   return 0;
 }
 

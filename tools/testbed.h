@@ -3,7 +3,8 @@
 // DESIGN NOTES
 // 1. Nothing outlives the process, SIGKILL included: the namespaces have no name (no file below
 //    /var/run/netns), so the kernel removes them, their links, queues and programs with the last
-//    descriptor. Links are made inside, never in the caller's namespace.
+//    descriptor and the last process in them. Processes: tools/guarded_run.h. Links are made
+//    inside, never in the caller's namespace.
 // 2. Rejected: `ip netns`. It leaves mounts behind and remounts /sys for what runs inside.
 // 3. Loss happens in tc programs on the bridge's ports, because AF_XDP, UDP and TCP all pass there
 //    and a rank's own interface stays free for an XDP program. A GSO train would be lost as a whole

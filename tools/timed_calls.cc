@@ -254,12 +254,8 @@ Result<void> check_json(const std::string& path) {
 
 Result<void> write_json(const std::string& path, const nlohmann::json& json) {
   if (path.empty()) return {};
-  auto file = WholeFile::create(path);
-  if (!file) return fail(file.error());
-  const std::string text =
-      json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
-  if (auto put = file->write(std::as_bytes(std::span(text))); !put) return put;
-  return file->commit();
+  return write_whole_file(
+      path, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
 }
 
 }  // namespace tarpon

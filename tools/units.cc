@@ -41,7 +41,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Splits "1.5ms"; nullopt unless a number with at most 18 digits leads.
+/// Splits "1.5ms"; nullopt unless a number with at most 19 digits leads: so many has 2^63 - 1.
 std::optional<Decimal> split(std::string_view text) {
   Decimal out;
   std::size_t at = 0;
@@ -52,7 +52,7 @@ std::optional<Decimal> split(std::string_view text) {
     if (c == '.' && !point && digits > 0) {
       point = true;
     } else if (c >= '0' && c <= '9') {
-      if (++digits > 18) return std::nullopt;
+      if (++digits > 19) return std::nullopt;  // 10^19 - 1 is below 2^64
       out.digits = out.digits * 10 + static_cast<std::uint64_t>(c - '0');
       out.decimals += point ? 1 : 0;
     } else {

@@ -2,51 +2,36 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <utility>
 
 namespace tarpon {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel
-
-bool in_proc(const std::filesystem::path& directory) {
-  struct statfs status {};
-  return ::statfs(directory.empty() ? "." : directory.c_str(), &status) == 0 &&
-         status.f_type == PROC_SUPER_MAGIC;
-}
-
-/// The regular file that `path` is or is to become: behind symbolic links their target, because the
-/// links themselves must stay. "" for what is_direct(), and for links in a circle. Followed by
-/// hand: the target need not exist, and what a link of /proc/PID/fd says need not be a path.
-std::string regular_file(const std::string& path) {
+/// What stands at `place`: mode 0 where nothing does.
+struct stat status_at(const OutputPlace& place) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return "";
-  std::filesystem::path at = path;
-  for (int links = 0; links < kMaxLinks; ++links) {
-    std::error_code error;
-    const auto target = std::filesystem::read_symlink(at, error);
-    if (error) return at.string();
-    if (in_proc(at.parent_path())) return "";
-    at = at.parent_path() / target;
-  }
-  return "";
+  const int flags = place.in_proc ? 0 : AT_SYMLINK_NOFOLLOW;
+  if (::fstatat(place.directory.get(), place.name.c_str(), &status, flags) != 0) return {};
+  return status;
 }
 
-/// Has `make` take the first free temporary name beside `path`; "" and errno when it cannot.
+/// Whether it cannot appear whole.
+bool is_direct_at(const OutputPlace& place, const struct stat& status) {
+  return place.in_proc || (status.st_mode != 0 && !S_ISREG(status.st_mode));
+}
+
+/// Has `make` take the first free temporary name beside `name`; "" and errno when it cannot.
 template <typename Make>
-std::string take_name(const std::string& path, Make make) {
+std::string take_name(const std::string& name, Make make) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
-    if (make(name.c_str())) return name;
+    std::string one = fmt::format("{}.tmp-{}-{}", name, ::getpid(), attempt);
+    if (make(one.c_str())) return one;
     if (errno != EEXIST) break;
   }
   return "";
@@ -55,54 +40,62 @@ std::string take_name(const std::string& path, Make make) {
 }  // namespace
 
 Result<WholeFile> WholeFile::create(const std::string& path) {
-  const std::string target = regular_file(path);
-  if (target.empty()) {
+  auto place = find_output_place(path);
+  if (!place) return fail(place.error());
+  if (is_direct_at(*place, status_at(*place))) {
     // Behind what a redirected standard output holds already.
-    const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (fd < 0) return fail_system(errno, path + ": cannot write");
-    return WholeFile(fd, path, "", true);
+    auto fd = open_at(*place, path, O_WRONLY | O_APPEND);
+    if (!fd) return fail(fd.error());
+    return WholeFile(std::move(*fd), std::move(*place), path, true);
   }
-  const auto directory = std::filesystem::path(target).parent_path();
-  int fd =
-      ::open(directory.empty() ? "." : directory.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
-  if (fd >= 0) return WholeFile(fd, target, "", false);
-  std::string name = take_name(target, [&fd](const char* one) {
-    fd = ::open(one, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return fd >= 0;
-  });
-  if (name.empty()) return fail_system(errno, path + ": cannot create a file beside it");
-  return WholeFile(fd, target, std::move(name), false);
+  const int directory = place->directory.get();
+  FileDescriptor fd(::openat(directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+  std::string name;
+  if (!fd) {
+    name = take_name(place->name, [&](const char* one) {
+      fd = FileDescriptor(::openat(directory, one, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      return static_cast<bool>(fd);
+    });
+    if (name.empty()) return fail_system(errno, path + ": cannot create a file in its directory");
+  }
+  WholeFile file(std::move(fd), std::move(*place), path, false);
+  file.temporary_ = std::move(name);
+  return file;
 }
 
 Result<void> WholeFile::check(const std::string& path) {
-  if (regular_file(path).empty()) {
-    std::error_code error;  // what cannot be looked at cannot be written either
-    if (std::filesystem::is_directory(path, error)) {
-      return fail_system(EISDIR, path + ": cannot write");
-    }
-    if (::access(path.c_str(), W_OK) != 0) return fail_system(errno, path + ": cannot write");
+  const auto place = find_output_place(path);
+  if (!place) return fail(place.error());
+  const struct stat status = status_at(*place);
+  if (!is_direct_at(*place, status)) {
+    const auto file = create(path);
+    if (!file) return fail(file.error());
     return {};
   }
-  const auto file = create(path);
-  if (!file) return fail(file.error());
+  if (S_ISDIR(status.st_mode)) return fail_system(EISDIR, path + ": cannot write");
+  if (::faccessat(place->directory.get(), place->name.c_str(), W_OK, 0) != 0) {
+    return fail_system(errno, path + ": cannot write");
+  }
   return {};
 }
 
 bool WholeFile::is_direct(const std::string& path) {
-  return regular_file(path).empty();
+  const auto place = find_output_place(path);
+  return place && is_direct_at(*place, status_at(*place));
 }
 
-WholeFile::WholeFile(int fd, std::string path, std::string temporary, bool direct)
-    : fd_(fd), path_(std::move(path)), temporary_(std::move(temporary)), direct_(direct) {}
+WholeFile::WholeFile(FileDescriptor fd, OutputPlace place, std::string path, bool direct)
+    : fd_(std::move(fd)), place_(std::move(place)), path_(std::move(path)), direct_(direct) {}
 
 WholeFile::WholeFile(WholeFile&& other) noexcept
     : fd_(std::move(other.fd_)),
+      place_(std::move(other.place_)),
       path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
       direct_(other.direct_) {}
 
 WholeFile::~WholeFile() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlinkat(place_.directory.get(), temporary_.c_str(), 0);
 }
 
 Result<void> WholeFile::write(std::span<const std::byte> data) {
@@ -119,11 +112,11 @@ Result<void> WholeFile::write(std::span<const std::byte> data) {
 /// Gives a nameless file its name where that is free, else a temporary one.
 Result<void> WholeFile::name_beside() {
   const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
-  const auto link = [&self](const char* name) {
-    return ::linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+  const auto link = [&](const char* name) {
+    return ::linkat(AT_FDCWD, self.c_str(), place_.directory.get(), name, AT_SYMLINK_FOLLOW) == 0;
   };
-  if (link(path_.c_str())) return {};
-  if (errno == EEXIST) temporary_ = take_name(path_, link);
+  if (link(place_.name.c_str())) return {};
+  if (errno == EEXIST) temporary_ = take_name(place_.name, link);
   if (temporary_.empty()) return fail_system(errno, path_ + ": cannot name it (through /proc)");
   return {};
 }
@@ -134,11 +127,20 @@ Result<void> WholeFile::commit() {
   if (temporary_.empty()) {
     if (auto named = name_beside(); !named || temporary_.empty()) return named;
   }
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+  const int directory = place_.directory.get();
+  // Replaces a link that was planted meanwhile; does not follow it.
+  if (::renameat(directory, temporary_.c_str(), directory, place_.name.c_str()) != 0) {
     return fail_system(errno, path_ + ": cannot replace");
   }
   temporary_.clear();
   return {};
+}
+
+Result<void> write_whole_file(const std::string& path, std::string_view text) {
+  auto file = WholeFile::create(path);
+  if (!file) return fail(file.error());
+  if (auto put = file->write(std::as_bytes(std::span(text))); !put) return put;
+  return file->commit();
 }
 
 }  // namespace tarpon

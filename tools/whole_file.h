@@ -7,18 +7,21 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "xdp/file_descriptor.h"
+#include "xdp/output_place.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
-/// Collects what is to become the file `path`. Whoever does not get to commit() leaves what was
-/// there before. Move-only; calls block on the file system.
+/// Collects the content of the file `path`. Without commit() the file stays what it was. Move-only;
+/// calls block on the file system.
 class WholeFile {
  public:
   /// Opens a file in the directory of `path`, or of the target of a symbolic link, which need not
-  /// exist yet. What is_direct() is opened and written directly. Errors: io, permission.
+  /// exist yet. A path that is_direct() is opened and written directly. Errors: io, permission; a
+  /// symbolic link of another user is refused (xdp/output_place.h).
   static Result<WholeFile> create(const std::string& path);
 
   /// Whether create() works, to be known before long work. Opens no device and no pipe.
@@ -38,13 +41,17 @@ class WholeFile {
   Result<void> commit();
 
  private:
-  WholeFile(int fd, std::string path, std::string temporary, bool direct);
+  WholeFile(FileDescriptor fd, OutputPlace place, std::string path, bool direct);
   Result<void> name_beside();
 
   FileDescriptor fd_;
-  std::string path_;
+  OutputPlace place_;
+  std::string path_;       // for messages
   std::string temporary_;  // its name until it is committed; mostly none
   bool direct_;            // there is nothing to commit
 };
+
+/// Makes `text` the content of the file `path`. Errors: as WholeFile.
+Result<void> write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace tarpon

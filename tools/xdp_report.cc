@@ -43,7 +43,6 @@ void add_ports(const xdp::Program& program, XdpReport& report) {
     PortReport port{.address = dotted(key.address),
                     .port = host_order(key.port),
                     .queues = {},
-                    .job = entry.job,
                     .alive = has_udp_socket(key),
                     .late = {}};
     for (std::uint32_t queue = 0; queue < TARPON_MAX_QUEUES; ++queue) {
@@ -73,8 +72,8 @@ std::string port_text(const PortReport& port) {
   for (const auto& [sender, count] : port.late) {
     late.push_back(fmt::format("rank {}: {}", sender, count));
   }
-  return fmt::format("{}:{}, queues {}, job {:#010x}, late: {}{}", port.address, port.port,
-                     some(port.queues), port.job, late.empty() ? "none" : some(late),
+  return fmt::format("{}:{}, queues {}, late: {}{}", port.address, port.port, some(port.queues),
+                     late.empty() ? "none" : some(late),
                      port.alive ? "" : " (dead: tarpon xdp clean removes it)");
 }
 
@@ -167,7 +166,7 @@ std::string to_text(const XdpReport& report) {
   if (report.counters) {
     const xdp::Verdicts& counters = *report.counters;
     line("not ours", counters_text(counters, TARPON_VERDICT_SHORT, TARPON_VERDICT_NO_PORT));
-    line("passed on", counters_text(counters, TARPON_VERDICT_LENGTH, TARPON_VERDICT_QUEUE));
+    line("passed on", counters_text(counters, TARPON_VERDICT_MAC, TARPON_VERDICT_QUEUE));
     line("ours", counters_text(counters, TARPON_VERDICT_CLOSED, TARPON_VERDICT_RING));
   }
   return text;
@@ -209,7 +208,6 @@ nlohmann::json to_json(const XdpReport& report) {
     json["ports"].push_back({{"address", port.address},
                              {"port", port.port},
                              {"queues", port.queues},
-                             {"job", port.job},
                              {"alive", port.alive},
                              {"late", late}});
   }

@@ -20,7 +20,6 @@ struct PortReport {
   std::string address;  // dotted
   std::uint16_t port = 0;
   std::vector<std::uint32_t> queues;
-  std::uint32_t job = 0;
   bool alive = false;                           // its UDP socket is there
   std::map<std::uint32_t, std::uint64_t> late;  // dropped as closed, by sender, none left out
 };

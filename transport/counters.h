@@ -83,6 +83,7 @@ struct EndpointCounters {
   std::uint64_t data_in = 0;            // DATA applied, replayed ones included
   std::uint64_t data_out = 0;           // DATA sent, repairs included
   std::uint64_t control_in = 0;         // other packets applied
+  std::uint64_t credits_out = 0;        // CREDIT packets sent
   std::uint64_t repaired_slots = 0;     // DATA sent again on request
   std::uint64_t repairs_requested = 0;  // REPAIR packets sent
   std::uint64_t parked = 0;             // packets that waited in the parking lot

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -127,6 +128,13 @@ struct OperationSpec {
   std::vector<StageSpec> stages;
 };
 
+/// The next number of a tag: the rank that says so has made the operations below it.
+struct NextNumber {
+  std::uint32_t tag = 0;
+  std::uint32_t number = 0;
+  bool operator==(const NextNumber&) const = default;
+};
+
 /// Names an open operation. Invalid after close().
 struct OperationHandle {
   std::uint32_t index = 0;
@@ -147,9 +155,11 @@ struct Event {
     stage_closed,  // nothing more will be delivered in `stage`; `closing` says why
     acknowledged,  // all messages of `stage` that ask for it are confirmed by their receivers
     mismatch,      // `peer` runs another operation under this number: `signature`
-    aborted,       // `peer` gave the operation up, told by itself or by another: `reason`
+    aborted,       // the operation is given up: `reason`, `ranks`; `peer` says so
     deadline,      // the deadline passed
     epoch,         // `peer` runs it in a later epoch
+    silent,        // nothing of `peer` comes though it is asked; of no operation
+    heard,         // `peer` was silent, and is heard again; of no operation
     late,          // bounded: `peer` has closed without anything of our last stage; we send no
                    // more of it, and the deadline alone ends what we still fetch
   };
@@ -160,6 +170,8 @@ struct Event {
   Duration elapsed{};  // stage_closed: since half of the ranks had begun
   Rank peer = 0;
   std::uint32_t reason = 0;  // tarpon_abort_reason
+  std::uint64_t ranks = 0;   // aborted: bit r: rank r is to blame
+  bool begun_late = false;   // aborted: this rank began after some peer had ended it
   Signature signature{};     // mismatch
   OperationEpoch epoch;      // epoch
 };
@@ -182,9 +194,12 @@ struct Nonfinite {
 
 /// A closed operation's messages, kept so that peers can still ask for them.
 struct Retained {
+  explicit Retained(std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
+      : bytes(memory), contributors(memory) {}
+
   std::uint8_t stage = 0;
-  std::vector<std::byte> bytes;             // one message, the same for all peers
-  std::vector<std::uint64_t> contributors;  // per slot
+  std::pmr::vector<std::byte> bytes;             // one message, the same for all peers
+  std::pmr::vector<std::uint64_t> contributors;  // per slot
 };
 
 /// What a receiver lets come.
@@ -215,8 +230,14 @@ struct EndpointOptions {
   std::uint32_t initial_credit = 32;
   /// Operations whose early packets are parked at once, over all tags.
   std::uint32_t early_operations = 64;
-  /// Retained bytes, the newest result of each tag not counted.
+  /// Memory of retained results, bookkeeping included; one result is always retained. At most
+  /// 65,536 results.
   std::uint64_t retain_bytes = 64ull << 20;
+  /// Tags whose next numbers are remembered once every peer has passed them, the oldest out first.
+  std::uint32_t remembered_tags = 65'536;
+  /// Peers that operations lack are asked for a sign of life, and count as silent without one.
+  /// Off where nobody drives the endpoint between calls: then peers would not answer.
+  bool detects_silence = true;
   /// Over how many of the port's flows messages go, a power of two; 0: by trial, and only messages
   /// of 1 MiB and more.
   std::uint32_t flows = 0;
@@ -232,6 +253,15 @@ struct EndpointOptions {
   Duration quiet_delay = 10ms;
   Duration repair_delay_max = 100ms;
   Recorder* recorder = nullptr;  // outlives the endpoint; without it nothing is recorded
+};
+
+/// What an endpoint holds beside its open operations. All of it has limits.
+struct EndpointMemory {
+  std::uint32_t active_tags = 0;       // that some live peer has not passed
+  std::uint32_t retained_entries = 0;  // results of closed operations, for peers
+  std::uint64_t retained_bytes = 0;    // their memory, bookkeeping included
+  std::uint32_t early_operations = 0;  // not begun here, of which packets came
+  std::uint32_t parked = 0;            // packets that wait for their operation or their turn
 };
 
 class Endpoint {
@@ -254,7 +284,7 @@ class Endpoint {
   /// Number that the next submit() on `tag` takes: rotation of ownership counts by it.
   std::uint32_t next_number(std::uint32_t tag) const;
 
-  /// Tags of which something has been submitted.
+  /// Active tags: those that some live peer has not passed.
   std::vector<std::uint32_t> tags() const;
 
   /// The lowest number of `tag` that is open; next_number() when none is.
@@ -263,12 +293,15 @@ class Endpoint {
   /// Slots [0, ready) of the sends of `stage` may go out. Never lowers.
   void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
 
-  /// Whether close() may retain `bytes` more for `tag` now; when not, wait for acknowledgements or
-  /// for the peers' next operations.
-  bool may_retain(std::uint32_t tag, std::uint64_t bytes) const;
+  /// Whether close() may retain `bytes` more now; when not, wait for acknowledgements or for the
+  /// peers' next operations. Always when nothing is retained.
+  bool may_retain(std::uint64_t bytes) const;
 
-  /// Whom the oldest of what counts against may_retain(`tag`) is kept for: bit r: rank r.
-  std::uint64_t holding_back(std::uint32_t tag) const;
+  /// Ranks that the oldest retained result is kept for: bit r: rank r.
+  std::uint64_t holding_back() const;
+
+  /// What it holds for operations that are over, or not begun.
+  EndpointMemory memory() const;
 
   /// Ends the operation here: its sends stop, its sinks and sources are not touched again. With
   /// `retained`, peers are served from it until each of them has passed this operation. `absent`
@@ -277,19 +310,30 @@ class Endpoint {
   void close(OperationHandle operation, std::unique_ptr<Retained> retained,
              std::uint64_t absent = 0);
 
-  /// As close(), and tells the peers why (tarpon_abort_reason), also those that come later. Peers
-  /// in bounded mode go on without an operation that TARPON_ABORT_EXPIRED.
-  /// `origin`: who began it; whoever learns it from us blames that rank.
-  void abort(OperationHandle operation, std::uint32_t reason, Rank origin);
+  /// As close(), and tells the peers why (tarpon_abort_reason), also those that begin it later.
+  /// Peers in bounded mode go on without the sender of TARPON_ABORT_EXPIRED; every other reason
+  /// ends the operation at them. `ranks` (bit r: rank r, not empty): the ranks to blame.
+  void abort(OperationHandle operation, std::uint32_t reason, std::uint64_t ranks);
 
   /// `peer` is dead, for good: its packets are refused, nothing more is sent to it, and what it has
   /// not sent yet is missing. Bounded operations go on so; of exact ones the stages may then close
   /// as given_up, and the caller ends them.
   void peer_dead(Rank peer, Time now);
 
-  /// `peer` is silent, or no longer: meanwhile bounded operations, those that are open and those
-  /// that begin, go on without it. What comes of it still counts. Exact operations wait.
-  void peer_silent(Rank peer, bool silent, Time now);
+  /// `peer` has left: it has made the operations below `next_numbers`, and the last one of each tag
+  /// that is not listed is over at every rank. It takes no part in others: they go on as without a
+  /// dead rank. It still serves those that it has made, until peer_dead() says that it is gone.
+  void peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now);
+
+  /// Whether `peer` has left and takes no part in this operation, or is dead.
+  bool takes_no_part(OperationHandle operation, Rank peer) const;
+
+  /// Ranks that are silent: bit r: rank r. Bounded operations, those that are open and those that
+  /// begin, go on without a silent rank. What comes of it still counts. Exact operations wait.
+  std::uint64_t silent() const;
+
+  /// The next number of each tag that some live peer has not passed, as far as heard.
+  std::vector<NextNumber> unpassed() const;
 
   /// Progress of the message from `peer` in `stage`; zeros when there is none.
   MessageProgress progress(OperationHandle operation, std::uint8_t stage, Rank peer) const;
@@ -311,6 +355,10 @@ class Endpoint {
   /// Whether every slot of `stage` has gone out once, but for peers that have not begun and whose
   /// initial credit is used up.
   bool sent(OperationHandle operation, std::uint8_t stage) const;
+
+  /// DATA that came after its stage or operation had closed: of this operation, and of earlier ones
+  /// of its tag that have not been asked about. Resets the count.
+  std::uint64_t take_late_packets(OperationHandle operation);
 
   /// Whether every message of `stage` that asks for acknowledgement has it.
   bool acknowledged(OperationHandle operation, std::uint8_t stage) const;

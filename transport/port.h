@@ -1,8 +1,9 @@
 // A port moves datagrams for one endpoint. Start here to write a new datapath.
 //
-// One thread at a time drives a port (transmit, receive, wait); only wake() may be called from any
-// thread. Batches amortise every virtual call. Nothing here knows the protocol beyond the size of
-// its header.
+// One thread at a time drives a port (transmit, receive, wait), and another one may drive it next;
+// only wake() may be called from any thread. Nothing that a port has armed interrupts the system
+// calls that a driver makes elsewhere. Batches amortise every virtual call. Nothing here knows the
+// protocol beyond the size of its header.
 #pragma once
 
 #include <cstddef>
@@ -63,6 +64,8 @@ struct PortStatistics {
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_units = 0;     // receives: a GRO train counts once
   std::uint64_t rx_overruns = 0;  // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
+  std::uint64_t rx_refused = 0;   // of strangers: refused by the kernel before they took room in a
+                                  // receive buffer (a GRO train counts once); at most 1 ms old
   std::uint64_t system_calls = 0;
   std::uint64_t waits = 0;       // times wait() slept
   std::uint64_t rx_stalls = 0;   // times a receive ring ran dry; the socket kept what came

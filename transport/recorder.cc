@@ -44,6 +44,18 @@ std::string_view record_kind_name(RecordKind kind) {
       return "ended";
     case RecordKind::epoch:
       return "epoch";
+    case RecordKind::nonfinite:
+      return "nonfinite";
+    case RecordKind::lacked:
+      return "lacked";
+    case RecordKind::pause:
+      return "pause";
+    case RecordKind::silence:
+      return "silence";
+    case RecordKind::standing:
+      return "standing";
+    case RecordKind::port_failed:
+      return "port_failed";
     case RecordKind::count:
       break;
   }

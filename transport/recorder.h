@@ -35,17 +35,31 @@ enum class RecordKind : std::uint8_t {
   ready_in,
   closed_out,  // the operation is over here; mask: ranks of which nothing came
   closed_in,
-  abort_out,  // value: tarpon_abort_reason, detail: who began it
+  abort_out,  // detail: tarpon_abort_reason; mask: the ranks that the packet names
   abort_in,
-  mismatch,  // `peer` runs another operation under this number
-  late,      // `peer` has closed without this rank
-  deadline,  // passed
-  ended,     // detail: Status of the call; mask: ranks that it names
-  epoch,     // `peer` runs it in a later one: value
+  mismatch,   // `peer` runs another operation under this number
+  late,       // `peer` has closed without this rank
+  deadline,   // passed
+  ended,      // detail: Status of the call; mask: ranks that it names
+  epoch,      // `peer` runs it in a later one: value
+  nonfinite,  // an input held NaN or infinity; mask: the ranks whose (0: not known)
+  lacked,     // at the end of a call: data of `peer` is missing. stage: bit i: of stage i; value:
+              // microseconds since anything of the peer came, all ones: never; detail: percent here
+  // About the rank, not about one operation: tag and operation are 0.
+  pause,        // nothing drove running calls for `value` microseconds, of them `extra` after the
+                // time at which the driver had to wake; the record's time is the end
+  silence,      // `peer` no longer answers (value 1), or is heard again (value 0)
+  standing,     // `peer`, or the rank itself, is no longer live; detail: Standing
+  port_failed,  // no packet comes or goes any more
   count
 };
 
 std::string_view record_kind_name(RecordKind kind);
+
+/// Whether records of `kind` belong to the rank as a whole and not to an operation.
+constexpr bool is_rank_wide(RecordKind kind) {
+  return kind >= RecordKind::pause && kind < RecordKind::count;
+}
 
 inline constexpr std::uint8_t kNoPeer = 0xff;
 

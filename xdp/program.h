@@ -44,9 +44,9 @@ class Program {
   std::uint32_t id() const { return id_; }
   bool attached_here() const { return attached_here_; }  // by this process
 
-  /// Packets to (address, port), both in network order, go to the sockets of the queues in
-  /// `entry.queues`. Those on queue `entry.index` are found fastest. What older entries say of
-  /// these queues is removed: a queue has one owner, so theirs are dead.
+  /// Packets to (address, port), both in network order, and to `entry.mac` go to the sockets of the
+  /// queues in `entry.queues`. Those on queue `entry.index` are found fastest. What older entries
+  /// say of these queues is removed: a queue has one owner, so theirs are dead.
   Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
   Result<void> close_port(const tarpon_port_key& key);
   /// Who listens, dead ones included.

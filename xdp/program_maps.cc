@@ -38,6 +38,10 @@ const char* name(tarpon_verdict verdict) {
       return "not_udp";
     case TARPON_VERDICT_NO_PORT:
       return "no_port";
+    case TARPON_VERDICT_MAC:
+      return "mac";
+    case TARPON_VERDICT_CHECKSUM:
+      return "checksum";
     case TARPON_VERDICT_LENGTH:
       return "length";
     case TARPON_VERDICT_MAGIC:

@@ -33,33 +33,27 @@ class Communicator::State {
         port_(std::move(connection.port)),
         engine_(options_, *port_),
         membership_(std::move(connection.membership)) {
-    membership_->start(
-        {.dead =
-             [this](Rank rank, const std::string& evidence) {
-               tell_engine([&] { engine_.peer_dead(rank, evidence, monotonic_now()); });
-             },
-         .aborted =
-             [this](Rank rank, const std::string& reason) {
-               tell_engine([&] { engine_.abort_for_good(rank, reason, monotonic_now()); });
-             },
-         .suspect =
-             [this](Rank rank, bool suspect) {
-               tell_engine([&] { engine_.peer_silent(rank, suspect, monotonic_now()); });
-             },
-         .evicted =
-             [this](Rank rank, const std::string& reason) {
-               tell_engine([&] { engine_.evicted(rank, reason, monotonic_now()); });
-             },
-         .next_numbers =
-             [this] {
-               const std::unique_lock lock = claim();
-               return engine_.next_numbers();
-             },
-         .epoch_decided =
-             [this](const EpochRecord& record) {
-               const std::unique_lock lock = claim();
-               engine_.epoch_decided(record);
-             }});
+    membership_->start({.learned = [this](const Fact& fact) { learn(fact); },
+                        .aborted =
+                            [this](Rank rank, const std::string& reason) {
+                              tell_engine(
+                                  [&] { engine_.abort_for_good(rank, reason, monotonic_now()); });
+                            },
+                        .last_heard =
+                            [this](Rank rank) {
+                              const std::unique_lock lock = claim();
+                              return engine_.last_heard(rank);
+                            },
+                        .next_numbers =
+                            [this] {
+                              const std::unique_lock lock = claim();
+                              return engine_.next_numbers();
+                            },
+                        .epoch_decided =
+                            [this](const EpochRecord& record) {
+                              const std::unique_lock lock = claim();
+                              engine_.epoch_decided(record);
+                            }});
   }
 
   ~State() { stop(); }
@@ -85,9 +79,23 @@ class Communicator::State {
       if (!driving_) say_good_bye(limit);
     }
     needed_.notify_all();
+    if (regrouped_) membership_->leave_at_once();
     membership_->stop();
     if (thread_.joinable()) thread_.join();
   }
+
+  /// Says goodbye, and returns when every live rank has passed this rank's operations or left.
+  Result<void> leave(Time deadline) {
+    std::vector<NextNumber> next_numbers;
+    {
+      const std::unique_lock lock = claim();
+      next_numbers = engine_.unpassed();
+    }
+    return membership_->leave(std::move(next_numbers), deadline);
+  }
+
+  /// The next communicator has been made: stop() says goodbye, so that this one's end is no death.
+  void leave_when_stopped() { regrouped_ = true; }
 
   /// Ends outstanding and later calls. `peers_too`: the other ranks' as well, over the mesh.
   void abort(const std::string& reason, bool peers_too) {
@@ -97,11 +105,11 @@ class Communicator::State {
     if (!driving_ && !stopping_) say_good_bye(monotonic_now() + kAbortPatience);
   }
 
-  Result<std::shared_ptr<PendingCall>> submit(const AllreduceArguments& arguments, bool waits) {
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits) {
     const bool nonfinite = engine_.looks_nonfinite(arguments);
     const std::unique_lock lock = claim();
     auto call = engine_.submit(arguments, nonfinite, monotonic_now());
-    if (call && !waits) {
+    if (!waits) {
       needed_.notify_one();
       if (driving_) port_->wake();
     }
@@ -157,7 +165,17 @@ class Communicator::State {
   const EngineOptions& options() const { return options_; }
 
  private:
-  /// News that no packet brings: whoever drives, or should, looks at once.
+  /// On the mesh's thread.
+  void learn(const Fact& fact) {
+    std::uint64_t passed = 0;
+    tell_engine([&] {
+      engine_.learn(fact, monotonic_now());
+      passed = engine_.take_passed();
+    });
+    membership_->passed(passed);
+  }
+
+  /// Applies an event that did not arrive in a packet, and wakes the driver.
   template <typename Change>
   void tell_engine(Change change) {
     {
@@ -201,7 +219,7 @@ class Communicator::State {
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
     driving_ = true;
-    Time ask_at = kNever;
+    Time look_at = kNever;
     while (!finished()) {
       const std::size_t before = engine_.outstanding();
       bool moved = engine_.progress(monotonic_now());
@@ -212,6 +230,7 @@ class Communicator::State {
         membership_->wish_eviction(engine_.take_eviction_wish());
         membership_->note_losses(engine_.take_losses());
       }
+      membership_->passed(engine_.take_passed());
       if (moved) {
         while (claims_ > 0) {  // std::mutex is not fair: step aside
           lock.unlock();
@@ -221,16 +240,13 @@ class Communicator::State {
         continue;
       }
       const Time now = monotonic_now();
-      if (engine_.outstanding() == 0) {
-        ask_at = kNever;
-      } else if (ask_at == kNever) {
-        ask_at = now + kLackPatience;
-      } else if (now >= ask_at) {
-        membership_->ask(engine_.take_lacked(true));
-        ask_at = now + kLackPatience;
+      if (now >= look_at) {
+        tell_silent(engine_.awaited());
+        look_at = kNever;
       }
+      if (engine_.outstanding() > 0 && look_at == kNever) look_at = now + kSilenceLook;
       if (finished()) break;
-      const Time until = std::min({engine_.next_deadline(), limit, ask_at});
+      const Time until = std::min({engine_.next_deadline(), limit, look_at});
       before_sleep_ = port_->statistics();
       asleep_ = true;
       lock.unlock();
@@ -239,8 +255,13 @@ class Communicator::State {
       asleep_ = false;
     }
     driving_ = false;
-    membership_->ask(engine_.take_lacked(false));
+    tell_silent(engine_.awaited());
     announce();
+  }
+
+  /// REQUIRES: the mutex.
+  void tell_silent(std::uint64_t ranks) {
+    if (std::exchange(silent_, ranks) != ranks) membership_->set_silent(ranks);
   }
 
   /// Sends the aborts; whoever misses them has a deadline.
@@ -276,8 +297,8 @@ class Communicator::State {
   // calls then cost it no wake-up.
   static constexpr Duration kTakeOverDelay = 2ms;
 
-  // Whom a call lacks after so long is asked for a sign of life, again and again.
-  static constexpr Duration kLackPatience = 100ms;
+  // How often the driver looks whether its exact calls need ranks that are silent.
+  static constexpr Duration kSilenceLook = 100ms;
 
   // Where nobody drives, abort() itself waits this long for the port to let go of the buffers.
   static constexpr Duration kAbortPatience = 5ms;
@@ -299,6 +320,8 @@ class Communicator::State {
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
   bool stopping_ = false;
+  std::atomic<bool> regrouped_ = false;
+  std::uint64_t silent_ = 0;                // as told to the membership
   std::atomic<std::uint32_t> callers_ = 0;  // in wait()
   std::atomic<Time> last_caller_ = Time{};
   std::atomic<std::uint32_t> claims_ = 0;

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
+#include <new>
 
 namespace tarpon {
 namespace {
@@ -13,6 +15,39 @@ constexpr Duration kMismatchGrace = 50ms;
 
 // Sending the last packets takes a moment even when the result was complete at once.
 constexpr Duration kLeastSettling = 1ms;
+
+std::vector<Rank> ranks_in(std::uint64_t mask) {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < 64; ++rank) {
+    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
+  const std::string who = fmt::format("rank {}", fmt::join(ranks, ", "));
+  switch (reason) {
+    case AbortReason::given_up:
+      return who + " gave the operation up";
+    case AbortReason::mismatch:
+      return who + " met another operation under this number";
+    case AbortReason::expired:
+      return who + " reached its deadline before the call could begin there";
+    case AbortReason::late:
+      return who + " was late";
+    case AbortReason::argument:
+      return who + " refused the call: its arguments make no sense";
+    case AbortReason::deadline:
+      return who + " refused the call: its deadline was not positive";
+    case AbortReason::memory:
+      return who + " refused the call: no memory for its buffers";
+    case AbortReason::exception:
+      return who + " refused the call: an exception inside";
+    case AbortReason::tag_forgotten:
+      return who + " no longer remembers the numbers of this tag: use a new tag";
+  }
+  return who + " gave the operation up";
+}
 
 }  // namespace
 
@@ -42,7 +77,6 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
           effective_mode(call_->arguments, endpoint.next_number(call_->arguments.tag)))),
       submitted_(submitted),
       began_(now),
-      late_before_(endpoint.counters()[DropReason::closed]),
       deadline_(after(submitted, call_->arguments.deadline)) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
@@ -89,6 +123,8 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
     case Event::Kind::aborted:
       on_abort(event, now);
       break;
+    case Event::Kind::silent:
+    case Event::Kind::heard:
     case Event::Kind::epoch:
       break;  // the engine's
     case Event::Kind::late:
@@ -111,17 +147,62 @@ void AllreduceOperation::on_abort(const Event& event, Time now) {
     // Whoever differs will say so itself, unless it has gone.
     if (fail_at_ != kNever) return;
     fail_at_ = now + kMismatchGrace;
-    call_->report.detail =
-        fmt::format("rank {} met another operation under this number", event.peer);
+    call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
     return;
   }
-  call_->report.blamed.push_back(event.peer);
-  if (over_) return;
-  call_->report.status = Status::aborted;
-  call_->report.detail = fmt::format("rank {} gave the operation up", event.peer);
+  if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
+  const auto reason = static_cast<AbortReason>(event.reason);
+  end_aborted(reason, event.ranks, abort_text(reason, ranks_in(event.ranks)), now);
+}
+
+/// Whether the rank that gave the call up was cut off itself. Not where this rank began after that.
+/// A rank that lacks more than half of the ranks is; so is one that is all that this rank lacks:
+/// the others' shards are here, so that they had this rank's data.
+bool AllreduceOperation::is_cut_off(const Event& late_abort) const {
+  if (late_abort.begun_late || setting_.world == 2) return false;
+  if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
+  return absent_ranks() == std::vector<Rank>{late_abort.peer};
+}
+
+/// Another rank has ended the call at its deadline, for want of `event.ranks`.
+void AllreduceOperation::on_late_abort(const Event& event, Time now) {
+  const bool cut_off = is_cut_off(event);
+  if (!cut_off && (event.ranks & bit(setting_.rank)) != 0) {
+    return end_aborted(AbortReason::late, bit(setting_.rank),
+                       fmt::format("rank {} gave the call up at its deadline, before it had the "
+                                   "data of this rank",
+                                   event.peer),
+                       now);
+  }
+  std::vector<Rank> late = absent_ranks();
+  std::erase_if(late, [&](Rank rank) { return (event.ranks & bit(rank)) == 0; });
+  if (cut_off || late.empty()) late = {event.peer};
+  Report& report = call_->report;
+  report.status = Status::peer_late;
+  report.detail = cut_off
+                      ? fmt::format(
+                            "rank {} gave the call up at its deadline: it did not hear "
+                            "ranks that others heard",
+                            event.peer)
+                      : fmt::format("no complete answer from rank {} by the deadline of rank {}",
+                                    fmt::join(ranks_in(event.ranks), ", "), event.peer);
+  report.late_ranks = std::move(late);
   report_end(now);
-  // Passed on: who missed it would wait for us.
-  endpoint_.abort(handle_, event.reason, event.peer);
+  endpoint_.abort(handle_, TARPON_ABORT_LATE, event.ranks);  // passed on as it came
+  over_ = true;
+}
+
+/// Ends it here and, told by us, at the peers: one that missed the first ABORT would wait.
+void AllreduceOperation::end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail,
+                                     Time now) {
+  if (over_) return;
+  Report& report = call_->report;
+  report.status = Status::aborted;
+  report.abort_reason = reason;
+  report.blamed = ranks_in(ranks);
+  report.detail = std::move(detail);
+  report_end(now);
+  endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
   over_ = true;
 }
 
@@ -150,13 +231,22 @@ std::vector<Rank> AllreduceOperation::late_ranks() const {
 }
 
 void AllreduceOperation::end_at_deadline(Time now) {
-  call_->report.late_ranks = late_ranks();
-  end(Status::peer_late,
+  Report& report = call_->report;
+  report.late_ranks = late_ranks();
+  const std::string detail =
       fmt::format("no complete answer from rank {} within the deadline of {} s{}",
-                  fmt::join(call_->report.late_ranks, ", "),
+                  fmt::join(report.late_ranks, ", "),
                   std::chrono::duration<double>(call_->arguments.deadline).count(),
-                  queued_too_long() ? ": most of it was spent behind earlier calls" : ""),
-      now);
+                  queued_too_long() ? ": most of it was spent behind earlier calls" : "");
+  std::uint64_t late = 0;
+  for (const Rank rank : report.late_ranks) late |= bit(rank);
+  if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
+  // An exact call is over for all: the late ranks learn it at once, and the next calls pair.
+  report.status = Status::peer_late;
+  report.detail = detail;
+  report_end(now);
+  endpoint_.abort(handle_, TARPON_ABORT_LATE, late);
+  over_ = true;
 }
 
 bool AllreduceOperation::step(Time now) {
@@ -167,12 +257,16 @@ bool AllreduceOperation::step(Time now) {
   }
   if (fail_at_ != kNever) return false;
   if (!late_self_) endpoint_.advance(handle_, kGather, reducer_.ready());
-  if (!scatter_closed_ || !gather_closed_ || endpoint_.in_doubt(handle_)) return false;
+  if (!scatter_closed_ || !gather_closed_) return false;
+  if (endpoint_.in_doubt(handle_)) {
+    wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
+    return false;
+  }
   if (whole_since_ == kNever) {
     whole_since_ = now;
     settle_at_ = std::min(deadline_, now + settling(now));
-    wake_at_ = settle_at_;
   }
+  wake_at_ = settle_at_;
   if (!may_finish(now)) return false;
   finish(now);
   return true;
@@ -185,6 +279,14 @@ Duration AllreduceOperation::settling(Time now) const {
   return gather_complete_ ? kLeastSettling : Duration::zero();
 }
 
+/// For so long after `whole_since_` a call that retains nothing goes on sending its shard, which
+/// nobody can have afterwards: until the bounds of both stages have passed.
+Duration AllreduceOperation::left_to_send() const {
+  const auto& [scatter, gather] = call_->report.stages;
+  const Duration used = std::max(scatter.elapsed, gather.elapsed);
+  return std::clamp(scatter.bound - used + gather.bound, Duration::zero(), gather.bound);
+}
+
 /// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come
 /// within the time that the copy would cost.
 bool AllreduceOperation::may_finish(Time now) {
@@ -193,8 +295,7 @@ bool AllreduceOperation::may_finish(Time now) {
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
     patience = std::max(patience, whole_since_ + kLeastSettling);
   }
-  // What is not kept cannot be had afterwards.
-  if (!retains()) patience = after(whole_since_, call_->report.stages[kGather].bound);
+  if (!retains()) patience = after(whole_since_, left_to_send());
   patience = std::min(patience, deadline_);
   // What is waited for beyond that comes by packets.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : deadline_;
@@ -202,7 +303,7 @@ bool AllreduceOperation::may_finish(Time now) {
   if (schedule_.own.count == 0 || confirmed()) return true;
   if (now < patience && !endpoint_.sent(handle_, kGather)) return false;
   if (schedule_.own.count > kConfirmAbove && now < settle_at_) return false;
-  return endpoint_.may_retain(call_->arguments.tag, schedule_.own.count) || now >= deadline_;
+  return endpoint_.may_retain(schedule_.own.count) || now >= deadline_;
 }
 
 /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
@@ -229,7 +330,7 @@ bool AllreduceOperation::retains() const {
 
 std::unique_ptr<Retained> AllreduceOperation::retain() const {
   if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return nullptr;
-  auto retained = std::make_unique<Retained>();
+  auto retained = std::make_unique<Retained>(setting_.memory);
   retained->stage = kGather;
   const SlotArray<std::byte> own = slots_at(schedule_.own.first);
   retained->bytes.reserve(schedule_.own.count);
@@ -238,19 +339,26 @@ std::unique_ptr<Retained> AllreduceOperation::retain() const {
     retained->bytes.insert(retained->bytes.end(), bytes,
                            bytes + slot_length(schedule_.own.count, slot_bytes(), slot));
   }
-  retained->contributors = reducer_.contributors();
+  const ContributorMasks& contributors = reducer_.contributors();
+  retained->contributors.assign(contributors.begin(), contributors.end());
   return retained;
 }
 
 void AllreduceOperation::finish(Time now) {
-  auto retained = retain();
+  std::unique_ptr<Retained> retained;
+  try {
+    retained = retain();
+  } catch (const std::bad_alloc&) {
+    // Peers that lack this shard could not have it any more.
+    return end_aborted(AbortReason::memory, bit(setting_.rank),
+                       "allreduce: no memory to keep this rank's part for the peers", now);
+  }
   report_end(now);
   if (call_->report.mode == Mode::bounded) {
     report_loss();
     report_nonfinite();
-    const std::uint32_t tag = call_->arguments.tag;
-    const bool full = retained && !endpoint_.may_retain(tag, retained->bytes.size());
-    if (full) wish_ = endpoint_.holding_back(tag);
+    const bool full = retained && !endpoint_.may_retain(retained->bytes.size());
+    if (full) wish_ = endpoint_.holding_back();
   }
   if (!late_self_ && !waited_in_vain_) {
     learn();
@@ -298,8 +406,8 @@ void AllreduceOperation::end(Status status, std::string detail, Time now) {
   if (!detail.empty()) report.detail = std::move(detail);
   report_end(now);
   if (status == Status::mismatch) {
-    endpoint_.abort(handle_, TARPON_ABORT_MISMATCH,
-                    setting_.rank);  // ranks that have not begun learn it too
+    // Ranks that have not begun learn it too.
+    endpoint_.abort(handle_, TARPON_ABORT_MISMATCH, bit(setting_.rank));
   } else {
     // Nothing is to be had of our shard. Exact calls wait for it until their deadlines.
     endpoint_.close(handle_, nullptr, report.mode == Mode::bounded ? bit(setting_.rank) : 0);
@@ -308,21 +416,28 @@ void AllreduceOperation::end(Status status, std::string detail, Time now) {
 }
 
 void AllreduceOperation::give_up(Rank origin, const std::string& detail, Time now) {
-  if (over_) return;
-  Report& report = call_->report;
-  report.status = Status::aborted;
-  report.blamed = {origin};
-  report.detail = detail;
-  report_end(now);
-  endpoint_.abort(handle_, TARPON_ABORT_GIVEN_UP, origin);
-  over_ = true;
+  end_aborted(AbortReason::given_up, bit(origin), detail, now);
 }
 
-void AllreduceOperation::peers_died(const Deaths& deaths, Time now) {
+void AllreduceOperation::peers_gone(const Facts& facts, Time now) {
   if (over_ || call_->report.mode == Mode::bounded) return;
   if (scatter_closed_ && gather_closed_ && !unheard()) return;
-  call_->report.blamed = deaths.ranks;
-  end(deaths.status(), deaths.text, now);
+  std::vector<Rank> gone;
+  Standing highest = Standing::live;
+  std::string text;
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if (!endpoint_.takes_no_part(handle_, rank)) continue;
+    const Fact& fact = facts.of(rank);
+    gone.push_back(rank);
+    highest = std::max(highest, fact.standing);
+    text += (text.empty() ? "" : "; ") + fact.text();
+  }
+  if (gone.empty()) return;
+  call_->report.blamed = std::move(gone);
+  const Status status = highest == Standing::dead      ? Status::peer_dead
+                        : highest == Standing::evicted ? Status::evicted
+                                                       : Status::peer_left;
+  end(status, std::move(text), now);
 }
 
 void AllreduceOperation::evicted(const std::string& detail, Time now) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <vector>
 
@@ -28,16 +29,18 @@ class AllreduceOperation {
     std::uint16_t world = 1;
     std::uint32_t slot_bytes = 0;
     Mechanisms mechanisms;
-    Bounds* bounds = nullptr;       // of the communicator; outlives the operation
-    SenderLoss* losses = nullptr;   // the same
-    CodedRooms* rooms = nullptr;    // the same
-    EpochSetting epoch = {};        // of this operation
-    std::uint64_t seed = 0;         // of the codec's signs, alike on all ranks
-    std::uint64_t absent = 0;       // bit r: rank r is dead or suspect already
+    Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
+    SenderLoss* losses = nullptr;                 // the same
+    CodedBufferPool* coded_buffers = nullptr;     // the same
+    std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
+    EpochSetting epoch = {};                      // of this operation
+    std::uint64_t seed = 0;                       // of the codec's signs, alike on all ranks
+    std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
     std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
   };
 
-  /// Opens the operation on `endpoint`. `submitted` is when the caller asked.
+  /// Opens the operation on `endpoint`, as the last thing that it does. `submitted` is when the
+  /// caller asked. Throws std::bad_alloc where a buffer of the call is refused.
   AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
                      Time submitted, Time now);
 
@@ -57,8 +60,9 @@ class AllreduceOperation {
   bool over() const { return over_; }
   /// As aborted by `origin`; the peers learn it.
   void give_up(Rank origin, const std::string& detail, Time now);
-  /// Ends it as peer_dead, or evicted, if it runs exact and its result still needs somebody.
-  void peers_died(const Deaths& deaths, Time now);
+  /// Ends it as peer_dead, evicted or peer_left, if it runs exact and its result needs a rank that
+  /// `facts` exclude.
+  void peers_gone(const Facts& facts, Time now);
   /// This rank is evicted: ends it now, as evicted unless its result is whole.
   void evicted(const std::string& detail, Time now);
   /// Once over: whom its end had to wait for until the deadline. Bit r: rank r.
@@ -105,9 +109,13 @@ class AllreduceOperation {
   bool queued_too_long() const;
   bool may_finish(Time now);
   Duration settling(Time now) const;
+  Duration left_to_send() const;
   bool unheard() const;
   bool confirmed() const;
   void on_abort(const Event& event, Time now);
+  bool is_cut_off(const Event& late_abort) const;
+  void on_late_abort(const Event& event, Time now);
+  void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
   void finish(Time now);
   std::uint64_t absent() const;
   std::unique_ptr<Retained> retain() const;
@@ -127,7 +135,7 @@ class AllreduceOperation {
   bool whole() const;
   std::uint64_t positions() const;
   void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                const std::vector<std::uint64_t>& contributors);
+                const ContributorMasks& contributors);
   void join_runs();
 
   // missing.cc
@@ -135,6 +143,7 @@ class AllreduceOperation {
   void fill_missing();
   void void_own_shard();
   void fill(std::uint64_t offset, std::uint64_t length);
+  void scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor);
 
   // nonfinite.cc
   void report_nonfinite();
@@ -153,7 +162,6 @@ class AllreduceOperation {
   OperationHandle handle_;
   const Time submitted_;
   const Time began_;
-  const std::uint64_t late_before_;  // packets that had come after their stage's end
   const Time deadline_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard

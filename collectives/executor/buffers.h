@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory_resource>
 #include <vector>
 
 #include "transport/endpoint.h"
 
 namespace tarpon {
+
+/// Whose contributions each slot of a message holds: bit r: rank r; 0: the slot is not here.
+using ContributorMasks = std::pmr::vector<std::uint64_t>;
 
 /// The slots of a message in memory: slot i begins at data + i * stride.
 template <typename Byte>
@@ -34,11 +38,11 @@ class BufferSource : public Source {
   std::uint64_t contributors_;
 };
 
-/// Stores slots into a buffer and remembers whose contributions each one holds; 0: not here.
+/// Stores slots into a buffer and remembers whose contributions each one holds.
 class BufferSink : public Sink {
  public:
-  BufferSink(SlotArray<std::byte> slots, std::uint32_t count)
-      : slots_(slots), contributors_(count, 0) {}
+  BufferSink(SlotArray<std::byte> slots, std::uint32_t count, std::pmr::memory_resource* memory)
+      : slots_(slots), contributors_(count, 0, memory) {}
 
   void deliver(Rank, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override {
@@ -46,11 +50,11 @@ class BufferSink : public Sink {
     contributors_[slot] = contributors;
   }
 
-  const std::vector<std::uint64_t>& contributors() const { return contributors_; }
+  const ContributorMasks& contributors() const { return contributors_; }
 
  private:
   SlotArray<std::byte> slots_;
-  std::vector<std::uint64_t> contributors_;
+  ContributorMasks contributors_;
 };
 
 }  // namespace tarpon

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace tarpon {
@@ -13,50 +12,48 @@ constexpr std::size_t kHugePage = 2 << 20;
 
 }  // namespace
 
-void CodedRooms::Unmap::operator()(float* room) const {
-  munmap(room, bytes);
+void CodedBufferPool::Deallocate::operator()(float* buffer) const {
+  memory->deallocate(buffer, bytes, kHugePage);
 }
 
-CodedRooms::Room CodedRooms::take(std::uint64_t elements) {
-  ++taken_;
+CodedBufferPool::Buffer CodedBufferPool::allocate(std::uint64_t elements) {
+  ++allocations_;
   const std::size_t bytes = (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
-  // One that is much too large is left to those that need it, or to go.
-  const auto fits = std::find_if(kept_.begin(), kept_.end(), [bytes](const Kept& one) {
-    const std::size_t has = one.room.get_deleter().bytes;
+  // One that is much too large stays for larger calls.
+  const auto fits = std::find_if(idle_.begin(), idle_.end(), [bytes](const Idle& one) {
+    const std::size_t has = one.buffer.get_deleter().bytes;
     return has >= bytes && has <= 4 * bytes;
   });
-  if (fits != kept_.end()) {
-    Room room = std::move(fits->room);
-    kept_.erase(fits);
-    return room;
+  if (fits != idle_.end()) {
+    Buffer buffer = std::move(fits->buffer);
+    idle_.erase(fits);
+    return buffer;
   }
-  void* const memory =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // rows of a group lie far apart; as good without, slower
-  return Room(static_cast<float*>(memory), Unmap{bytes});
+  void* const memory = memory_->allocate(bytes, kHugePage);
+  madvise(memory, bytes, MADV_HUGEPAGE);  // rows of a group lie far apart; works without, slower
+  return Buffer(static_cast<float*>(memory), Deallocate{memory_, bytes});
 }
 
-/// Those go that nobody has needed for long, and the smallest one where there are too many.
-void CodedRooms::give_back(Room room) {
-  std::erase_if(kept_, [this](const Kept& one) { return taken_ - one.since > kPatience; });
-  const std::size_t bytes = room.get_deleter().bytes;
-  const auto larger = std::find_if(kept_.begin(), kept_.end(), [bytes](const Kept& one) {
-    return one.room.get_deleter().bytes >= bytes;
+void CodedBufferPool::release(Buffer buffer) {
+  std::erase_if(idle_,
+                [this](const Idle& one) { return allocations_ - one.since > kMaxIdleAllocations; });
+  const std::size_t bytes = buffer.get_deleter().bytes;
+  const auto larger = std::find_if(idle_.begin(), idle_.end(), [bytes](const Idle& one) {
+    return one.buffer.get_deleter().bytes >= bytes;
   });
-  kept_.insert(larger, {std::move(room), taken_});
-  if (kept_.size() > kKept) kept_.erase(kept_.begin());
+  idle_.insert(larger, {std::move(buffer), allocations_});
+  if (idle_.size() > kMaxIdle) idle_.erase(idle_.begin());
 }
 
-Coding::Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedRooms& rooms)
+Coding::Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedBufferPool& buffers)
     : layout_(layout),
       key_(key),
-      rooms_(rooms),
-      room_(rooms.take(layout.room())),
+      buffers_(buffers),
+      buffer_(buffers.allocate(layout.room())),
       came_(layout.groups, layout.block) {}
 
 Coding::~Coding() {
-  rooms_.give_back(std::move(room_));
+  buffers_.release(std::move(buffer_));
 }
 
 bool Coding::encode(const float* input) {

@@ -1,12 +1,13 @@
 // The coded bucket of one call: rows out of the input, and the result out of rows.
 //
-// Room for coded buckets is kept from call to call: fresh memory would cost a page fault for every
-// 4 KiB, more than coding does.
+// Buffers for coded buckets are kept from call to call: fresh memory would cost a page fault for
+// every 4 KiB, more than coding does.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -15,33 +16,43 @@
 namespace tarpon {
 
 /// Memory for coded buckets. Not thread-safe.
-class CodedRooms {
+class CodedBufferPool {
  public:
-  struct Unmap {
+  struct Deallocate {
+    std::pmr::memory_resource* memory = nullptr;
     std::size_t bytes = 0;
-    void operator()(float* room) const;
+    void operator()(float* buffer) const;
   };
-  using Room = std::unique_ptr<float, Unmap>;
+  using Buffer = std::unique_ptr<float, Deallocate>;
 
-  /// At a page, at least `elements`, with what it held before. Throws std::bad_alloc.
-  Room take(std::uint64_t elements);
-  void give_back(Room room);
+  /// `memory` outlives the pool and its buffers.
+  explicit CodedBufferPool(std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
+      : memory_(memory) {}
+
+  /// Aligned to a page, at least `elements`, with the contents of its last use. Throws
+  /// std::bad_alloc.
+  Buffer allocate(std::uint64_t elements);
+
+  /// Keeps the buffer for later calls. Frees buffers that have been idle for long, and the smallest
+  /// one when there are too many.
+  void release(Buffer buffer);
 
  private:
-  static constexpr std::size_t kKept = 8;
-  static constexpr std::uint64_t kPatience = 64;  // takes without need of it
-  struct Kept {
-    Room room;
-    std::uint64_t since = 0;  // taken_ then
+  static constexpr std::size_t kMaxIdle = 8;
+  static constexpr std::uint64_t kMaxIdleAllocations = 64;  // by others, without need of it
+  struct Idle {
+    Buffer buffer;
+    std::uint64_t since = 0;  // allocations_ then
   };
-  std::vector<Kept> kept_;  // the smallest one first
-  std::uint64_t taken_ = 0;
+  std::pmr::memory_resource* memory_;
+  std::vector<Idle> idle_;  // the smallest one first
+  std::uint64_t allocations_ = 0;
 };
 
 class Coding {
  public:
-  /// `rooms` outlives it.
-  Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedRooms& rooms);
+  /// `buffers` outlives it. Throws std::bad_alloc.
+  Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedBufferPool& buffers);
   ~Coding();
   Coding(const Coding&) = delete;
   Coding& operator=(const Coding&) = delete;
@@ -52,30 +63,30 @@ class Coding {
   std::uint32_t row_pitch_bytes() const { return layout_.row_pitch() * sizeof(float); }
   /// The row that begins at this byte of data().
   std::uint64_t row_at(std::uint64_t byte) const { return byte / row_pitch_bytes(); }
-  std::byte* data() { return reinterpret_cast<std::byte*>(room_.get()); }
+  std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.get()); }
 
   /// False when an element is NaN or infinite: all rows are zero then.
   bool encode(const float* input);
 
-  /// This row has not come: to be said before decode().
+  /// This row is missing. Call it before decode().
   void lose(std::uint64_t row);
 
-  /// Of these elements nothing has come.
+  /// Elements of which no coefficient is here.
   struct Gap {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// Into `output`, all but the gaps, which it returns. What has come of a block stands for all of
-  /// it: a result is too large by nothing on average.
+  /// Writes all elements but the gaps, which it returns. The coefficients of a block that are here
+  /// stand for all of the block: the estimate is unbiased.
   std::vector<Gap> decode(float* output);
 
  private:
-  std::span<float> coded() { return {room_.get(), layout_.room()}; }
+  std::span<float> coded() { return {buffer_.get(), layout_.room()}; }
 
   const codec::CodedLayout layout_;
   const codec::SignKey key_;
-  CodedRooms& rooms_;
-  CodedRooms::Room room_;
+  CodedBufferPool& buffers_;
+  CodedBufferPool::Buffer buffer_;
   std::vector<std::uint32_t> came_;  // by group: coefficients of each of its blocks
 };
 

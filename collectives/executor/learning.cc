@@ -34,7 +34,7 @@ void AllreduceOperation::learn() {
   if (due == 0) return;  // of nobody anything was to come: no stage took any time
   // A stage without messages ends at once.
   sample.elapsed[kGather] = std::max(sample.elapsed[kScatter], sample.elapsed[kGather]);
-  const std::uint64_t late = endpoint_.counters()[DropReason::closed] - late_before_;
+  const std::uint64_t late = endpoint_.take_late_packets(handle_);
   sample.packets = received + static_cast<double>(late);
   sample.late = static_cast<double>(late) / std::max(1.0, sample.packets);
   sample.silent = due & ~heard;

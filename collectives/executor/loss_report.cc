@@ -15,7 +15,7 @@ std::uint64_t AllreduceOperation::positions() const {
 }
 
 void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                                  const std::vector<std::uint64_t>& contributors) {
+                                  const ContributorMasks& contributors) {
   const std::uint64_t width = element_bytes(call_->arguments.type);
   const auto place = [&](std::uint32_t slot) {
     const std::uint64_t at = first_byte + slot * slot_stride();
@@ -54,7 +54,7 @@ void AllreduceOperation::join_runs() {
 bool AllreduceOperation::whole() const {
   if (late_self_) return false;
   const std::uint64_t all = setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
-  const auto full = [all](const std::vector<std::uint64_t>& contributors) {
+  const auto full = [all](const ContributorMasks& contributors) {
     return std::all_of(contributors.begin(), contributors.end(),
                        [all](std::uint64_t here) { return here == all; });
   };
@@ -82,7 +82,7 @@ bool AllreduceOperation::silent(Rank rank) const {
 /// Which shards are whole, of whom, and which are void.
 void AllreduceOperation::report_shards() {
   Report& report = call_->report;
-  const auto common = [](const std::vector<std::uint64_t>& contributors, std::uint64_t all) {
+  const auto common = [](const ContributorMasks& contributors, std::uint64_t all) {
     return std::accumulate(contributors.begin(), contributors.end(), all,
                            std::bit_and<std::uint64_t>());
   };
@@ -105,7 +105,7 @@ void AllreduceOperation::report_shards() {
 void AllreduceOperation::report_loss() {
   if (whole()) return;
   Report& report = call_->report;
-  const std::vector<std::uint64_t> nobody(reducer_.slots(), 0);
+  const ContributorMasks nobody(reducer_.slots(), 0);
   add_runs(schedule_.own.first, schedule_.own.count, late_self_ ? nobody : reducer_.contributors());
   const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {

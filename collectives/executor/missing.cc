@@ -16,7 +16,7 @@ void AllreduceOperation::decode_result() {
   }
   const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
-    const std::vector<std::uint64_t>& contributors = gather_[i].contributors();
+    const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] == 0) lose(receives[i].first_byte, slot);
     }
@@ -30,7 +30,7 @@ void AllreduceOperation::fill_missing() {
   if (late_self_) void_own_shard();
   const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
-    const std::vector<std::uint64_t>& contributors = gather_[i].contributors();
+    const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] != 0) continue;
       const std::uint64_t offset = receives[i].first_byte + std::uint64_t{slot} * slot_bytes();
@@ -41,13 +41,19 @@ void AllreduceOperation::fill_missing() {
 
 void AllreduceOperation::void_own_shard() {
   const Range own = schedule_.own;
-  const std::vector<std::uint64_t>& contributors = reducer_.contributors();
+  const AllreduceArguments& arguments = call_->arguments;
+  if (output_ != input_ || arguments.missing == MissingFill::zero) {
+    return fill(own.first, own.count);
+  }
+  const ContributorMasks& contributors = reducer_.contributors();
   const bool mixed = std::any_of(contributors.begin(), contributors.end(),
                                  [&](std::uint64_t here) { return here != bit(setting_.rank); });
-  if (mixed && output_ == input_) {
+  if (mixed) {
     std::memset(output_ + own.first, 0, own.count);  // our contribution is not to be had any more
-  } else {
-    fill(own.first, own.count);
+  } else if (setting_.mechanisms.rescale != Rescale::count) {
+    // In place the reducer has settled the shard already: by Rescale::count it speaks for all ranks
+    // by now; by the other rules a sum is as it was, and an average is divided by their number.
+    scale(own.first, own.count, std::uint32_t{setting_.world});
   }
 }
 
@@ -58,10 +64,13 @@ void AllreduceOperation::fill(std::uint64_t offset, std::uint64_t length) {
     return;
   }
   if (output_ != input_) std::memcpy(output_ + offset, input_ + offset, length);
-  const std::uint32_t numerator =
-      arguments.function == ReduceOp::avg ? 1 : std::uint32_t{setting_.world};
+  scale(offset, length, arguments.function == ReduceOp::avg ? 1 : std::uint32_t{setting_.world});
+}
+
+void AllreduceOperation::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor) {
+  const AllreduceArguments& arguments = call_->arguments;
   reduce_kernels(arguments.type, arguments.function)
-      .scale(output_ + offset, length / element_bytes(arguments.type), numerator, 1);
+      .scale(output_ + offset, length / element_bytes(arguments.type), factor, 1);
 }
 
 }  // namespace tarpon

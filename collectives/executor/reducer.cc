@@ -12,7 +12,8 @@ Reducer::Reducer(const Shape& shape)
     : shape_(shape),
       kernels_(reduce_kernels(shape.type, shape.function)),
       everybody_(shape.world >= 64 ? ~0ull : (1ull << shape.world) - 1),
-      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), 1ull << shape.rank) {}
+      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), 1ull << shape.rank,
+                    shape.memory) {}
 
 std::size_t Reducer::length(std::uint32_t slot) const {
   return slot_length(shape_.bytes, shape_.slot_bytes, slot);

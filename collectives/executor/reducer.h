@@ -28,6 +28,7 @@ class Reducer : public Sink, public Source {
     std::uint32_t world = 0;
     Rescale rescale = Rescale::count;
     std::vector<double> weights = {};  // of each rank's contribution; empty: 1. Sums and averages
+    std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
   };
 
   explicit Reducer(const Shape& shape);
@@ -48,7 +49,7 @@ class Reducer : public Sink, public Source {
   void settle();
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
-  const std::vector<std::uint64_t>& contributors() const { return contributors_; }
+  const ContributorMasks& contributors() const { return contributors_; }
   const std::vector<double>& weights() const { return shape_.weights; }
 
  private:
@@ -60,8 +61,8 @@ class Reducer : public Sink, public Source {
   Shape shape_;
   const ReduceKernels& kernels_;
   std::uint64_t everybody_;
-  std::vector<std::uint64_t> contributors_;  // per slot, the owner's own included
-  std::vector<std::uint64_t> lost_;          // per slot; empty while nothing is
+  ContributorMasks contributors_;    // per slot, the owner's own included
+  std::vector<std::uint64_t> lost_;  // per slot; empty while nothing is
   std::uint32_t ready_ = 0;
 };
 

@@ -15,7 +15,7 @@ std::unique_ptr<Coding> AllreduceOperation::make_coding() const {
   const auto most = static_cast<std::uint32_t>(setting_.slot_bytes / sizeof(float));
   return std::make_unique<Coding>(codec::strided_layout(arguments.count, most, setting_.world),
                                   codec::sign_key(setting_.seed, arguments.tag, number),
-                                  *setting_.rooms);
+                                  *setting_.coded_buffers);
 }
 
 Schedule AllreduceOperation::make_schedule() const {
@@ -49,6 +49,7 @@ Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) const {
   shape.function = call_->arguments.function;
   shape.rank = setting_.rank;
   shape.world = setting_.world;
+  shape.memory = setting_.memory;
   if (mode == Mode::bounded) {
     shape.rescale = setting_.mechanisms.rescale;
     if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
@@ -140,7 +141,8 @@ void AllreduceOperation::add_gather(OperationSpec& spec) {
   }
   gather_.reserve(from.receives.size());
   for (const Schedule::Transfer& transfer : from.receives) {
-    gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()));
+    gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()),
+                         setting_.memory);
     stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
   }
 }

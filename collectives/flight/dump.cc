@@ -43,16 +43,17 @@ FlightHeader at_this_moment(const DumpTarget& target, DumpReason reason, int sig
 
 bool write_dump(const DumpTarget& target, DumpReason reason, int signal) {
   const char* beside = signal == 0 ? target.by_thread.data() : target.by_signal.data();
-  ::unlink(beside);  // of a process that died while it wrote
-  const int fd = ::open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const int directory = target.directory.get();
+  ::unlinkat(directory, beside, 0);  // of a process that died while it wrote
+  const int fd = ::openat(directory, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   const FlightHeader header = at_this_moment(target, reason, signal);
   bool good = emit_dump(*target.recorder, header, [fd](const void* data, std::size_t bytes) {
     return write_all(fd, data, bytes);
   });
   good = ::close(fd) == 0 && good;
-  good = good && ::rename(beside, target.path.data()) == 0;
-  if (!good) ::unlink(beside);
+  good = good && ::renameat(directory, beside, directory, target.name.data()) == 0;
+  if (!good) ::unlinkat(directory, beside, 0);
   return good;
 }
 

@@ -2,21 +2,22 @@
 #pragma once
 
 #include <array>
-#include <climits>
 #include <cstddef>
 
 #include "collectives/flight_file.h"
 #include "transport/recorder.h"
+#include "xdp/file_descriptor.h"
 
 namespace tarpon {
 
 /// Where a rank's dump goes; prepared ahead, so that a signal handler need not build names.
 struct DumpTarget {
   const Recorder* recorder = nullptr;
-  FlightHeader header;  // all but what the moment says
-  std::array<char, PATH_MAX> path{};
-  std::array<char, PATH_MAX> by_thread{};  // written first, then renamed
-  std::array<char, PATH_MAX> by_signal{};  // a handler may interrupt the thread
+  FlightHeader header;               // all but what the moment says
+  FileDescriptor directory;          // opened once: nobody can put another one in its place
+  std::array<char, 64> name{};       // in it
+  std::array<char, 64> by_thread{};  // written first, then renamed
+  std::array<char, 64> by_signal{};  // a handler may interrupt the thread
 };
 
 /// `header` as of now.
@@ -39,8 +40,8 @@ bool emit_dump(const Recorder& recorder, const FlightHeader& header, Put put) {
   return used == 0 || put(piece.data(), used * sizeof(RecordWords));
 }
 
-/// Replaces the file `target.path` whole. `signal`: 0 outside of handlers. False when that failed:
-/// what was there before stays.
+/// Replaces the file `target.name` whole; follows no link. `signal`: 0 outside of handlers. False
+/// when that failed: what was there before stays.
 bool write_dump(const DumpTarget& target, DumpReason reason, int signal);
 
 }  // namespace tarpon

@@ -44,9 +44,10 @@ std::string text_of(const OperationSnapshot& operation, Time now) {
 std::string text_of(const EndpointCounters& counters) {
   std::string text = fmt::format(
       R"({{"packets_in":{},"packets_out":{},"data_in":{},"data_out":{},"control_in":{},)"
-      R"("repaired_slots":{},"repairs_requested":{},"parked":{},"dropped":{{)",
+      R"("credits_out":{},"repaired_slots":{},"repairs_requested":{},"parked":{},"dropped":{{)",
       counters.packets_in, counters.packets_out, counters.data_in, counters.data_out,
-      counters.control_in, counters.repaired_slots, counters.repairs_requested, counters.parked);
+      counters.control_in, counters.credits_out, counters.repaired_slots,
+      counters.repairs_requested, counters.parked);
   const char* comma = "";
   for (std::size_t i = 0; i < counters.dropped.size(); ++i) {
     if (counters.dropped[i] == 0) continue;
@@ -99,7 +100,7 @@ std::string status_line(const FlightIdentity& identity, const FlightSnapshot& sn
       R"("outstanding":{},"open":{},"operations":[{}],"last_end":{},"peers":{},"counters":{},)"
       R"("events":{}}})"
       "\n",
-      identity.job, identity.rank, identity.world_size, ::getpid(), ms(now - snapshot.taken),
+      identity.public_id, identity.rank, identity.world_size, ::getpid(), ms(now - snapshot.taken),
       snapshot.outstanding, endpoint.open, operations, last_end(recorder),
       peers_of(identity, endpoint, now), text_of(endpoint.counters), recorder.written());
 }

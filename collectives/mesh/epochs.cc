@@ -14,7 +14,7 @@ using rendezvous::read_u32;
 
 constexpr std::size_t kStartBytes = 8;
 constexpr std::size_t kHeadBytes = 8;  // of an answer: round, epoch; of a record: epoch, coded
-constexpr std::size_t kMostStarts = (kLargestBody - kHeadBytes) / kStartBytes;
+constexpr std::size_t kMostStarts = (kMaxBody - kHeadBytes) / kStartBytes;
 constexpr std::uint32_t kRankBits = 6;  // of an epoch's number: two deciders never take the same
 
 void append(std::string& body, const std::vector<EpochRecord::Start>& starts) {
@@ -36,23 +36,30 @@ bool well_formed(std::string_view body) {
   return body.size() >= kHeadBytes && (body.size() - kHeadBytes) % kStartBytes == 0;
 }
 
-template <typename Starts>
-auto find(Starts& starts, std::uint32_t tag) {
-  const auto found =
-      std::find_if(starts.begin(), starts.end(), [tag](const auto& one) { return one.tag == tag; });
-  return found == starts.end() ? nullptr : &*found;
+bool by_tag(const EpochRecord::Start& a, const EpochRecord::Start& b) {
+  return a.tag < b.tag;
 }
 
-/// The furthest of each tag.
+/// REQUIRES: ordered by tag.
+const EpochRecord::Start* find(const std::vector<EpochRecord::Start>& starts, std::uint32_t tag) {
+  const auto found =
+      std::lower_bound(starts.begin(), starts.end(), EpochRecord::Start{tag, 0}, by_tag);
+  return found == starts.end() || found->tag != tag ? nullptr : &*found;
+}
+
+/// The furthest of each tag, ordered by tag.
 void merge(std::vector<EpochRecord::Start>& into, const std::vector<EpochRecord::Start>& more) {
-  for (const EpochRecord::Start& one : more) {
-    EpochRecord::Start* const known = find(into, one.tag);
-    if (known == nullptr) {
-      into.push_back(one);
-    } else if (static_cast<std::int32_t>(one.from - known->from) > 0) {
-      known->from = one.from;
+  into.insert(into.end(), more.begin(), more.end());
+  std::stable_sort(into.begin(), into.end(), by_tag);
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < into.size(); ++i) {
+    if (into[i].tag != into[last].tag) {
+      into[++last] = into[i];
+    } else if (static_cast<std::int32_t>(into[i].from - into[last].from) > 0) {
+      into[last].from = into[i].from;
     }
   }
+  if (!into.empty()) into.resize(last + 1);
 }
 
 /// The first number after `latest` that is `rank`'s. 0 is that of no record.
@@ -65,15 +72,12 @@ std::uint16_t next_epoch(std::uint16_t latest, Rank rank) {
 
 }  // namespace
 
-Epochs::Epochs(Rank rank, std::uint32_t world_size, bool automatic)
+Epochs::Epochs(Rank rank, const Facts& facts, bool automatic)
     : rank_(rank),
+      facts_(facts),
       automatic_(automatic),
-      live_(world_size >= 64 ? ~0ull : (1ull << world_size) - 1),
-      levels_(world_size, Level::calm) {}
-
-Rank Epochs::decider() const {
-  return static_cast<Rank>(live_ == 0 ? rank_ : std::countr_zero(live_));
-}
+      decider_(facts.decider()),
+      levels_(facts.world_size(), Level::calm) {}
 
 void Epochs::send(Rank to, FrameKind kind, std::string body) {
   outbox_.emplace_back(to, Frame{kind, std::move(body)});
@@ -91,29 +95,27 @@ bool Epochs::note_loss(double share, Time now) {
 }
 
 void Epochs::tell_level() {
-  if (decider() == rank_) return;
+  if (decider_ == rank_ || decider_ >= levels_.size()) return;
   std::string body;
   append_u32(body, static_cast<std::uint32_t>(levels_[rank_]));
-  send(decider(), FrameKind::epoch_level, std::move(body));
+  send(decider_, FrameKind::epoch_level, std::move(body));
 }
 
-void Epochs::gone(Rank rank, Time now) {
-  if (!automatic_ || !live(rank)) return;
-  const Rank before = decider();
-  live_ &= ~(1ull << rank);
-  if (rank == rank_) {
+void Epochs::facts_changed(Time now) {
+  if (!automatic_) return;
+  const Rank before = std::exchange(decider_, facts_.decider());
+  if (!live(rank_)) {
     question_.reset();
     asking_.reset();
     return;
   }
-  // Two ranks that lose each other both ask; the news that comes last says which one goes.
-  if (rank == heeded_) heeded_ = decider();
-  if (before != decider()) {
+  if (!live(heeded_)) heeded_ = decider_;
+  if (before != decider_) {
     question_.reset();
-    if (decider() == rank_) {
+    if (decider_ == rank_) {
       inherited_ = true;
-      // What the others told went elsewhere. They tell it again, or have: the news may have reached
-      // them first.
+      // The other ranks told their levels to the last decider. They tell them again, or already
+      // have: a fact may reach them first.
       for (Rank other = 0; other < levels_.size(); ++other) {
         if (other != rank_ && (told_ >> other & 1) == 0) levels_[other] = Level::between;
       }
@@ -121,9 +123,16 @@ void Epochs::gone(Rank rank, Time now) {
       tell_level();
     }
   }
-  if (decider() != rank_) return;
-  if (asking_ && (asking_->answered & live_) == live_) all_answered(now);
+  if (decider_ != rank_) return;
+  if (asking_ && (asking_->answered & facts_.live()) == facts_.live()) all_answered(now);
   consider(now);
+}
+
+void Epochs::greet(Rank rank) {
+  if (!automatic_ || !live(rank_) || !live(rank)) return;
+  if (rank == decider_ && levels_[rank_] != Level::calm) tell_level();
+  if (decider_ != rank_) return;
+  if (!decided_.empty()) send(rank, FrameKind::epoch_record, decided_);
 }
 
 void Epochs::take(Rank from, const Frame& frame, Time now) {
@@ -132,7 +141,7 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
     case FrameKind::epoch_level:
       if (frame.body.size() != 4 || read_u32(frame.body.data()) > 2) return;
       levels_[from] = static_cast<Level>(read_u32(frame.body.data()));
-      told_ |= 1ull << from;
+      told_ |= bit(from);
       return consider(now);
     case FrameKind::epoch_question:
       if (frame.body.size() != 4 || from < heeded_) return;
@@ -162,7 +171,7 @@ std::optional<bool> Epochs::wanted() const {
 
 /// Whether this rank has something to ask.
 bool Epochs::curious() const {
-  if (!live(rank_) || decider() != rank_) return false;
+  if (!live(rank_) || decider_ != rank_) return false;
   return inherited_ || wanted().value_or(setting_.coded) != setting_.coded;
 }
 
@@ -203,12 +212,12 @@ void Epochs::answer(const std::vector<EpochRecord::Start>& next_numbers, Time no
 
 void Epochs::take_answer(Rank from, std::string_view body, Time now) {
   if (!well_formed(body) || !asking_ || read_u32(body.data()) != asking_->round) return;
-  asking_->answered |= 1ull << from;
+  asking_->answered |= bit(from);
   const auto known = static_cast<std::uint16_t>(read_u32(body.data() + 4));
   if (later_epoch(known, asking_->latest)) asking_->latest = known;
   asking_->apart |= known != setting_.number;
   merge(asking_->numbers, read_starts(body));
-  if ((asking_->answered & live_) == live_) all_answered(now);
+  if ((asking_->answered & facts_.live()) == facts_.live()) all_answered(now);
 }
 
 void Epochs::all_answered(Time now) {
@@ -239,6 +248,7 @@ void Epochs::decide(Time now) {
   for (Rank rank = 0; rank < levels_.size(); ++rank) {
     if (rank != rank_ && live(rank)) send(rank, FrameKind::epoch_record, body);
   }
+  decided_ = body;
   take_decided(body);
 }
 

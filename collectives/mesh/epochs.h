@@ -27,7 +27,8 @@
 #include <vector>
 
 #include "collectives/epochs.h"
-#include "collectives/mesh/link.h"
+#include "collectives/facts.h"
+#include "collectives/mesh/frame.h"
 #include "transport/port.h"
 #include "transport/time.h"
 
@@ -40,7 +41,7 @@ struct EpochInquiry {
   std::uint64_t answered = 0;               // bit r: rank r has
   std::uint16_t latest = 0;                 // of the epochs that they know
   bool apart = false;                       // one of them knows another than this rank
-  std::vector<EpochRecord::Start> first;    // furthest numbers by tag, the first time
+  std::vector<EpochRecord::Start> first;    // furthest numbers, ordered by tag, the first time
   std::vector<EpochRecord::Start> numbers;  // and this time
   Time next_round = kNever;                 // when to ask the second time
   Time until{};                             // answers are waited for
@@ -57,14 +58,17 @@ class Epochs {
   static constexpr Duration kPatience = 2s;         // for answers
   static constexpr Duration kRest = 1s;             // after none, or a decision
 
-  /// Without `automatic` nothing is ever asked.
-  Epochs(Rank rank, std::uint32_t world_size, bool automatic);
+  /// Without `automatic` nothing is ever asked. `facts` outlives the rules.
+  Epochs(Rank rank, const Facts& facts, bool automatic);
 
   /// A bounded call of this rank lacked this share. Whether that changed this rank's level.
   bool note_loss(double share, Time now);
 
-  /// `rank` is dead, evicted or has left; if it is this one, it takes no part any more.
-  void gone(Rank rank, Time now);
+  /// A row has risen. A rank that is not live itself takes no part any more.
+  void facts_changed(Time now);
+
+  /// Repeats to `rank` what it may not have received.
+  void greet(Rank rank);
 
   /// Frames of the kinds epoch_level, epoch_question, epoch_answer and epoch_record.
   void take(Rank from, const Frame& frame, Time now);
@@ -87,8 +91,7 @@ class Epochs {
     Rank from = 0;
     std::uint32_t round = 0;
   };
-  Rank decider() const;
-  bool live(Rank rank) const { return (live_ >> rank & 1) != 0; }
+  bool live(Rank rank) const { return facts_.is_live(rank); }
   void tell_level();
   std::optional<bool> wanted() const;
   bool curious() const;
@@ -101,8 +104,9 @@ class Epochs {
   void send(Rank to, FrameKind kind, std::string body);
 
   const Rank rank_;
+  const Facts& facts_;
   const bool automatic_;
-  std::uint64_t live_;
+  Rank decider_ = 0;
   double loss_ = 0;
   std::vector<Level> levels_;  // by rank, as far as told
   std::uint64_t told_ = 0;     // bit r: rank r has told this one
@@ -114,6 +118,7 @@ class Epochs {
   std::uint32_t rounds_ = 0;
   Time rest_until_{};
   std::optional<EpochRecord> record_;
+  std::string decided_;  // the body of the record that this rank decided last
   std::vector<std::pair<Rank, Frame>> outbox_;
 };
 

@@ -1,4 +1,3 @@
-// Agreeing on who is in a shrunk communicator.
 #include "collectives/mesh/shrink.h"
 
 #include <fmt/format.h>
@@ -10,10 +9,6 @@
 
 namespace tarpon::mesh {
 namespace {
-
-std::uint64_t bit(Rank rank) {
-  return 1ull << rank;
-}
 
 /// "MEMBERS ADDRESS", the members as a hexadecimal mask.
 std::string encode(const ShrinkPlan& plan) {
@@ -31,77 +26,100 @@ std::optional<ShrinkPlan> decode(const std::string& text) {
 
 }  // namespace
 
-Shrinking::Shrinking(Rank rank, std::uint32_t world_size, Regroup what)
-    : rank_(rank), what_(what), live_(world_size >= 64 ? ~0ull : (1ull << world_size) - 1) {}
+Shrinking::Shrinking(Rank rank, const Facts& facts, Regroup what)
+    : rank_(rank), facts_(facts), what_(what) {}
 
-Rank Shrinking::lowest() const {
-  return static_cast<Rank>(std::countr_zero(live_));
+std::uint64_t Shrinking::members() const {
+  if (what_ == Regroup::shrink) return facts_.live();
+  return facts_.can_rejoin() | (entered_ & facts_.ranks(Standing::dead));
 }
 
-void Shrinking::tell() {
-  if (what_ == Regroup::rejoin) {
-    for (Rank peer = 0; peer < 64; ++peer) {
-      if (peer == rank_ || (live_ & bit(peer)) == 0) continue;
-      outbox_.emplace_back(peer, Frame{FrameKind::rejoin, {}});
-    }
-  } else if (lowest() != rank_) {
-    outbox_.emplace_back(lowest(), Frame{FrameKind::shrink, {}});
-  }
+/// Not a dead one, which only some may know to be back.
+Rank Shrinking::planner() const {
+  const std::uint64_t from = what_ == Regroup::shrink ? facts_.live() : facts_.can_rejoin();
+  if (from == 0) return static_cast<Rank>(facts_.world_size());
+  return static_cast<Rank>(std::countr_zero(from));
 }
 
 void Shrinking::enter() {
   waiting_ = true;
   plan_.reset();
+  decided_.reset();
+  told_waiting_ = true;
   entered_ |= bit(rank_);
-  tell();
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) tell(peer);
 }
 
-void Shrinking::entered(Rank from) {
-  entered_ |= bit(from);
+void Shrinking::leave() {
+  if (!std::exchange(waiting_, false)) return;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) tell(peer);
 }
 
-void Shrinking::gone(Rank rank) {
-  const Rank before = lowest();
-  live_ &= ~bit(rank);
-  entered_ &= ~bit(rank);
-  if (waiting_ && lowest() != before) tell();
+void Shrinking::tell(Rank rank) {
+  if (rank == rank_) return;
+  const FrameKind kind = what_ == Regroup::rejoin ? FrameKind::rejoin : FrameKind::shrink;
+  outbox_.emplace_back(rank, Frame{kind, std::string(1, waiting_ ? '\1' : '\0')});
+}
+
+void Shrinking::greet(Rank rank) {
+  if (rank == rank_) return;
+  if (told_waiting_) tell(rank);
+  const bool rejoin = what_ == Regroup::rejoin;
+  if (!decided_ || (decided_->members & bit(rank)) == 0) return;
+  outbox_.emplace_back(
+      rank, Frame{rejoin ? FrameKind::rejoin_plan : FrameKind::shrink_plan, encode(*decided_)});
+}
+
+void Shrinking::receive(Rank from, std::string_view body) {
+  if (body.size() != 1) return;
+  if (body[0] != 0) {
+    entered_ |= bit(from);
+  } else {
+    entered_ &= ~bit(from);
+    told_ &= ~bit(from);
+  }
 }
 
 void Shrinking::planned(Rank from, const std::string& text) {
   auto plan = decode(text);
-  if (!waiting_ || from != lowest() || !plan || (plan->members & bit(rank_)) == 0) return;
+  if (!waiting_ || from != planner() || !plan || (plan->members & bit(rank_)) == 0) return;
   plan_ = std::move(plan);
 }
 
 bool Shrinking::ready() const {
-  return waiting_ && lowest() == rank_ && (live_ & ~entered_) == 0;
+  return waiting_ && planner() == rank_ && (members() & ~entered_) == 0;
 }
 
 void Shrinking::decide(const std::string& address) {
-  plan_ = ShrinkPlan{live_, address};
-  const bool rejoin = what_ == Regroup::rejoin;
-  const FrameKind kind = rejoin ? FrameKind::rejoin_plan : FrameKind::shrink_plan;
-  for (Rank peer = 0; peer < 64; ++peer) {
-    if (peer == rank_ || (live_ & bit(peer)) == 0) continue;
-    outbox_.emplace_back(peer, Frame{kind, encode(*plan_)});
-  }
+  plan_ = decided_ = ShrinkPlan{members(), address};
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) greet(peer);
 }
 
 std::optional<ShrinkPlan> Shrinking::take_plan() {
   if (!plan_) return std::nullopt;
-  waiting_ = false;
   entered_ = told_ = 0;
+  leave();  // a repeated plan may have come behind our own repeated message
   return std::exchange(plan_, std::nullopt);
 }
 
+std::uint64_t Shrinking::waiting_others() const {
+  return (entered_ | told_) & (members() | facts_.can_rejoin()) & ~bit(rank_);
+}
+
+std::uint64_t Shrinking::needed() const {
+  if (!waiting_) return 0;
+  const std::uint64_t missing = members() & ~entered_;
+  if (missing != 0 || planner() == rank_ || planner() >= facts_.world_size()) return missing;
+  return bit(planner());
+}
+
 std::string Shrinking::lacking() const {
-  if (lowest() != rank_) return fmt::format("no plan of rank {}", lowest());
   std::vector<Rank> ranks;
-  for (Rank rank = 0; rank < 64; ++rank) {
-    if ((live_ & ~entered_ & bit(rank)) != 0) ranks.push_back(rank);
+  for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
+    if ((members() & ~entered_ & bit(rank)) != 0) ranks.push_back(rank);
   }
-  if (ranks.empty()) return "no plan";
-  return fmt::format("{} did not come", rendezvous::rank_list(ranks));
+  if (!ranks.empty()) return fmt::format("{} did not come", rendezvous::rank_list(ranks));
+  return planner() == rank_ ? "no plan" : fmt::format("no plan of rank {}", planner());
 }
 
 }  // namespace tarpon::mesh

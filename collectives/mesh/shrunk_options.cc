@@ -7,14 +7,15 @@
 #include <bit>
 #include <memory>
 
-#include "collectives/mesh/opening.h"
+#include "collectives/mesh/frame.h"
+#include "collectives/mesh/sockets.h"
 #include "transport/clock.h"
 
 namespace tarpon::mesh {
 
 Result<CommunicatorOptions> shrunk_options(Membership& membership, Regroup what,
                                            const CommunicatorOptions& given, Rank rank,
-                                           std::uint32_t job, Time until) {
+                                           std::uint32_t public_id, Time until) {
   CommunicatorOptions options = given;
   // It listens before the others hear where.
   const auto listen = [&]() -> Result<std::string> {
@@ -25,13 +26,13 @@ Result<CommunicatorOptions> shrunk_options(Membership& membership, Regroup what,
   };
   const auto plan = membership.plan(what, listen, until);
   if (!plan) return fail(plan.error());
-  const std::uint64_t below = plan->members & ((1ull << rank) - 1);
+  const std::uint64_t below = plan->members & (bit(rank) - 1);
   options.rendezvous.rank = static_cast<Rank>(std::popcount(below));
   options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
   options.rendezvous.address = plan->address;
   options.rendezvous.timeout = until - std::min(until, monotonic_now());
   // Whoever follows another plan is refused.
-  options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, job);
+  options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, public_id);
   return options;
 }
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -86,7 +87,11 @@ Result<void> write_address_file(const std::string& path, const AddressFile& cont
 std::optional<AddressFile> read_address_file(const std::string& path) {
   // Non-blocking: the path may name a FIFO.
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return std::nullopt;
+  struct stat status {};
+  // Another user who can write to the directory may have put a file there first.
+  const bool ours = file && fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+                    status.st_uid == geteuid();
+  if (!ours) return std::nullopt;
   std::array<char, kLongestFile> text{};
   if (read(file.get(), text.data(), text.size() - 1) <= 0) return std::nullopt;
   char host[INET_ADDRSTRLEN] = "";

@@ -34,7 +34,7 @@ struct AddressFile {
 /// Replaces the file at `path` as a whole, readable by this user alone. Errors: io, permission.
 Result<void> write_address_file(const std::string& path, const AddressFile& content);
 
-/// Nothing when there is no file, or something else is in it.
+/// Nothing when there is no regular file of this user, or something else is in it.
 std::optional<AddressFile> read_address_file(const std::string& path);
 
 /// Removes the file if it still holds `nonce`: a later start may have replaced it.

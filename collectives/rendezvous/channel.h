@@ -24,6 +24,7 @@ struct Seat {
   Rank rank = 0;
   std::uint32_t world_size = 1;
   std::uint32_t job = 0;
+  std::uint32_t public_id = 0;
   std::string local_address;
 };
 
@@ -34,6 +35,7 @@ class StarChannel : public ControlChannel {
   Rank rank() const override { return seat_.rank; }
   std::uint32_t world_size() const override { return seat_.world_size; }
   std::uint32_t job() const override { return seat_.job; }
+  std::uint32_t public_id() const override { return seat_.public_id; }
   std::string local_address() const override { return seat_.local_address; }
 
  protected:

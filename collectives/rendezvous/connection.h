@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "collectives/rendezvous/job_socket.h"
 #include "collectives/rendezvous/sockets.h"
 #include "transport/time.h"
 
@@ -87,13 +88,13 @@ class Connection {
   pollfd poll_entry() const { return {socket_.get(), POLLIN, 0}; }
   pollfd poll_entry_for_sending() const { return {socket_.get(), POLLOUT, 0}; }
 
-  const FileDescriptor& socket() const { return socket_; }
+  const FileDescriptor& socket() const { return socket_.descriptor(); }
 
  private:
   bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
   void parse_header();
 
-  FileDescriptor socket_;
+  JobSocket socket_;
   State state_ = State::closed;
   std::uint32_t largest_body_ = 0;
 

@@ -174,7 +174,9 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   auto sources = flow_sources(ranks);
   if (!sources) return fail(sources.error());
   UdpFlows flows{std::move(offer.flows), std::move(*sources)};
-  const UdpPortOptions udp{.max_payload = agreed.slot_bytes, .gso_segments = offer.gso_segments};
+  const UdpPortOptions udp{.max_payload = agreed.slot_bytes,
+                           .gso_segments = offer.gso_segments,
+                           .job = agreed.endpoint.job};
   if (offer.datapath != Datapath::xdp) {
     return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
                             std::move(*peers), udp, std::move(flows));

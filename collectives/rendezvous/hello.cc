@@ -7,23 +7,14 @@
 #include <map>
 
 #include "collectives/rendezvous/connection.h"
+#include "xdp/printable.h"
 
 namespace tarpon::rendezvous {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4e505254;  // "TRPN"
-constexpr std::size_t kPlainBytes = 16;       // up to the world size
 constexpr std::size_t kFixedBytes = 24;
-constexpr std::size_t kShown = 80;  // characters of a peer's text in a message
-
-/// A peer's text as part of a line: printable, and not too long.
-std::string shown(std::string_view text) {
-  std::string line(text.substr(0, kShown));
-  for (char& c : line) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text.size() > kShown ? line + "..." : line;
-}
+constexpr std::size_t kVerdictBytes = 12;
 
 /// "name=value" lines by name.
 std::map<std::string_view, std::string_view> options(std::string_view text) {
@@ -38,28 +29,41 @@ std::map<std::string_view, std::string_view> options(std::string_view text) {
   return values;
 }
 
-Error differs(std::uint32_t rank, std::string_view key, std::optional<std::string_view> there,
-              std::optional<std::string_view> here) {
-  const auto words = [&](std::optional<std::string_view> value) {
-    return value ? fmt::format("{}={}", shown(key), shown(*value)) : "no " + shown(key);
-  };
-  return Error::make(
-      Error::Code::mismatch,
-      fmt::format("rank {} runs with {} where rank 0 has {}: start all ranks with the "
-                  "same version and options",
-                  rank, words(there), words(here)));
+Difference mismatch(std::string for_host, std::string for_guest) {
+  return {Error::make(Error::Code::mismatch, std::move(for_host)),
+          Error::make(Error::Code::mismatch, std::move(for_guest))};
 }
 
-std::optional<Error> options_difference(const Hello& host, const Hello& other) {
+/// `here`: rank 0's value of `key`; nothing when rank 0 lacks the option. As `there`.
+Difference differs(std::uint32_t rank, std::string_view key, std::optional<std::string_view> there,
+                   std::optional<std::string_view> here) {
+  constexpr const char* kRemedy = "start all ranks with the same version and options";
+  const auto words = [&](std::optional<std::string_view> value) {
+    return value ? fmt::format("{}={}", printable(key), printable(*value)) : "no " + printable(key);
+  };
+  const std::string told =
+      there ? fmt::format("rank {} runs with {}, rank 0 does not", rank, words(there))
+            : fmt::format("rank {} lacks an option that rank 0 has", rank);
+  return mismatch(fmt::format("rank {} runs with {} where rank 0 has {}: {}", rank, words(there),
+                              words(here), kRemedy),
+                  fmt::format("{}: {}", told, kRemedy));
+}
+
+std::optional<Difference> options_difference(const Hello& host, const Hello& guest) {
   const auto here = options(host.agreed);
-  const auto there = options(other.agreed);
-  for (const auto& [key, value] : here) {
-    const auto found = there.find(key);
-    if (found == there.end()) return differs(other.rank, key, std::nullopt, value);
-    if (found->second != value) return differs(other.rank, key, found->second, value);
+  const auto there = options(guest.agreed);
+  // An option that both have says more than one that comes with another.
+  for (const auto& [key, value] : there) {
+    const auto found = here.find(key);
+    if (found != here.end() && found->second != value) {
+      return differs(guest.rank, key, value, found->second);
+    }
   }
   for (const auto& [key, value] : there) {
-    if (!here.contains(key)) return differs(other.rank, key, value, std::nullopt);
+    if (!here.contains(key)) return differs(guest.rank, key, value, std::nullopt);
+  }
+  for (const auto& [key, value] : here) {
+    if (!there.contains(key)) return differs(guest.rank, key, std::nullopt, value);
   }
   return std::nullopt;
 }
@@ -78,60 +82,61 @@ std::string encode(const Hello& hello) {
 }
 
 std::optional<Hello> decode_hello(std::string_view body) {
-  if (body.size() < kPlainBytes || read_u32(body.data()) != kMagic) return std::nullopt;
+  if (body.size() < kFixedBytes || read_u32(body.data()) != kMagic) return std::nullopt;
   Hello hello;
   hello.version = read_u32(body.data() + 4);
   hello.rank = read_u32(body.data() + 8);
   hello.world_size = read_u32(body.data() + 12);
-  if (body.size() >= kFixedBytes) {
-    hello.nonce = read_u32(body.data() + 16) | std::uint64_t{read_u32(body.data() + 20)} << 32;
-    hello.agreed = body.substr(kFixedBytes);
-  }
+  hello.nonce = read_u32(body.data() + 16) | std::uint64_t{read_u32(body.data() + 20)} << 32;
+  hello.agreed = body.substr(kFixedBytes);
   return hello;
 }
 
-std::optional<Error> difference(const Hello& host, const Hello& other) {
-  if (other.version != host.version) {
-    return Error::make(
-        Error::Code::mismatch,
-        fmt::format(
-            "rank {} speaks wire version {} where rank 0 speaks {}: install the same Tarpon "
-            "on all hosts",
-            other.rank, other.version, host.version));
+std::optional<Difference> difference(const Hello& host, const Hello& guest) {
+  if (guest.version != host.version) {
+    constexpr const char* kRemedy = "install the same Tarpon on all hosts";
+    return mismatch(fmt::format("rank {} speaks wire version {} where rank 0 speaks {}: {}",
+                                guest.rank, guest.version, host.version, kRemedy),
+                    fmt::format("rank {} speaks wire version {} and rank 0 another one: {}",
+                                guest.rank, guest.version, kRemedy));
   }
-  if (other.world_size != host.world_size) {
-    return Error::make(
-        Error::Code::mismatch,
-        fmt::format(
-            "rank {} expects {} ranks where rank 0 expects {}: start all ranks with the same "
-            "world size",
-            other.rank, other.world_size, host.world_size));
+  if (guest.world_size != host.world_size) {
+    constexpr const char* kRemedy = "start all ranks with the same world size";
+    return mismatch(fmt::format("rank {} expects {} ranks where rank 0 expects {}: {}", guest.rank,
+                                guest.world_size, host.world_size, kRemedy),
+                    fmt::format("rank {} expects {} ranks and rank 0 another number: {}",
+                                guest.rank, guest.world_size, kRemedy));
   }
-  if (other.rank >= host.world_size) {
-    return Error::make(Error::Code::invalid_argument,
-                       fmt::format("rank {} is out of range: {} ranks are numbered 0 to {}",
-                                   other.rank, host.world_size, host.world_size - 1));
+  if (guest.rank >= host.world_size) {
+    const Error error =
+        Error::make(Error::Code::invalid_argument,
+                    fmt::format("rank {} is out of range: {} ranks are numbered 0 to {}",
+                                guest.rank, host.world_size, host.world_size - 1));
+    return Difference{error, error};
   }
-  return options_difference(host, other);
+  return options_difference(host, guest);
 }
 
 std::string encode(const Verdict& verdict) {
   std::string bytes;
   append_u32(bytes, verdict.error ? static_cast<std::uint32_t>(verdict.error->code) + 1 : 0);
   append_u32(bytes, verdict.job);
+  append_u32(bytes, verdict.public_id);
   if (verdict.error) bytes += verdict.error->message;
   return bytes;
 }
 
 std::optional<Verdict> decode_verdict(std::string_view body) {
   constexpr auto kLastCode = static_cast<std::uint32_t>(Error::Code::io);
-  if (body.size() < 8) return std::nullopt;
+  if (body.size() < kVerdictBytes) return std::nullopt;
   const std::uint32_t code = read_u32(body.data());
   if (code > kLastCode + 1) return std::nullopt;
   Verdict verdict;
   verdict.job = read_u32(body.data() + 4);
+  verdict.public_id = read_u32(body.data() + 8);
   if (code > 0) {
-    verdict.error = Error::make(static_cast<Error::Code>(code - 1), std::string(body.substr(8)));
+    verdict.error = Error::make(static_cast<Error::Code>(code - 1),
+                                printable(body.substr(kVerdictBytes), kLongestMessage));
   }
   return verdict;
 }

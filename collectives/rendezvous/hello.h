@@ -1,9 +1,13 @@
 // What ranks say when they meet: the hello of each rank, and rank 0's verdict.
 //
 // Hello, little-endian: u32 magic, u32 wire version, u32 rank, u32 world size, u64 nonce of the
-// address file (0 for tcp://), agreed text. The fields up to the world size keep their places in
-// all versions, so that versions can name each other. Verdict: u32 error code + 1 (0: all are
-// here), u32 job, text of the error.
+// address file (0 for tcp://), agreed text. The fields up to the nonce keep their places in all
+// versions, so that versions can name each other and each checks the nonce of the other. Verdict:
+// u32 error code + 1 (0: all are here), u32 cookie of the job, u32 public id of the job, text of
+// the error.
+//
+// The functions here are pure. The decoders accept any bytes, and allocate no more than the bytes
+// that they get; text that they return for messages is printable and bounded.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +29,22 @@ struct Hello {
 
 std::string encode(const Hello& hello);
 
-/// Nothing for what is no hello of any version.
+/// Nothing if `body` is not a hello of any version.
 std::optional<Hello> decode_hello(std::string_view body);
 
-/// Why `other` and `host` (rank 0) cannot be in one job, in one line; nothing when they can.
-std::optional<Error> difference(const Hello& host, const Hello& other);
+/// Why a guest cannot be in the job of rank 0; one line each.
+struct Difference {
+  Error for_host;   // with the values of both
+  Error for_guest;  // with values that the guest has sent itself, and none of rank 0's
+};
+
+/// Nothing when `guest` can be in the job of `host` (rank 0).
+std::optional<Difference> difference(const Hello& host, const Hello& guest);
 
 struct Verdict {
-  std::optional<Error> error;
-  std::uint32_t job = 0;
+  std::optional<Error> error = {};
+  std::uint32_t job = 0;  // cookie: on the wire, never shown
+  std::uint32_t public_id = 0;
 };
 
 std::string encode(const Verdict& verdict);

@@ -128,7 +128,7 @@ class HostChannel final : public StarChannel {
 
   static Error left(const std::vector<std::size_t>& ranks) {
     return Error::make(Error::Code::unavailable,
-                       fmt::format("{} left the job: control connection closed", rank_list(ranks)));
+                       fmt::format("the control channel of {} ended", rank_list(ranks)));
   }
 
   /// Sends `bytes` to everybody who is there; the error names the ranks that did not get them.
@@ -164,7 +164,7 @@ class HostChannel final : public StarChannel {
   /// Tells the others why this exchange fails, as far as they take it at once; returns `error`.
   Error give_up(Error error) {
     (void)deliver(
-        encode(Frame{FrameKind::failure, sequence(), UINT32_MAX, encode(Verdict{error, job()})}),
+        encode(Frame{FrameKind::failure, sequence(), UINT32_MAX, encode(Verdict{.error = error})}),
         monotonic_now());
     return error;
   }

@@ -79,7 +79,7 @@ class Joiner {
     }
     if (verdict->error) return Result<Joined>(fail(*verdict->error));
     connection.allow(kLargestBody);
-    return Joined{std::move(connection), verdict->job};
+    return Joined{std::move(connection), verdict->job, verdict->public_id};
   }
 
   /// Whether a whole frame has come.

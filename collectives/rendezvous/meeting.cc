@@ -2,6 +2,7 @@
 #include "collectives/rendezvous/meeting.h"
 
 #include <fmt/format.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <memory>
@@ -16,6 +17,30 @@ constexpr Duration kGrace = 1s;         // between the first contradiction and i
 constexpr Duration kFarewell = 1s;      // for the announcement to leave
 constexpr std::size_t kStrangers = 64;  // beside one for each rank
 constexpr std::size_t kGuests = 64;     // beside one for each rank: double or out of range
+constexpr std::size_t kRefusals = 16;   // lines that are kept for the error
+constexpr int kAccepts = 256;           // in one round, so that a flood cannot hold up the deadline
+
+/// After rank 0's own verdict where both have the same timeout and start at about the same time:
+/// all ranks then end alike.
+Time dismissal(std::uint32_t wait_ms) {
+  if (wait_ms == UINT32_MAX) return kNever;
+  const Duration wait = std::chrono::milliseconds(wait_ms);
+  return monotonic_now() + wait - std::min<Duration>(wait / 8, 500ms);
+}
+
+std::string peer_text(const Connection& connection) {
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  if (getpeername(connection.socket().get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return "a process that has gone";
+  }
+  return host_text(address);
+}
+
+std::shared_ptr<const std::string> verdict_frame(const Verdict& verdict) {
+  return std::make_shared<const std::string>(
+      encode(Frame{FrameKind::verdict, 0, UINT32_MAX, encode(verdict)}));
+}
 
 }  // namespace
 
@@ -23,7 +48,7 @@ Meeting::Meeting(Plan plan, FileDescriptor listener)
     : plan_(std::move(plan)), listener_(std::move(listener)) {}
 
 Result<std::vector<Connection>> Meeting::hold(Time deadline) {
-  deadline_ = deadline;
+  deadline_ = answer_by(wait_ms(deadline));  // guests with the same timeout hear of it in time
   Time grace_ends = kNever;
   while (true) {
     if (std::optional<Error> error = let_in()) return fail(announce(*std::move(error)));
@@ -38,25 +63,36 @@ Result<std::vector<Connection>> Meeting::hold(Time deadline) {
     } else if (grace_ends == kNever) {
       grace_ends = monotonic_now() + kGrace;
     }
-    const Time until = std::min(verdict_due(), grace_ends);
+    const Time until = std::min(deadline_, grace_ends);
     if (error && (all_here || monotonic_now() >= until)) return fail(announce(*error));
     if (monotonic_now() >= until) return fail(announce(missing_error()));
-    sleep(until);
+    dismiss_impatient(error);
+    sleep(std::min(until, next_dismissal()));
   }
 }
 
 std::optional<Error> Meeting::let_in() {
-  while (true) {
+  for (int accepted = 0; accepted < kAccepts; ++accepted) {
     Result<FileDescriptor> socket = accept_one(listener_);
     if (!socket) return socket.error();
     if (!*socket) return std::nullopt;
-    // A rank says hello at once; whoever has been silent longest is none.
-    if (strangers_.size() == plan_.own.world_size + kStrangers) {
-      strangers_.erase(strangers_.begin());
-      ++dropped_;
-    }
+    if (strangers_.size() == plan_.own.world_size + kStrangers) make_room();
     strangers_.emplace_back(*std::move(socket), kLargestHello);
   }
+  return std::nullopt;
+}
+
+// A rank says hello at once. The stranger that has been silent longest goes.
+void Meeting::make_room() {
+  Connection oldest = std::move(strangers_.front());
+  strangers_.erase(strangers_.begin());
+  oldest.receive();
+  if (oldest.frame() == nullptr) {
+    ++dropped_;
+    return;
+  }
+  const Frame frame = oldest.take();
+  greet(std::move(oldest), frame);
 }
 
 void Meeting::hear_strangers() {
@@ -78,32 +114,78 @@ void Meeting::hear_strangers() {
 void Meeting::greet(Connection connection, const Frame& frame) {
   std::optional<Hello> hello =
       frame.kind == FrameKind::hello ? decode_hello(frame.body) : std::nullopt;
-  // Another version may lay out what follows its number differently, the nonce included.
-  const bool foreign =
-      !hello || (hello->version == plan_.own.version && hello->nonce != plan_.own.nonce);
-  if (foreign || guests_.size() == plan_.own.world_size + kGuests) {
+  if (!hello || hello->nonce != plan_.own.nonce ||
+      guests_.size() == plan_.own.world_size + kGuests) {
     ++dropped_;
     return;
   }
+  if (plan_.own.nonce == 0) {
+    if (const auto why = difference(plan_.own, *hello)) return refuse(std::move(connection), *why);
+    if (is_taken(hello->rank)) {
+      const Error taken = Error::make(
+          Error::Code::invalid_argument,
+          fmt::format("rank {} is taken twice: give every process a rank of its own", hello->rank));
+      return refuse(std::move(connection), {taken, taken});
+    }
+  }
+  left_.erase(hello->rank);
   const auto place = std::upper_bound(
       guests_.begin(), guests_.end(), hello->rank,
       [](std::uint32_t rank, const Guest& guest) { return rank < guest.hello.rank; });
-  guests_.insert(place, Guest{*std::move(hello), std::move(connection), answer_by(frame.wait_ms)});
+  guests_.insert(place, Guest{*std::move(hello), std::move(connection), dismissal(frame.wait_ms)});
 }
 
-/// The verdict has to reach the most impatient of those who are here before it gives up.
-Time Meeting::verdict_due() const {
-  Time due = deadline_;
-  for (const Guest& guest : guests_) due = std::min(due, guest.answer_by);
+bool Meeting::is_taken(std::uint32_t rank) {
+  if (rank == plan_.own.rank) return true;
+  forget_leavers();  // a rank that was started again may come before its first end is noticed
+  return std::any_of(guests_.begin(), guests_.end(),
+                     [rank](const Guest& guest) { return guest.hello.rank == rank; });
+}
+
+void Meeting::refuse(Connection connection, const Difference& why) {
+  ++refused_;
+  const std::string line = fmt::format("{} ({})", why.for_host.message, peer_text(connection));
+  const bool known = std::find(refusals_.begin(), refusals_.end(), line) != refusals_.end();
+  if (!known && refusals_.size() < kRefusals) {
+    refusals_.push_back(line);
+    if (plan_.on_refusal) plan_.on_refusal(line);
+  }
+  // A few bytes into an empty socket buffer always fit.
+  connection.send(verdict_frame({.error = why.for_guest}));
+}
+
+Time Meeting::next_dismissal() const {
+  Time due = kNever;
+  for (const Guest& guest : guests_) due = std::min(due, guest.dismiss_at);
   return due;
 }
 
-// A rank that dies before all are here may be started again. Guests have nothing to say by now.
+/// Tells the guests whose own timeout comes `error`, or which ranks are missing. REQUIRES: some
+/// are.
+void Meeting::dismiss_impatient(const std::optional<Error>& error) {
+  const Time now = monotonic_now();
+  const auto impatient = [now](const Guest& guest) { return guest.dismiss_at <= now; };
+  if (std::none_of(guests_.begin(), guests_.end(), impatient)) return;
+  const auto verdict = verdict_frame(
+      {.error = error.value_or(Error::make(Error::Code::timeout, missing_text("in time")))});
+  for (Guest& guest : guests_) {
+    if (!impatient(guest)) continue;
+    guest.connection.send(verdict);
+    if (guest.hello.rank < plan_.own.world_size) left_.insert(guest.hello.rank);
+  }
+  std::erase_if(guests_, impatient);
+}
+
+// A rank that dies before all are here may be started again. A guest has nothing more to say.
 void Meeting::forget_leavers() {
-  for (Guest& guest : guests_) guest.connection.receive();
-  std::erase_if(guests_, [](const Guest& guest) {
+  const auto gone = [](const Guest& guest) {
     return !guest.connection.is_open() || guest.connection.frame() != nullptr;
-  });
+  };
+  for (Guest& guest : guests_) {
+    guest.connection.receive();
+    if (gone(guest) && guest.hello.rank < plan_.own.world_size) left_.insert(guest.hello.rank);
+  }
+  std::erase_if(guests_, gone);
 }
 
 void Meeting::sleep(Time until) {
@@ -116,7 +198,7 @@ void Meeting::sleep(Time until) {
 std::optional<Error> Meeting::contradiction() const {
   std::uint32_t previous = plan_.own.rank;
   for (const Guest& guest : guests_) {
-    if (auto error = difference(plan_.own, guest.hello)) return error;
+    if (auto why = difference(plan_.own, guest.hello)) return why->for_host;
     if (guest.hello.rank == previous) {
       return Error::make(Error::Code::invalid_argument,
                          fmt::format("rank {} is taken twice: give every process a rank of its own",
@@ -137,25 +219,39 @@ std::vector<std::uint32_t> Meeting::missing() const {
   return ranks;
 }
 
-Error Meeting::missing_error() const {
-  const std::vector<std::uint32_t> ranks = missing();
-  const bool one = ranks.size() == 1;
+/// `when`: "within 30 s". REQUIRES: a rank is missing.
+std::string Meeting::missing_text(const std::string& when) const {
+  std::vector<std::uint32_t> never, left;
+  for (const std::uint32_t rank : missing()) (left_.contains(rank) ? left : never).push_back(rank);
+  const std::string gone = left.empty() ? "" : rank_list(left) + " came and left";
+  if (never.empty()) return fmt::format("{} before all ranks were at {}", gone, plan_.place);
+  const bool one = never.size() == 1;
   std::string text = fmt::format(
-      "{} did not arrive within {} at {}: {} running, and is TCP port {} of rank 0's host open to "
-      "{}?",
-      rank_list(ranks), duration_text(plan_.timeout), plan_.place, one ? "is it" : "are they",
-      plan_.port, one ? "it" : "them");
+      "{} did not arrive {} at {}: {} running, and is TCP port {} of rank 0's host open to {}?",
+      rank_list(never), when, plan_.place, one ? "is it" : "are they", plan_.port,
+      one ? "it" : "them");
+  return gone.empty() ? text : text + " (" + gone + ")";
+}
+
+Error Meeting::missing_error() const {
+  std::string notes;
+  const auto note = [&notes](const std::string& one) {
+    notes += (notes.empty() ? "" : "; ") + one;
+  };
+  for (const std::string& refusal : refusals_) note("refused: " + refusal);
+  if (refused_ > refusals_.size()) note(fmt::format("refused {} processes in all", refused_));
   if (dropped_ > 0) {
-    text += fmt::format(" (dropped {} connection{} without a valid hello)", dropped_,
-                        dropped_ == 1 ? "" : "s");
+    note(fmt::format("dropped {} connection{} without a valid hello", dropped_,
+                     dropped_ == 1 ? "" : "s"));
   }
+  std::string text = missing_text("within " + duration_text(plan_.timeout));
+  if (!notes.empty()) text += " (" + notes + ")";
   return Error::make(Error::Code::timeout, std::move(text));
 }
 
-// Tells everybody who is here, and returns `error`.
+// Tells all guests, and returns `error`.
 Error Meeting::announce(Error error) {
-  const auto bytes = std::make_shared<const std::string>(
-      encode(Frame{FrameKind::verdict, 0, UINT32_MAX, encode(Verdict{error, 0})}));
+  const auto bytes = verdict_frame({.error = error});
   for (Guest& guest : guests_) guest.connection.send(bytes);
   const Time until = monotonic_now() + kFarewell;
   while (monotonic_now() < until) {
@@ -172,8 +268,7 @@ Error Meeting::announce(Error error) {
 }
 
 std::vector<Connection> Meeting::seat() {
-  const auto bytes = std::make_shared<const std::string>(
-      encode(Frame{FrameKind::verdict, 0, UINT32_MAX, encode(Verdict{std::nullopt, plan_.job})}));
+  const auto bytes = verdict_frame({.job = plan_.job, .public_id = plan_.public_id});
   std::vector<Connection> peers(plan_.own.world_size);
   for (Guest& guest : guests_) {
     guest.connection.allow(kLargestBody);

@@ -1,12 +1,25 @@
-// Rank 0's side of the rendezvous: hears everybody, judges once, tells everybody the same.
+// Rank 0's side of the rendezvous: accepts connections, judges each hello, seats all ranks.
 //
-// Foreign, garbled and silent clients cost nothing but a place among a bounded number of strangers.
-// A contradiction between ranks is announced only when all ranks are here or a second has passed,
-// so that those who come in between hear the same reason. One thread.
+// Nobody can end or shorten a meeting from outside, except for a guest with the nonce of the
+// address file:
+// 1. Foreign, garbled and silent clients ("strangers") cost a place among a bounded number. A new
+//    connection displaces the one that has been silent longest, and only after that one's hello
+//    has been looked for: a rank whose hello has arrived is never displaced. A displaced rank tries
+//    again.
+// 2. tcp://: a guest that contradicts rank 0 (version, world size, rank, options), or names a rank
+//    that is taken, is told why (Difference::for_guest) and disconnected. The meeting goes on.
+// 3. file://: the nonce proves that such a guest belongs to the job. The contradiction is announced
+//    to all and ends the meeting when all ranks are here or a second has passed, so that ranks
+//    that arrive meanwhile hear the same reason.
+// 4. A guest whose own timeout comes is told which ranks are missing and leaves; the others stay.
+//
+// One thread.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,35 +33,42 @@ namespace tarpon::rendezvous {
 class Meeting {
  public:
   struct Plan {
-    Hello own;               // what rank 0 says of itself
-    std::string place;       // for messages: "tcp://10.0.0.1:29500"
-    std::uint16_t port = 0;  // for messages
-    Duration timeout{};      // for messages
-    std::uint32_t job = 0;   // told to everybody
+    Hello own;                    // rank 0's; its nonce is 0 for tcp://
+    std::string place;            // for messages: "tcp://10.0.0.1:29500"
+    std::uint16_t port = 0;       // for messages
+    Duration timeout{};           // for messages
+    std::uint32_t job = 0;        // cookie, told to the ranks that are seated
+    std::uint32_t public_id = 0;  // as job
+    std::function<void(const std::string& line)> on_refusal;  // see RendezvousOptions
   };
 
   Meeting(Plan plan, FileDescriptor listener);
 
   /// Connections to ranks 1.. by rank ([0] is closed) once all are here. Errors, told to every rank
-  /// that is here: mismatch, invalid_argument, timeout, io.
+  /// that is here: mismatch and invalid_argument (file:// only), timeout, io.
   Result<std::vector<Connection>> hold(Time deadline);
 
  private:
   struct Guest {
     Hello hello;
     Connection connection;
-    Time answer_by{};  // it gives up a moment later
+    Time dismiss_at{};  // a moment before it gives up
   };
 
   std::optional<Error> let_in();
   void hear_strangers();
+  void make_room();
   void greet(Connection connection, const Frame& frame);
+  bool is_taken(std::uint32_t rank);
+  void refuse(Connection connection, const Difference& why);
   void forget_leavers();
+  void dismiss_impatient(const std::optional<Error>& error);
   void sleep(Time until);
-  Time verdict_due() const;
+  Time next_dismissal() const;
 
   std::optional<Error> contradiction() const;
   std::vector<std::uint32_t> missing() const;
+  std::string missing_text(const std::string& when) const;
   Error missing_error() const;
   Error announce(Error error);
   std::vector<Connection> seat();
@@ -58,7 +78,10 @@ class Meeting {
   Time deadline_{};
   std::vector<Connection> strangers_;  // have yet to say hello, oldest first
   std::vector<Guest> guests_;          // kept sorted by rank
-  std::uint64_t dropped_ = 0;          // strangers who spoke something else
+  std::set<std::uint32_t> left_;       // ranks that were guests and have left
+  std::vector<std::string> refusals_;  // one line each, bounded
+  std::uint64_t refused_ = 0;          // guests
+  std::uint64_t dropped_ = 0;          // strangers without a valid hello
 };
 
 }  // namespace tarpon::rendezvous

@@ -57,7 +57,7 @@ class MemberChannel final : public StarChannel {
   }
 
   static Error host_left() {
-    return Error::make(Error::Code::unavailable, "rank 0 left the job: control connection closed");
+    return Error::make(Error::Code::unavailable, "the control channel of rank 0 ended");
   }
 
   /// The body of the next frame of this exchange.

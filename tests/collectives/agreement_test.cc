@@ -86,7 +86,8 @@ class Job {
  public:
   explicit Job(Rank ranks, const std::vector<LossBudget>& budgets = {{0, 0.1, 0.5}})
       : queues_(ranks, std::vector<std::deque<AgreementMessage>>(ranks)), dead_(ranks) {
-    for (Rank rank = 0; rank < ranks; ++rank) machines_.emplace_back(rank, ranks, budgets);
+    for (Rank rank = 0; rank < ranks; ++rank) facts_.emplace_back(ranks);
+    for (Rank rank = 0; rank < ranks; ++rank) machines_.emplace_back(rank, facts_[rank], budgets);
   }
 
   Agreement& operator[](Rank rank) { return machines_[rank]; }
@@ -115,7 +116,9 @@ class Job {
       machines_[to].receive(from, *message, now);
     } else if (dead_[from] && !knows_[{from, to}]) {
       knows_[{from, to}] = true;
-      machines_[to].gone(from, now);
+      facts_[to].learn(
+          {.rank = from, .standing = Standing::dead, .evidence = {}, .next_numbers = {}});
+      machines_[to].facts_changed(now);
     } else {
       return false;
     }
@@ -152,7 +155,8 @@ class Job {
     }
   }
 
-  std::vector<Agreement> machines_;
+  std::deque<Facts> facts_;
+  std::deque<Agreement> machines_;
   std::vector<std::vector<std::deque<AgreementMessage>>> queues_;  // [from][to]
   std::vector<bool> dead_;
   std::map<std::pair<Rank, Rank>, bool> knows_;  // [dead, by whom]
@@ -266,7 +270,8 @@ TEST(AgreementTest, forgotten__by_others_holds_for_the_next_decider) {
 }
 
 TEST(AgreementTest, two_verdicts__of_one_step_halt_whoever_hears_them) {
-  Agreement rank(2, 3, {});
+  const Facts facts(3);
+  Agreement rank(2, facts, {});
   const auto say = [&](Rank from, Verdict verdict) {
     AgreementMessage message;
     message.kind = AgreementMessage::Kind::verdict;

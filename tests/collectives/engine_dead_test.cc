@@ -172,21 +172,16 @@ TEST(EngineDeadTest, bounded__the_last_one_alive_goes_on_alone) {
   EXPECT_THAT(failed->report.blamed, ElementsAre(1, 2, 3));
 }
 
-TEST(EngineDeadTest, silent__bounded_calls_list_it_and_it_is_asked_for) {
+TEST(EngineDeadTest, silent__bounded_calls_list_it) {
   SimulatedJob job({.ranks = 3});
   Buffers<float> buffers(3, 5000, false);
   std::vector<std::shared_ptr<PendingCall>> calls;
   for (Rank rank = 0; rank < 2; ++rank) calls.push_back(job.submit(rank, bounded(buffers, rank)));
-  job.run_for(5ms);
-  EXPECT_EQ(job[0].take_lacked(false), 0u);
-  EXPECT_EQ(job[0].take_lacked(true), 0b100u);
-  EXPECT_EQ(job[0].take_lacked(false), 0u);
-  for (Rank rank = 0; rank < 2; ++rank) job[rank].peer_silent(2, true, job.now());
+  job.stop(2);
   ASSERT_TRUE(job.finish(1s));
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(calls[rank]->report.status, Status::partial);
     EXPECT_THAT(calls[rank]->report.late_ranks, ElementsAre(2));
-    EXPECT_EQ(job[rank].take_lacked(false), 0b100u);
     expect_truth(buffers, rank, calls[rank]->report);
   }
 }
@@ -195,11 +190,11 @@ TEST(EngineDeadTest, silent__bounded_calls_list_it_and_it_is_asked_for) {
 TEST(EngineDeadTest, silent__what_it_missed_is_kept_for_it) {
   SimulatedJob job({.ranks = 2});
   Buffers<float> buffers(2, 100'000, false);
-  job[0].peer_silent(1, true, job.now());
-  const auto alone = job.submit(0, bounded(buffers, 0, 50ms));
+  job.stop(1);
+  const auto alone = job.submit(0, bounded(buffers, 0));
   ASSERT_TRUE(job.finish(1s));
   EXPECT_EQ(alone->report.status, Status::partial);
-  job[0].peer_silent(1, false, job.now());
+  job.resume(1);
   const auto late = job.submit(1, bounded(buffers, 1, 50ms));
   ASSERT_TRUE(job.finish(1s));
   EXPECT_EQ(late->report.status, Status::late_self);
@@ -233,7 +228,7 @@ TEST(EngineDeadTest, evicted__exact_calls_end_naming_it_bounded_ones_go_on) {
   }
   job.run_for(5ms);
   job.kill(2);
-  for (Rank rank = 0; rank < 2; ++rank) job[rank].evicted(2, "a test says so", job.now());
+  for (Rank rank = 0; rank < 2; ++rank) job[rank].learn(testing_support::evicted(2), job.now());
   for (Rank rank = 0; rank < 2; ++rank) later.push_back(job.submit(rank, exact(third, rank)));
   ASSERT_TRUE(job.finish(1s));
   for (Rank rank = 0; rank < 2; ++rank) {
@@ -258,7 +253,7 @@ TEST(EngineDeadTest, evicted_itself__all_its_calls_end_and_nobody_is_told) {
   std::vector<std::shared_ptr<PendingCall>> calls;
   for (Rank rank = 1; rank < 3; ++rank) calls.push_back(job.submit(rank, exact(buffers, rank)));
   job.run_for(5ms);
-  job[2].evicted(2, "a test says so", job.now());
+  job[2].learn(testing_support::evicted(2), job.now());
   job.run_for(1ms);
   ASSERT_TRUE(calls[1]->done);
   EXPECT_FALSE(calls[0]->done);
@@ -294,7 +289,8 @@ TEST(EngineDeadTest, retention_full__the_rank_that_holds_back_is_wished_out_at_t
       EXPECT_EQ(job[rank].take_eviction_wish(), 0u);
     }
   }
-  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) job[rank].evicted(2, "wished", job.now());
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}})
+    job[rank].learn(testing_support::evicted(2, "wished"), job.now());
   const Time begin = job.now();
   for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) {
     job.submit(rank, bounded(buffers, rank, 5ms));

@@ -94,7 +94,14 @@ using Starts = std::vector<EpochRecord::Start>;
 class Job {
  public:
   explicit Job(std::uint32_t ranks, bool automatic = true) : numbers(ranks), silent_(ranks) {
-    for (Rank rank = 0; rank < ranks; ++rank) ranks_.emplace_back(rank, ranks, automatic);
+    for (Rank rank = 0; rank < ranks; ++rank) facts_.emplace_back(ranks);
+    for (Rank rank = 0; rank < ranks; ++rank) ranks_.emplace_back(rank, facts_[rank], automatic);
+  }
+  /// `rank` learns that `gone` is.
+  void tell(Rank rank, Rank gone) {
+    facts_[rank].learn(
+        {.rank = gone, .standing = Standing::dead, .evidence = {}, .next_numbers = {}});
+    ranks_[rank].facts_changed(now);
   }
   Epochs& operator[](Rank rank) { return ranks_[rank]; }
   void silence(Rank rank) { silent_[rank] = true; }
@@ -108,7 +115,7 @@ class Job {
   void kill(Rank dead) {
     silence(dead);
     for (Rank rank = 0; rank < ranks_.size(); ++rank) {
-      if (rank != dead) ranks_[rank].gone(dead, now);
+      if (rank != dead) tell(rank, dead);
     }
     settle();
   }
@@ -160,6 +167,7 @@ class Job {
     }
   }
 
+  std::deque<Facts> facts_;
   std::deque<Epochs> ranks_;
   std::vector<bool> silent_;
 };
@@ -176,6 +184,25 @@ TEST(EpochsTest, loss_of_one_rank_turns_the_codec_on_everywhere_beyond_the_furth
     EXPECT_THAT(record.starts,
                 testing::UnorderedElementsAre(EpochRecord::Start{0, 12 + Epochs::kMargin},
                                               EpochRecord::Start{5, 3 + Epochs::kMargin}));
+  }
+}
+
+TEST(EpochsTest, many_tags_in_any_order__each_starts_beyond_its_furthest) {
+  constexpr std::uint32_t kTags = 20'000;
+  Job job(3);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    for (std::uint32_t i = 0; i < kTags; ++i) {
+      const std::uint32_t tag = rank == 1 ? kTags - 1 - i : i;
+      job.numbers[rank].push_back({tag, tag % 3 == rank ? 100 + tag : 50});
+    }
+  }
+  job.lose(1, 0.05);
+  job.run(1s);
+  ASSERT_EQ(job.records.size(), 3u);
+  const Starts& starts = job.records[0].second.starts;
+  ASSERT_EQ(starts.size(), kTags);
+  for (std::uint32_t tag = 0; tag < kTags; ++tag) {
+    ASSERT_EQ(starts[tag], (EpochRecord::Start{tag, 100 + tag + Epochs::kMargin}));
   }
 }
 
@@ -252,8 +279,8 @@ TEST(EpochsTest, when_the_decider_dies_the_next_one_decides_with_a_later_number)
 TEST(EpochsTest, the_next_decider_mends_a_record_that_only_some_have) {
   Job job(3);
   job.silence(1);
-  job[1].gone(0, job.now);
-  job[0].gone(1, job.now);  // so that it decides without rank 1
+  job.tell(1, 0);
+  job.tell(0, 1);  // so that it decides without rank 1
   job.lose(2, 0.05);
   job.run(200ms);
   ASSERT_EQ(job.records.size(), 2u);
@@ -289,15 +316,14 @@ TEST(EpochsTest, a_record_of_a_decider_that_is_gone_to_the_next_one_comes_too_la
   EXPECT_TRUE(job[2].take_record().has_value());
 }
 
-/// Ranks 0 and 1 lose each other; the others drop the higher one.
 TEST(EpochsTest, who_has_asked_and_is_gone_is_not_heeded) {
   Job job(3);
   job[2].take(1, {FrameKind::epoch_question, std::string(4, '\1')}, job.now);
   job[2].answer({}, job.now);
   std::ignore = job[2].take_outbox();
   job.silence(1);
-  job[2].gone(1, job.now);
-  job[0].gone(1, job.now);
+  job.tell(2, 1);
+  job.tell(0, 1);
   job.lose(2, 0.05);
   job.run(5s);
   EXPECT_EQ(job.records.size(), 2u);
@@ -305,7 +331,7 @@ TEST(EpochsTest, who_has_asked_and_is_gone_is_not_heeded) {
 
 TEST(EpochsTest, who_is_evicted_itself_asks_nobody) {
   Job job(2);
-  job[0].gone(0, job.now);
+  job.tell(0, 0);
   job.lose(0, 0.5);
   EXPECT_EQ(job[0].next_deadline(), kNever);
   job.run(5s);
@@ -316,9 +342,9 @@ TEST(EpochsTest, who_is_evicted_itself_asks_nobody) {
 TEST(EpochsTest, a_level_that_was_told_early_is_kept) {
   Job job(3);
   job.silence(0);
-  job[2].gone(0, job.now);
+  job.tell(2, 0);
   job.lose(2, 0.05);
-  job[1].gone(0, job.now);
+  job.tell(1, 0);
   job.run(5s);
   EXPECT_EQ(job.records.size(), 2u);
 }

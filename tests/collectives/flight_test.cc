@@ -66,7 +66,7 @@ Record one_event(std::uint32_t number) {
 
 FlightIdentity identity_of(Rank rank) {
   static std::atomic<std::uint32_t> next = 1;
-  return {.job = static_cast<std::uint32_t>(::getpid()) << 8 | (next++ & 0xff),
+  return {.public_id = static_cast<std::uint32_t>(::getpid()) << 8 | (next++ & 0xff),
           .rank = rank,
           .world_size = 4,
           .slot_bytes = 1408};
@@ -120,7 +120,7 @@ TEST(Board, read__while_it_is_written__never_torn) {
 
 TEST(FlightFile, parse__refuses_what_is_none) {
   EXPECT_THAT(parse("short").error().message, HasSubstr("too short"));
-  EXPECT_THAT(parse(std::string(1000, 'x')).error().message, HasSubstr("no flight recording"));
+  EXPECT_THAT(parse(std::string(1000, 'x')).error().message, HasSubstr("not a flight recording"));
   FlightHeader header;
   header.header_bytes = sizeof header;
   header.world_size = 2;
@@ -130,13 +130,13 @@ TEST(FlightFile, parse__refuses_what_is_none) {
   };
   EXPECT_TRUE(parse(text()));
   EXPECT_TRUE(parse(text(31))) << "cut inside of the first record";
-  EXPECT_THAT(parse(text(32)).error().message, HasSubstr("record 0 has no known kind"));
+  EXPECT_THAT(parse(text(32)).error().message, HasSubstr("record 0 has an unknown kind"));
   EXPECT_THAT(parse(text(std::size_t{32} * 4097)).error().message, HasSubstr("too long"));
   std::string late = text(32);
   late[sizeof header + 16] = 1;  // a kind
   EXPECT_TRUE(parse(late));
   late[sizeof header + 7] = 0x7f;
-  EXPECT_THAT(parse(late).error().message, HasSubstr("record 0 is of an impossible time"));
+  EXPECT_THAT(parse(late).error().message, HasSubstr("the time of record 0 is impossible"));
   header.rank = 2;
   EXPECT_THAT(parse(text()).error().message, HasSubstr("rank 2 of 2"));
   header.version = 9;
@@ -162,6 +162,42 @@ TEST(FlightEvents, submitted__holds_the_arguments) {
   record_submitted(nullptr, call, Time(3s));
 }
 
+TEST(FlightEvents, pause__is_recorded_when_the_driver_missed_its_time) {
+  Recorder recorder;
+  const Time last{1s};
+  record_pause(&recorder, last, last + 10ms, last + 20ms);  // a late wake-up of 10 ms
+  EXPECT_EQ(recorder.written(), 0u);
+  record_pause(&recorder, last, last + 10ms, last + 3s);
+  RecordWords words;
+  ASSERT_TRUE(recorder.read(0, words));
+  const Record record = unpack(words, recorder.written());
+  EXPECT_EQ(record.kind, RecordKind::pause);
+  EXPECT_EQ(record.time, last + 3s);
+  EXPECT_EQ(record.value, 3'000'000u);
+  EXPECT_EQ(record.extra, 2'990'000u);
+}
+
+TEST(FlightEvents, ended__tells_what_each_peer_still_owed) {
+  Recorder recorder;
+  Report report;
+  report.status = Status::peer_late;
+  report.peers.resize(3);
+  report.peers[1] = {.bytes_expected = {100, 100}, .bytes_received = {100, 50}, .last_heard = 7ms};
+  report.peers[2].bytes_expected = {100, 100};
+  record_ended(&recorder, report, Time{1s});
+  ASSERT_EQ(recorder.written(), 3u);
+  RecordWords words;
+  ASSERT_TRUE(recorder.read(0, words));
+  const Record first = unpack(words, recorder.written());
+  EXPECT_EQ(first.kind, RecordKind::lacked);
+  EXPECT_EQ(first.peer, 1);
+  EXPECT_EQ(first.stage, 0b10);  // the gather
+  EXPECT_EQ(first.detail, 75);
+  EXPECT_EQ(first.value, 7000u);
+  ASSERT_TRUE(recorder.read(1, words));
+  EXPECT_EQ(unpack(words, recorder.written()).value, ~0u);  // never heard
+}
+
 // -- Flight
 
 TEST(Flight, check__says_what_is_wrong_with_the_directory) {
@@ -171,7 +207,7 @@ TEST(Flight, check__says_what_is_wrong_with_the_directory) {
   EXPECT_TRUE(std::filesystem::is_directory(scratch.path() + "/new"));
   std::ofstream(scratch.path() + "/file") << "x";
   EXPECT_THAT(Flight::check({.directory = scratch.path() + "/file"}).error().message,
-              HasSubstr("is no directory"));
+              HasSubstr("is not a directory"));
   EXPECT_THAT(Flight::check({.directory = scratch.path() + "/a/b"}).error().message,
               HasSubstr("No such file"));
   EXPECT_FALSE(Flight::check({.directory = std::string(5000, 'x')}));
@@ -185,12 +221,12 @@ TEST(Flight, incident__leaves_a_dump_and_nothing_else) {
     for (std::uint32_t i = 0; i < 5000; ++i) flight.recorder().write(one_event(i));
     flight.recorder().note_incident();
   }
-  const std::string path = scratch.path() + "/" + flight_file_name(identity.job, 3);
+  const std::string path = scratch.path() + "/" + flight_file_name(identity.public_id, 3);
   const auto dump = parse(bytes_of(path));
   ASSERT_TRUE(dump) << dump.error().message;
   EXPECT_EQ(scratch.files(), 1u);
   EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms{0600});
-  EXPECT_EQ(dump->header.job, identity.job);
+  EXPECT_EQ(dump->header.job, identity.public_id);
   EXPECT_EQ(dump->header.rank, 3);
   EXPECT_EQ(dump->header.reason, DumpReason::status);
   EXPECT_EQ(dump->header.written, 5000u);
@@ -206,7 +242,7 @@ TEST(Flight, look__dumps_soon_while_it_runs) {
   flight.recorder().write(one_event(1));
   flight.recorder().note_incident();
   flight.look();
-  const std::string path = scratch.path() + "/" + flight_file_name(identity.job, 0);
+  const std::string path = scratch.path() + "/" + flight_file_name(identity.public_id, 0);
   const Time limit = monotonic_now() + 20s;
   while (!std::filesystem::exists(path) && monotonic_now() < limit) std::this_thread::yield();
   const auto dump = parse(bytes_of(path));
@@ -223,7 +259,7 @@ TEST(Flight, nothing_happened__no_dump) {
 TEST(Flight, socket__answers_status_and_flight) {
   const FlightIdentity identity = identity_of(1);
   Flight flight({}, identity);
-  const std::string name = status_socket_name(::geteuid(), identity.job, 1);
+  const std::string name = status_socket_name(::geteuid(), identity.public_id, 1);
   EXPECT_THAT(ask(name, "status\n"), HasSubstr("\"operations\":[]"));
   FlightSnapshot snapshot;
   snapshot.taken = monotonic_now();
@@ -274,7 +310,7 @@ TEST(Flight, socket_off__nobody_answers) {
   options.socket = false;
   Flight flight(options, identity);
   EXPECT_FALSE(flight.wants_snapshot(false));
-  EXPECT_EQ(ask(status_socket_name(::geteuid(), identity.job, 0), "status\n"), "");
+  EXPECT_EQ(ask(status_socket_name(::geteuid(), identity.public_id, 0), "status\n"), "");
 }
 
 // -- signals
@@ -298,7 +334,8 @@ TEST(FlightSignals, usr1__dumps_calls_the_earlier_handler_and_goes_on) {
     flight.recorder().write(one_event(1));
     ::raise(SIGUSR1);
     EXPECT_EQ(handled, 1);
-    const auto dump = parse(bytes_of(scratch.path() + "/" + flight_file_name(identity.job, 0)));
+    const auto dump =
+        parse(bytes_of(scratch.path() + "/" + flight_file_name(identity.public_id, 0)));
     ASSERT_TRUE(dump) << dump.error().message;
     EXPECT_EQ(dump->header.reason, DumpReason::request);
     EXPECT_EQ(dump->records.size(), 1u);
@@ -340,7 +377,8 @@ TEST(FlightSignals, fatal_signal__dumps_and_still_kills) {
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
-    const auto dump = parse(bytes_of(scratch.path() + "/" + flight_file_name(identity.job, 1)));
+    const auto dump =
+        parse(bytes_of(scratch.path() + "/" + flight_file_name(identity.public_id, 1)));
     ASSERT_TRUE(dump) << dump.error().message;
     EXPECT_EQ(dump->header.reason, DumpReason::fatal);
     EXPECT_EQ(dump->header.signal, static_cast<std::uint32_t>(signal));

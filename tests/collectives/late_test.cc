@@ -132,6 +132,30 @@ TEST_F(LateTest, stopped__before_it_begins) {
   expect_late(1);
 }
 
+// What rank 0 may not send yet, since rank 1 grants nothing any more, cannot be had afterwards.
+TEST(LateRetentionTest, stopped__without_retention_the_other_ends_by_its_bound) {
+  constexpr Duration kBound = 20ms;
+  Mechanisms mechanisms;
+  mechanisms.retention = false;
+  SimulatedJob job({.ranks = 2, .mechanisms = mechanisms});
+  Buffers<float> buffers(2, 60'000, false);
+  std::array<std::shared_ptr<PendingCall>, 2> calls;
+  job.run_for(1us);  // the network's clock follows
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = kBound;
+    arguments.deadline = 4s;
+    calls[rank] = job.submit(rank, arguments);
+  }
+  job.run_for(50us);
+  job.stop(1);
+  job.run_for(200ms);
+  ASSERT_TRUE(calls[0]->done);
+  EXPECT_EQ(calls[0]->report.status, Status::partial);
+  EXPECT_LE(calls[0]->report.elapsed, 2 * kBound + 1ms);
+}
+
 TEST_F(LateTest, stopped__between_the_stages) {
   begin(4000);
   for (Rank rank = 0; rank < 4; ++rank) submit(rank);
@@ -207,7 +231,10 @@ TEST_F(LateTest, all_late__nobody_fetches_what_nobody_has) {
   for (const Rank rank : Ranks{1, 2, 3}) calls_[rank] = submit_next(rank);
   for (const Rank rank : Ranks{1, 2, 3}) submit_next(rank);
   ASSERT_TRUE(job_.finish());
-  for (const Rank rank : Ranks{1, 2, 3}) EXPECT_EQ(calls_[rank]->report.status, Status::late_self);
+  for (const Rank rank : Ranks{1, 2, 3}) {
+    EXPECT_EQ(calls_[rank]->report.status, Status::late_self)
+        << rank << ": " << calls_[rank]->report.detail;
+  }
   EXPECT_LT(job_.now() - began, 1s);
   EXPECT_LT(job_[1].counters().packets_out - before, 100u);
 }
@@ -258,6 +285,54 @@ TEST(LateWithoutRepair, a_late_rank_asks_for_what_it_lacks) {
   EXPECT_EQ(late->report.status, Status::late_self) << late->report.detail;
   EXPECT_LT(late->report.elapsed, 1s);
   EXPECT_EQ(buffers.outputs[1], buffers.outputs[0]);
+}
+
+/// Runs three calls of 8 ranks. Rank 1 makes the second one when the others have made all three, so
+/// that it knows from their packets that it is late. Returns element 0 of its own shard there.
+float own_shard_of_late_rank(MissingFill missing, ReduceOp function, Rescale rescale,
+                             bool in_place) {
+  constexpr std::uint64_t kCount = 800;
+  Mechanisms mechanisms;
+  mechanisms.rescale = rescale;
+  SimulatedJob job({.ranks = 8, .mechanisms = mechanisms});
+  std::deque<Buffers<float>> buffers;
+  for (int call = 0; call < 3; ++call) {
+    Buffers<float>& own = buffers.emplace_back(8, kCount, in_place);
+    for (auto* const all : {&own.inputs, &own.outputs}) {
+      for (std::vector<float>& one : *all) one.assign(kCount, 1.0f);
+    }
+  }
+  const auto submit = [&](std::size_t call, Rank rank) {
+    auto arguments = buffers[call].arguments(rank, DataType::float32, function);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 20ms;
+    arguments.missing = missing;
+    return job.submit(rank, arguments);
+  };
+  for (Rank rank = 0; rank < 8; ++rank) submit(0, rank);
+  EXPECT_TRUE(job.finish());
+  for (const std::size_t call : {std::size_t{1}, std::size_t{2}}) {
+    for (const Rank rank : Ranks{0, 2, 3, 4, 5, 6, 7}) submit(call, rank);
+    EXPECT_TRUE(job.finish());
+  }
+  const auto late = submit(1, 1);
+  EXPECT_TRUE(job.finish());
+  EXPECT_EQ(late->report.status, Status::late_self) << late->report.detail;
+  const ShardLayout layout{kCount, sizeof(float), 8};
+  return buffers[1].outputs[1][layout.elements(shard_of(1, 1, 8)).first];
+}
+
+TEST(LateFill, own_shard__is_filled_once_by_the_rule) {
+  for (const bool in_place : {false, true}) {
+    for (const Rescale rescale : {Rescale::count, Rescale::none, Rescale::inverse}) {
+      const auto fill = [&](MissingFill missing, ReduceOp function) {
+        return own_shard_of_late_rank(missing, function, rescale, in_place);
+      };
+      EXPECT_EQ(fill(MissingFill::local, ReduceOp::sum), 8.0f) << "in place: " << in_place;
+      EXPECT_EQ(fill(MissingFill::local, ReduceOp::avg), 1.0f) << "in place: " << in_place;
+      EXPECT_EQ(fill(MissingFill::zero, ReduceOp::sum), 0.0f) << "in place: " << in_place;
+    }
+  }
 }
 
 }  // namespace

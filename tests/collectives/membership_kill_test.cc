@@ -216,6 +216,24 @@ TEST(MembershipKillTest, shrink__the_survivors_go_on_exactly) {
   });
 }
 
+/// Rank 0 held the star over which close() went once.
+TEST(MembershipKillTest, close__works_after_the_death_of_rank_0) {
+  const Shared board;
+  run_processes(4, {0}, [&](Communicator& communicator) {
+    const Rank rank = communicator.rank();
+    std::vector<float> values(1000, 1.0f);
+    must(communicator.allreduce(in_place(values)));
+    if (rank == 0) {
+      await(board, {1, 2, 3}, 1);
+      kill_self(board);
+    }
+    board->stage[rank] = 1;
+    require_dead(must(communicator.allreduce(in_place(values))), {0});
+    const auto closed = communicator.close(20s);
+    require(closed.has_value(), closed ? "" : closed.error().message);
+  });
+}
+
 TEST(MembershipKillTest, agree__when_the_decider_dies_the_next_one_decides) {
   const Shared board;
   run_processes(4, {0, 1}, [&](Communicator& communicator) {

@@ -1,17 +1,22 @@
-// The control mesh on 127.0.0.1: opening it among strangers, frames, ends of connections.
-#include "collectives/mesh/mesh.h"
-
+// The control mesh on 127.0.0.1: frames, opening it among strangers, connections that break,
+// processes that are killed, forked children.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <array>
 #include <condition_variable>
-#include <map>
+#include <csignal>
+#include <deque>
 #include <mutex>
 #include <thread>
 
-#include "collectives/mesh/opening.h"
+#include "collectives/membership.h"
+#include "collectives/mesh/frame.h"
+#include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/sockets.h"
 #include "transport/clock.h"
@@ -22,6 +27,86 @@ namespace {
 using rendezvous::append_u32;
 using testing::HasSubstr;
 
+// -- frames
+
+TEST(FrameTest, fact__decode_inverts_encode_and_refuses_the_rest) {
+  Fact fact{.rank = 63,
+            .standing = Standing::left,
+            .evidence = "why",
+            .without_majority = true,
+            .serves = true,
+            .next_numbers = {{7, 1}, {0xffffffff, 2}}};
+  const std::string body = encode(fact);
+  const auto decoded = decode_fact(body);
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(decoded->rank, 63);
+  EXPECT_EQ(decoded->standing, Standing::left);
+  EXPECT_EQ(decoded->evidence, "why");
+  EXPECT_TRUE(decoded->without_majority);
+  EXPECT_TRUE(decoded->serves);
+  EXPECT_EQ(decoded->next_numbers, fact.next_numbers);
+  for (std::size_t length = 0; length < body.size(); ++length) {
+    const bool whole_numbers = length >= 19 && (length - 19) % 8 == 0;
+    EXPECT_EQ(decode_fact(body.substr(0, length)).has_value(), whole_numbers) << length;
+  }
+  std::string wrong = body;
+  wrong[4] = 4;  // no standing
+  EXPECT_FALSE(decode_fact(wrong));
+  wrong = body;
+  wrong[13] = 2;  // 515 bytes of evidence
+  EXPECT_FALSE(decode_fact(wrong));
+}
+
+TEST(FrameTest, reader__messages_cut_anywhere_arrive_whole) {
+  std::string bytes;
+  const std::vector<std::size_t> sizes{0, 1, 5000, kMaxFrameBody, kMaxFrameBody + 1, kMaxBody};
+  for (const std::size_t size : sizes) {
+    append_frames(bytes, FrameKind::abort, std::string(size, 'x'));
+  }
+  FrameReader reader;
+  std::vector<std::size_t> got;
+  std::size_t most = 0;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t piece = std::min(bytes.size() - at, at < 50 ? std::size_t{1} : 30'000);
+    reader.append(std::string_view(bytes).substr(at, piece));
+    at += piece;
+    while (const auto frame = reader.next()) got.push_back(frame->body.size());
+    most = std::max(most, reader.buffered());
+  }
+  EXPECT_EQ(got, sizes);
+  EXPECT_LE(most, kMaxBody + kMaxFrameBody + kFrameHeaderBytes);
+}
+
+TEST(FrameTest, reader__refuses_what_no_rank_sends) {
+  const auto header = [](std::uint32_t length, std::uint32_t kind) {
+    std::string bytes;
+    append_u32(bytes, length);
+    append_u32(bytes, kind);
+    return bytes;
+  };
+  const std::vector<std::string> wrong{
+      header(kMaxFrameBody + 1, 3),         // too long
+      header(0, 0),                         // no kind
+      header(0, 15),                        // no kind
+      header(0, 3 | kMore) + header(0, 4),  // another kind before the end of a message
+  };
+  for (const std::string& bytes : wrong) {
+    FrameReader reader;
+    reader.append(bytes);
+    EXPECT_FALSE(reader.next());
+    EXPECT_TRUE(reader.broken());
+  }
+  FrameReader endless;
+  for (int i = 0; i < 100 && !endless.broken(); ++i) {
+    endless.append(header(kMaxFrameBody, 3 | kMore) + std::string(kMaxFrameBody, 'x'));
+    EXPECT_FALSE(endless.next());
+    EXPECT_LE(endless.buffered(), kMaxBody + kMaxFrameBody + kFrameHeaderBytes);
+  }
+  EXPECT_TRUE(endless.broken());
+}
+
+// -- live ranks
+
 sockaddr_in loopback(std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -30,169 +115,7 @@ sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-std::pair<Link, FileDescriptor> pair() {
-  int ends[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
-  return {Link(FileDescriptor(ends[0])), FileDescriptor(ends[1])};
-}
-
-void put(const FileDescriptor& socket, std::uint32_t kind, const std::string& body) {
-  std::string bytes;
-  append_u32(bytes, static_cast<std::uint32_t>(body.size()));
-  append_u32(bytes, kind);
-  bytes += body;
-  ASSERT_EQ(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(bytes.size()));
-}
-
-/// A mesh of rank 1 in a job of 4, whose peers a test plays.
-class MeshTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::vector<Link> links(4);
-    for (const std::size_t rank : {0u, 2u, 3u}) {
-      auto [link, end] = pair();
-      links[rank] = std::move(link);
-      ends_[rank] = std::move(end);
-    }
-    auto made = Mesh::make(1, std::move(links));
-    ASSERT_TRUE(made) << made.error().message;
-    mesh_ = std::move(*made);
-    mesh_->start({.gone =
-                      [this](Rank rank, const std::string& why) {
-                        const std::lock_guard lock(mutex_);
-                        EXPECT_FALSE(gone_.contains(rank)) << "twice";
-                        gone_[rank] = why;
-                        changed_.notify_all();
-                      },
-                  .frame =
-                      [this](Rank from, const Frame& frame) {
-                        const std::lock_guard lock(mutex_);
-                        frames_.emplace_back(from, frame.body);
-                        changed_.notify_all();
-                      },
-                  .tick = [](Time) { return kNever; }});
-  }
-
-  /// Waits for it, far longer than it takes.
-  std::string end_of(Rank rank) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, 20s, [&] { return gone_.contains(rank); }));
-    return gone_[rank];
-  }
-  std::vector<std::pair<Rank, std::string>> frames(std::size_t count) {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, 20s, [&] { return frames_.size() >= count; }));
-    return frames_;
-  }
-  std::size_t gone_count() {
-    const std::lock_guard lock(mutex_);
-    return gone_.size();
-  }
-
-  std::array<FileDescriptor, 4> ends_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<Rank, std::string> gone_;
-  std::vector<std::pair<Rank, std::string>> frames_;
-  std::unique_ptr<Mesh> mesh_;
-};
-
-constexpr auto kAbort = static_cast<std::uint32_t>(FrameKind::abort);
-constexpr auto kGoodbye = static_cast<std::uint32_t>(FrameKind::goodbye);
-constexpr auto kLost = static_cast<std::uint32_t>(FrameKind::lost);
-
-TEST_F(MeshTest, end__without_goodbye_is_death_after_what_was_said) {
-  put(ends_[2], kAbort, "last words");
-  ends_[2].reset();
-  EXPECT_EQ(end_of(2), "control connection reset");
-  EXPECT_EQ(frames(1)[0], std::pair(Rank{2}, std::string("last words")));
-}
-
-TEST_F(MeshTest, end__after_goodbye_is_none) {
-  put(ends_[3], kGoodbye, "");
-  EXPECT_EQ(end_of(3), "");
-  ends_[3].reset();
-  ends_[0].reset();
-  EXPECT_NE(end_of(0), "");
-  EXPECT_EQ(gone_count(), 2u);
-}
-
-TEST_F(MeshTest, frames__cut_anywhere_and_of_every_size_arrive_whole) {
-  std::string bytes;
-  for (const std::size_t size : {0u, 1u, 5000u, kLargestBody}) {
-    append_u32(bytes, static_cast<std::uint32_t>(size));
-    append_u32(bytes, kAbort);
-    bytes += std::string(size, 'x');
-  }
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t piece = std::min(bytes.size() - at, at < 50 ? std::size_t{1} : 30'000);
-    const ssize_t sent = send(ends_[2].get(), bytes.data() + at, piece, MSG_NOSIGNAL);
-    if (sent > 0) at += static_cast<std::size_t>(sent);
-  }
-  const auto got = frames(4);
-  EXPECT_EQ(got[2].second.size(), 5000u);
-  EXPECT_EQ(got[3].second.size(), kLargestBody);
-}
-
-TEST_F(MeshTest, frames__that_no_rank_sends_end_the_connection) {
-  std::string huge;
-  append_u32(huge, kLargestBody + 1);
-  append_u32(huge, kAbort);
-  ASSERT_GT(send(ends_[0].get(), huge.data(), huge.size(), MSG_NOSIGNAL), 0);
-  EXPECT_THAT(end_of(0), HasSubstr("what no rank sends"));
-  put(ends_[2], 99, "");
-  EXPECT_THAT(end_of(2), HasSubstr("what no rank sends"));
-}
-
-TEST_F(MeshTest, lost__is_believed_of_lower_ranks_only) {
-  std::string body;
-  append_u32(body, 0);
-  put(ends_[2], kLost, body + "2 speaks of 0");
-  put(ends_[2], kLost, "xy");  // too short
-  body.clear();
-  append_u32(body, 3);
-  put(ends_[2], kLost, body + "2 speaks of 3");
-  EXPECT_EQ(end_of(3), "2 speaks of 3");
-  body.clear();
-  append_u32(body, 1);
-  put(ends_[0], kLost, body + "0 speaks of us");
-  append_u32(body = "", 77);
-  put(ends_[0], kLost, body);
-  put(ends_[0], kAbort, "still here");
-  EXPECT_EQ(frames(1)[0].first, 0);
-  EXPECT_EQ(gone_count(), 1u);
-  char byte = 0;  // rank 3 sees us gone as well, behind what it is told
-  while (recv(ends_[3].get(), &byte, 1, 0) > 0) continue;
-  EXPECT_EQ(recv(ends_[3].get(), &byte, 1, 0), 0);
-}
-
-TEST_F(MeshTest, send__to_a_peer_that_does_not_read_neither_blocks_nor_grows_for_ever) {
-  const std::string body(kLargestBody, 'x');
-  for (int i = 0; i < 100; ++i) mesh_->send(2, FrameKind::abort, body);
-  std::size_t got = 0;
-  std::vector<char> buffer(1 << 20);
-  const Time limit = monotonic_now() + 20s;
-  while (got < 10u * body.size() && monotonic_now() < limit) {
-    const ssize_t piece = recv(ends_[2].get(), buffer.data(), buffer.size(), 0);
-    if (piece > 0) got += static_cast<std::size_t>(piece);
-  }
-  EXPECT_GE(got, 10u * body.size());
-  mesh_->send(2, FrameKind::abort, "after");  // there is room again
-  put(ends_[2], kAbort, "answer");
-  EXPECT_EQ(frames(1)[0].second, "answer");
-}
-
-TEST_F(MeshTest, destroy__says_goodbye) {
-  mesh_.reset();
-  std::array<char, 64> bytes{};
-  const ssize_t got = recv(ends_[0].get(), bytes.data(), bytes.size(), 0);
-  ASSERT_EQ(got, 8);
-  EXPECT_EQ(rendezvous::read_u32(bytes.data() + 4), kGoodbye);
-  EXPECT_EQ(recv(ends_[0].get(), bytes.data(), bytes.size(), 0), 0);
-}
-
-// -- opening
+constexpr std::uint32_t kJob = 7;
 
 std::string hello(std::uint32_t job, std::uint32_t rank) {
   std::string bytes;
@@ -203,62 +126,264 @@ std::string hello(std::uint32_t job, std::uint32_t rank) {
   return bytes;
 }
 
-TEST(MeshOpeningTest, strangers__cost_nothing_but_their_place) {
-  std::vector<Door> doors;
-  Seat seat{0, 7, {}};
-  for (int rank = 0; rank < 3; ++rank) {
-    auto door = open_door("127.0.0.1");
-    ASSERT_TRUE(door);
-    seat.doors.push_back(loopback(door->port));
-    doors.push_back(std::move(*door));
+/// Facts that a rank has been told of, and when.
+struct Heard {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Fact> facts;
+
+  /// The fact on `rank` above live; waits for it far longer than it takes.
+  std::optional<Fact> of(Rank rank, Duration limit = 20s) {
+    std::unique_lock lock(mutex);
+    const auto found = [&] {
+      return std::find_if(facts.begin(), facts.end(),
+                          [&](const Fact& one) { return one.rank == rank; });
+    };
+    changed.wait_for(lock, limit, [&] { return found() != facts.end(); });
+    return found() == facts.end() ? std::nullopt : std::optional(*found());
   }
+};
+
+class MeshTest : public testing::Test {
+ protected:
+  void make_doors(std::uint32_t ranks) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      auto door = open_door("127.0.0.1");
+      ASSERT_TRUE(door);
+      addresses_.push_back(loopback(door->port));
+      doors_.push_back(std::move(*door));
+      heard_.emplace_back();
+    }
+    ranks_.resize(ranks);
+  }
+
+  std::unique_ptr<Membership> make(Rank rank) {
+    auto network = SocketNetwork::make(std::move(doors_[rank]), addresses_);
+    if (!network) return nullptr;
+    return std::make_unique<Membership>(
+        MembershipOptions{.rank = rank,
+                          .world_size = static_cast<std::uint32_t>(addresses_.size()),
+                          .job = kJob,
+                          .dead_after = 1s},
+        std::move(*network));
+  }
+
+  void start(Rank rank) {
+    Heard& heard = heard_[rank];
+    ranks_[rank]->start({.learned =
+                             [&heard](const Fact& fact) {
+                               const std::lock_guard lock(heard.mutex);
+                               heard.facts.push_back(fact);
+                               heard.changed.notify_all();
+                             },
+                         .aborted = [](Rank, const std::string&) {},
+                         .last_heard = [](Rank) { return Time{}; },
+                         .next_numbers = [] { return std::vector<EpochRecord::Start>(); },
+                         .epoch_decided = [](const EpochRecord&) {}});
+  }
+
+  void open_all(std::uint32_t ranks) {
+    if (doors_.empty()) make_doors(ranks);
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      ranks_[rank] = make(rank);
+      ASSERT_TRUE(ranks_[rank]);
+      threads.emplace_back([this, rank] {
+        const auto opened = ranks_[rank]->open(monotonic_now() + 20s);
+        EXPECT_TRUE(opened) << opened.error().message;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (Rank rank = 0; rank < ranks; ++rank) start(rank);
+  }
+
+  FileDescriptor call(Rank rank, const std::string& words) {
+    auto socket = rendezvous::connect_to(addresses_[rank], monotonic_now() + 10s);
+    EXPECT_TRUE(socket);
+    (void)send(socket->get(), words.data(), words.size(), MSG_NOSIGNAL);
+    return std::move(*socket);
+  }
+
+  std::vector<Door> doors_;
+  std::vector<sockaddr_in> addresses_;
+  std::deque<Heard> heard_;
+  std::vector<std::unique_ptr<Membership>> ranks_;
+};
+
+TEST_F(MeshTest, open__strangers_cost_nothing) {
+  make_doors(3);
   std::vector<FileDescriptor> strangers;
   for (const std::string& words :
-       {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), hello(8, 1), hello(7, 0), hello(7, 3),
-        hello(7, 1).substr(0, 15)}) {
-    auto socket = rendezvous::connect_to(seat.doors[0], monotonic_now() + 10s);
-    ASSERT_TRUE(socket);
-    ASSERT_EQ(send(socket->get(), words.data(), words.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(words.size()));
-    strangers.push_back(std::move(*socket));
+       {std::string(), std::string("GET / HTTP/1.0\r\n\r\n"), hello(8, 1), hello(kJob, 0),
+        hello(kJob, 3), hello(kJob, 1).substr(0, 15), hello(kJob, 1) + "x"}) {
+    strangers.push_back(call(0, words));
   }
-  std::array<std::vector<Link>, 3> links;
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&, rank] {
-      Seat own = seat;
-      own.rank = rank;
-      auto opened = open_mesh(own, std::move(doors[rank]), monotonic_now() + 20s);
-      ASSERT_TRUE(opened) << opened.error().message;
-      links[rank] = std::move(*opened);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (Rank rank = 0; rank < 3; ++rank) {
-    for (Rank peer = 0; peer < 3; ++peer) {
-      EXPECT_EQ(links[rank][peer].is_open(), rank != peer) << rank << " " << peer;
-    }
-  }
+  open_all(3);
 }
 
-TEST(MeshOpeningTest, missing__ranks_are_named) {
-  auto door = open_door("127.0.0.1");
-  ASSERT_TRUE(door);
-  const Seat seat{0, 7, {loopback(door->port), loopback(1), loopback(1)}};
-  const auto opened = open_mesh(seat, std::move(*door), monotonic_now() + 50ms);
+/// More of them than there are places, before any rank: a rank without an answer tries again.
+TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
+  make_doors(3);
+  std::vector<FileDescriptor> strangers;
+  for (std::size_t i = 0; i < 2 * Streams::kMaxStrangers; ++i) strangers.push_back(call(0, "TTPM"));
+  open_all(3);
+  std::vector<FileDescriptor> more;
+  for (std::size_t i = 0; i < 2 * Streams::kMaxStrangers; ++i) {
+    more.push_back(call(0, i % 2 == 0 ? "" : hello(kJob, 2)));  // rank 2 is there already
+  }
+  std::thread other([this] { EXPECT_TRUE(ranks_[2]->leave({}, monotonic_now() + 20s)); });
+  std::thread third([this] { EXPECT_TRUE(ranks_[1]->leave({}, monotonic_now() + 20s)); });
+  EXPECT_TRUE(ranks_[0]->leave({}, monotonic_now() + 20s));
+  other.join();
+  third.join();
+}
+
+TEST_F(MeshTest, open__missing_ranks_are_named_with_the_reason) {
+  make_doors(3);
+  doors_[0].listener.reset();
+  ranks_[1] = make(1);
+  ASSERT_TRUE(ranks_[1]);
+  const auto opened = ranks_[1]->open(monotonic_now() + 200ms);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Error::Code::timeout);
-  EXPECT_THAT(opened.error().message, HasSubstr("no control connection from ranks 1, 2"));
+  EXPECT_THAT(opened.error().message, HasSubstr("with rank 0 (Connection refused)"));
+  EXPECT_THAT(opened.error().message, HasSubstr("no control connection with rank 2"));
 }
 
-TEST(MeshOpeningTest, unreachable__a_lower_rank_is_named_with_the_reason) {
-  auto door = open_door("127.0.0.1");
-  ASSERT_TRUE(door);
-  const Seat seat{1, 7, {loopback(1), loopback(door->port)}};
-  const auto opened = open_mesh(seat, std::move(*door), monotonic_now() + 100ms);
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code, Error::Code::unavailable);
-  EXPECT_THAT(opened.error().message, HasSubstr("cannot reach rank 0 at TCP 127.0.0.1:1"));
+TEST_F(MeshTest, end__without_goodbye_is_death_within_300_ms) {
+  open_all(3);
+  const Time start = monotonic_now();
+  ranks_[1].reset();
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    const auto fact = heard_[rank].of(1);
+    ASSERT_TRUE(fact);
+    EXPECT_EQ(fact->text(),
+              "rank 1 is dead: its control connection ended and connecting again is refused");
+  }
+  std::printf("known after %.0f ms\n",
+              std::chrono::duration<double, std::milli>(monotonic_now() - start).count());
+}
+
+TEST_F(MeshTest, end__after_goodbye_is_leaving) {
+  open_all(3);
+  std::thread answers([this] {
+    for (const Rank rank : {Rank{0}, Rank{2}}) {
+      const auto fact = heard_[rank].of(1);
+      ASSERT_TRUE(fact);
+      EXPECT_TRUE(fact->serves);
+      EXPECT_EQ(fact->next_numbers, (std::vector<NextNumber>{{3, 9}}));
+      ranks_[rank]->passed(0b010);
+    }
+  });
+  EXPECT_TRUE(ranks_[1]->leave({{3, 9}}, monotonic_now() + 20s));
+  answers.join();
+  ranks_[1].reset();
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    std::unique_lock lock(heard_[rank].mutex);
+    EXPECT_TRUE(
+        heard_[rank].changed.wait_for(lock, 20s, [&] { return heard_[rank].facts.size() == 2; }));
+    EXPECT_EQ(heard_[rank].facts[1].text(), "rank 1 left the job");
+    EXPECT_FALSE(heard_[rank].facts[1].serves);
+  }
+}
+
+/// A list that no single frame holds.
+TEST_F(MeshTest, goodbye__of_65536_tags_arrives_whole) {
+  open_all(2);
+  std::vector<NextNumber> numbers;
+  for (std::uint32_t tag = 0; tag < 65'536; ++tag) numbers.push_back({tag, tag + 1});
+  EXPECT_FALSE(ranks_[0]->leave(numbers, monotonic_now()));
+  const auto fact = heard_[1].of(0);
+  ASSERT_TRUE(fact);
+  EXPECT_EQ(fact->next_numbers, numbers);
+}
+
+TEST_F(MeshTest, silent__ranks_are_dead_by_votes) {
+  open_all(3);
+  ranks_[0]->set_silent(0b100);
+  EXPECT_FALSE(heard_[1].of(2, 1500ms));  // one vote of three
+  ranks_[1]->set_silent(0b100);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    const auto fact = heard_[rank].of(2);
+    ASSERT_TRUE(fact) << rank;
+    EXPECT_THAT(fact->text(), HasSubstr("silent for 1 s: 2 of 3 live ranks do not hear it"));
+  }
+  EXPECT_EQ(ranks_[2]->agree(0, {}, 20s).verdict, Verdict::halt);
+}
+
+/// Both ends of all connections of this process to a door are reset, as by a firewall.
+void reset_connections(const std::vector<sockaddr_in>& doors) {
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    const bool ours = std::any_of(doors.begin(), doors.end(), [&](const sockaddr_in& door) {
+      return door.sin_port == peer.sin_port;
+    });
+    if (ours) (void)shutdown(fd, SHUT_RDWR);
+  }
+}
+
+TEST_F(MeshTest, broken__connections_are_opened_again_and_kill_nobody) {
+  open_all(3);
+  for (int round = 0; round < 5; ++round) {
+    reset_connections(addresses_);
+    std::array<StepVerdict, 3> verdicts;
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        verdicts[rank] = ranks_[rank]->agree(static_cast<std::uint64_t>(round), {}, 20s);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const StepVerdict& verdict : verdicts) {
+      EXPECT_EQ(verdict.verdict, Verdict::apply) << verdict.detail;
+      EXPECT_EQ(verdict.reporters, 0b111u);
+    }
+  }
+  for (Heard& heard : heard_) {
+    const std::lock_guard lock(heard.mutex);
+    EXPECT_TRUE(heard.facts.empty());
+  }
+}
+
+/// Rank 1 is a process that forks a child and is killed; the child lives on.
+TEST_F(MeshTest, killed__while_a_forked_child_lives_is_noticed_all_the_same) {
+  make_doors(2);
+  int pipe_ends[2];
+  ASSERT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
+  FileDescriptor from_child(pipe_ends[0]), to_parent(pipe_ends[1]);
+  const pid_t process = fork();
+  ASSERT_GE(process, 0);
+  if (process == 0) {
+    doors_[0].listener.reset();
+    ranks_[1] = make(1);
+    if (!ranks_[1] || !ranks_[1]->open(monotonic_now() + 20s)) _exit(1);
+    const pid_t child = fork();
+    if (child == 0) {
+      pause();
+      _exit(0);
+    }
+    (void)!write(to_parent.get(), &child, sizeof child);
+    pause();
+    _exit(0);
+  }
+  doors_[1].listener.reset();
+  ranks_[0] = make(0);
+  ASSERT_TRUE(ranks_[0]);
+  const auto opened = ranks_[0]->open(monotonic_now() + 20s);
+  pid_t child = 0;
+  const bool told = read(from_child.get(), &child, sizeof child) == sizeof child;
+  EXPECT_TRUE(told && opened);
+  start(0);
+  kill(process, SIGKILL);
+  waitpid(process, nullptr, 0);
+  const auto fact = heard_[0].of(1);
+  EXPECT_TRUE(fact);
+  if (told) {
+    EXPECT_EQ(kill(child, 0), 0) << "the child is gone: nothing was tested";
+    kill(child, SIGKILL);
+  }
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(ReducerTest, ready__stops_at_the_first_slot_that_lacks_one) {
   rig.deliver(0, 0);
   rig.deliver(2, 0);
   EXPECT_EQ(rig.reducer->ready(), 0u);
-  EXPECT_EQ(rig.reducer->contributors(), (std::vector<std::uint64_t>{0x7, kAll, kAll}));
+  EXPECT_EQ(rig.reducer->contributors(), (ContributorMasks{0x7, kAll, kAll}));
   rig.deliver(3, 0);
   EXPECT_EQ(rig.reducer->ready(), 3u);
 }
@@ -104,7 +104,7 @@ TEST(ReducerTest, settle__scales_by_the_contributions_that_are_there) {
       rig.deliver(2, 1);                                                         // 2 of 4
       rig.reducer->settle();                                                     // slot 2: 1 of 4
       EXPECT_EQ(rig.reducer->ready(), 3u);
-      EXPECT_EQ(rig.reducer->contributors(), (std::vector<std::uint64_t>{kAll, 0x6, 0x2}));
+      EXPECT_EQ(rig.reducer->contributors(), (ContributorMasks{kAll, 0x6, 0x2}));
       const bool sum = function == ReduceOp::sum;
       for (std::size_t i = 0; i < kElements; ++i) {
         const float one = Rig::value(1, i);

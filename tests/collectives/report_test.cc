@@ -87,6 +87,7 @@ TEST(ReportTest, peer_late__who_sent_what_and_who_was_never_heard) {
   Buffers<float> buffers(3, kCount, false);
   const auto call = job.submit(0, exact(buffers, 0, 300ms));
   job.submit(1, exact(buffers, 1, 300ms));
+  job.stop(2);
   ASSERT_TRUE(job.finish());
   const Report& report = call->report;
   EXPECT_EQ(report.status, Status::peer_late);
@@ -190,7 +191,7 @@ TEST(ReportTest, evicted__the_operations_missed_up_to_where_the_others_are) {
   }
   job.resume(2);
   job[2].progress(job.now());  // hears of them
-  job[2].evicted(2, "a test says so", job.now());
+  job[2].learn(testing_support::evicted(2), job.now());
   for (std::uint32_t number = 1; number < 7; ++number) {
     const auto call = job.submit(2, bounded(buffers, 2));
     ASSERT_TRUE(call->done);
@@ -207,7 +208,7 @@ TEST(ReportTest, evicted__in_flight_and_queued_calls_count_on) {
   std::vector<std::shared_ptr<PendingCall>> calls;
   for (int call = 0; call < 10; ++call) calls.push_back(job.submit(0, exact(buffers, 0)));
   job.run_for(1ms);
-  job[0].evicted(0, "a test says so", job.now());
+  job[0].learn(testing_support::evicted(0), job.now());
   ASSERT_TRUE(job.finish(1ms));
   calls.push_back(job.submit(0, exact(buffers, 0)));
   for (std::uint32_t i = 0; i < calls.size(); ++i) {

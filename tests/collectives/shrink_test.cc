@@ -7,102 +7,162 @@
 namespace tarpon::mesh {
 namespace {
 
+/// One rank: its facts and its rules.
+struct One {
+  One(Rank rank, std::uint32_t world_size, Regroup what = Regroup::shrink)
+      : facts(world_size), rules(rank, facts, what) {}
+  void gone(Rank rank, Standing standing = Standing::dead) {
+    facts.learn({.rank = rank, .standing = standing, .evidence = {}, .next_numbers = {}});
+  }
+  Shrinking* operator->() { return &rules; }
+  Facts facts;
+  Shrinking rules;
+};
+
 /// Hands over what `from` has to say to `to`; other messages are lost.
-void pass(Shrinking& from, Rank from_rank, Shrinking& to, Rank to_rank) {
-  for (const auto& [rank, frame] : from.take_outbox()) {
+void pass(One& from, Rank from_rank, One& to, Rank to_rank) {
+  for (const auto& [rank, frame] : from->take_outbox()) {
     if (rank != to_rank) continue;
-    if (frame.kind == FrameKind::shrink) to.entered(from_rank);
-    if (frame.kind == FrameKind::shrink_plan) to.planned(from_rank, frame.body);
+    if (frame.kind == FrameKind::shrink) to->receive(from_rank, frame.body);
+    if (frame.kind == FrameKind::shrink_plan) to->planned(from_rank, frame.body);
   }
 }
 
 TEST(ShrinkTest, plan__of_the_lowest_live_rank_once_all_have_entered) {
-  Shrinking one(1, 4), three(3, 4);
-  for (Shrinking* rank : {&one, &three}) {
+  One one(1, 4), three(3, 4);
+  for (One* rank : {&one, &three}) {
     rank->gone(0);
     rank->gone(2);
   }
-  one.enter();
-  EXPECT_FALSE(one.ready());
-  EXPECT_EQ(one.lacking(), "rank 3 did not come");
-  three.enter();
-  EXPECT_FALSE(three.ready());
-  EXPECT_EQ(three.lacking(), "no plan of rank 1");
+  one->enter();
+  EXPECT_FALSE(one->ready());
+  EXPECT_EQ(one->lacking(), "rank 3 did not come");
+  three->enter();
+  EXPECT_FALSE(three->ready());
+  EXPECT_EQ(three->lacking(), "rank 1 did not come");
+  three->receive(1, "\1");
+  EXPECT_EQ(three->lacking(), "no plan of rank 1");
+  EXPECT_EQ(three->needed(), 0b0010u);
   pass(three, 3, one, 1);
-  ASSERT_TRUE(one.ready());
-  one.decide("tcp://127.0.0.1:7");
+  ASSERT_TRUE(one->ready());
+  one->decide("tcp://127.0.0.1:7");
   pass(one, 1, three, 3);
-  for (Shrinking* rank : {&one, &three}) {
-    const auto plan = rank->take_plan();
+  for (One* rank : {&one, &three}) {
+    const auto plan = rank->rules.take_plan();
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->members, 0b1010u);
     EXPECT_EQ(plan->address, "tcp://127.0.0.1:7");
-    EXPECT_FALSE(rank->take_plan());
+    EXPECT_FALSE(rank->rules.take_plan());
   }
 }
 
-TEST(ShrinkTest, planner_dies__the_next_one_hears_of_those_who_entered_before) {
-  Shrinking one(1, 3), two(2, 3);
-  one.enter();
-  two.enter();
-  (void)one.take_outbox();  // both went to rank 0
-  (void)two.take_outbox();
+TEST(ShrinkTest, planner_dies__the_next_one_knows_the_ranks_that_entered_before) {
+  One one(1, 3), two(2, 3);
+  one->enter();
+  two->enter();
+  pass(two, 2, one, 1);
+  EXPECT_FALSE(one->ready());
   two.gone(0);
   one.gone(0);
+  EXPECT_TRUE(one->ready());
+}
+
+TEST(ShrinkTest, greet__repeats_what_a_broken_connection_may_have_lost) {
+  One one(1, 3), two(2, 3);
+  for (One* rank : {&one, &two}) {
+    rank->gone(0);
+    rank->rules.enter();
+    (void)rank->rules.take_outbox();  // lost
+  }
+  EXPECT_FALSE(one->ready());
+  two->greet(1);
   pass(two, 2, one, 1);
-  EXPECT_TRUE(one.ready());
+  ASSERT_TRUE(one->ready());
+  one->decide("tcp://127.0.0.1:7");
+  (void)one->take_outbox();  // lost
+  one->greet(2);
+  pass(one, 1, two, 2);
+  EXPECT_TRUE(two->take_plan());
+}
+
+TEST(ShrinkTest, rejoin__of_a_dead_rank_that_comes_back) {
+  One one(1, 3, Regroup::rejoin), two(2, 3, Regroup::rejoin);
+  for (One* rank : {&one, &two}) {
+    rank->gone(0);  // silent for too long
+    rank->rules.enter();
+  }
+  one->receive(2, "\1");
+  one->receive(0, "\1");
+  ASSERT_TRUE(one->ready());
+  one->decide("");
+  EXPECT_EQ(one->take_plan()->members, 0b111u);
 }
 
 TEST(ShrinkTest, planned__what_others_than_the_lowest_live_rank_say_is_ignored) {
-  Shrinking two(2, 3);
-  two.enter();
-  two.planned(1, "6 tcp://127.0.0.1:7");
-  EXPECT_FALSE(two.take_plan());
+  One two(2, 3);
+  two->enter();
+  two->planned(1, "6 tcp://127.0.0.1:7");
+  EXPECT_FALSE(two->take_plan());
   two.gone(0);
-  two.planned(1, "garbage");
-  two.planned(1, "");
-  two.planned(1, "3 tcp://127.0.0.1:7");  // without us
-  EXPECT_FALSE(two.take_plan());
-  two.planned(1, "6 tcp://127.0.0.1:7");
-  EXPECT_TRUE(two.take_plan());
+  two->planned(1, "garbage");
+  two->planned(1, "");
+  two->planned(1, "3 tcp://127.0.0.1:7");  // without us
+  EXPECT_FALSE(two->take_plan());
+  two->planned(1, "6 tcp://127.0.0.1:7");
+  EXPECT_TRUE(two->take_plan());
 }
 
 TEST(ShrinkTest, enter__forgets_a_plan_that_came_to_nothing) {
-  Shrinking one(1, 2);
-  one.planned(0, "3 tcp://127.0.0.1:7");  // not in shrink()
-  one.enter();
-  EXPECT_FALSE(one.take_plan());
-  one.planned(0, "3 tcp://127.0.0.1:7");
-  one.leave();
-  one.enter();
-  EXPECT_FALSE(one.take_plan());
+  One one(1, 2);
+  one->planned(0, "3 tcp://127.0.0.1:7");  // not in shrink()
+  one->enter();
+  EXPECT_FALSE(one->take_plan());
+  one->planned(0, "3 tcp://127.0.0.1:7");
+  one->leave();
+  one->enter();
+  EXPECT_FALSE(one->take_plan());
+}
+
+TEST(ShrinkTest, leave__is_told_so_that_no_plan_counts_on_a_rank_that_gave_up) {
+  One zero(0, 2), one(1, 2);
+  one->enter();
+  one->leave();
+  pass(one, 1, zero, 0);
+  zero->enter();
+  EXPECT_FALSE(zero->ready());
+  zero->receive(1, "");  // malformed
+  zero->receive(1, "\1x");
+  EXPECT_FALSE(zero->ready());
+  one->enter();
+  pass(one, 1, zero, 0);
+  EXPECT_TRUE(zero->ready());
 }
 
 TEST(ShrinkTest, told_of__counts_as_waiting_until_the_plan_but_not_for_it) {
-  Shrinking zero(0, 3, Regroup::rejoin), one(1, 3, Regroup::rejoin);
-  for (Shrinking* rank : {&zero, &one}) {
-    rank->told_of(~0ull);  // of itself and of ranks that do not exist, too
-    EXPECT_EQ(rank->waiting_others(), 0b111u & ~(rank == &zero ? 0b1u : 0b10u));
+  One zero(0, 3, Regroup::rejoin), one(1, 3, Regroup::rejoin);
+  for (One* rank : {&zero, &one}) {
+    rank->rules.told_of(~0ull);  // of itself and of ranks that do not exist, too
+    EXPECT_EQ(rank->rules.waiting_others(), 0b111u & ~(rank == &zero ? 0b1u : 0b10u));
     rank->gone(2);
-    EXPECT_EQ(rank->waiting_others(), rank == &zero ? 0b10u : 0b1u);
-    rank->enter();
+    EXPECT_EQ(rank->rules.waiting_others(), rank == &zero ? 0b10u : 0b1u);
+    rank->rules.enter();
   }
-  EXPECT_FALSE(zero.ready());
-  EXPECT_EQ(zero.lacking(), "rank 1 did not come");
-  zero.entered(1);
-  ASSERT_TRUE(zero.ready());
-  zero.decide("tcp://127.0.0.1:7");
-  ASSERT_TRUE(zero.take_plan());
-  EXPECT_EQ(zero.waiting_others(), 0u);
+  EXPECT_FALSE(zero->ready());
+  EXPECT_EQ(zero->lacking(), "rank 1 did not come");
+  zero->receive(1, "\1");
+  ASSERT_TRUE(zero->ready());
+  zero->decide("tcp://127.0.0.1:7");
+  ASSERT_TRUE(zero->take_plan());
+  EXPECT_EQ(zero->waiting_others(), 0u);
 }
 
 TEST(ShrinkTest, alone__the_last_one_needs_nobody) {
-  Shrinking rank(63, 64);
+  One rank(63, 64);
   for (Rank other = 0; other < 63; ++other) rank.gone(other);
-  rank.enter();
-  ASSERT_TRUE(rank.ready());
-  rank.decide("");
-  EXPECT_EQ(rank.take_plan()->members, 1ull << 63);
+  rank->enter();
+  ASSERT_TRUE(rank->ready());
+  rank->decide("");
+  EXPECT_EQ(rank->take_plan()->members, 1ull << 63);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <vector>
 
@@ -15,6 +16,20 @@
 #include "transport/ports/simulated_port.h"
 
 namespace tarpon::testing_support {
+
+inline Fact dead(Rank rank, std::string evidence = "killed by a test") {
+  return {.rank = rank, .standing = Standing::dead, .evidence = std::move(evidence)};
+}
+inline Fact evicted(Rank rank, std::string evidence = "a test says so") {
+  return {.rank = rank, .standing = Standing::evicted, .evidence = std::move(evidence)};
+}
+/// It has made the calls below `next_numbers`, and serves them.
+inline Fact left(Rank rank, std::vector<NextNumber> next_numbers) {
+  return {.rank = rank,
+          .standing = Standing::left,
+          .serves = true,
+          .next_numbers = std::move(next_numbers)};
+}
 
 struct SimulatedJobOptions {
   std::uint16_t ranks = 2;
@@ -27,6 +42,8 @@ struct SimulatedJobOptions {
   double max_bytes_per_second = 0;
   std::uint32_t port_flows = 1;
   std::uint32_t flows = 0;  // 0: by trial
+  bool detects_silence = true;
+  std::vector<std::pmr::memory_resource*> call_memory = {};  // by rank; null: the default
 };
 
 class SimulatedJob {
@@ -58,8 +75,12 @@ class SimulatedJob {
       engine.endpoint.inflow = options.mechanisms.inflow;
       engine.endpoint.sending = options.mechanisms.sending;
       engine.endpoint.flows = options.flows;
+      engine.endpoint.detects_silence = options.detects_silence;
       engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
       engine.mechanisms = options.mechanisms;
+      if (rank < options.call_memory.size() && options.call_memory[rank] != nullptr) {
+        engine.call_memory = options.call_memory[rank];
+      }
       engines_.push_back(std::make_unique<Engine>(engine, *ports_.back()));
     }
   }
@@ -71,10 +92,9 @@ class SimulatedJob {
 
   std::shared_ptr<PendingCall> submit(Rank rank, const AllreduceArguments& arguments) {
     auto call = engines_[rank]->submit(arguments, now_);
-    if (!call) return nullptr;
-    calls_.push_back(*call);
+    calls_.push_back(call);
     callers_.push_back(rank);
-    return *call;
+    return call;
   }
 
   /// Of the ranks that live.
@@ -89,7 +109,7 @@ class SimulatedJob {
   void kill(Rank rank) { dead_[rank] = true; }
   void tell_dead(Rank rank) {
     for (Rank other = 0; other < ranks(); ++other) {
-      if (!dead_[other]) engines_[other]->peer_dead(rank, "killed by a test", now_);
+      if (!dead_[other]) engines_[other]->learn(dead(rank), now_);
     }
   }
 

@@ -25,6 +25,7 @@ constexpr std::uint32_t kEmptyFrame = TARPON_FRAME_HEADER_BYTES - sizeof(ethhdr)
 /// Payload bytes that differ by host, frame and place.
 std::vector<std::byte> frame_of(std::size_t host, std::uint32_t number, std::uint32_t payload) {
   std::vector<std::byte> bytes = Frame(payload).bytes();
+  std::fill_n(bytes.begin(), ETH_ALEN, std::byte{0xff});  // the network floods these
   for (std::size_t i = TARPON_FRAME_HEADER_BYTES; i < bytes.size(); ++i) {
     bytes[i] = static_cast<std::byte>(i * 7 + number * 13 + host * 101);
   }
@@ -46,8 +47,9 @@ class Station {
     ASSERT_TRUE(queue_) << queue_.error().message;
     const tarpon_port_key key{htonl(testing_support::kFrameAddress),
                               htons(testing_support::kFramePort), 0};
-    ASSERT_TRUE(
-        program_->open_port(key, {.queues = 1, .job = testing_support::kFrameJob, .index = 0}));
+    tarpon_port_entry entry = testing_support::frame_entry();
+    std::fill_n(entry.mac, ETH_ALEN, std::uint8_t{0xff});  // as frame_of() addresses them
+    ASSERT_TRUE(program_->open_port(key, entry));
     ASSERT_TRUE(program_->insert_socket(0, queue_->fd()));
     ASSERT_TRUE(attached_) << attached_.error().message;
     ASSERT_TRUE(*attached_);

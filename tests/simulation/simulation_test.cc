@@ -33,14 +33,35 @@ TEST(SimulationTest, run__the_same_seed_leaves_the_same_trace) {
   }
 }
 
+/// The plan of a seed when there were these faults and each tag served many calls.
+SimulationPlan early_plan(std::uint64_t seed) {
+  FaultSet then = all_faults();
+  for (const FaultKind later :
+       {FaultKind::refuse, FaultKind::leave, FaultKind::late_call, FaultKind::no_memory}) {
+    then.reset(static_cast<std::size_t>(later));
+  }
+  SimulationPlan plan = plan_simulation(seed, then);
+  plan.fresh_tags = false;
+  return plan;
+}
+
 /// Of a hundred thousand others: what they found is rarer than the seeds of every day.
 TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
-  for (const std::uint32_t seed : {502049u, 700369u, 707080u, 708435u, 709454u, 716299u, 719117u,
-                                   719394u, 726761u, 737585u, 742588u, 759018u}) {
-    const SimulationPlan plan = plan_simulation(seed);
+  for (const std::uint32_t seed :
+       {502049u, 700369u, 707080u, 708435u, 709454u, 716299u, 719117u, 719394u, 726761u, 737585u,
+        742588u, 759018u, 905124u, 956271u, 910041121u, 910083751u, 910097592u}) {
+    const SimulationPlan plan = early_plan(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
   }
+}
+
+TEST(SimulationTest, run__many_calls_given_up_at_once_for_several_reasons) {
+  SimulationPlan plan = plan_simulation(708435, set_of("pause,one_way,abort,refuse"));
+  plan.fresh_tags = false;
+  const SimulationResult result = run_simulation(plan);
+  EXPECT_GT(result.abort_reasons[static_cast<std::size_t>(AbortReason::given_up)], 0u);
+  EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
 }
 
 TEST(SimulationTest, run__every_mask_of_the_first_packets_alone) {
@@ -107,7 +128,12 @@ TEST(SimulationTest, plan__the_seeds_reach_every_fault_and_shape) {
   for (const int reached : {exact, bounded, calm, two, eight, copying}) {
     EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
   }
-  for (const int reached : on) EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
+  for (std::size_t i = 0; i < kFaultKinds; ++i) {
+    if (all_faults()[i])
+      EXPECT_GT(on[i], static_cast<int>(kSeeds / 100)) << i;
+    else
+      EXPECT_EQ(on[i], 0) << i;
+  }
 }
 
 TEST(SimulationTest, plan__leaving_a_fault_out_changes_no_other) {
@@ -122,6 +148,8 @@ TEST(SimulationTest, plan__leaving_a_fault_out_changes_no_other) {
   }
 }
 
+constexpr std::size_t kDrawnAbortReasons = 5;  // given_up, late, argument, deadline, memory
+
 TEST(SimulationTest, coverage__a_few_hundred_seeds_reach_what_can_be_reached) {
   constexpr std::uint64_t kSeeds = testing_support::kSanitizer ? 100 : 500;
   Coverage coverage;
@@ -132,12 +160,15 @@ TEST(SimulationTest, coverage__a_few_hundred_seeds_reach_what_can_be_reached) {
   if (!testing_support::kSanitizer) {
     EXPECT_THAT(coverage.rare(1), testing::IsEmpty());
   }
-  EXPECT_EQ(coverage.rare(1'000'000).size(),
-            kFaultKinds + static_cast<std::size_t>(DropReason::count) + kStatuses);
+  EXPECT_EQ(Coverage().rare(1).size(), all_faults().count() +
+                                           static_cast<std::size_t>(DropReason::count) + kStatuses +
+                                           kDrawnAbortReasons);
 }
 
 TEST(SimulationTest, faults__by_name) {
   EXPECT_EQ(parse_faults("all").value(), all_faults());
+  EXPECT_FALSE(has(all_faults(), FaultKind::lies));
+  EXPECT_EQ(describe(parse_faults("lies").value()), "lies");
   EXPECT_TRUE(parse_faults("none").value().none());
   EXPECT_EQ(describe(parse_faults("pause,loss").value()), "loss,pause");
   for (const char* wrong : {"", "los", "loss,", ",loss", "loss pause", "loss,all"}) {
@@ -202,6 +233,7 @@ int caught(bool bounded, const DefectivePort::Defect& defect, const FaultSet& on
     SimulationPlan plan = plan_simulation(seed, FaultSet{});
     plan.bounded = bounded;
     plan.bound_rule = BoundRule::given;
+    plan.fresh_tags = false;
     plan.ranks = 4;
     plan.most_elements = 2000;
     plan.victim = 1;

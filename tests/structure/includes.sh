@@ -5,7 +5,8 @@
 #
 #   direction   tools -> collectives -> {transport, codec} -> xdp -> bpf; tests may use all
 #   leaf        codec includes the C++ standard library, xsimd and itself
-#   private     a private folder is for its own top folder, that folder's tests, tests/simulation and tests/bench
+#   private     a private folder is for its own top folder, that folder's tests, tests/simulation, tests/fuzz
+#               and tests/bench
 #   public      a header that is installed includes only headers that are
 #   quotes      project headers are quoted, by their path from the root, and exist
 #   guard       #pragma once; in bpf/, which C reads too, an include guard
@@ -50,7 +51,8 @@ includes() {
         if (index(" " allowed[top(file)] " ", " " top(path) " ") == 0) { say("direction"); return }
         home = private_of(path)
         if (home != "" && top(file) != top(home) && index(file, "tests/" top(home) "/") != 1 &&
-            index(file, "tests/simulation/") != 1 && index(file, "tests/bench/") != 1) {
+            index(file, "tests/simulation/") != 1 && index(file, "tests/fuzz/") != 1 &&
+            index(file, "tests/bench/") != 1) {
           say("private")
         }
         if (is_public(file) && !is_public(path)) say("public")

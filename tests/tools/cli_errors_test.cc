@@ -87,6 +87,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--gso-segments", "65"}, {"--gso-segments", "1 to 64"}},
       {{"--flows", "3"}, {"--flows", "\"3\" is not one of 1, 2, 4, 8, auto"}},
       {{"--retain", "x"}, {"--retain", "25M"}},
+      {{"--dead-after", "5"}, {"--dead-after", "\"5\" has no unit"}},
+      {{"--dead-after", "0s"}, {"--dead-after", "\"0s\" leaves no time"}},
       {{"--max-rate", "5"}, {"--max-rate", "5gbit"}},
       {{"--profile", "best"}, {"--profile", "\"best\" is not one of optireduce, tarpon"}},
       {{"--inflow", "none"}, {"--inflow", "buffers, incast, window"}},
@@ -284,14 +286,18 @@ TEST_F(CliInputErrors, output_directory__missing) {
   expect_on_every_rank(ended, {"rank 0: ", "no/out0.npy", "rank 1: ", "No such file or directory"});
 }
 
-TEST(CliJobErrors, options_differ__named_everywhere) {
-  const auto differ = [](const std::vector<std::string>& of_rank_1) {
-    auto commands = ranks_by_hand(2, free_meeting_point(), {"-b", "1K", "-e", "1K"});
+// Ranks that meet through a file know that they belong together.
+
+TEST(CliJobErrors, file__options_differ__named_everywhere) {
+  const ScratchDirectory scratch;
+  const std::string meet = "file://" + scratch / "meet";
+  const auto differ = [&](const std::vector<std::string>& of_rank_1) {
+    auto commands = ranks_by_hand(2, meet, {"-b", "1K", "-e", "1K"});
     auto& arguments = commands[1].arguments;
     arguments.insert(arguments.end(), of_rank_1.begin(), of_rank_1.end());
     return run_together(commands);
   };
-  auto commands = ranks_by_hand(2, free_meeting_point(), {});
+  auto commands = ranks_by_hand(2, meet, {});
   commands[0].arguments[1] = "check";
   expect_on_every_rank(run_together(commands), {"rank 1", "command=check", "command=allreduce"});
   expect_on_every_rank(differ({"-n", "7"}), {"rank 1", "iters=7", "rank 0", "iters=20"});
@@ -301,18 +307,35 @@ TEST(CliJobErrors, options_differ__named_everywhere) {
   expect_on_every_rank(differ({"--deadline", "9s"}), {"deadline=9s", "deadline=10s"});
 }
 
-TEST(CliJobErrors, world_sizes_differ__named_everywhere) {
-  const std::string meet = free_meeting_point();
+TEST(CliJobErrors, file__world_sizes_differ__named_everywhere) {
+  const ScratchDirectory scratch;
+  const std::string meet = "file://" + scratch / "meet";
   const auto of_two = ranks_by_hand(2, meet, {"-b", "8", "-e", "8"});
   const auto of_three = ranks_by_hand(3, meet, {"-b", "8", "-e", "8"});
   expect_on_every_rank(run_together({of_two[0], of_three[1]}),
                        {"rank 1 expects 3 ranks", "rank 0 expects 2"});
 }
 
-TEST(CliJobErrors, rank_twice__named_everywhere) {
-  const auto commands = ranks_by_hand(3, free_meeting_point(), {"-b", "8", "-e", "8"});
+TEST(CliJobErrors, file__rank_twice__named_everywhere) {
+  const ScratchDirectory scratch;
+  const auto commands = ranks_by_hand(3, "file://" + scratch / "meet", {"-b", "8", "-e", "8"});
   expect_on_every_rank(run_together({commands[0], commands[1], commands[1]}),
                        {"rank 1 is taken twice"});
+}
+
+// Over TCP the odd rank ends at once. Rank 0 says so at once, and waits for the right rank.
+TEST(CliJobErrors, tcp__options_differ__named_on_both_sides) {
+  auto commands = ranks_by_hand(2, free_meeting_point(),
+                                {"-b", "1K", "-e", "1K", "--rendezvous-timeout", "4s"});
+  commands[1].arguments.insert(commands[1].arguments.end(), {"-n", "7"});
+  const auto ended = run_together(commands);
+  expect_one_line(ended[1], {"rank 1 runs with iters=7, rank 0 does not", "the same version"});
+  EXPECT_EQ(ended[0].exit_code, 1) << ended[0].error;
+  const auto lines = lines_of(ended[0].error);
+  ASSERT_EQ(lines.size(), 2u) << ended[0].error;
+  EXPECT_THAT(lines[0], HasSubstr("refused: rank 1 runs with iters=7 where rank 0 has iters=20"));
+  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 4 s"));
+  EXPECT_THAT(lines[1], HasSubstr("refused: rank 1 runs with iters=7"));
 }
 
 TEST(CliJobErrors, rank_absent__named_after_the_timeout) {

@@ -3,10 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/tools/command.h"
 
@@ -107,6 +110,59 @@ TEST(CliTestbed, interrupted__takes_along_what_the_program_started) {
   EXPECT_TRUE(job.left_nothing()) << "a process of the job is still there";
 }
 
+/// Processes in whose environment `mark` stands.
+std::vector<pid_t> marked(const std::string& mark) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string pid = entry.path().filename().string();
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (content_of(entry.path() / "environ").find(mark) != std::string::npos) {
+      found.push_back(std::stoi(pid));
+    }
+  }
+  return found;
+}
+
+/// Network namespaces in which a process lives.
+std::set<std::string> namespaces() {
+  std::set<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::error_code gone;  // a process that has ended, or one of the kernel's
+    found.insert(std::filesystem::read_symlink(entry.path() / "ns/net", gone).string());
+  }
+  return found;
+}
+
+TEST(CliTestbed, killed__takes_grandchildren_and_namespaces_along) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  for (const bool kill_worker : {false, true}) {
+    const std::string mark = fmt::format("TARPON_TEST_MARK={}-{}-", ::getpid(), kill_worker);
+    Command command =
+        tool({"testbed", "--local-ranks", "2", "--", "sh", "-c",
+              "setsid sleep 1000 & (setsid sh -c 'trap \"\" TERM; sleep 1000 & wait' &) ; "
+              "sleep 0.3; echo started {rank}; sleep 1000"});
+    command.environment["TARPON_TEST_MARK"] = mark.substr(mark.find('=') + 1);
+    Process job(command);
+    ASSERT_TRUE(job.says("started 0") && job.says("started 1")) << job.wait(0ms).error;
+    EXPECT_GE(marked(mark).size(), 10u);
+    std::set<std::string> of_job;
+    for (const pid_t rank : job.children()) {
+      of_job.insert(std::filesystem::read_symlink(fmt::format("/proc/{}/ns/net", rank)).string());
+    }
+    ASSERT_EQ(of_job.size(), 2u);
+    ::kill(kill_worker ? job.worker() : job.pid(), SIGKILL);
+    job.wait();
+    // 2 s of grace for those that ignore SIGTERM; far less than this.
+    for (int i = 0; i < 1000 && !marked(mark).empty(); ++i) {
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      ::usleep(20'000);
+    }
+    EXPECT_TRUE(marked(mark).empty());
+    for (const std::string& space : namespaces()) EXPECT_FALSE(of_job.contains(space)) << space;
+  }
+}
+
 TEST(CliTestbed, background_dies__fails_the_run) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
   const ScratchDirectory scratch;
@@ -167,7 +223,7 @@ TEST(CliStopped, killed_rank__named_by_the_others) {
       EXPECT_EQ(ended.exit_code, 1);
       EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
       EXPECT_THAT(ended.error,
-                  HasSubstr(fmt::format("rank {} is dead: control connection reset", victim)));
+                  HasSubstr(fmt::format("rank {} is dead: its control connection ended", victim)));
     }
   }
 }

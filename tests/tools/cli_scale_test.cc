@@ -230,7 +230,7 @@ TEST(CliSim, traces__are_refused_with_their_line_or_run) {
 TEST(CliScale, file__not_writable) {
   const Ended ended = run(tool(small({"--svg", "/nowhere/a.svg"})));
   EXPECT_EQ(ended.exit_code, 1);
-  EXPECT_THAT(ended.error, HasSubstr("/nowhere/a.svg: cannot create a file"));
+  EXPECT_THAT(ended.error, HasSubstr("/nowhere/a.svg: No such file"));
 }
 
 }  // namespace

@@ -91,9 +91,22 @@ Process::~Process() {
   if (running_) wait(Duration::zero());
 }
 
-std::vector<pid_t> Process::children() const {
-  std::ifstream file(fmt::format("/proc/{}/task/{}/children", pid_, pid_));
+namespace {
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::ifstream file(fmt::format("/proc/{0}/task/{0}/children", parent));
   return {std::istream_iterator<pid_t>(file), {}};
+}
+
+}  // namespace
+
+pid_t Process::worker() const {
+  const std::vector<pid_t> workers = children_of(pid_);
+  return workers.size() == 1 ? workers[0] : -1;
+}
+
+std::vector<pid_t> Process::children() const {
+  return children_of(worker());
 }
 
 bool Process::says(std::string_view text, Duration limit) const {

@@ -44,8 +44,10 @@ class Process {
   ~Process();
 
   pid_t pid() const { return pid_; }
-  /// Its children, oldest first.
+  /// The children of its worker (tools/guarded_run.h), oldest first: the ranks of `--local-ranks`.
   std::vector<pid_t> children() const;
+  /// The worker itself; -1 when there is none.
+  pid_t worker() const;
 
   /// Whether its standard output came to contain `text`.
   bool says(std::string_view text, Duration limit = kHang) const;

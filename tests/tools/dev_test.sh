@@ -79,6 +79,29 @@ grep -q '^the rest: --seeds 250 --jobs 2$' <<<"$said" || fail "arguments are not
 dev seed sim && fail "a broken promise and nobody noticed: $said"
 grep -q '^failed seeds: build/sim/failed.txt$' <<<"$said" || fail "failing seeds: $said"
 
+mkdir -p "$work/tests/fuzz" "$work/build/fuzz/bin"
+cp "$(dirname "$1")/tests/fuzz/fuzz.sh" "$work/tests/fuzz"
+printf 'tarpon_fuzz(one a.cc)\ntarpon_fuzz(two)\n' >"$work/tests/fuzz/CMakeLists.txt"
+for target in one two; do
+  echo "// What $target reads." >"$work/tests/fuzz/$target.cc"
+  stand_in fuzz_$target <<'TEXT'
+echo "#7	DONE   cov: 3 ft: 4 corp: 1/1b"
+echo "stat::number_of_executed_units: 7"
+name=$(basename "$0")
+[ "$BREAKS" != "${name#fuzz_}" ] || { echo "broken promise: of $name"; exit 77; }
+TEXT
+  mv "$work/bin/fuzz_$target" "$work/build/fuzz/bin/"
+done
+dev nothing fuzz --seconds 1 || fail "targets that find nothing failed: $said"
+grep -q '^two: 7 runs, 3 edges, 4 features, nothing found$' <<<"$said" || fail "closing line: $said"
+dev one fuzz --seconds 1 && fail "a finding and nobody noticed: $said"
+grep -q '^one: FOUND something' <<<"$said" || fail "the finding's target is missing: $said"
+grep -q '^broken promise: of fuzz_one$' <<<"$said" || fail "what was found is missing: $said"
+grep -q '^two: 7 runs' <<<"$said" || fail "the targets after a finding did not run: $said"
+dev one fuzz two --seconds 1 || fail "a target that was not asked for ran: $said"
+dev nothing fuzz --help && grep -q '^  two  *What two reads.$' <<<"$said" || fail "list of targets: $said"
+dev nothing fuzz three && fail "an unknown target was accepted: $said"
+
 dev nothing bogus && fail "an unknown command was accepted"
 
 [ "$failures" -eq 0 ] && echo "a step that fails is noticed"

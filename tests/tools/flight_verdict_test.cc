@@ -118,7 +118,7 @@ TEST(FlightVerdict, rank_that_never_began) {
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(verdict.operation, OperationKey(0, 1));
   EXPECT_EQ(guilty(verdict), Guilty{2});
-  EXPECT_THAT(verdict.line, HasSubstr("rank 2: never began it"));
+  EXPECT_THAT(verdict.line, HasSubstr("rank 2: never made the call"));
   // It may also have left nothing at all.
   const FlightVerdict without = judge_flight(story.merge({2}));
   EXPECT_EQ(guilty(without), Guilty{2});
@@ -136,7 +136,7 @@ TEST(FlightVerdict, rank_that_began_late) {
   story.end(2, 60, 0, Status::late_self, 0b100);
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(guilty(verdict), Guilty{2});
-  EXPECT_THAT(verdict.line, HasSubstr("began it 40.000 ms after the first"));
+  EXPECT_THAT(verdict.line, HasSubstr("made the call 40.000 ms after the first"));
 }
 
 TEST(FlightVerdict, other_signature__the_minority_and_the_field) {
@@ -150,11 +150,15 @@ TEST(FlightVerdict, other_signature__the_minority_and_the_field) {
   EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2000 against 1000"));
 }
 
-TEST(FlightVerdict, two_ranks_that_differ__both) {
+TEST(FlightVerdict, two_ranks_that_differ__undecided_between_both) {
   Story story(2);
   story.begin(0, 0, 0, 1);
   story.begin(1, 0, 0, 2);
-  EXPECT_EQ(guilty(judge_flight(story.merge())), (Guilty{0, 1}));
+  const FlightVerdict verdict = judge_flight(story.merge());
+  EXPECT_EQ(verdict.cause, FlightCause::undecided);
+  EXPECT_TRUE(verdict.guilty.empty());
+  ASSERT_EQ(verdict.candidates.size(), 2u);
+  EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2 against 1"));
 }
 
 TEST(FlightVerdict, rank_that_died_of_a_signal) {
@@ -174,14 +178,58 @@ TEST(FlightVerdict, abort__whoever_began_it) {
   for (Rank rank = 0; rank < 3; ++rank) story.begin(rank, 0, 0);
   // Rank 1 passes on what rank 2 began.
   Record& abort = story.tell(0, 5, RecordKind::abort_in, 0, 1);
-  abort.detail = 2;
-  abort.value = TARPON_ABORT_GIVEN_UP;
+  abort.detail = TARPON_ABORT_GIVEN_UP;
+  abort.set_mask(0b100);
   story.end(0, 5, 0, Status::aborted, 0b100);
   story.end(1, 5, 0, Status::aborted, 0b100);
   story.end(2, 4, 0, Status::aborted, 0b100);
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(guilty(verdict), Guilty{2});
-  EXPECT_THAT(verdict.line, HasSubstr("rank 2: gave it up"));
+  EXPECT_THAT(verdict.line, HasSubstr("rank 2: its caller gave it up"));
+}
+
+TEST(FlightVerdict, abort__with_each_reason) {
+  struct Case {
+    std::uint32_t reason;
+    FlightCause cause;
+  };
+  for (const Case& one :
+       {Case{TARPON_ABORT_GIVEN_UP, FlightCause::aborted},
+        Case{TARPON_ABORT_EXPIRED, FlightCause::expired}, Case{4, FlightCause::refused},
+        Case{5, FlightCause::refused}, Case{6, FlightCause::refused}, Case{7, FlightCause::refused},
+        Case{8, FlightCause::forgotten}, Case{200, FlightCause::aborted}}) {
+    SCOPED_TRACE(one.reason);
+    Story story(3);
+    for (Rank rank = 0; rank < 3; ++rank) story.begin(rank, 0, 0);
+    for (const Rank rank : std::initializer_list<Rank>{0, 2}) {
+      Record& abort = story.tell(rank, 5, RecordKind::abort_in, 0, 1);
+      abort.detail = static_cast<std::uint8_t>(one.reason);
+      abort.set_mask(0b010);
+      story.end(rank, 5, 0, Status::aborted, 0b010);
+    }
+    story.end(1, 4, 0, Status::aborted, 0b010);
+    const FlightVerdict verdict = judge_flight(story.merge());
+    EXPECT_EQ(verdict.cause, one.cause) << verdict.line;
+    EXPECT_EQ(guilty(verdict), Guilty{1}) << verdict.line;
+  }
+}
+
+TEST(FlightVerdict, abort_of_a_rank_whose_deadline_has_passed__blames_the_rank_that_it_lacked) {
+  Story story(3);
+  for (const Rank rank : std::initializer_list<Rank>{0, 1}) {
+    story.begin(rank, 10, 0);
+    story.hear(rank, 11, 0, {static_cast<Rank>(1 - rank)});
+  }
+  story.end(0, 500, 0, Status::peer_late, 0b100);
+  Record& abort = story.tell(1, 501, RecordKind::abort_in, 0, 0);
+  abort.detail = 3;  // it reached its deadline
+  abort.set_mask(0b100);
+  story.end(1, 501, 0, Status::peer_late, 0b100);
+  story.begin(2, 600, 0);
+  story.end(2, 600, 0, Status::aborted, 0b100);
+  const FlightVerdict verdict = judge_flight(story.merge());
+  EXPECT_EQ(verdict.cause, FlightCause::late);
+  EXPECT_EQ(guilty(verdict), Guilty{2});
 }
 
 TEST(FlightVerdict, cut_off_rank__is_named_although_it_names_all_others) {
@@ -195,7 +243,8 @@ TEST(FlightVerdict, cut_off_rank__is_named_although_it_names_all_others) {
   }
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(guilty(verdict), Guilty{3});
-  EXPECT_THAT(verdict.line, HasSubstr("was never heard"));
+  EXPECT_EQ(verdict.cause, FlightCause::cut_off);
+  EXPECT_THAT(verdict.line, HasSubstr("no packet came or went"));
 }
 
 TEST(FlightVerdict, rank_that_waits_itself__is_excused) {
@@ -220,7 +269,7 @@ TEST(FlightVerdict, lost_packets__blame_nobody) {
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(verdict.operation, OperationKey(0, 0));
   EXPECT_TRUE(verdict.guilty.empty());
-  EXPECT_THAT(verdict.line, HasSubstr("packets were lost"));
+  EXPECT_THAT(verdict.line, HasSubstr("packets are lost on the way, no rank is to blame"));
 }
 
 TEST(FlightVerdict, first_failure_counts_not_its_consequences) {
@@ -258,12 +307,43 @@ TEST(FlightMerge, other_host__clock_follows_from_packets_both_ways) {
   story.dumps[1].header.boot_id[0] = 'b';
   for (Record& record : story.dumps[1].records) record.time += 777s;
   const FlightJob job = story.merge();
-  EXPECT_EQ(job.ranks[1].clock, FlightClock::estimated);
-  EXPECT_EQ(job.ranks[1].shift, -Duration(777s));
+  EXPECT_EQ(job.ranks[1].clock.clock, FlightClock::estimated);
+  EXPECT_EQ(job.ranks[1].clock.shift, -Duration(777s));
+  EXPECT_EQ(job.ranks[1].clock.uncertainty, Duration(1ms));
   // Without packets of one direction nothing can be said.
   std::erase_if(story.dumps[0].records,
                 [](const Record& record) { return record.kind == RecordKind::first_packet; });
-  EXPECT_EQ(story.merge().ranks[1].clock, FlightClock::unrelated);
+  EXPECT_EQ(story.merge().ranks[1].clock.clock, FlightClock::unrelated);
+}
+
+TEST(FlightMerge, other_host_whose_clock_drifts__is_placed_all_along) {
+  Story story(2);
+  for (std::uint32_t operation = 0; operation < 100; ++operation) {
+    story.good(operation, 1000.0 * operation);
+  }
+  story.dumps[1].header.boot_id[0] = 'b';
+  for (Record& record : story.dumps[1].records) {
+    record.time += 777s + (record.time - Time(1s)) / 10'000;  // 100 ppm: 10 ms in the end
+  }
+  const FlightJob job = story.merge();
+  EXPECT_NEAR(job.ranks[1].clock.drift, -1e-4, 1e-5);
+  for (std::size_t i = 0; i < story.dumps[1].records.size(); ++i) {
+    const Duration off =
+        job.ranks[1].at(job.ranks[1].dump->records[i]) - job.ranks[0].dump->records[i].time;
+    EXPECT_LT(std::chrono::abs(off), Duration(2ms)) << i;
+  }
+}
+
+TEST(FlightMerge, clocks_that_no_shift_explains__are_unrelated) {
+  Story story(2);
+  story.good(0, 0);
+  story.good(1, 1000);
+  story.dumps[1].header.boot_id[0] = 'b';
+  // The second clock jumps back by an hour after the first operation.
+  for (Record& record : story.dumps[1].records) {
+    if (record.operation == 0) record.time += 3600s;
+  }
+  EXPECT_EQ(story.merge().ranks[1].clock.clock, FlightClock::unrelated);
 }
 
 TEST(FlightMerge, newest_job_and_newest_recording_of_a_rank) {

@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -179,6 +181,103 @@ TEST_F(WholeFiles, link_to_a_descriptor__written_straight) {
   EXPECT_EQ(::pread(file, got.data(), got.size(), 0), 8);
   EXPECT_STREQ(got.data(), "log,text");
   for (const int fd : {pipe[0], pipe[1], file}) ::close(fd);
+}
+
+/// Links of other users; only root can make them.
+class ForeignLinks : public WholeFiles {
+ protected:
+  void SetUp() override {
+    WholeFiles::SetUp();
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can make links that belong to others";
+    ASSERT_EQ(::chmod(directory_.c_str(), 01777), 0);  // like /tmp
+    std::ofstream(directory_ + "/target") << "precious";
+  }
+  void plant(const std::string& target, const std::string& name, uid_t owner) const {
+    fs::create_symlink(target, directory_ + "/" + name);
+    ASSERT_EQ(::lchown((directory_ + "/" + name).c_str(), owner, owner), 0);
+  }
+  std::string precious() const {
+    std::ifstream file(directory_ + "/target");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  static constexpr uid_t kNobody = 65534;
+};
+
+TEST_F(ForeignLinks, file__a_strangers_link_is_refused) {
+  plant("target", "a", kNobody);
+  const auto done = put("new");
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Error::Code::permission);
+  EXPECT_THAT(done.error().message,
+              HasSubstr("/a: the symbolic link \"a\" belongs to another user (65534)"));
+  EXPECT_FALSE(WholeFile::check(path()));
+  EXPECT_EQ(precious(), "precious");
+}
+
+TEST_F(ForeignLinks, file__a_strangers_link_behind_our_own_is_refused) {
+  plant("b", "a", 0);
+  plant("target", "b", kNobody);
+  EXPECT_FALSE(put("new"));
+  EXPECT_EQ(precious(), "precious");
+}
+
+TEST_F(ForeignLinks, file__our_own_link_works) {
+  plant("target", "a", 0);
+  ASSERT_TRUE(put("new"));
+  EXPECT_EQ(precious(), "new");
+  EXPECT_TRUE(fs::is_symlink(path()));
+}
+
+TEST_F(ForeignLinks, directory__a_strangers_link_is_refused) {
+  fs::create_directory(directory_ + "/real");
+  plant("real", "to", kNobody);
+  EXPECT_FALSE(WholeFile::create(directory_ + "/to/file"));
+  EXPECT_FALSE(open_stream(directory_ + "/to/file", "w"));
+  EXPECT_FALSE(open_output_directory(directory_ + "/to"));
+  EXPECT_TRUE(fs::is_empty(directory_ + "/real"));
+}
+
+TEST_F(ForeignLinks, directory__the_owners_link_in_a_private_directory_works) {
+  fs::create_directories(directory_ + "/home/real");
+  ASSERT_EQ(::lchown((directory_ + "/home").c_str(), kNobody, kNobody), 0);
+  plant("real", "home/to", kNobody);
+  const auto file = WholeFile::create(directory_ + "/home/to/file");
+  EXPECT_TRUE(file) << file.error().message;
+}
+
+TEST_F(ForeignLinks, stream__a_strangers_link_is_refused) {
+  plant("target", "a", kNobody);
+  EXPECT_FALSE(open_stream(path(), "a"));
+  EXPECT_FALSE(open_stream(path(), "w"));
+  EXPECT_EQ(precious(), "precious");
+}
+
+TEST_F(ForeignLinks, pipe__of_a_stranger_is_refused) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0666), 0);
+  ASSERT_EQ(::lchown(path().c_str(), kNobody, kNobody), 0);
+  EXPECT_FALSE(put("new")) << "and does not wait for a reader";
+}
+
+TEST_F(ForeignLinks, link_planted_after_the_look__is_replaced) {
+  auto file = WholeFile::create(path());
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(file->write(std::as_bytes(std::span("new", 3))));
+  plant("target", "a", kNobody);
+  ASSERT_TRUE(file->commit());
+  EXPECT_EQ(precious(), "precious");
+  EXPECT_FALSE(fs::is_symlink(path()));
+  EXPECT_EQ(content(), "new");
+}
+
+TEST_F(WholeFiles, stream__writes_and_appends) {
+  for (const char* mode : {"w", "a", "a"}) {
+    const auto stream = open_stream(path(), mode);
+    ASSERT_TRUE(stream) << stream.error().message;
+    std::fputs("x", *stream);
+    std::fclose(*stream);
+  }
+  EXPECT_EQ(content(), "xxx");
 }
 
 TEST_F(WholeFiles, check__says_so_before) {

@@ -248,7 +248,10 @@ void expect_silence_after_mismatch(bool before) {
   for (Rank rank = 0; rank < 2; ++rank) net[rank].close(calls[rank]->handle, nullptr);
   int packets = 0;
   net.give(late);
-  net.run_until(net.now + 1s, [&](const Packet&) { return ++packets, 1; });
+  net.run_until(net.now + 1s, [&](const Packet& packet) {
+    packets += packet.header().type == TARPON_HEARTBEAT ? 0 : 1;
+    return 1;
+  });
   EXPECT_LE(packets, before ? 100 : 1);
 }
 
@@ -260,7 +263,7 @@ TEST(EndpointBoundsTest, mismatch__two_that_have_closed_do_not_answer_each_other
 TEST(EndpointBoundsTest, abort__waits_for_a_rank_that_has_not_begun) {
   Harness net(2);
   const Call& a = net.submit(exchange(0, 2, kMany), 0);
-  net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP, 0);
+  net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP, 0b1);
   net.settle();
   net.submit(exchange(1, 2, kMany), 1);
   const auto told = net.events_of(1, Event::Kind::aborted);
@@ -276,7 +279,7 @@ TEST(EndpointBoundsTest, abort__is_repeated_to_whoever_missed_it) {
       net.submit(exchange(1, 2, kMany), 1);
       net.settle([&](const Packet& packet) { return packet.to == 1 ? 1 : 0; });
     }
-    net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP, 0);
+    net[0].abort(a.handle, TARPON_ABORT_GIVEN_UP, 0b1);
     net.settle([](const Packet& packet) { return packet.header().type == TARPON_ABORT ? 0 : 1; });
     if (!begun) net.submit(exchange(1, 2, kMany), 1);
     net.run_until(net.now + 100ms);
@@ -288,7 +291,7 @@ TEST(EndpointBoundsTest, abort__is_remembered_of_more_calls_than_may_be_open) {
   for (const std::uint32_t reason : {TARPON_ABORT_GIVEN_UP, TARPON_ABORT_EXPIRED}) {
     Harness net(2);
     for (int call = 0; call < 50; ++call) {
-      net[0].abort(net.submit(exchange(0, 2, kMany), 0).handle, reason, 0);
+      net[0].abort(net.submit(exchange(0, 2, kMany), 0).handle, reason, 0b1);
       net.settle([](const Packet&) { return 0; });
     }
     net.submit(exchange(1, 2, kMany), 1);
@@ -310,7 +313,7 @@ TEST(EndpointBoundsTest, abort__of_an_expired_call_costs_a_bounded_one_its_part_
     call->spec.stages[0].repair = false;
     calls[rank] = &net.submit(std::move(call), rank);
   }
-  net[0].abort(calls[0]->handle, TARPON_ABORT_EXPIRED, 0);
+  net[0].abort(calls[0]->handle, TARPON_ABORT_EXPIRED, 0b1);
   net.run_until(net.now + 1ms);
   for (Rank rank = 1; rank < 3; ++rank) {
     EXPECT_EQ(net.count(rank, Event::Kind::aborted), 0u);
@@ -332,7 +335,7 @@ TEST(EndpointBoundsTest, abort__of_a_call_that_never_began_is_no_mismatch) {
   nothing->spec.slot_bytes = kSlot;
   nothing->spec.stages.resize(1);
   const Call& expired = net.submit(std::move(nothing), 0);
-  net[0].abort(expired.handle, TARPON_ABORT_EXPIRED, 0);
+  net[0].abort(expired.handle, TARPON_ABORT_EXPIRED, 0b1);
   const Packets sent = net.poll(0);
   EXPECT_FALSE(of_type(sent, TARPON_ABORT).empty());
   EXPECT_TRUE(of_type(sent, TARPON_READY).empty());
@@ -391,7 +394,7 @@ TEST(EndpointBoundsTest, abort__is_told_with_its_reason_and_ends_the_sending) {
   Call& a = net.submit(exchange(0, 3, kMany), 0);
   net.submit(exchange(1, 3, kMany), 1);
   net.submit(exchange(2, 3, kMany), 2);
-  net[0].abort(a.handle, 42, 0);
+  net[0].abort(a.handle, TARPON_ABORT_ARGUMENT, 0b1);
   const Packets packets = net.poll(0);
   EXPECT_EQ(packets.size(), 2u);
   net.give(packets);
@@ -399,7 +402,7 @@ TEST(EndpointBoundsTest, abort__is_told_with_its_reason_and_ends_the_sending) {
     const auto told = net.events_of(rank, Event::Kind::aborted);
     ASSERT_EQ(told.size(), 1u);
     EXPECT_EQ(told[0].peer, 0);
-    EXPECT_EQ(told[0].reason, 42u);
+    EXPECT_EQ(told[0].reason, std::uint32_t{TARPON_ABORT_ARGUMENT});
   }
   EXPECT_TRUE(net[0].idle());
 }

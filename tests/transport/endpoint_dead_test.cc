@@ -136,13 +136,23 @@ TEST(EndpointDeadTest, acknowledged__and_retained_without_it) {
   EXPECT_TRUE(net[0].idle());
 }
 
+EndpointOptions watchful_options() {
+  EndpointOptions options = small_options();
+  options.detects_silence = true;
+  return options;
+}
+
+/// Loses all that `ranks` (bit r: rank r) send.
+Fate mute(std::uint64_t ranks) {
+  return [ranks](const Packet& packet) { return (ranks >> packet.from & 1) != 0 ? 0 : 1; };
+}
+
 TEST(EndpointDeadTest, silent__bounded_operations_go_on_without_it_and_exact_ones_wait) {
-  Harness net(2);
+  Harness net(2, watchful_options());
   const Call& exact = net.submit(exchange(0, 2, kFew, 1, 1), 0);
   const Call& open = net.submit(bounded(0, 2, kFew), 0);
-  net[0].peer_silent(1, true, net.now);
-  net[0].peer_silent(1, true, net.now);
-  net[0].peer_silent(0, true, net.now);  // nobody is silent to itself
+  net.run_until(net.now + 400ms, mute(0b10));
+  ASSERT_EQ(net[0].silent(), 0b10u);
   const Call& begun = net.submit(bounded(0, 2, kFew), 0);
   const auto closed = net.events_of(0, Event::Kind::stage_closed);
   ASSERT_EQ(closed.size(), 2u);
@@ -150,7 +160,8 @@ TEST(EndpointDeadTest, silent__bounded_operations_go_on_without_it_and_exact_one
   EXPECT_EQ(closed[1].operation, begun.handle);
   for (const Event& event : closed) EXPECT_EQ(event.closing, Closing::given_up);
 
-  net[0].peer_silent(1, false, net.now);
+  net.run_until(net.now + 100ms);  // it answers
+  ASSERT_EQ(net[0].silent(), 0u);
   const Call& after = net.submit(bounded(0, 2, kFew), 0);
   for (int number = 0; number < 3; ++number) net.submit(bounded(1, 2, kFew), 1);
   net.submit(exchange(1, 2, kFew, 1, 1), 1);
@@ -163,21 +174,23 @@ TEST(EndpointDeadTest, silent__bounded_operations_go_on_without_it_and_exact_one
 }
 
 TEST(EndpointDeadTest, silent__then_dead_and_half_of_the_others_start_the_clock) {
-  Harness net(4);
-  for (const Rank rank : {Rank{2}, Rank{3}}) net[0].peer_silent(rank, true, net.now);
+  Harness net(4, watchful_options());
+  net.submit(exchange(0, 4, kFew, 1, 1), 0);  // lacks all others
+  net.run_until(net.now + 400ms, mute(0b1100));
+  ASSERT_EQ(net[0].silent(), 0b1100u);
   net[0].peer_dead(3, net.now);
-  net[0].peer_silent(3, false, net.now);  // too late
-  const auto closes = [&net] {
+  const auto closes = [&net](const Fate& fate) {
     auto call = bounded(0, 4, kFew);
     call->spec.bounds[0] = 100ms;
     const std::size_t before = net.count(0, Event::Kind::stage_closed);
     net.submit(std::move(call), 0);
-    net.run_until(net.now + 1s);
+    net.run_until(net.now + 1s, fate);
     return net.count(0, Event::Kind::stage_closed) > before;
   };
-  EXPECT_TRUE(closes());  // 1 of 2
-  net[0].peer_silent(2, false, net.now);
-  EXPECT_FALSE(closes());  // 1 of 3
+  EXPECT_TRUE(closes(mute(0b1100)));  // 1 of 2
+  net.run_until(net.now + 100ms);     // rank 2 answers; rank 3 does in vain
+  ASSERT_EQ(net[0].silent(), 0u);
+  EXPECT_FALSE(closes(mute(0)));  // 1 of 3
 }
 
 TEST(EndpointDeadTest, parked__what_came_early_of_it_still_counts) {

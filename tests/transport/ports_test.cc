@@ -9,6 +9,7 @@
 #include <netinet/udp.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -25,142 +26,15 @@
 #include <random>
 #include <thread>
 
+#include "tests/transport/port_traffic.h"
 #include "transport/clock.h"
-#include "transport/ports/mmsg_port.h"
 #include "transport/ports/rx_batch.h"
-#include "transport/ports/uring_port.h"
+#include "transport/ports/udp_train.h"
 
 namespace tarpon {
 namespace {
 
-using Factory = Result<std::unique_ptr<Port>> (*)(UdpSocket, std::vector<sockaddr_in>,
-                                                  UdpPortOptions, UdpFlows);
-
-struct Kind {
-  const char* name;
-  Factory make;
-};
-
-constexpr Duration kPatience = 20s;  // bound of every loop; never reached by a working port
-
-UdpSocket open_socket(UdpSocketOptions options = {}) {
-  auto socket = UdpSocket::open(options);
-  if (!socket) throw std::runtime_error(socket.error().message);
-  return std::move(*socket);
-}
-
-// A packet as the tests see it: a number in the header, and a payload that follows from it.
-struct Message {
-  Rank peer = 0;
-  std::uint32_t number = 0;
-  std::uint32_t length = 0;
-  std::uint8_t flow = 0;
-};
-
-std::byte pattern(std::uint32_t number, std::uint32_t at) {
-  return static_cast<std::byte>((number * 131u + at * 7u + (at >> 8)) & 0xff);
-}
-
-void fill(std::byte* out, std::uint32_t number, std::uint32_t length) {
-  for (std::uint32_t i = 0; i < length; ++i) out[i] = pattern(number, i);
-}
-
-// What came: number -> times, after a check of every byte.
-struct Inbox {
-  std::map<std::uint32_t, int> seen;
-  std::map<Rank, int> sources;
-  std::size_t packets = 0;
-  std::uint64_t bytes = 0;
-
-  void take(std::span<const RxPacket> batch) {
-    for (const RxPacket& packet : batch) {
-      ASSERT_GE(packet.length, TARPON_HEADER_BYTES);
-      std::uint32_t number = 0;
-      std::uint32_t length = 0;
-      std::memcpy(&number, packet.data, 4);
-      std::memcpy(&length, packet.data + 4, 4);
-      ASSERT_EQ(length, packet.length - TARPON_HEADER_BYTES);
-      const std::byte* const payload = packet.data + TARPON_HEADER_BYTES;
-      std::vector<std::byte> wanted(length);
-      fill(wanted.data(), number, length);
-      ASSERT_TRUE(std::equal(wanted.begin(), wanted.end(), payload));
-      ++seen[number];
-      ++sources[packet.source];
-      ++packets;
-      bytes += packet.length;
-    }
-  }
-};
-
-// One round of driving: sleep a little, then take what is there.
-void drive(Port& port, Inbox& inbox, Duration slice = 50ms) {
-  const Time now = monotonic_now();
-  port.wait(now, now + slice);
-  for (auto batch = port.receive(now); !batch.empty(); batch = port.receive(now)) inbox.take(batch);
-}
-
-// Until `packets` are there or, after `patience`, not.
-void collect(Port& port, Inbox& inbox, std::size_t packets, Duration patience = kPatience) {
-  const Time end = monotonic_now() + patience;
-  while (inbox.packets < packets && monotonic_now() < end) drive(port, inbox);
-}
-
-struct SendOptions {
-  const std::vector<std::byte>* lent = nullptr;  // payload of message i at i x its length
-  std::function<void()> on_back_pressure;
-};
-
-void prepare(TxPacket& packet, const Message& message, std::size_t index,
-             const SendOptions& options) {
-  packet.peer = message.peer;
-  packet.flow = message.flow;
-  packet.length = message.length;
-  std::memset(packet.header, 0, TARPON_HEADER_BYTES);
-  std::memcpy(packet.header, &message.number, 4);
-  std::memcpy(packet.header + 4, &message.length, 4);
-  if (options.lent != nullptr) {
-    packet.payload = options.lent->data() + index * message.length;
-  } else {
-    fill(packet.room, message.number, message.length);
-  }
-}
-
-void send(Port& port, const std::vector<Message>& messages, const SendOptions& options = {}) {
-  const Time end = monotonic_now() + kPatience;
-  std::size_t next = 0;
-  while (next < messages.size() && monotonic_now() < end) {
-    const auto frames = port.transmit_frames(messages.size() - next);
-    if (frames.empty()) {
-      if (options.on_back_pressure) options.on_back_pressure();
-      port.wait(monotonic_now(), monotonic_now() + 20ms);
-      continue;
-    }
-    for (TxPacket& packet : frames) prepare(packet, messages[next], next, options), ++next;
-    port.transmit(frames);
-  }
-  ASSERT_EQ(next, messages.size());
-}
-
-void drain(Port& port) {
-  const Time end = monotonic_now() + kPatience;
-  while (port.unsent() > 0 && monotonic_now() < end) {
-    port.wait(monotonic_now(), monotonic_now() + 20ms);
-  }
-  EXPECT_EQ(port.unsent(), 0u);
-}
-
-std::vector<Message> run_of(std::size_t count, std::uint32_t length, Rank peer) {
-  std::vector<Message> result(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    result[i] = {.peer = peer, .number = static_cast<std::uint32_t>(i), .length = length};
-  }
-  return result;
-}
-
-bool each_once(const Inbox& inbox, std::size_t count) {
-  if (inbox.seen.size() != count || inbox.packets != count) return false;
-  return inbox.seen.begin()->first == 0 && inbox.seen.rbegin()->first == count - 1;
-}
+using namespace test;
 
 class PortTest : public testing::TestWithParam<Kind> {
  protected:
@@ -358,6 +232,125 @@ TEST_P(PortTest, train_refused_by_the_kernel_goes_packet_by_packet) {
   EXPECT_EQ(sender->statistics().tx_dropped, 0u);
 }
 
+TEST_P(PortTest, trains_come_back_after_the_kernel_refused_some) {
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  const FileDescriptor handle(::fcntl(from.fd(), F_DUPFD_CLOEXEC, 0));
+  const auto set_no_check = [&handle](int on) {
+    ASSERT_EQ(::setsockopt(handle.get(), SOL_SOCKET, SO_NO_CHECK, &on, sizeof on), 0);
+  };
+  const std::vector<sockaddr_in> peers = {from.local(), to.local()};
+  auto sender = make(std::move(from), peers);
+  auto receiver = make(std::move(to), peers);
+  Inbox inbox;
+  const auto units_of_run = [&](std::uint32_t packets) {
+    const std::uint64_t before = sender->statistics().tx_units;
+    const std::size_t already = inbox.packets;
+    send(*sender, run_of(packets, 1408, 1));
+    drain(*sender);
+    collect(*receiver, inbox, already + packets);
+    EXPECT_EQ(inbox.packets, already + packets);
+    return sender->statistics().tx_units - before;
+  };
+  set_no_check(1);
+  EXPECT_EQ(units_of_run(50), 50u);
+  set_no_check(0);
+  const std::uint32_t pause = TrainPool::kFirstPause;
+  EXPECT_GE(units_of_run(pause), pause - 50);
+  EXPECT_LE(units_of_run(440), 440u / 44 + 50 + 2);  // a few singles end the pause
+  set_no_check(1);
+  EXPECT_EQ(units_of_run(50), 50u);
+  EXPECT_EQ(sender->statistics().tx_dropped, 0u);
+}
+
+TEST_P(PortTest, strangers_are_refused_and_counted_apart) {
+  UdpSocket target = open_socket();
+  UdpSocket friendly = open_socket();
+  const sockaddr_in to = target.local();
+  const std::vector<sockaddr_in> peers = {friendly.local(), to};
+  auto sender = make(std::move(friendly), peers);
+  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const UdpSocket stranger = open_socket();
+  tarpon_header good{};
+  good.magic = TARPON_MAGIC;
+  good.version = TARPON_WIRE_VERSION;
+  good.job = kTestJob;
+  std::vector<std::vector<std::byte>> junk;
+  const auto add = [&junk](const tarpon_header& header, std::size_t bytes) {
+    std::vector<std::byte> datagram(std::max(bytes, sizeof header));
+    std::memcpy(datagram.data(), &header, sizeof header);
+    datagram.resize(bytes);
+    junk.push_back(datagram);
+  };
+  for (const std::size_t bytes : {0u, 1u, 8u, 63u}) add(good, bytes);
+  const auto add_changed = [&](const std::function<void(tarpon_header&)>& change) {
+    tarpon_header bad = good;
+    change(bad);
+    add(bad, 64);
+    add(bad, 1472);
+  };
+  add_changed([](tarpon_header& h) { h.magic = 0x5450; });
+  add_changed([](tarpon_header& h) { h.magic ^= 0x8000; });
+  add_changed([](tarpon_header& h) { h.version = 0; });
+  add_changed([](tarpon_header& h) { h.version = TARPON_WIRE_VERSION + 1; });
+  for (std::uint32_t bit = 0; bit < 32; ++bit) {
+    add_changed([bit](tarpon_header& h) { h.job ^= 1u << bit; });
+  }
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& datagram : junk) {
+      ASSERT_EQ(::sendto(stranger.fd(), datagram.data(), datagram.size(), 0,
+                         reinterpret_cast<const sockaddr*>(&to), sizeof to),
+                static_cast<ssize_t>(datagram.size()));
+    }
+  }
+  send(*sender, run_of(100, 1408, 1));
+  Inbox inbox;
+  collect(*receiver, inbox, 100);
+  EXPECT_TRUE(each_once(inbox, 100));
+  std::this_thread::sleep_for(2ms);  // the count may be 1 ms old
+  const PortStatistics counted = receiver->statistics();
+  EXPECT_EQ(counted.rx_packets, 100u);
+  EXPECT_EQ(counted.rx_refused, junk.size() * kRounds);
+  EXPECT_EQ(counted.rx_overruns, 0u);
+}
+
+TEST_P(PortTest, strangers_do_not_fill_the_receive_buffer) {
+  UdpSocket target = open_socket({.receive_buffer = 100'000});
+  UdpSocket friendly = open_socket();
+  const sockaddr_in to = target.local();
+  const std::vector<sockaddr_in> peers = {friendly.local(), to};
+  auto sender = make(std::move(friendly), peers);
+  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const UdpSocket stranger = open_socket();
+  const std::vector<std::byte> junk(1472);
+  for (int i = 0; i < 1000; ++i) {
+    ::sendto(stranger.fd(), junk.data(), junk.size(), 0, reinterpret_cast<const sockaddr*>(&to),
+             sizeof to);
+  }
+  send(*sender, run_of(20, 1408, 1));
+  Inbox inbox;
+  collect(*receiver, inbox, 20);
+  EXPECT_TRUE(each_once(inbox, 20));
+}
+
+TEST_P(PortTest, what_comes_to_the_port_of_a_flow_is_refused_and_counted) {
+  auto flows = open_flows("127.0.0.1", 4);
+  ASSERT_TRUE(flows) << flows.error().message;
+  std::vector<sockaddr_in> targets;
+  for (const UdpSocket& flow : *flows) targets.push_back(flow.local());
+  UdpSocket socket = open_socket();
+  const std::vector<sockaddr_in> peers = {socket.local()};
+  auto port = make(std::move(socket), peers, {.job = kTestJob}, {std::move(*flows), {}});
+  const UdpSocket stranger = open_socket();
+  for (const sockaddr_in& to : targets) {
+    for (int i = 0; i < 10; ++i) {
+      ::sendto(stranger.fd(), "junk", 4, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    }
+  }
+  EXPECT_EQ(port->statistics().rx_refused, targets.size() * 10);
+}
+
 TEST_P(PortTest, unknown_source) {
   auto ports = make_world(2);
   UdpSocket stranger = open_socket();
@@ -548,6 +541,71 @@ TEST_P(PortTest, drivers_take_turns) {
   EXPECT_TRUE(each_once(inbox, kCount));
 }
 
+// More threads than a port keeps rings for, all of them alive.
+TEST_P(PortTest, drivers__many_threads_take_turns) {
+  constexpr std::size_t kThreads = 11;
+  constexpr std::size_t kTurns = 3 * kThreads;
+  auto ports = make_world(2);
+  Inbox inbox;
+  std::atomic<std::size_t> turn = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t me = 0; me < kThreads; ++me) {
+    threads.emplace_back([&, me] {
+      for (std::size_t mine = me; mine < kTurns; mine += kThreads) {
+        for (std::size_t now = turn; now != mine; now = turn) turn.wait(now);
+        const auto number = static_cast<std::uint32_t>(mine);
+        send(*ports[0], {{.peer = 1, .number = number, .length = 1408}});
+        collect(*ports[1], inbox, mine + 1);
+        ++turn;
+        turn.notify_all();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(each_once(inbox, kTurns));
+}
+
+// In a thread of its own: rings of earlier tests that the kernel takes apart interrupt the threads
+// that used them, once each.
+TEST_P(PortTest, drivers__later_system_calls_are_not_interrupted) {
+  auto ports = make_world(2);
+  const FileDescriptor nothing(::epoll_create1(EPOLL_CLOEXEC));
+  Inbox inbox;
+  constexpr std::uint32_t kRounds = 10;
+  const auto take_over = [&](std::uint32_t round) {
+    std::this_thread::sleep_for(2ms);
+    send(*ports[0], {{.peer = 1, .number = round, .length = 1408}});
+    std::this_thread::sleep_for(2ms);
+    drive(*ports[1], inbox, 1ms);
+    ports[1]->wake();
+  };
+  std::thread([&] {
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      drive(*ports[1], inbox, 1ms);  // arms whatever it needs
+      std::thread other(take_over, round);
+      epoll_event event{};
+      errno = 0;
+      EXPECT_EQ(::epoll_wait(nothing.get(), &event, 1, 20), 0) << std::strerror(errno);
+      other.join();
+      collect(*ports[1], inbox, round + 1);
+    }
+  }).join();
+  EXPECT_TRUE(each_once(inbox, kRounds));
+}
+
+TEST_P(PortTest, wake__is_kept_for_the_next_wait) {
+  auto ports = make_world(1);
+  for (int round = 0; round < 3; ++round) {
+    const Time start = monotonic_now();
+    ports[0]->receive(start);
+    ports[0]->wait(start, start + 1ms);
+    ports[0]->wake();
+    const Time again = monotonic_now();
+    ports[0]->wait(again, again + 900ms);
+    EXPECT_LT(monotonic_now() - again, 900ms);
+  }
+}
+
 TEST_P(PortTest, address_is_free_after_the_end) {
   UdpSocketOptions options;
   for (int round = 0; round < 10; ++round) {
@@ -677,6 +735,25 @@ TEST(UringPortTest, forbidden_io_uring_is_unavailable_and_says_why) {
                                                 testing::HasSubstr("kernel.io_uring_disabled")));
     EXPECT_NE(refusal.message.find("mmsg"), std::string::npos);
   }
+}
+
+TEST(UringPortTest, datagrams_that_are_not_merged_seldom_exhaust_the_buffers) {
+  if (const auto usable = check_uring(); !usable) GTEST_SKIP() << usable.error().message;
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  const int off = 0;
+  ASSERT_EQ(::setsockopt(to.fd(), IPPROTO_UDP, UDP_GRO, &off, sizeof off), 0);
+  const std::vector<sockaddr_in> peers = {from.local(), to.local()};
+  auto sender = make_uring_port(std::move(from), peers).value();
+  auto receiver = make_uring_port(std::move(to), peers).value();
+  constexpr std::uint32_t kCount = 2000;
+  send(*sender, run_of(kCount, 1408, 1));
+  drain(*sender);
+  Inbox inbox;
+  collect(*receiver, inbox, kCount);
+  EXPECT_TRUE(each_once(inbox, kCount));
+  EXPECT_EQ(receiver->statistics().rx_units, kCount);
+  EXPECT_LE(receiver->statistics().rx_stalls, kCount / 25);  // with 8 buffers: 250
 }
 
 TEST(UdpSocketTest, errors_name_the_thing_and_the_remedy) {

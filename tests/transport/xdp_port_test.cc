@@ -300,6 +300,29 @@ TEST_F(XdpPortTest, neighbour__that_is_forgotten_is_found_again) {
   EXPECT_FALSE(here_->failure());
 }
 
+TEST_F(XdpPortTest, mac__that_changes_is_followed) {
+  connect();
+  exchange(0, 10, 100);
+  far_->run("ip link set vb address 02:00:00:00:00:77");
+  run_command("ip neigh replace 10.8.0.2 lladdr 02:00:00:00:00:77 dev va");
+  std::uint64_t fast = 0;
+  for (const Time end = monotonic_now() + kPatience; fast == 0 && monotonic_now() < end;) {
+    for (Port* port : {here_.get(), there_.get()}) {
+      port->receive(monotonic_now());
+      port->wait(monotonic_now(), monotonic_now() + 10ms);
+    }
+    const PortStatistics before = there_->statistics();
+    Inbox inbox;
+    send(*here_, 1, 0, 10, 100, [] {});
+    collect(*there_, inbox, 10, 0, 50ms);
+    const PortStatistics after = there_->statistics();
+    fast = after.rx_packets - before.rx_packets - (after.slow_path - before.slow_path);
+  }
+  EXPECT_EQ(fast, 10u);
+  exchange(0, 100, 1408);
+  EXPECT_FALSE(there_->failure());
+}
+
 TEST_F(XdpPortTest, publish__data_of_closed_operations_dies_in_the_driver) {
   connect();
   there_->publish(0, 7);

@@ -52,6 +52,13 @@ class Victim {
   pid_t child_ = 0;
 };
 
+tarpon_port_entry entry_of(std::uint64_t queues, std::uint32_t index) {
+  tarpon_port_entry entry{};
+  entry.queues = queues;
+  entry.index = index;
+  return entry;
+}
+
 /// Links vanish a moment after their last holder.
 bool vanishes(unsigned interface) {
   for (int i = 0; i < 500; ++i) {
@@ -104,7 +111,7 @@ TEST(ProgramTest, sigkill_of_the_one_who_attached_leaves_nothing_or_the_others) 
     const auto attached = attached_to(pair.a());
     ASSERT_TRUE(attached && *attached);
     EXPECT_EQ((*attached)->id, second->id());
-    ASSERT_TRUE(second->open_port({1, 2, 0}, {.queues = 1, .job = 1, .index = 0}));
+    ASSERT_TRUE(second->open_port({1, 2, 0}, entry_of(1, 0)));
   }
   EXPECT_TRUE(vanishes(pair.a()));
 }
@@ -171,10 +178,10 @@ TEST(ProgramTest, a_port_on_a_queue_replaces_the_dead_one) {
   auto program = Program::use(pair.a(), AttachMode::native);
   ASSERT_TRUE(program) << program.error().message;
   for (std::uint32_t i = 0; i < 3 * TARPON_MAX_PORTS; ++i) {
-    const auto opened = program->open_port({i, 7, 0}, {.queues = 1, .job = 1, .index = 0});
+    const auto opened = program->open_port({i, 7, 0}, entry_of(1, 0));
     ASSERT_TRUE(opened) << opened.error().message;
   }
-  ASSERT_TRUE(program->open_port({1, 8, 0}, {.queues = 2, .job = 1, .index = 1}));
+  ASSERT_TRUE(program->open_port({1, 8, 0}, entry_of(2, 1)));
   ASSERT_TRUE(program->close_port({1, 8, 0}));
   ASSERT_TRUE(program->close_port({1, 8, 0}));
 }

@@ -16,8 +16,8 @@ namespace tarpon::xdp {
 namespace {
 
 using testing_support::Frame;
+using testing_support::frame_entry;
 using testing_support::kFrameAddress;
-using testing_support::kFrameJob;
 using testing_support::kFramePort;
 using testing_support::VethPair;
 
@@ -43,7 +43,7 @@ class Receiver {
     ASSERT_TRUE(queue_) << queue_.error().message;
     ASSERT_TRUE(program_->insert_socket(0, queue_->fd()));
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(key, {.queues = 1, .job = kFrameJob, .index = 0}));
+    ASSERT_TRUE(program_->open_port(key, frame_entry()));
   }
 
   Program& program() { return *program_; }

@@ -16,6 +16,7 @@ namespace tarpon::xdp {
 namespace {
 
 using testing_support::Frame;
+using testing_support::frame_entry;
 using testing_support::kFrameAddress;
 using testing_support::kFrameJob;
 using testing_support::kFramePort;
@@ -34,7 +35,7 @@ class Kernel {
   void open(std::uint64_t queues = 1) {
     ASSERT_TRUE(program_) << program_.error().message;
     const tarpon_port_key key{htonl(kFrameAddress), htons(kFramePort), 0};
-    ASSERT_TRUE(program_->open_port(key, {.queues = queues, .job = kFrameJob, .index = index_}));
+    ASSERT_TRUE(program_->open_port(key, frame_entry(queues, index_)));
     program_->publish(index_, kTag, kLowest);
   }
 
@@ -70,6 +71,8 @@ tarpon_verdict judge(const std::vector<std::byte>& frame, std::uint64_t queues =
   if (key.address != htonl(kFrameAddress) || key.port != htons(kFramePort)) {
     return TARPON_VERDICT_NO_PORT;
   }
+  verdict = tarpon_check_lower(frame.data(), testing_support::kFrameMac.data());
+  if (verdict != TARPON_VERDICT_RING) return verdict;
   if (payload_bytes < 0) return TARPON_VERDICT_LENGTH;
   tarpon_header header;
   std::memcpy(&header, at, sizeof header);
@@ -111,6 +114,13 @@ TEST_P(XdpProgramByIndexTest, every_verdict_is_reached_and_counted_once) {
       {TARPON_VERDICT_NOT_UDP, [](Frame& f) { f.ip.protocol = IPPROTO_TCP; }},
       {TARPON_VERDICT_NO_PORT, [](Frame& f) { f.udp.dest = htons(7001); }},
       {TARPON_VERDICT_NO_PORT, [](Frame& f) { f.ip.daddr = htonl(kFrameAddress + 1); }},
+      {TARPON_VERDICT_MAC, [](Frame& f) { f.ethernet.h_dest[0] ^= 1; }},
+      {TARPON_VERDICT_MAC, [](Frame& f) { f.ethernet.h_dest[5] ^= 0x80; }},
+      {TARPON_VERDICT_MAC, [](Frame& f) { std::memset(f.ethernet.h_dest, 0xff, ETH_ALEN); }},
+      {TARPON_VERDICT_MAC,
+       [](Frame& f) { std::memcpy(f.ethernet.h_dest, "\x01\x00\x5e\x00\x00\x05", ETH_ALEN); }},
+      {TARPON_VERDICT_CHECKSUM, [](Frame& f) { f.checksum_error = 1; }},
+      {TARPON_VERDICT_CHECKSUM, [](Frame& f) { f.checksum_error = 0x0100; }},
       {TARPON_VERDICT_LENGTH, [](Frame& f) { f.ip.tot_len = htons(60); }},
       {TARPON_VERDICT_LENGTH, [](Frame& f) { f.udp.len = htons(9); }},
       {TARPON_VERDICT_LENGTH, [](Frame& f) { f.ip.tot_len = htons(1400); }},
@@ -176,8 +186,7 @@ TEST_P(XdpProgramByIndexTest, a_port_that_was_closed_or_replaced_is_not_found) {
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 1u);
   kernel.open();
   const tarpon_port_key other{htonl(kFrameAddress), htons(kFramePort + 1), 0};
-  ASSERT_TRUE(
-      kernel.program().open_port(other, {.queues = 1, .job = kFrameJob, .index = 3 - GetParam()}));
+  ASSERT_TRUE(kernel.program().open_port(other, frame_entry(1, 3 - GetParam())));
   EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS);
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 2u);
   ASSERT_TRUE(kernel.program().close_port(key)) << "whose queue is another's now";
@@ -205,6 +214,8 @@ TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {
         const std::uint64_t at = random.below(random.chance(0.9) ? 106 : frame.size());
         frame[at] = static_cast<std::byte>(random.below(256));
       }
+      // Else next to no changed IPv4 header would come further than its checksum.
+      if (random.chance(0.7)) testing_support::set_checksum(frame.data());
       if (random.chance(0.1)) frame.resize(14 + random.below(frame.size() - 13));
     }
     const tarpon_verdict verdict = judge(frame);

@@ -15,6 +15,10 @@ if(TARPON_SANITIZE)
     -fsanitize=${TARPON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(tarpon_common INTERFACE -fsanitize=${TARPON_SANITIZE})
 endif()
+if(TARPON_FUZZ)
+  target_compile_options(tarpon_common INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(tarpon_common INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 # -iquote, not -I: the folders xdp/ and bpf/ would shadow <xdp/xsk.h> and <bpf/bpf.h>.
 target_compile_options(tarpon_common INTERFACE
   "$<BUILD_INTERFACE:SHELL:-iquote ${PROJECT_SOURCE_DIR}>"

@@ -30,6 +30,15 @@ std::uint32_t read_ranges(std::span<const std::byte> payload, std::uint32_t limi
 bool well_formed(const tarpon_header& header, std::size_t payload_bytes) {
   if (header.type == TARPON_READY) return payload_bytes == sizeof(tarpon_ready);
   if (header.type == TARPON_REPAIR) return payload_bytes % sizeof(tarpon_range) == 0;
+  if (header.type == TARPON_ABORT) {
+    const bool forgotten = header.slot == TARPON_ABORT_FORGOTTEN;
+    return header.slot < TARPON_ABORT_END &&
+           payload_bytes == (forgotten ? sizeof(tarpon_passed) : 0);
+  }
+  if (header.type == TARPON_HEARTBEAT) {
+    return header.slot < TARPON_HEARTBEAT_END && payload_bytes % sizeof(tarpon_passed) == 0 &&
+           payload_bytes <= TARPON_MAX_PASSED * sizeof(tarpon_passed);
+  }
   return true;
 }
 
@@ -64,11 +73,16 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   note_control_in(header);
   note_clock(header, now);
   if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
-  Channel* channel = find_channel(header.tag);
-  if (channel == nullptr) return take_early_control(header, payload);
-  note_closed_below(*channel, header, now);
-  if (header.type == TARPON_HEARTBEAT) return;
+  if (header.type == TARPON_HEARTBEAT) return take_heartbeat(header, payload, now);
+  Channel* channel = channel_of(header);
+  if (channel == nullptr) {
+    if (!tags.remembers(header.tag)) return take_early_control(header, payload);
+    if (header.type == TARPON_READY || header.type == TARPON_REPAIR) tell_forgotten(header);
+    return;
+  }
   Operation* operation = find_open(*channel, header.operation);
+  const bool aborts = operation != nullptr && header.type == TARPON_ABORT;
+  if (!aborts) note_closed_below(*channel, header, now);
   if (operation == nullptr) {
     return before(header.operation, channel->next_number)
                ? take_past_control(*channel, header, payload)
@@ -78,14 +92,22 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   const bool other = other_epoch(*operation, header);
   if (other && !tells_an_end) return refuse_control(DropReason::epoch);
   heard_from(*operation, header.sender, now);
-  note_answer(*channel, *operation, header);
+  if (!aborts) note_answer(*channel, *operation, header);
   if (header.type == TARPON_CLOSED) {
     take_nonfinite(*operation, nonfinite_in(header));
     // What it had of whom speaks of another operation than this one.
     return other ? nothing_from(*operation, header.sender) : take_closed(*operation, header, now);
   }
   if (header.type == TARPON_ABORT) {
-    return take_abort(*operation, origin_of(header), header.slot, now);
+    const bool forgotten = header.slot == TARPON_ABORT_FORGOTTEN;
+    if (forgotten && (header.contributors >> options.rank & 1) != 0) {
+      tarpon_passed passed;
+      std::memcpy(&passed, payload.data(), sizeof passed);
+      take_forgotten(*channel, passed.closed_below);
+    }
+    take_abort(*operation, header.sender, header.slot, blamed_by(header), now);
+    // Only now: the stages that wait for nobody else close by it, which looks like a result.
+    return note_closed_below(*channel, header, now);
   }
   if (header.type == TARPON_READY) return take_ready(*operation, header, payload, now);
   if (header.signature != operation->signature_hash) {
@@ -138,32 +160,36 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
                  .signature_hash = operation.signature_hash});
 }
 
-/// Whoever an abort reached passes it on: its origin rides along.
-Rank Endpoint::State::origin_of(const tarpon_header& abort) const {
-  const auto named = static_cast<Rank>(std::countr_zero(abort.contributors));
-  return named < options.world_size ? named : Rank{abort.sender};
+/// The ranks to blame ride along when an ABORT is passed on.
+std::uint64_t Endpoint::State::blamed_by(const tarpon_header& abort) const {
+  const std::uint64_t everybody = ~0ull >> (64 - options.world_size);
+  const std::uint64_t named = abort.contributors & everybody;
+  return named != 0 ? named : 1ull << abort.sender;
 }
 
-void Endpoint::State::take_abort(Operation& operation, Rank origin, std::uint32_t reason,
-                                 Time now) {
+void Endpoint::State::take_abort(Operation& operation, Rank from, std::uint32_t reason,
+                                 std::uint64_t ranks, Time now) {
   // A late rank costs a bounded operation that rank's part and no more.
   if (operation.bounded && reason == TARPON_ABORT_EXPIRED) {
-    operation.peers[origin].never_began = true;
-    answered(operation, origin);
-    return peer_passed(operation, origin, true, now);
+    const auto late = static_cast<Rank>(std::countr_zero(ranks));
+    operation.peers[late].never_began = true;
+    answered(operation, late);
+    return peer_passed(operation, late, true, now);
   }
   Event event;
   event.kind = Event::Kind::aborted;
-  event.peer = origin;
+  event.peer = from;
   event.reason = reason;
+  event.ranks = ranks;
+  event.begun_late = operation.begun_late;
   tell(operation, event);
 }
 
 /// Of an operation that is not open here yet. All but READY and ABORT comes again once it is.
 void Endpoint::State::take_early_control(const tarpon_header& header,
                                          std::span<const std::byte> payload) {
-  Channel* channel = find_channel(header.tag);
-  const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
+  Channel* channel = tags.find(header.tag);
+  const std::uint32_t lowest = tags.lowest_open(header.tag);
   if (header.operation - lowest >= options.window) {
     if (header.type == TARPON_ABORT && channel != nullptr) {
       NumberRange& known = channel->early_aborts_of[header.sender];
@@ -180,7 +206,7 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   if (header.type == TARPON_ABORT) {
     from.aborted = true;
     from.abort_reason = header.slot;
-    from.abort_origin = origin_of(header);
+    from.abort_ranks = blamed_by(header);
     return;
   }
   const tarpon_ready ready = read_ready(payload);
@@ -198,7 +224,7 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
   if (header.type == TARPON_READY) {
     // Two that disagree and have closed would answer each other's answers for ever.
     if (header.slot == TARPON_READY_ANSWER) return;
-    const Channel::Past* past = channel.find_past(header.operation);
+    const PastOperation* past = channel.find_past(header.operation);
     answer_past(channel, header,
                 past != nullptr && past->epoch.number == header.epoch &&
                     past->signature != signature_of(read_ready(payload)));
@@ -211,9 +237,9 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
 /// remembered `peer` comes to late.
 std::uint64_t Endpoint::State::missed(Channel& channel, std::uint32_t number, Rank peer) {
   if (number > channel.next_number) return 0;  // never was; nobody asks across the numbers' end
-  if (const Channel::Past* past = channel.find_past(number)) return past->ranks;
-  if (channel.aborted.contains(number)) return channel.aborted.ranks;
-  const std::uint64_t own = find_kept(channel, number) == nullptr ? 1ull << options.rank : 0;
+  if (const PastOperation* past = channel.find_past(number)) return past->ranks;
+  if (const Channel::Aborted* run = channel.find_aborted(number)) return run->ranks;
+  const std::uint64_t own = tags.find_kept(channel, number) == nullptr ? 1ull << options.rank : 0;
   return own | 1ull << peer;
 }
 
@@ -223,7 +249,11 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
                                   bool other_signature) {
   // Who has closed it too has nothing to learn.
   if (before(header.operation, closed_below(header))) return;
-  const Channel::Past* past = channel.find_past(header.operation);
+  // It had passed this operation before, and no longer remembers.
+  if (before(header.operation, channel.closed_below_of[header.sender])) {
+    return tell_forgotten(header);
+  }
+  const PastOperation* past = channel.find_past(header.operation);
   ControlDue due{.type = TARPON_CLOSED,
                  .peer = header.sender,
                  .tag = header.tag,
@@ -235,7 +265,7 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
     due.slot = TARPON_READY_ANSWER;
   } else if (aborted) {
     due.type = TARPON_ABORT;
-    due.slot = past != nullptr ? past->reason : channel.aborted.reason;
+    due.slot = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
   }
   if (due.type != TARPON_READY) due.contributors = missed(channel, header.operation, header.sender);
   queue_control(due);
@@ -277,13 +307,45 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
 
 void Endpoint::State::note_closed_below(Channel& channel, const tarpon_header& header, Time now) {
   const std::uint32_t below = closed_below(header);
-  std::uint32_t& known = channel.closed_below_of[header.sender];
+  if (!before(channel.closed_below_of[header.sender], below)) return;
+  note_passed(channel, header.sender, below, proves_end(channel, header), now);
+}
+
+/// `peer` says that all its operations below `below` are closed. Beyond the window that may be a
+/// lie, or a broken header: it has to be `proven` by an answer to a question of this rank.
+void Endpoint::State::note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven,
+                                  Time now) {
+  std::uint32_t& known = channel.closed_below_of[peer];
   if (!before(known, below)) return;
+  if (!proven && below - known > options.window) return check_jump(channel, peer, now);
+  const bool held_back = !channel.kept.empty() && !before(channel.kept.front().number, known);
   known = below;
   for (Operation* operation : channel.open) {
-    if (before(operation->number, below)) peer_closed(*operation, header.sender, now);
+    if (before(operation->number, below)) peer_closed(*operation, peer, now);
   }
-  if (!channel.kept.empty()) release_kept(channel);
+  if (held_back || channel.open.empty()) release_passed(channel);
+}
+
+/// Whether the packet tells the end of the lowest open operation, and its sender had heard this
+/// rank's latest READY of it: nobody else can know when that left.
+bool Endpoint::State::proves_end(Channel& channel, const tarpon_header& header) {
+  if (header.type != TARPON_CLOSED && header.type != TARPON_ABORT) return false;
+  if (channel.open.empty() || channel.open.front()->number != header.operation) return false;
+  const PeerView& view = channel.open.front()->peers[header.sender];
+  return view.readies > 0 && header.echo_us != 0 &&
+         static_cast<std::int32_t>(header.echo_us - view.ready_us) >= 0;
+}
+
+/// Asks `peer` for the end of the lowest open operation.
+void Endpoint::State::check_jump(Channel& channel, Rank peer, Time now) {
+  if (channel.open.empty()) return;  // the next operation asks, or a HEARTBEAT
+  const Operation& operation = *channel.open.front();
+  PeerView& view = channel.open.front()->peers[peer];
+  if (view.jump_checked != Time{} && now < view.jump_checked + operation.quiet_delay) return;
+  view.jump_checked = now;
+  view.readies = std::max(1u, view.readies);
+  view.ready_at = now;
+  timer = now;
 }
 
 /// Nothing more is to be sent to `peer`, and what it owes comes when asked for, or never. `gone`:
@@ -336,16 +398,16 @@ void Endpoint::State::apply_repair(Operation& operation, const tarpon_header& he
 
 void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_header& header,
                                              std::span<const std::byte> payload) {
-  const Channel::Kept* kept = find_kept(channel, header.operation);
+  const KeptResult* kept = tags.find_kept(channel, header.operation);
   if (kept == nullptr || kept->data->stage != header.stage ||
       kept->signature_hash != header.signature) {
     refuse_control(DropReason::unexpected);
-    const Channel::Past* past = channel.find_past(header.operation);
-    const bool aborted = channel.ended_by_abort(header.operation);
-    const bool other = past != nullptr && past->epoch.number != header.epoch;
-    const std::uint64_t ranks = missed(channel, header.operation, header.sender);
-    // Or it would ask until its deadline for what is not to be had.
-    if (aborted || other || (ranks >> options.rank & 1) != 0) answer_past(channel, header, false);
+    if (header.operation > channel.next_number) return;  // never was, as in missed()
+    // Nobody has it any more; without an answer the peer would ask until its bound or deadline.
+    const PastOperation* past = channel.find_past(header.operation);
+    answer_past(channel, header,
+                past != nullptr && past->epoch.number == header.epoch &&
+                    signature_hash(past->signature) != header.signature);
     return;
   }
   RetainedDue due;

@@ -22,7 +22,7 @@ bool Endpoint::State::forget_stale_early() {
       early.begin(), early.end(),
       [](const EarlyOperation& a, const EarlyOperation& b) { return a.since < b.since; });
   if (oldest == early.end() || latest - oldest->since < kStale) return false;
-  for (const std::uint32_t cell : oldest->cells) parking.release(cell);
+  for (const std::uint32_t cell : oldest->cells) early_parking.release(cell);
   refuse_early(oldest->tag, oldest->number);
   early.erase(oldest);
   return true;
@@ -46,9 +46,10 @@ EarlyOperation* Endpoint::State::early_for(std::uint32_t tag, std::uint32_t numb
 }
 
 void Endpoint::State::take_early(const tarpon_header& header, std::span<const std::byte> packet) {
-  const Channel* channel = find_channel(header.tag);
-  const std::uint32_t lowest = channel == nullptr ? 0 : channel->lowest_open();
-  if (header.operation - lowest >= options.window) {
+  const std::uint32_t ahead = header.operation - tags.lowest_open(header.tag);
+  if (ahead >= options.window) {
+    // Its sender has closed what is open here still, and this operation comes soon.
+    if (ahead < 2 * options.window) refuse_early(header.tag, header.operation);
     ++counters[DropReason::outside_window];
     return;
   }
@@ -59,7 +60,7 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
   }
   EarlyOperation::FromPeer& from = one->peers[header.sender];
   const std::uint32_t cell =
-      from.parked < options.initial_credit ? parking.park(packet) : ParkingLot::kNone;
+      from.parked < options.initial_credit ? early_parking.park(packet) : ParkingLot::kNone;
   if (cell == ParkingLot::kNone) {
     from.overrun = true;
     ++counters[DropReason::early_overrun];
@@ -75,7 +76,8 @@ bool Endpoint::State::passed_over(const Operation& operation, Rank peer) const {
   for (const EarlyOperation& one : early) {
     if (one.tag != operation.tag || one.number != operation.number) continue;
     const EarlyOperation::FromPeer& from = one.peers[peer];
-    return from.aborted && from.abort_reason == TARPON_ABORT_EXPIRED && from.abort_origin == peer;
+    return from.aborted && from.abort_reason == TARPON_ABORT_EXPIRED &&
+           from.abort_ranks == 1ull << peer;
   }
   return false;
 }
@@ -113,7 +115,8 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     const bool announced =
         from.announced && (!operation.bounded || from.epoch == operation.epoch.number);
     if (announced || from.aborted) heard_from(operation, peer, now);
-    if (from.aborted) take_abort(operation, from.abort_origin, from.abort_reason, now);
+    operation.begun_late |= from.aborted;
+    if (from.aborted) take_abort(operation, peer, from.abort_reason, from.abort_ranks, now);
     if (!announced) continue;
     if (from.signature != operation.signature) {
       tell_mismatch(operation, peer, &from.signature, now);
@@ -125,7 +128,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     }
   }
   for (const std::uint32_t cell : taken.cells) {
-    const std::span<const std::byte> packet = parking.at(cell);
+    const std::span<const std::byte> packet = early_parking.at(cell);
     tarpon_header header;
     std::memcpy(&header, packet.data(), sizeof header);
     if (other_epoch(operation, header)) {
@@ -134,7 +137,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
       heard_from(operation, header.sender, now);
       accept(operation, header, packet, now);
     }
-    parking.release(cell);
+    early_parking.release(cell);
   }
   extend_grants();
   return repeated;

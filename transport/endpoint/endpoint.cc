@@ -18,14 +18,25 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
+/// Of `tag`, in a list by tags that has it.
+std::uint32_t next_number_of(const std::vector<NextNumber>& list, std::uint32_t tag) {
+  return std::lower_bound(
+             list.begin(), list.end(), tag,
+             [](const NextNumber& one, std::uint32_t wanted) { return one.tag < wanted; })
+      ->number;
+}
+
 constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
 
-std::size_t parking_cells(const EndpointOptions& options, const PortCapabilities& port) {
-  // In-order parking holds at most what credit lets in (receive_bytes); early operations hold the
-  // initial credit of every peer, for a few operations at once.
+/// What all peers may send unasked of the operations that one tag may have open.
+std::size_t unasked_cells(const EndpointOptions& options) {
+  return std::size_t{options.initial_credit} * options.world_size * options.window;
+}
+
+/// All that credit lets in may have to wait for its turn: the window, and what comes unasked.
+std::size_t order_cells(const EndpointOptions& options, const PortCapabilities& port) {
   const std::size_t cell = TARPON_HEADER_BYTES + port.max_payload;
-  const std::size_t early = std::size_t{2} * options.initial_credit * options.world_size;
-  return static_cast<std::size_t>(port.receive_bytes) / cell + early;
+  return static_cast<std::size_t>(port.receive_bytes) / cell + unasked_cells(options);
 }
 
 }  // namespace
@@ -46,10 +57,17 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       advertised_by(given.world_size, 0),
       dead(given.world_size),
       silent(given.world_size),
+      liveness(given.world_size),
+      left(given.world_size),
       live(given.world_size),
       repairs_in(given.world_size),
+      tags({.world_size = given.world_size,
+            .retain_bytes = given.retain_bytes,
+            .remembered_tags = given.remembered_tags}),
+      closed_told(given.world_size),
       early_refused(given.early_operations),
-      parking(parking_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
+      early_parking(unasked_cells(given), TARPON_HEADER_BYTES + port.max_payload),
+      order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
@@ -57,35 +75,9 @@ Operation* Endpoint::State::find(OperationHandle handle) {
   return operation->handle == handle ? operation : nullptr;
 }
 
-Channel* Endpoint::State::find_channel(std::uint32_t tag) {
-  if (last_channel != nullptr && last_channel->tag == tag) return last_channel;
-  for (const auto& channel : channels) {
-    if (channel->tag == tag) return last_channel = channel.get();
-  }
-  return nullptr;
-}
-
-Channel& Endpoint::State::channel_for(std::uint32_t tag) {
-  if (Channel* channel = find_channel(tag)) return *channel;
-  auto channel = std::make_unique<Channel>();
-  channel->tag = tag;
-  channel->closed_below_of.assign(options.world_size, 0);
-  channel->early_aborts_of.resize(options.world_size);
-  channel->past.resize(std::size_t{2} * options.window);
-  channels.push_back(std::move(channel));
-  return *(last_channel = channels.back().get());
-}
-
 Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
   for (Operation* operation : channel.open) {
     if (operation->number == number) return operation;
-  }
-  return nullptr;
-}
-
-Channel::Kept* Endpoint::State::find_kept(Channel& channel, std::uint32_t number) {
-  for (Channel::Kept& kept : channel.kept) {
-    if (kept.number == number) return &kept;
   }
   return nullptr;
 }
@@ -142,26 +134,31 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   const auto passed = [&](Rank peer) {
     return peer != options.rank && before(operation.number, channel.closed_below_of[peer]);
   };
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
+    operation.begun_late |= aborted || (passed(peer) && !dead[peer]);
+  }
   // Whoever has closed it has nothing of ours: what waits here for us to begin does not change
   // that. But where it never began there is no result without us; where that may be, it is asked.
   for (Rank peer = 0; peer < options.world_size && operation.fetches_when_late; ++peer) {
     const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    if (passed(peer) && !dead[peer] && !aborted && !passed_over(operation, peer)) {
+    const bool takes_part = !excluded(peer, operation.tag, operation.number);
+    if (passed(peer) && takes_part && !aborted && !passed_over(operation, peer)) {
       become_late(operation, peer, now);
     }
   }
   const std::uint32_t repeated = adopt_early(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (!passed(peer)) continue;
-    if (dead[peer]) {
-      leave_out(operation, peer);
+    if (peer != options.rank && excluded(peer, operation.tag, operation.number)) {
+      leave_out(operation, peer, true);
       continue;
     }
+    if (!passed(peer)) continue;
     heard_from(operation, peer, now);
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
-    if (silent[peer]) leave_out(operation, peer);
+    if (silent[peer]) leave_out(operation, peer, false);
   }
   // Stages in which nothing is to come are over at once.
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -173,18 +170,45 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   timer = now;
 }
 
-void Endpoint::State::release_kept(Channel& channel) {
-  std::uint32_t passed = channel.next_number;
+/// Some peer is further, or gone.
+void Endpoint::State::release_passed(Channel& channel) {
+  if (channel.kept.empty() && !channel.open.empty()) return;
+  // A rank that has left may ask for those that it has made and not passed, [first, end).
+  std::uint32_t passed = channel.next_number, first = passed, end = 0;
+  bool serves_left = false;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
-    const std::uint32_t theirs = channel.closed_below_of[peer];
-    if (before(theirs, passed)) passed = theirs;
+    const std::uint32_t theirs = passed_by(channel, peer);
+    if (!left[peer]) {
+      if (before(theirs, passed)) passed = theirs;
+    } else if (theirs != channel.next_number) {
+      const std::uint32_t made = next_number_of(*left[peer], channel.tag);
+      if (before(theirs, first)) first = theirs;
+      if (!serves_left || before(end, made)) end = made;
+      serves_left = true;
+    }
   }
-  std::erase_if(channel.kept, [&](const Channel::Kept& kept) {
-    const bool over = before(kept.number, passed);
-    if (over) kept_bytes -= kept.data->bytes.size();
-    return over;
-  });
+  tags.release(channel, before(first, passed) ? first : passed);
+  if (serves_left && before(end, passed)) tags.release(channel, end, passed);
+  if (all_are_through(channel)) passed_tags.push_back(channel.tag);
+}
+
+/// Whether nobody is at an operation of this tag, or late: neither a peer nor this rank.
+bool Endpoint::State::all_are_through(const Channel& channel) const {
+  if (!channel.open.empty()) return false;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer != options.rank && passed_by(channel, peer) != channel.next_number) return false;
+  }
+  return true;
+}
+
+/// Nobody can ask about these tags any more.
+void Endpoint::State::forget_passed_tags() {
+  for (const std::uint32_t tag : passed_tags) {
+    Channel* const channel = tags.find(tag);
+    if (channel != nullptr && all_are_through(*channel)) tags.forget(*channel);
+  }
+  passed_tags.clear();
 }
 
 void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
@@ -194,42 +218,42 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
     Stage& stage = operation.stages[i];
     for (ReceiveMessage& message : stage.receives) {
       for (std::uint32_t& cell : message.parked) {
-        if (cell != ParkingLot::kNone) parking.release(cell);
+        if (cell != ParkingLot::kNone) order_parking.release(cell);
         cell = ParkingLot::kNone;
       }
     }
     if (!stage.closed) open_receives -= stage.open_receives;
   }
   if (open_receives == 0) inflow.rest(latest);
-  Channel& channel = channel_for(operation.tag);
+  Channel& channel = *tags.find(operation.tag);
   if (retained != nullptr) {
-    kept_bytes += retained->bytes.size();
-    channel.kept.push_back({operation.number, operation.slot_bytes, operation.epoch,
-                            operation.signature_hash, operation.nonfinite.any(),
-                            std::move(retained)});
+    tags.retain(channel, {.number = operation.number,
+                          .slot_bytes = operation.slot_bytes,
+                          .epoch = operation.epoch,
+                          .signature_hash = operation.signature_hash,
+                          .nonfinite = operation.nonfinite.any(),
+                          .data = std::move(retained)});
   }
-  channel.past[operation.number % channel.past.size()] = {.known = true,
-                                                          .aborted = abort_reason.has_value(),
-                                                          .number = operation.number,
-                                                          .reason = abort_reason.value_or(0),
-                                                          .ranks = ranks,
-                                                          .nonfinite = operation.nonfinite,
-                                                          .epoch = operation.epoch,
-                                                          .signature = operation.signature};
+  channel.late_packets += operation.late_packets;
+  channel.remember({.aborted = abort_reason.has_value(),
+                    .number = operation.number,
+                    .reason = abort_reason.value_or(0),
+                    .ranks = ranks,
+                    .nonfinite = operation.nonfinite,
+                    .epoch = operation.epoch,
+                    .signature = operation.signature},
+                   std::size_t{2} * options.window);
   // After a mismatch more has to be told than an ABORT does.
   if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
-    Channel::Aborted& row = channel.aborted;
-    const bool goes_on =
-        row.end == operation.number && row.reason == *abort_reason && row.ranks == ranks;
-    if (!goes_on) row = {{operation.number, operation.number}, *abort_reason, ranks};
-    row.end = operation.number + 1;
+    channel.remember_abort(operation.number, *abort_reason, ranks);
   }
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
   std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
   ++operation.handle.generation;
   free_operations.push_back(operation.handle.index);
-  release_kept(channel);
+  note_untold(channel);
+  release_passed(channel);
 }
 
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
@@ -242,25 +266,23 @@ Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
 Endpoint::~Endpoint() = default;
 
 bool Endpoint::can_submit(std::uint32_t tag) const {
-  const Channel* channel = state_->find_channel(tag);
+  const Channel* channel = state_->tags.find(tag);
   return channel == nullptr ||
          channel->next_number - channel->lowest_open() < state_->options.window;
 }
 
 std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
-  const Channel* channel = state_->find_channel(tag);
-  return channel == nullptr ? 0 : channel->next_number;
+  return state_->tags.next_number(tag);
 }
 
 std::vector<std::uint32_t> Endpoint::tags() const {
   std::vector<std::uint32_t> result;
-  for (const auto& channel : state_->channels) result.push_back(channel->tag);
+  for (const auto& channel : state_->tags.active()) result.push_back(channel->tag);
   return result;
 }
 
 std::uint32_t Endpoint::lowest_open(std::uint32_t tag) const {
-  const Channel* channel = state_->find_channel(tag);
-  return channel == nullptr ? 0 : channel->lowest_open();
+  return state_->tags.lowest_open(tag);
 }
 
 OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
@@ -276,9 +298,12 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   }
   Operation& operation = *s.operations[s.free_operations.back()];
   s.free_operations.pop_back();
-  Channel& channel = s.channel_for(spec.tag);
+  s.forget_passed_tags();
+  Channel& channel = s.tags.activate(spec.tag);
+  if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
   operation.number = channel.next_number++;
   for (Rank peer = 0; peer < s.options.world_size; ++peer) {
+    // One that has left may still be at an operation that it has made.
     if (s.dead[peer]) channel.closed_below_of[peer] = channel.next_number;
   }
   prepare(operation, spec, s.options, now);
@@ -288,6 +313,7 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   channel.open.push_back(&operation);
   s.open_operations.push_back(&operation);
   s.open(operation, channel, now);
+  s.liveness.watch(now);
   return operation.handle;
 }
 
@@ -298,31 +324,38 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t
   state_->look_for_doubt(*operation, state_->latest);
 }
 
-bool Endpoint::may_retain(std::uint32_t tag, std::uint64_t bytes) const {
-  const Channel* channel = state_->find_channel(tag);
-  if (channel == nullptr || channel->kept.empty()) return true;
-  // The newest result of each tag does not count against the limit.
-  std::uint64_t counted = state_->kept_bytes + bytes;
-  for (const auto& other : state_->channels) {
-    if (other.get() != channel && !other->kept.empty()) {
-      counted -= other->kept.back().data->bytes.size();
-    }
-  }
-  return counted <= state_->options.retain_bytes;
+bool Endpoint::may_retain(std::uint64_t bytes) const {
+  return state_->tags.may_retain(bytes);
 }
 
-std::uint64_t Endpoint::holding_back(std::uint32_t tag) const {
-  std::uint64_t ranks = 0;
-  for (const auto& channel : state_->channels) {
-    // The newest one of another tag does not count.
-    if (channel->kept.size() < (channel->tag == tag ? 1u : 2u)) continue;
-    const std::uint32_t oldest = channel->kept.front().number;
-    for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
-      if (peer == state_->options.rank || before(oldest, channel->closed_below_of[peer])) continue;
-      ranks |= 1ull << peer;
+std::uint64_t Endpoint::holding_back() const {
+  const Channel* oldest = nullptr;
+  for (const auto& channel : state_->tags.active()) {
+    if (channel->kept.empty()) continue;
+    if (oldest == nullptr || channel->kept.front().order < oldest->kept.front().order) {
+      oldest = channel.get();
     }
   }
+  std::uint64_t ranks = 0;
+  for (Rank peer = 0; peer < state_->options.world_size && oldest != nullptr; ++peer) {
+    if (peer == state_->options.rank) continue;
+    const std::uint32_t passed = state_->passed_by(*oldest, peer);
+    if (!before(oldest->kept.front().number, passed)) ranks |= 1ull << peer;
+  }
   return ranks;
+}
+
+EndpointMemory Endpoint::memory() const {
+  const State& s = *state_;
+  EndpointMemory result;
+  result.active_tags = static_cast<std::uint32_t>(s.tags.active().size());
+  result.retained_entries = s.tags.retained_entries();
+  result.retained_bytes = s.tags.retained_bytes();
+  result.early_operations = static_cast<std::uint32_t>(s.early.size());
+  result.parked =
+      static_cast<std::uint32_t>(s.early_parking.capacity() - s.early_parking.available() +
+                                 s.order_parking.capacity() - s.order_parking.available());
+  return result;
 }
 
 void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained,
@@ -332,9 +365,9 @@ void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained,
   state_->end(*operation, std::move(retained), absent);
 }
 
-void Endpoint::abort(OperationHandle handle, std::uint32_t reason, Rank origin) {
+void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t ranks) {
   Operation* operation = state_->find(handle);
-  require(operation != nullptr, "abort() of an open operation");
+  require(operation != nullptr && ranks != 0, "abort() of an open operation, for some rank");
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
     if (peer == state_->options.rank) continue;
     state_->queue_control({.type = TARPON_ABORT,
@@ -343,9 +376,9 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, Rank origin) 
                            .operation = operation->number,
                            .slot = reason,
                            .signature_hash = operation->signature_hash,
-                           .contributors = 1ull << origin});
+                           .contributors = ranks});
   }
-  state_->end(*operation, nullptr, 1ull << origin, reason);
+  state_->end(*operation, nullptr, ranks, reason);
 }
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {
@@ -390,6 +423,13 @@ bool Endpoint::sent(OperationHandle handle, std::uint8_t stage) const {
   return true;
 }
 
+std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr, "take_late_packets() of an open operation");
+  Channel& channel = *state_->tags.find(operation->tag);
+  return std::exchange(operation->late_packets, 0) + std::exchange(channel.late_packets, 0);
+}
+
 bool Endpoint::poll_event(Event& event) {
   if (state_->events.empty()) return false;
   event = state_->events.front();
@@ -406,8 +446,8 @@ std::uint32_t Endpoint::flows() const {
 }
 
 bool Endpoint::idle() const {
-  return state_->open_operations.empty() && state_->kept_bytes == 0 && state_->control.empty() &&
-         state_->retained_due.empty();
+  return state_->open_operations.empty() && state_->tags.retained_entries() == 0 &&
+         state_->control.empty() && state_->heartbeats.empty() && state_->retained_due.empty();
 }
 
 }  // namespace tarpon

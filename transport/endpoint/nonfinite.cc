@@ -58,15 +58,13 @@ std::uint8_t Endpoint::State::nonfinite_flag(const Operation& operation, std::ui
 }
 
 void Endpoint::State::mark_control(const ControlDue& due, const Operation* operation,
-                                   tarpon_header& header) const {
+                                   tarpon_header& header) {
   if (due.type == TARPON_ABORT) return;
   const Nonfinite* known = operation == nullptr ? nullptr : &operation->nonfinite;
   if (known == nullptr) {
-    for (const auto& channel : channels) {
-      if (channel->tag != due.tag) continue;
-      const Channel::Past* past = channel->find_past(due.operation);
-      if (past != nullptr) known = &past->nonfinite;
-    }
+    const Channel* const channel = tags.find(due.tag);
+    const PastOperation* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
+    if (past != nullptr) known = &past->nonfinite;
   }
   if (known == nullptr || !known->any()) return;
   header.flags |= TARPON_FLAG_NONFINITE;

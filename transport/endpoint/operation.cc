@@ -99,6 +99,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.signature_hash = signature_hash(spec.signature);
   operation.bounded = spec.bounded;
   operation.late = false;
+  operation.begun_late = false;
   operation.deadline = spec.deadline;
   operation.deadline_told = false;
   operation.stage_time = spec.stage_time;
@@ -113,6 +114,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   if (spec.bounded) shorten_delays(operation, spec);
   operation.peers.assign(world_size, PeerView{});
   operation.heard = 1;
+  operation.late_packets = 0;
   operation.stage_count = static_cast<std::uint32_t>(spec.stages.size());
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];

@@ -1,4 +1,4 @@
-// An open operation and the numbering of its tag.
+// An open operation.
 #pragma once
 
 #include <array>
@@ -54,7 +54,9 @@ struct PeerView {
   bool asked = false;              // and has not said yet, whether it has closed
   bool never_began = false;        // its deadline passed before
   std::uint32_t readies = 0;
-  Time ready_at = kNever;  // next READY to it
+  std::uint32_t ready_us = 0;  // when the last READY to it left, by the clock of the wire
+  Time ready_at = kNever;      // next READY to it
+  Time jump_checked{};         // when it was asked last whether it has really closed so much
 };
 
 /// Whether peers may have closed a bounded operation without anything of this rank's last stage.
@@ -78,7 +80,8 @@ struct Operation {
   std::uint16_t signature_hash = 0;
   Signature signature{};
   bool bounded = false;
-  bool late = false;  // bounded: peers have closed without this rank
+  bool late = false;        // bounded: peers have closed without this rank
+  bool begun_late = false;  // some peer had closed or aborted it by then
   bool deadline_told = false;
   Time deadline = kNever;
   Time opened{};
@@ -94,7 +97,8 @@ struct Operation {
   std::uint32_t flows = 1;      // of its large messages to others
   bool flows_measured = false;  // what comes of it decides how many later ones take
   std::vector<PeerView> peers;
-  std::uint32_t heard = 1;  // ranks that have begun, this one included
+  std::uint32_t heard = 1;         // ranks that have begun, this one included
+  std::uint64_t late_packets = 0;  // DATA that came after its stage had closed
   std::uint32_t stage_count = 0;
   std::array<Stage, TARPON_MAX_STAGES> stages;
 };
@@ -103,66 +107,6 @@ struct Operation {
 inline bool stranded(const Operation& operation) {
   return operation.latest_epoch != operation.epoch.number;
 }
-
-/// Operations from `first` on, before `end`.
-struct NumberRange {
-  std::uint32_t first = 0, end = 0;
-  bool contains(std::uint32_t number) const { return number - first < end - first; }
-};
-
-/// The operations of one tag.
-struct Channel {
-  std::uint32_t tag = 0;
-  std::uint32_t next_number = 0;
-  std::vector<Operation*> open;                // by number
-  std::vector<std::uint32_t> closed_below_of;  // by peer: its lowest open operation, as heard
-  std::vector<NumberRange> early_aborts_of;    // by peer: of which an ABORT came before it could
-                                               // be kept, and those between
-
-  struct Kept {
-    std::uint32_t number = 0;
-    std::uint32_t slot_bytes = 0;
-    OperationEpoch epoch;
-    std::uint16_t signature_hash = 0;
-    bool nonfinite = false;
-    std::unique_ptr<Retained> data;
-  };
-  std::vector<Kept> kept;  // by number, oldest first
-
-  /// What is remembered of a closed operation, for peers that come to it later.
-  struct Past {
-    bool known = false;
-    bool aborted = false;
-    std::uint32_t number = 0;
-    std::uint32_t reason = 0;  // aborted
-    std::uint64_t ranks = 0;   // of which nothing had come; aborted: who began it
-    Nonfinite nonfinite;
-    OperationEpoch epoch;
-    Signature signature{};
-  };
-  std::vector<Past> past;  // the latest ones, at number % size
-
-  /// The latest ones in a row that were given up, or whose deadlines passed before they could
-  /// begin, for one reason: they may be more than `past` has room for, and come all at once.
-  struct Aborted : NumberRange {
-    std::uint32_t reason = 0;
-    std::uint64_t ranks = 0;  // who began it
-  };
-  Aborted aborted;
-
-  const Past* find_past(std::uint32_t number) const {
-    const Past& one = past[number % past.size()];
-    return one.known && one.number == number ? &one : nullptr;
-  }
-
-  /// Whether it has ended here by an ABORT, as far as that is remembered.
-  bool ended_by_abort(std::uint32_t number) const {
-    const Past* const known = find_past(number);
-    return known != nullptr ? known->aborted : aborted.contains(number);
-  }
-
-  std::uint32_t lowest_open() const { return open.empty() ? next_number : open.front()->number; }
-};
 
 /// Hash of a signature that rides in every header: FNV-1a folded to 16 bits.
 std::uint16_t signature_hash(const Signature& signature);

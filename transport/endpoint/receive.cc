@@ -25,6 +25,11 @@ DropReason reason_of(tarpon_header_verdict verdict) {
   return DropReason::fields;
 }
 
+/// Whether its sender may wait for an answer, should the operation be over here.
+bool tells_of_its_end(const tarpon_header& header) {
+  return (header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL;
+}
+
 }  // namespace
 
 void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
@@ -39,6 +44,7 @@ void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
   if (packets.empty()) return;
   state_->inflow.judge(now);
   state_->extend_grants();
+  state_->forget_passed_tags();
 }
 
 void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& run) {
@@ -78,7 +84,14 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
 
 /// Once a train: its packets left at one time.
 void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
-  clocks[header.sender] = {true, header.sent_us, now};
+  PeerClock& clock = clocks[header.sender];
+  overtaken =
+      clock.heard_any && static_cast<std::int32_t>(header.packet_number - clock.packet_number) < 0;
+  if (!overtaken) clock.packet_number = header.packet_number;
+  clock.heard_any = true;
+  clock.sent_us = header.sent_us;
+  clock.heard = now;
+  if (silent[header.sender]) set_silent(header.sender, false, now);
   age = header.echo_us == 0 ? kUnknownAge : Duration{};
   const std::uint32_t advertised = header.incast_codec & TARPON_INCAST_MASK;
   if (advertised != advertised_by[header.sender]) note_advertised(header.sender, advertised);
@@ -95,8 +108,13 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   if (run.continues(header)) return accept(*run.operation, header, packet, now);
   run.operation = nullptr;
   note_clock(header, now);
-  Channel* channel = find_channel(header.tag);
-  if (channel == nullptr) return take_early(header, packet);
+  Channel* channel = channel_of(header);
+  if (channel == nullptr) {
+    if (!tags.remembers(header.tag)) return take_early(header, packet);
+    ++counters[DropReason::closed];
+    if (tells_of_its_end(header)) tell_forgotten(header);
+    return;
+  }
   note_closed_below(*channel, header, now);
   if (Operation* operation = find_open(*channel, header.operation)) {
     if (other_epoch(*operation, header)) {
@@ -110,9 +128,10 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
     accept(*operation, header, packet, now);
   } else if (before(header.operation, channel->next_number)) {
     ++counters[DropReason::closed];
-    // The sender is late and does not know: one answer a message.
-    if ((header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL) {
-      const Channel::Past* past = channel->find_past(header.operation);
+    ++channel->late_packets;
+    // The sender is late and does not know.
+    if (tells_of_its_end(header) && !was_told(header, now)) {
+      const PastOperation* past = channel->find_past(header.operation);
       answer_past(*channel, header,
                   past != nullptr && past->epoch.number == header.epoch &&
                       signature_hash(past->signature) != header.signature);
@@ -120,6 +139,16 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   } else {
     take_early(header, packet);
   }
+}
+
+/// One answer a message: its tail is many packets. After a while the answer may have been lost.
+bool Endpoint::State::was_told(const tarpon_header& header, Time now) {
+  ClosedTold& told = closed_told[header.sender];
+  const auto stage = static_cast<std::uint8_t>(tarpon_stage(&header));
+  const bool same = told.known && told.tag == header.tag && told.operation == header.operation &&
+                    told.stage == stage && now - told.at < options.quiet_delay;
+  if (!same) told = {true, header.tag, header.operation, stage, now};
+  return same;
 }
 
 /// Whether the packet is of this operation, a bounded one, in another epoch. A later one is told
@@ -199,17 +228,19 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
   if (message->presence.contains(header.slot)) {
     // Where slots are given up it may be one of those, too late.
     ++counters[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
+    if (message->given_up > 0) ++operation.late_packets;
     return;
   }
   if (stage.closed) {
     ++counters[DropReason::closed];
+    ++operation.late_packets;
     return;
   }
   if (!message->flows_known) learn_flows(operation, *message, header);
   count_arrival(operation, *message, header, packet.size());
   const std::size_t index = static_cast<std::size_t>(message - stage.receives.data());
   if (stage.ordered && stage.turn[header.slot] != index) {
-    const std::uint32_t cell = parking.park(packet);
+    const std::uint32_t cell = order_parking.park(packet);
     if (cell == ParkingLot::kNone) {
       ++counters[DropReason::parking_overrun];
       return;
@@ -290,14 +321,14 @@ void Endpoint::State::deliver_parked(Operation& operation, Stage& stage, std::ui
     ReceiveMessage& message = stage.receives[index];
     const std::uint32_t cell = message.parked[slot];
     if (cell == ParkingLot::kNone) return;
-    const std::span<const std::byte> packet = parking.at(cell);
+    const std::span<const std::byte> packet = order_parking.at(cell);
     tarpon_header header;
     std::memcpy(&header, packet.data(), sizeof header);
     message.parked[slot] = ParkingLot::kNone;
     --message.parked_count;
     deliver(operation, stage, index, slot, packet.subspan(TARPON_HEADER_BYTES),
             header.contributors);
-    parking.release(cell);
+    order_parking.release(cell);
     note_progress(operation, stage, message);
   }
 }

@@ -1,5 +1,5 @@
 // What goes into the flight recorder, where there is one.
-#include <bit>
+#include <algorithm>
 
 #include "transport/endpoint/state.h"
 #include "transport/recorder.h"
@@ -35,6 +35,9 @@ RecordKind kind_of(Event::Kind kind) {
       return RecordKind::none;  // ABORT in says it
     case Event::Kind::deadline:
       return RecordKind::deadline;
+    case Event::Kind::silent:
+    case Event::Kind::heard:
+      return RecordKind::none;  // of no operation
     case Event::Kind::epoch:
       return RecordKind::epoch;
     case Event::Kind::late:
@@ -43,13 +46,12 @@ RecordKind kind_of(Event::Kind kind) {
   return RecordKind::none;
 }
 
-/// Fields that only some types of packet have.
-void complete(Record& record, std::uint64_t ranks) {
-  if (record.kind == RecordKind::closed_in || record.kind == RecordKind::closed_out) {
-    record.set_mask(ranks);
-  } else if (record.kind == RecordKind::abort_in || record.kind == RecordKind::abort_out) {
-    record.detail = static_cast<std::uint8_t>(std::countr_zero(ranks));  // 64: not said
-  }
+/// Fields that only some types of packet have. `slot` holds the reason of an ABORT.
+void complete(Record& record, std::uint32_t slot, std::uint64_t ranks) {
+  const bool aborts = record.kind == RecordKind::abort_in || record.kind == RecordKind::abort_out;
+  const bool closes = record.kind == RecordKind::closed_in || record.kind == RecordKind::closed_out;
+  if (aborts) record.detail = static_cast<std::uint8_t>(std::min(slot, 0xffu));
+  if (aborts || closes) record.set_mask(ranks);
 }
 
 /// Whatever comes again and again until a deadline must not push the beginning out of the ring.
@@ -108,12 +110,12 @@ void Endpoint::State::note_control_in(const tarpon_header& header) {
   const bool counted = kind == RecordKind::repair_in ||
                        (kind == RecordKind::ready_in && header.slot != TARPON_READY_ANSWER);
   if (counted && often(record.value)) return;
-  complete(record, header.contributors);
+  complete(record, header.slot, header.contributors);
   options.recorder->write(record);
 }
 
 std::uint32_t Endpoint::State::times_asked(const ControlDue& due) {
-  Channel* channel = find_channel(due.tag);
+  Channel* channel = tags.find(due.tag);
   Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
   if (operation == nullptr) return 0;
   const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
@@ -134,7 +136,7 @@ void Endpoint::State::note_control_out(const ControlDue& due) {
   const bool counted = kind == RecordKind::repair_out ||
                        (kind == RecordKind::ready_out && due.slot != TARPON_READY_ANSWER);
   if (counted && often(record.value)) return;
-  complete(record, due.contributors);
+  complete(record, due.slot, due.contributors);
   options.recorder->write(record);
 }
 

@@ -53,7 +53,7 @@ Time Endpoint::last_heard(Rank peer) const {
 }
 
 std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
-  const Channel* channel = state_->find_channel(tag);
+  const Channel* channel = state_->tags.find(tag);
   if (channel == nullptr) return 0;
   std::uint32_t result = channel->lowest_open();
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {

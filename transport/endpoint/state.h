@@ -1,8 +1,10 @@
-// What an Endpoint holds. The protocol is in eleven files over it: endpoint.cc (operations),
+// What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
 // receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (grants),
 // control.cc (other packets in), transmit.cc (packets out), timer.cc (time), flows.cc (several
 // flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc
-// (news of NaN and infinity).
+// (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), forgotten.cc
+// (ranks that remember numbers differently). Parts with data of their own: Inflow, Outflow,
+// TagHistory, Liveness, ParkingLot.
 #pragma once
 
 #include <deque>
@@ -13,9 +15,11 @@
 #include "transport/endpoint.h"
 #include "transport/endpoint/flow_choice.h"
 #include "transport/endpoint/inflow.h"
+#include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/outflow.h"
 #include "transport/endpoint/parking.h"
+#include "transport/endpoint/tag_history.h"
 
 namespace tarpon {
 
@@ -26,6 +30,9 @@ inline std::uint32_t microseconds(Time now) {
 }
 
 inline constexpr Duration kUnknownAge = Duration::max();
+
+/// OperationHandle::index of events that belong to no operation.
+inline constexpr std::uint32_t kNoOperation = 0xffffffff;
 
 /// A packet other than DATA that is due. What may change until it is sent (grants, ranges) is read
 /// then; the rest is here because the operation may be closed by then.
@@ -38,6 +45,22 @@ struct ControlDue {
   std::uint32_t slot = 0;  // grant or reason
   std::uint16_t signature_hash = 0;
   std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: who began it
+};
+
+/// A HEARTBEAT that is due.
+struct HeartbeatDue {
+  Rank peer = 0;
+  std::uint32_t kind = 0;  // tarpon_heartbeat
+  std::vector<NextNumber> numbers;
+};
+
+/// The last operation of a peer whose DATA was answered by CLOSED.
+struct ClosedTold {
+  bool known = false;
+  std::uint32_t tag = 0;
+  std::uint32_t operation = 0;
+  std::uint8_t stage = 0;
+  Time at{};
 };
 
 /// What differs between the headers of one train, besides its length and number.
@@ -55,7 +78,7 @@ struct EarlyOperation {
     bool overrun = false;  // something was dropped for lack of room
     bool aborted = false;
     std::uint32_t abort_reason = 0;
-    Rank abort_origin = 0;
+    std::uint64_t abort_ranks = 0;
     Nonfinite nonfinite;
     std::uint32_t readies = 0;  // that it has repeated
     std::uint32_t parked = 0;
@@ -88,7 +111,10 @@ struct RetainedDue {
 
 /// What this rank last heard from a peer's clock, to be echoed.
 struct PeerClock {
+  bool asked = false;  // by HEARTBEAT, how far it is: at `asked_us`, by the clock of the wire
+  std::uint32_t asked_us = 0;
   bool heard_any = false;
+  std::uint32_t packet_number = 0;  // the highest that has come
   std::uint32_t sent_us = 0;
   Time heard{};
 };
@@ -126,14 +152,13 @@ struct Endpoint::State {
 
   // endpoint.cc
   Operation* find(OperationHandle handle);
-  Channel* find_channel(std::uint32_t tag);
-  Channel& channel_for(std::uint32_t tag);
   Operation* find_open(Channel& channel, std::uint32_t number);
-  Channel::Kept* find_kept(Channel& channel, std::uint32_t number);
   void open(Operation& operation, Channel& channel, Time now);
   void end(Operation& operation, std::unique_ptr<Retained> retained, std::uint64_t absent,
            std::optional<std::uint32_t> abort_reason = std::nullopt);
-  void release_kept(Channel& channel);
+  void release_passed(Channel& channel);
+  bool all_are_through(const Channel& channel) const;
+  void forget_passed_tags();
   void tell(const Operation& operation, Event event);
   void queue_control(const ControlDue& due);
 
@@ -143,6 +168,7 @@ struct Endpoint::State {
   bool other_epoch(Operation& operation, const tarpon_header& header);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
+  bool was_told(const tarpon_header& header, Time now);
   void note_clock(const tarpon_header& header, Time now);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
@@ -194,11 +220,32 @@ struct Endpoint::State {
   void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
                               std::span<const std::byte> payload);
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
+  void note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven, Time now);
+  bool proves_end(Channel& channel, const tarpon_header& header);
+  void check_jump(Channel& channel, Rank peer, Time now);
   void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
-  Rank origin_of(const tarpon_header& abort) const;
-  void take_abort(Operation& operation, Rank origin, std::uint32_t reason, Time now);
+  std::uint64_t blamed_by(const tarpon_header& abort) const;
+  void take_abort(Operation& operation, Rank from, std::uint32_t reason, std::uint64_t ranks,
+                  Time now);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
+
+  // forgotten.cc
+  Channel* channel_of(const tarpon_header& header);
+  void tell_forgotten(const tarpon_header& header);
+  void take_forgotten(Channel& channel, std::uint32_t number);
+
+  // heartbeat.cc
+  void note_untold(Channel& channel);
+  void tell_passed(Time now);
+  void ask_passed(Time now);
+  void check_silence(Time now);
+  void set_silent(Rank peer, bool silent, Time now);
+  std::uint64_t lacked_ranks() const;
+  std::uint64_t silent_ranks() const;
+  void queue_heartbeat(Rank peer, std::uint32_t kind, std::vector<NextNumber> numbers);
+  void take_heartbeat(const tarpon_header& header, std::span<const std::byte> payload, Time now);
+  std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
   void expect_last_stage(Operation& operation) const;
@@ -223,7 +270,7 @@ struct Endpoint::State {
   void take_nonfinite(Operation& operation, const Nonfinite& said);
   std::uint8_t nonfinite_flag(const Operation& operation, std::uint8_t type,
                               std::uint8_t stage) const;
-  void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header) const;
+  void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header);
 
   // flows.cc
   void choose_flows(Operation& operation, const OperationSpec& spec);
@@ -232,7 +279,10 @@ struct Endpoint::State {
   void measure_flows(const Operation& operation, bool failed);
 
   // dead.cc
-  void leave_out(Operation& operation, Rank peer);
+  bool excluded(Rank peer, std::uint32_t tag, std::uint32_t number) const;
+  std::uint32_t passed_by(const Channel& channel, Rank peer) const;
+  std::uint32_t live_in(const Operation& operation) const;
+  void leave_out(Operation& operation, Rank peer, bool gone);
 
   // transmit.cc
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
@@ -250,7 +300,7 @@ struct Endpoint::State {
                  const SendMessage& message, SlotFields fields, TxPacket& frame);
   static void mark_epoch(const OperationEpoch& epoch, tarpon_header& header);
   tarpon_header header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
-                           std::uint32_t operation, std::uint8_t stage) const;
+                           std::uint32_t operation, std::uint8_t stage);
   void write_header(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);
 
   // record.cc
@@ -285,22 +335,28 @@ struct Endpoint::State {
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   std::vector<bool> dead;                   // by peer
   std::vector<bool> silent;                 // by peer; not dead
-  std::uint32_t live;                       // ranks that are neither, this one included
-  std::vector<RepairsAsked> repairs_in;     // by peer
+  Liveness liveness;
+  std::vector<std::optional<std::vector<NextNumber>>> left;  // by peer, by tag: the calls it made
+  std::uint32_t live;                    // ranks that are neither, this one included
+  std::vector<RepairsAsked> repairs_in;  // by peer
 
   std::vector<std::unique_ptr<Operation>> operations;  // by handle index
   std::vector<std::uint32_t> free_operations;
   std::vector<Operation*> open_operations;  // oldest first
-  std::vector<std::unique_ptr<Channel>> channels;
-  Channel* last_channel = nullptr;
+  TagHistory tags;
+  std::vector<std::uint32_t> passed_tags;  // perhaps passed by all; empty between calls
+  std::vector<std::uint32_t> untold_tags;  // whose `untold` is set
+  Time tell_at = kNever;                   // when peers are told of them
+  Time ask_passed_at = kNever;             // when peers are asked how far they are
+  std::deque<HeartbeatDue> heartbeats;
+  std::vector<ClosedTold> closed_told;  // by peer
   std::vector<EarlyOperation> early;
   std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
   std::size_t next_refused = 0;
-  ParkingLot parking;
-  std::size_t next_granted = 0;     // paced: whose turn it is
-  std::uint32_t open_receives = 0;  // messages that may still get data, over all operations
-  std::uint64_t kept_bytes = 0;
-
+  ParkingLot early_parking;          // of operations that this rank has not begun
+  ParkingLot order_parking;          // before their turn in the order of addition
+  std::size_t next_granted = 0;      // paced: whose turn it is
+  std::uint32_t open_receives = 0;   // messages that may still get data, over all operations
   std::vector<GrantDue> grants_due;  // empty between batches
   std::deque<ControlDue> control;
   std::deque<RetainedDue> retained_due;
@@ -310,6 +366,7 @@ struct Endpoint::State {
   /// Of the packet in hand, as its echo tells: for how long it was on its way, and waited here.
   /// Without an echo kUnknownAge.
   Duration age{};
+  bool overtaken = false;  // a packet that its sender sent later has come before it
   std::uint32_t packet_number = 0;
   EndpointCounters counters;
 };

@@ -32,7 +32,7 @@ void Endpoint::State::start_clock(Operation& operation, Time now) {
   // A bounded operation begins when half of the ranks have: one early rank must not cost
   // everybody's data.
   if (operation.started != kNever) return;
-  if (2u * operation.heard < live) return;
+  if (2u * operation.heard < live_in(operation)) return;
   operation.started = now;
   expect_last_stage(operation);
   timer = now;
@@ -44,6 +44,11 @@ void Endpoint::State::run_timers(Time now) {
     next = std::min(next, time_operation(*operation, now));
   }
   timer = next;
+  tell_passed(now);
+  ask_passed(now);
+  check_silence(now);
+  timer = std::min({timer, tell_at, ask_passed_at});
+  if (options.detects_silence) timer = std::min(timer, liveness.next());
   resume_grants(now);
   if (inflow.pace().on() && open_receives > 0)
     timer = std::min(timer, std::max(inflow.pace().next_grant(), now + kLeastPause));
@@ -73,6 +78,7 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
                      .tag = operation.tag,
                      .operation = operation.number,
                      .slot = view.readies});
+      view.ready_us = microseconds(now);
       view.ready_at =
           now + backed_off(operation.quiet_delay, view.readies, longest_delay(operation));
       ++view.readies;
@@ -118,7 +124,7 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
 void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
   // Whoever keeps a finished operation open may be waiting for room to retain it. Peers that are
   // silent on this tag are asked how far they are: a repeated READY is answered.
-  const Channel* channel = find_channel(operation.tag);
+  const Channel* channel = tags.find(operation.tag);
   if (channel->kept.empty()) return;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     if (!operation.stages[i].closed) return;
@@ -127,7 +133,7 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (peer == options.rank || view.ready_at != kNever) continue;
-    if (before(oldest, channel->closed_below_of[peer])) continue;
+    if (before(oldest, passed_by(*channel, peer))) continue;
     view.readies = std::max(1u, view.readies);
     view.ready_at = now + operation.quiet_delay;
   }

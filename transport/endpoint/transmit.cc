@@ -30,13 +30,14 @@ std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
 
 std::size_t Endpoint::poll_transmit(Time now, std::span<TxPacket> frames) {
   std::size_t used = state_->emit_control(now, frames);
+  used += state_->emit_heartbeats(now, frames.subspan(used));
   used += state_->emit_retained(now, frames.subspan(used));
   used += state_->emit_data(now, frames.subspan(used));
   return used;
 }
 
 tarpon_header Endpoint::State::header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
-                                          std::uint32_t operation, std::uint8_t stage) const {
+                                          std::uint32_t operation, std::uint8_t stage) {
   tarpon_header header{};
   header.magic = TARPON_MAGIC;
   header.version = TARPON_WIRE_VERSION;
@@ -48,11 +49,7 @@ tarpon_header Endpoint::State::header_for(Time now, Rank peer, std::uint8_t type
   header.operation = operation;
   header.stage = stage;
   header.flags = static_cast<std::uint8_t>(options.integrity << TARPON_INTEGRITY_SHIFT);
-  for (const auto& channel : channels) {
-    if (channel->tag != tag) continue;
-    header.closed_below = static_cast<std::uint16_t>(channel->lowest_open());
-    break;
-  }
+  header.closed_below = static_cast<std::uint16_t>(tags.lowest_open(tag));
   header.incast_codec = static_cast<std::uint8_t>(inflow.advertised());
   header.sent_us = microseconds(now);
   const PeerClock& clock = clocks[peer];
@@ -108,9 +105,9 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   frame.payload = frame.room;
   frame.length = 0;
 
-  Channel* channel = find_channel(due.tag);
+  Channel* channel = tags.find(due.tag);
   Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
-  const Channel::Past* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
+  const PastOperation* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
   if (operation != nullptr) {
     mark_epoch(operation->epoch, header);
   } else if (past != nullptr) {
@@ -150,6 +147,12 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     std::memcpy(frame.room, ranges.data(), frame.length);
     ++counters.repairs_requested;
   }
+  if (due.type == TARPON_ABORT && due.slot == TARPON_ABORT_FORGOTTEN) {
+    const tarpon_passed passed{due.tag, tags.lowest_open(due.tag)};
+    frame.length = sizeof passed;
+    std::memcpy(frame.room, &passed, sizeof passed);
+  }
+  if (due.type == TARPON_CREDIT) ++counters.credits_out;
   mark_control(due, operation, header);
   note_control_out(due);
   write_header(header, {.slot = slot, .flags = header.flags, .contributors = header.contributors},
@@ -178,8 +181,8 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
   std::size_t used = 0;
   while (used < frames.size() && !retained_due.empty()) {
     RetainedDue& due = retained_due.front();
-    Channel* channel = find_channel(due.tag);
-    const Channel::Kept* kept = channel == nullptr ? nullptr : find_kept(*channel, due.number);
+    Channel* channel = tags.find(due.tag);
+    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, due.number);
     if (kept == nullptr || due.count == 0) {
       retained_due.pop_front();
       continue;
@@ -190,7 +193,7 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
       break;
     }
     tarpon_range& range = due.ranges[due.count - 1];
-    const std::vector<std::byte>& bytes = kept->data->bytes;
+    const std::pmr::vector<std::byte>& bytes = kept->data->bytes;
     const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
     TxPacket& frame = frames[used];
     tarpon_header header =

@@ -9,7 +9,7 @@ namespace tarpon {
 Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows) {
   std::vector<UdpSocket> sockets;
   for (std::uint32_t flow = 1; flow < flows; ++flow) {
-    auto socket = UdpSocket::open({.address = address, .receive_buffer = 0});
+    auto socket = UdpSocket::open({.address = address, .receive_buffer = 0, .send_only = true});
     if (!socket) {
       Error error = socket.error();
       error.message = fmt::format("flow {} of {}: {}", flow + 1, flows, error.message);

@@ -26,9 +26,9 @@ struct UdpFlows {
   std::vector<FlowSource> sources;  // of all ranks, beside the addresses where they receive
 };
 
-/// Sockets for `flows` - 1 more flows from `address`, on any free ports. They are to send: what
-/// comes to them is not read, and the kernel keeps next to nothing of it. Errors: as
-/// UdpSocket::open(), and which flow could not be had.
+/// Sockets for `flows` - 1 more flows from `address`, on any free ports. They are to send: the
+/// kernel refuses and counts what comes to them. Errors: as UdpSocket::open(), and which flow could
+/// not be had.
 Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows);
 
 /// What to send flow `flow` from. REQUIRES: flow <= sockets.size().

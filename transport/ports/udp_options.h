@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "transport/port.h"
@@ -32,6 +33,9 @@ struct UdpPortOptions {
   std::uint32_t max_payload = 1408;
   /// Packets in one GSO train, 1 to 64; 1 switches GSO off. A lost train is a burst of losses.
   std::uint32_t gso_segments = kMaxGsoSegments;
+  /// Cookie of the job: the kernel refuses datagrams without it (UdpSocket::refuse_strangers()).
+  /// Without a value everything is received.
+  std::optional<std::uint32_t> job = std::nullopt;
 };
 
 /// Largest max_payload for an interface with `mtu`, 0 when not even one step fits.

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "transport/clock.h"
+
 namespace tarpon {
 
 UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
@@ -18,7 +20,9 @@ UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockad
       event_(std::move(event)),
       trains_(options, peers.size(), 1 + more_sockets_.size()),
       messages_(peers, trains_.frames()),
-      batch_(peers, flows.sources) {}
+      batch_(peers, flows.sources) {
+  if (options.job) socket_.refuse_strangers(*options.job);
+}
 
 std::span<TxPacket> UdpPort::transmit_frames(std::size_t at_most) {
   if (trains_.queued() > 0) flush();
@@ -39,7 +43,19 @@ PortStatistics UdpPort::statistics() const {
   PortStatistics result = counted_;
   trains_.count(result);
   batch_.count(result);
+  result.rx_refused = refused();
   return result;
+}
+
+std::uint64_t UdpPort::refused() const {
+  const Time now = monotonic_now();
+  if (now - refused_asked_ < 1ms) return refused_;
+  refused_asked_ = now;
+  std::uint32_t latest = socket_.refused();
+  for (const UdpSocket& socket : more_sockets_) latest += socket.refused();
+  refused_ += latest - refused_latest_;
+  refused_latest_ = latest;
+  return refused_;
 }
 
 }  // namespace tarpon

@@ -37,6 +37,10 @@ class UdpPort : public Port {
 
   void fail_with(int error, const char* what);
 
+  /// Datagrams that the kernel refused at all sockets, asked at most once a millisecond: a driver
+  /// reads the statistics before every sleep.
+  std::uint64_t refused() const;
+
   /// What packets of `flow` are sent from.
   int descriptor(std::uint8_t flow) const { return flow_descriptor(socket_, more_sockets_, flow); }
 
@@ -49,6 +53,9 @@ class UdpPort : public Port {
   RxBatch batch_;
   PortStatistics counted_;  // system calls, waits, stalls
   std::optional<Error> failure_;
+  mutable Time refused_asked_{};
+  mutable std::uint32_t refused_latest_ = 0;  // the kernel's counters, which wrap
+  mutable std::uint64_t refused_ = 0;
 };
 
 }  // namespace tarpon

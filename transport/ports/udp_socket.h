@@ -1,4 +1,17 @@
-// The UDP socket under the mmsg and io_uring ports.
+// The UDP socket under the mmsg and io_uring ports, and what keeps strangers out of its buffer.
+//
+// DESIGN NOTES
+// 1. No ICMP message may stop or slow the socket, since anybody can forge one. IP_PMTUDISC_PROBE
+//    sets DF and goes by the interface's MTU alone; with IP_PMTUDISC_DO a "fragmentation needed"
+//    would lower the kernel's MTU of the path for ten minutes, for every socket. The other ICMP
+//    errors do not reach a socket that is not connected.
+// 2. Datagrams that do not carry the job's cookie are refused before they fill the receive buffer.
+//    A socket filter (SO_ATTACH_FILTER) would do that too, but the kernel counts what a filter
+//    drops and what a full buffer drops in one number. Therefore a second socket shares the port
+//    (SO_REUSEPORT), and a classic BPF program, which needs no privilege, sends to it what is not
+//    the job's. That socket drops everything, and its count is the number of refused datagrams.
+//    The first socket is bound alone: otherwise the kernel might give it a port that another
+//    socket of the same user shares.
 #pragma once
 
 #include <netinet/in.h>
@@ -19,11 +32,13 @@ struct UdpSocketOptions {
   /// net.core.rmem_max and wmem_max: receive_budget() tells what came of it.
   std::size_t receive_buffer = std::size_t{16} << 20;
   std::size_t send_buffer = std::size_t{16} << 20;
+  /// The kernel refuses whatever arrives.
+  bool send_only = false;
 };
 
-/// A bound, unconnected, non-blocking IPv4 UDP socket: never fragments (IP_MTU_DISCOVER = DO),
-/// takes GRO trains where the kernel can (UDP_GRO) and reports its overruns (SO_RXQ_OVFL).
-/// Move-only.
+/// A bound, unconnected, non-blocking IPv4 UDP socket: never fragments and ignores the MTU that
+/// ICMP messages claim (IP_PMTUDISC_PROBE), takes GRO trains where the kernel can (UDP_GRO) and
+/// reports its overruns (SO_RXQ_OVFL). Move-only. One thread at a time.
 class UdpSocket {
  public:
   /// Errors: invalid_argument (not an IPv4 address, port in use), unavailable (no such local
@@ -38,12 +53,23 @@ class UdpSocket {
   /// each datagram with its own bookkeeping too.
   std::uint64_t receive_budget() const { return receive_budget_; }
 
+  /// From now on the kernel refuses every datagram that is shorter than a header or lacks the
+  /// magic, the version or the cookie `job`. Of a GRO train only the first header is looked at.
+  /// Where the kernel cannot do that nothing changes: the endpoint checks every packet anyway.
+  void refuse_strangers(std::uint32_t job);
+
+  /// Datagrams refused so far, modulo 2^32; a GRO train counts once. One system call.
+  std::uint32_t refused() const;
+
  private:
   UdpSocket() = default;
   Result<void> configure(const UdpSocketOptions& options);
   Result<void> bind(const UdpSocketOptions& options);
+  void share_port();
 
   FileDescriptor fd_;
+  FileDescriptor refuser_;  // takes what is refused; may be empty
+  bool send_only_ = false;
   sockaddr_in local_{};
   std::uint64_t receive_budget_ = 0;
 };

@@ -37,7 +37,7 @@ TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers, std::size
       offered_(frames_.size()),
       queue_(std::bit_ceil(frames_.size())),
       mask_(queue_.size() - 1),
-      trains_allowed_(peers, options.gso_segments > 1) {
+      pauses_(peers) {
   free_.reserve(frames_.size());
   for (std::size_t frame = frames_.size(); frame-- > 0;) {
     free_.push_back(static_cast<std::uint32_t>(frame));
@@ -57,7 +57,7 @@ std::span<TxPacket> TrainPool::offer(std::size_t at_most) {
 
 bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
   const std::uint32_t bytes = datagram_bytes(packet.length);
-  return train.peer == packet.peer && train.flow == packet.flow && trains_allowed_[packet.peer] &&
+  return train.peer == packet.peer && train.flow == packet.flow &&
          train.packets < options_.gso_segments && bytes <= train.segment &&
          train.bytes == train.packets * train.segment &&  // a shorter packet ends a train
          train.bytes + bytes <= kMaxUdpBytes;
@@ -67,7 +67,7 @@ void TrainPool::accept(std::span<TxPacket> packets) {
   std::uint32_t current = 0;
   bool open = false;
   for (const TxPacket& packet : packets) {
-    if (packet.peer >= trains_allowed_.size() || packet.flow >= flows_ ||
+    if (packet.peer >= pauses_.size() || packet.flow >= flows_ ||
         packet.length > options_.max_payload) {
       ++statistics_.tx_dropped;
       continue;
@@ -76,7 +76,10 @@ void TrainPool::accept(std::span<TxPacket> packets) {
     const auto frame = static_cast<std::uint32_t>(offset / stride_);
     frames_[frame] = {.payload = packet.payload, .length = packet.length, .next = 0, .busy = true};
     const std::uint32_t bytes = datagram_bytes(packet.length);
-    if (open && joins(trains_[current], packet)) {
+    std::uint32_t& pause = pauses_[packet.peer].left;
+    if (pause > 0) {
+      --pause;
+    } else if (open && joins(trains_[current], packet)) {
       Train& train = trains_[current];
       frames_[train.last].next = frame;
       train.last = frame;
@@ -108,6 +111,7 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
       statistics_.tx_packets += train.packets;
       statistics_.tx_bytes += train.bytes;
       ++statistics_.tx_units;
+      if (train.packets > 1) pauses_[train.peer].latest /= 2;
       release(number);
       return SendOutcome::sent;
     case EAGAIN:
@@ -119,7 +123,7 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
     case EINVAL:    // too many segments for this kernel, or it cannot cut at all
     case EMSGSIZE:  // a segment above the MTU
       if (train.packets == 1) break;
-      trains_allowed_[train.peer] = false;
+      pause_trains(train.peer);
       split(number);
       return SendOutcome::waiting;
     default:
@@ -128,6 +132,13 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
   statistics_.tx_dropped += train.packets;
   release(number);
   return fatal_socket_error(error) ? SendOutcome::fatal : SendOutcome::lost;
+}
+
+void TrainPool::pause_trains(Rank peer) {
+  Pause& pause = pauses_[peer];
+  if (pause.left > 0) return;  // a train from before the pause
+  pause.latest = std::clamp(pause.latest * 2, kFirstPause, kLongestPause);
+  pause.left = pause.latest;
 }
 
 void TrainPool::drop_queued() {

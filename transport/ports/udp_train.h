@@ -45,6 +45,9 @@ enum class SendOutcome {
 /// Owns all frames of a port and the queue of trains to send. One thread at a time.
 class TrainPool {
  public:
+  static constexpr std::uint32_t kFirstPause = 256;  // packets
+  static constexpr std::uint32_t kLongestPause = 1u << 20;
+
   TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows = 1);
 
   /// Port::transmit_frames(), while nothing is queued.
@@ -60,7 +63,9 @@ class TrainPool {
   std::uint32_t pop() { return queue_[queue_begin_++ & mask_]; }
 
   /// Ends what pop() began with the errno of the send, 0: sent. A train that the kernel cannot cut
-  /// (EIO, EINVAL, EMSGSIZE) is queued as single packets, and its peer gets no trains any more.
+  /// (EIO, EINVAL, EMSGSIZE) is queued as single packets, and so go the next packets to its peer:
+  /// kFirstPause of them, twice as many each time that the trains tried after a pause fail too, at
+  /// most kLongestPause. A train that the kernel takes halves the next pause.
   SendOutcome settle(std::uint32_t train, int error);
 
   /// Port::drop_unsent(), while the kernel holds none.
@@ -87,9 +92,16 @@ class TrainPool {
     bool busy = false;
   };
 
+  // Of trains to one peer, in packets.
+  struct Pause {
+    std::uint32_t left = 0;
+    std::uint32_t latest = 0;
+  };
+
   std::byte* header(std::uint32_t frame) const { return memory_.get() + frame * stride_; }
   void push(std::uint32_t train) { queue_[queue_end_++ & mask_] = train; }
   bool joins(const Train& train, const TxPacket& packet) const;
+  void pause_trains(Rank peer);
   void release(std::uint32_t train);
   void split(std::uint32_t train);
 
@@ -107,8 +119,8 @@ class TrainPool {
   const std::size_t mask_;
   std::size_t queue_begin_ = 0;
   std::size_t queue_end_ = 0;
-  std::vector<bool> trains_allowed_;  // by peer
-  PortStatistics statistics_;         // tx_ fields
+  std::vector<Pause> pauses_;  // by peer
+  PortStatistics statistics_;  // tx_ fields
 };
 
 /// The message headers of one batch of trains; scratch, overwritten by the next batch.

@@ -1,27 +1,33 @@
 // The io_uring port.
 //
 // DESIGN NOTES
-// 1. Completions that the kernel finishes in a task (polled receives, the wake-up read) run in the
-//    thread that armed them, whenever it next enters the kernel. So each thread that starts to
-//    drive arms its own and cancels those of its predecessor. Until the predecessor has let go,
-//    both deliver: a completion is taken whatever its generation, and only the current generation
-//    decides whether to arm anew. When a thread exits, the kernel cancels what it armed, which is
-//    seen as an ordinary end.
+// 1. Every driving thread has a ring of its own (a lane), with DEFER_TASKRUN: the kernel finishes
+//    receives and wake-up reads only while that thread is inside io_uring_enter. What a thread has
+//    armed therefore stays armed when it stops driving: it interrupts no other system call of that
+//    thread, and taking turns costs no system call. A datagram wakes the receives of all lanes, but
+//    it stays in the socket until the driver's own receive takes it. One ring for all threads was
+//    tried: a thread that stopped driving had to cancel what it had armed, since a completion
+//    interrupts whatever system call the thread sleeps in (epoll_wait() fails with EINTR), and to
+//    arm it anew for its next call. That took 5 us of processor time a call.
 // 2. Sends are MSG_DONTWAIT: they end within the submitting call, so frames and lent payloads come
 //    back at once. The alternative, letting io_uring retry when the socket has room, would bind the
 //    retry to the submitting thread (see 1) and hold lent memory for as long. On EAGAIN the trains
 //    go back to the queue and one poll for POLLOUT is armed when the driver sleeps.
 // 3. A multishot receive ends when the buffers run out (ENOBUFS). Nothing is lost: datagrams
 //    wait in the socket, and receive() arms again when it gives the buffers back. The number of
-//    buffers is the batch size.
+//    buffers in use is the batch size: it doubles when they ran out and held little, and falls at
+//    once where trains fill them.
 #include "transport/ports/uring_port.h"
 
 #include <fcntl.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
-#include <thread>
+#include <memory>
+#include <vector>
 
 #include "transport/ports/udp_port.h"
 #include "transport/ports/udp_wait.h"
@@ -30,12 +36,53 @@
 namespace tarpon {
 namespace {
 
-// Low byte of user_data; above it the generation, or the train of a send.
-enum class Kind : std::uint8_t { receive, wake, writable, send, cancel };
+// Low byte of user_data; above it the train of a send.
+enum class Kind : std::uint8_t { receive, wake, writable, send };
 
-constexpr std::uint64_t tag(Kind kind, std::uint64_t value) {
+constexpr unsigned kFewestRxBuffers = 8;
+/// What the buffers in use should hold at most, so that it is still in L2 when it is used.
+constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
+
+/// Lanes of threads that have stopped driving are kept for their next turn, the latest ones.
+constexpr std::size_t kMaxLanes = 8;
+
+constexpr std::uint64_t tag(Kind kind, std::uint64_t value = 0) {
   return value << 8 | static_cast<std::uint64_t>(kind);
 }
+
+/// Never the same for two threads, also when one ends before the other begins.
+std::uint64_t this_thread() {
+  static std::atomic<std::uint64_t> latest{0};
+  thread_local const std::uint64_t number = ++latest;
+  return number;
+}
+
+struct Received {
+  int bytes = 0;
+  unsigned buffer = 0;
+};
+
+/// What one thread drives the port with. Only that thread enters the kernel with its ring.
+struct Lane {
+  Lane(std::uint64_t owner, std::unique_ptr<UringRing> its_ring)
+      : thread(owner), ring(std::move(its_ring)) {}
+
+  bool holds_packets() const { return lent_count > 0 || stash_begin != stash_end; }
+
+  const std::uint64_t thread;
+  // Armed in the ring.
+  bool receive = false;
+  bool wake = false;
+  bool writable = false;
+  std::uint64_t wake_count = 0;  // where the armed read puts the eventfd's count
+  // Received and not yet handed out; each holds a buffer, so there are never more.
+  std::array<Received, UringRing::kRxBuffers> stash{};
+  std::size_t stash_begin = 0;
+  std::size_t stash_end = 0;
+  std::array<unsigned, UringRing::kRxBuffers> lent{};  // buffers behind the latest batch
+  std::size_t lent_count = 0;
+  const std::unique_ptr<UringRing> ring;  // last: closed first, while what it points to is alive
+};
 
 class UringPort final : public UdpPort {
  public:
@@ -47,18 +94,13 @@ class UringPort final : public UdpPort {
   PortStatistics statistics() const override;
 
  private:
-  // Something armed in the ring by the current generation.
-  struct Armed {
-    Kind kind;
-    bool on = false;
-  };
-  struct Received {
-    int bytes = 0;
-    unsigned buffer = 0;
-  };
-
   void adopt_thread();
-  io_uring_sqe* arm(Armed& what);
+  void open_lane(std::uint64_t thread);
+  void add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring);
+  void recycle();
+  bool stash_empty() const { return lane_->stash_begin == lane_->stash_end; }
+  void hand_out(Lane& lane);
+  io_uring_sqe* arm(bool& armed);
   void arm_receive();
   void arm_wake();
   void arm_writable();
@@ -70,41 +112,33 @@ class UringPort final : public UdpPort {
   void on_wake(const io_uring_cqe& completion);
   void on_send(const io_uring_cqe& completion);
 
-  std::uint64_t wake_count_ = 0;  // where the armed read puts the eventfd's count
   bool woken_ = false;
-
-  // Received and not yet handed out; each holds a buffer, so there are never more.
-  std::array<Received, UringRing::kRxBuffers> stash_{};
-  std::size_t stash_begin_ = 0;
-  std::size_t stash_end_ = 0;
-  std::array<unsigned, UringRing::kRxBuffers> lent_{};  // buffers behind batch_
-  std::size_t lent_count_ = 0;
-
-  std::thread::id driver_;
-  std::uint64_t generation_ = 0;
-  Armed receive_{Kind::receive};
-  Armed wake_{Kind::wake};
-  Armed writable_{Kind::writable};
-  bool blocked_ = false;             // a socket had no room for a train
-  std::uint8_t blocked_flow_ = 0;    // whose, latest
-  std::unique_ptr<UringRing> ring_;  // last: closed first, while what it points to is alive
+  std::size_t lent_bytes_ = 0;
+  unsigned rx_wanted_ = kFewestRxBuffers;     // buffers of the driver's lane in use
+  bool ran_dry_ = false;                      // a receive found no buffer since the last recycle()
+  bool blocked_ = false;                      // a socket had no room for a train
+  std::uint8_t blocked_flow_ = 0;             // whose, latest
+  std::uint64_t earlier_system_calls_ = 0;    // of lanes that are closed
+  std::vector<std::unique_ptr<Lane>> lanes_;  // the longest unused one first
+  Lane* lane_ = nullptr;                      // of the thread that drives
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                      const UdpPortOptions& options, UdpFlows flows, FileDescriptor event,
                      std::unique_ptr<UringRing> ring)
-    : UdpPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)),
-      driver_(std::this_thread::get_id()),
-      ring_(std::move(ring)) {}
+    : UdpPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)) {
+  add_lane(this_thread(), std::move(ring));
+}
 
 // Every round submits trains; a train is split at most once and a full socket ends it, so this
 // ends.
 void UringPort::flush() {
+  adopt_thread();
   blocked_ = false;
   while (trains_.queued() > 0 && !blocked_ && !failure_) {
     messages_.clear();
     while (trains_.queued() > 0 && !messages_.full()) {
-      io_uring_sqe* const entry = ring_->prepare();
+      io_uring_sqe* const entry = lane_->ring->prepare();
       if (entry == nullptr) break;
       const std::uint32_t train = trains_.pop();
       ::io_uring_prep_sendmsg(entry, descriptor(trains_.train(train).flow),
@@ -118,51 +152,70 @@ void UringPort::flush() {
 
 void UringPort::submit(bool events) {
   // Entries that stay behind would point to messages of an older batch: no way to go on.
-  if (const int error = ring_->submit(events); error != 0) fail_with(error, "io_uring_enter");
+  if (const int error = lane_->ring->submit(events); error != 0) fail_with(error, "io_uring_enter");
 }
 
 void UringPort::adopt_thread() {
-  const std::thread::id self = std::this_thread::get_id();
-  if (self == driver_) return;
-  driver_ = self;
-  for (Armed* armed : {&receive_, &wake_, &writable_}) {
-    if (!armed->on) continue;
-    armed->on = false;
-    if (io_uring_sqe* const entry = ring_->prepare()) {
-      ::io_uring_prep_cancel64(entry, tag(armed->kind, generation_), 0);
-      entry->user_data = tag(Kind::cancel, 0);
-    }
-  }
-  ++generation_;
+  const std::uint64_t self = this_thread();
+  if (lane_->thread == self) return;
+  const auto mine = std::find_if(lanes_.begin(), lanes_.end(),
+                                 [self](const auto& lane) { return lane->thread == self; });
+  if (mine == lanes_.end()) return open_lane(self);
+  std::rotate(mine, mine + 1, lanes_.end());
+  lane_ = lanes_.back().get();
 }
 
-io_uring_sqe* UringPort::arm(Armed& what) {
-  if (what.on) return nullptr;
-  io_uring_sqe* const entry = ring_->prepare();
-  what.on = entry != nullptr;
+void UringPort::open_lane(std::uint64_t thread) {
+  if (lanes_.size() >= kMaxLanes) {
+    const auto unused = std::find_if(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
+      return lane.get() != lane_ && !lane->holds_packets();
+    });
+    if (unused != lanes_.end()) {
+      earlier_system_calls_ += (*unused)->ring->system_calls;
+      lanes_.erase(unused);
+    }
+  }
+  auto ring = UringRing::open();
+  if (!ring) {
+    failure_ = ring.error();
+    return;
+  }
+  add_lane(thread, std::move(*ring));
+}
+
+void UringPort::add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring) {
+  ring->supply(rx_wanted_);
+  lanes_.push_back(std::make_unique<Lane>(thread, std::move(ring)));
+  lane_ = lanes_.back().get();
+}
+
+io_uring_sqe* UringPort::arm(bool& armed) {
+  if (armed) return nullptr;
+  io_uring_sqe* const entry = lane_->ring->prepare();
+  armed = entry != nullptr;
   return entry;
 }
 
 void UringPort::arm_receive() {
-  if (io_uring_sqe* const entry = arm(receive_)) {
-    ::io_uring_prep_recvmsg_multishot(entry, socket_.fd(), ring_->receive_template(), 0);
+  if (io_uring_sqe* const entry = arm(lane_->receive)) {
+    ::io_uring_prep_recvmsg_multishot(entry, socket_.fd(), lane_->ring->receive_template(), 0);
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = UringRing::kBufferGroup;
-    entry->user_data = tag(Kind::receive, generation_);
+    entry->user_data = tag(Kind::receive);
   }
 }
 
 void UringPort::arm_wake() {
-  if (io_uring_sqe* const entry = arm(wake_)) {
-    ::io_uring_prep_read(entry, event_.fd(), &wake_count_, sizeof wake_count_, 0);
-    entry->user_data = tag(Kind::wake, generation_);
+  if (io_uring_sqe* const entry = arm(lane_->wake)) {
+    ::io_uring_prep_read(entry, event_.fd(), &lane_->wake_count, sizeof lane_->wake_count, 0);
+    entry->user_data = tag(Kind::wake);
   }
 }
 
 void UringPort::arm_writable() {
-  if (io_uring_sqe* const entry = arm(writable_)) {
+  if (io_uring_sqe* const entry = arm(lane_->writable)) {
     ::io_uring_prep_poll_add(entry, descriptor(blocked_flow_), POLLOUT);
-    entry->user_data = tag(Kind::writable, generation_);
+    entry->user_data = tag(Kind::writable);
   }
 }
 
@@ -170,44 +223,44 @@ void UringPort::reap() {
   io_uring_cqe* completion = nullptr;
   unsigned head = 0;
   unsigned count = 0;
-  io_uring_for_each_cqe(&ring_->ring(), head, completion) {
+  io_uring_for_each_cqe(&lane_->ring->ring(), head, completion) {
     ++count;
-    const bool current = completion->user_data >> 8 == generation_;
     switch (static_cast<Kind>(completion->user_data & 0xff)) {
       case Kind::receive:
-        if (current && (completion->flags & IORING_CQE_F_MORE) == 0) receive_.on = false;
+        if ((completion->flags & IORING_CQE_F_MORE) == 0) lane_->receive = false;
         on_receive(*completion);
         break;
       case Kind::wake:
-        if (current) wake_.on = false;
+        lane_->wake = false;
         on_wake(*completion);
         break;
       case Kind::writable:
-        if (current) writable_.on = false;
+        lane_->writable = false;
         break;
       case Kind::send:
         on_send(*completion);
         break;
-      case Kind::cancel:
-        break;
     }
   }
-  ::io_uring_cq_advance(&ring_->ring(), count);
+  ::io_uring_cq_advance(&lane_->ring->ring(), count);
 }
 
 void UringPort::on_receive(const io_uring_cqe& completion) {
   if ((completion.flags & IORING_CQE_F_BUFFER) != 0) {
-    stash_[stash_end_++ % stash_.size()] = {.bytes = completion.res,
-                                            .buffer = completion.flags >> IORING_CQE_BUFFER_SHIFT};
+    lane_->stash[lane_->stash_end++ % lane_->stash.size()] = {
+        .bytes = completion.res, .buffer = completion.flags >> IORING_CQE_BUFFER_SHIFT};
     return;
   }
   const int error = completion.res < 0 ? -completion.res : 0;
-  if (error == ENOBUFS) ++counted_.rx_stalls;
+  if (error == ENOBUFS) {
+    ++counted_.rx_stalls;
+    ran_dry_ = true;
+  }
   if (fatal_socket_error(error) || error == EINVAL) fail_with(error, "receive");
 }
 
 void UringPort::on_wake(const io_uring_cqe& completion) {
-  if (completion.res != static_cast<int>(sizeof wake_count_)) return;
+  if (completion.res != static_cast<int>(sizeof lane_->wake_count)) return;
   event_.consumed();
   woken_ = true;
 }
@@ -222,37 +275,66 @@ void UringPort::on_send(const io_uring_cqe& completion) {
   if (trains_.settle(train, error) == SendOutcome::fatal) fail_with(error, "send");
 }
 
+void UringPort::recycle() {
+  std::size_t count = 0;
+  for (const auto& lane : lanes_) {
+    count += lane->lent_count;
+    for (; lane->lent_count > 0; --lane->lent_count) {
+      lane->ring->recycle(lane->lent[lane->lent_count - 1]);
+    }
+  }
+  if (count == 0) return;
+  const std::size_t fitting = kRxTargetBytes * count / (lent_bytes_ + 1);
+  const auto wanted = static_cast<unsigned>(
+      std::clamp<std::size_t>(fitting, kFewestRxBuffers, UringRing::kRxBuffers));
+  rx_wanted_ = std::min(wanted, ran_dry_ ? rx_wanted_ * 2 : rx_wanted_);
+  ran_dry_ = false;
+  lent_bytes_ = 0;
+}
+
+void UringPort::hand_out(Lane& lane) {
+  for (; lane.stash_begin != lane.stash_end && !batch_.full(); ++lane.stash_begin) {
+    const Received& received = lane.stash[lane.stash_begin % lane.stash.size()];
+    RxUnit unit;
+    if (lane.ring->unit(received.buffer, received.bytes, unit)) batch_.add(unit);
+    lane.lent[lane.lent_count++] = received.buffer;
+    lent_bytes_ += unit.bytes;
+  }
+}
+
 std::span<const RxPacket> UringPort::receive(Time) {
   batch_.clear();
-  for (; lent_count_ > 0; --lent_count_) ring_->recycle(lent_[lent_count_ - 1]);
+  recycle();
   if (failure_) return {};
   adopt_thread();
+  if (failure_) return {};
+  lane_->ring->supply(rx_wanted_);
   if (trains_.queued() > 0) flush();
   reap();
-  if (stash_begin_ == stash_end_) {
+  if (stash_empty()) {
     arm_receive();
-    submit(ring_->owes_events());
+    submit(lane_->ring->owes_events());
     reap();
   }
-  for (; stash_begin_ != stash_end_ && !batch_.full(); ++stash_begin_) {
-    const Received& received = stash_[stash_begin_ % stash_.size()];
-    RxUnit unit;
-    if (ring_->unit(received.buffer, received.bytes, unit)) batch_.add(unit);
-    lent_[lent_count_++] = received.buffer;
-  }
+  // What an earlier driver has left first: the driver's own lane is the last one.
+  for (const auto& lane : lanes_) hand_out(*lane);
   return batch_.packets();
 }
 
 void UringPort::wait(Time now, Time until) {
   if (until <= now || failure_) return;
   adopt_thread();
+  if (failure_) return;
   if (trains_.queued() > 0) flush();
   reap();
+  const bool received = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+    return lane->stash_begin != lane->stash_end;
+  });
   // With all buffers lent out a receive cannot even be armed: the caller has to take them back.
-  const bool starved = lent_count_ == lent_.size();
-  if (stash_begin_ == stash_end_ && !woken_ && !starved && !failure_) sleep(now, until);
+  const bool starved = lane_->lent_count == lane_->ring->in_use();
+  if (!received && !woken_ && !starved && !failure_) sleep(now, until);
   woken_ = false;
-  if (blocked_ && !writable_.on) flush();
+  if (blocked_ && !lane_->writable) flush();
 }
 
 void UringPort::sleep(Time now, Time until) {
@@ -263,8 +345,8 @@ void UringPort::sleep(Time now, Time until) {
   __kernel_timespec timeout{.tv_sec = span.tv_sec, .tv_nsec = span.tv_nsec};
   io_uring_cqe* completion = nullptr;
   const int done =
-      ::io_uring_submit_and_wait_timeout(&ring_->ring(), &completion, 1, &timeout, nullptr);
-  ++ring_->system_calls;
+      ::io_uring_submit_and_wait_timeout(&lane_->ring->ring(), &completion, 1, &timeout, nullptr);
+  ++lane_->ring->system_calls;
   ++counted_.waits;
   // What was not taken is submitted by the next call: nothing armed here points to scratch memory.
   if (done < 0 && done != -ETIME && done != -EINTR && done != -EAGAIN && done != -EBUSY) {
@@ -275,7 +357,8 @@ void UringPort::sleep(Time now, Time until) {
 
 PortStatistics UringPort::statistics() const {
   PortStatistics result = UdpPort::statistics();
-  result.system_calls = ring_->system_calls;
+  result.system_calls = earlier_system_calls_;
+  for (const auto& lane : lanes_) result.system_calls += lane->ring->system_calls;
   return result;
 }
 

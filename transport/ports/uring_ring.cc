@@ -54,39 +54,25 @@ Result<std::unique_ptr<UringRing>> UringRing::open() {
 }
 
 Result<void> UringRing::open_ring() {
-  // Drivers move between threads, so neither SINGLE_ISSUER nor DEFER_TASKRUN. COOP_TASKRUN saves
-  // the interrupts that would fetch completions early; TASKRUN_FLAG tells when entering is worth
-  // it.
-  constexpr std::array<unsigned, 4> kFlags = {
-      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN |
-          IORING_SETUP_TASKRUN_FLAG,
-      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_COOP_TASKRUN,
-      IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL,
-      IORING_SETUP_CQSIZE,
-  };
-  int error = EINVAL;
-  for (std::size_t i = 0; i < kFlags.size() && error == EINVAL; ++i) {
-    io_uring_params parameters{};
-    parameters.flags = kFlags[i];
-    parameters.cq_entries = kCompletionEntries;
-    error = -::io_uring_queue_init_params(kSubmissionEntries, &ring_, &parameters);
+  // DEFER_TASKRUN: what is armed completes only inside io_uring_enter of the thread that opened the
+  // ring. TASKRUN_FLAG tells when entering is worth it.
+  io_uring_params parameters{};
+  parameters.flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
+                     IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  parameters.cq_entries = kCompletionEntries;
+  const int error = -::io_uring_queue_init_params(kSubmissionEntries, &ring_, &parameters);
+  if (error == EINVAL) {
+    return fail(Error::Code::unavailable,
+                "io_uring is too old here: DEFER_TASKRUN needs Linux 6.1; use the mmsg port");
   }
   if (error != 0) return fail(refusal(error));
   ring_open_ = true;
-  // Multishot recvmsg came with SEND_ZC, and only the latter can be asked for.
-  io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
-  const bool recent =
-      probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_SEND_ZC) != 0;
-  ::io_uring_free_probe(probe);
-  if (!recent) {
-    return fail(Error::Code::unavailable,
-                "io_uring is too old here: multishot recvmsg needs Linux 6.0; use the mmsg port");
-  }
   return {};
 }
 
 Result<void> UringRing::open_buffers() {
-  buffers_ = make_aligned_bytes(kStride * kRxBuffers, kPage);
+  // Many threads may have a ring each, and most of them use few buffers.
+  buffers_ = make_untouched_bytes(kStride * kRxBuffers, kPage);
   buffer_ring_memory_ = make_aligned_bytes(kRxBuffers * sizeof(io_uring_buf), kPage);
   io_uring_buf_reg registration{};
   registration.ring_addr = reinterpret_cast<std::uintptr_t>(buffer_ring_memory_.get());
@@ -98,7 +84,7 @@ Result<void> UringRing::open_buffers() {
                              std::strerror(error))});
   }
   buffer_ring_ = reinterpret_cast<io_uring_buf_ring*>(buffer_ring_memory_.get());
-  for (unsigned number = 0; number < kRxBuffers; ++number) recycle(number);
+  for (unsigned number = kRxBuffers; number-- > 0;) recycle(number);
   receive_template_.msg_namelen = sizeof(sockaddr_in);
   receive_template_.msg_controllen = kRxControlBytes;
   return {};
@@ -112,6 +98,7 @@ UringRing::~UringRing() {
   all.timeout.tv_nsec = 100'000'000;
   // Best effort: the kernel cancels the rest, only later, once the ring is closed.
   ::io_uring_register_sync_cancel(&ring_, &all);
+  ::io_uring_get_events(&ring_);
   ::io_uring_queue_exit(&ring_);
 }
 
@@ -131,8 +118,7 @@ int UringRing::submit(bool events) {
 
 bool UringRing::owes_events() const {
   const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
-  if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) return true;
-  return (ring_.flags & IORING_SETUP_TASKRUN_FLAG) == 0;
+  return (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
 }
 
 bool UringRing::unit(unsigned number, int bytes, RxUnit& result) {
@@ -147,11 +133,15 @@ bool UringRing::unit(unsigned number, int bytes, RxUnit& result) {
   return true;
 }
 
-void UringRing::recycle(unsigned number) {
-  ::io_uring_buf_ring_add(buffer_ring_, buffer(number), kStride,
-                          static_cast<unsigned short>(number), ::io_uring_buf_ring_mask(kRxBuffers),
-                          0);
-  ::io_uring_buf_ring_advance(buffer_ring_, 1);
+void UringRing::supply(unsigned wanted) {
+  int added = 0;
+  while (free_count_ > 0 && in_use() < wanted) {
+    const unsigned number = free_[--free_count_];
+    ::io_uring_buf_ring_add(buffer_ring_, buffer(number), kStride,
+                            static_cast<unsigned short>(number),
+                            ::io_uring_buf_ring_mask(kRxBuffers), added++);
+  }
+  if (added > 0) ::io_uring_buf_ring_advance(buffer_ring_, added);
 }
 
 }  // namespace tarpon

@@ -1,9 +1,16 @@
 // An io_uring with a ring of provided receive buffers, set up for one UDP socket.
+//
+// DESIGN NOTES
+// 1. A buffer takes a whole GRO train (64 KiB), but where the network does not merge datagrams it
+//    holds one of them. Few buffers stay in the cache when trains come; many are needed when single
+//    datagrams come. So there are many, and only as many are in use as the port asks for: supply()
+//    takes the buffers that came back last.
 #pragma once
 
 #include <liburing.h>
 #include <netinet/in.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,16 +21,19 @@
 
 namespace tarpon {
 
-/// Owns the rings and the receive buffers. One thread at a time, not always the same.
+/// Owns the rings and the receive buffers. Only the thread that opened it may call submit() and
+/// enter the kernel with ring(); another thread may call the rest, and destroy it, while that
+/// thread does not.
 class UringRing {
  public:
-  static constexpr unsigned kRxBuffers = 8;  // a power of two
+  static constexpr unsigned kRxBuffers = 32;  // a power of two
   static constexpr int kBufferGroup = 0;
 
   /// Errors: unavailable (forbidden or too old: names which, and the remedy), io.
   static Result<std::unique_ptr<UringRing>> open();
 
-  /// Cancels what is armed first, so that the socket's port is free when its owner closes it.
+  /// In the thread that opened it, cancels what is armed first, so that the socket's port is free
+  /// when its owner closes it. In another thread the kernel does that a little later.
   ~UringRing();
   UringRing(const UringRing&) = delete;
   UringRing& operator=(const UringRing&) = delete;
@@ -47,8 +57,15 @@ class UringRing {
   /// The template of every receive; constant.
   msghdr* receive_template() { return &receive_template_; }
 
-  /// Gives `buffer` back to the kernel.
-  void recycle(unsigned buffer);
+  /// Takes `buffer` back; the next supply() may hand it to the kernel again.
+  void recycle(unsigned buffer) { free_[free_count_++] = buffer; }
+
+  /// Hands free buffers to the kernel until `wanted` (at most kRxBuffers) are in use: with the
+  /// kernel, or received and not recycled yet.
+  void supply(unsigned wanted);
+
+  /// Buffers with the kernel, or received and not recycled.
+  unsigned in_use() const { return kRxBuffers - free_count_; }
 
   std::uint64_t system_calls = 0;
 
@@ -69,6 +86,8 @@ class UringRing {
   AlignedBytes buffers_;
   AlignedBytes buffer_ring_memory_;
   io_uring_buf_ring* buffer_ring_ = nullptr;
+  std::array<unsigned, kRxBuffers> free_{};  // stack of buffers
+  unsigned free_count_ = 0;
 };
 
 }  // namespace tarpon

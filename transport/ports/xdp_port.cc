@@ -84,15 +84,24 @@ XdpPort::~XdpPort() {
 }
 
 Result<void> XdpPort::join() {
-  std::uint64_t mask = 0;
   for (std::size_t i = 0; i < queues_.size(); ++i) {
     if (auto inserted = program_.insert_socket(numbers_[i], queues_[i].fd()); !inserted) {
       return inserted;
     }
-    mask |= std::uint64_t{1} << numbers_[i];
   }
-  return program_.open_port({local_.sin_addr.s_addr, local_.sin_port, 0},
-                            {.queues = mask, .job = options_.job, .index = index_});
+  const auto link = neighbours_.link();
+  if (!link) return fail(link.error());
+  return open_port(link->mac);
+}
+
+Result<void> XdpPort::open_port(const xdp::Mac& mac) {
+  tarpon_port_entry entry{};
+  for (const std::uint32_t number : numbers_) entry.queues |= std::uint64_t{1} << number;
+  entry.job = options_.job;
+  entry.index = index_;
+  std::copy(mac.begin(), mac.end(), entry.mac);
+  mac_ = mac;
+  return program_.open_port({local_.sin_addr.s_addr, local_.sin_port, 0}, entry);
 }
 
 bool XdpPort::all_found() const {
@@ -117,6 +126,13 @@ void XdpPort::look_again() {
                            fmt::format("the MTU of {} is {} now, below the {} in use", name_,
                                        link->mtu, packet + options_.max_payload));
     return;
+  }
+  if (link->mac != mac_) {
+    // Frames to the new one came by the kernel's path meanwhile.
+    if (const auto opened = open_port(link->mac); !opened) {
+      failure_ = opened.error();
+      return;
+    }
   }
   // Until it is back, packets are lost, and everybody's way stays as it was.
   carrier_ = link->carrier;
@@ -229,8 +245,9 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
   if (!duplicate) return fail_system(errno, "a second descriptor of the UDP socket");
   FlowPorts ports{{local.sin_port}, flows.sources};
   for (const UdpSocket& one : flows.sockets) ports.local.push_back(one.local().sin_port);
-  auto slow = make_mmsg_port(std::move(socket), peers, {.max_payload = options.max_payload},
-                             std::move(flows));
+  auto slow =
+      make_mmsg_port(std::move(socket), peers,
+                     {.max_payload = options.max_payload, .job = options.job}, std::move(flows));
   if (!slow) return fail(slow.error());
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());

@@ -76,6 +76,8 @@ class XdpPort final : public Port {
   void look_if_due(Time now);
   /// Looks at the link and at every peer's way again.
   void look_again();
+  /// Tells the program where this port listens, by the interface's MAC `mac`.
+  Result<void> open_port(const xdp::Mac& mac);
   bool all_found() const;
   void kick();
   void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
@@ -105,6 +107,7 @@ class XdpPort final : public Port {
   std::vector<std::size_t> slow_packets_;  // of offered_
   bool slow_peers_ = true;                 // the UDP socket serves some
   bool carrier_ = false;                   // as it was looked at last
+  xdp::Mac mac_{};                         // of the interface, as the program knows it
   std::size_t in_flight_limit_;
   bool full_ = false;  // the last transmit_frames() gave none for that limit
 

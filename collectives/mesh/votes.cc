@@ -1,0 +1,173 @@
+#include "collectives/mesh/votes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/mesh/frame.h"
+#include "collectives/rendezvous/rank_list.h"
+
+namespace tarpon::mesh {
+namespace {
+
+constexpr std::size_t kBodyBytes = 24;
+
+}  // namespace
+
+Votes::Votes(Rank rank, const Facts& facts, Duration dead_after)
+    : rank_(rank),
+      facts_(facts),
+      dead_after_(dead_after),
+      rows_(facts.world_size()),
+      ballots_(facts.world_size()) {}
+
+void Votes::set_silent(std::uint64_t ranks, Time now) {
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    Time& since = rows_[rank].silent_since;
+    const bool silent = rank != rank_ && facts_.is_live(rank) && (ranks & bit(rank)) != 0;
+    since = !silent ? kNever : std::min(since, now);
+  }
+}
+
+void Votes::set_needed(std::uint64_t ranks, Time now) {
+  std::uint64_t asked = 0;
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    Time& since = rows_[rank].unheard_since;
+    const bool needed = rank != rank_ && facts_.is_live(rank) && (ranks & bit(rank)) != 0;
+    since = !needed ? kNever : std::min(since, now);
+    if (needed) asked |= bit(rank);
+  }
+  ballots_[rank_].asked = asked;
+  if (asked == 0) {
+    ask_at_ = kNever;
+  } else if (ask_at_ == kNever) {
+    ask_at_ = now;
+  }
+}
+
+void Votes::heard(Rank from, Time when) {
+  Time& since = rows_[from].unheard_since;
+  if (since != kNever) since = std::max(since, when);
+}
+
+void Votes::wish_eviction(std::uint64_t ranks, Time now) {
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    const bool held = rank != rank_ && facts_.is_live(rank) && (ranks & bit(rank)) != 0;
+    if (held) rows_[rank].wish_until = now + kWishTime;
+  }
+}
+
+bool Votes::receive(Rank from, std::string_view body) {
+  if (body.size() != kBodyBytes) return false;
+  ballots_[from] = {read_u64(body.data()), read_u64(body.data() + 8), read_u64(body.data() + 16)};
+  return (ballots_[from].asked & bit(rank_)) != 0;
+}
+
+void Votes::tick(Time now) {
+  Ballot& own = ballots_[rank_];
+  own.silent = own.holding_back = 0;
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    if (!facts_.is_live(rank)) rows_[rank] = {};
+    const Row& row = rows_[rank];
+    for (const Time since : {row.silent_since, row.unheard_since}) {
+      if (since != kNever && now >= after(since, dead_after_)) own.silent |= bit(rank);
+    }
+    if (now < row.wish_until) own.holding_back |= bit(rank);
+  }
+  own.asked &= facts_.live();
+  if (now >= ask_at_) {
+    ask_at_ = own.asked == 0 ? kNever : now + kAskEvery;
+    ask_now_ = own.asked != 0;
+  }
+  count_halves(now);
+}
+
+void Votes::count_halves(Time now) {
+  const int live = std::popcount(facts_.live());
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    Row& row = rows_[rank];
+    const bool half = facts_.is_live(rank) && (2 * voters(rank, &Ballot::silent) == live ||
+                                               2 * voters(rank, &Ballot::holding_back) == live);
+    row.half_since = half ? std::min(row.half_since, now) : kNever;
+    row.half_counts = half && now >= row.half_since + kHalfGrace;
+  }
+}
+
+Time Votes::next_deadline() const {
+  Time next = ask_at_;
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    const Row& row = rows_[rank];
+    const bool silent = (ballots_[rank_].silent & bit(rank)) != 0;
+    for (const Time since : {row.silent_since, row.unheard_since}) {
+      if (!silent && since != kNever) next = std::min(next, after(since, dead_after_));
+    }
+    if ((ballots_[rank_].holding_back & bit(rank)) != 0) next = std::min(next, row.wish_until);
+    if (row.half_since != kNever && !row.half_counts) {
+      next = std::min(next, row.half_since + kHalfGrace);
+    }
+  }
+  return next;
+}
+
+int Votes::voters(Rank rank, std::uint64_t Ballot::*votes) const {
+  int count = 0;
+  for (Rank voter = 0; voter < ballots_.size(); ++voter) {
+    if (voter == rank || !facts_.is_live(voter)) continue;
+    if ((ballots_[voter].*votes & bit(rank)) != 0) ++count;
+  }
+  return count;
+}
+
+std::optional<Fact> Votes::decided(Rank rank) const {
+  const int live = std::popcount(facts_.live());
+  const int silent = voters(rank, &Ballot::silent);
+  const int held = voters(rank, &Ballot::holding_back);
+  Fact fact{.rank = rank, .standing = {}, .evidence = {}, .next_numbers = {}};
+  const bool half = rows_[rank].half_counts;
+  if (2 * silent > live || (half && 2 * silent == live)) {
+    fact.standing = Standing::dead;
+    fact.without_majority = 2 * silent == live;
+    fact.evidence = fmt::format("silent for {}: {} of {} live ranks do not hear it",
+                                rendezvous::duration_text(dead_after_), silent, live);
+    return fact;
+  }
+  if (2 * held < live || (!half && 2 * held == live)) return std::nullopt;
+  fact.standing = Standing::evicted;
+  fact.without_majority = 2 * held == live;
+  fact.evidence =
+      fmt::format("it was so far behind that {} of {} live ranks exceeded --retain", held, live);
+  return fact;
+}
+
+std::optional<Fact> Votes::next_fact() {
+  if (!facts_.is_live(rank_)) return std::nullopt;
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    if (!facts_.is_live(rank)) continue;
+    if (auto fact = decided(rank)) return fact;
+  }
+  return std::nullopt;
+}
+
+std::string Votes::encode(const Ballot& ballot) const {
+  std::string bytes;
+  append_u64(bytes, ballot.asked);
+  append_u64(bytes, ballot.silent);
+  append_u64(bytes, ballot.holding_back);
+  return bytes;
+}
+
+std::optional<std::string> Votes::take_body() {
+  const Ballot& own = ballots_[rank_];
+  if (own == told_ && !ask_now_) return std::nullopt;
+  told_ = own;
+  ask_now_ = false;
+  return encode(own);
+}
+
+std::optional<std::string> Votes::body() const {
+  if (ballots_[rank_] == Ballot{}) return std::nullopt;
+  return encode(ballots_[rank_]);
+}
+
+}  // namespace tarpon::mesh

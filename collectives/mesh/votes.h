@@ -1,0 +1,90 @@
+// Excluding ranks by votes: rules without thread, clock or socket.
+//
+// A rank votes against another one for two reasons. *Silent*: an exact call (by the data path) or
+// shrink() (by the mesh and the data path) has needed that rank for `dead_after`, and heard nothing
+// of it. *Holding back*: a bounded call ended at its deadline because what it retains for that rank
+// exceeds the limit. Votes go to all ranks, and every rank counts them: more than half of the live
+// ranks, or exactly half, exclude the rank; with exactly half the fact says `without majority`.
+// Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become evicted.
+//
+// shrink() asks the ranks that it needs for a sign of life (HERE) over the mesh, since no packets
+// flow then. A vote of silence is withdrawn when its rank is heard or not needed any more; a vote
+// against a rank that holds back lapses after kWishTime. Exactly half decide only after kHalfGrace,
+// in which more votes may come.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/facts.h"
+#include "transport/time.h"
+
+namespace tarpon::mesh {
+
+class Votes {
+ public:
+  static constexpr Duration kWishTime = 10s;
+  static constexpr Duration kHalfGrace = 1s;
+  static constexpr Duration kAskEvery = 500ms;
+
+  /// `facts` outlives the rules.
+  Votes(Rank rank, const Facts& facts, Duration dead_after);
+
+  /// Ranks that exact calls need and that are silent on the data path now. Bit r: rank r.
+  void set_silent(std::uint64_t ranks, Time now);
+  /// Ranks that shrink() waits for now.
+  void set_needed(std::uint64_t ranks, Time now);
+  /// A frame of `from` came at `when`, or a packet while no stream to it works.
+  void heard(Rank from, Time when);
+  /// This rank's bounded calls are held back by `ranks`.
+  void wish_eviction(std::uint64_t ranks, Time now);
+
+  /// The body of another rank's VOTES frame. Malformed ones are ignored. Whether it asks this rank
+  /// for a sign of life.
+  bool receive(Rank from, std::string_view body);
+
+  void tick(Time now);
+  Time next_deadline() const;
+
+  /// What the votes decided by the last tick(). Learn it and tick() again, until there is nothing.
+  std::optional<Fact> next_fact();
+
+  /// The body of a VOTES frame for all, when this rank's votes have changed or it asks again.
+  std::optional<std::string> take_body();
+  /// The same as it stands, for a rank that has just connected; nothing when there are no votes.
+  std::optional<std::string> body() const;
+
+ private:
+  /// What one rank says of the others: masks.
+  struct Ballot {
+    std::uint64_t asked = 0, silent = 0, holding_back = 0;
+    bool operator==(const Ballot&) const = default;
+  };
+  struct Row {
+    Time silent_since = kNever;   // on the data path, while needed
+    Time unheard_since = kNever;  // on the mesh, while needed
+    Time wish_until{};
+    Time half_since = kNever;  // exactly half of the live ranks have voted
+    bool half_counts = false;
+  };
+  std::string encode(const Ballot& ballot) const;
+  std::optional<Fact> decided(Rank rank) const;
+  void count_halves(Time now);
+  int voters(Rank rank, std::uint64_t Ballot::*votes) const;
+
+  const Rank rank_;
+  const Facts& facts_;
+  const Duration dead_after_;
+  std::vector<Row> rows_;        // by rank
+  std::vector<Ballot> ballots_;  // by rank, the own one included
+  Ballot told_;
+  Time ask_at_ = kNever;
+  bool ask_now_ = false;
+};
+
+}  // namespace tarpon::mesh

@@ -1,0 +1,110 @@
+// The proof that a rank is gone, event by event: one rank's connections over a scripted network.
+#include "collectives/mesh/streams.h"
+
+#include <gtest/gtest.h>
+
+#include "bpf/wire.h"
+#include "collectives/rendezvous/connection.h"
+
+namespace tarpon::mesh {
+namespace {
+
+constexpr std::uint32_t kJob = 7;
+
+/// Names each stream, and takes all bytes.
+class ScriptedNetwork final : public Network {
+ public:
+  StreamId connect(Rank) override { return latest = ++streams_; }
+  std::size_t write(StreamId, std::string_view bytes) override { return bytes.size(); }
+  void close(StreamId) override {}
+
+  StreamId latest = 0;
+
+ private:
+  StreamId streams_ = 0;
+};
+
+/// Rank 1 of two, which connects to rank 0. The connection works at first.
+class StreamsTest : public testing::Test {
+ protected:
+  StreamsTest() {
+    streams_.tick(now_);
+    streams_.connected(network_.latest, now_);
+    std::string hello;
+    for (const std::uint32_t word : {0x4d505454u, std::uint32_t{TARPON_WIRE_VERSION}, kJob, 0u}) {
+      rendezvous::append_u32(hello, word);
+    }
+    streams_.received(network_.latest, hello, now_);
+  }
+
+  /// The latest connection, or attempt, ends.
+  void end() { streams_.ended(network_.latest, "control connection reset", false, now_); }
+  void refuse() { streams_.ended(network_.latest, "Connection refused", true, now_); }
+
+  /// Lets time pass until the next attempt begins.
+  void attempt() {
+    for (const StreamId before = network_.latest; network_.latest == before;) {
+      ASSERT_NE(streams_.next_deadline(), kNever);
+      now_ = std::max(now_, streams_.next_deadline());
+      streams_.tick(now_);
+    }
+  }
+
+  bool gone() {
+    streams_.tick(now_);
+    bool result = false;
+    while (const auto event = streams_.next_event()) {
+      result |= event->kind == Streams::Event::Kind::gone;
+    }
+    return result;
+  }
+
+  Time now_{1s};
+  ScriptedNetwork network_;
+  Streams streams_{1, 2, kJob, network_};
+};
+
+TEST_F(StreamsTest, proof__refused_attempts_count_from_100_ms_after_the_end) {
+  ASSERT_EQ(streams_.up(), 1u);
+  end();
+  const Time ended = now_;
+  while (now_ < ended + Streams::kQuiet) {
+    attempt();
+    refuse();
+    ASSERT_EQ(gone(), now_ >= ended + Streams::kQuiet) << (now_ - ended) / 1us << " us";
+  }
+  EXPECT_LT(now_, ended + 300ms);
+}
+
+TEST_F(StreamsTest, proof__a_packet_puts_it_off) {
+  end();
+  attempt();
+  refuse();
+  now_ += 200ms;
+  streams_.set_last_heard(0, now_);
+  attempt();
+  refuse();
+  EXPECT_FALSE(gone());
+}
+
+// The peer's process was stopped: its kernel accepted the attempt, and nobody answered. When it
+// goes on, a firewall breaks that connection and refuses others.
+TEST_F(StreamsTest, proof__counts_from_the_end_of_an_attempt_that_was_accepted) {
+  end();
+  attempt();
+  streams_.connected(network_.latest, now_);
+  now_ += 500ms;
+  end();
+  const Time ended = now_;
+  attempt();
+  refuse();
+  ASSERT_FALSE(gone());
+  while (now_ < ended + Streams::kQuiet) {
+    attempt();
+    refuse();
+  }
+  EXPECT_TRUE(gone());
+}
+
+}  // namespace
+}  // namespace tarpon::mesh

@@ -1,0 +1,138 @@
+// What ranks and strangers send over the control mesh: the whole state machine of one rank, from
+// bytes to decisions. Input: a script of connections, bytes, ends and time.
+#include <map>
+
+#include "bpf/wire.h"
+#include "collectives/mesh/member.h"
+#include "collectives/rendezvous/connection.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace tarpon;
+using fuzz::require;
+
+namespace {
+
+constexpr std::uint32_t kRanks = 4;
+constexpr Rank kOwn = 1;
+constexpr std::uint32_t kJob = 0x5eed;
+constexpr std::uint32_t kMeshMagic = 0x4d505454;
+
+/// Streams that the machine may use, and those that it has closed.
+class FakeNetwork : public mesh::Network {
+ public:
+  mesh::StreamId connect(Rank peer) override {
+    require(peer < kRanks && peer != kOwn, "it connects to other ranks");
+    return open();
+  }
+  std::size_t write(mesh::StreamId stream, std::string_view bytes) override {
+    require(is_open(stream), "it writes to an open stream");
+    return blocked ? bytes.size() / 2 : bytes.size();
+  }
+  void close(mesh::StreamId stream) override {
+    require(is_open(stream), "it closes an open stream");
+    open_.erase(stream);
+  }
+
+  mesh::StreamId open() {
+    open_[++last_] = true;
+    return last_;
+  }
+  bool is_open(mesh::StreamId stream) const { return open_.contains(stream); }
+  void end(mesh::StreamId stream) { open_.erase(stream); }
+  /// Some open stream; 0: there is none.
+  mesh::StreamId pick(std::uint32_t number) const {
+    if (open_.empty()) return 0;
+    return std::next(open_.begin(), number % open_.size())->first;
+  }
+  bool blocked = false;
+
+ private:
+  std::map<mesh::StreamId, bool> open_;
+  mesh::StreamId last_ = 0;
+};
+
+std::string hello_of(Rank rank) {
+  std::string bytes;
+  for (const std::uint32_t word : {kMeshMagic, TARPON_WIRE_VERSION, kJob, std::uint32_t{rank}}) {
+    rendezvous::append_u32(bytes, word);
+  }
+  return bytes;
+}
+
+class Script {
+ public:
+  explicit Script(fuzz::Input input)
+      : input_(input),
+        member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .epochs = true}, network_) {
+    member_.plans(Regroup::shrink).enter();
+    member_.advance(now_);
+  }
+
+  void run() {
+    while (!input_.empty()) {
+      step();
+      member_.advance(now_);
+      check();
+    }
+  }
+
+ private:
+  void step() {
+    const std::uint32_t what = input_.below(16);
+    const mesh::StreamId stream = network_.pick(input_.byte());
+    if (what == 0) {
+      now_ += std::chrono::milliseconds(input_.byte()) * 8;
+    } else if (what == 1) {
+      network_.blocked = !network_.blocked;
+    } else if (what <= 3) {
+      const mesh::StreamId fresh = network_.open();
+      member_.streams().accepted(fresh, now_);
+      // A higher rank, or a stranger.
+      if (what == 2 && network_.is_open(fresh)) {
+        member_.streams().received(fresh, hello_of(static_cast<Rank>(2 + fresh % 2)), now_);
+      }
+    } else if (stream == 0) {
+      return;
+    } else if (what == 4) {
+      network_.end(stream);
+      member_.streams().ended(stream, "ended by the script", input_.below(2) == 1, now_);
+    } else if (what == 5) {
+      member_.streams().connected(stream, now_);
+      if (network_.is_open(stream)) member_.streams().received(stream, hello_of(0), now_);
+    } else if (what == 6) {
+      member_.streams().writable(stream);
+    } else {
+      const auto bytes = input_.bytes(1 + input_.byte());
+      member_.streams().received(stream, fuzz::text_of(bytes.data(), bytes.size()), now_);
+    }
+  }
+
+  void check() {
+    constexpr std::size_t kMost =
+        kRanks * (mesh::Streams::kMaxUnsent + mesh::kMaxBody + 2 * mesh::kMaxFrameBody) + (1 << 20);
+    require(member_.streams().buffered() <= kMost, "what is held for peers has a limit");
+    while (const auto news = member_.next_news()) {
+      require(news->rank < kRanks, "news of a rank of the job");
+    }
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      const Standing standing = member_.facts().standing(rank);
+      require(standing >= last_[rank], "no row falls");
+      last_[rank] = standing;
+    }
+    if (member_.numbers_wanted()) member_.answer_numbers({{0, 1}, {7, 9}}, now_);
+    static_cast<void>(member_.plans(Regroup::shrink).take_plan());
+  }
+
+  fuzz::Input input_;
+  FakeNetwork network_;
+  Time now_{1s};
+  mesh::Member member_;
+  std::array<Standing, kRanks> last_{};
+};
+
+}  // namespace
+
+int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  Script(fuzz::Input(data, size)).run();
+  return 0;
+}

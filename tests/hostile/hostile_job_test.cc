@@ -1,0 +1,205 @@
+// A stranger on the network sends every class of hostile packets at a running job: the results stay
+// right, and each class is counted where it should be. On every data path.
+//
+// TARPON_HOSTILE_COUNT=25000 sends that many of each class in place of 200.
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "collectives/communicator.h"
+#include "tests/hostile/hostile_frames.h"
+#include "tools/network_namespace.h"
+#include "tools/testbed.h"
+#include "transport/clock.h"
+#include "transport/ports/udp_socket.h"
+#include "transport/ports/uring_port.h"
+
+namespace tarpon::hostile {
+namespace {
+
+constexpr std::uint32_t kRanks = 2;
+constexpr Rank kStranger = kRanks;  // its host
+constexpr std::size_t kElements = 50'000;
+constexpr double kPerSecond = 10'000;
+constexpr Duration kPatience = 20s;
+
+std::uint64_t count_per_class() {
+  const char* const text = std::getenv("TARPON_HOSTILE_COUNT");
+  return text == nullptr ? 200 : std::strtoull(text, nullptr, 10);
+}
+
+void on_all(const std::function<void(Rank)>& body) {
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < kRanks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+struct Outcome {
+  std::map<std::string, std::uint64_t> sent;  // by counter
+  std::uint64_t packets = 0;
+};
+
+class HostileJobTest : public testing::TestWithParam<Datapath> {
+ protected:
+  void SetUp() override {
+    const auto probe = make_network_namespaces(1);
+    if (!probe) GTEST_SKIP() << probe.error().message;
+    if (GetParam() == Datapath::uring) {
+      if (const auto usable = check_uring(); !usable) GTEST_SKIP() << usable.error().message;
+    }
+    TestbedOptions options;
+    options.ranks = kRanks + 1;
+    auto made = Testbed::create(options);
+    ASSERT_TRUE(made) << made.error().message;
+    network_.emplace(std::move(*made));
+    connect();
+  }
+
+  void TearDown() override { ranks_.clear(); }
+
+  void connect() {
+    ranks_.resize(kRanks);
+    on_all([this](Rank rank) {
+      ASSERT_TRUE(network_->enter(rank));
+      CommunicatorOptions options;
+      options.rendezvous.rank = rank;
+      options.rendezvous.world_size = kRanks;
+      options.rendezvous.address = "tcp://" + network_->address(0) + ":29500";
+      options.datapath = GetParam();
+      options.address = network_->address(rank);
+      options.interface = network_->interface();
+      options.mtu = 1500;
+      auto communicator = Communicator::connect(options);
+      ASSERT_TRUE(communicator) << communicator.error().message;
+      ranks_[rank] = std::move(*communicator);
+    });
+  }
+
+  /// At rank 0, in the name of rank 1.
+  Target target() {
+    Target result;
+    result.interface = network_->interface();
+    const auto read_mac = [&]() -> Result<void> {
+      const FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      ifreq request{};
+      result.interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+      if (::ioctl(fd.get(), SIOCGIFHWADDR, &request) != 0) return fail_system(errno, "MAC");
+      std::memcpy(result.mac.data(), request.ifr_hwaddr.sa_data, result.mac.size());
+      return {};
+    };
+    const auto read = in_network_namespace(network_->network_namespace(0), read_mac);
+    EXPECT_TRUE(read) << read.error().message;
+    const auto& infos = ranks_[0]->ranks();
+    result.address = *ipv4_address(infos[0].address, infos[0].port);
+    result.spoofed = *ipv4_address(infos[1].address, infos[1].port);
+    result.job = ranks_[0]->control().job();
+    result.integrity = GetParam() == Datapath::xdp ? TARPON_INTEGRITY_CRC32C : TARPON_INTEGRITY_UDP;
+    return result;
+  }
+
+  /// From the stranger's host. Sets `done` at the end.
+  Outcome attack(const Target& to, std::atomic<bool>& done) {
+    Outcome result;
+    std::thread([&] {
+      ASSERT_TRUE(network_->enter(kStranger));
+      auto sender = HostileSender::open(to);
+      ASSERT_TRUE(sender) << sender.error().message;
+      Random random(20261122);
+      for (const HostileClass& one : classes()) {
+        if (one.group == Group::stateful) continue;
+        const std::uint64_t sent = sender->send(one, count_per_class(), kPerSecond, random);
+        EXPECT_EQ(sent, count_per_class()) << one.name;
+        result.sent[std::string(one.counter)] += sent;
+        result.packets += sent;
+      }
+    }).join();
+    done = true;
+    return result;
+  }
+
+  /// Calls until rank 0 sees `done`, which it tells the others by the last element. Every sum is
+  /// checked. Returns how many calls.
+  int reduce_until(const std::atomic<bool>& done) {
+    std::atomic<int> calls = 0;
+    on_all([&](Rank rank) {
+      std::vector<float> values(kElements);
+      for (bool over = false; !over;) {
+        for (std::size_t i = 0; i < kElements; ++i) {
+          values[i] = static_cast<float>((i + rank * 13u) % 101);
+        }
+        values.back() = rank == 0 && done ? 1.0f : 0.0f;
+        AllreduceArguments arguments;
+        arguments.input = arguments.output = values.data();
+        arguments.count = kElements;
+        arguments.deadline = kPatience;
+        const auto report = ranks_[rank]->allreduce(arguments);
+        ASSERT_TRUE(report) << report.error().message;
+        ASSERT_EQ(report->status, Status::complete) << report->detail;
+        over = values.back() != 0.0f;
+        for (std::size_t i = 0; i + 1 < kElements; ++i) {
+          ASSERT_EQ(values[i], static_cast<float>(i % 101 + (i + 13u) % 101)) << i;
+        }
+        if (rank == 0) ++calls;
+      }
+    });
+    return calls;
+  }
+
+  std::uint64_t dropped_by_endpoint() {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : ranks_[0]->counters().dropped) sum += count;
+    return sum;
+  }
+
+  std::optional<Testbed> network_;
+  std::vector<std::unique_ptr<Communicator>> ranks_;
+};
+
+TEST_P(HostileJobTest, every_class_is_counted_and_no_result_is_wrong) {
+  std::atomic<bool> done = false;
+  Outcome outcome;
+  const Target to = target();
+  std::thread stranger([&] { outcome = attack(to, done); });
+  const int calls = reduce_until(done);
+  stranger.join();
+  EXPECT_GT(calls, 10);
+  const std::uint64_t by_endpoint =
+      outcome.packets - outcome.sent[std::string(kByKernel)] - outcome.sent[std::string(kRefused)];
+  // The last ones may still wait in the socket.
+  const Time end = monotonic_now() + kPatience;
+  while ((dropped_by_endpoint() < by_endpoint ||
+          ranks_[0]->port_statistics().rx_refused < outcome.sent[std::string(kRefused)]) &&
+         monotonic_now() < end) {
+    std::this_thread::sleep_for(10ms);
+  }
+  const EndpointCounters counters = ranks_[0]->counters();
+  for (std::size_t i = 0; i < counters.dropped.size(); ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    // Repairs on a busy machine may come twice, or late.
+    if (reason == DropReason::duplicate || reason == DropReason::closed) continue;
+    EXPECT_EQ(counters[reason], outcome.sent[std::string(drop_reason_name(reason))])
+        << drop_reason_name(reason);
+  }
+  EXPECT_EQ(ranks_[0]->port_statistics().rx_refused, outcome.sent[std::string(kRefused)]);
+  EXPECT_EQ(ranks_[1]->port_statistics().rx_refused, 0u);
+  std::printf("%d calls beside %llu hostile packets\n", calls,
+              static_cast<unsigned long long>(outcome.packets));
+  on_all([&](Rank rank) {
+    const auto closed = ranks_[rank]->close(kPatience);
+    EXPECT_TRUE(closed) << closed.error().message;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Datapaths, HostileJobTest,
+                         testing::Values(Datapath::mmsg, Datapath::uring, Datapath::xdp),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+}  // namespace
+}  // namespace tarpon::hostile

@@ -1,0 +1,216 @@
+// The ranks of a job over a simulated World: each a Member with a data path that is one number,
+// when a packet of each other rank last came.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/mesh/member.h"
+#include "tests/simulation/mesh_world.h"
+
+namespace tarpon::testing_support {
+
+class MeshRank final : public Host, public mesh::Network {
+ public:
+  static constexpr Duration kDeadAfter = 2s;
+
+  MeshRank(World& world, Rank rank, std::uint32_t ranks)
+      : world_(world), rank_(rank), heard_(ranks), index_(world.add(*this)) {
+    member_ = std::make_unique<mesh::Member>(MembershipOptions{.rank = rank,
+                                                               .world_size = ranks,
+                                                               .job = 7,
+                                                               .budgets = {{0, 0.1, 0.5}},
+                                                               .epochs = true,
+                                                               .dead_after = kDeadAfter},
+                                             *this);
+  }
+
+  mesh::Member& member() { return *member_; }
+  const mesh::Member& member() const { return *member_; }
+
+  // -- Host
+  void accepted(mesh::StreamId stream) override {
+    member_->streams().accepted(stream, world_.now);
+    advance();
+  }
+  void connected(mesh::StreamId stream) override {
+    member_->streams().connected(stream, world_.now);
+    advance();
+  }
+  void received(mesh::StreamId stream, std::string bytes) override {
+    member_->streams().received(stream, bytes, world_.now);
+    advance();
+  }
+  void writable(mesh::StreamId stream) override {
+    member_->streams().writable(stream);
+    advance();
+  }
+  void ended(mesh::StreamId stream, const std::string& why, bool refused) override {
+    member_->streams().ended(stream, why, refused, world_.now);
+    advance();
+  }
+
+  // -- mesh::Network
+  mesh::StreamId connect(Rank peer) override { return world_.connect(index_, peer); }
+  std::size_t write(mesh::StreamId stream, std::string_view bytes) override {
+    return world_.write(stream, bytes);
+  }
+  void close(mesh::StreamId stream) override { world_.close(stream); }
+
+  /// What the live driver does after each event.
+  void advance() {
+    if (!world_.runs(index_) || stopped) return;
+    const std::uint64_t doubted = member_->streams().doubted();
+    for (Rank peer = 0; peer < heard_.size(); ++peer) {
+      if ((doubted >> peer & 1) != 0) member_->streams().set_last_heard(peer, heard_[peer]);
+    }
+    member_->advance(world_.now);
+    most_buffered = std::max(most_buffered, member_->streams().buffered());
+    while (auto news = member_->next_news()) take(*news);
+    if (member_->numbers_wanted()) {
+      member_->answer_numbers({{0, 5}}, world_.now);
+      return advance();
+    }
+    follow_plan();
+    tick_at(member_->next_deadline());
+  }
+
+  void follow_plan() {
+    mesh::Shrinking& rules = member_->plans(Regroup::shrink);
+    if (rules.ready()) {
+      rules.decide(std::to_string(rank_) + "-" + std::to_string(++decided_));
+      member_->advance(world_.now);
+    }
+    if (auto plan = rules.take_plan()) {
+      plans.push_back(*std::move(plan));
+      member_->advance(world_.now);
+    }
+  }
+
+  void take(const mesh::Member::News& news) {
+    if (news.kind != mesh::Member::News::Kind::fact) return;
+    learned[news.fact.rank] = {news.fact, world_.now};
+    if (news.fact.standing != Standing::left || !news.fact.serves) return;
+    const std::uint64_t mask = std::uint64_t{1} << news.fact.rank;
+    // Its operations are over here now, or a little later.
+    const Duration later = world_.random.chance(0.5) ? Duration{} : Duration(pass_delay);
+    world_.at(world_.now + later, [this, mask] {
+      if (!world_.runs(index_)) return;
+      member_->passed(mask);
+      advance();
+    });
+  }
+
+  void tick_at(Time when) {
+    if (when >= tick_due_ || when == kNever) return;
+    tick_due_ = std::max(when, world_.now + 1us);
+    world_.at(tick_due_, [this, due = tick_due_] {
+      if (due != tick_due_) return;
+      tick_due_ = kNever;
+      advance();
+    });
+  }
+
+  void resume() {
+    stopped = false;
+    tick_due_ = kNever;
+    world_.resume(index_);
+    advance();
+  }
+
+  void hear(Rank peer) { heard_[peer] = world_.now; }
+  Time heard(Rank peer) const { return heard_[peer]; }
+
+  bool stopped = false;
+  Duration pass_delay = 50ms;
+  bool needs_all = false;  // it is in an exact call that needs everybody
+  std::map<Rank, std::pair<Fact, Time>> learned;
+  std::optional<Time> left;
+  std::size_t most_buffered = 0;
+  std::set<std::uint64_t> reported;  // steps
+  std::vector<ShrinkPlan> plans;
+
+ private:
+  World& world_;
+  const Rank rank_;
+  std::vector<Time> heard_;
+  std::size_t index_;
+  int decided_ = 0;
+  Time tick_due_ = kNever;
+  std::unique_ptr<mesh::Member> member_;
+};
+
+class MeshJob {
+ public:
+  MeshJob(std::uint64_t seed, Rank ranks) : world(seed) {
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      ranks_.push_back(std::make_unique<MeshRank>(world, rank, ranks));
+    }
+    for (auto& rank : ranks_) rank->advance();
+    world.at(world.now, [this] { data_path(); });
+  }
+
+  World world;
+  bool busy = true;  // packets flow all the time
+  MeshRank& operator[](Rank rank) { return *ranks_[rank]; }
+  Rank size() const { return static_cast<Rank>(ranks_.size()); }
+  bool runs(Rank rank) const { return world.runs(rank) && !ranks_[rank]->stopped; }
+
+  void run(Duration length) {
+    const Time end = world.now + length;
+    for (std::uint64_t steps = 0; world.step(end); ++steps) {
+      if (steps > 3'000'000) {
+        livelock = true;
+        return;
+      }
+    }
+  }
+  void stop(Rank rank) {
+    ranks_[rank]->stopped = true;
+    world.stop(rank);
+  }
+  void resume(Rank rank) { ranks_[rank]->resume(); }
+
+  /// All ranks that run have streams to each other.
+  bool connected() const {
+    for (Rank a = 0; a < size(); ++a) {
+      for (Rank b = 0; b < size(); ++b) {
+        if (a == b || !runs(a) || !runs(b)) continue;
+        // Those that take each other for dead need no connection.
+        if (ranks_[a]->member().facts().standing(b) == Standing::dead) continue;
+        if (ranks_[b]->member().facts().standing(a) == Standing::dead) continue;
+        if ((ranks_[a]->member().streams().up() >> b & 1) == 0) return false;
+      }
+    }
+    return true;
+  }
+  bool livelock = false;
+
+ private:
+  /// Packets between ranks that reach each other, and what exact calls make of their absence.
+  void data_path() {
+    for (Rank a = 0; a < size(); ++a) {
+      if (!runs(a)) continue;
+      std::uint64_t silent = 0;
+      for (Rank b = 0; b < size(); ++b) {
+        if (a == b) continue;
+        if ((busy || ranks_[a]->needs_all) && runs(b) && world.reaches(a, b)) ranks_[a]->hear(b);
+        const bool lacks = ranks_[a]->needs_all && world.now - ranks_[a]->heard(b) > 300ms;
+        if (lacks) silent |= std::uint64_t{1} << b;
+      }
+      ranks_[a]->member().set_silent(silent, world.now);
+      ranks_[a]->advance();
+    }
+    world.at(world.now + 20ms, [this] { data_path(); });
+  }
+
+  std::vector<std::unique_ptr<MeshRank>> ranks_;
+};
+
+}  // namespace tarpon::testing_support

@@ -1,0 +1,395 @@
+// Seeded jobs over a simulated control mesh: streams break, hosts vanish, processes stop or are
+// killed, strangers come, and the ranks agree, leave and shrink meanwhile. What must come out:
+// equal rows on all live ranks after healing, nobody dead without cause, the same verdicts, ends
+// by their deadlines, bounded memory. More seeds: MESH_SEEDS=50000.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/sanitized.h"
+#include "tests/simulation/mesh_job.h"
+
+namespace tarpon {
+namespace {
+
+using namespace testing_support;
+using mesh::StreamId;
+
+/// Seeds of one test. A sanitizer makes a seed seven times as long: 0.11 s.
+std::uint64_t seeds() {
+  const char* const wanted = std::getenv("MESH_SEEDS");
+  if (wanted != nullptr) return std::strtoull(wanted, nullptr, 10);
+  return kSanitizer ? 300 : 2000;
+}
+
+std::uint64_t bit(Rank rank) {
+  return std::uint64_t{1} << rank;
+}
+
+/// A stranger that connects to a door and sends well-formed bytes, with the job's cookie or
+/// without, or garbage.
+class Stranger final : public Host {
+ public:
+  Stranger(World& world, std::uint32_t job, Rank as, bool garbage)
+      : world_(world), job_(job), as_(as), garbage_(garbage), index_(world.add(*this)) {}
+
+  void call(Rank rank) { (void)world_.connect(index_, rank); }
+
+  void accepted(StreamId) override {}
+  void writable(StreamId) override {}
+  void ended(StreamId, const std::string&, bool) override {}
+  void received(StreamId stream, std::string) override { talk(stream); }
+  void connected(StreamId stream) override {
+    std::string bytes;
+    for (const std::uint32_t word : {0x4d505454u, 1u, job_, std::uint32_t{as_}}) {
+      for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(word >> shift));
+    }
+    if (garbage_) {
+      for (char& byte : bytes) byte = static_cast<char>(world_.random.next());
+    }
+    if (!world_.random.chance(0.2)) (void)world_.write(stream, bytes);  // else it is silent
+  }
+
+ private:
+  /// Valid frames with random bodies, once it has been let in.
+  void talk(StreamId stream) {
+    if (said_++ > 20) return;
+    std::string bytes;
+    const auto kind = static_cast<mesh::FrameKind>(
+        1 + world_.random.below(static_cast<std::uint64_t>(mesh::kLastKind)));
+    std::string body(world_.random.below(120), '\0');
+    for (char& byte : body) {
+      byte = world_.random.chance(0.7) ? '\0' : static_cast<char>(world_.random.next());
+    }
+    mesh::append_frames(bytes, kind, body);
+    (void)world_.write(stream, bytes);
+  }
+
+  World& world_;
+  const std::uint32_t job_;
+  const Rank as_;
+  const bool garbage_;
+  std::size_t index_;
+  int said_ = 0;
+};
+
+/// One seed: what happens is drawn first, and said when an oracle fails.
+class Scenario {
+ public:
+  explicit Scenario(std::uint64_t seed)
+      : draw_(seed * 2 + 1), job_(seed, static_cast<Rank>(2 + Random(seed).below(6))) {}
+
+  void run() {
+    job_.run(1s);
+    check(job_.connected(), "the mesh does not open");
+    job_.busy = draw_.chance(0.7);
+    for (int turn = 0; turn < 12; ++turn) {
+      act();
+      // Often so soon that messages of the last act are still under way.
+      job_.run(Duration(draw_.below(draw_.chance(0.5) ? 3'000'000 : 400'000'000)));
+      check_always();
+    }
+    heal();
+    job_.run(20s);
+    finish_steps();
+    job_.run(5s);
+    check_always();
+    check_healed();
+    shrink_all();
+  }
+
+  const std::string& failure() const { return failure_; }
+  const std::string& story() const { return story_; }
+
+ private:
+  void check(bool condition, const std::string& what) {
+    if (!condition && failure_.empty()) failure_ = what;
+  }
+  void tell(const std::string& what) {
+    story_ += std::to_string((job_.world.now - Time{1s}) / 1ms) + " ms: " + what + "\n";
+  }
+  Rank any() { return static_cast<Rank>(draw_.below(job_.size())); }
+  bool live(Rank rank) { return job_[rank].member().facts().is_live(rank); }
+
+  void act() {
+    const Rank rank = any();
+    const std::string name = std::to_string(rank);
+    switch (draw_.below(15)) {
+      case 0:
+        if (job_.runs(rank) && crashes_ + 1 < job_.size()) {
+          tell("crash of " + name);
+          crashed_[rank] = job_.world.now;
+          ++crashes_;
+          job_.world.crash(rank);
+          if (draw_.chance(0.2)) {
+            job_.world.reuse_door(rank);
+            reused_ |= bit(rank);
+          }
+        }
+        return;
+      case 1:
+        if (job_.runs(rank) && draw_.chance(0.3)) {
+          tell("host of " + name + " vanishes");
+          vanished_ |= bit(rank);
+          job_.world.vanish(rank);
+        }
+        return;
+      case 2: {
+        const Duration length(draw_.chance(0.5) ? draw_.below(1'000'000'000)
+                                                : draw_.below(8'000'000'000));
+        tell("partition for " + std::to_string(length / 1ms) + " ms, " + name + " alone or more");
+        if (length > MeshRank::kDeadAfter / 2) excused_ = true;
+        const std::uint64_t group = bit(rank) | (draw_.chance(0.5) ? bit(any()) : 0);
+        for (Rank one = 0; one < job_.size(); ++one) {
+          if ((group & bit(one)) != 0) job_.world.set_group(one, 1);
+        }
+        calm_ = false;
+        job_.run(length);
+        for (Rank one = 0; one < job_.size(); ++one) job_.world.set_group(one, 0);
+        return;
+      }
+      case 3: {
+        if (!job_.runs(rank)) return;
+        const Duration length(draw_.below(4'000'000'000));
+        tell(name + " is stopped for " + std::to_string(length / 1ms) + " ms");
+        if (length > MeshRank::kDeadAfter / 2) excused_ = true;
+        calm_ = false;
+        job_.stop(rank);
+        job_.run(length);
+        if (job_.world.runs(rank)) job_.resume(rank);
+        return;
+      }
+      case 4:
+      case 5:
+      case 6:
+        tell("a stream breaks");
+        calm_ = false;
+        for (std::uint64_t i = 1 + draw_.below(4); i > 0; --i) {
+          job_.world.break_one(static_cast<int>(draw_.below(3)));
+        }
+        return;
+      case 7:
+        return strangers();
+      case 8:
+        return leave(rank);
+      case 9:
+        tell("all need all");
+        for (Rank one = 0; one < job_.size(); ++one) job_[one].needs_all = draw_.chance(0.9);
+        return;
+      case 10:
+        if (!job_.runs(rank) || draw_.chance(0.5)) return;
+        tell(name + " enters shrink()");
+        job_[rank].member().plans(Regroup::shrink).enter();
+        return job_[rank].advance();
+      case 11: {
+        const Duration length(draw_.below(2'000'000'000));
+        tell("the door of " + name + " refuses for " + std::to_string(length / 1ms) + " ms");
+        if (!job_.busy) excused_ = true;  // no packet says that it lives
+        calm_ = false;
+        job_.world.refuse(rank, true);
+        for (int i = 0; i < 10; ++i) job_.world.break_one(static_cast<int>(draw_.below(3)));
+        job_.run(length);
+        job_.world.refuse(rank, false);
+        return;
+      }
+      default:
+        return report_step();
+    }
+  }
+
+  void report_step() {
+    const std::uint64_t step = ++steps_;
+    tell("step " + std::to_string(step));
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (job_.runs(rank) && draw_.chance(0.9)) report(rank, step);
+      if (draw_.chance(0.3)) job_[rank].member().note_loss(0.05, job_.world.now);
+    }
+  }
+  void report(Rank rank, std::uint64_t step) {
+    if (!job_[rank].reported.insert(step).second) return;
+    const double lost = static_cast<double>(draw_.below(100)) / 100;
+    job_[rank].member().report(step, {.lost_fraction = lost}, 500ms, job_.world.now);
+    job_[rank].advance();
+  }
+
+  void leave(Rank rank) {
+    if (!job_.runs(rank) || job_[rank].left) return;
+    tell(std::to_string(rank) + " closes");
+    job_[rank].left = job_.world.now;
+    std::vector<NextNumber> numbers(draw_.chance(0.1) ? 20'000 : draw_.below(5));
+    job_[rank].member().leave(std::move(numbers), job_.world.now);
+    job_[rank].advance();
+    const Time end = job_.world.now + 150ms;  // passing takes up to 50 ms, a way 2 ms
+    if (!calm_ || strangers_.size() > 0) return;
+    while (job_.world.step(end)) continue;
+    check(running(job_[rank].member().not_passed()) == 0,
+          "close() of rank " + std::to_string(rank) + " is not done after 150 calm ms");
+  }
+
+  void strangers() {
+    const bool knows = draw_.chance(0.3);
+    tell(knows ? "a liar with the cookie" : "strangers");
+    if (knows) liar_ = true;
+    const std::size_t count = knows ? 1 : 1 + draw_.below(150);
+    for (std::size_t i = 0; i < count; ++i) {
+      strangers_.push_back(std::make_unique<Stranger>(job_.world, knows ? 7 : 8, any(),
+                                                      !knows && draw_.chance(0.5)));
+      strangers_.back()->call(any());
+    }
+  }
+
+  void heal() {
+    tell("healed");
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      job_[rank].needs_all = true;
+      job_[rank].member().plans(Regroup::shrink).leave();
+    }
+    job_.busy = true;
+  }
+
+  /// The ranks that are live by their own row report all steps, so that each has its verdict.
+  void finish_steps() {
+    for (std::uint64_t step = 1; step <= steps_; ++step) {
+      for (Rank rank = 0; rank < job_.size(); ++rank) {
+        if (job_.runs(rank) && live(rank)) report(rank, step);
+      }
+    }
+  }
+
+  /// All live ranks come to shrink(), one after the other.
+  void shrink_all() {
+    if (liar_) return;
+    std::map<Rank, std::size_t> before;
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (!job_.runs(rank) || !live(rank)) continue;
+      if (running(live_to(rank)) != live_to(rank)) return;  // one cannot come
+      before[rank] = job_[rank].plans.size();
+      job_[rank].member().plans(Regroup::shrink).enter();
+      job_[rank].advance();
+      job_.run(Duration(draw_.below(5'000'000)));
+    }
+    job_.run(2s);
+    for (const auto& [rank, count] : before) {
+      const auto& plans = job_[rank].plans;
+      const std::string where = "rank " + std::to_string(rank) + " in shrink(): ";
+      check(plans.size() == count + 1, where + std::to_string(plans.size() - count) + " plans");
+      if (plans.size() == count) continue;
+      check(plans.back().members == live_to(rank), where + "wrong members");
+      // A job that a partition cut into halves goes on as two.
+      const auto planner = static_cast<Rank>(std::countr_zero(live_to(rank)));
+      const auto& decided = job_[planner].plans;
+      check(!decided.empty() && plans.back().address == decided.back().address,
+            where + "another address");
+    }
+  }
+
+  void check_always() {
+    check(!job_.livelock, "livelock");
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      check(job_[rank].most_buffered < (8u << 20), "a rank holds too many bytes");
+    }
+  }
+
+  void check_healed() {
+    if (liar_) return;  // it can say anything of anybody: no crash, no livelock, bounded memory
+    check(job_.connected(), "ranks that run are not connected after healing");
+    for (Rank a = 0; a < job_.size(); ++a) {
+      if (!job_.runs(a)) continue;
+      for (Rank of = 0; of < job_.size(); ++of) check_row(a, of);
+      if (job_[a].left) {
+        check(running(job_[a].member().not_passed()) == 0,
+              "close() of rank " + std::to_string(a) + " is not done long after healing");
+      }
+    }
+    for (std::uint64_t step = 1; step <= steps_; ++step) check_verdicts(step);
+  }
+
+  void check_row(Rank a, Rank of) {
+    const Fact& row = job_[a].member().facts().of(of);
+    const std::string where =
+        "rank " + std::to_string(a) + " of " + std::to_string(of) + " (" + row.text() + "): ";
+    for (Rank b = 0; b < a; ++b) {
+      // Two ranks with proof against each other do not connect again.
+      if (!job_.runs(b) || (job_[a].member().streams().up() & bit(b)) == 0) continue;
+      const Fact& other = job_[b].member().facts().of(of);
+      check(other.standing == row.standing,
+            where + "rank " + std::to_string(b) + " says " + other.text());
+    }
+    if (job_.runs(of)) {
+      const Standing due = job_[of].left ? Standing::left : Standing::live;
+      const bool voted_out = excused_ && row.standing == Standing::dead;
+      check(row.standing == due || voted_out, where + "without cause");
+      return;
+    }
+    const bool silent_only = ((vanished_ | reused_) & bit(of)) != 0;
+    if (!silent_only) {
+      const bool gone =
+          row.standing == Standing::dead || (row.standing == Standing::left && !row.serves);
+      check(gone, where + "but it crashed");
+      const auto learned = job_[a].learned.find(of);
+      if (calm_ && strangers_.empty() && learned != job_[a].learned.end()) {
+        check(learned->second.second - crashed_[of] <= 300ms, where + "known too late");
+      }
+    } else if (row.standing == Standing::live) {
+      // Only live ranks vote.
+      const bool too_few = 2 * std::popcount(running(live_to(a))) < std::popcount(live_to(a));
+      check(too_few, where + "but its host vanished");
+    }
+  }
+  /// Ranks that are live in the rows of `a`, and those of them that run.
+  std::uint64_t live_to(Rank a) { return job_[a].member().facts().live(); }
+  std::uint64_t running(std::uint64_t ranks) {
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (!job_.runs(rank)) ranks &= ~bit(rank);
+    }
+    return ranks;
+  }
+
+  void check_verdicts(std::uint64_t step) {
+    std::optional<StepVerdict> first;
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (!job_.runs(rank) || !live(rank)) continue;
+      const auto verdict = job_[rank].member().verdict(step);
+      const std::string where =
+          "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": ";
+      check(verdict.has_value() || running(live_to(rank)) != live_to(rank), where + "no verdict");
+      if (!verdict) continue;
+      check(verdict->detail.find("replicas differ") == std::string::npos, where + verdict->detail);
+      if (!first) first = verdict;
+      check(verdict->same(*first), where + "another verdict");
+    }
+  }
+
+  Random draw_;
+  MeshJob job_;
+  std::string failure_, story_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  std::map<Rank, Time> crashed_;
+  std::uint64_t vanished_ = 0, reused_ = 0;
+  std::uint32_t crashes_ = 0;
+  std::uint64_t steps_ = 0;
+  bool excused_ = false;  // a rank was away for so long that votes may have excluded it
+  bool calm_ = true;      // no stream has broken but by a crash
+  bool liar_ = false;
+};
+
+TEST(MeshSimulation, seeds__keep_every_promise) {
+  const char* const only = std::getenv("MESH_SEED");
+  const std::uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
+  const std::uint64_t last = only == nullptr ? seeds() : first;
+  int failures = 0;
+  for (std::uint64_t seed = first; seed <= last && failures < 5; ++seed) {
+    Scenario scenario(seed);
+    scenario.run();
+    if (only != nullptr) std::printf("%s", scenario.story().c_str());
+    if (scenario.failure().empty()) continue;
+    ++failures;
+    ADD_FAILURE() << "seed " << seed << ": " << scenario.failure() << "\n"
+                  << scenario.story() << "again: MESH_SEED=" << seed << " mesh_simulation_test";
+  }
+}
+
+}  // namespace
+}  // namespace tarpon

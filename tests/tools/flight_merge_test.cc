@@ -1,0 +1,57 @@
+// Which recordings `tarpon flight` reads, and what it refuses.
+#include "tools/flight_merge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace tarpon {
+namespace {
+
+using testing::HasSubstr;
+
+class ReadFlightsTest : public testing::Test {
+ protected:
+  ReadFlightsTest() { directory_ = ::mkdtemp(name_); }
+  ~ReadFlightsTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+
+  std::string error_of(const std::string& path) {
+    const auto dumps = read_flights({path});
+    return dumps ? "read" : dumps.error().message;
+  }
+
+  std::string directory_;
+
+ private:
+  char name_[64] = "/tmp/tarpon-flights-XXXXXX";
+};
+
+TEST_F(ReadFlightsTest, fifo__is_refused_and_not_waited_for) {
+  const std::string fifo = path("rank0.flight");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(error_of(fifo), HasSubstr(fifo + " is not a regular file"));
+  EXPECT_THAT(error_of(directory_), HasSubstr("is not a regular file"));
+}
+
+TEST_F(ReadFlightsTest, files__are_refused_beyond_4096) {
+  for (int i = 0; i <= 4096; ++i) std::ofstream(path(std::to_string(i) + ".flight"));
+  EXPECT_THAT(error_of(directory_), HasSubstr("4097 recordings are more than 4096 at once"));
+}
+
+TEST_F(ReadFlightsTest, others__are_named_with_the_reason) {
+  EXPECT_THAT(error_of(path("none")), HasSubstr("No such file"));
+  std::ofstream(path("text")) << "no recording";
+  EXPECT_THAT(error_of(path("text")), HasSubstr("text"));
+  const auto none = read_flights({directory_});  // `text` does not end on .flight
+  ASSERT_TRUE(none);
+  EXPECT_TRUE(none->empty());
+}
+
+}  // namespace
+}  // namespace tarpon

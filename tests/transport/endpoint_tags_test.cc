@@ -1,0 +1,246 @@
+// Tags that are forgotten, how far peers are, and peers that are silent.
+#include <gtest/gtest.h>
+
+#include "tests/transport/endpoint_harness.h"
+#include "transport/random.h"
+
+namespace tarpon::testing_support {
+namespace {
+
+constexpr auto kClosed = Event::Kind::stage_closed;
+
+/// One complete exchange of both ranks on `tag`.
+void run_one(Harness& net, std::uint32_t tag) {
+  std::vector<Call*> calls;
+  for (Rank rank = 0; rank < net.world(); ++rank) {
+    calls.push_back(&net.submit(exchange(rank, net.world(), kFew, 1, tag), rank));
+  }
+  net.settle();
+  for (Rank rank = 0; rank < net.world(); ++rank) {
+    ASSERT_EQ(net.count(rank, kClosed), 1u) << "tag " << tag;
+    net.events[rank].clear();
+    auto kept = std::make_unique<Retained>();
+    kept->bytes.resize(kFew);
+    kept->contributors.assign(3, 1);
+    net[rank].close(calls[rank]->handle, std::move(kept));
+  }
+}
+
+TEST(EndpointTagsTest, fresh_tags__nothing_is_held_once_all_have_passed) {
+  Harness net(3);
+  for (std::uint32_t tag = 0; tag < 1000; ++tag) {
+    run_one(net, tag);
+    net.run_until(net.now + 1ms);
+  }
+  for (Rank rank = 0; rank < 3; ++rank) {
+    EXPECT_LE(net[rank].memory().active_tags, 2 * TARPON_MAX_PASSED);
+  }
+  net.run_until(net.now + 1s);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(net[rank].memory().active_tags, 0u);
+    EXPECT_EQ(net[rank].memory().retained_entries, 0u);
+    EXPECT_EQ(net[rank].next_deadline(), kNever) << "and nothing is left to do";
+  }
+}
+
+TEST(EndpointTagsTest, fresh_tags__lost_heartbeats_are_made_up_for) {
+  Harness net(2);
+  Random random(1);
+  const Fate lossy = [&](const Packet& packet) {
+    return packet.header().type == TARPON_HEARTBEAT && random.chance(0.5) ? 0 : 1;
+  };
+  for (std::uint32_t tag = 0; tag < 200; ++tag) {
+    run_one(net, tag);
+    net.run_until(net.now + 1ms, lossy);
+  }
+  net.run_until(net.now + 10s, lossy);
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(net[rank].memory().active_tags, 0u);
+}
+
+TEST(EndpointTagsTest, fresh_tags__one_heartbeat_tells_many) {
+  Harness net(2);
+  for (std::uint32_t tag = 0; tag < TARPON_MAX_PASSED; ++tag) run_one(net, tag);
+  int heartbeats = 0;
+  net.run_until(net.now + 1s, [&](const Packet& packet) {
+    heartbeats += packet.header().type == TARPON_HEARTBEAT ? 1 : 0;
+    return 1;
+  });
+  EXPECT_LE(heartbeats, 4);
+  EXPECT_EQ(net[0].memory().active_tags, 0u);
+}
+
+TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {
+  Harness net(2);
+  run_one(net, 7);
+  net.run_until(net.now + 1s);
+  EXPECT_EQ(net[0].memory().active_tags, 0u);
+  EXPECT_EQ(net[0].next_number(7), 1u);
+  // One rank begins, the other one has its packets wait.
+  const Call& a = net.submit(exchange(0, 2, kFew, 1, 7), 0);
+  net.settle();
+  EXPECT_EQ(net[1].counters().parked, 3u);
+  const Call& b = net.submit(exchange(1, 2, kFew, 1, 7), 1);
+  net.settle();
+  expect_exchanged(net, a, b, kFew);
+}
+
+TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_the_call_and_match_again) {
+  EndpointOptions options = small_options();
+  Harness net(2, options);
+  options.remembered_tags = 1;
+  Harness forgetful(2, options);  // its rank 1 takes the place of net's
+  const auto exchange_packets = [&](Time end) {
+    for (; net.now < end; net.now += 1ms) {
+      forgetful.now = net.now;
+      net.tick(0);
+      forgetful.tick(1);
+      for (const Packet& packet : net.poll(0)) forgetful.give(packet);
+      for (const Packet& packet : forgetful.poll(1)) net.give(packet);
+    }
+  };
+  const auto run = [&](std::uint32_t tag) {
+    Call& a = net.submit(exchange(0, 2, kFew, 1, tag), 0);
+    Call& b = forgetful.submit(exchange(1, 2, kFew, 1, tag), 1);
+    exchange_packets(net.now + 400ms);
+    const auto over = [](Harness& of, Rank rank, const Call& call) {
+      const bool aborted = of.count(rank, Event::Kind::aborted) > 0;
+      if (aborted) {
+        const Event told = of.events_of(rank, Event::Kind::aborted)[0];
+        EXPECT_EQ(told.reason, std::uint32_t{TARPON_ABORT_FORGOTTEN});
+        EXPECT_EQ(told.ranks, 0b10u) << "rank 1 has forgotten";
+        of[rank].abort(call.handle, told.reason, told.ranks);
+      } else {
+        EXPECT_EQ(of.count(rank, kClosed), 1u);
+        of[rank].close(call.handle, nullptr);
+      }
+      of.events[rank].clear();
+      return aborted;
+    };
+    const bool first = over(net, 0, a);
+    const bool second = over(forgetful, 1, b);
+    EXPECT_EQ(first, second);
+    exchange_packets(net.now + 400ms);
+    return first;
+  };
+  EXPECT_FALSE(run(7));
+  EXPECT_FALSE(run(7));
+  EXPECT_FALSE(run(8));
+  EXPECT_FALSE(run(9));  // by now rank 1 does not remember tag 7
+  EXPECT_EQ(net[0].next_number(7), 2u);
+  EXPECT_EQ(forgetful[1].next_number(7), 0u);
+  EXPECT_TRUE(run(7));
+  EXPECT_EQ(net[0].next_number(7), forgetful[1].next_number(7));
+  EXPECT_FALSE(run(7));
+}
+
+// -- closed_below
+
+/// A packet of rank 1 to rank 0, of the given type, that says it has closed all below `below`.
+Packet claim(const Packet& like, std::uint8_t type, std::uint32_t operation, std::uint32_t below) {
+  Packet packet = like;
+  packet.set_payload(nullptr, 0);
+  tarpon_header header = packet.header();
+  header.type = type;
+  header.operation = operation;
+  header.closed_below = static_cast<std::uint16_t>(below);
+  header.echo_us = 0;
+  packet.set(header);
+  return packet;
+}
+
+TEST(EndpointTagsTest, closed_below__one_forged_packet_changes_nothing) {
+  Harness net(2);
+  run_one(net, 0);
+  Call& a = net.submit(exchange(0, 2, kMany), 0);
+  Call& b = net.submit(exchange(1, 2, kMany), 1);
+  const Packets first = net.poll(1);
+  for (const std::uint32_t ahead : {9u, 1000u, 30'000u}) {
+    net.give(claim(first[0], TARPON_CREDIT, 1, 1 + ahead));
+    net.give(claim(first[0], TARPON_DATA, 1, 1 + ahead));
+    net.give(claim(first[0], TARPON_CLOSED, 1 + ahead - 1, 1 + ahead));
+    net.give(claim(first[0], TARPON_CREDIT, 1u << 30, 1u << 30));
+    Packet heartbeat = claim(first[0], TARPON_HEARTBEAT, 0, 0);
+    const tarpon_passed passed{0, 1 + ahead};
+    tarpon_header header = heartbeat.header();
+    header.slot = TARPON_HEARTBEAT_ANSWER;
+    heartbeat.set(header);
+    heartbeat.set_payload(&passed, sizeof passed);
+    net.give(heartbeat);
+  }
+  net.give(first);
+  net.run_until(net.now + 200ms);
+  expect_exchanged(net, a, b, kMany);
+}
+
+TEST(EndpointTagsTest, closed_below__a_true_jump_is_believed_once_it_is_proven) {
+  Harness net(2);
+  run_one(net, 0);
+  // Rank 0 makes many operations that rank 1 hears nothing of, then one that it does.
+  const Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net.poll(1);
+  for (int i = 0; i < 20; ++i) {
+    net[0].close(net.submit(exchange(0, 2, kFew), 0).handle, nullptr);
+    net.poll(0);
+  }
+  net.submit(exchange(0, 2, kFew), 0);
+  net.run_until(net.now + 300ms);
+  // It knows that its operation is over at rank 0: nothing is to be sent any more.
+  (void)b;
+  net.now += 1s;
+  net.tick(1);
+  EXPECT_TRUE(of_type(net.poll(1), TARPON_DATA).empty());
+  EXPECT_EQ(net[1].furthest(0), 21u);
+}
+
+// -- silence
+
+Harness watching(std::uint16_t world) {
+  EndpointOptions options = small_options();
+  options.detects_silence = true;
+  return Harness(world, options);
+}
+
+TEST(EndpointTagsTest, silence__a_peer_that_does_not_answer_is_silent_within_350_ms) {
+  Harness net = watching(3);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto call = exchange(rank, 3, kFew);
+    call->spec.bounded = true;
+    call->spec.bounds[0] = 5s;
+    net.submit(std::move(call), rank);
+  }
+  const Time began = net.now;
+  const Fate cut = [](const Packet& packet) { return packet.from == 2 || packet.to == 2 ? 0 : 1; };
+  net.run_until(began + 290ms, cut);
+  EXPECT_EQ(net[0].silent(), 0u);
+  EXPECT_EQ(net.count(0, kClosed), 0u);
+  net.run_until(began + 350ms, cut);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(net[rank].silent(), 0b100u);
+    EXPECT_EQ(net.count(rank, Event::Kind::silent), 1u);
+    EXPECT_EQ(net.count(rank, kClosed), 1u) << "bounded operations go on without it";
+  }
+  // It is heard again.
+  net.submit(exchange(2, 3, kFew), 2);
+  net.run_until(net.now + 10ms);
+  EXPECT_EQ(net[0].silent(), 0u);
+  EXPECT_EQ(net.count(0, Event::Kind::heard), 1u);
+}
+
+TEST(EndpointTagsTest, silence__a_peer_that_makes_no_call_answers_all_the_same) {
+  Harness net = watching(2);
+  net.submit(exchange(0, 2, kFew), 0);
+  net.run_until(net.now + 5s);
+  EXPECT_EQ(net[0].silent(), 0u);
+}
+
+TEST(EndpointTagsTest, silence__idle_ranks_send_nothing) {
+  Harness net = watching(2);
+  run_one(net, 0);
+  net.run_until(net.now + 1s);
+  int packets = 0;
+  net.run_until(net.now + 100s, [&](const Packet&) { return ++packets, 1; });
+  EXPECT_EQ(packets, 0);
+}
+
+}  // namespace
+}  // namespace tarpon::testing_support

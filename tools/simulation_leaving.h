@@ -1,0 +1,60 @@
+// A rank that leaves a simulated job: its goodbye, the answers of the others, its end. Private to
+// the simulation's files.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tools/simulation.h"
+#include "tools/simulation_rank.h"
+
+namespace tarpon {
+
+/// Does what the control mesh does for Communicator::close(), with the plan's delays.
+class Leaving {
+ public:
+  using Ranks = std::vector<std::unique_ptr<SimulatedRank>>;
+  Leaving(const SimulationPlan& plan, const Ranks& ranks);
+
+  /// When run() has something to do, from `now` on.
+  Time next(Time now) const;
+
+  /// Tells what is due. `idle`: every call that the victim has made has ended. True when the
+  /// victim's process ends with this.
+  bool run(Time now, bool idle);
+
+  /// After `rank` has run.
+  void ran(Rank rank, Time now);
+  /// `rank` has been told that the victim is evicted: neither waits for the other.
+  void evicted(Rank rank, Time now);
+  /// The victim's process has ended otherwise.
+  void crashed() { crashed_ = true; }
+
+  /// The victim makes no more calls.
+  bool has_left() const { return left_at_ != kNever; }
+  bool has_gone() const { return gone_at_ != kNever; }
+  /// Nothing is to be said any more.
+  bool over() const { return next_news() == kNever && settled(); }
+  /// When `rank` was told that the victim has left; kNever: not yet.
+  Time told_at(Rank rank) const { return told_left_[rank]; }
+  /// The victim waited for answers until its deadline.
+  bool in_vain() const { return in_vain_; }
+
+ private:
+  bool settled() const;
+  Time news_at(Time event, Rank rank) const;
+  Time next_news() const;
+  Time may_go() const;
+
+  const SimulationPlan& plan_;
+  const Ranks& ranks_;
+  std::vector<NextNumber> next_numbers_;
+  Time left_at_ = kNever;
+  Time gone_at_ = kNever;
+  std::vector<Time> told_left_, told_gone_;  // by rank; kNever: not yet
+  std::vector<Time> passed_;                 // by rank: when its calls with the victim were over
+  bool crashed_ = false;
+  bool in_vain_ = false;
+};
+
+}  // namespace tarpon

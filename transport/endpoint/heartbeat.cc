@@ -1,0 +1,181 @@
+// HEARTBEAT: signs of life, and how far a rank is, tag by tag.
+//
+// Packets of a tag say how far their sender is with it. After the last operation of a tag there are
+// none, so HEARTBEATs tell it, for many tags at once: soon after operations were closed, and again
+// to a peer that asks. When every peer has passed a tag, nobody can ask about it, and it is
+// forgotten.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+namespace {
+
+constexpr Duration kTellAfter = 100ms;       // an operation was closed, and no other is open
+constexpr Duration kAskPassedAfter = 300ms;  // a HEARTBEAT that tells may be lost
+constexpr std::size_t kMostHeartbeats = 8;   // due at once, for each rank
+
+}  // namespace
+
+/// `closed_below` of the tag has risen.
+void Endpoint::State::note_untold(Channel& channel) {
+  if (!channel.untold) {
+    channel.untold = true;
+    untold_tags.push_back(channel.tag);
+  }
+  const bool full = untold_tags.size() >= TARPON_MAX_PASSED;
+  tell_at = std::min(tell_at, full ? latest : latest + kTellAfter);
+  ask_passed_at = std::min(ask_passed_at, latest + kAskPassedAfter);
+  timer = std::min({timer, tell_at, ask_passed_at});
+}
+
+void Endpoint::State::tell_passed(Time now) {
+  if (now < tell_at) return;
+  tell_at = kNever;
+  std::vector<NextNumber> numbers;
+  const auto flush = [&] {
+    for (Rank peer = 0; peer < options.world_size && !numbers.empty(); ++peer) {
+      if (peer != options.rank) queue_heartbeat(peer, TARPON_HEARTBEAT_NEWS, numbers);
+    }
+    numbers.clear();
+  };
+  for (const std::uint32_t tag : untold_tags) {
+    Channel* const channel = tags.find(tag);
+    if (channel != nullptr) channel->untold = false;
+    // Packets of an open operation say it.
+    if (channel != nullptr && !channel->open.empty()) continue;
+    numbers.push_back({tag, tags.lowest_open(tag)});
+    if (numbers.size() == TARPON_MAX_PASSED) flush();
+  }
+  flush();
+  untold_tags.clear();
+}
+
+/// Asks peers about tags that they may have passed without this rank's knowledge.
+void Endpoint::State::ask_passed(Time now) {
+  if (now < ask_passed_at) return;
+  ask_passed_at = kNever;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (peer == options.rank || dead[peer]) continue;
+    std::vector<NextNumber> numbers;
+    for (const auto& channel : tags.active()) {
+      if (!channel->open.empty()) continue;
+      if (!before(passed_by(*channel, peer), channel->next_number)) continue;
+      numbers.push_back({channel->tag, channel->next_number});
+      if (numbers.size() == TARPON_MAX_PASSED) break;
+    }
+    if (numbers.empty()) continue;
+    ask_passed_at = now + kAskPassedAfter;
+    queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::move(numbers));
+  }
+}
+
+/// Peers that open operations lack. Silent ones are asked until they are heard, so that the next
+/// operation can count on them again.
+std::uint64_t Endpoint::State::lacked_ranks() const {
+  std::uint64_t ranks = silent_ranks();
+  for (const Operation* operation : open_operations) {
+    for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
+      const Stage& stage = operation->stages[i];
+      if (stage.closed) continue;
+      for (const ReceiveMessage& message : stage.receives) {
+        if (!message.final && !message.delivered()) ranks |= 1ull << message.peer;
+      }
+    }
+  }
+  return ranks;
+}
+
+std::uint64_t Endpoint::State::silent_ranks() const {
+  std::uint64_t ranks = 0;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if (silent[peer]) ranks |= 1ull << peer;
+  }
+  return ranks;
+}
+
+void Endpoint::State::check_silence(Time now) {
+  if (!options.detects_silence || now < liveness.next()) return;
+  std::vector<Time> heard(options.world_size);
+  for (Rank peer = 0; peer < options.world_size; ++peer) heard[peer] = clocks[peer].heard;
+  const Liveness::Findings findings = liveness.check(now, lacked_ranks(), heard);
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if ((findings.ask >> peer & 1) != 0) queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, {});
+    if ((findings.silent >> peer & 1) != 0) set_silent(peer, true, now);
+  }
+}
+
+void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
+  if (dead[peer] || silent[peer] == is_silent) return;
+  silent[peer] = is_silent;
+  live = is_silent ? live - 1 : live + 1;
+  Event event;
+  event.kind = is_silent ? Event::Kind::silent : Event::Kind::heard;
+  event.operation.index = kNoOperation;
+  event.peer = peer;
+  events.push_back(event);
+  if (!is_silent) return;
+  for (Operation* operation : open_operations) {
+    if (!operation->bounded) continue;
+    leave_out(*operation, peer, false);
+    start_clock(*operation, now);
+  }
+  timer = now;
+}
+
+void Endpoint::State::queue_heartbeat(Rank peer, std::uint32_t kind,
+                                      std::vector<NextNumber> numbers) {
+  // What is lost here is asked for; the limit stops a flood of questions from growing us.
+  if (dead[peer] || heartbeats.size() >= kMostHeartbeats * options.world_size) return;
+  heartbeats.push_back({peer, kind, std::move(numbers)});
+}
+
+void Endpoint::State::take_heartbeat(const tarpon_header& header,
+                                     std::span<const std::byte> payload, Time now) {
+  const bool is_answer = header.slot == TARPON_HEARTBEAT_ANSWER;
+  const PeerClock& clock = clocks[header.sender];
+  const bool proven = is_answer && clock.asked && header.echo_us != 0 &&
+                      static_cast<std::int32_t>(header.echo_us - clock.asked_us) >= 0;
+  std::vector<NextNumber> answer;
+  for (std::size_t at = 0; at < payload.size(); at += sizeof(tarpon_passed)) {
+    tarpon_passed passed;
+    std::memcpy(&passed, payload.data() + at, sizeof passed);
+    if (Channel* const channel = tags.find(passed.tag)) {
+      note_passed(*channel, header.sender, passed.closed_below, proven, now);
+    }
+    if (header.slot == TARPON_HEARTBEAT_QUESTION && tags.remembers(passed.tag)) {
+      answer.push_back({passed.tag, tags.lowest_open(passed.tag)});
+    }
+  }
+  if (header.slot != TARPON_HEARTBEAT_QUESTION) return;
+  queue_heartbeat(header.sender, TARPON_HEARTBEAT_ANSWER, std::move(answer));
+}
+
+std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  while (used < frames.size() && !heartbeats.empty()) {
+    const HeartbeatDue due = std::move(heartbeats.front());
+    heartbeats.pop_front();
+    if (dead[due.peer]) continue;
+    tarpon_header header = header_for(now, due.peer, TARPON_HEARTBEAT, 0, 0, 0);
+    if (due.kind == TARPON_HEARTBEAT_QUESTION) {
+      clocks[due.peer].asked = true;
+      clocks[due.peer].asked_us = header.sent_us;
+    }
+    TxPacket& frame = frames[used++];
+    frame.peer = due.peer;
+    frame.flow = 0;
+    frame.payload = frame.room;
+    frame.length = 0;
+    for (const NextNumber& one : due.numbers) {
+      const tarpon_passed passed{one.tag, one.number};
+      std::memcpy(frame.room + frame.length, &passed, sizeof passed);
+      frame.length += sizeof passed;
+    }
+    write_header(header, {.slot = due.kind, .flags = header.flags}, frame);
+  }
+  return used;
+}
+
+}  // namespace tarpon

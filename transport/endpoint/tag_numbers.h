@@ -1,0 +1,57 @@
+// The next numbers of tags that are not in use: a table of limited size, the oldest entry out
+// first.
+//
+// Two arrays that grow to the limit and stay: an entry costs 24 to 32 bytes, no allocation and few
+// cache misses, however many tags a job uses. (A map of nodes and a queue took 80 bytes an entry,
+// and scattered small blocks over the heap.)
+//
+// Not thread-safe. No clock inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tarpon {
+
+class TagNumbers {
+ public:
+  explicit TagNumbers(std::uint32_t limit) : limit_(limit) {}
+
+  std::optional<std::uint32_t> find(std::uint32_t tag) const;
+
+  /// `tag` becomes the newest entry. The oldest one goes where there are more than the limit.
+  void put(std::uint32_t tag, std::uint32_t number);
+
+  void erase(std::uint32_t tag);
+
+  std::size_t size() const { return size_; }
+
+ private:
+  static constexpr std::uint32_t kNone = 0xffffffff;
+  struct Entry {
+    std::uint32_t tag = 0;
+    std::uint32_t number = 0;
+    std::uint32_t older = kNone;  // neighbours in age
+    std::uint32_t newer = kNone;  // of a free entry: the next free one
+  };
+
+  std::size_t home(std::uint32_t tag) const;
+  std::size_t next(std::size_t place) const { return (place + 1) & (places_.size() - 1); }
+  std::size_t place_of(std::uint32_t tag) const;
+  void grow();
+  void unlink(const Entry& entry);
+  void remove(std::size_t place);
+
+  const std::uint32_t limit_;
+  std::vector<Entry> entries_;
+  // Open addressing with linear probing: indexes of entries. At most half of them are in use.
+  std::vector<std::uint32_t> places_;
+  std::size_t size_ = 0;
+  std::uint32_t oldest_ = kNone;
+  std::uint32_t newest_ = kNone;
+  std::uint32_t free_ = kNone;
+};
+
+}  // namespace tarpon
