@@ -279,8 +279,15 @@ Duration AllreduceOperation::settling(Time now) const {
   return gather_complete_ ? kLeastSettling : Duration::zero();
 }
 
-/// For so long after `whole_since_` a call that retains nothing goes on sending its shard, which
-/// nobody can have afterwards: until the bounds of both stages have passed.
+/// Whether peers can still have our shard once this call has ended: it is retained, and what is
+/// missing of the gather is asked for.
+bool AllreduceOperation::serves_afterwards() const {
+  const bool asked_for = setting_.mechanisms.repair || call_->report.mode == Mode::exact;
+  return retains() && asked_for;
+}
+
+/// For so long after `whole_since_` a call goes on sending its shard, which nobody can have
+/// afterwards: until the bounds of both stages have passed.
 Duration AllreduceOperation::left_to_send() const {
   const auto& [scatter, gather] = call_->report.stages;
   const Duration used = std::max(scatter.elapsed, gather.elapsed);
@@ -295,7 +302,7 @@ bool AllreduceOperation::may_finish(Time now) {
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
     patience = std::max(patience, whole_since_ + kLeastSettling);
   }
-  if (!retains()) patience = after(whole_since_, left_to_send());
+  if (!serves_afterwards()) patience = after(whole_since_, left_to_send());
   patience = std::min(patience, deadline_);
   // What is waited for beyond that comes by packets.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : deadline_;

@@ -109,6 +109,7 @@ class AllreduceOperation {
   bool queued_too_long() const;
   bool may_finish(Time now);
   Duration settling(Time now) const;
+  bool serves_afterwards() const;
   Duration left_to_send() const;
   bool unheard() const;
   bool confirmed() const;

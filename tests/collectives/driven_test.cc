@@ -308,7 +308,7 @@ TEST_P(LearningWithoutTest, a_dead_or_suspect_rank__leaves_bound_and_margin_wher
   const double margin = job.job()[0].bounds().margin();
   const double patience = job.job()[0].bounds().patience();
   job.leave_out(2);
-  const Time known = job.job().now() + 300ms;  // a rank is suspect then
+  const Time known = job.job().now() + 600ms;  // suspect after 300 ms of silence while calls run
   for (int i = 0; i < 3 || job.job().now() < known; ++i) job.operation();
   if (GetParam()) {
     EXPECT_GT(job.job()[0].bounds().margin(), margin);  // or the test would show nothing

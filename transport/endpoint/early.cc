@@ -139,7 +139,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     }
     early_parking.release(cell);
   }
-  extend_grants();
+  give_credit(now);
   return repeated;
 }
 

@@ -46,10 +46,12 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       gathers(port.gathers),
       max_payload(port.max_payload),
       burst(std::max(1u, port.burst)),
-      inflow({.most_bytes = port.receive_bytes,
-              .least_bytes = std::uint64_t{32} * (TARPON_HEADER_BYTES + port.max_payload),
-              .rule = given.inflow,
-              .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)}),
+      granter({.most_bytes = port.receive_bytes,
+               .least_bytes = std::uint64_t{32} * (TARPON_HEADER_BYTES + port.max_payload),
+               .rule = given.inflow,
+               .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)},
+              given.initial_credit),
+      inflow(granter.inflow()),
       outflow(given),
       flow_choice(given.flows, port.flows),
       flows_of(given.world_size, 1),
@@ -96,10 +98,7 @@ void Endpoint::State::queue_control(const ControlDue& due) {
 }
 
 void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
-  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    open_receives += operation.stages[i].open_receives;
-  }
-  operation.unasked = unasked(inflow.advertised());
+  granter.opened(operation, now);
   // Where round trips are short nobody waits for long.
   const Duration patience = std::max(kLeastPatience, inflow.timeout());
   operation.gap_delay = std::min(operation.gap_delay, patience);
@@ -112,15 +111,11 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       Stage& stage = operation.stages[i];
       if (SendMessage* send = stage.send_to(peer)) {
         talks = true;
-        send->grant = unasked(advertised_by[peer]);
+        send->grant = granter.unasked(advertised_by[peer]);
       }
       if (ReceiveMessage* receive = stage.receive_from(peer)) {
         talks = true;
         most = std::max(most, receive->slots);
-        const std::uint32_t window = inflow.pace().on() ? 0 : credit_window(operation.slot_bytes);
-        receive->granted = std::min(receive->slots, std::max(operation.unasked, window));
-        inflow.granted(
-            now, std::uint64_t{receive->granted} * (operation.slot_bytes + TARPON_HEADER_BYTES));
       }
     }
     if (!talks || peer == options.rank) continue;
@@ -222,9 +217,10 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
         cell = ParkingLot::kNone;
       }
     }
-    if (!stage.closed) open_receives -= stage.open_receives;
+    if (!stage.closed) granter.ended(stage.open_receives);
   }
-  if (open_receives == 0) inflow.rest(latest);
+  granter.closed(latest);
+  timer = std::min(timer, granter.next(latest));
   Channel& channel = *tags.find(operation.tag);
   if (retained != nullptr) {
     tags.retain(channel, {.number = operation.number,

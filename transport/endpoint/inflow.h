@@ -39,6 +39,8 @@ class Inflow {
  public:
   explicit Inflow(const InflowOptions& options);
 
+  InflowRule rule() const { return options_.rule; }
+
   /// Datagram bytes that may be on their way here, over all senders. After a rest a queue may have
   /// been filled by others: a quarter, or what little most hold, then two bytes more with each
   /// that arrives.

@@ -66,8 +66,8 @@ struct ReceiveMessage {
   std::uint32_t parked_count = 0;
   std::uint32_t granted = 0;       // slots [0, granted) the sender may send, as last told
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
+  std::uint32_t asked_for = 0;     // slots of the last REPAIR that have not come
   std::uint32_t written_off = 0;   // slots below hold no credit any more
-  bool grant_due = false;          // the batch in hand may have earned the sender more
   bool tail_seen = false;          // its last packets have come: the sender has sent it all
   bool final = false;              // the sender has passed this operation: nothing more comes
   Stripes stripes;                 // as its first DATA says
@@ -124,6 +124,9 @@ struct ReceiveMessage {
 
   /// The first slot below `limit` that is missing, of each flow.
   std::size_t first_missing(std::uint32_t limit, std::span<tarpon_range> out) const;
+
+  /// The sender has sent all that it may, and it is here: there is nothing to ask for.
+  bool waits_for_credit() const { return granted < slots && presence.count() >= granted; }
 
   /// Nothing more is to come.
   bool delivered() const { return presence.complete() && parked_count == 0; }

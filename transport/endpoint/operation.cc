@@ -44,8 +44,8 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     to.parked_count = 0;
     to.granted = 0;
     to.repair_below = exact || stage.repair ? to.slots : 0;
+    to.asked_for = 0;
     to.written_off = 0;
-    to.grant_due = false;
     to.final = false;
     to.stripes = {};
     to.flows_known = false;

@@ -43,7 +43,7 @@ void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
   state_->age = {};
   if (packets.empty()) return;
   state_->inflow.judge(now);
-  state_->extend_grants();
+  state_->give_credit(now);
   state_->forget_passed_tags();
 }
 
@@ -189,19 +189,14 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
   note(RecordKind::first_packet, operation, peer);
   if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
+  granter.heard(operation, peer);
   announce_if_silent(operation, peer);
   // The peer's first packet may have overtaken our announcement: its grants still have to go out.
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
     if (message == nullptr || message->granted <= operation.unasked) continue;
     note(RecordKind::credit, operation, peer, message->granted, i);
-    queue_control({.type = TARPON_CREDIT,
-                   .stage = i,
-                   .peer = peer,
-                   .tag = operation.tag,
-                   .operation = operation.number,
-                   .slot = message->granted,
-                   .signature_hash = operation.signature_hash});
+    queue_credit(operation, i, peer, message->granted);
   }
   start_clock(operation, now);
 }
@@ -258,7 +253,7 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
   message->last_heard = now;
   note_arrival(stage, *message, header, now);
   note_losses(operation, *message, header, now);
-  note_progress(operation, stage, *message);
+  granter.progressed(operation, *message);
 }
 
 /// For the control of what comes in, before the slot is marked present.
@@ -293,6 +288,7 @@ void Endpoint::State::note_losses(const Operation& operation, ReceiveMessage& me
   const std::uint32_t flow = message.stripes.flow_of(header.slot);
   message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
   if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
+    message.asked_for -= message.asked_for > 0 ? 1 : 0;
     // Whatever was sent of that flow before we asked should have come before the answer.
     message.asks = 0;
     message.presume_lost(flow, message.granted_when_asked, now);
@@ -329,20 +325,14 @@ void Endpoint::State::deliver_parked(Operation& operation, Stage& stage, std::ui
     deliver(operation, stage, index, slot, packet.subspan(TARPON_HEADER_BYTES),
             header.contributors);
     order_parking.release(cell);
-    note_progress(operation, stage, message);
+    granter.progressed(operation, message);
   }
 }
 
 void Endpoint::State::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message) {
   if (stage.acknowledge) {
     const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
-    queue_control({.type = TARPON_CREDIT,
-                   .stage = number,
-                   .peer = message.peer,
-                   .tag = operation.tag,
-                   .operation = operation.number,
-                   .slot = TARPON_CREDIT_COMPLETE,
-                   .signature_hash = operation.signature_hash});
+    queue_credit(operation, number, message.peer, TARPON_CREDIT_COMPLETE);
   }
   // A message given up as final was counted then.
   if (!message.final) message_ended(operation, stage, message);
@@ -350,7 +340,7 @@ void Endpoint::State::delivered_one(Operation& operation, Stage& stage, ReceiveM
 
 void Endpoint::State::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message) {
   tail_ended(stage, message);
-  --open_receives;
+  granter.ended(1);
   if (--stage.open_receives != 0) return;
   const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
                                 [](const ReceiveMessage& one) { return one.given_up > 0; });
@@ -363,7 +353,7 @@ void Endpoint::State::close_stage(Operation& operation, Stage& stage, Closing cl
   for (const ReceiveMessage& message : stage.receives) {
     complete &= message.delivered() && message.given_up == 0;
   }
-  open_receives -= stage.open_receives;
+  granter.ended(stage.open_receives);
   stage.open_receives = 0;
   stage.closed = true;
   Event event;

@@ -1,10 +1,10 @@
 // What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
-// receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (grants),
-// control.cc (other packets in), transmit.cc (packets out), timer.cc (time), flows.cc (several
-// flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc
-// (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), forgotten.cc
-// (ranks that remember numbers differently). Parts with data of their own: Inflow, Outflow,
-// TagHistory, Liveness, ParkingLot.
+// receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (news of
+// credit), control.cc (other packets in), transmit.cc (packets out), timer.cc (time), flows.cc
+// (several flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late),
+// nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are),
+// forgotten.cc (ranks that remember numbers differently). Parts with data of their own: Granter,
+// Outflow, TagHistory, Liveness, ParkingLot.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@
 
 #include "transport/endpoint.h"
 #include "transport/endpoint/flow_choice.h"
-#include "transport/endpoint/inflow.h"
+#include "transport/endpoint/granter.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/outflow.h"
@@ -140,13 +140,6 @@ struct DataRun {
   }
 };
 
-/// A message whose sender may get more credit once the batch is through.
-struct GrantDue {
-  Operation* operation = nullptr;
-  const Stage* stage = nullptr;
-  ReceiveMessage* message = nullptr;
-};
-
 struct Endpoint::State {
   State(const EndpointOptions& options, const PortCapabilities& port);
 
@@ -197,13 +190,9 @@ struct Endpoint::State {
   std::uint32_t adopt_early(Operation& operation, Time now);
 
   // credit.cc
-  std::uint32_t unasked(std::uint32_t advertised) const;
   void note_advertised(Rank peer, std::uint32_t advertised);
-  std::uint32_t credit_window(std::uint32_t slot_bytes) const;
-  void note_progress(Operation& operation, const Stage& stage, ReceiveMessage& message);
-  void extend_grants();
-  void extend_grant(Operation& operation, const Stage& stage, ReceiveMessage& message);
-  void resume_grants(Time now);
+  void give_credit(Time now);
+  void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
 
   // control.cc
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
@@ -327,7 +316,8 @@ struct Endpoint::State {
   const bool gathers;
   const std::uint32_t max_payload;
   const std::uint32_t burst;
-  Inflow inflow;
+  Granter granter;
+  Inflow& inflow;  // the granter's
   Outflow outflow;
   FlowChoice flow_choice;
   std::vector<std::uint8_t> flows_of;       // by peer: of the latest large message from it
@@ -353,11 +343,8 @@ struct Endpoint::State {
   std::vector<EarlyOperation> early;
   std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
   std::size_t next_refused = 0;
-  ParkingLot early_parking;          // of operations that this rank has not begun
-  ParkingLot order_parking;          // before their turn in the order of addition
-  std::size_t next_granted = 0;      // paced: whose turn it is
-  std::uint32_t open_receives = 0;   // messages that may still get data, over all operations
-  std::vector<GrantDue> grants_due;  // empty between batches
+  ParkingLot early_parking;  // of operations that this rank has not begun
+  ParkingLot order_parking;  // before their turn in the order of addition
   std::deque<ControlDue> control;
   std::deque<RetainedDue> retained_due;
   std::deque<Event> events;

@@ -6,8 +6,7 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kLeastPause = 50us;  // between looks at paced grants
-constexpr int kAnswers = 10;            // waits for one, before a repair counts as gone
+constexpr int kAnswers = 10;  // waits for one, before a repair counts as gone
 
 /// `first` doubled `times` times, at most `most`.
 Duration backed_off(Duration first, std::uint32_t times, Duration most) {
@@ -49,9 +48,7 @@ void Endpoint::State::run_timers(Time now) {
   check_silence(now);
   timer = std::min({timer, tell_at, ask_passed_at});
   if (options.detects_silence) timer = std::min(timer, liveness.next());
-  resume_grants(now);
-  if (inflow.pace().on() && open_receives > 0)
-    timer = std::min(timer, std::max(inflow.pace().next_grant(), now + kLeastPause));
+  give_credit(now);
 }
 
 Time Endpoint::State::time_operation(Operation& operation, Time now) {
@@ -146,6 +143,7 @@ Duration Endpoint::State::longest_delay(const Operation& operation) const {
 }
 
 Time Endpoint::State::message_due(const Operation& operation, const ReceiveMessage& message) const {
+  if (message.waits_for_credit()) return kNever;
   const Duration most = longest_delay(operation);
   if (message.asks > 0 || message.repair_below == 0) {
     const Duration patience = backed_off(operation.quiet_delay, message.asks, most);
@@ -202,8 +200,10 @@ Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
     ++message.asks;
     // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
     // grant must not stall behind them.
-    if (message.repair_below == 0 && message.asks > 1) message.written_off = message.granted;
-    extend_grant(operation, operation.stages[stage], message);
+    if (message.repair_below == 0 && message.asks > 1) {
+      message.written_off = message.granted;
+      granter.progressed(operation, message);
+    }
   }
   return message_due(operation, message);
 }

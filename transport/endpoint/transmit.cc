@@ -131,17 +131,19 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   } else if (due.type == TARPON_REPAIR) {
     if (operation == nullptr) return false;
     const Stage& stage = operation->stages[due.stage];
-    const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
+    ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
     if (stage.closed || message == nullptr || message->presence.complete()) return false;
     std::array<tarpon_range, kMaxRepairRanges> ranges;
     const std::uint32_t below = std::min(message->granted, message->repair_below);
-    std::size_t count = message->lost(below, credit_window(operation->slot_bytes), ranges);
+    std::size_t count = message->lost(below, granter.repair(operation->slot_bytes), ranges);
     // Without proof of a loss one slot of each flow is asked for: its answer tells whether the rest
     // is lost or only late.
     if (count == 0) count = message->first_missing(below, ranges);
-    std::uint64_t asked = 0;
-    for (std::size_t i = 0; i < count; ++i) asked += ranges[i].count;
-    inflow.granted(now, asked * (operation->slot_bytes + TARPON_HEADER_BYTES));
+    message->asked_for = 0;
+    for (std::size_t i = 0; i < count; ++i) message->asked_for += ranges[i].count;
+    inflow.granted(
+        now, std::uint64_t{message->asked_for} * (operation->slot_bytes + TARPON_HEADER_BYTES));
+    granter.progressed(*operation, *message);
     slot = message->granted;
     frame.length = static_cast<std::uint32_t>(count * sizeof(tarpon_range));
     std::memcpy(frame.room, ranges.data(), frame.length);
