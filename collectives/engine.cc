@@ -262,21 +262,23 @@ void Engine::handle_event(AllreduceOperation& operation, const Event& event, Tim
       {event.epoch.number, event.epoch.codec == static_cast<std::uint8_t>(Codec::hadamard)});
 }
 
+/// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
+/// could not send by release_by(); those of other operations stay in the port.
+bool Engine::port_released(const AllreduceOperation& operation, Time now) {
+  const Lender lender = lender_of(operation.handle());
+  if (!port_.holds(lender)) return true;
+  if (now < operation.release_by()) return false;
+  port_.drop_unsent(lender);
+  return true;
+}
+
 void Engine::step(Time now) {
   bool ended = false;
   for (const auto& operation : running_) ended |= operation->step(now);
   if (!ended) return;
-  // Until the port has let go of the caller's buffers, the call is not over.
-  if (port_.unsent() > 0) {
-    const bool patient =
-        std::none_of(running_.begin(), running_.end(), [now](const auto& operation) {
-          return operation->over() && now >= operation->release_by();
-        });
-    if (patient) return;
-    port_.drop_unsent();
-  }
+  // A call is done only when the port points into none of its buffers.
   std::erase_if(running_, [this, now](const std::unique_ptr<AllreduceOperation>& operation) {
-    if (!operation->over()) return false;
+    if (!operation->over() || !port_released(*operation, now)) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
     wish_ |= operation->eviction_wish();
@@ -303,11 +305,6 @@ void Engine::note_loss(const Report& report) {
 }
 
 bool Engine::transmit(Time now) {
-  // A call that is over waits for the port to let go of its buffers: no new loans until then.
-  const bool settling =
-      port_.unsent() > 0 && std::any_of(running_.begin(), running_.end(),
-                                        [](const auto& operation) { return operation->over(); });
-  if (settling) return false;
   constexpr std::size_t kTrains = 4;
   constexpr int kRounds = 2;
   bool moved = false;
@@ -483,6 +480,7 @@ void Engine::fail_all(Time now, const Error& error) {
   record_port_failed(options_.endpoint.recorder, now);
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
+    port_.drop_unsent(lender_of(operation->handle()));
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     operation->release();
   }

@@ -162,6 +162,7 @@ class Engine {
   void pass_over(const PendingCall& call, Time now);
   void handle_events(Time now);
   void handle_event(AllreduceOperation& operation, const Event& event, Time now);
+  bool port_released(const AllreduceOperation& operation, Time now);
   void step(Time now);
   bool transmit(Time now);
   void note_pause(Time now);

@@ -85,7 +85,9 @@ class Prober {
     header.length = static_cast<std::uint16_t>(bytes);
     std::memcpy(frame.header, &header, sizeof header);
     frame.peer = to;
+    frame.flow = 0;
     frame.payload = frame.room;
+    frame.lender = kNoLender;
     frame.length = bytes;
     if (bytes > 0) std::memset(frame.room, 0, bytes);
   }

@@ -37,8 +37,9 @@ using Signature = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
 
 /// One slot of a message that is to be sent.
 struct SlotView {
-  const std::byte* payload = nullptr;  // readable until the operation is closed and the port has
-                                       // nothing unsent; nullptr: only Source::write() can make it
+  const std::byte* payload = nullptr;  // readable until the operation is closed and the port
+                                       // holds() no packet of it; nullptr: only Source::write()
+                                       // can make it
   std::uint64_t contributors = 0;      // bit r: rank r's contribution is in it
 };
 
@@ -141,6 +142,12 @@ struct OperationHandle {
   std::uint32_t generation = 0;
   bool operator==(const OperationHandle&) const = default;
 };
+
+/// The lender in the packets of an operation, valid beyond close(): packets may still wait in the
+/// port. Operations opened later have other lenders.
+constexpr Lender lender_of(OperationHandle operation) {
+  return (Lender{operation.generation} << 32 | operation.index) + 1;
+}
 
 /// How a stage ended.
 enum class Closing : std::uint8_t {

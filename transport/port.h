@@ -23,8 +23,16 @@ using Rank = std::uint16_t;
 /// A datagram whose source address belongs to no rank of the job.
 inline constexpr Rank kUnknownRank = 0xffff;
 
+/// Identifies whose memory a payload lies in. The port only compares it. An endpoint has one lender
+/// for each operation (lender_of()).
+using Lender = std::uint64_t;
+
+/// The payload lies in the packet's own `room`; the port never has to give it back.
+inline constexpr Lender kNoLender = 0;
+
 /// A datagram to send: 64 bytes at `header`, then `length` bytes at `payload`.
-/// The port owns header and room; the endpoint fills them between transmit_frames() and transmit().
+/// The port owns header and room; the endpoint fills them, and sets every other field, between
+/// transmit_frames() and transmit().
 struct TxPacket {
   Rank peer = 0;
   std::uint8_t flow = 0;               // below PortCapabilities::flows
@@ -32,6 +40,7 @@ struct TxPacket {
   std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, the port's
   std::byte* room = nullptr;           // max_payload bytes behind the header, the port's
   const std::byte* payload = nullptr;  // == room, or memory that is lent (gathering ports only)
+  Lender lender = kNoLender;           // whose memory `payload` is; kNoLender: it is `room`
 };
 
 /// A received datagram, header and payload in one piece, unaligned. Lent by the port until its next
@@ -86,14 +95,21 @@ class Port {
   /// Sends `packets`, a prefix of the last transmit_frames(); frames not passed are free again.
   /// Runs of packets to one peer and of one flow travel as one unit where all but the last have
   /// the same size.
-  /// Never blocks. Lent payloads stay lent until unsent() is 0.
+  /// Never blocks. A lent payload has to stay valid until holds() is false for its lender.
   virtual void transmit(std::span<TxPacket> packets) = 0;
 
-  /// Packets accepted by transmit() that may still point into lent memory.
+  /// Packets accepted by transmit() that wait in the port, whoever their lender is.
   virtual std::size_t unsent() const = 0;
 
-  /// Gives up what was accepted and the network has not taken (tx_dropped): unsent() is 0 then.
-  virtual void drop_unsent() = 0;
+  /// Whether packets of `lender` wait in the port, which then still points into its memory.
+  /// Always false in ports that copy or send within transmit(). O(1) when nothing waits.
+  /// REQUIRES: lender != kNoLender.
+  virtual bool holds(Lender lender) const = 0;
+
+  /// Drops the waiting packets of `lender` (tx_dropped): holds(lender) is false afterwards. All
+  /// other packets stay, in their order. Does nothing in ports whose holds() is always false.
+  /// REQUIRES: lender != kNoLender.
+  virtual void drop_unsent(Lender lender) = 0;
 
   /// What has arrived, up to a bounded batch; empty when nothing waits. Never blocks. What the last
   /// call returned goes back to the port.
@@ -112,7 +128,8 @@ class Port {
 
   virtual PortStatistics statistics() const = 0;
 
-  /// Set once the port can no longer work (interface gone, socket error).
+  /// Set once the port can no longer work (interface gone, socket error): it sends nothing more,
+  /// and reads nothing that is lent.
   virtual std::optional<Error> failure() const { return std::nullopt; }
 };
 

@@ -555,7 +555,8 @@ class RoughPort : public Port {
   std::span<TxPacket> transmit_frames(std::size_t n) override { return inner_->transmit_frames(n); }
   void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
   std::size_t unsent() const override { return held_unsent; }
-  void drop_unsent() override {
+  bool holds(Lender) const override { return held_unsent > 0; }
+  void drop_unsent(Lender) override {
     held_unsent = 0;
     if (on_drop) on_drop();
   }
@@ -570,7 +571,7 @@ class RoughPort : public Port {
 
   std::optional<Error> broken;
   bool flooded = false;
-  std::size_t held_unsent = 0;
+  std::size_t held_unsent = 0;  // of every lender
   std::function<void()> on_drop;
 
  private:

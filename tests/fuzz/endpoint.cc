@@ -164,6 +164,8 @@ class Scene {
     require(frame.length <= kMaxPayload && frame.flow < port_.flows, "the port carries the packet");
     require(frame.length == 0 || frame.payload == frame.room || port_.gathers,
             "only a port that gathers is lent memory");
+    require(frame.payload == frame.room ? frame.lender == kNoLender : frame.lender != kNoLender,
+            "lent memory has a lender, and nothing else has one");
     tarpon_header header;
     std::memcpy(&header, frame.header, sizeof header);
     require(tarpon_check_header(&header, kJob, frame.length) == TARPON_HEADER_OK,

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/transport/endpoint_harness.h"
 #include "transport/random.h"
 
@@ -474,12 +476,26 @@ TEST(EndpointTest, transmit__a_gathering_port_gets_the_sources_memory) {
     TxPacket frame;
     frame.header = header.data();
     frame.room = room.data();
+    frame.lender = 4711;  // of the packet that it carried before
     ASSERT_EQ(net[0].poll_transmit(net.now, {&frame, 1}), 1u);
     EXPECT_EQ(frame.payload == room.data(), !gathers);
+    EXPECT_EQ(frame.lender, gathers ? lender_of(a.handle) : kNoLender);
     if (gathers) {
       EXPECT_EQ(frame.payload, a.sources[0]->view(0).payload);
     }
   }
+}
+
+TEST(EndpointTest, lender_of__is_another_one_for_an_operation_opened_after_the_end_of_one) {
+  Harness net(2, small_options(), plain_port());
+  const OperationHandle first = net.submit(exchange(0, 2, kFew), 0).handle;
+  const OperationHandle beside = net.submit(exchange(0, 2, kFew), 0).handle;
+  net[0].close(first, nullptr);
+  const OperationHandle later = net.submit(exchange(0, 2, kFew), 0).handle;
+  EXPECT_EQ(later.index, first.index);
+  const std::set<Lender> lenders = {kNoLender, lender_of(first), lender_of(beside),
+                                    lender_of(later)};
+  EXPECT_EQ(lenders.size(), 4u);
 }
 
 TEST(EndpointTest, counters__every_packet_is_applied_or_dropped_under_one_reason) {

@@ -19,7 +19,8 @@ class NumberedPort : public Port {
   std::span<TxPacket> transmit_frames(std::size_t) override { return {}; }
   void transmit(std::span<TxPacket>) override {}
   std::size_t unsent() const override { return 0; }
-  void drop_unsent() override {}
+  bool holds(Lender lender) const override { return lender == held; }
+  void drop_unsent(Lender lender) override { dropped.push_back(lender); }
   std::span<const RxPacket> receive(Time) override {
     memory_.assign(std::size_t{offered_} * words_, 0);
     batch_.clear();
@@ -37,6 +38,8 @@ class NumberedPort : public Port {
 
   void offer(std::uint32_t packets) { offered_ = packets; }
   Time waited_until = kNever;
+  Lender held = kNoLender;
+  std::vector<Lender> dropped;
 
  private:
   PortCapabilities capabilities_{.name = "numbered", .max_payload = 1024, .checksums = true};
@@ -205,6 +208,15 @@ TEST(FaultPortTest, receive__the_seed_repeats_everything_another_one_does_not) {
   }
   EXPECT_EQ(a.out, b.out);
   EXPECT_NE(a.out, c.out);
+}
+
+TEST(FaultPortTest, drop_unsent__goes_to_the_inner_port_and_so_does_holds) {
+  Rig rig({});
+  rig.inner->held = 5;
+  EXPECT_TRUE(rig.port->holds(5));
+  EXPECT_FALSE(rig.port->holds(6));
+  rig.port->drop_unsent(5);
+  EXPECT_EQ(rig.inner->dropped, std::vector<Lender>{5});
 }
 
 TEST(FaultPortTest, heal__no_more_faults_and_what_was_held_still_comes) {

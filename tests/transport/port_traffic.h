@@ -111,6 +111,7 @@ inline void prepare(TxPacket& packet, const Message& message, std::size_t index,
   std::memcpy(packet.header, &header, sizeof header);
   if (options.lent != nullptr) {
     packet.payload = options.lent->data() + index * message.length;
+    packet.lender = 1;
   } else {
     fill(packet.room, message.number, message.length);
   }

@@ -698,6 +698,52 @@ TEST_P(PortTest, back_pressure_loses_nothing) {
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
+TEST_P(PortTest, drop_unsent__of_one_lender_leaves_the_packets_of_others) {
+  std::string skipped;
+  std::thread([&] {
+    skipped = enter_slow_namespace();
+    if (!skipped.empty()) return;
+    auto ports = make_world(2, {}, {.send_buffer = 1});
+    constexpr std::uint32_t kMost = 2000;
+    constexpr std::uint32_t kLength = 1408;
+    const auto lender_of_number = [](std::uint32_t number) { return number % 5 < 3 ? 7u : 9u; };
+    std::vector<std::byte> lent(kMost * kLength);
+    std::uint32_t count = 0;
+    for (;;) {
+      const auto frames = ports[0]->transmit_frames(std::min(kMost - count, 100u));
+      if (frames.empty()) break;
+      for (TxPacket& packet : frames) {
+        fill(&lent[count * kLength], count, kLength);
+        prepare(packet, {.peer = 1, .number = count, .length = kLength}, count,
+                {.lent = &lent, .on_back_pressure = {}});
+        packet.lender = lender_of_number(count++);
+      }
+      ports[0]->transmit(frames);
+    }
+    ASSERT_TRUE(ports[0]->holds(7) && ports[0]->holds(9)) << "of " << count << " packets";
+    const std::size_t unsent = ports[0]->unsent();
+    ports[0]->drop_unsent(7);
+    EXPECT_FALSE(ports[0]->holds(7));
+    EXPECT_TRUE(ports[0]->holds(9));
+    const std::uint64_t dropped = ports[0]->statistics().tx_dropped;
+    EXPECT_GT(dropped, 0u);
+    EXPECT_EQ(ports[0]->unsent(), unsent - dropped);
+    // The memory is the lender's again: each byte of what arrives is checked.
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (lender_of_number(i) == 7) std::memset(&lent[i * kLength], 0xee, kLength);
+    }
+    drain(*ports[0]);
+    Inbox inbox;
+    collect(*ports[1], inbox, count - dropped);
+    EXPECT_EQ(inbox.packets, count - dropped);
+    EXPECT_EQ(inbox.seen.size(), count - dropped);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(lender_of_number(i) == 7 || inbox.seen.contains(i)) << i;
+    }
+  }).join();
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
 INSTANTIATE_TEST_SUITE_P(live, PortTest,
                          testing::Values(Kind{"mmsg", &make_mmsg_port},
                                          Kind{"uring", &make_uring_port}),

@@ -175,6 +175,7 @@ TEST(SimulatedPortTest, transmit_frames__no_more_than_the_port_has) {
   EXPECT_EQ(a->transmit_frames(100).size(), 3u);
   EXPECT_EQ(a->transmit_frames(0).size(), 0u);
   EXPECT_EQ(a->unsent(), 0u);
+  EXPECT_FALSE(a->holds(5));
 }
 
 TEST(SimulatedPortTest, advance_to__never_goes_back) {

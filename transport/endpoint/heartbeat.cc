@@ -167,6 +167,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
     frame.peer = due.peer;
     frame.flow = 0;
     frame.payload = frame.room;
+    frame.lender = kNoLender;
     frame.length = 0;
     for (const NextNumber& one : due.numbers) {
       const tarpon_passed passed{one.tag, one.number};

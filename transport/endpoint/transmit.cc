@@ -103,6 +103,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   frame.peer = due.peer;
   frame.flow = 0;
   frame.payload = frame.room;
+  frame.lender = kNoLender;
   frame.length = 0;
 
   Channel* channel = tags.find(due.tag);
@@ -170,8 +171,10 @@ void Endpoint::State::fill_slot(const tarpon_header& common, const Operation& op
   frame.length = message.length(fields.slot, operation.slot_bytes);
   if (gathers && view.payload != nullptr) {
     frame.payload = view.payload;
+    frame.lender = lender_of(operation.handle);
   } else {
     frame.payload = frame.room;
+    frame.lender = kNoLender;
     message.source->write(fields.slot, {frame.room, frame.length});
   }
   fields.contributors = view.contributors;
@@ -212,6 +215,7 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
     frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
+    frame.lender = kNoLender;
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
     write_header(header, fields, frame);
     outflow.sent(due.peer, now, wire_bytes);

@@ -47,7 +47,8 @@ class FaultPort : public Port {
   }
   void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
   std::size_t unsent() const override { return inner_->unsent(); }
-  void drop_unsent() override { inner_->drop_unsent(); }
+  bool holds(Lender lender) const override { return inner_->holds(lender); }
+  void drop_unsent(Lender lender) override { inner_->drop_unsent(lender); }
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { inner_->wake(); }

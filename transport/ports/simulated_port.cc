@@ -170,7 +170,8 @@ class SimulatedPort : public Port {
   }
 
   std::size_t unsent() const override { return 0; }
-  void drop_unsent() override {}
+  bool holds(Lender) const override { return false; }  // transmit() copies
+  void drop_unsent(Lender) override {}
 
   std::span<const RxPacket> receive(Time now) override {
     for (InFlight& packet : received_) network_.spare.push_back(std::move(packet.bytes));

@@ -23,7 +23,8 @@ class UdpPort : public Port {
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
   std::size_t unsent() const override { return trains_.unsent(); }
-  void drop_unsent() override { trains_.drop_queued(); }
+  bool holds(Lender lender) const override { return trains_.holds(lender); }
+  void drop_unsent(Lender lender) override { trains_.drop_queued(lender); }
   void wake() override { event_.wake(); }
   PortStatistics statistics() const override;
   std::optional<Error> failure() const override { return failure_; }

@@ -63,6 +63,20 @@ bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
          train.bytes + bytes <= kMaxUdpBytes;
 }
 
+void TrainPool::begin_train(std::uint32_t frame, Rank peer, std::uint8_t flow) {
+  const std::uint32_t bytes = datagram_bytes(frames_[frame].length);
+  trains_[frame] = {
+      .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer, .flow = flow};
+  push(frame);
+}
+
+void TrainPool::extend(Train& train, std::uint32_t frame) {
+  frames_[train.last].next = frame;
+  train.last = frame;
+  train.bytes += datagram_bytes(frames_[frame].length);
+  ++train.packets;
+}
+
 void TrainPool::accept(std::span<TxPacket> packets) {
   std::uint32_t current = 0;
   bool open = false;
@@ -74,26 +88,19 @@ void TrainPool::accept(std::span<TxPacket> packets) {
     }
     const auto offset = static_cast<std::size_t>(packet.header - memory_.get());
     const auto frame = static_cast<std::uint32_t>(offset / stride_);
-    frames_[frame] = {.payload = packet.payload, .length = packet.length, .next = 0, .busy = true};
-    const std::uint32_t bytes = datagram_bytes(packet.length);
+    frames_[frame] = {.payload = packet.payload,
+                      .lender = packet.lender,
+                      .length = packet.length,
+                      .next = 0,
+                      .busy = true};
     std::uint32_t& pause = pauses_[packet.peer].left;
     if (pause > 0) {
       --pause;
     } else if (open && joins(trains_[current], packet)) {
-      Train& train = trains_[current];
-      frames_[train.last].next = frame;
-      train.last = frame;
-      train.bytes += bytes;
-      ++train.packets;
+      extend(trains_[current], frame);
       continue;
     }
-    trains_[frame] = {.last = frame,
-                      .segment = bytes,
-                      .bytes = bytes,
-                      .packets = 1,
-                      .peer = packet.peer,
-                      .flow = packet.flow};
-    push(frame);
+    begin_train(frame, packet.peer, packet.flow);
     current = frame;
     open = true;
   }
@@ -141,12 +148,39 @@ void TrainPool::pause_trains(Rank peer) {
   pause.left = pause.latest;
 }
 
-void TrainPool::drop_queued() {
-  while (queued() > 0) {
-    const std::uint32_t number = pop();
-    statistics_.tx_dropped += trains_[number].packets;
-    release(number);
+bool TrainPool::holds(Lender lender) const {
+  if (unsent() == 0) return false;
+  return std::any_of(frames_.begin(), frames_.end(),
+                     [lender](const Frame& frame) { return frame.busy && frame.lender == lender; });
+}
+
+void TrainPool::drop_queued(Lender lender) {
+  // Every train is popped once and pushed again, so the order stays.
+  for (std::size_t left = queued(); left > 0; --left) requeue_without(pop(), lender);
+}
+
+void TrainPool::requeue_without(std::uint32_t number, Lender lender) {
+  const Train whole = trains_[number];
+  std::uint32_t dropped = 0;
+  std::uint32_t kept_train = 0;
+  bool kept = false;
+  for (std::uint32_t i = 0, frame = number; i < whole.packets; ++i) {
+    const std::uint32_t next = frames_[frame].next;
+    if (frames_[frame].lender == lender) {
+      frames_[frame].busy = false;
+      free_.push_back(frame);
+      ++dropped;
+    } else if (kept) {
+      extend(trains_[kept_train], frame);
+    } else {
+      begin_train(frame, whole.peer, whole.flow);
+      kept_train = frame;
+      kept = true;
+    }
+    frame = next;
   }
+  std::reverse(free_.end() - dropped, free_.end());  // the first frame comes out first
+  statistics_.tx_dropped += dropped;
 }
 
 void TrainPool::release(std::uint32_t number) {
@@ -166,10 +200,7 @@ void TrainPool::split(std::uint32_t number) {
   const std::uint32_t packets = trains_[number].packets;
   std::uint32_t frame = number;
   for (std::uint32_t i = 0; i < packets; ++i) {
-    const std::uint32_t bytes = datagram_bytes(frames_[frame].length);
-    trains_[frame] = {
-        .last = frame, .segment = bytes, .bytes = bytes, .packets = 1, .peer = peer, .flow = flow};
-    push(frame);
+    begin_train(frame, peer, flow);
     frame = frames_[frame].next;
   }
 }

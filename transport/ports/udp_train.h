@@ -68,8 +68,12 @@ class TrainPool {
   /// most kLongestPause. A train that the kernel takes halves the next pause.
   SendOutcome settle(std::uint32_t train, int error);
 
-  /// Port::drop_unsent(), while the kernel holds none.
-  void drop_queued();
+  /// Port::holds(). O(1) while all frames are free, else O(frames).
+  bool holds(Lender lender) const;
+
+  /// Port::drop_unsent(), while the kernel holds no train. O(queued packets). A train may hold
+  /// packets of several lenders: the remaining packets stay one train.
+  void drop_queued(Lender lender);
 
   const Train& train(std::uint32_t number) const { return trains_[number]; }
 
@@ -87,6 +91,7 @@ class TrainPool {
  private:
   struct Frame {
     const std::byte* payload = nullptr;
+    Lender lender = kNoLender;
     std::uint32_t length = 0;
     std::uint32_t next = 0;
     bool busy = false;
@@ -101,9 +106,14 @@ class TrainPool {
   std::byte* header(std::uint32_t frame) const { return memory_.get() + frame * stride_; }
   void push(std::uint32_t train) { queue_[queue_end_++ & mask_] = train; }
   bool joins(const Train& train, const TxPacket& packet) const;
+  /// Queues a train of one packet.
+  void begin_train(std::uint32_t frame, Rank peer, std::uint8_t flow);
+  /// REQUIRES: all packets of `train` have the size of the first one.
+  void extend(Train& train, std::uint32_t frame);
   void pause_trains(Rank peer);
   void release(std::uint32_t train);
   void split(std::uint32_t train);
+  void requeue_without(std::uint32_t train, Lender lender);
 
   const UdpPortOptions options_;
   const std::size_t flows_;

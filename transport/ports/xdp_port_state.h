@@ -41,8 +41,10 @@ class XdpPort final : public Port {
   const PortCapabilities& capabilities() const override { return capabilities_; }
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
-  std::size_t unsent() const override { return 0; }  // payloads lie in our own frames
-  void drop_unsent() override {}
+  std::size_t unsent() const override { return 0; }
+  // Payloads lie in our own frames, and the UDP socket beside gets copies.
+  bool holds(Lender) const override { return false; }
+  void drop_unsent(Lender) override {}
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { event_.wake(); }
