@@ -76,7 +76,8 @@ struct SimulationPlan {
   bool bounded = false;     // but for calls that calibrate bounds
   BoundRule bound_rule = BoundRule::given;
   Duration bound = 5ms;  // of bounded calls, per stage, where it is given
-  Duration skew = 0ms;   // ranks submit up to this much apart
+  MissingFill missing = MissingFill::zero;
+  Duration skew = 0ms;  // ranks submit up to this much apart
   std::uint32_t frames = 64;
   std::uint64_t receive_bytes = 1 << 20;
   bool gathers = true;
@@ -182,11 +183,11 @@ struct SimulationResult {
 /// Runs the plan. The oracles:
 ///   every call ends by its deadline, bounded ones by their bounds, also while one rank is paused;
 ///   exact results equal the reduction in owner, successor, ..., predecessor order, bit by bit;
-///   bounded results equal the reduction over exactly the contributors that the report names, or
-///   are NaN as a whole on every rank that heard of NaN or infinity in an input; others have
-///   nothing of that rank; a status has a reason among the faults, and blames nobody but the victim
-///   where only it can be at fault; calls after healing are complete; another job on the same
-///   network gets its own results;
+///   bounded results equal the reduction over exactly the contributors that the report names, and
+///   are filled as MissingFill says where it names nobody; or they are NaN as a whole on every rank
+///   that heard of NaN or infinity in an input; others have nothing of that rank; a status has a
+///   reason among the faults, and blames nobody but the victim where only it can be at fault; calls
+///   after healing are complete; another job on the same network gets its own results;
 ///   what a report says of each rank (bytes, ages, contributors, void shards, operations missed)
 ///   agrees with the schedule and with the loss by range;
 ///   after a crash or an eviction exact calls end as peer_dead or evicted, those made later at

@@ -25,6 +25,7 @@ struct SimulatedCall {
   std::uint64_t count = 0;
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
+  MissingFill missing = MissingFill::zero;
   bool in_place = false;
   bool bounded = false;  // and runs so; contributions are coded values
   BoundRule bound_rule = BoundRule::given;
@@ -54,6 +55,12 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan);
 /// What `rank` asks for.
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
 
+/// Names the call at `rank` in a broken promise.
+std::string describe(const SimulatedCall& call, Rank rank);
+
+/// Whether the output is defined.
+bool has_result(const Report& report);
+
 /// Whether rank `rank` refused just those packets that say by themselves that they are not for it.
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,
                     SimulationResult& result);
@@ -64,6 +71,10 @@ std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call
 
 /// Adds the call's result bytes to the trace, counts it, and says which promises it broke.
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
+
+/// What the elements of the outputs have to be: exact calls the reduction over all ranks, bounded
+/// ones over the contributors that the report names, filled where it names nobody.
+void judge_results(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
 
 /// The same over all its ranks: what they have of an element is the same, or one has nothing of it;
 /// and where ranks may only be late, no owner alone has its shard.

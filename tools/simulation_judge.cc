@@ -1,15 +1,9 @@
-// The oracles: which promises a call of a simulated job has broken.
+// The oracles of how calls end: when, with which status, and whom they blame.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
-#include "collectives/schedule.h"
-#include "collectives/sender_loss.h"
-#include "tools/coded_reference.h"
 #include "tools/fnv.h"
-#include "tools/reference.h"
 #include "tools/simulation_call.h"
 
 namespace tarpon {
@@ -31,15 +25,11 @@ class Judge {
       }
       judge_end(rank);
     }
-    if (call_.bounded || call_.mismatched) return;
-    with_element_type(call_.type, [&](auto zero) { judge_exact<decltype(zero)>(); });
   }
 
  private:
   void violate(Rank rank, const std::string& what) {
-    result_.violations.push_back(fmt::format(
-        "tag {} {} {} ({} {} x {}) rank {}: {}", call_.tag, call_.live ? "live call" : "call",
-        call_.number, name(call_.function), name(call_.type), call_.count, rank, what));
+    result_.violations.push_back(describe(call_, rank) + ": " + what);
   }
 
   /// The victim left before it made this call.
@@ -66,41 +56,6 @@ class Judge {
     if (const std::string wrong = judge_accounts(plan_, call_, rank); !wrong.empty()) {
       violate(rank, fmt::format("{}: {}", name(report.status), wrong));
     }
-    if (has_result(report) && call_.bounded && !call_.mismatched) {
-      judge_nonfinite(rank, report);
-      report.nonfinite ? judge_all_nan(rank, report) : judge_bounded(rank, report);
-    }
-  }
-
-  /// Whoever does not know of NaN or infinity has nothing of the rank that had some.
-  void judge_nonfinite(Rank rank, const Report& report) {
-    for (const Rank named : report.nonfinite_ranks) {
-      if (named != plan_.victim) violate(rank, fmt::format("rank {} had nothing infinite", named));
-    }
-    const bool found = call_.nonfinite && (plan_.mechanisms.nonfinite || report.coded);
-    if (report.nonfinite) {
-      if (!found) violate(rank, "nothing was infinite");
-      return;
-    }
-    if (!found) return;
-    for (const ContributorRun& run :
-         runs_of(report, positions_of(report, call_.count), plan_.ranks)) {
-      if ((run.contributors >> plan_.victim & 1) == 0) continue;
-      return violate(rank, "does not know of the infinite input that its result holds");
-    }
-  }
-
-  void judge_all_nan(Rank rank, const Report& report) {
-    if (report.nonfinite_ranks.empty() && !plan_.on.any()) violate(rank, "names nobody");
-    for (std::uint64_t i = 0; i < call_.count; ++i) {
-      const auto got = element_at<float>(call_.outputs[rank], i);
-      if (!std::isnan(got)) return violate(rank, fmt::format("element {} is {}, not NaN", i, got));
-    }
-  }
-
-  static bool has_result(const Report& report) {
-    return report.status == Status::complete || report.status == Status::partial ||
-           report.status == Status::late_self;
   }
 
   void judge_time(Rank rank, const Report& report) {
@@ -348,138 +303,23 @@ class Judge {
     }
   }
 
-  /// After healing every survivor is in every element, but for the shard of a dead rank.
-  bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
-    if (!lacks_one() || run.count == 0) return true;  // complete
-    if (run.contributors == (all_ranks(plan_.ranks) & ~(1ull << plan_.victim))) return true;
-    const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
-    const std::uint32_t shard = shard_of(plan_.victim, number, plan_.ranks);
-    if (report.coded) {
-      const std::uint64_t row = report.coded->layout.row_elements();
-      return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
-    }
-    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    const Range dead = layout.elements(shard);
-    return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
-  }
-
-  template <typename T>
-  void judge_exact() {
-    const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
-    for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
-      const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
-      const Range range = layout.elements(shard);
-      for (std::uint64_t i = range.first; i < range.end(); ++i) {
-        const T expected =
-            reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks, owner, call_.function,
-                           [&](Rank rank) { return element_at<T>(call_.inputs[rank], i); });
-        for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-          if (!ended(rank) || !has_result(call_.pending[rank]->report)) continue;
-          const T got = element_at<T>(call_.outputs[rank], i);
-          if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
-          return violate(rank, fmt::format("element {} is {}, not {}", i, got, expected));
-        }
-      }
-    }
-  }
-
-  /// Those by which the owner of element `i` weighed what it got; null: it weighed nothing, or
-  /// nobody knows, since it is gone.
-  const std::vector<double>* weights_at(std::uint64_t i) const {
-    if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
-    const ShardLayout layout{call_.count, sizeof(float), plan_.ranks};
-    std::uint32_t shard = 0;
-    while (shard + 1 < plan_.ranks && layout.elements(shard).end() <= i) ++shard;
-    const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
-    if (call_.pending[owner] == nullptr) return nullptr;
-    const std::vector<double>& weights = call_.pending[owner]->report.weights;
-    return weights.empty() ? nullptr : &weights;
-  }
-
-  /// What element `i` of `run` has to be.
-  float expect(const ContributorRun& run, std::uint64_t i) const {
-    const std::vector<double>* weights = weights_at(i);
-    return reduce_over<float>(
-        run.contributors, plan_.ranks, 0, call_.function,
-        [&](Rank r) {
-          const auto value = static_cast<float>(coded_value(r));
-          return weights == nullptr ? value : static_cast<float>((*weights)[r]) * value;
-        },
-        plan_.mechanisms.rescale);
-  }
-
-  /// Weighed values are rounded in the order in which they came.
-  bool agrees(float got, float expected, std::uint64_t i) const {
-    if (plan_.mechanisms.rescale != Rescale::inverse) return got == expected;
-    const float slack = 1e-5f * std::abs(expected);
-    if (weights_at(i) != nullptr || !lacks_one()) return std::abs(got - expected) <= slack;
-    const auto most = static_cast<float>(SenderLoss::kMostWeight);
-    return got >= expected - slack && got <= most * expected + slack;
-  }
-
-  /// Coded values tell their contributors: every element must be the reduction over exactly the
-  /// ranks that the report names for it.
-  void judge_bounded(Rank rank, const Report& report) {
-    std::uint64_t next = 0;
-    std::vector<std::uint64_t> missing(plan_.ranks, 0);
-    const std::uint64_t positions = positions_of(report, call_.count);
-    for (const ContributorRun& run : runs_of(report, positions, plan_.ranks)) {
-      if (run.first != next) return violate(rank, "the report's runs have gaps");
-      next += run.count;
-      if (call_.live && !good_without_the_dead(report, run)) {
-        violate(rank, fmt::format("elements {} to {} are of {:#x}", run.first, next - 1,
-                                  run.contributors));
-      }
-      for (Rank r = 0; r < plan_.ranks; ++r) {
-        if ((run.contributors >> r & 1) == 0) missing[r] += run.count;
-      }
-      if (report.coded) continue;
-      float expected = expect(run, run.first);
-      for (std::uint64_t i = run.first; i < next; ++i) {
-        const auto got = element_at<float>(call_.outputs[rank], i);
-        if (agrees(got, expected, i)) continue;
-        expected = expect(run, i);  // of another shard, perhaps
-        if (agrees(got, expected, i)) continue;
-        // Where nobody looks for it, it spreads.
-        if (call_.nonfinite && !std::isfinite(got) && (run.contributors >> plan_.victim & 1) != 0) {
-          continue;
-        }
-        return violate(rank, fmt::format("element {} is {}, but the contributors {:#x} give {}", i,
-                                         got, run.contributors, expected));
-      }
-    }
-    if (next != positions) violate(rank, "the report's runs do not cover the result");
-    if (!report.missing.empty() && report.missing != missing) {
-      violate(rank, "the report's sums per rank differ from its runs");
-    }
-    if (report.coded) judge_coded(rank, report);
-  }
-
-  /// Every element must be what the coefficients of exactly those ranks decode to.
-  void judge_coded(Rank rank, const Report& report) {
-    const bool weighed = plan_.mechanisms.rescale == Rescale::inverse;
-    CodedExpectation expected;
-    if (!weighed) {
-      expected = coded_expectation(
-          report, plan_.ranks, rank, call_.function, MissingFill::zero,
-          [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
-    }
-    for (std::uint64_t i = 0; i < call_.count; ++i) {
-      const double got = element_at<float>(call_.outputs[rank], i);
-      const bool good = weighed ? std::isfinite(got)
-                                : std::abs(got - expected.values[i]) <= expected.tolerances[i];
-      if (good) continue;
-      return violate(rank, fmt::format("element {} decodes to {}, but should to {}", i, got,
-                                       weighed ? 0.0 : expected.values[i]));
-    }
-  }
-
   const SimulationPlan& plan_;
   const SimulatedCall& call_;
   SimulationResult& result_;
 };
 
 }  // namespace
+
+std::string describe(const SimulatedCall& call, Rank rank) {
+  return fmt::format("tag {} {} {} ({} {} x {}) rank {}", call.tag,
+                     call.live ? "live call" : "call", call.number, name(call.function),
+                     name(call.type), call.count, rank);
+}
+
+bool has_result(const Report& report) {
+  return report.status == Status::complete || report.status == Status::partial ||
+         report.status == Status::late_self;
+}
 
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,
                     SimulationResult& result) {
@@ -496,6 +336,7 @@ void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounte
 
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result) {
   Judge(plan, call, result).run();
+  judge_results(plan, call, result);
   judge_replicas(plan, call, result);
 }
 

@@ -72,6 +72,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
   call.function = call.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
                                : static_cast<ReduceOp>(random.below(kReduceOps));
+  call.missing = plan.missing;
   call.in_place = random.chance(0.5);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
     const auto skew = static_cast<std::uint64_t>(plan.skew.count());
@@ -177,6 +178,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;
+  arguments.missing = call.missing;
   // After the faults everything arrives, given time: slow links and small buffers remain.
   if (call.bounded) arguments.bound = call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
   if (rank != plan.victim) return arguments;
@@ -213,6 +215,11 @@ bool draw_fresh_tags(std::uint64_t seed) {
   return random.chance(0.2);
 }
 
+MissingFill draw_missing(std::uint64_t seed) {
+  Random random(seed ^ 0x66696c6c);
+  return random.chance(0.5) ? MissingFill::local : MissingFill::zero;
+}
+
 std::uint32_t draw_flows(std::uint64_t seed) {
   Random random(seed ^ 0x666c6f7773);
   return random.chance(0.6) ? 1 : 2u << random.below(3);
@@ -231,8 +238,7 @@ void draw_calls(SimulationPlan& plan, Random& random) {
   }
 }
 
-std::string describe_mode(const SimulationPlan& plan) {
-  if (!plan.bounded) return "exact";
+std::string describe_rule(const SimulationPlan& plan) {
   switch (plan.bound_rule) {
     case BoundRule::given:
       break;
@@ -242,6 +248,12 @@ std::string describe_mode(const SimulationPlan& plan) {
       return "bounded by what 20 exact calls took";
   }
   return fmt::format("bounded by 2 x {} us", plan.bound / 1us);
+}
+
+std::string describe_mode(const SimulationPlan& plan) {
+  if (!plan.bounded) return "exact";
+  const bool zero = plan.missing == MissingFill::zero;
+  return describe_rule(plan) + (zero ? ", gaps are zero" : ", gaps are filled with the own input");
 }
 
 SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
@@ -264,6 +276,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.mechanisms.codec = draw_codec(seed);
   plan.flows = draw_flows(seed);
   plan.fresh_tags = draw_fresh_tags(seed);
+  plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
   return plan;
 }

@@ -42,6 +42,7 @@ SimulationPlan early_plan(std::uint64_t seed) {
   }
   SimulationPlan plan = plan_simulation(seed, then);
   plan.fresh_tags = false;
+  plan.missing = MissingFill::zero;
   return plan;
 }
 

@@ -1,0 +1,257 @@
+// The oracle of results: what each element of a call's output has to be.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/schedule.h"
+#include "collectives/sender_loss.h"
+#include "tools/coded_reference.h"
+#include "tools/reference.h"
+#include "tools/simulation_call.h"
+
+namespace tarpon {
+namespace {
+
+class Results {
+ public:
+  Results(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result)
+      : plan_(plan), call_(call), result_(result) {}
+
+  void run() {
+    if (call_.mismatched) return;
+    if (call_.bounded) {
+      for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+        if (has_result(rank)) judge_rank(rank, call_.pending[rank]->report);
+      }
+    } else {
+      with_element_type(call_.type, [&](auto zero) { judge_exact<decltype(zero)>(); });
+    }
+  }
+
+ private:
+  void violate(Rank rank, const std::string& what) {
+    result_.violations.push_back(describe(call_, rank) + ": " + what);
+  }
+
+  bool has_result(Rank rank) const {
+    return call_.pending[rank] && call_.pending[rank]->done &&
+           tarpon::has_result(call_.pending[rank]->report);
+  }
+
+  void judge_rank(Rank rank, const Report& report) {
+    judge_nonfinite(rank, report);
+    report.nonfinite ? judge_all_nan(rank, report) : judge_bounded(rank, report);
+  }
+
+  /// Whoever does not know of NaN or infinity has nothing of the rank that had some.
+  void judge_nonfinite(Rank rank, const Report& report) {
+    for (const Rank named : report.nonfinite_ranks) {
+      if (named != plan_.victim) violate(rank, fmt::format("rank {} had nothing infinite", named));
+    }
+    const bool found = call_.nonfinite && (plan_.mechanisms.nonfinite || report.coded);
+    if (report.nonfinite) {
+      if (!found) violate(rank, "nothing was infinite");
+      return;
+    }
+    if (!found) return;
+    for (const ContributorRun& run :
+         runs_of(report, positions_of(report, call_.count), plan_.ranks)) {
+      if ((run.contributors >> plan_.victim & 1) == 0) continue;
+      return violate(rank, "does not know of the infinite input that its result holds");
+    }
+  }
+
+  void judge_all_nan(Rank rank, const Report& report) {
+    if (report.nonfinite_ranks.empty() && !plan_.on.any()) violate(rank, "names nobody");
+    for (std::uint64_t i = 0; i < call_.count; ++i) {
+      const auto got = element_at<float>(call_.outputs[rank], i);
+      if (!std::isnan(got)) return violate(rank, fmt::format("element {} is {}, not NaN", i, got));
+    }
+  }
+
+  /// After healing every survivor is in every element, but for the shard of a dead rank.
+  bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
+    if (!plan_.loses_victim() || run.count == 0) return true;  // complete
+    if (run.contributors == (all_ranks(plan_.ranks) & ~(1ull << plan_.victim))) return true;
+    const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
+    const std::uint32_t shard = shard_of(plan_.victim, number, plan_.ranks);
+    if (report.coded) {
+      const std::uint64_t row = report.coded->layout.row_elements();
+      return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
+    }
+    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
+    const Range dead = layout.elements(shard);
+    return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
+  }
+
+  template <typename T>
+  void judge_exact() {
+    const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
+    for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
+      const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+      const Range range = layout.elements(shard);
+      for (std::uint64_t i = range.first; i < range.end(); ++i) {
+        const T expected =
+            reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks, owner, call_.function,
+                           [&](Rank rank) { return element_at<T>(call_.inputs[rank], i); });
+        for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+          if (!has_result(rank)) continue;
+          const T got = element_at<T>(call_.outputs[rank], i);
+          if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
+          return violate(rank, fmt::format("element {} is {}, not {}", i, got, expected));
+        }
+      }
+    }
+  }
+
+  /// Those by which the owner of element `i` weighed what it got; null: it weighed nothing, or
+  /// nobody knows, since it is gone.
+  const std::vector<double>* weights_at(std::uint64_t i) const {
+    if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
+    const ShardLayout layout{call_.count, sizeof(float), plan_.ranks};
+    std::uint32_t shard = 0;
+    while (shard + 1 < plan_.ranks && layout.elements(shard).end() <= i) ++shard;
+    const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+    if (call_.pending[owner] == nullptr) return nullptr;
+    const std::vector<double>& weights = call_.pending[owner]->report.weights;
+    return weights.empty() ? nullptr : &weights;
+  }
+
+  /// What element `i` of `run` has to be.
+  float expect(const ContributorRun& run, std::uint64_t i) const {
+    const std::vector<double>* weights = weights_at(i);
+    return reduce_over<float>(
+        run.contributors, plan_.ranks, 0, call_.function,
+        [&](Rank r) {
+          const auto value = static_cast<float>(coded_value(r));
+          return weights == nullptr ? value : static_cast<float>((*weights)[r]) * value;
+        },
+        plan_.mechanisms.rescale);
+  }
+
+  /// Weighed values are rounded in the order in which they came.
+  bool agrees(float got, float expected, std::uint64_t i) const {
+    if (plan_.mechanisms.rescale != Rescale::inverse) return got == expected;
+    const float slack = 1e-5f * std::abs(expected);
+    if (weights_at(i) != nullptr || !plan_.loses_victim()) return std::abs(got - expected) <= slack;
+    const auto most = static_cast<float>(SenderLoss::kMostWeight);
+    return got >= expected - slack && got <= most * expected + slack;
+  }
+
+  /// What MissingFill has to put at element `i` of rank `rank`.
+  float filled(Rank rank, std::uint64_t i) const {
+    if (call_.missing == MissingFill::zero) return 0;
+    return reduce_over<float>(1ull << rank, plan_.ranks, 0, call_.function,
+                              [&](Rank r) { return element_at<float>(call_.inputs[r], i); });
+  }
+
+  /// A late rank in place has added contributions of others to its own, in its own shard.
+  bool has_lost_own(Rank rank, const Report& report, std::uint64_t i) const {
+    if (report.status != Status::late_self || !call_.in_place) return false;
+    const ShardLayout layout{call_.count, sizeof(float), plan_.ranks};
+    const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
+    const Range own = layout.elements(shard_of(rank, number, plan_.ranks));
+    if (i < own.first || i >= own.end()) return false;
+    return std::any_of(report.peers.begin(), report.peers.end(),
+                       [](const PeerReport& of) { return of.bytes_received[kScatter] > 0; });
+  }
+
+  /// False when an element that nobody contributed to is not what it has to be.
+  bool judge_filled(Rank rank, const Report& report, const ContributorRun& run) {
+    // Other rules than Rescale::count divide the own shard of a late rank and multiply it again.
+    const bool rounds = plan_.mechanisms.rescale != Rescale::count;
+    for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
+      const float expected = has_lost_own(rank, report, i) ? 0 : filled(rank, i);
+      const auto got = element_at<float>(call_.outputs[rank], i);
+      const float slack = rounds ? 1e-6f * std::abs(expected) : 0;
+      if (std::abs(got - expected) <= slack || std::memcmp(&got, &expected, sizeof got) == 0) {
+        continue;
+      }
+      if (std::isnan(got) && std::isnan(expected)) continue;
+      violate(rank,
+              fmt::format("element {} is {}, but has to be filled with {}", i, got, expected));
+      return false;
+    }
+    return true;
+  }
+
+  /// Coded values tell their contributors: every element must be the reduction over exactly the
+  /// ranks that the report names for it.
+  void judge_bounded(Rank rank, const Report& report) {
+    std::uint64_t next = 0;
+    std::vector<std::uint64_t> missing(plan_.ranks, 0);
+    const std::uint64_t positions = positions_of(report, call_.count);
+    for (const ContributorRun& run : runs_of(report, positions, plan_.ranks)) {
+      if (run.first != next) return violate(rank, "the report's runs have gaps");
+      next += run.count;
+      if (call_.live && !good_without_the_dead(report, run)) {
+        violate(rank, fmt::format("elements {} to {} are of {:#x}", run.first, next - 1,
+                                  run.contributors));
+      }
+      for (Rank r = 0; r < plan_.ranks; ++r) {
+        if ((run.contributors >> r & 1) == 0) missing[r] += run.count;
+      }
+      if (report.coded) continue;
+      if (run.contributors == 0) {
+        if (!judge_filled(rank, report, run)) return;
+        continue;
+      }
+      float expected = expect(run, run.first);
+      for (std::uint64_t i = run.first; i < next; ++i) {
+        const auto got = element_at<float>(call_.outputs[rank], i);
+        if (agrees(got, expected, i)) continue;
+        expected = expect(run, i);  // of another shard, perhaps
+        if (agrees(got, expected, i)) continue;
+        // Where nobody looks for it, it spreads.
+        if (call_.nonfinite && !std::isfinite(got) && (run.contributors >> plan_.victim & 1) != 0) {
+          continue;
+        }
+        return violate(rank, fmt::format("element {} is {}, but the contributors {:#x} give {}", i,
+                                         got, run.contributors, expected));
+      }
+    }
+    if (next != positions) violate(rank, "the report's runs do not cover the result");
+    if (!report.missing.empty() && report.missing != missing) {
+      violate(rank, "the report's sums per rank differ from its runs");
+    }
+    if (report.coded) judge_coded(rank, report);
+  }
+
+  /// Every element must be what the coefficients of exactly those ranks decode to.
+  void judge_coded(Rank rank, const Report& report) {
+    const bool weighed = plan_.mechanisms.rescale == Rescale::inverse;
+    CodedExpectation expected;
+    if (!weighed) {
+      expected = coded_expectation(
+          report, plan_.ranks, rank, call_.function, call_.missing,
+          [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
+    }
+    for (std::uint64_t i = 0; i < call_.count; ++i) {
+      // Only a fill can hold it: nothing that is not finite is coded.
+      const bool spoilt = call_.missing == MissingFill::local &&
+                          !std::isfinite(element_at<float>(call_.inputs[rank], i));
+      if (spoilt) continue;
+      const double got = element_at<float>(call_.outputs[rank], i);
+      const bool good = weighed ? std::isfinite(got)
+                                : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+      if (good) continue;
+      return violate(rank, fmt::format("element {} decodes to {}, but should to {}", i, got,
+                                       weighed ? 0.0 : expected.values[i]));
+    }
+  }
+
+  const SimulationPlan& plan_;
+  const SimulatedCall& call_;
+  SimulationResult& result_;
+};
+
+}  // namespace
+
+void judge_results(const SimulationPlan& plan, const SimulatedCall& call,
+                   SimulationResult& result) {
+  Results(plan, call, result).run();
+}
+
+}  // namespace tarpon
