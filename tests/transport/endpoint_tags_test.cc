@@ -69,6 +69,32 @@ TEST(EndpointTagsTest, fresh_tags__one_heartbeat_tells_many) {
   EXPECT_EQ(net[0].memory().active_tags, 0u);
 }
 
+TEST(EndpointTagsTest, the_last_rank_to_close__forgets_at_once) {
+  Harness net(2);
+  const Call& a = net.submit(exchange(0, 2, kFew), 0);
+  const Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net.settle();
+  net[0].close(a.handle, nullptr);
+  net.run_until(net.now + 200ms);  // rank 0 says that it has passed the tag
+  EXPECT_EQ(net[1].memory().active_tags, 1u);
+  net[1].close(b.handle, nullptr);
+  EXPECT_EQ(net[1].memory().active_tags, 0u) << "no packet follows that could do it";
+}
+
+TEST(EndpointTagsTest, the_only_live_rank__holds_no_tag) {
+  for (const bool aborts : {false, true}) {
+    Harness net(2);
+    net[0].peer_dead(1, net.now);
+    const Call& call = net.submit(exchange(0, 2, kFew), 0);
+    if (aborts) {
+      net[0].abort(call.handle, TARPON_ABORT_GIVEN_UP, 1);
+    } else {
+      net[0].close(call.handle, nullptr);
+    }
+    EXPECT_EQ(net[0].memory().active_tags, 0u);
+  }
+}
+
 TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {
   Harness net(2);
   run_one(net, 7);
@@ -190,6 +216,23 @@ TEST(EndpointTagsTest, closed_below__a_true_jump_is_believed_once_it_is_proven) 
   net.tick(1);
   EXPECT_TRUE(of_type(net.poll(1), TARPON_DATA).empty());
   EXPECT_EQ(net[1].furthest(0), 21u);
+}
+
+TEST(EndpointTagsTest, a_forgotten_tag__is_not_kept_for_what_is_refused) {
+  Harness net(2);
+  run_one(net, 0);
+  net.run_until(net.now + 1s);
+  ASSERT_EQ(net[0].memory().active_tags, 0u);
+  net.submit(exchange(1, 2, kFew), 1);
+  net.tick(1);
+  const Packets next = net.poll(1);
+  for (const std::uint8_t type : {TARPON_DATA, TARPON_CREDIT, TARPON_CLOSED, TARPON_ABORT}) {
+    net.give(claim(next[0], type, 1000, 1));
+    EXPECT_EQ(net[0].memory().active_tags, 0u) << int{type};
+  }
+  net.give(next);
+  EXPECT_EQ(net[0].memory().active_tags, 1u) << "its next operation has begun at the peer";
+  EXPECT_EQ(net[0].memory().early_operations, 1u);
 }
 
 // -- silence

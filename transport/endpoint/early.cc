@@ -24,8 +24,15 @@ bool Endpoint::State::forget_stale_early() {
   if (oldest == early.end() || latest - oldest->since < kStale) return false;
   for (const std::uint32_t cell : oldest->cells) early_parking.release(cell);
   refuse_early(oldest->tag, oldest->number);
+  passed_tags.push_back(oldest->tag);
   early.erase(oldest);
   return true;
+}
+
+/// Whether packets of the tag wait for an operation that this rank has not begun.
+bool Endpoint::State::has_early(std::uint32_t tag) const {
+  return std::any_of(early.begin(), early.end(),
+                     [tag](const EarlyOperation& one) { return one.tag == tag; });
 }
 
 EarlyOperation* Endpoint::State::early_for(std::uint32_t tag, std::uint32_t number) {

@@ -201,7 +201,8 @@ bool Endpoint::State::all_are_through(const Channel& channel) const {
 void Endpoint::State::forget_passed_tags() {
   for (const std::uint32_t tag : passed_tags) {
     Channel* const channel = tags.find(tag);
-    if (channel != nullptr && all_are_through(*channel)) tags.forget(*channel);
+    if (channel == nullptr || !all_are_through(*channel)) continue;
+    if (!has_early(tag)) tags.forget(*channel);
   }
   passed_tags.clear();
 }
@@ -359,6 +360,7 @@ void Endpoint::close(OperationHandle handle, std::unique_ptr<Retained> retained,
   Operation* operation = state_->find(handle);
   require(operation != nullptr, "close() of an open operation");
   state_->end(*operation, std::move(retained), absent);
+  state_->forget_passed_tags();
 }
 
 void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t ranks) {
@@ -375,6 +377,7 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
                            .contributors = ranks});
   }
   state_->end(*operation, nullptr, ranks, reason);
+  state_->forget_passed_tags();
 }
 
 MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, Rank peer) const {

@@ -17,7 +17,9 @@ Channel* Endpoint::State::channel_of(const tarpon_header& header) {
   if (Channel* const channel = tags.find(header.tag)) return channel;
   const bool goes_on =
       tags.remembers(header.tag) && !before(header.operation, tags.next_number(header.tag));
-  return goes_on ? &tags.activate(header.tag) : nullptr;
+  if (!goes_on) return nullptr;
+  passed_tags.push_back(header.tag);  // unless the packet tells of an operation to come
+  return &tags.activate(header.tag);
 }
 
 /// Packets of operations that the peer has passed may still be on their way: those say nothing.

@@ -185,6 +185,7 @@ struct Endpoint::State {
   EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
   void refuse_early(std::uint32_t tag, std::uint32_t number);
   bool forget_stale_early();
+  bool has_early(std::uint32_t tag) const;
   bool passed_over(const Operation& operation, Rank peer) const;
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
