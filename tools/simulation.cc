@@ -29,6 +29,9 @@ SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
 // By then ranks that were cut off have been heard again: they are asked every 50 ms.
 constexpr Duration kRecovery = 200ms;
 
+// Longer than every timer: a call's deadline counts from its submission, also where it ended early.
+constexpr Duration kDraining = 3 * kSimulationDeadline;
+
 class Simulation {
  public:
   Simulation(const SimulationPlan& plan, const SimulationHooks& hooks);
@@ -36,6 +39,10 @@ class Simulation {
 
  private:
   bool run_until_done(Time limit);
+  void run_all();
+  bool advance(Time limit);
+  bool excluded() const;
+  void drain();
   void run_rank(Rank rank);
   void note_ended(Rank rank);
   void add_packets(Rank from, Rank to, std::span<const std::byte> packet);
@@ -271,16 +278,49 @@ bool Simulation::done() const {
 /// Until every call of the phase has ended. False when one does not.
 bool Simulation::run_until_done(Time limit) {
   for (;;) {
-    tell_news();
-    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-      if (wake(rank, now_) <= now_) run_rank(rank);
-    }
-    if (neighbour_) neighbour_->run(now_);
+    run_all();
     if (done()) return true;
-    const Time next = next_event();
-    if (next == kNever || next > limit) return false;
-    now_ = std::max(next, now_ + 1ns);
-    network_.advance_to(now_);
+    if (!advance(limit)) return false;
+  }
+}
+
+/// What is due now.
+void Simulation::run_all() {
+  tell_news();
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (wake(rank, now_) <= now_) run_rank(rank);
+  }
+  if (neighbour_) neighbour_->run(now_);
+}
+
+/// On to the next event. False when there is none until `limit`.
+bool Simulation::advance(Time limit) {
+  const Time next = next_event();
+  if (next == kNever || next > limit) return false;
+  now_ = std::max(next, now_ + 1ns);
+  network_.advance_to(now_);
+  return true;
+}
+
+/// The victim is alone: the others treat it as dead. It asks them for ever.
+bool Simulation::excluded() const {
+  return ranks_[plan_.victim]->runs() && (crashed_ || plan_.evict_at != kNever);
+}
+
+/// After the last call: what is on its way arrives, and ranks tell one another how far they are.
+/// Then nobody can ask for anything: nothing is held, and nothing is left to do.
+void Simulation::drain() {
+  if (excluded()) {
+    traffic_.dead();
+    ranks_[plan_.victim]->crash();
+  }
+  const Time limit = now_ + kDraining;
+  while (advance(limit)) run_all();
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (!ranks_[rank]->runs()) continue;
+    judge_memory(rank, ranks_[rank]->memory(), result_);
+    if (wake(rank, now_) == kNever) continue;
+    result_.violations.push_back(fmt::format("rank {} does not come to rest", rank));
   }
 }
 
@@ -306,6 +346,8 @@ SimulationResult Simulation::run() {
                                              now_.time_since_epoch() / 1us,
                                              healed_ ? "healed" : "not yet healed"));
   }
+  result_.virtual_time = now_.time_since_epoch();
+  if (ended) drain();
   result_.trace_hash = network_.trace_hash();
   for (SimulatedCall& call : calls_) {
     note_leaving(call);
@@ -318,7 +360,6 @@ SimulationResult Simulation::run() {
   if (neighbour_ && !neighbour_->judge().empty()) {
     result_.violations.push_back(neighbour_->judge());
   }
-  result_.virtual_time = now_.time_since_epoch();
   count();
   return std::move(result_);
 }

@@ -202,7 +202,8 @@ struct SimulationResult {
 ///   a rank that comes to an exact call after the others' deadline costs that call and no other:
 ///   they blame it, it blames itself;
 ///   a call that one rank refuses is complete nowhere, and blames that rank; where packets arrive
-///   in time, it ends on every rank as aborted, bounded calls included.
+///   in time, it ends on every rank as aborted, bounded calls included;
+///   once all calls are over, ranks hold nothing for them (Endpoint::memory()) and come to rest.
 struct SimulationHooks {
   /// May replace the port of each rank: a test plants a defect there to see that the oracles catch
   /// it.

@@ -65,6 +65,9 @@ bool has_result(const Report& report);
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,
                     SimulationResult& result);
 
+/// Whether rank `rank` has freed all that it held for calls.
+void judge_memory(Rank rank, const EndpointMemory& memory, SimulationResult& result);
+
 /// What is wrong with what rank `rank` says of each rank: bytes expected and received, ages,
 /// contributors, void shards, operations missed. Empty when nothing is.
 std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank);

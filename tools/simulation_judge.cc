@@ -334,6 +334,18 @@ void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounte
   }
 }
 
+void judge_memory(Rank rank, const EndpointMemory& memory, SimulationResult& result) {
+  const bool empty = memory.active_tags == 0 && memory.retained_entries == 0 &&
+                     memory.retained_bytes == 0 && memory.early_operations == 0 &&
+                     memory.parked == 0;
+  if (empty) return;
+  result.violations.push_back(fmt::format(
+      "rank {} holds {} tags, {} results of {} bytes, {} early operations and {} parked packets "
+      "when all calls are over",
+      rank, memory.active_tags, memory.retained_entries, memory.retained_bytes,
+      memory.early_operations, memory.parked));
+}
+
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result) {
   Judge(plan, call, result).run();
   judge_results(plan, call, result);

@@ -244,7 +244,7 @@ void SimulatedRank::peer_gone(Rank rank, Time now) {
 }
 
 void SimulatedRank::crash() {
-  crashed_ = engine_->counters();
+  crashed_ = counters();
   engine_.reset();
 }
 

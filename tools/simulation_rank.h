@@ -94,6 +94,8 @@ class SimulatedRank {
   /// Received packets that the endpoint has to refuse by themselves: `dropped`, for the reasons
   /// `runt` to `epoch`.
   const EndpointCounters& to_refuse() const { return to_refuse_; }
+  /// What it holds beside open calls. REQUIRES: runs().
+  EndpointMemory memory() const { return engine_->memory(); }
   const FaultPort& port() const { return *faults_; }
 
  private:
