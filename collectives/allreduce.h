@@ -66,10 +66,11 @@ enum class Status : std::uint8_t {
   failed,     // the port broke; `detail` says how; output undefined
   peer_dead,  // exact mode: the ranks in `blamed` are dead; `detail` has the evidence; output
               // undefined, and so it stays for exact calls. Bounded ones go on without them
-  evicted,    // the ranks in `blamed` are out of this communicator: they held the others back. At
-              // one of them that is how all its calls end, and the first of a tag that does is the
-              // first operation that it misses; at the others exact ones, while bounded ones go on
-              // without them. Output undefined; Communicator::rejoin() takes them back
+  evicted,    // the ranks in `blamed` are out of this communicator: they held the others back. So
+              // end all calls of such a rank, and of one that is dead to the others though it
+              // runs; the first of a tag that does is the first operation that it misses. At the
+              // others exact calls end so, while bounded ones go on without them. Output undefined;
+              // Communicator::rejoin() takes them back
   peer_left,  // exact mode: the ranks in `blamed` left the job before this call; output undefined.
               // Bounded calls go on without them
 };

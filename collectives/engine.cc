@@ -389,15 +389,16 @@ void Engine::forget_waiting() {
   expired_ = 0;
 }
 
-/// Nobody is told: those who do not know yet of the eviction need not end their calls for it.
-void Engine::end_by_eviction(const std::string& reason, Time now) {
+/// The peers are not told: one that does not know of the exclusion yet need not end its calls.
+void Engine::end_by_exclusion(const Fact& own, Time now) {
   if (aborted_) return;
   const Rank self = options_.endpoint.rank;
-  aborted_ = Ending{Status::evicted,
-                    {self},
-                    fmt::format("this rank is evicted: {}; the others go on without it, and it "
-                                "misses this operation and all later ones: rejoin(), then resync()",
-                                reason)};
+  aborted_ = Ending{
+      Status::evicted,
+      {self},
+      fmt::format("this rank is {}: {}; the others go on without it, and it misses "
+                  "this operation and all later ones: rejoin(), then resync()",
+                  own.standing == Standing::dead ? "dead to the others" : "evicted", own.evidence)};
   handle_events(now);  // a result that is whole is one
   for (const auto& operation : running_) {
     operation->evicted(aborted_->detail, now);
@@ -413,7 +414,7 @@ void Engine::learn(const Fact& fact, Time now) {
   if (fact.rank >= facts_.world_size() || !facts_.learn(fact)) return;
   record_standing(options_.endpoint.recorder, fact.rank, fact.standing, now);
   if (fact.rank == self) {
-    if (fact.standing == Standing::evicted) end_by_eviction(fact.evidence, now);
+    if (fact.standing > Standing::left) end_by_exclusion(fact, now);
     return;
   }
   handle_events(now);  // a result that is whole needs nobody

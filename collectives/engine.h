@@ -88,8 +88,8 @@ class Engine {
 
   /// Stores what the control mesh says about a rank. Exact calls that need a rank which is dead,
   /// evicted or has left end so, now and later; bounded ones go on without it. A rank that left and
-  /// serves still takes part in the calls that it has made. This rank is evicted: all its calls end
-  /// as evicted, now and later, and the peers are not told.
+  /// serves still takes part in the calls that it has made. If this rank itself is evicted or dead
+  /// to the others, all its calls end as evicted, now and later, and the peers are not told.
   void learn(const Fact& fact, Time now);
 
   /// The next number of each tag that some live rank has not passed, as far as heard.
@@ -130,7 +130,7 @@ class Engine {
   const Bounds& bounds() const { return bounds_; }
 
  private:
-  /// How every call ends after abort_for_good(), an eviction, or when the port has broken.
+  /// How every call ends after abort_for_good(), an exclusion, or when the port has broken.
   struct Ending {
     Status status = Status::aborted;
     std::vector<Rank> blamed;
@@ -170,7 +170,7 @@ class Engine {
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
-  void end_by_eviction(const std::string& reason, Time now);
+  void end_by_exclusion(const Fact& own, Time now);
   void end_waiting(const Ending& ending, Time now);
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
   void note_unbegun(Report& report, Time submitted, Time now) const;

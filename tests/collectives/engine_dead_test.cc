@@ -268,6 +268,24 @@ TEST(EngineDeadTest, evicted_itself__all_its_calls_end_and_nobody_is_told) {
   EXPECT_EQ(job[2].outstanding(), 0u);
 }
 
+TEST(EngineDeadTest, dead_itself_to_the_others__all_its_calls_end_as_evicted) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 20'000, false);
+  const auto open = job.submit(2, exact(buffers, 2));
+  job.run_for(5ms);
+  const Fact own = {.rank = 2, .standing = Standing::dead, .evidence = "silent for 5 s"};
+  job[2].learn(own, job.now());
+  job.run_for(1ms);
+  ASSERT_TRUE(open->done);
+  const auto later = job.submit(2, bounded(buffers, 2));
+  ASSERT_TRUE(later->done) << "it would reduce over itself alone";
+  for (const auto& call : {open, later}) {
+    EXPECT_EQ(call->report.status, Status::evicted);
+    EXPECT_THAT(call->report.blamed, ElementsAre(2));
+    EXPECT_THAT(call->report.detail, HasSubstr("this rank is dead to the others: silent for 5 s"));
+  }
+}
+
 TEST(EngineDeadTest, retention_full__the_rank_that_holds_back_is_wished_out_at_the_deadline) {
   SimulatedJob job({.ranks = 4, .retain_bytes = 1});
   Buffers<float> buffers(4, 5000, false);
