@@ -20,6 +20,15 @@ class MeshRank final : public Host, public mesh::Network {
  public:
   static constexpr Duration kDeadAfter = 2s;
 
+  /// Takes the place of the one number.
+  class DataPath {
+   public:
+    virtual ~DataPath() = default;
+    /// When the last packet of `peer` came.
+    virtual Time last_heard(Rank peer) = 0;
+    virtual void learn(const Fact& fact) = 0;
+  };
+
   MeshRank(World& world, Rank rank, std::uint32_t ranks)
       : world_(world), rank_(rank), heard_(ranks), index_(world.add(*this)) {
     member_ = std::make_unique<mesh::Member>(MembershipOptions{.rank = rank,
@@ -68,7 +77,7 @@ class MeshRank final : public Host, public mesh::Network {
     if (!world_.runs(index_) || stopped) return;
     const std::uint64_t doubted = member_->streams().doubted();
     for (Rank peer = 0; peer < heard_.size(); ++peer) {
-      if ((doubted >> peer & 1) != 0) member_->streams().set_last_heard(peer, heard_[peer]);
+      if ((doubted >> peer & 1) != 0) member_->streams().set_last_heard(peer, heard(peer));
     }
     member_->advance(world_.now);
     most_buffered = std::max(most_buffered, member_->streams().buffered());
@@ -96,6 +105,7 @@ class MeshRank final : public Host, public mesh::Network {
   void take(const mesh::Member::News& news) {
     if (news.kind != mesh::Member::News::Kind::fact) return;
     learned[news.fact.rank] = {news.fact, world_.now};
+    if (data_path != nullptr) return data_path->learn(news.fact);
     if (news.fact.standing != Standing::left || !news.fact.serves) return;
     const std::uint64_t mask = std::uint64_t{1} << news.fact.rank;
     // Its operations are over here now, or a little later.
@@ -125,8 +135,11 @@ class MeshRank final : public Host, public mesh::Network {
   }
 
   void hear(Rank peer) { heard_[peer] = world_.now; }
-  Time heard(Rank peer) const { return heard_[peer]; }
+  Time heard(Rank peer) const {
+    return data_path != nullptr ? data_path->last_heard(peer) : heard_[peer];
+  }
 
+  DataPath* data_path = nullptr;
   bool stopped = false;
   Duration pass_delay = 50ms;
   bool needs_all = false;  // it is in an exact call that needs everybody
