@@ -170,7 +170,8 @@ class MeshJob {
   }
 
   World world;
-  bool busy = true;  // packets flow all the time
+  bool busy = true;            // packets flow all the time
+  std::uint64_t data_cut = 0;  // ranks without a data path; their streams work
   MeshRank& operator[](Rank rank) { return *ranks_[rank]; }
   Rank size() const { return static_cast<Rank>(ranks_.size()); }
   bool runs(Rank rank) const { return world.runs(rank) && !ranks_[rank]->stopped; }
@@ -213,7 +214,8 @@ class MeshJob {
       std::uint64_t silent = 0;
       for (Rank b = 0; b < size(); ++b) {
         if (a == b) continue;
-        if ((busy || ranks_[a]->needs_all) && runs(b) && world.reaches(a, b)) ranks_[a]->hear(b);
+        const bool reaches = world.reaches(a, b) && ((data_cut >> a | data_cut >> b) & 1) == 0;
+        if ((busy || ranks_[a]->needs_all) && runs(b) && reaches) ranks_[a]->hear(b);
         const bool lacks = ranks_[a]->needs_all && world.now - ranks_[a]->heard(b) > 300ms;
         if (lacks) silent |= std::uint64_t{1} << b;
       }

@@ -79,7 +79,9 @@ class Stranger final : public Host {
 class Scenario {
  public:
   explicit Scenario(std::uint64_t seed)
-      : draw_(seed * 2 + 1), job_(seed, static_cast<Rank>(2 + Random(seed).below(6))) {}
+      : draw_(seed * 2 + 1),
+        cuts_(seed ^ 0x63757473),
+        job_(seed, static_cast<Rank>(2 + Random(seed).below(6))) {}
 
   void run() {
     job_.run(1s);
@@ -87,6 +89,7 @@ class Scenario {
     job_.busy = draw_.chance(0.7);
     for (int turn = 0; turn < 12; ++turn) {
       act();
+      if (cuts_.chance(0.1)) cut_data();
       // Often so soon that messages of the last act are still under way.
       job_.run(Duration(draw_.below(draw_.chance(0.5) ? 3'000'000 : 400'000'000)));
       check_always();
@@ -186,7 +189,7 @@ class Scenario {
       case 11: {
         const Duration length(draw_.below(2'000'000'000));
         tell("the door of " + name + " refuses for " + std::to_string(length / 1ms) + " ms");
-        if (!job_.busy) excused_ = true;  // no packet says that it lives
+        if (!job_.busy) excused_ = refused_quietly_ = true;  // no packet says that it lives
         calm_ = false;
         job_.world.refuse(rank, true);
         for (int i = 0; i < 10; ++i) job_.world.break_one(static_cast<int>(draw_.below(3)));
@@ -197,6 +200,18 @@ class Scenario {
       default:
         return report_step();
     }
+  }
+
+  /// Packets of a rank are lost, and its streams work: votes may exclude it, no proof.
+  void cut_data() {
+    const auto rank = static_cast<Rank>(cuts_.below(job_.size()));
+    const Duration length(cuts_.below(cuts_.chance(0.5) ? 1'000'000'000 : 5'000'000'000));
+    tell("the data path of " + std::to_string(rank) + " is cut for " +
+         std::to_string(length / 1ms) + " ms");
+    if (length > MeshRank::kDeadAfter / 2) excused_ = true;
+    job_.data_cut = bit(rank);
+    job_.run(length);
+    job_.data_cut = 0;
   }
 
   void report_step() {
@@ -321,6 +336,9 @@ class Scenario {
       const Standing due = job_[of].left ? Standing::left : Standing::live;
       const bool voted_out = excused_ && row.standing == Standing::dead;
       check(row.standing == due || voted_out, where + "without cause");
+      const bool by_votes = row.evidence.starts_with("silent for");
+      check(row.standing != Standing::dead || by_votes || refused_quietly_,
+            where + "a proof though it runs");
       return;
     }
     const bool silent_only = ((vanished_ | reused_) & bit(of)) != 0;
@@ -363,6 +381,7 @@ class Scenario {
   }
 
   Random draw_;
+  Random cuts_;  // apart, so that the rest of a seed stays as it was
   MeshJob job_;
   std::string failure_, story_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
@@ -370,8 +389,9 @@ class Scenario {
   std::uint64_t vanished_ = 0, reused_ = 0;
   std::uint32_t crashes_ = 0;
   std::uint64_t steps_ = 0;
-  bool excused_ = false;  // a rank was away for so long that votes may have excluded it
-  bool calm_ = true;      // no stream has broken but by a crash
+  bool excused_ = false;          // a rank was away for so long that votes may have excluded it
+  bool refused_quietly_ = false;  // a door refused while no packets flowed
+  bool calm_ = true;              // no stream has broken but by a crash
   bool liar_ = false;
 };
 
