@@ -38,7 +38,6 @@ void Coverage::add(const SimulationPlan& plan, const SimulationResult& result) {
 
 void Coverage::each(const Mark& mark) const {
   for (std::size_t i = 0; i < kFaultKinds; ++i) {
-    if (!all_faults()[i] && faults_[i] == 0) continue;  // only drawn where it is named
     mark("seeds by fault", name(static_cast<FaultKind>(i)), faults_[i]);
   }
   for (std::size_t i = 0; i < counters_.dropped.size(); ++i) {

@@ -44,11 +44,11 @@ enum class FaultKind : std::uint8_t {
   shared_core,      // all packets cross one more link, with a queue
   broken_port,      // the victim's port fails; its process ends with that, as in a crash
   hostile,          // up to 30 % of the packets have a forged twin (tools/simulation_hostile.h)
-  lies,       // the same, with twins that the protocol does not refuse yet: LieGroup::numbering
-  refuse,     // one call of each tag has arguments at the victim that its engine refuses
-  leave,      // the victim says goodbye, serves what it has made, and ends
-  late_call,  // the victim comes to one call of each tag when the others' deadline has passed
-  no_memory,  // allocations for the buffers of the victim's calls fail, up to 20 % of them
+  lies,             // up to 5 % have a twin of LieGroup::numbering, which knows the cookie
+  refuse,           // one call of each tag has arguments at the victim that its engine refuses
+  leave,            // the victim says goodbye, serves what it has made, and ends
+  late_call,        // the victim comes to one call of each tag when the others' deadline has passed
+  no_memory,        // allocations for the buffers of the victim's calls fail, up to 20 % of them
   count
 };
 
@@ -61,10 +61,9 @@ inline bool has(const FaultSet& set, FaultKind kind) {
   return set[static_cast<std::size_t>(kind)];
 }
 
-/// What "all" means: every fault whose promises hold. `lies` is drawn only where it is named; it
-/// belongs in here once the protocol refuses its twins.
+/// What "all" means.
 inline FaultSet all_faults() {
-  return FaultSet{}.set().reset(static_cast<std::size_t>(FaultKind::lies));
+  return FaultSet{}.set();
 }
 
 /// Names with commas between them, "all" or "none". Errors: invalid_argument.

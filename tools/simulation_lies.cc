@@ -67,10 +67,13 @@ std::uint64_t some_ranks(Rank ranks, Random& random) {
 }  // namespace
 
 void forge_numbers(ForgedPacket& packet, Random& random) {
-  constexpr std::uint16_t kJumps[] = {1, 8, 0x4000, 0x7fff, 0x8000, 0x8001, 0xc000, 0xffff};
+  // A jump within the window is believed: forge_control() has those.
+  constexpr std::uint16_t kJumps[] = {64, 0x4000, 0x7fff, 0x8000, 0x8001, 0xc000, 0xffff};
   constexpr std::uint32_t kFar[] = {1u << 16, 1u << 30, 0x7fffffff, 0x80000000, 0xc0000000};
   tarpon_header& header = packet.header;
-  if (random.chance(0.3)) make_control(packet, TARPON_HEARTBEAT);
+  // CLOSED and ABORT may prove a jump: only a forger who reads the wire can make those.
+  const bool proves = header.type == TARPON_CLOSED || header.type == TARPON_ABORT;
+  if (random.chance(0.3) || proves) make_control(packet, TARPON_HEARTBEAT);
   if (random.chance(0.5)) {
     const std::uint16_t jump = kJumps[random.below(std::size(kJumps))];
     header.closed_below = static_cast<std::uint16_t>(header.closed_below + jump);

@@ -130,10 +130,7 @@ TEST(SimulationTest, plan__the_seeds_reach_every_fault_and_shape) {
     EXPECT_GT(reached, static_cast<int>(kSeeds / 100));
   }
   for (std::size_t i = 0; i < kFaultKinds; ++i) {
-    if (all_faults()[i])
-      EXPECT_GT(on[i], static_cast<int>(kSeeds / 100)) << i;
-    else
-      EXPECT_EQ(on[i], 0) << i;
+    EXPECT_GT(on[i], static_cast<int>(kSeeds / 100)) << i;
   }
 }
 
@@ -168,7 +165,6 @@ TEST(SimulationTest, coverage__a_few_hundred_seeds_reach_what_can_be_reached) {
 
 TEST(SimulationTest, faults__by_name) {
   EXPECT_EQ(parse_faults("all").value(), all_faults());
-  EXPECT_FALSE(has(all_faults(), FaultKind::lies));
   EXPECT_EQ(describe(parse_faults("lies").value()), "lies");
   EXPECT_TRUE(parse_faults("none").value().none());
   EXPECT_EQ(describe(parse_faults("pause,loss").value()), "loss,pause");
