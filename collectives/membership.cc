@@ -117,6 +117,8 @@ class Membership::Impl {
         const std::lock_guard lock(mutex_);
         next = member_.next_deadline();
       }
+      // The wake-up of stop() may have been taken together with an earlier one by dispatch().
+      if (stopping_) return;
       network_->wait(monotonic_now(), next);
     }
   }

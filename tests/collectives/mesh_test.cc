@@ -250,6 +250,17 @@ TEST_F(MeshTest, open__missing_ranks_are_named_with_the_reason) {
   EXPECT_THAT(opened.error().message, HasSubstr("no control connection with rank 2"));
 }
 
+/// start() and stop() wake the thread at nearly the same time: it takes both wake-ups as one.
+TEST_F(MeshTest, stop__ends_the_thread_whenever_it_comes) {
+  for (int i = 0; i < 100; ++i) {
+    open_all(2);
+    ranks_.clear();
+    doors_.clear();
+    addresses_.clear();
+    heard_.clear();
+  }
+}
+
 TEST_F(MeshTest, end__without_goodbye_is_death_within_300_ms) {
   open_all(3);
   const Time start = monotonic_now();
