@@ -113,7 +113,8 @@ class Agreement {
   /// A row has risen.
   void facts_changed(Time now);
 
-  /// Repeats to `rank` what it may not have received: to the decider all that this rank knows.
+  /// Sends `rank` the messages again that a broken connection may have lost: to the decider, all
+  /// verdicts and reports of this rank.
   void greet(Rank rank);
 
   void receive(Rank from, const AgreementMessage& message, Time now);

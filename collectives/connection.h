@@ -31,7 +31,8 @@ struct CommunicatorOptions {
   /// 4, 8, or 0: four for large messages where a trial shows that they carry more than one.
   std::uint32_t flows = 0;
   /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
-  /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes says what came of it.
+  /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size
+  /// that the kernel granted.
   std::size_t receive_buffer_bytes = 0;
   /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
   /// verifies no checksum.

@@ -70,8 +70,8 @@ class Engine {
   /// What submit() finds, to be asked for by a caller that holds a lock meanwhile. Any thread.
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
-  /// One round: receive a batch, deliver, send what is due. False when nothing moved. Memory that
-  /// is refused here, but to the buffers of a call, ends the process.
+  /// One round: receive a batch, deliver, send what is due. False when nothing moved. A refused
+  /// allocation for the buffers of a call ends that call; any other one ends the process.
   bool progress(Time now) noexcept;
 
   /// When progress() has something to do even if no packet arrives.

@@ -4,7 +4,7 @@
 // the same events in different orders end with the same rows. A rank that learns a higher row
 // floods it over the control mesh; no total order is needed, and no packet waits for a fact.
 //
-// Everything that depends on who is in the job reads these rows: exact and bounded calls,
+// All code that depends on the membership of the job reads these rows: exact and bounded calls,
 // retention, Communicator::close(), shrink() and rejoin(), eviction, and the choice of a decider.
 // Suspicion (a rank is silent) is not a fact: it comes and goes, and each rank has its own.
 //
@@ -64,7 +64,7 @@ class Facts {
   /// Ranks whose row is `standing`. Bit r: rank r.
   std::uint64_t ranks(Standing standing) const;
   std::uint64_t live() const { return ranks(Standing::live); }
-  /// Ranks that are live or evicted: those that rejoin() waits for.
+  /// Ranks that are live or evicted; rejoin() waits for these.
   std::uint64_t can_rejoin() const;
 
   /// The lowest rank that no fact excludes: it decides what all ranks must choose alike.

@@ -67,7 +67,7 @@ class Epochs {
   /// A row has risen. A rank that is not live itself takes no part any more.
   void facts_changed(Time now);
 
-  /// Repeats to `rank` what it may not have received.
+  /// Sends `rank` the frames again that a broken connection may have lost.
   void greet(Rank rank);
 
   /// Frames of the kinds epoch_level, epoch_question, epoch_answer and epoch_record.

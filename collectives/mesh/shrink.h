@@ -56,7 +56,7 @@ class Shrinking {
   /// The same in words.
   std::string lacking() const;
 
-  /// Repeats to `rank` what it may not have received.
+  /// Sends `rank` the frames again that a broken connection may have lost.
   void greet(Rank rank);
 
   std::vector<std::pair<Rank, Frame>> take_outbox() { return std::exchange(outbox_, {}); }

@@ -147,8 +147,14 @@ bool Granter::stalled(const ReceiveMessage& message, Time now) const {
   return on_its_way(message) > 0 && now - since > stalled_after();
 }
 
-/// Even parts for the messages of the only operation that has begun.
+void Granter::forget_shares() {
+  sharing_.clear();
+  limited_ = waiting_ = moving_ = false;
+}
+
+/// Gives equal shares to the messages of the only operation that has begun.
 void Granter::share_evenly(std::span<Operation* const> operations) {
+  forget_shares();
   std::uint32_t messages = 0;
   const Operation* only = nullptr;
   each_expected(operations, [&](const Grant& one) {
@@ -162,11 +168,10 @@ void Granter::share_evenly(std::span<Operation* const> operations) {
   share_bytes_ = inflow_.window() / std::max(1u, messages);
 }
 
-/// Which messages share the window now, and how much each may hold. `leaves_out_stalled`: what
-/// stalled ones hold goes to others.
+/// Chooses the messages that share the window, and the share of each. `leaves_out_stalled`: stalled
+/// messages get no share, and only their parked packets count.
 void Granter::choose(Time now, std::span<Operation* const> operations, bool leaves_out_stalled) {
-  sharing_.clear();
-  limited_ = waiting_ = moving_ = false;
+  forget_shares();
   const std::uint64_t window = inflow_.window();
   std::uint64_t rest = window, reserved = 0, shared = 0;
   const Operation* operation = nullptr;
@@ -206,9 +211,8 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
   const bool timed = now >= look_at_;
   if (!due_ && !timed && !pace.on()) return grants_;
   if (pace.on() && now < pace.next_grant()) return grants_;
-  due_ = limited_ = waiting_ = moving_ = false;
+  due_ = false;
   freed_ = 0;
-  sharing_.clear();
   if (several_begun(operations)) {
     choose(now, operations, false);
     if (limited_ || timed) choose(now, operations, true);
@@ -228,9 +232,9 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
   return grants_;
 }
 
-/// Grants a message what its share allows, once that is a quarter of the share or the end of the
-/// message. Where operations wait, half: each of many small shares would else cost a
-/// CREDIT for a few slots.
+/// Grants a message what its share allows, once the grant grows by a quarter of the share or
+/// reaches the end of the message. While other messages wait the step is half of the share: fewer
+/// CREDITs.
 void Granter::extend(const Grant& one, Time now) {
   ReceiveMessage& message = *one.message;
   const InflowPace& pace = inflow_.pace();
@@ -245,7 +249,7 @@ void Granter::extend(const Grant& one, Time now) {
   moving_ |= on_its_way(message) > 0;
 }
 
-/// All that share the window are stalled.
+/// Grants kHelp slots to each message that waits: all that share the window are stalled.
 void Granter::help(Time now, std::span<Operation* const> operations) {
   each_expected(operations, [&](const Grant& one) {
     const ReceiveMessage& message = *one.message;

@@ -3,21 +3,20 @@
 // A message shares the window while its sender can send it: the sender has begun the operation, and
 // of a message of a later stage something has arrived. The oldest operation comes first, then the
 // earliest stage, then the order of the receives, which is the order of addition. As many messages
-// share as get kLeastShare each, at least one. The others keep what they have, and wait: few
-// messages with large grants cost fewer CREDITs and system calls than many with small ones. Where
-// one operation alone has begun, all its messages have even parts of the window, those included
-// that have not begun.
+// share as get kLeastShare each, at least one. The others keep their grants, and wait: few messages
+// with large grants cost fewer CREDITs and system calls than many with small ones. When only one
+// operation has begun, each of its messages has an equal share, also one that cannot be sent yet.
 //
-// What others have got counts against the window: grants that are not used up, slots that were
-// asked for again, and parked packets, which hold a cell each. The first grants of messages that
-// have not begun reserve up to half of the window.
+// These count against the window: grants that are not used up, slots that were asked for again, and
+// parked packets, which hold a cell each. The first grants of messages that have not begun reserve
+// up to half of the window.
 //
-// A message that has credit and does not arrive for some time is stalled. Where others wait, only
-// what is parked of it counts. Where all that share the window are stalled, each message that waits
-// gets a little: no operation waits for ever because others have the window.
+// A message is stalled when it has credit and nothing of it arrives for some time. While other
+// messages wait, a stalled message counts only with its parked packets. When all messages that
+// share the window are stalled, each message that waits gets a few slots, so that it moves on.
 //
-// Grants never shrink. Not thread-safe. No clock inside. Cost: a few additions a packet; a look at
-// the messages that share, where a grant may have grown.
+// Grants never shrink. Not thread-safe. Time is an argument. Cost: a few additions a packet; when a
+// grant may have grown, a walk over the messages that share the window.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@
 
 namespace tarpon {
 
-/// A message whose grant has grown: the sender is to be told.
+/// A message whose grant has grown. The caller tells its sender.
 struct Grant {
   Operation* operation = nullptr;
   std::uint8_t stage = 0;
@@ -58,10 +57,11 @@ class Granter {
   /// granted is lost. Once a packet.
   void progressed(const Operation& operation, ReceiveMessage& message);
 
-  /// `messages` more of the open operations wait for nothing any more.
+  /// So many messages of open operations expect no more data.
   void ended(std::uint32_t messages);
 
-  /// An operation has ended. Where nothing is expected, the time until the next batch says nothing.
+  /// An operation has ended, and ended() has counted its messages. When no message is expected any
+  /// more, Inflow rests: the pause until the next batch tells nothing about rates.
   void closed(Time now) {
     if (expected_ == 0) inflow_.rest(now);
   }
@@ -73,10 +73,11 @@ class Granter {
   /// When give() has to be called next; kNever: after the next batch.
   Time next(Time now) const;
 
-  /// How many slots one REPAIR may ask for: an even part of the window.
+  /// The most slots that one REPAIR may ask for: the window divided by all expected messages.
   std::uint32_t repair(std::uint32_t slot_bytes) const;
 
  private:
+  void forget_shares();
   void share_evenly(std::span<Operation* const> operations);
   void choose(Time now, std::span<Operation* const> operations, bool leaves_out_stalled);
   bool stalled(const ReceiveMessage& message, Time now) const;
@@ -88,14 +89,14 @@ class Granter {
   Inflow inflow_;
   const std::uint32_t initial_credit_;
   std::uint32_t expected_ = 0;     // messages that may still get data, over all operations
-  std::uint64_t share_bytes_ = 0;  // what each message that shares may hold
+  std::uint64_t share_bytes_ = 0;  // the share of each message in sharing_
   bool due_ = false;               // a grant may have grown
-  bool waiting_ = false;           // operations wait because older ones have the window
-  bool limited_ = false;           // some message waits, or was left out
-  bool moving_ = false;            // some message has credit, and is not stalled
-  std::uint32_t freed_ = 0;        // slots that have come since the last look, where limited_
-  Time look_at_ = kNever;          // where limited_: when others may have stalled
-  std::size_t turn_ = 0;           // paced: which message is first
+  bool waiting_ = false;           // some message waits because others have the window
+  bool limited_ = false;           // waiting_, or a stalled message was left out
+  bool moving_ = false;            // some message has credit and is not stalled
+  std::uint32_t freed_ = 0;        // slots that have come since the last give(), while limited_
+  Time look_at_ = kNever;          // while limited_: when messages may have stalled
+  std::size_t turn_ = 0;           // paced: index of the message that is served first
   std::vector<Grant> sharing_;
   std::vector<Grant> grants_;
 };
