@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "transport/forwarding_port.h"
 #include "transport/integrity.h"
 
 namespace tarpon {
@@ -12,46 +13,27 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
-/// Passes everything on.
-class Decorator : public Port {
- public:
-  explicit Decorator(std::unique_ptr<Port> inner) : inner_(std::move(inner)) {}
-  const PortCapabilities& capabilities() const override { return inner_->capabilities(); }
-  std::span<TxPacket> transmit_frames(std::size_t most) override {
-    return inner_->transmit_frames(most);
-  }
-  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
-  std::size_t unsent() const override { return inner_->unsent(); }
-  bool holds(Lender lender) const override { return inner_->holds(lender); }
-  void drop_unsent(Lender lender) override { inner_->drop_unsent(lender); }
-  std::span<const RxPacket> receive(Time now) override { return inner_->receive(now); }
-  void wait(Time now, Time until) override { inner_->wait(now, until); }
-  void wake() override { inner_->wake(); }
-  PortStatistics statistics() const override { return inner_->statistics(); }
-
- private:
-  std::unique_ptr<Port> inner_;
-};
-
 /// A port of the network for a rank with its own clock: packets arrive by the network's time.
-class LocalPort : public Decorator {
+class LocalPort : public ForwardingPort {
  public:
   LocalPort(std::unique_ptr<Port> inner, const SimulatedNetwork& network)
-      : Decorator(std::move(inner)), network_(network) {}
-  std::span<const RxPacket> receive(Time) override { return Decorator::receive(network_.now()); }
+      : ForwardingPort(std::move(inner)), network_(network) {}
+  std::span<const RxPacket> receive(Time) override {
+    return ForwardingPort::receive(network_.now());
+  }
 
  private:
   const SimulatedNetwork& network_;
 };
 
 /// Shows what it hands to the engine, until it breaks.
-class WatchedPort : public Decorator {
+class WatchedPort : public ForwardingPort {
  public:
   using Watch = std::function<void(std::span<const RxPacket>)>;
   WatchedPort(std::unique_ptr<Port> inner, const bool& broken, Watch watch)
-      : Decorator(std::move(inner)), broken_(broken), watch_(std::move(watch)) {}
+      : ForwardingPort(std::move(inner)), broken_(broken), watch_(std::move(watch)) {}
   std::span<const RxPacket> receive(Time now) override {
-    const std::span<const RxPacket> packets = Decorator::receive(now);
+    const std::span<const RxPacket> packets = ForwardingPort::receive(now);
     watch_(packets);
     return packets;
   }

@@ -12,6 +12,7 @@
 
 #include "tests/sanitized.h"
 #include "tools/simulation_coverage.h"
+#include "transport/forwarding_port.h"
 #include "transport/integrity.h"
 
 namespace tarpon {
@@ -176,30 +177,19 @@ TEST(SimulationTest, faults__by_name) {
 // -- canaries: defects that no checksum sees
 
 /// Changes received packets, and recomputes their check sums.
-class DefectivePort : public Port {
+class DefectivePort : public ForwardingPort {
  public:
   /// Returns how many packets take the place of the one given: 0, 1 or 2.
   using Defect = std::function<int(tarpon_header&, std::vector<std::byte>& payload)>;
 
   DefectivePort(std::unique_ptr<Port> inner, Defect defect)
-      : inner_(std::move(inner)), defect_(std::move(defect)) {}
-  const PortCapabilities& capabilities() const override { return inner_->capabilities(); }
-  std::span<TxPacket> transmit_frames(std::size_t most) override {
-    return inner_->transmit_frames(most);
-  }
-  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
-  std::size_t unsent() const override { return inner_->unsent(); }
-  bool holds(Lender lender) const override { return inner_->holds(lender); }
-  void drop_unsent(Lender lender) override { inner_->drop_unsent(lender); }
+      : ForwardingPort(std::move(inner)), defect_(std::move(defect)) {}
   std::span<const RxPacket> receive(Time now) override {
     batch_.clear();
     memory_.clear();
-    for (const RxPacket& packet : inner_->receive(now)) change(packet);
+    for (const RxPacket& packet : ForwardingPort::receive(now)) change(packet);
     return batch_;
   }
-  void wait(Time now, Time until) override { inner_->wait(now, until); }
-  void wake() override { inner_->wake(); }
-  PortStatistics statistics() const override { return inner_->statistics(); }
 
  private:
   void change(const RxPacket& packet) {
@@ -217,7 +207,6 @@ class DefectivePort : public Port {
     }
   }
 
-  std::unique_ptr<Port> inner_;
   Defect defect_;
   std::vector<RxPacket> batch_;
   std::deque<std::vector<std::byte>> memory_;

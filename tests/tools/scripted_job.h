@@ -16,6 +16,7 @@
 #include "collectives/flight_events.h"
 #include "collectives/flight_file.h"
 #include "tools/simulation_rank.h"
+#include "transport/forwarding_port.h"
 #include "transport/ports/simulated_port.h"
 #include "transport/random.h"
 
@@ -156,30 +157,20 @@ class ScriptedJob : private SimulatedTraffic {
 
  private:
   /// Packets arrive by the network's time, whatever the rank's clock says.
-  class RankPort : public Port {
+  class RankPort : public ForwardingPort {
    public:
     RankPort(std::unique_ptr<Port> inner, const SimulatedNetwork& network,
              std::shared_ptr<bool> broken)
-        : inner_(std::move(inner)), network_(network), broken_(std::move(broken)) {}
-    const PortCapabilities& capabilities() const override { return inner_->capabilities(); }
-    std::span<TxPacket> transmit_frames(std::size_t most) override {
-      return inner_->transmit_frames(most);
+        : ForwardingPort(std::move(inner)), network_(network), broken_(std::move(broken)) {}
+    std::span<const RxPacket> receive(Time) override {
+      return ForwardingPort::receive(network_.now());
     }
-    void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
-    std::size_t unsent() const override { return inner_->unsent(); }
-    bool holds(Lender lender) const override { return inner_->holds(lender); }
-    void drop_unsent(Lender lender) override { inner_->drop_unsent(lender); }
-    std::span<const RxPacket> receive(Time) override { return inner_->receive(network_.now()); }
-    void wait(Time now, Time until) override { inner_->wait(now, until); }
-    void wake() override { inner_->wake(); }
-    PortStatistics statistics() const override { return inner_->statistics(); }
     std::optional<Error> failure() const override {
       if (!*broken_) return std::nullopt;
       return Error::make(Error::Code::io, "the interface is gone");
     }
 
    private:
-    std::unique_ptr<Port> inner_;
     const SimulatedNetwork& network_;
     std::shared_ptr<bool> broken_;
   };

@@ -655,8 +655,8 @@ TEST_P(PortTest, bad_options_are_named) {
   EXPECT_EQ(message({}, {sockaddr_in{}}), "address of rank 0: give an IPv4 address and a port");
 }
 
-// Brings up the loopback of a fresh network namespace, of this thread alone, with a shaped queue.
-// Empty when done, or why not.
+/// Brings up the loopback of a fresh network namespace, of this thread alone, with a shaped queue.
+/// Empty when done, or why not.
 std::string enter_slow_namespace() {
   if (::unshare(CLONE_NEWNET) != 0) return std::string("unshare: ") + std::strerror(errno);
   const FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -670,11 +670,18 @@ std::string enter_slow_namespace() {
   return {};
 }
 
-TEST_P(PortTest, back_pressure_loses_nothing) {
-  std::string skipped;
+/// Runs `test` in a thread of its own, within such a namespace. Empty when it ran, or why not.
+std::string in_slow_namespace(const std::function<void()>& test) {
+  std::string trouble;
   std::thread([&] {
-    skipped = enter_slow_namespace();
-    if (!skipped.empty()) return;
+    trouble = enter_slow_namespace();
+    if (trouble.empty()) test();
+  }).join();
+  return trouble;
+}
+
+TEST_P(PortTest, back_pressure_loses_nothing) {
+  const std::string skipped = in_slow_namespace([&] {
     auto ports = make_world(2, {}, {.send_buffer = 1});
     constexpr std::size_t kCount = 2000;
     constexpr std::uint32_t kLength = 1408;
@@ -694,15 +701,12 @@ TEST_P(PortTest, back_pressure_loses_nothing) {
     EXPECT_EQ(ports[0]->statistics().tx_packets, kCount);
     EXPECT_EQ(ports[0]->statistics().tx_dropped, 0u);
     EXPECT_EQ(ports[1]->statistics().rx_overruns, 0u);
-  }).join();
+  });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 
 TEST_P(PortTest, drop_unsent__of_one_lender_leaves_the_packets_of_others) {
-  std::string skipped;
-  std::thread([&] {
-    skipped = enter_slow_namespace();
-    if (!skipped.empty()) return;
+  const std::string skipped = in_slow_namespace([&] {
     auto ports = make_world(2, {}, {.send_buffer = 1});
     constexpr std::uint32_t kMost = 2000;
     constexpr std::uint32_t kLength = 1408;
@@ -740,7 +744,7 @@ TEST_P(PortTest, drop_unsent__of_one_lender_leaves_the_packets_of_others) {
     for (std::uint32_t i = 0; i < count; ++i) {
       EXPECT_TRUE(lender_of_number(i) == 7 || inbox.seen.contains(i)) << i;
     }
-  }).join();
+  });
   if (!skipped.empty()) GTEST_SKIP() << skipped;
 }
 

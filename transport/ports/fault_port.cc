@@ -6,8 +6,8 @@
 namespace tarpon {
 
 FaultPort::FaultPort(std::unique_ptr<Port> inner, const FaultOptions& options)
-    : inner_(std::move(inner)),
-      capabilities_(inner_->capabilities()),
+    : ForwardingPort(std::move(inner)),
+      capabilities_(ForwardingPort::capabilities()),
       options_(options),
       random_(options.seed) {
   // A flipped bit is injected behind the kernel's checksum: nobody below verifies it any more.
@@ -74,7 +74,7 @@ void FaultPort::inject(Time now, const RxPacket& packet) {
 std::span<const RxPacket> FaultPort::receive(Time now) {
   batch_.clear();
   copies_.clear();
-  for (const RxPacket& packet : inner_->receive(now)) inject(now, packet);
+  for (const RxPacket& packet : ForwardingPort::receive(now)) inject(now, packet);
   for (Held& held : held_) {
     if (held.release <= now) pass_copy(std::move(held.bytes), held.source);
   }
@@ -89,7 +89,7 @@ Time FaultPort::next_release() const {
 }
 
 void FaultPort::wait(Time now, Time until) {
-  inner_->wait(now, std::min(until, next_release()));
+  ForwardingPort::wait(now, std::min(until, next_release()));
 }
 
 }  // namespace tarpon

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/port.h"
+#include "transport/forwarding_port.h"
 #include "transport/random.h"
 
 namespace tarpon {
@@ -37,24 +37,13 @@ struct FaultStatistics {
   std::uint64_t truncated = 0;
 };
 
-class FaultPort : public Port {
+class FaultPort : public ForwardingPort {
  public:
   FaultPort(std::unique_ptr<Port> inner, const FaultOptions& options);
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
-  std::span<TxPacket> transmit_frames(std::size_t at_most) override {
-    return inner_->transmit_frames(at_most);
-  }
-  void transmit(std::span<TxPacket> packets) override { inner_->transmit(packets); }
-  std::size_t unsent() const override { return inner_->unsent(); }
-  bool holds(Lender lender) const override { return inner_->holds(lender); }
-  void drop_unsent(Lender lender) override { inner_->drop_unsent(lender); }
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
-  void wake() override { inner_->wake(); }
-  void publish(std::uint32_t tag, std::uint32_t lowest) override { inner_->publish(tag, lowest); }
-  PortStatistics statistics() const override { return inner_->statistics(); }
-  std::optional<Error> failure() const override { return inner_->failure(); }
 
   const FaultStatistics& faults() const { return faults_; }
 
@@ -84,7 +73,6 @@ class FaultPort : public Port {
   void inject(Time now, const RxPacket& packet);
   void count(std::uint64_t& fault, Time now, const RxPacket& packet, std::string_view name);
 
-  std::unique_ptr<Port> inner_;
   PortCapabilities capabilities_;
   FaultOptions options_;
   Random random_;
