@@ -1,7 +1,6 @@
 #include "tools/timed_calls.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -11,31 +10,12 @@
 #include "tools/agreement.h"
 #include "tools/host_info.h"
 #include "tools/outcome.h"
+#include "tools/process_usage.h"
 #include "tools/version.h"
 #include "tools/whole_file.h"
 #include "transport/clock.h"
 
 namespace tarpon {
-
-namespace {
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-std::uint64_t max_rss_kib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<std::uint64_t>(usage.ru_maxrss);
-}
-
-}  // namespace
-
 namespace {
 
 void note(const Report& report, IterationLog& log) {
@@ -91,7 +71,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
       return failed(std::move(log), met.error().message, "");
     }
-    const double cpu_before = cpu_seconds();
+    const double cpu_before = process_cpu_seconds();
     const Time start = monotonic_now();
     auto report = calls.communicator.allreduce(arguments);
     const Time stop = monotonic_now();
@@ -106,7 +86,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                     outcome_text(*report));
     }
     if (i >= calls.warmup) {
-      log.cpu_s += cpu_seconds() - cpu_before;
+      log.cpu_s += process_cpu_seconds() - cpu_before;
       log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
       note(*report, log);
       if (report->status != Status::complete) note_outcome(*report, log);
@@ -124,7 +104,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     if (!agree_on_step(calls, last, log)) break;
   }
   if (log.outcome.is_null()) note_outcome(last, log);
-  log.max_rss_kib = max_rss_kib();
+  log.max_rss_kib = max_resident_kib();
   log.flows = calls.communicator.flows();
   if (calls.check) {
     const ResultCheck checked = calls.check(last);

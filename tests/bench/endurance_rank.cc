@@ -12,7 +12,6 @@
 //            "receive_bytes"}
 // CPU time is that of all threads of the process. A result that is wrong ends the program with 1.
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -28,6 +27,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "tools/process_usage.h"
 #include "transport/clock.h"
 
 namespace tarpon::bench {
@@ -70,15 +70,6 @@ T value_or_die(const Options& options, Result<T> result) {
 void print(const nlohmann::json& line) {
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
-}
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 std::uint64_t resident_kib() {
@@ -159,11 +150,11 @@ class TagBlocks {
   void call(std::uint32_t tag) { check(options_, calls_.exact(tag), calls_.output()); }
 
   void block(bool fresh, std::uint32_t calls) {
-    const double cpu_before = cpu_seconds();
+    const double cpu_before = process_cpu_seconds();
     for (std::uint32_t i = 0; i < calls; ++i) call(fresh ? ++latest_tag_ : kOneTag);
     print({{"fresh", fresh},
            {"calls", calls},
-           {"cpu_s", cpu_seconds() - cpu_before},
+           {"cpu_s", process_cpu_seconds() - cpu_before},
            {"rss_kib", resident_kib()}});
   }
 

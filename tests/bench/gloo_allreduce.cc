@@ -15,11 +15,11 @@
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +32,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tools/process_usage.h"
 
 namespace {
 
@@ -86,15 +88,6 @@ void leave_together(const std::string& store, const gloo::rendezvous::Context& c
   }
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
              const std::string& algorithm, std::size_t bytes, int iterations, int warmup) {
   std::vector<float> data(bytes / sizeof(float));
@@ -105,22 +98,20 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
   for (int i = 0; i < iterations + warmup; ++i) {
     std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
     gloo::barrier(barrier);
-    const double cpu_before = cpu_seconds();
+    const double cpu_before = tarpon::process_cpu_seconds();
     const auto start = Clock::now();
     run();
     const auto stop = Clock::now();
     if (i >= warmup) {
-      cpu += cpu_seconds() - cpu_before;
+      cpu += tarpon::process_cpu_seconds() - cpu_before;
       times.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
     }
   }
-  rusage after{};
-  getrusage(RUSAGE_SELF, &after);
   const float expected = static_cast<float>(context->size * (context->size + 1)) / 2;
   if (std::any_of(data.begin(), data.end(), [=](float x) { return x != expected; })) {
     throw std::runtime_error("wrong result");
   }
-  std::printf("%zu %.6f %ld", bytes, cpu, after.ru_maxrss);
+  std::printf("%zu %.6f %" PRIu64, bytes, cpu, tarpon::max_resident_kib());
   for (const double time : times) std::printf(" %.2f", time);
   std::printf("\n");
   std::fflush(stdout);

@@ -8,7 +8,6 @@
 // Prints one line of JSON.
 #include <poll.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -22,6 +21,7 @@
 
 #include "tests/bench/minimal_socket.h"
 #include "tests/bench/pause.h"
+#include "tools/process_usage.h"
 
 namespace tarpon::bench {
 namespace {
@@ -52,12 +52,7 @@ struct Usage {
 };
 
 Usage usage_now(const MinimalSocket& socket) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return {.cpu_s = seconds(usage.ru_utime) + seconds(usage.ru_stime),
+  return {.cpu_s = process_cpu_seconds(),
           .packets = socket.packets(),
           .bytes = socket.bytes(),
           .lost = socket.lost()};

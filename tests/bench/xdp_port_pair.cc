@@ -7,7 +7,6 @@
 // port takes packets. Bytes are those of Ethernet frames. Prints one line of JSON.
 #include <net/if.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "bpf/packet.h"
 #include "collectives/reduce.h"
 #include "tests/bench/pause.h"
+#include "tools/process_usage.h"
 #include "transport/clock.h"
 #include "transport/integrity.h"
 #include "transport/ports/mmsg_port.h"
@@ -105,20 +105,11 @@ std::unique_ptr<Port> make_port(const Options& options) {
       make_xdp_port(std::move(socket), std::move(program), std::move(queues), peers, wanted));
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 /// What happened between two moments.
 class Window {
  public:
   explicit Window(const Port& port)
-      : start_(monotonic_now()), cpu_(cpu_seconds()), before_(port.statistics()) {}
+      : start_(monotonic_now()), cpu_(process_cpu_seconds()), before_(port.statistics()) {}
 
   Time start() const { return start_; }
 
@@ -139,7 +130,7 @@ class Window {
         {"waits", after.waits - before_.waits},
         {"slow_path", after.slow_path},
         {"wrong", wrong},
-        {"cpu_s", cpu_seconds() - cpu_}};
+        {"cpu_s", process_cpu_seconds() - cpu_}};
     std::printf("%s\n", json.dump().c_str());
   }
 

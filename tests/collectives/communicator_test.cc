@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include <thread>
 
 #include "tests/sanitized.h"
+#include "tools/process_usage.h"
 #include "transport/clock.h"
 #include "transport/ports/uring_port.h"
 #include "xdp/file_descriptor.h"
@@ -94,15 +94,6 @@ AllreduceArguments in_place(std::vector<float>& values, std::uint32_t tag = 0) {
 void expect_complete(const Result<Report>& report) {
   ASSERT_TRUE(report) << report.error().message;
   EXPECT_EQ(report->status, Status::complete) << report->detail;
-}
-
-double process_cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 class CommunicatorTest : public testing::TestWithParam<Datapath> {
