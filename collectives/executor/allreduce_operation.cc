@@ -243,10 +243,20 @@ void AllreduceOperation::end_at_deadline(Time now) {
   if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
   // An exact call is over for all: the late ranks learn it at once, and the next calls pair.
   report.status = Status::peer_late;
-  report.detail = detail;
+  report.detail = detail + silence_text();
   report_end(now);
   endpoint_.abort(handle_, TARPON_ABORT_LATE, late);
   over_ = true;
+}
+
+/// How many ranks answer, when some are silent. An exact call runs to its deadline only while all
+/// ranks are live.
+std::string AllreduceOperation::silence_text() const {
+  const int world = setting_.world;
+  const int answering = world - std::popcount(endpoint_.silent());
+  if (answering == world) return "";
+  return fmt::format("; {}{} of {} ranks answer", 2 * answering <= world ? "cut off: " : "",
+                     answering, world);
 }
 
 bool AllreduceOperation::step(Time now) {

@@ -121,6 +121,7 @@ class AllreduceOperation {
   std::uint64_t absent() const;
   std::unique_ptr<Retained> retain() const;
   void end_at_deadline(Time now);
+  std::string silence_text() const;
 
   // peer_report.cc
   void report_end(Time now);

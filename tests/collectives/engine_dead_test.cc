@@ -186,6 +186,26 @@ TEST(EngineDeadTest, silent__bounded_calls_list_it) {
   }
 }
 
+TEST(EngineDeadTest, silent__an_exact_call_says_at_its_deadline_how_many_ranks_answer) {
+  struct Row {
+    std::vector<Rank> killed;
+    const char* text;
+  };
+  for (const Row& row :
+       {Row{{3}, "; 3 of 4 ranks answer"}, Row{{2, 3}, "; cut off: 2 of 4 ranks answer"},
+        Row{{1, 2, 3}, "; cut off: 1 of 4 ranks answer"}}) {
+    SimulatedJob job({.ranks = 4});
+    Buffers<float> buffers(4, 5000, false);
+    for (const Rank rank : row.killed) job.kill(rank);
+    auto arguments = exact(buffers, 0);
+    arguments.deadline = 1s;
+    const auto call = job.submit(0, arguments);
+    ASSERT_TRUE(job.finish(2s));
+    EXPECT_EQ(call->report.status, Status::peer_late);
+    EXPECT_THAT(call->report.detail, testing::EndsWith(row.text));
+  }
+}
+
 /// Of shards so large that they are confirmed in place of copied, where everybody is there.
 TEST(EngineDeadTest, silent__what_it_missed_is_kept_for_it) {
   SimulatedJob job({.ranks = 2});
