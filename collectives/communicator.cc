@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/driver/communicator_state.h"
-#include "collectives/mesh/shrunk_options.h"
+#include "collectives/mesh/successor.h"
 #include "transport/clock.h"
 
 namespace tarpon {
@@ -148,11 +148,13 @@ Result<std::unique_ptr<Communicator>> Communicator::regroup(Regroup what, Durati
   const Time until = after(monotonic_now(), deadline);
   const bool shrinks = what == Regroup::shrink;
   state_->abort(shrinks ? "the communicator is shrunk" : "the ranks rejoin", false);
-  const auto options = mesh::shrunk_options(state_->membership(), what, state_->given(), rank(),
-                                            state_->control().public_id(), until);
-  if (!options) return fail(options.error());
-  auto fresh = connect(*options);
-  if (fresh) state_->leave_when_stopped();
+  auto successor = mesh::plan_successor(state_->membership(), what, state_->given(), rank(),
+                                        state_->control().public_id(), until);
+  if (!successor) return fail(successor.error());
+  auto fresh = connect(successor->options);
+  if (!fresh) return fresh;
+  (*fresh)->left_out_ = std::move(successor->left_out);
+  state_->leave_when_stopped();
   return fresh;
 }
 

@@ -95,6 +95,12 @@ class Communicator {
   /// see that in StepVerdict::rejoin, alike on all of them at the same step, and call it too.
   Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
 
+  /// Of a communicator that shrink() or rejoin() made: why ranks of the one before are not in it,
+  /// by their ranks there: "rank 1 is dead: silent for 5 s (without majority)", with "; " between
+  /// them. `without majority`: exactly half of the live ranks did not hear that rank, so the other
+  /// half may have made a communicator of its own. Empty after connect().
+  const std::string& left_out() const { return left_out_; }
+
   /// Ranks that wait in rejoin() for this one: bit r: rank r. Not alike on all ranks at one time;
   /// whom a verdict has named here is among them.
   std::uint64_t rejoin_wanted() const;
@@ -133,6 +139,7 @@ class Communicator {
   Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
   Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);
   std::shared_ptr<State> state_;
+  std::string left_out_;
 };
 
 struct PendingCall;

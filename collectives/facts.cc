@@ -73,10 +73,10 @@ Rank Facts::decider() const {
   return static_cast<Rank>(std::countr_zero(candidates));
 }
 
-std::string Facts::text() const {
+std::string Facts::text(std::uint64_t ranks) const {
   std::string result;
   for (const Fact& row : rows_) {
-    if (row.standing == Standing::live) continue;
+    if (row.standing == Standing::live || (ranks >> row.rank & 1) == 0) continue;
     result += (result.empty() ? "" : "; ") + row.text();
   }
   return result;

@@ -71,8 +71,9 @@ class Facts {
   /// world_size() when there is none.
   Rank decider() const;
 
-  /// Fact::text() of all rows that are not live, in rank order, with "; " between them.
-  std::string text() const;
+  /// Fact::text() of those of `ranks` (bit r: rank r) that are not live, in rank order, with "; "
+  /// between them.
+  std::string text(std::uint64_t ranks = ~std::uint64_t{0}) const;
 
  private:
   std::vector<Fact> rows_;

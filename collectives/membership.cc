@@ -290,7 +290,9 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
   };
   while (impl_->wait_until(news, deadline)) {
     if (plan) {
-      impl_->apply([](mesh::Member&, Time) {});  // sends what taking it has to say
+      impl_->apply([&](mesh::Member& member, Time) {  // sends what taking it has to say
+        plan->left_out = member.facts().text(~plan->members);
+      });
       return *std::move(plan);
     }
     if (!excluded.empty()) {

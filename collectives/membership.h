@@ -36,6 +36,8 @@ enum class Regroup : std::uint8_t {
 struct ShrinkPlan {
   std::uint64_t members = 0;  // bit r: old rank r
   std::string address;        // "tcp://HOST:PORT", where the lowest of them listens
+  /// The facts about the other ranks, as known to this rank: why they are not members.
+  std::string left_out = {};
 };
 
 struct MembershipOptions {

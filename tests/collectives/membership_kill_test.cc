@@ -216,6 +216,28 @@ TEST(MembershipKillTest, shrink__the_survivors_go_on_exactly) {
   });
 }
 
+/// The half that is left cannot know whether the other half goes on as well.
+TEST(MembershipKillTest, shrink__says_that_half_of_the_ranks_is_no_majority) {
+  const Shared board;
+  run_processes(
+      2, {1},
+      [&](Communicator& communicator) {
+        if (communicator.rank() == 1) {
+          board->pid = getpid();
+          kill(getpid(), SIGSTOP);
+          require(false, "a stopped rank runs again");
+        }
+        const auto alone = communicator.shrink(20s);
+        require(alone.has_value(), alone ? "" : alone.error().message);
+        require((*alone)->world_size() == 1, "world size");
+        const std::string& why = (*alone)->left_out();
+        require(why.starts_with("rank 1 is dead") && why.ends_with("(without majority)"), why);
+        require(communicator.left_out().empty(), "connect() left no rank out");
+        kill(board->pid, SIGKILL);
+      },
+      [](CommunicatorOptions& options) { options.dead_after = 300ms; });
+}
+
 /// Rank 0 held the star over which close() went once.
 TEST(MembershipKillTest, close__works_after_the_death_of_rank_0) {
   const Shared board;

@@ -1,5 +1,5 @@
 // From a communicator to the options of its successor.
-#include "collectives/mesh/shrunk_options.h"
+#include "collectives/mesh/successor.h"
 
 #include <fmt/format.h>
 
@@ -13,9 +13,9 @@
 
 namespace tarpon::mesh {
 
-Result<CommunicatorOptions> shrunk_options(Membership& membership, Regroup what,
-                                           const CommunicatorOptions& given, Rank rank,
-                                           std::uint32_t public_id, Time until) {
+Result<Successor> plan_successor(Membership& membership, Regroup what,
+                                 const CommunicatorOptions& given, Rank rank,
+                                 std::uint32_t public_id, Time until) {
   CommunicatorOptions options = given;
   // It listens before the others hear where.
   const auto listen = [&]() -> Result<std::string> {
@@ -24,16 +24,16 @@ Result<CommunicatorOptions> shrunk_options(Membership& membership, Regroup what,
     options.rendezvous.listener = std::make_shared<FileDescriptor>(std::move(door->listener));
     return fmt::format("tcp://{}:{}", options.address, door->port);
   };
-  const auto plan = membership.plan(what, listen, until);
+  auto plan = membership.plan(what, listen, until);
   if (!plan) return fail(plan.error());
   const std::uint64_t below = plan->members & (bit(rank) - 1);
   options.rendezvous.rank = static_cast<Rank>(std::popcount(below));
   options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
   options.rendezvous.address = plan->address;
   options.rendezvous.timeout = until - std::min(until, monotonic_now());
-  // Whoever follows another plan is refused.
+  // A rank that follows another plan is refused.
   options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, public_id);
-  return options;
+  return Successor{std::move(options), std::move(plan->left_out)};
 }
 
 }  // namespace tarpon::mesh
