@@ -167,7 +167,9 @@ class Judge {
       case Status::evicted:
         return on(FaultKind::evict) && (!call_.bounded || rank == plan_.victim);
       case Status::peer_left:
-        return left_out() && !call_.bounded;
+        // An evicted rank that is leaving goes without serving the calls that it has made. Word of
+        // its end may come before word of its eviction.
+        return (left_out() || (plan_.leave_at != kNever && on(FaultKind::evict))) && !call_.bounded;
       case Status::failed:
         return plan_.port_breaks && rank == plan_.victim;
     }
@@ -266,9 +268,9 @@ class Judge {
                 fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
       }
     }
-    // A jump of the own clock ends calls behind others that have had all they need.
+    // Calls expire behind others that slow packets hold up, or by a jump of the own clock.
     const bool own_clock = on(FaultKind::clock_jump) && rank == plan_.victim;
-    const bool behind = own_clock && report.stage == CallStage::queued;
+    const bool behind = report.stage == CallStage::queued && (own_clock || !calm_packets());
     if (report.status == Status::peer_late && report.late_ranks.empty() && !behind) {
       violate(rank, "is late, and says nobody is to blame");
     }
@@ -277,9 +279,17 @@ class Judge {
       const bool both_ways = report.status == Status::mismatch || call_.mismatched;
       if (blamed == plan_.victim || (both_ways && rank == plan_.victim)) continue;
       if (call_.mismatched && report.status == Status::aborted) continue;
+      if (report.abort_reason == AbortReason::expired && expired_behind_packets(blamed)) continue;
       violate(rank,
               fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
     }
+  }
+
+  /// The call expired at `rank` behind earlier calls, which slow packets held up.
+  bool expired_behind_packets(Rank rank) const {
+    if (calm_packets() || !ended(rank)) return false;
+    const Report& report = call_.pending[rank]->report;
+    return report.status == Status::peer_late && report.stage == CallStage::queued;
   }
 
   /// Where the victim is late and nothing else happens, all say so; it learns that at once.
