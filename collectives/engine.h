@@ -92,7 +92,8 @@ class Engine {
   /// to the others, all its calls end as evicted, now and later, and the peers are not told.
   void learn(const Fact& fact, Time now);
 
-  /// The next number of each tag that some live rank has not passed, as far as heard.
+  /// The next number of each tag that some live rank, this one included, has not passed, as far as
+  /// heard.
   std::vector<NextNumber> unpassed() const;
 
   /// Ranks that left, whose calls have all ended here, since the last time: bit r: rank r.

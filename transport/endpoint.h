@@ -339,7 +339,7 @@ class Endpoint {
   /// begin, go on without a silent rank. What comes of it still counts. Exact operations wait.
   std::uint64_t silent() const;
 
-  /// The next number of each tag that some live peer has not passed, as far as heard.
+  /// The next number of each tag that this rank or some live peer has not passed, as far as heard.
   std::vector<NextNumber> unpassed() const;
 
   /// Progress of the message from `peer` in `stage`; zeros when there is none.

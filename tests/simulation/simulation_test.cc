@@ -60,14 +60,22 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 
 /// Their calls ended as they should; the judge did not know these endings. In 3014502 and 4002298
 /// exact calls expire behind earlier ones, which loss holds up: nobody is late, and a rank that
-/// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it leaves,
-/// and some peers hear of its end before its eviction.
+/// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
+/// leaves, and some peers hear of its end before its eviction.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
   }
+}
+
+/// A rank left with a call open that its peer had ended. The peer forgot the tag, and answered that
+/// call with an ABORT.
+TEST(SimulationTest, run__a_rank_that_leaves_with_a_call_open_that_others_have_ended) {
+  const SimulationPlan plan = plan_simulation(4059212);
+  const SimulationResult result = run_simulation(plan);
+  EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
 }
 
 TEST(SimulationTest, run__many_calls_given_up_at_once_for_several_reasons) {

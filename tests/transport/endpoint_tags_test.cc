@@ -81,6 +81,24 @@ TEST(EndpointTagsTest, the_last_rank_to_close__forgets_at_once) {
   EXPECT_EQ(net[1].memory().active_tags, 0u) << "no packet follows that could do it";
 }
 
+// A peer that took the tag for passed would answer what this rank still asks for with ABORT.
+TEST(EndpointTagsTest, unpassed__lists_what_this_rank_alone_has_open) {
+  Harness net(2);
+  const Call& a = net.submit(exchange(0, 2, kFew), 0);
+  const Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net.settle();
+  net[1].close(b.handle, nullptr);
+  net.run_until(net.now + 200ms);  // rank 1 says that it has passed the tag
+  const std::vector<NextNumber> made{{.tag = 0, .number = 1}};
+  EXPECT_EQ(net[0].unpassed(), made);
+  net[1].peer_left(0, net[0].unpassed(), net.now);
+  EXPECT_EQ(net[1].memory().active_tags, 1u);
+  net[0].close(a.handle, nullptr);
+  net.run_until(net.now + 200ms);
+  EXPECT_TRUE(net[0].unpassed().empty());
+  EXPECT_EQ(net[1].memory().active_tags, 0u);
+}
+
 TEST(EndpointTagsTest, the_only_live_rank__holds_no_tag) {
   for (const bool aborts : {false, true}) {
     Harness net(2);

@@ -56,7 +56,7 @@ bool Endpoint::takes_no_part(OperationHandle handle, Rank peer) const {
 std::vector<NextNumber> Endpoint::unpassed() const {
   std::vector<NextNumber> result;
   for (const auto& channel : state_->tags.active()) {
-    bool passed = true;
+    bool passed = channel->open.empty();
     for (Rank peer = 0; peer < state_->options.world_size && passed; ++peer) {
       if (peer == state_->options.rank) continue;
       passed = !before(state_->passed_by(*channel, peer), channel->next_number);
