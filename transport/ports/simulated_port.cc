@@ -280,6 +280,13 @@ Time SimulatedNetwork::next_arrival(Rank rank) const {
 
 void SimulatedNetwork::heal() {
   state_->healed = true;
+  // What a jam holds back comes within a delay, in its order.
+  const Time soon = state_->now + state_->options.delay;
+  for (auto& queue : state_->queues) {
+    for (auto& flight : queue) flight.arrival = std::min(flight.arrival, soon);
+    std::make_heap(queue.begin(), queue.end());
+  }
+  for (InFlight& flight : state_->crossing) flight.not_before = std::min(flight.not_before, soon);
 }
 
 void SimulatedNetwork::watch(SimulatedTraffic* traffic) {
