@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
 
 namespace tarpon {
@@ -116,6 +117,19 @@ std::uint32_t crc32c(const std::vector<std::byte>& bytes) {
     for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
   }
   return ~crc;
+}
+
+TEST(WireTest, signature_hash__differs_where_16_bits_in_a_row_do) {
+  Signature signature{};
+  for (std::size_t i = 0; i < signature.size(); ++i) signature[i] = static_cast<std::uint8_t>(i);
+  for (std::size_t at = 0; at + 1 < signature.size(); ++at) {
+    for (std::uint32_t change = 1; change < 0x10000; ++change) {
+      Signature other = signature;
+      other[at] = static_cast<std::uint8_t>(other[at] ^ change);
+      other[at + 1] = static_cast<std::uint8_t>(other[at + 1] ^ change >> 8);
+      ASSERT_NE(signature_hash(other), signature_hash(signature)) << at << " " << change;
+    }
+  }
 }
 
 TEST(WireTest, packet_check__is_crc32c_with_the_field_zero) {
