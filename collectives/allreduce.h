@@ -71,8 +71,8 @@ enum class Status : std::uint8_t {
               // runs; the first of a tag that does is the first operation that it misses. At the
               // others exact calls end so, while bounded ones go on without them. Output undefined;
               // Communicator::rejoin() takes them back
-  peer_left,  // exact mode: the ranks in `blamed` left the job before this call; output undefined.
-              // Bounded calls go on without them
+  peer_left,  // exact mode: the ranks in `blamed` left the job before this call, or no longer serve
+              // it; output undefined. Bounded calls go on without them
 };
 
 std::string_view name(Status status);

@@ -93,7 +93,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
-                                            Time now) {
+                                            Time now) noexcept {
   if (outstanding() == 0) driven_ = now;
   std::optional<Refusal> refused = refusal(arguments);
   std::shared_ptr<PendingCall> call;
@@ -137,18 +137,29 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
 }
 
 /// Takes the number of the call, whatever happens.
-void Engine::start(const Waiting& next, Time now) {
+void Engine::start(const Waiting& next, Time now) noexcept {
   std::optional<Refusal> refused;
-  try {
-    open(next, now);
-    return;
-  } catch (const std::bad_alloc&) {
-    refused = no_memory();
-  } catch (const std::exception& error) {
-    refused = Refusal{AbortReason::exception, fmt::format("allreduce: {}", error.what())};
+  if (endpoint_.is_lost(next.call->arguments.tag)) {
+    refused = Refusal{AbortReason::tag_forgotten,
+                      fmt::format("allreduce: this rank no longer remembers the numbers of tag {}: "
+                                  "use a new tag",
+                                  next.call->arguments.tag)};
+  } else {
+    try {
+      open(next, now);
+    } catch (const std::bad_alloc&) {
+      refused = no_memory();
+    } catch (const std::exception& error) {
+      refused = Refusal{AbortReason::exception, fmt::format("allreduce: {}", error.what())};
+    }
   }
-  note_refused(*next.call, *refused, next.submitted, now);
-  pass_over(*next.call, now);
+  if (refused) {
+    note_refused(*next.call, *refused, next.submitted, now);
+    pass_over(*next.call, now);
+    return;
+  }
+  running_.back()->peers_gone(facts_, now);
+  record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
 }
 
 /// Throws before the number is taken, or not at all.
@@ -171,8 +182,6 @@ void Engine::open(const Waiting& next, Time now) {
   running_.reserve(running_.size() + 1);
   running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call, endpoint_,
                                                           next.submitted, now));
-  running_.back()->peers_gone(facts_, now);
-  record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
 }
 
 void Engine::start_waiting(Time now) {
@@ -226,16 +235,25 @@ void Engine::expire_waiting(Time now) {
 }
 
 /// Takes the next number of its tag for a call that is over already, and tells the peers.
-void Engine::pass_over(const PendingCall& call, Time now) {
+void Engine::pass_over(const PendingCall& call, Time now) noexcept {
   OperationSpec nothing;
   nothing.tag = call.arguments.tag;
   nothing.slot_bytes = options_.slot_bytes;
   nothing.stages.resize(1);
   record_ended(options_.endpoint.recorder, call.report, now);
-  const AbortReason reason =
+  AbortReason reason =
       call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
-  endpoint_.abort(endpoint_.submit(nothing, now), static_cast<std::uint32_t>(reason),
-                  std::uint64_t{1} << options_.endpoint.rank);
+  std::uint64_t ranks = std::uint64_t{1} << options_.endpoint.rank;
+  const OperationHandle handle = endpoint_.submit(nothing, now);
+  // An exact call is over for all at the deadline of one rank, for want of the ranks that the calls
+  // before it lacked.
+  if (reason == AbortReason::expired && !may_run_bounded(call.arguments) &&
+      !call.report.late_ranks.empty()) {
+    reason = AbortReason::late;
+    ranks = 0;
+    for (const Rank rank : call.report.late_ranks) ranks |= std::uint64_t{1} << rank;
+  }
+  endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
 }
 
 void Engine::handle_events(Time now) {

@@ -64,7 +64,7 @@ class Engine {
   /// was, with that result.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
-                                      Time now);
+                                      Time now) noexcept;
   /// Why submit() refuses `arguments`; nothing when it does not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
   /// What submit() finds, to be asked for by a caller that holds a lock meanwhile. Any thread.
@@ -157,10 +157,10 @@ class Engine {
   void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
   void open(const Waiting& next, Time now);
-  void start(const Waiting& next, Time now);
+  void start(const Waiting& next, Time now) noexcept;
   void start_waiting(Time now);
   void expire_waiting(Time now);
-  void pass_over(const PendingCall& call, Time now);
+  void pass_over(const PendingCall& call, Time now) noexcept;
   void handle_events(Time now);
   void handle_event(AllreduceOperation& operation, const Event& event, Time now);
   bool port_released(const AllreduceOperation& operation, Time now);

@@ -281,18 +281,24 @@ class Endpoint {
 
   // -- operations ------------------------------------------------------------------------------
 
-  /// Whether submit() on `tag` is within the window.
+  /// Whether submit() on `tag` is within the window. Of a tag that may be forgotten the first
+  /// operation is made alone.
   bool can_submit(std::uint32_t tag) const;
 
   /// Opens the next operation of `spec.tag` (numbered from 0) and delivers what was parked for it.
+  /// Throws std::bad_alloc where the memory of the operation is refused; then nothing has changed.
   /// REQUIRES: can_submit(spec.tag), and a spec whose peers are other ranks of the job.
   OperationHandle submit(const OperationSpec& spec, Time now);
 
   /// Number that the next submit() on `tag` takes: rotation of ownership counts by it.
   std::uint32_t next_number(std::uint32_t tag) const;
 
-  /// Active tags: those that some live peer has not passed.
+  /// Active tags, which some live peer has not passed, and the latest 1024 that all have passed.
   std::vector<std::uint32_t> tags() const;
+
+  /// Whether this rank has forgotten the numbers of `tag`, and a peer knows them. No operation of
+  /// it can match those of the peers: the caller aborts each (TARPON_ABORT_FORGOTTEN).
+  bool is_lost(std::uint32_t tag) const;
 
   /// The lowest number of `tag` that is open; next_number() when none is.
   std::uint32_t lowest_open(std::uint32_t tag) const;

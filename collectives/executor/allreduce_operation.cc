@@ -374,8 +374,10 @@ void AllreduceOperation::finish(Time now) {
   if (call_->report.mode == Mode::bounded) {
     report_loss();
     report_nonfinite();
-    const bool full = retained && !endpoint_.may_retain(retained->bytes.size());
-    if (full) wish_ = endpoint_.holding_back();
+    if (!endpoint_.may_retain(schedule_.own.count)) {
+      wish_ = endpoint_.holding_back();
+      retained.reset();
+    }
   }
   if (!late_self_ && !waited_in_vain_) {
     learn();

@@ -169,6 +169,54 @@ TEST(EngineTest, retain__a_small_limit_does_not_hold_calls_back) {
   }
 }
 
+// One of three ranks cannot exclude two silent ones: the memory for them has a limit all the same.
+TEST(EngineTest, retain__calls_at_their_deadlines_keep_no_more_than_the_limit) {
+  constexpr std::uint64_t kRetain = 100'000;
+  SimulatedJob job({.ranks = 3, .retain_bytes = kRetain});
+  Buffers<float> buffers(3, 12'000, false);
+  const auto submit = [&](Rank rank, Duration deadline) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 5ms;
+    arguments.deadline = deadline;
+    return job.submit(rank, arguments);
+  };
+  for (Rank rank = 0; rank < 3; ++rank) submit(rank, 1s);
+  ASSERT_TRUE(job.finish());
+  job.stop(1);
+  job.stop(2);
+  submit(0, 1s);
+  job.run_for(2s);  // they count as silent
+  for (int call = 0; call < 30; ++call) {
+    const auto one = submit(0, 100ms);
+    job.run_for(150ms);
+    ASSERT_TRUE(one->done);
+    EXPECT_EQ(one->report.status, Status::partial);
+    EXPECT_LE(job[0].memory().retained_bytes, kRetain);
+  }
+  EXPECT_NE(job[0].take_eviction_wish(), 0u);
+}
+
+// Nobody can have what is lost: the call does not ask for it until its deadline.
+TEST(EngineTest, without_retention__a_lost_result_ends_a_bounded_call_at_once) {
+  Mechanisms mechanisms;
+  mechanisms.retention = false;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    FaultOptions faults;
+    faults.loss = 0.05;
+    SimulatedJob job({.ranks = 2, .faults = faults, .seed = seed, .mechanisms = mechanisms});
+    Buffers<float> buffers(2, 20'000, false);
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.mode = Mode::bounded;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) EXPECT_LT(call->report.elapsed, 1s) << seed;
+  }
+}
+
 // -- disagreement
 
 struct Disagreement {

@@ -44,6 +44,7 @@ struct SimulatedJobOptions {
   std::uint32_t flows = 0;  // 0: by trial
   bool detects_silence = true;
   std::vector<std::pmr::memory_resource*> call_memory = {};  // by rank; null: the default
+  std::vector<std::uint32_t> remembered_tags = {};           // by rank
 };
 
 class SimulatedJob {
@@ -78,6 +79,9 @@ class SimulatedJob {
       engine.endpoint.detects_silence = options.detects_silence;
       engine.endpoint.max_bytes_per_second = options.max_bytes_per_second;
       engine.mechanisms = options.mechanisms;
+      if (rank < options.remembered_tags.size()) {
+        engine.endpoint.remembered_tags = options.remembered_tags[rank];
+      }
       if (rank < options.call_memory.size() && options.call_memory[rank] != nullptr) {
         engine.call_memory = options.call_memory[rank];
       }

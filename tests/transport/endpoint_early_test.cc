@@ -56,5 +56,31 @@ TEST(EndpointEarlyTest, small_buffer__early_operations_leave_the_cells_of_open_o
   }
 }
 
+TEST(EndpointEarlyTest, cells__of_calls_that_this_rank_never_makes_come_free) {
+  Harness net(2);
+  // Rank 1 calls on tags that rank 0 never uses, and gives each call up.
+  for (std::uint32_t tag = 100; tag < 116; ++tag) {
+    const Call& call = net.submit(exchange(1, 2, kMany, 1, tag), 1);
+    net.settle();
+    EXPECT_GT(net[0].memory().parked, 0u);
+    net[1].abort(call.handle, TARPON_ABORT_LATE, 0b01);
+    net.settle();
+  }
+  EXPECT_EQ(net[0].memory().parked, 0u);
+}
+
+TEST(EndpointEarlyTest, cells__of_calls_that_wait_for_too_long_go_to_new_ones) {
+  Harness net(2);
+  for (std::uint32_t tag = 100; tag < 116; ++tag) net.submit(exchange(1, 2, kMany, 1, tag), 1);
+  net.run_until(net.now + 11s, [](const Packet& packet) { return packet.from == 1 ? 1 : 0; });
+  const std::uint64_t before = net.dropped(0, DropReason::early_overrun);
+  net.submit(exchange(1, 2, kFew, 1, 7), 1);
+  net.tick(1);
+  for (const Packet& packet : net.poll(1)) {
+    if (packet.header().tag == 7) net.give(packet);
+  }
+  EXPECT_EQ(net.dropped(0, DropReason::early_overrun), before);
+}
+
 }  // namespace
 }  // namespace tarpon

@@ -128,7 +128,7 @@ TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {
   expect_exchanged(net, a, b, kFew);
 }
 
-TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_the_call_and_match_again) {
+TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_each_call_of_the_tag) {
   EndpointOptions options = small_options();
   Harness net(2, options);
   options.remembered_tags = 1;
@@ -146,7 +146,11 @@ TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_the_call_and_ma
     Call& a = net.submit(exchange(0, 2, kFew, 1, tag), 0);
     Call& b = forgetful.submit(exchange(1, 2, kFew, 1, tag), 1);
     exchange_packets(net.now + 400ms);
-    const auto over = [](Harness& of, Rank rank, const Call& call) {
+    const auto over = [tag](Harness& of, Rank rank, const Call& call) {
+      if (of[rank].is_lost(tag) && of.count(rank, Event::Kind::aborted) == 0) {
+        of[rank].abort(call.handle, TARPON_ABORT_FORGOTTEN, 1ull << rank);
+        return true;
+      }
       const bool aborted = of.count(rank, Event::Kind::aborted) > 0;
       if (aborted) {
         const Event told = of.events_of(rank, Event::Kind::aborted)[0];
@@ -160,8 +164,9 @@ TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_the_call_and_ma
       of.events[rank].clear();
       return aborted;
     };
-    const bool first = over(net, 0, a);
     const bool second = over(forgetful, 1, b);
+    exchange_packets(net.now + 10ms);
+    const bool first = over(net, 0, a);
     EXPECT_EQ(first, second);
     exchange_packets(net.now + 400ms);
     return first;
@@ -172,9 +177,55 @@ TEST(EndpointTagsTest, numbers__remembered_by_one_rank_alone_end_the_call_and_ma
   EXPECT_FALSE(run(9));  // by now rank 1 does not remember tag 7
   EXPECT_EQ(net[0].next_number(7), 2u);
   EXPECT_EQ(forgetful[1].next_number(7), 0u);
-  EXPECT_TRUE(run(7));
-  EXPECT_EQ(net[0].next_number(7), forgetful[1].next_number(7));
-  EXPECT_FALSE(run(7));
+  for (int again = 0; again < 3; ++again) {
+    EXPECT_TRUE(run(7));
+    EXPECT_TRUE(forgetful[1].is_lost(7));
+  }
+  EXPECT_FALSE(net[0].is_lost(7));
+  exchange_packets(net.now + 1s);
+  EXPECT_EQ(net[0].memory().active_tags, 0u) << "nobody will ask";
+  EXPECT_FALSE(run(10));
+}
+
+TEST(EndpointTagsTest, numbers__a_rank_that_forgot_none_believes_nobody_that_it_did) {
+  Harness net(2);
+  run_one(net, 7);
+  const Call& a = net.submit(exchange(0, 2, kFew, 1, 7), 0);
+  const Call& b = net.submit(exchange(1, 2, kFew, 1, 7), 1);
+  const Packets first = net.poll(1);
+  Packet lie = first[0];
+  lie.set_payload(nullptr, 0);
+  tarpon_header header = lie.header();
+  header.type = TARPON_ABORT;
+  header.slot = TARPON_ABORT_FORGOTTEN;
+  header.contributors = 0b01;
+  lie.set(header);
+  net.give(lie);
+  EXPECT_EQ(net.dropped(0, DropReason::unexpected), 1u);
+  net.give(first);
+  net.settle();
+  expect_exchanged(net, a, b, kFew);
+}
+
+TEST(EndpointTagsTest, passed_tags__those_that_a_peer_never_passes_hold_up_no_others) {
+  Harness net(2);
+  // Rank 1 never makes the calls of these tags.
+  for (std::uint32_t tag = 100; tag < 100 + 5 * TARPON_MAX_PASSED; ++tag) {
+    net[0].close(net.submit(exchange(0, 2, kFew, 1, tag), 0).handle, nullptr);
+    net.poll(0);
+  }
+  const Fate no_news = [](const Packet& packet) {
+    return packet.header().type == TARPON_HEARTBEAT ? 0 : 1;
+  };
+  const Call& a = net.submit(exchange(0, 2, kFew, 1, 7), 0);
+  const Call& b = net.submit(exchange(1, 2, kFew, 1, 7), 1);
+  net.settle();
+  net[0].close(a.handle, nullptr);
+  net[1].close(b.handle, nullptr);
+  net.run_until(net.now + 200ms, no_news);
+  EXPECT_EQ(net[0].memory().active_tags, 5 * TARPON_MAX_PASSED + 1);
+  net.run_until(net.now + 1s);
+  EXPECT_EQ(net[0].memory().active_tags, 5 * TARPON_MAX_PASSED);
 }
 
 // -- closed_below
@@ -234,6 +285,29 @@ TEST(EndpointTagsTest, closed_below__a_true_jump_is_believed_once_it_is_proven) 
   net.tick(1);
   EXPECT_TRUE(of_type(net.poll(1), TARPON_DATA).empty());
   EXPECT_EQ(net[1].furthest(0), 21u);
+}
+
+TEST(EndpointTagsTest, closed_below__an_echo_from_the_future_proves_nothing) {
+  for (const std::int64_t ahead : {-1'000'000'000, 200'000, 1'000'000'000, 2'000'000'000}) {
+    Harness net(2);
+    net.submit(exchange(0, 2, kMany), 0);
+    net.submit(exchange(1, 2, kMany), 1);
+    const Packets first = net.poll(1);
+    Packet end = claim(first[0], TARPON_CLOSED, 0, 5000);
+    net.give(end);  // rank 0 asks by READY
+    net.now += 1ms;
+    net.tick(0);
+    net.poll(0);
+    tarpon_header header = end.header();
+    header.echo_us = static_cast<std::uint32_t>(net.now.time_since_epoch() / 1us + ahead);
+    end.set(header);
+    net.give(end);
+    EXPECT_EQ(net[0].furthest(0), 0u) << ahead;
+    header.echo_us = static_cast<std::uint32_t>(net.now.time_since_epoch() / 1us);
+    end.set(header);
+    net.give(end);
+    EXPECT_EQ(net[0].furthest(0), 5000u);
+  }
 }
 
 TEST(EndpointTagsTest, a_forgotten_tag__is_not_kept_for_what_is_refused) {

@@ -15,19 +15,22 @@ namespace {
 
 TEST(TagNumbers, put__the_oldest_goes_beyond_the_limit) {
   TagNumbers numbers(3);
-  for (std::uint32_t tag = 1; tag <= 3; ++tag) numbers.put(tag, 10 * tag);
-  numbers.put(1, 11);  // the newest one now
-  numbers.put(4, 40);
-  EXPECT_EQ(numbers.find(1), 11u);
+  for (std::uint32_t tag = 1; tag <= 3; ++tag) numbers.put(tag, {10 * tag});
+  numbers.put(1, {11});  // the newest one now
+  EXPECT_FALSE(numbers.has_forgotten());
+  numbers.put(4, {40, true});
+  EXPECT_TRUE(numbers.has_forgotten());
+  EXPECT_EQ(numbers.find(1), TagNumbers::Known{11});
   EXPECT_EQ(numbers.find(2), std::nullopt);
-  EXPECT_EQ(numbers.find(3), 30u);
-  EXPECT_EQ(numbers.find(4), 40u);
+  EXPECT_EQ(numbers.find(3), TagNumbers::Known{30});
+  EXPECT_EQ(numbers.find(4), (TagNumbers::Known{40, true}));
   EXPECT_EQ(numbers.size(), 3u);
 }
 
 TEST(TagNumbers, put__nothing_is_remembered_with_a_limit_of_0) {
   TagNumbers numbers(0);
-  numbers.put(7, 1);
+  numbers.put(7, {1});
+  EXPECT_TRUE(numbers.has_forgotten());
   EXPECT_EQ(numbers.find(7), std::nullopt);
 }
 
@@ -44,19 +47,25 @@ TEST(TagNumbers, any_order_of_calls__as_a_plain_list) {
       const auto tag = static_cast<std::uint32_t>(random.below(250)) * step;
       const auto known = std::find_if(model.begin(), model.end(),
                                       [tag](const auto& one) { return one.first == tag; });
-      ASSERT_EQ(numbers.find(tag),
-                known == model.end() ? std::nullopt : std::optional(known->second));
+      ASSERT_EQ(numbers.find(tag), known == model.end()
+                                       ? std::nullopt
+                                       : std::optional(TagNumbers::Known{known->second}));
       if (known != model.end()) model.erase(known);
       if (random.chance(0.3)) {
         numbers.erase(tag);
       } else {
-        numbers.put(tag, round);
+        numbers.put(tag, {round});
         if (model.size() == kLimit) model.erase(model.begin());
         model.emplace_back(tag, round);
       }
       ASSERT_EQ(numbers.size(), model.size());
     }
-    for (const auto& [tag, number] : model) EXPECT_EQ(numbers.find(tag), number);
+    for (const auto& [tag, number] : model) {
+      EXPECT_EQ(numbers.find(tag), TagNumbers::Known{number});
+    }
+    std::vector<std::uint32_t> newest;
+    for (std::size_t i = 0; i < 10; ++i) newest.push_back(model[model.size() - 1 - i].first);
+    EXPECT_EQ(numbers.newest(10), newest);
   }
 }
 

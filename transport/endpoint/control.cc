@@ -31,9 +31,7 @@ bool well_formed(const tarpon_header& header, std::size_t payload_bytes) {
   if (header.type == TARPON_READY) return payload_bytes == sizeof(tarpon_ready);
   if (header.type == TARPON_REPAIR) return payload_bytes % sizeof(tarpon_range) == 0;
   if (header.type == TARPON_ABORT) {
-    const bool forgotten = header.slot == TARPON_ABORT_FORGOTTEN;
-    return header.slot < TARPON_ABORT_END &&
-           payload_bytes == (forgotten ? sizeof(tarpon_passed) : 0);
+    return header.slot < TARPON_ABORT_END && payload_bytes == 0;
   }
   if (header.type == TARPON_HEARTBEAT) {
     return header.slot < TARPON_HEARTBEAT_END && payload_bytes % sizeof(tarpon_passed) == 0 &&
@@ -77,7 +75,19 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   Channel* channel = channel_of(header);
   if (channel == nullptr) {
     if (!tags.remembers(header.tag)) return take_early_control(header, payload);
-    if (header.type == TARPON_READY || header.type == TARPON_REPAIR) tell_forgotten(header);
+    // Packets of operations that the peer has passed may still be on their way: those say nothing.
+    const bool asks = header.type == TARPON_READY || header.type == TARPON_REPAIR;
+    if (asks && !overtaken) tell_forgotten(header, header.sender);
+    return;
+  }
+  if (header.type == TARPON_ABORT && header.slot == TARPON_ABORT_FORGOTTEN &&
+      (header.contributors >> options.rank & 1) != 0) {
+    if (!take_forgotten(*channel, header.sender, now)) refuse_control(DropReason::unexpected);
+    return;
+  }
+  if (channel->lost) {
+    const bool asks = header.type == TARPON_READY || header.type == TARPON_REPAIR;
+    if (asks) tell_forgotten(header, options.rank);
     return;
   }
   Operation* operation = find_open(*channel, header.operation);
@@ -99,12 +109,6 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     return other ? nothing_from(*operation, header.sender) : take_closed(*operation, header, now);
   }
   if (header.type == TARPON_ABORT) {
-    const bool forgotten = header.slot == TARPON_ABORT_FORGOTTEN;
-    if (forgotten && (header.contributors >> options.rank & 1) != 0) {
-      tarpon_passed passed;
-      std::memcpy(&passed, payload.data(), sizeof passed);
-      take_forgotten(*channel, passed.closed_below);
-    }
     take_abort(*operation, header.sender, header.slot, blamed_by(header), now);
     // Only now: the stages that wait for nobody else close by it, which looks like a result.
     return note_closed_below(*channel, header, now);
@@ -207,6 +211,7 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
     from.aborted = true;
     from.abort_reason = header.slot;
     from.abort_ranks = blamed_by(header);
+    if (header.slot != TARPON_ABORT_EXPIRED) release_cells(*one);  // it ends when it begins
     return;
   }
   const tarpon_ready ready = read_ready(payload);
@@ -227,7 +232,8 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
     const PastOperation* past = channel.find_past(header.operation);
     answer_past(channel, header,
                 past != nullptr && past->epoch.number == header.epoch &&
-                    past->signature != signature_of(read_ready(payload)));
+                    past->signature != signature_of(read_ready(payload)),
+                0);
   } else if (header.type == TARPON_REPAIR) {
     apply_repair_of_closed(channel, header, payload);
   }
@@ -244,14 +250,16 @@ std::uint64_t Endpoint::State::missed(Channel& channel, std::uint32_t number, Ra
 }
 
 /// Tells a peer that is still at an operation that is over here what has become of it.
-/// `other_signature`: it runs something else under this number.
+/// `other_signature`: it runs something else under this number. `gone`: of these ranks nothing is
+/// to be had, besides those that were absent.
 void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
-                                  bool other_signature) {
+                                  bool other_signature, std::uint64_t gone) {
   // Who has closed it too has nothing to learn.
   if (before(header.operation, closed_below(header))) return;
   // It had passed this operation before, and no longer remembers.
   if (before(header.operation, channel.closed_below_of[header.sender])) {
-    return tell_forgotten(header);
+    if (!overtaken) tell_forgotten(header, header.sender);
+    return;
   }
   const PastOperation* past = channel.find_past(header.operation);
   ControlDue due{.type = TARPON_CLOSED,
@@ -268,6 +276,7 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
     due.slot = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
   }
   if (due.type != TARPON_READY) due.contributors = missed(channel, header.operation, header.sender);
+  if (due.type == TARPON_CLOSED) due.contributors |= gone;
   queue_control(due);
   if (due.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
   // CLOSED says that there is NaN or infinity; a CREDIT of nothing says whose.
@@ -318,22 +327,29 @@ void Endpoint::State::note_passed(Channel& channel, Rank peer, std::uint32_t bel
   std::uint32_t& known = channel.closed_below_of[peer];
   if (!before(known, below)) return;
   if (!proven && below - known > options.window) return check_jump(channel, peer, now);
-  const bool held_back = !channel.kept.empty() && !before(channel.kept.front().number, known);
   known = below;
   for (Operation* operation : channel.open) {
     if (before(operation->number, below)) peer_closed(*operation, peer, now);
   }
-  if (held_back || channel.open.empty()) release_passed(channel);
+  release_passed(channel);
 }
 
-/// Whether the packet tells the end of the lowest open operation, and its sender had heard this
-/// rank's latest READY of it: nobody else can know when that left.
+/// Whether the packet tells the end of the lowest open operation, and left its sender after this
+/// rank's latest READY of it did.
 bool Endpoint::State::proves_end(Channel& channel, const tarpon_header& header) {
   if (header.type != TARPON_CLOSED && header.type != TARPON_ABORT) return false;
   if (channel.open.empty() || channel.open.front()->number != header.operation) return false;
   const PeerView& view = channel.open.front()->peers[header.sender];
-  return view.readies > 0 && header.echo_us != 0 &&
-         static_cast<std::int32_t>(header.echo_us - view.ready_us) >= 0;
+  return view.readies > 0 && echoes(header, view.ready_us);
+}
+
+/// Whether the packet left after its sender had heard what this rank sent at `since_us`, by its
+/// echo of this rank's clock. An echo from the future proves nothing; clocks may drift apart.
+bool Endpoint::State::echoes(const tarpon_header& header, std::uint32_t since_us) const {
+  constexpr std::int32_t kDrift = 100'000;  // microseconds: 200 s at 500 ppm
+  if (header.echo_us == 0) return false;
+  return static_cast<std::int32_t>(header.echo_us - since_us) >= 0 &&
+         static_cast<std::int32_t>(header.echo_us - microseconds(latest)) <= kDrift;
 }
 
 /// Asks `peer` for the end of the lowest open operation.
@@ -405,9 +421,12 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
     if (header.operation > channel.next_number) return;  // never was, as in missed()
     // Nobody has it any more; without an answer the peer would ask until its bound or deadline.
     const PastOperation* past = channel.find_past(header.operation);
+    // What this rank sent of its last stage before it closed has had its time to come.
+    const std::uint64_t own = header.stage > 0 ? 1ull << options.rank : 0;
     answer_past(channel, header,
                 past != nullptr && past->epoch.number == header.epoch &&
-                    signature_hash(past->signature) != header.signature);
+                    signature_hash(past->signature) != header.signature,
+                own);
     return;
   }
   RetainedDue due;

@@ -22,11 +22,21 @@ bool Endpoint::State::forget_stale_early() {
       early.begin(), early.end(),
       [](const EarlyOperation& a, const EarlyOperation& b) { return a.since < b.since; });
   if (oldest == early.end() || latest - oldest->since < kStale) return false;
-  for (const std::uint32_t cell : oldest->cells) early_parking.release(cell);
+  release_cells(*oldest);
   refuse_early(oldest->tag, oldest->number);
   passed_tags.push_back(oldest->tag);
   early.erase(oldest);
   return true;
+}
+
+/// Its packets are asked for again where they are needed.
+void Endpoint::State::release_cells(EarlyOperation& one) {
+  for (const std::uint32_t cell : one.cells) early_parking.release(cell);
+  one.cells.clear();
+  for (EarlyOperation::FromPeer& from : one.peers) {
+    from.overrun |= from.parked > 0;
+    from.parked = 0;
+  }
 }
 
 /// Whether packets of the tag wait for an operation that this rank has not begun.
@@ -60,12 +70,17 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
     ++counters[DropReason::outside_window];
     return;
   }
+  if (early_parking.available() == 0) forget_stale_early();
   EarlyOperation* one = early_for(header.tag, header.operation);
   if (one == nullptr) {
     ++counters[DropReason::early_overrun];
     return;
   }
   EarlyOperation::FromPeer& from = one->peers[header.sender];
+  if (from.aborted && from.abort_reason != TARPON_ABORT_EXPIRED) {  // it will not run
+    ++counters[DropReason::closed];
+    return;
+  }
   const std::uint32_t cell =
       from.parked < options.initial_credit ? early_parking.park(packet) : ParkingLot::kNone;
   if (cell == ParkingLot::kNone) {

@@ -27,6 +27,7 @@ std::uint32_t next_number_of(const std::vector<NextNumber>& list, std::uint32_t 
 }
 
 constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
+constexpr std::size_t kRecentTags = 1024;
 
 /// What all peers may send unasked of the operations that one tag may have open.
 std::size_t unasked_cells(const EndpointOptions& options) {
@@ -66,6 +67,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
+      asked_up_to(given.world_size),
       closed_told(given.world_size),
       early_refused(given.early_operations),
       early_parking(unasked_cells(given), TARPON_HEADER_BYTES + port.max_payload),
@@ -191,6 +193,7 @@ void Endpoint::State::release_passed(Channel& channel) {
 /// Whether nobody is at an operation of this tag, or late: neither a peer nor this rank.
 bool Endpoint::State::all_are_through(const Channel& channel) const {
   if (!channel.open.empty()) return false;
+  if (channel.lost) return true;  // nothing of it is to be had here
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer != options.rank && passed_by(channel, peer) != channel.next_number) return false;
   }
@@ -231,6 +234,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                           .nonfinite = operation.nonfinite.any(),
                           .data = std::move(retained)});
   }
+  channel.unproven &= abort_reason == TARPON_ABORT_FORGOTTEN;
   channel.late_packets += operation.late_packets;
   channel.remember({.aborted = abort_reason.has_value(),
                     .number = operation.number,
@@ -264,8 +268,13 @@ Endpoint::~Endpoint() = default;
 
 bool Endpoint::can_submit(std::uint32_t tag) const {
   const Channel* channel = state_->tags.find(tag);
-  return channel == nullptr ||
-         channel->next_number - channel->lowest_open() < state_->options.window;
+  if (channel == nullptr) return true;
+  const std::uint32_t window = channel->unproven ? 1 : state_->options.window;
+  return channel->next_number - channel->lowest_open() < window;
+}
+
+bool Endpoint::is_lost(std::uint32_t tag) const {
+  return state_->tags.is_lost(tag);
 }
 
 std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
@@ -275,6 +284,7 @@ std::uint32_t Endpoint::next_number(std::uint32_t tag) const {
 std::vector<std::uint32_t> Endpoint::tags() const {
   std::vector<std::uint32_t> result;
   for (const auto& channel : state_->tags.active()) result.push_back(channel->tag);
+  for (const std::uint32_t tag : state_->tags.recent(kRecentTags)) result.push_back(tag);
   return result;
 }
 
@@ -289,29 +299,37 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
   require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
   if (s.free_operations.empty()) {
-    s.free_operations.push_back(static_cast<std::uint32_t>(s.operations.size()));
-    s.operations.push_back(std::make_unique<Operation>());
-    s.operations.back()->handle.index = s.free_operations.back();
+    auto fresh = std::make_unique<Operation>();
+    fresh->handle.index = static_cast<std::uint32_t>(s.operations.size());
+    s.free_operations.reserve(s.operations.size() + 1);
+    s.operations.push_back(std::move(fresh));
+    s.free_operations.push_back(s.operations.back()->handle.index);
   }
   Operation& operation = *s.operations[s.free_operations.back()];
-  s.free_operations.pop_back();
-  s.forget_passed_tags();
-  Channel& channel = s.tags.activate(spec.tag);
+  prepare(operation, spec, s.options, now);
+  s.begin(operation, spec, now);
+  return operation.handle;
+}
+
+/// Takes the number for a prepared operation. What fails from here on would leave this rank one
+/// number ahead of its peers: it ends the process.
+void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Time now) noexcept {
+  free_operations.pop_back();
+  forget_passed_tags();
+  Channel& channel = tags.activate(spec.tag);
   if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
   operation.number = channel.next_number++;
-  for (Rank peer = 0; peer < s.options.world_size; ++peer) {
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
     // One that has left may still be at an operation that it has made.
-    if (s.dead[peer]) channel.closed_below_of[peer] = channel.next_number;
+    if (dead[peer]) channel.closed_below_of[peer] = channel.next_number;
   }
-  prepare(operation, spec, s.options, now);
-  s.choose_flows(operation, spec);
+  choose_flows(operation, spec);
   operation.opened = now;
-  s.note(RecordKind::opened, operation, kNoPeer, operation.signature_hash);
+  note(RecordKind::opened, operation, kNoPeer, operation.signature_hash);
   channel.open.push_back(&operation);
-  s.open_operations.push_back(&operation);
-  s.open(operation, channel, now);
-  s.liveness.watch(now);
-  return operation.handle;
+  open_operations.push_back(&operation);
+  open(operation, channel, now);
+  liveness.watch(now);
 }
 
 void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t ready) {

@@ -1,10 +1,13 @@
 // Ranks that remember the numbers of a tag differently.
 //
-// A rank that no longer remembers a tag begins it with 0 again. A peer that remembers it answers
-// with ABORT and its own next number. The forgetful rank ends its call, gives the numbers below up,
-// and takes the peer's number for that call, which it aborts everywhere. So the call ends as
-// aborted on all ranks, nothing pairs that does not belong together, and the next calls match
-// again.
+// A rank that has forgotten a tag begins it with 0 again. A peer that remembers the tag answers
+// with ABORT 8. From then on the tag is *lost* to the forgetful rank: it refuses its own calls of
+// that tag, and answers those of its peers with ABORT 8. So every call of the tag ends as aborted
+// on all ranks, and none is paired with a call that does not belong to it.
+//
+// A rank that has forgotten some tags cannot tell a new tag from a forgotten one. It makes the
+// first operation of such a tag alone: were it the peers' number, a second one could be taken for
+// theirs before the answer to the first one comes.
 #include <algorithm>
 
 #include "transport/endpoint/state.h"
@@ -16,49 +19,38 @@ namespace tarpon {
 Channel* Endpoint::State::channel_of(const tarpon_header& header) {
   if (Channel* const channel = tags.find(header.tag)) return channel;
   const bool goes_on =
-      tags.remembers(header.tag) && !before(header.operation, tags.next_number(header.tag));
+      tags.remembers(header.tag) &&
+      (tags.is_lost(header.tag) || !before(header.operation, tags.next_number(header.tag)));
   if (!goes_on) return nullptr;
   passed_tags.push_back(header.tag);  // unless the packet tells of an operation to come
   return &tags.activate(header.tag);
 }
 
-/// Packets of operations that the peer has passed may still be on their way: those say nothing.
-void Endpoint::State::tell_forgotten(const tarpon_header& header) {
-  if (overtaken) return;
+/// Tells the sender of `header` that `forgetful` does not know the numbers of the tag.
+void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful) {
   queue_control({.type = TARPON_ABORT,
                  .peer = header.sender,
                  .tag = header.tag,
                  .operation = header.operation,
                  .slot = TARPON_ABORT_FORGOTTEN,
-                 .contributors = 1ull << header.sender});
+                 .contributors = 1ull << forgetful});
 }
 
-/// A peer has made operations of this tag that this rank no longer remembers: those below `number`.
-void Endpoint::State::take_forgotten(Channel& channel, std::uint32_t number) {
-  if (before(number, channel.next_number)) return;
-  const std::uint64_t self = 1ull << options.rank;
-  channel.next_number = number + 1;
-  PastOperation given_up;
-  given_up.aborted = true;
-  given_up.number = number;
-  given_up.reason = TARPON_ABORT_FORGOTTEN;
-  given_up.ranks = self;
-  channel.remember(given_up, std::size_t{2} * options.window);
-  channel.remember_abort(number, TARPON_ABORT_FORGOTTEN, self);
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer == options.rank) continue;
-    queue_control({.type = TARPON_ABORT,
-                   .peer = peer,
-                   .tag = channel.tag,
-                   .operation = number,
-                   .slot = TARPON_ABORT_FORGOTTEN,
-                   .contributors = self});
+/// A peer knows numbers of this tag that this rank has forgotten. False where this rank has
+/// forgotten none.
+bool Endpoint::State::take_forgotten(Channel& channel, Rank from, Time now) {
+  if (!tags.has_forgotten()) return false;
+  if (channel.lost) return true;
+  channel.lost = true;
+  for (Operation* operation : channel.open) {
+    take_abort(*operation, from, TARPON_ABORT_FORGOTTEN, 1ull << options.rank, now);
   }
   std::erase_if(early, [&](const EarlyOperation& one) {
-    if (one.tag != channel.tag || !before(one.number, channel.next_number)) return false;
+    if (one.tag != channel.tag) return false;
     for (const std::uint32_t cell : one.cells) early_parking.release(cell);
     return true;
   });
+  return true;
 }
 
 }  // namespace tarpon

@@ -6,6 +6,7 @@
 // forgotten.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/endpoint/state.h"
 
@@ -15,6 +16,7 @@ namespace {
 constexpr Duration kTellAfter = 100ms;       // an operation was closed, and no other is open
 constexpr Duration kAskPassedAfter = 300ms;  // a HEARTBEAT that tells may be lost
 constexpr std::size_t kMostHeartbeats = 8;   // due at once, for each rank
+constexpr std::size_t kMostQuestions = 4;    // to a peer in a round
 
 }  // namespace
 
@@ -58,16 +60,24 @@ void Endpoint::State::ask_passed(Time now) {
   ask_passed_at = kNever;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank || dead[peer]) continue;
+    // Each round begins behind the last tag of the one before: a peer may never pass some tags.
+    const auto& active = tags.active();
+    std::size_t& from = asked_up_to[peer];
     std::vector<NextNumber> numbers;
-    for (const auto& channel : tags.active()) {
-      if (!channel->open.empty()) continue;
-      if (!before(passed_by(*channel, peer), channel->next_number)) continue;
-      numbers.push_back({channel->tag, channel->next_number});
-      if (numbers.size() == TARPON_MAX_PASSED) break;
+    std::size_t questions = 0, seen = 0;
+    for (; seen < active.size() && questions < kMostQuestions; ++seen) {
+      const Channel& channel = *active[(from + seen) % active.size()];
+      if (!channel.open.empty()) continue;
+      if (!before(passed_by(channel, peer), channel.next_number)) continue;
+      numbers.push_back({channel.tag, channel.next_number});
+      if (numbers.size() < TARPON_MAX_PASSED) continue;
+      queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::exchange(numbers, {}));
+      ++questions;
     }
-    if (numbers.empty()) continue;
+    from += seen;
+    if (numbers.empty() && questions == 0) continue;
     ask_passed_at = now + kAskPassedAfter;
-    queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::move(numbers));
+    if (!numbers.empty()) queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::move(numbers));
   }
 }
 
@@ -135,8 +145,7 @@ void Endpoint::State::take_heartbeat(const tarpon_header& header,
                                      std::span<const std::byte> payload, Time now) {
   const bool is_answer = header.slot == TARPON_HEARTBEAT_ANSWER;
   const PeerClock& clock = clocks[header.sender];
-  const bool proven = is_answer && clock.asked && header.echo_us != 0 &&
-                      static_cast<std::int32_t>(header.echo_us - clock.asked_us) >= 0;
+  const bool proven = is_answer && clock.asked && echoes(header, clock.asked_us);
   std::vector<NextNumber> answer;
   for (std::size_t at = 0; at < payload.size(); at += sizeof(tarpon_passed)) {
     tarpon_passed passed;
@@ -145,7 +154,9 @@ void Endpoint::State::take_heartbeat(const tarpon_header& header,
       note_passed(*channel, header.sender, passed.closed_below, proven, now);
     }
     if (header.slot == TARPON_HEARTBEAT_QUESTION && tags.remembers(passed.tag)) {
-      answer.push_back({passed.tag, tags.lowest_open(passed.tag)});
+      // Of a lost tag this rank asks for nothing.
+      answer.push_back({passed.tag, tags.is_lost(passed.tag) ? passed.closed_below
+                                                             : tags.lowest_open(passed.tag)});
     }
   }
   if (header.slot != TARPON_HEARTBEAT_QUESTION) return;
@@ -159,6 +170,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
     heartbeats.pop_front();
     if (dead[due.peer]) continue;
     tarpon_header header = header_for(now, due.peer, TARPON_HEARTBEAT, 0, 0, 0);
+    header.closed_below = 0;  // it speaks of no tag
     if (due.kind == TARPON_HEARTBEAT_QUESTION) {
       clocks[due.peer].asked = true;
       clocks[due.peer].asked_us = header.sent_us;

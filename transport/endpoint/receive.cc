@@ -112,7 +112,12 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   if (channel == nullptr) {
     if (!tags.remembers(header.tag)) return take_early(header, packet);
     ++counters[DropReason::closed];
-    if (tells_of_its_end(header)) tell_forgotten(header);
+    if (tells_of_its_end(header) && !overtaken) tell_forgotten(header, header.sender);
+    return;
+  }
+  if (channel->lost) {
+    ++counters[DropReason::closed];
+    if (tells_of_its_end(header)) tell_forgotten(header, options.rank);
     return;
   }
   note_closed_below(*channel, header, now);
@@ -134,7 +139,8 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
       const PastOperation* past = channel->find_past(header.operation);
       answer_past(*channel, header,
                   past != nullptr && past->epoch.number == header.epoch &&
-                      signature_hash(past->signature) != header.signature);
+                      signature_hash(past->signature) != header.signature,
+                  0);
     }
   } else {
     take_early(header, packet);

@@ -146,6 +146,7 @@ struct Endpoint::State {
   // endpoint.cc
   Operation* find(OperationHandle handle);
   Operation* find_open(Channel& channel, std::uint32_t number);
+  void begin(Operation& operation, const OperationSpec& spec, Time now) noexcept;
   void open(Operation& operation, Channel& channel, Time now);
   void end(Operation& operation, std::unique_ptr<Retained> retained, std::uint64_t absent,
            std::optional<std::uint32_t> abort_reason = std::nullopt);
@@ -185,6 +186,7 @@ struct Endpoint::State {
   EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
   void refuse_early(std::uint32_t tag, std::uint32_t number);
   bool forget_stale_early();
+  void release_cells(EarlyOperation& one);
   bool has_early(std::uint32_t tag) const;
   bool passed_over(const Operation& operation, Rank peer) const;
   void ask_again(Operation& operation, Rank peer);
@@ -203,7 +205,8 @@ struct Endpoint::State {
   void take_ready(Operation& operation, const tarpon_header& header,
                   std::span<const std::byte> payload, Time now);
   std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
-  void answer_past(Channel& channel, const tarpon_header& header, bool other_signature);
+  void answer_past(Channel& channel, const tarpon_header& header, bool other_signature,
+                   std::uint64_t gone);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
   void apply_repair(Operation& operation, const tarpon_header& header,
                     std::span<const std::byte> payload);
@@ -212,6 +215,7 @@ struct Endpoint::State {
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
   void note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven, Time now);
   bool proves_end(Channel& channel, const tarpon_header& header);
+  bool echoes(const tarpon_header& header, std::uint32_t since_us) const;
   void check_jump(Channel& channel, Rank peer, Time now);
   void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
   std::uint64_t blamed_by(const tarpon_header& abort) const;
@@ -222,8 +226,8 @@ struct Endpoint::State {
 
   // forgotten.cc
   Channel* channel_of(const tarpon_header& header);
-  void tell_forgotten(const tarpon_header& header);
-  void take_forgotten(Channel& channel, std::uint32_t number);
+  void tell_forgotten(const tarpon_header& header, Rank forgetful);
+  bool take_forgotten(Channel& channel, Rank from, Time now);
 
   // heartbeat.cc
   void note_untold(Channel& channel);
@@ -339,6 +343,7 @@ struct Endpoint::State {
   std::vector<std::uint32_t> untold_tags;  // whose `untold` is set
   Time tell_at = kNever;                   // when peers are told of them
   Time ask_passed_at = kNever;             // when peers are asked how far they are
+  std::vector<std::size_t> asked_up_to;    // by peer: the place in tags.active() to go on at
   std::deque<HeartbeatDue> heartbeats;
   std::vector<ClosedTold> closed_told;  // by peer
   std::vector<EarlyOperation> early;

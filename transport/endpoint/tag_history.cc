@@ -60,15 +60,14 @@ Channel& TagHistory::activate(std::uint32_t tag) {
   if (Channel* const channel = find(tag)) return *channel;
   if (idle_.empty()) idle_.push_back(std::make_unique<Channel>());
   Channel& channel = *idle_.back();
+  const auto known = numbers_.find(tag);
   channel.tag = tag;
-  channel.next_number = 0;
-  if (const auto known = numbers_.find(tag)) {
-    channel.next_number = *known;
-    numbers_.erase(tag);
-  }
+  channel.next_number = known.value_or(TagNumbers::Known{}).number;
+  channel.lost = known.value_or(TagNumbers::Known{}).lost;
+  channel.unproven = !known && has_forgotten();
   // Every peer had passed what was made before.
   channel.closed_below_of.assign(limits_.world_size, channel.next_number);
-  channel.early_aborts_of.assign(limits_.world_size, {});
+  channel.early_aborts_of.assign(limits_.world_size, {channel.next_number, channel.next_number});
   channel.past.clear();
   channel.next_past = 0;
   channel.aborted.clear();
@@ -78,12 +77,18 @@ Channel& TagHistory::activate(std::uint32_t tag) {
   by_tag_[tag] = &channel;
   active_.push_back(std::move(idle_.back()));
   idle_.pop_back();
+  numbers_.erase(tag);
   return *(last_found_ = &channel);
 }
 
 std::uint32_t TagHistory::next_number(std::uint32_t tag) {
   if (const Channel* const channel = find(tag)) return channel->next_number;
-  return numbers_.find(tag).value_or(0);
+  return numbers_.find(tag).value_or(TagNumbers::Known{}).number;
+}
+
+bool TagHistory::is_lost(std::uint32_t tag) {
+  if (const Channel* const channel = find(tag)) return channel->lost;
+  return numbers_.find(tag).value_or(TagNumbers::Known{}).lost;
 }
 
 std::uint32_t TagHistory::lowest_open(std::uint32_t tag) {
@@ -93,7 +98,7 @@ std::uint32_t TagHistory::lowest_open(std::uint32_t tag) {
 
 void TagHistory::forget(Channel& channel) {
   release(channel, channel.next_number);
-  numbers_.put(channel.tag, channel.next_number);
+  numbers_.put(channel.tag, {channel.next_number, channel.lost});
   by_tag_.erase(channel.tag);
   if (last_found_ == &channel) last_found_ = nullptr;
   const std::size_t position = channel.position;
@@ -150,7 +155,7 @@ void TagHistory::release(Channel& channel, std::uint32_t first, std::uint32_t en
 
 bool TagHistory::may_retain(std::uint64_t bytes) const {
   if (retained_entries_ == 0) return true;
-  return retained_entries_ < limits_.retain_entries &&
+  return retained_entries_ < limits_.retain_entries && active_.size() < kActiveTags &&
          retained_bytes_ + kBytesPerResult + bytes <= limits_.retain_bytes;
 }
 

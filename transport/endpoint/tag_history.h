@@ -75,7 +75,9 @@ struct Channel {
   std::vector<Aborted> aborted;                // in the order in which they ended
   std::uint64_t late_packets = 0;              // DATA that came after its operation was closed
   bool untold = false;                         // closed_below has risen since peers were told
-  std::size_t position = 0;                    // in TagHistory's list
+  bool lost = false;         // this rank forgot its numbers: its operations match no peer's
+  bool unproven = false;     // begun with 0 by a rank that has forgotten tags: it need not be new
+  std::size_t position = 0;  // in TagHistory's list
 
   void remember(const PastOperation& one, std::size_t most);
   /// Of more than kAbortedRuns runs the oldest two become one, with the reason of the first.
@@ -112,10 +114,18 @@ class TagHistory {
   std::uint32_t next_number(std::uint32_t tag);
   std::uint32_t lowest_open(std::uint32_t tag);
 
+  /// Whether this rank has used the tag, and forgot its numbers.
+  bool is_lost(std::uint32_t tag);
+  /// Whether this rank has forgotten the numbers of some tag.
+  bool has_forgotten() const { return numbers_.has_forgotten(); }
+
   /// Whether the tag has been used, and its number is remembered.
   bool remembers(std::uint32_t tag) {
     return find(tag) != nullptr || numbers_.find(tag).has_value();
   }
+
+  /// The latest tags that are not active, at most `most`, the newest first.
+  std::vector<std::uint32_t> recent(std::size_t most) const { return numbers_.newest(most); }
 
   std::span<const std::unique_ptr<Channel>> active() const { return active_; }
 
@@ -137,7 +147,8 @@ class TagHistory {
   std::uint32_t retained_entries() const { return retained_entries_; }
 
  private:
-  static constexpr std::size_t kIdleChannels = 64;  // kept for the next tags
+  static constexpr std::size_t kIdleChannels = 64;    // kept for the next tags
+  static constexpr std::size_t kActiveTags = 65'536;  // of more nothing is retained
   static std::uint64_t memory_of(const Retained& result);
 
   const Limits limits_;

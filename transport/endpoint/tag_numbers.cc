@@ -22,15 +22,16 @@ std::size_t TagNumbers::place_of(std::uint32_t tag) const {
   return place;
 }
 
-std::optional<std::uint32_t> TagNumbers::find(std::uint32_t tag) const {
+std::optional<TagNumbers::Known> TagNumbers::find(std::uint32_t tag) const {
   if (size_ == 0) return std::nullopt;
   const std::uint32_t found = places_[place_of(tag)];
   if (found == kNone) return std::nullopt;
-  return entries_[found].number;
+  return entries_[found].known;
 }
 
-void TagNumbers::put(std::uint32_t tag, std::uint32_t number) {
+void TagNumbers::put(std::uint32_t tag, Known known) {
   erase(tag);
+  has_forgotten_ |= size_ == limit_;
   if (limit_ == 0) return;
   if (size_ == limit_) remove(place_of(entries_[oldest_].tag));
   if (2 * (size_ + 1) > places_.size()) grow();
@@ -41,7 +42,7 @@ void TagNumbers::put(std::uint32_t tag, std::uint32_t number) {
   } else {
     free_ = entries_[index].newer;
   }
-  entries_[index] = {.tag = tag, .number = number, .older = newest_, .newer = kNone};
+  entries_[index] = {.tag = tag, .known = known, .older = newest_, .newer = kNone};
   (newest_ == kNone ? oldest_ : entries_[newest_].newer) = index;
   newest_ = index;
   places_[place_of(tag)] = index;
@@ -52,6 +53,14 @@ void TagNumbers::erase(std::uint32_t tag) {
   if (size_ == 0) return;
   const std::size_t place = place_of(tag);
   if (places_[place] != kNone) remove(place);
+}
+
+std::vector<std::uint32_t> TagNumbers::newest(std::size_t most) const {
+  std::vector<std::uint32_t> tags;
+  for (std::uint32_t at = newest_; at != kNone && tags.size() < most; at = entries_[at].older) {
+    tags.push_back(entries_[at].tag);
+  }
+  return tags;
 }
 
 void TagNumbers::grow() {

@@ -1,7 +1,7 @@
 // The next numbers of tags that are not in use: a table of limited size, the oldest entry out
 // first.
 //
-// Two arrays that grow to the limit and stay: an entry costs 24 to 32 bytes, no allocation and few
+// Two arrays that grow to the limit and stay: an entry costs 28 to 36 bytes, no allocation and few
 // cache misses, however many tags a job uses. (A map of nodes and a queue took 80 bytes an entry,
 // and scattered small blocks over the heap.)
 //
@@ -17,22 +17,34 @@ namespace tarpon {
 
 class TagNumbers {
  public:
+  struct Known {
+    std::uint32_t number = 0;
+    bool lost = false;  // the number of this rank is not that of the peers
+    bool operator==(const Known&) const = default;
+  };
+
   explicit TagNumbers(std::uint32_t limit) : limit_(limit) {}
 
-  std::optional<std::uint32_t> find(std::uint32_t tag) const;
+  std::optional<Known> find(std::uint32_t tag) const;
 
   /// `tag` becomes the newest entry. The oldest one goes where there are more than the limit.
-  void put(std::uint32_t tag, std::uint32_t number);
+  void put(std::uint32_t tag, Known known);
+
+  /// Whether an entry has gone because of the limit: a tag without an entry need not be new.
+  bool has_forgotten() const { return has_forgotten_; }
 
   void erase(std::uint32_t tag);
 
   std::size_t size() const { return size_; }
 
+  /// At most `most` tags, the newest first.
+  std::vector<std::uint32_t> newest(std::size_t most) const;
+
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;
   struct Entry {
     std::uint32_t tag = 0;
-    std::uint32_t number = 0;
+    Known known;
     std::uint32_t older = kNone;  // neighbours in age
     std::uint32_t newer = kNone;  // of a free entry: the next free one
   };
@@ -49,6 +61,7 @@ class TagNumbers {
   // Open addressing with linear probing: indexes of entries. At most half of them are in use.
   std::vector<std::uint32_t> places_;
   std::size_t size_ = 0;
+  bool has_forgotten_ = false;
   std::uint32_t oldest_ = kNone;
   std::uint32_t newest_ = kNone;
   std::uint32_t free_ = kNone;

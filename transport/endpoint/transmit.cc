@@ -150,11 +150,6 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     std::memcpy(frame.room, ranges.data(), frame.length);
     ++counters.repairs_requested;
   }
-  if (due.type == TARPON_ABORT && due.slot == TARPON_ABORT_FORGOTTEN) {
-    const tarpon_passed passed{due.tag, tags.lowest_open(due.tag)};
-    frame.length = sizeof passed;
-    std::memcpy(frame.room, &passed, sizeof passed);
-  }
   if (due.type == TARPON_CREDIT) ++counters.credits_out;
   mark_control(due, operation, header);
   note_control_out(due);
