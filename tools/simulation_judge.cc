@@ -263,9 +263,9 @@ class Judge {
       // Where only the victim suffers, nobody else is to blame.
       const bool only_victim = calm_packets() && plan_.skew == Duration{} && rank != plan_.victim &&
                                plan_.pauses.empty() && !is_made_late(blamed);
-      // A lie in the victim's name says that it has begun. Then the next in turn are named: the
+      // A packet in the victim's name says that it has begun. Then the next in turn are named: the
       // ranks whose results lack the victim's part.
-      const bool lied_to = on(FaultKind::lies) && ended(blamed) &&
+      const bool lied_to = (on(FaultKind::lies) || on(FaultKind::hostile)) && ended(blamed) &&
                            call_.pending[blamed]->report.status == Status::peer_late;
       if (only_victim && blamed != plan_.victim && !lied_to) {
         violate(rank,

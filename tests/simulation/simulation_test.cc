@@ -62,8 +62,10 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// peer forgot the tag. 4114415: without retention a rank asked for lost results until its
 /// deadline. 4138930: a rank that came late was told of a peer whose queue it had held up. 4579169:
 /// the signatures of different calls had one hash. 4119859: packets of a jam outlived it.
+/// 4593680: a pace ended with all credit used up, and no more was given.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
-  for (const std::uint32_t seed : {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u}) {
+  for (const std::uint32_t seed :
+       {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
@@ -73,10 +75,10 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// Their calls ended as they should; the judge did not know these endings. In 3014502 and 4002298
 /// exact calls expire behind earlier ones, which loss holds up: nobody is late, and a rank that
 /// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
-/// leaves, and some peers hear of its end before its eviction. In 4128949 a lie says that a rank
-/// has begun which is cut off.
+/// leaves, and some peers hear of its end before its eviction. In 4128949 and 4590292 a lie says
+/// that a rank has begun which is cut off.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
-  for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u}) {
+  for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u, 4590292u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace tarpon {
@@ -20,7 +21,11 @@ class GranterTest : public testing::Test {
   static constexpr std::uint32_t kWindow = 256;  // slots
 
   GranterTest() {
-    granter_.inflow().arrived(kWindow * kWire, false);  // after a rest it would be smaller
+    granter_.emplace(InflowOptions{.most_bytes = kWindow * kWire,
+                                   .least_bytes = 32 * kWire,
+                                   .rule = InflowRule::buffers},  // the window stays as it is
+                     kUnasked);
+    granter_->inflow().arrived(kWindow * kWire, false);  // after a rest it would be smaller
   }
 
   /// Opens an operation of two stages that waits for `slots` slots of each peer in both.
@@ -39,14 +44,14 @@ class GranterTest : public testing::Test {
     prepare(*operation, spec, {.rank = 0, .world_size = kRanks}, now_);
     operations_.push_back(std::move(operation));
     open_.push_back(operations_.back().get());
-    granter_.opened(*open_.back(), now_);
+    granter_->opened(*open_.back(), now_);
     return *open_.back();
   }
 
   /// `peer` has begun the operation; its `stage` as well, by one slot.
   void begin(Operation& operation, Rank peer, std::uint32_t stage = 0) {
     operation.peers[peer].heard = true;
-    granter_.heard(operation, peer);
+    granter_->heard(operation, peer);
     if (stage > 0) arrive(operation, stage, peer, 1);
   }
   void begin_all(Operation& operation, std::uint32_t stage = 0) {
@@ -58,9 +63,9 @@ class GranterTest : public testing::Test {
     for (std::uint32_t i = 0; i < slots; ++i) {
       message.insert(message.presence.end());
       message.last_heard = now_;
-      granter_.progressed(operation, message);
+      granter_->progressed(operation, message);
     }
-    if (message.delivered()) granter_.ended(1);
+    if (message.delivered()) granter_->ended(1);
   }
   /// All that was granted comes.
   void use_up(Operation& operation, std::uint32_t stage, Rank peer) {
@@ -68,7 +73,7 @@ class GranterTest : public testing::Test {
     arrive(operation, stage, peer, message.granted - message.presence.end());
   }
 
-  std::size_t give() { return granter_.give(now_, open_).size(); }
+  std::size_t give() { return granter_->give(now_, open_).size(); }
 
   // Slots of the first grants of two operations.
   static constexpr std::uint32_t kFirst = kWindow / (2 * kPeers), kSecond = kFirst / 2;
@@ -86,10 +91,7 @@ class GranterTest : public testing::Test {
   }
 
   Time now_{1s};
-  Granter granter_{{.most_bytes = kWindow * kWire,
-                    .least_bytes = 32 * kWire,
-                    .rule = InflowRule::buffers},  // the window stays as it is
-                   kUnasked};
+  std::optional<Granter> granter_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> open_;
 };
@@ -190,11 +192,11 @@ TEST_F(GranterTest, stalled__its_credit_goes_to_those_that_wait) {
   for (Rank peer = 1; peer < kRanks; ++peer) use_up(oldest, 0, peer);
   give();
   ASSERT_EQ(granted(later, 0, 1), kSecond);
-  ASSERT_NE(granter_.next(now_), kNever);
-  const Time look = granter_.next(now_);
+  ASSERT_NE(granter_->next(now_), kNever);
+  const Time look = granter_->next(now_);
   now_ = look;
   give();
-  now_ = granter_.next(now_);  // nothing of the oldest has come meanwhile
+  now_ = granter_->next(now_);  // nothing of the oldest has come meanwhile
   give();
   EXPECT_GE(granted(later, 0, 1), kSecond + Granter::kLeastShare / 2);
 }
@@ -212,7 +214,7 @@ TEST_F(GranterTest, parked__counts_until_it_is_delivered_and_help_comes_where_no
       const std::uint32_t before = message.presence.end();
       use_up(oldest, 0, peer);
       message.parked_count += message.presence.end() - before;
-      granter_.progressed(oldest, message);
+      granter_->progressed(oldest, message);
     }
     give();
   }
@@ -221,8 +223,8 @@ TEST_F(GranterTest, parked__counts_until_it_is_delivered_and_help_comes_where_no
   EXPECT_LE(parked, kWindow);
   use_up(later, 0, 1);
   const std::uint32_t before = granted(later, 0, 1);
-  for (int look = 0; look < 3 && granter_.next(now_) != kNever; ++look) {
-    now_ = granter_.next(now_);
+  for (int look = 0; look < 3 && granter_->next(now_) != kNever; ++look) {
+    now_ = granter_->next(now_);
     give();
   }
   EXPECT_GT(granted(later, 0, 1), before);
@@ -239,6 +241,41 @@ TEST_F(GranterTest, waiting__a_message_whose_slots_are_all_here_has_nothing_to_a
   give();
   EXPECT_FALSE(message.waits_for_credit());
   EXPECT_EQ(message.last_heard, now_);  // its silence begins with the grant
+}
+
+// Where nothing is on its way no packet brings the rest of the grant.
+TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
+  granter_.emplace(InflowOptions{.most_bytes = kWindow * kWire, .least_bytes = 32 * kWire},
+                   kUnasked);
+  Inflow& inflow = granter_->inflow();
+  for (int interval = 0; interval < 1000 && !inflow.pace().on(); ++interval) {
+    for (int packet = 0; packet < 100; ++packet) {
+      if (packet % 5 == 0) {
+        inflow.overtaken(1, 0);
+      } else {
+        inflow.arrived(kWire, false);
+      }
+    }
+    inflow.round_trip(100us);
+    now_ += 1ms;
+    inflow.judge(now_);
+  }
+  ASSERT_TRUE(inflow.pace().on());
+  Operation& only = open(20);
+  begin_all(only);
+  const auto use_all_up = [&] {
+    for (Rank peer = 1; peer < kRanks; ++peer) use_up(only, 0, peer);
+  };
+  use_all_up();
+  now_ += 10ms;
+  const std::size_t given = give();  // the whole rest of each of these messages
+  EXPECT_GT(given, 0u);
+  EXPECT_LT(given, std::size_t{kPeers});
+  use_all_up();
+  inflow.flows_changed();
+  ASSERT_FALSE(inflow.pace().on());
+  EXPECT_EQ(granter_->next(now_), now_);
+  EXPECT_GE(give(), kPeers - given);
 }
 
 }  // namespace

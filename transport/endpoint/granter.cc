@@ -147,6 +147,11 @@ bool Granter::stalled(const ReceiveMessage& message, Time now) const {
   return on_its_way(message) > 0 && now - since > stalled_after();
 }
 
+/// Since the last give(). What the pace held back is due.
+bool Granter::pace_has_ended() const {
+  return paced_ && !inflow_.pace().on();
+}
+
 void Granter::forget_shares() {
   sharing_.clear();
   limited_ = waiting_ = moving_ = false;
@@ -209,6 +214,8 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
   grants_.clear();
   const InflowPace& pace = inflow_.pace();
   const bool timed = now >= look_at_;
+  if (pace_has_ended()) due_ = true;
+  paced_ = pace.on();
   if (!due_ && !timed && !pace.on()) return grants_;
   if (pace.on() && now < pace.next_grant()) return grants_;
   due_ = false;
@@ -273,7 +280,7 @@ Time Granter::next(Time now) const {
   if (inflow_.pace().on()) {
     return expected_ > 0 ? std::max(inflow_.pace().next_grant(), now + kLeastPause) : kNever;
   }
-  return due_ ? now : look_at_;
+  return due_ || pace_has_ended() ? now : look_at_;
 }
 
 }  // namespace tarpon

@@ -81,6 +81,7 @@ class Granter {
   void share_evenly(std::span<Operation* const> operations);
   void choose(Time now, std::span<Operation* const> operations, bool leaves_out_stalled);
   bool stalled(const ReceiveMessage& message, Time now) const;
+  bool pace_has_ended() const;
   Duration stalled_after() const;
   void extend(const Grant& one, Time now);
   void help(Time now, std::span<Operation* const> operations);
@@ -96,6 +97,7 @@ class Granter {
   bool moving_ = false;            // some message has credit and is not stalled
   std::uint32_t freed_ = 0;        // slots that have come since the last give(), while limited_
   Time look_at_ = kNever;          // while limited_: when messages may have stalled
+  bool paced_ = false;             // by the last give()
   std::size_t turn_ = 0;           // paced: index of the message that is served first
   std::vector<Grant> sharing_;
   std::vector<Grant> grants_;
