@@ -49,6 +49,8 @@ Engine::Engine(const EngineOptions& options, Port& port)
       losses_(options.endpoint.world_size),
       epochs_(options.mechanisms.codec == CodecRule::on),
       coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
+      unbegun_(options.endpoint.remembered_tags),
+      first_missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
@@ -108,7 +110,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
   if (broken_ || aborted_) {
-    call->report.operation = lane_of(arguments.tag).next;
+    call->report.operation = next_unbegun(arguments.tag);
     end_unbegun(*call, broken_ ? *broken_ : *aborted_, now, now);
     return call;
   }

@@ -21,6 +21,7 @@
 #include "collectives/sender_loss.h"
 #include "transport/endpoint.h"
 #include "transport/port.h"
+#include "transport/tag_numbers.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -146,13 +147,6 @@ class Engine {
     Time deadline() const { return after(submitted, call->arguments.deadline); }
   };
 
-  /// The numbers of a tag whose calls end without beginning.
-  struct Lane {
-    std::uint32_t tag = 0;
-    std::uint32_t first_missed = 0;  // evicted
-    std::uint32_t next = 0;          // number of the next call
-  };
-
   static Refusal no_memory();
   void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
@@ -175,7 +169,7 @@ class Engine {
   void end_waiting(const Ending& ending, Time now);
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
   void note_unbegun(Report& report, Time submitted, Time now) const;
-  Lane& lane_of(std::uint32_t tag);
+  std::uint32_t next_unbegun(std::uint32_t tag) const;
   void note_missed(Report& report);
   std::uint32_t next_queued(std::uint32_t tag) const;
   void forget_waiting();
@@ -194,7 +188,10 @@ class Engine {
   Time next_expiry_ = kNever;      // no later than the first deadline among the others
   std::optional<Ending> broken_;   // why the port no longer works
   std::optional<Ending> aborted_;  // for good
-  std::vector<Lane> lanes_;        // by then; one a tag that was called since
+  // Of tags that were called since then. In constant time, and limited: a program may go on with
+  // a fresh tag a call.
+  TagNumbers unbegun_;       // the number of the next call
+  TagNumbers first_missed_;  // evicted
   Facts facts_;
   struct Leaving {
     Rank rank = 0;

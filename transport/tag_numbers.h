@@ -1,5 +1,4 @@
-// The next numbers of tags that are not in use: a table of limited size, the oldest entry out
-// first.
+// Numbers by tag: a table of limited size, the oldest entry out first.
 //
 // Two arrays that grow to the limit and stay: an entry costs 24 to 32 bytes, no allocation and few
 // cache misses, however many tags a job uses. (A map of nodes and a queue took 80 bytes an entry,
