@@ -12,6 +12,7 @@
 #include "collectives/executor/peer_report.h"
 #include "collectives/flight_events.h"
 #include "collectives/reduce.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -237,7 +238,7 @@ void Engine::pass_over(const PendingCall& call, Time now) {
   const AbortReason reason =
       call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
   endpoint_.abort(endpoint_.submit(nothing, now), static_cast<std::uint32_t>(reason),
-                  std::uint64_t{1} << options_.endpoint.rank);
+                  bit(options_.endpoint.rank));
 }
 
 void Engine::handle_events(Time now) {
@@ -447,7 +448,7 @@ std::uint64_t Engine::take_passed() {
              static_cast<std::int32_t>(endpoint_.lowest_open(next.tag) - next.number) >= 0;
     });
     if (!one.next_numbers.empty()) return false;
-    ranks |= std::uint64_t{1} << one.rank;
+    ranks |= bit(one.rank);
     return true;
   });
   return ranks;
@@ -457,7 +458,7 @@ std::uint64_t Engine::awaited() const {
   std::uint64_t ranks = 0;
   for (const auto& operation : running_) {
     if (operation->over() || operation->call().report.mode != Mode::exact) continue;
-    for (const Rank rank : operation->absent_ranks()) ranks |= std::uint64_t{1} << rank;
+    ranks |= mask_of(operation->absent_ranks());
   }
   return ranks & endpoint_.silent();
 }
@@ -467,13 +468,13 @@ void Engine::note_silent(Rank rank, bool silent, Time now) {
   if (silent) {
     note_absent(rank);
   } else if (facts_.is_live(rank)) {
-    absent_ &= ~(std::uint64_t{1} << rank);
+    absent_ &= ~bit(rank);
   }
 }
 
 /// What calls took on its account is not what they take.
 void Engine::note_absent(Rank rank) {
-  absent_ |= 1ull << rank;
+  absent_ |= bit(rank);
   bounds_.absent(rank);
   for (const auto& operation : running_) operation->rank_absent(rank);
 }
