@@ -127,7 +127,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (queued || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back({call, now});
     if (refused) {
-      ++expired_;
+      ++over_waiting_;
     } else {
       next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
     }
@@ -191,7 +191,7 @@ void Engine::start_waiting(Time now) {
     Waiting next = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
     if (next.call->done) {
-      --expired_;
+      --over_waiting_;
       pass_over(*next.call, now);
     } else {
       start(next, now);
@@ -224,7 +224,7 @@ void Engine::expire_waiting(Time now) {
     }
     note_unbegun(report, waiting.submitted, now);
     waiting.call->done = true;
-    ++expired_;
+    ++over_waiting_;
   }
 }
 
@@ -389,7 +389,7 @@ void Engine::give_up(Rank origin, const std::string& detail, Time now) {
 /// Where no later call needs a number any more.
 void Engine::forget_waiting() {
   waiting_.clear();
-  expired_ = 0;
+  over_waiting_ = 0;
 }
 
 /// The peers are not told: one that does not know of the exclusion yet need not end its calls.

@@ -79,7 +79,7 @@ class Engine {
   Time next_deadline() const;
 
   /// Calls that are not done.
-  std::size_t outstanding() const { return running_.size() + waiting_.size() - expired_; }
+  std::size_t outstanding() const { return running_.size() + waiting_.size() - over_waiting_; }
 
   /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers.
   void abort(Time now);
@@ -184,7 +184,7 @@ class Engine {
   std::unique_ptr<CodedBufferPool> coded_buffers_;
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::deque<Waiting> waiting_;    // beyond the window of their tag
-  std::size_t expired_ = 0;        // of them: over, but their numbers are not taken yet
+  std::size_t over_waiting_ = 0;   // of them: over, but their numbers are not taken yet
   Time next_expiry_ = kNever;      // no later than the first deadline among the others
   std::optional<Ending> broken_;   // why the port no longer works
   std::optional<Ending> aborted_;  // for good

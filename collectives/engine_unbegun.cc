@@ -16,7 +16,7 @@ void Engine::end_waiting(const Ending& ending, Time now) {
       continue;
     }
     end_unbegun(*waiting.call, ending, waiting.submitted, now);
-    ++expired_;
+    ++over_waiting_;
   }
 }
 
