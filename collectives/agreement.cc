@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "collectives/allreduce.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -17,10 +18,6 @@ constexpr std::size_t kMessageBytes = 56;
 
 // Steps that are collected for at once; more are not asked of a rank that works in order.
 constexpr std::size_t kMostPending = 2 * Agreement::kKept;
-
-std::uint64_t bit(Rank rank) {
-  return 1ull << rank;
-}
 
 /// Whatever is no share of anything counts as everything.
 double share(double fraction) {

@@ -12,6 +12,7 @@
 #include "collectives/executor/peer_report.h"
 #include "collectives/flight_events.h"
 #include "collectives/reduce.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -49,6 +50,8 @@ Engine::Engine(const EngineOptions& options, Port& port)
       losses_(options.endpoint.world_size),
       epochs_(options.mechanisms.codec == CodecRule::on),
       coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
+      unbegun_(options.endpoint.remembered_tags),
+      first_missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
@@ -108,7 +111,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
   if (broken_ || aborted_) {
-    call->report.operation = lane_of(arguments.tag).next;
+    call->report.operation = next_unbegun(arguments.tag);
     end_unbegun(*call, broken_ ? *broken_ : *aborted_, now, now);
     return call;
   }
@@ -124,7 +127,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (queued || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back({call, now});
     if (refused) {
-      ++expired_;
+      ++over_waiting_;
     } else {
       next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
     }
@@ -197,7 +200,7 @@ void Engine::start_waiting(Time now) {
     Waiting next = std::move(waiting_[i]);
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
     if (next.call->done) {
-      --expired_;
+      --over_waiting_;
       pass_over(*next.call, now);
     } else {
       start(next, now);
@@ -230,7 +233,7 @@ void Engine::expire_waiting(Time now) {
     }
     note_unbegun(report, waiting.submitted, now);
     waiting.call->done = true;
-    ++expired_;
+    ++over_waiting_;
   }
 }
 
@@ -243,15 +246,14 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
   record_ended(options_.endpoint.recorder, call.report, now);
   AbortReason reason =
       call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
-  std::uint64_t ranks = std::uint64_t{1} << options_.endpoint.rank;
+  std::uint64_t ranks = bit(options_.endpoint.rank);
   const OperationHandle handle = endpoint_.submit(nothing, now);
   // An exact call is over for all at the deadline of one rank, for want of the ranks that the calls
   // before it lacked.
   if (reason == AbortReason::expired && !may_run_bounded(call.arguments) &&
       !call.report.late_ranks.empty()) {
     reason = AbortReason::late;
-    ranks = 0;
-    for (const Rank rank : call.report.late_ranks) ranks |= std::uint64_t{1} << rank;
+    ranks = mask_of(call.report.late_ranks);
   }
   endpoint_.abort(handle, static_cast<std::uint32_t>(reason), ranks);
 }
@@ -404,7 +406,7 @@ void Engine::give_up(Rank origin, const std::string& detail, Time now) {
 /// Where no later call needs a number any more.
 void Engine::forget_waiting() {
   waiting_.clear();
-  expired_ = 0;
+  over_waiting_ = 0;
 }
 
 /// The peers are not told: one that does not know of the exclusion yet need not end its calls.
@@ -463,7 +465,7 @@ std::uint64_t Engine::take_passed() {
              static_cast<std::int32_t>(endpoint_.lowest_open(next.tag) - next.number) >= 0;
     });
     if (!one.next_numbers.empty()) return false;
-    ranks |= std::uint64_t{1} << one.rank;
+    ranks |= bit(one.rank);
     return true;
   });
   return ranks;
@@ -473,7 +475,7 @@ std::uint64_t Engine::awaited() const {
   std::uint64_t ranks = 0;
   for (const auto& operation : running_) {
     if (operation->over() || operation->call().report.mode != Mode::exact) continue;
-    for (const Rank rank : operation->absent_ranks()) ranks |= std::uint64_t{1} << rank;
+    ranks |= mask_of(operation->absent_ranks());
   }
   return ranks & endpoint_.silent();
 }
@@ -483,13 +485,13 @@ void Engine::note_silent(Rank rank, bool silent, Time now) {
   if (silent) {
     note_absent(rank);
   } else if (facts_.is_live(rank)) {
-    absent_ &= ~(std::uint64_t{1} << rank);
+    absent_ &= ~bit(rank);
   }
 }
 
 /// What calls took on its account is not what they take.
 void Engine::note_absent(Rank rank) {
-  absent_ |= 1ull << rank;
+  absent_ |= bit(rank);
   bounds_.absent(rank);
   for (const auto& operation : running_) operation->rank_absent(rank);
 }

@@ -21,6 +21,7 @@
 #include "collectives/sender_loss.h"
 #include "transport/endpoint.h"
 #include "transport/port.h"
+#include "transport/tag_numbers.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -78,7 +79,7 @@ class Engine {
   Time next_deadline() const;
 
   /// Calls that are not done.
-  std::size_t outstanding() const { return running_.size() + waiting_.size() - expired_; }
+  std::size_t outstanding() const { return running_.size() + waiting_.size() - over_waiting_; }
 
   /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers.
   void abort(Time now);
@@ -146,13 +147,6 @@ class Engine {
     Time deadline() const { return after(submitted, call->arguments.deadline); }
   };
 
-  /// The numbers of a tag whose calls end without beginning.
-  struct Lane {
-    std::uint32_t tag = 0;
-    std::uint32_t first_missed = 0;  // evicted
-    std::uint32_t next = 0;          // number of the next call
-  };
-
   static Refusal no_memory();
   void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
@@ -175,7 +169,7 @@ class Engine {
   void end_waiting(const Ending& ending, Time now);
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
   void note_unbegun(Report& report, Time submitted, Time now) const;
-  Lane& lane_of(std::uint32_t tag);
+  std::uint32_t next_unbegun(std::uint32_t tag) const;
   void note_missed(Report& report);
   std::uint32_t next_queued(std::uint32_t tag) const;
   void forget_waiting();
@@ -190,11 +184,14 @@ class Engine {
   std::unique_ptr<CodedBufferPool> coded_buffers_;
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::deque<Waiting> waiting_;    // beyond the window of their tag
-  std::size_t expired_ = 0;        // of them: over, but their numbers are not taken yet
+  std::size_t over_waiting_ = 0;   // of them: over, but their numbers are not taken yet
   Time next_expiry_ = kNever;      // no later than the first deadline among the others
   std::optional<Ending> broken_;   // why the port no longer works
   std::optional<Ending> aborted_;  // for good
-  std::vector<Lane> lanes_;        // by then; one a tag that was called since
+  // Of tags that were called since then. In constant time, and limited: a program may go on with
+  // a fresh tag a call.
+  TagNumbers unbegun_;       // the number of the next call
+  TagNumbers first_missed_;  // evicted
   Facts facts_;
   struct Leaving {
     Rank rank = 0;

@@ -11,11 +11,12 @@ namespace tarpon {
 void Engine::end_waiting(const Ending& ending, Time now) {
   for (Waiting& waiting : waiting_) {
     if (waiting.call->done) {
-      if (broken_ || aborted_) lane_of(waiting.call->report.tag);
+      const std::uint32_t tag = waiting.call->report.tag;
+      if (broken_ || aborted_) unbegun_.put(tag, {next_unbegun(tag)});
       continue;
     }
     end_unbegun(*waiting.call, ending, waiting.submitted, now);
-    ++expired_;
+    ++over_waiting_;
   }
 }
 
@@ -50,13 +51,11 @@ std::vector<EpochRecord::Start> Engine::next_numbers() const {
   return result;
 }
 
-/// Nothing takes numbers at the endpoint any more; calls are told apart all the same.
-Engine::Lane& Engine::lane_of(std::uint32_t tag) {
-  const auto known = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [tag](const Lane& lane) { return lane.tag == tag; });
-  if (known != lanes_.end()) return *known;
-  const std::uint32_t next = next_queued(tag);
-  return lanes_.emplace_back(Lane{tag, next, next});
+/// The number of a call that no longer takes one at the endpoint; calls are told apart all the
+/// same.
+std::uint32_t Engine::next_unbegun(std::uint32_t tag) const {
+  const auto known = unbegun_.find(tag);
+  return known ? known->number : next_queued(tag);
 }
 
 /// In the order of the numbers of a tag.
@@ -64,15 +63,13 @@ void Engine::note_missed(Report& report) {
   const auto later = [](std::uint32_t a, std::uint32_t b) {
     return static_cast<std::int32_t>(a - b) > 0 ? a : b;
   };
-  Lane& lane = lane_of(report.tag);
-  if (later(lane.first_missed, report.operation) != report.operation) {
-    lane.first_missed = report.operation;
-  }
-  lane.next = later(lane.next, report.operation + 1);
+  unbegun_.put(report.tag, {later(next_unbegun(report.tag), report.operation + 1)});
   if (report.status != Status::evicted) return;
-  report.first_missed = lane.first_missed;
+  const auto first = first_missed_.find(report.tag);
+  report.first_missed = first ? first->number : report.operation;
+  first_missed_.put(report.tag, {report.first_missed});
   report.operations_missed =
-      later(report.operation + 1, endpoint_.furthest(report.tag)) - lane.first_missed;
+      later(report.operation + 1, endpoint_.furthest(report.tag)) - report.first_missed;
 }
 
 }  // namespace tarpon

@@ -5,6 +5,8 @@
 #include <bit>
 #include <utility>
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 namespace {
 
@@ -58,7 +60,7 @@ bool Facts::learn(const Fact& fact) {
 std::uint64_t Facts::ranks(Standing standing) const {
   std::uint64_t mask = 0;
   for (const Fact& row : rows_) {
-    if (row.standing == standing) mask |= std::uint64_t{1} << row.rank;
+    if (row.standing == standing) mask |= bit(row.rank);
   }
   return mask;
 }

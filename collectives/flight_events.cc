@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 namespace {
 
@@ -63,24 +65,19 @@ OperationSignature submitted_signature(const Record& record) {
 
 void record_ended(Recorder* recorder, const Report& report, Time now) {
   if (recorder == nullptr) return;
-  std::uint64_t named = 0;
-  for (const Rank rank : report.late_ranks) named |= 1ull << rank;
-  for (const Rank rank : report.blamed) named |= 1ull << rank;
   Record record{.time = now,
                 .kind = RecordKind::ended,
                 .detail = static_cast<std::uint8_t>(report.status),
                 .tag = report.tag,
                 .operation = report.operation};
   if (report.nonfinite) {
-    std::uint64_t sources = 0;
-    for (const Rank rank : report.nonfinite_ranks) sources |= 1ull << rank;
     Record found = record;
     found.kind = RecordKind::nonfinite;
-    found.set_mask(sources);
+    found.set_mask(mask_of(report.nonfinite_ranks));
     recorder->write(found);
   }
   if (report.status != Status::complete) record_lacked(*recorder, report, record);
-  record.set_mask(named);
+  record.set_mask(mask_of(report.late_ranks) | mask_of(report.blamed));
   recorder->write(record);
   if (report.status != Status::complete) recorder->note_incident();
 }

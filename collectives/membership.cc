@@ -14,6 +14,7 @@
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/rank_list.h"
 #include "transport/clock.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -21,14 +22,6 @@ namespace {
 // Of the time that a caller of agree() has, the part for collecting reports: the rest is for the
 // verdict's way, and for a new decider.
 constexpr int kCollectingPart = 2;
-
-std::vector<Rank> ranks_of(std::uint64_t mask) {
-  std::vector<Rank> ranks;
-  for (Rank rank = 0; rank < 64; ++rank) {
-    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
-  }
-  return ranks;
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "collectives/sender_loss.h"
 #include "tools/coded_reference.h"
 #include "tools/reference.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -45,7 +46,7 @@ Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors,
     const double size = std::abs(value(rank));
     expected.finite &= std::isfinite(size);
     expected.nan |= std::isnan(size);
-    if (std::isnan(size)) numbers &= ~(1ull << rank);
+    if (std::isnan(size)) numbers &= ~bit(rank);
     if (!std::isfinite(size)) continue;
     sum += size;
     product *= std::max(1.0, size);

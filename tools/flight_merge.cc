@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <span>
 
+#include "transport/rank_mask.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -68,11 +69,11 @@ void note(OperationAtRank& at, const Record& record) {
       if (record.stage < at.closed.size()) at.closed[record.stage] = record;
       break;
     case RecordKind::first_packet:
-      if (record.peer < 64) at.heard |= 1ull << record.peer;
+      if (record.peer < 64) at.heard |= bit(record.peer);
       break;
     case RecordKind::repair_out:
       if (record.stage < at.asked.size() && record.peer < 64) {
-        at.asked[record.stage] |= 1ull << record.peer;
+        at.asked[record.stage] |= bit(record.peer);
       }
       break;
     case RecordKind::abort_in:
@@ -83,7 +84,7 @@ void note(OperationAtRank& at, const Record& record) {
       at.nonfinite = record;
       break;
     case RecordKind::lacked:
-      if (record.peer < 64) at.lacked |= 1ull << record.peer;
+      if (record.peer < 64) at.lacked |= bit(record.peer);
       break;
     default:
       break;

@@ -10,6 +10,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/flight_events.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -29,14 +30,6 @@ std::string_view closing_name(std::uint8_t closing) {
       return "by its bound";
   }
   return "?";
-}
-
-std::vector<unsigned> ranks_of(std::uint64_t mask) {
-  std::vector<unsigned> ranks;
-  for (unsigned rank = 0; rank < 64; ++rank) {
-    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
-  }
-  return ranks;
 }
 
 std::string naming(const Record& record) {

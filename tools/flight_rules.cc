@@ -173,8 +173,36 @@ FlightCause cause_of(Standing standing) {
   return FlightCause::died;
 }
 
+/// Whether `rank` began the call, by its own recording or by what another rank heard of it.
+bool took_part(const FlightCase& of, Rank rank) {
+  return of[rank].at->presence == Presence::begun || of.was_heard(rank);
+}
+
+/// Whether a rank gave the call up because `rank` had left.
+bool was_missed(const FlightCase& of, Rank rank) {
+  for (Rank other = 0; other < of.size(); ++other) {
+    const auto& ended = of[other].at->ended;
+    if (!ended || static_cast<Status>(ended->detail) != Status::peer_left) continue;
+    if ((ended->mask() >> rank & 1) != 0) return true;
+  }
+  return false;
+}
+
+/// Whether the operation can have failed because of what `seen` says about `rank`.
+bool is_possible_cause(const FlightCase& of, Rank rank, const FlightStanding& seen) {
+  if (seen.at > of.failed() + of.tolerance() + kFactDelay) return false;
+  // A rank that ended the call died after it.
+  if (seen.standing == Standing::dead) return !of[rank].ended;
+  if (seen.standing != Standing::left) return true;
+  // A rank that began the call left after that: it may only have left too early.
+  return !took_part(of, rank) || was_missed(of, rank);
+}
+
 std::string standing_text(const FlightCase& of, Rank rank, Standing standing) {
-  if (standing == Standing::left) return "left the job before the call";
+  if (standing == Standing::left) {
+    return took_part(of, rank) ? "left the job before the others had ended the call"
+                               : "left the job before the call";
+  }
   if (standing == Standing::evicted) return "was evicted: it was too far behind the others";
   if (of.job().ranks[rank].dump) return "its process ended";
   return "its process is gone and left no recording: killed, or its host is gone";
@@ -182,22 +210,20 @@ std::string standing_text(const FlightCase& of, Rank rank, Standing standing) {
 
 void find_standings(const FlightCase& of, Findings& findings) {
   for (Rank rank = 0; rank < of.size(); ++rank) {
-    const FlightWitness& one = of[rank];
     const FlightStanding* first = nullptr;
-    for (const FlightStanding& seen : one.standings) {
+    for (const FlightStanding& seen : of[rank].standings) {
+      if (!is_possible_cause(of, rank, seen)) continue;
       if (first == nullptr || seen.at < first->at) first = &seen;
     }
-    if (first == nullptr || first->at > of.failed() + of.tolerance() + kFactDelay) continue;
-    // A rank that ended the call lived through it: its death came afterwards.
-    if (first->standing == Standing::dead && one.ended) continue;
+    if (first == nullptr) continue;
     FlightFinding found{.cause = cause_of(first->standing),
                         .onset = last_heard(of, rank, first->at),
                         .guilty = {{rank, standing_text(of, rank, first->standing)}}};
     if (found.onset < first->at) {
       found.evidence.push_back({rank, found.onset, "was last heard by the others"});
     }
-    for (const FlightStanding& seen : one.standings) {
-      if (seen.at > of.failed() + of.tolerance() + kFactDelay) continue;
+    for (const FlightStanding& seen : of[rank].standings) {
+      if (!is_possible_cause(of, rank, seen)) continue;
       const std::string about = seen.by == rank ? "it" : fmt::format("rank {}", rank);
       found.evidence.push_back(
           {seen.by, seen.at,

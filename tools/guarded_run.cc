@@ -32,9 +32,12 @@ namespace {
 }
 
 /// Passes signals on until `worker` has ended; its wait status.
-int wait_for(pid_t worker, const FileDescriptor& pidfd, const SignalQueue& signals) {
-  int status = 0;
-  while (::waitpid(worker, &status, WNOHANG) == 0) {
+Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, const SignalQueue& signals) {
+  for (;;) {
+    int status = 0;
+    const pid_t found = ::waitpid(worker, &status, WNOHANG);
+    if (found > 0) return status;
+    if (found < 0) return fail_system(errno, "cannot wait for the process that starts the ranks");
     std::array<pollfd, 2> ready{pollfd{signals.fd(), POLLIN, 0}, pollfd{pidfd.get(), POLLIN, 0}};
     ::poll(ready.data(), ready.size(), -1);
     while (const auto info = signals.next()) {
@@ -42,7 +45,6 @@ int wait_for(pid_t worker, const FileDescriptor& pidfd, const SignalQueue& signa
       ::kill(worker, static_cast<int>(info->ssi_signo));
     }
   }
-  return status;
 }
 
 }  // namespace
@@ -67,12 +69,13 @@ Result<int> run_guarded(const std::function<int()>& body) {
     subreaper.kill_all();
     return fail_system(error, "cannot watch a process");
   }
-  const int status = wait_for(worker, pidfd, signals);
+  const auto status = wait_for(worker, pidfd, signals);
   subreaper.kill_all();
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  if (!status) return fail(status.error());
+  if (WIFEXITED(*status)) return WEXITSTATUS(*status);
   return fail(Error::Code::io, fmt::format("the process that starts the ranks was killed by "
                                            "signal {} ({})",
-                                           WTERMSIG(status), ::strsignal(WTERMSIG(status))));
+                                           WTERMSIG(*status), ::strsignal(WTERMSIG(*status))));
 }
 
 }  // namespace tarpon

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <span>
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 
 std::string to_text(const IterationLog& log, std::size_t first, std::size_t count) {
@@ -147,9 +149,7 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     measurement.closed_early += closing == static_cast<int>(Closing::early) ? 1 : 0;
     measurement.closed_by_bound += closing == static_cast<int>(Closing::bound) ? 1 : 0;
   }
-  for (Rank rank = 0; rank < logs.size(); ++rank) {
-    if ((late_ever >> rank & 1) != 0) measurement.late.push_back(rank);
-  }
+  measurement.late = ranks_of(late_ever);
 }
 
 nlohmann::json to_json(const Measurement& m, std::uint32_t world) {

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <vector>
 
+#include "transport/rank_mask.h"
+
 namespace tarpon {
 namespace {
 
@@ -22,14 +24,6 @@ std::uint64_t expected(const PeerReport& peer) {
 
 std::uint64_t received(const PeerReport& peer) {
   return peer.bytes_received[0] + peer.bytes_received[1];
-}
-
-std::vector<Rank> ranks_of(std::uint64_t mask) {
-  std::vector<Rank> ranks;
-  for (Rank rank = 0; rank < 64; ++rank) {
-    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
-  }
-  return ranks;
 }
 
 /// Ranks that something is lacking of, most first.

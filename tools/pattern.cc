@@ -8,6 +8,7 @@
 #include "collectives/sender_loss.h"
 #include "tools/coded_reference.h"
 #include "tools/reference.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -100,7 +101,7 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
     std::uint64_t wrong = 0;
     for (const ContributorRun& run : runs_of(report, result.size() / sizeof(T), world)) {
       // A hole holds zeros, or what this rank alone would have said.
-      const std::uint64_t filled = missing == MissingFill::local ? 1ull << rank : 0;
+      const std::uint64_t filled = missing == MissingFill::local ? bit(rank) : 0;
       const std::uint64_t contributors = run.contributors != 0 ? run.contributors : filled;
       Period<T> expected;
       for (std::uint64_t i = 0; i < kPeriod; ++i) {

@@ -184,12 +184,15 @@ class Group {
     std::optional<Rank>& failed = result_.first_failure;
     for (std::size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
+      if (!child.running) continue;
       int status = 0;
-      if (!child.running || ::waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+      const pid_t found = ::waitpid(child.pid, &status, WNOHANG);
+      if (found == 0) continue;
       child.running = false;
       RankStatus& mine = result_.ranks[rank];
-      if (WIFEXITED(status)) mine.exit_code = WEXITSTATUS(status);
-      if (WIFSIGNALED(status)) mine.signal = WTERMSIG(status);
+      // A negative result (ECHILD) leaves the status unknown.
+      if (found > 0 && WIFEXITED(status)) mine.exit_code = WEXITSTATUS(status);
+      if (found > 0 && WIFSIGNALED(status)) mine.signal = WTERMSIG(status);
       mine.ended_by_group = child.asked_to_end;
       if (mine.ok() || mine.ended_by_group) continue;
       const bool clearer = failed && result_.ranks[*failed].signal == 0 && mine.signal != 0;
@@ -249,6 +252,12 @@ std::string ProcessGroupResult::summary() const {
     if (status.signal != 0) {
       return fmt::format("rank {} was killed by signal {} ({})", *first_failure, status.signal,
                          ::strsignal(status.signal));
+    }
+    if (status.exit_code < 0) {
+      return fmt::format(
+          "rank {} ended, and its exit code was lost: SIGCHLD is ignored, or "
+          "another part of this process waited for it",
+          *first_failure);
     }
     return fmt::format("rank {} exited with code {}", *first_failure, status.exit_code);
   }

@@ -28,8 +28,8 @@ struct ProcessGroupOptions {
 
 /// How a rank's process ended.
 struct RankStatus {
-  int exit_code = -1;           // -1: ended by a signal
-  int signal = 0;               // 0: it exited
+  int exit_code = -1;           // -1: ended by a signal, or unknown
+  int signal = 0;               // 0: it exited, or unknown
   bool ended_by_group = false;  // we asked it to end, after another's failure or on a signal
 
   bool ok() const { return exit_code == 0; }

@@ -164,8 +164,8 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
     if (network->testbed) report(*network->testbed);
     return network->background ? report(*network->background, options.background) : 0;
   }
-  // A rank of ours that exits has said why; one that was killed has not.
-  const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].signal != 0;
+  // A rank of ours that exits with a code has said why.
+  const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].exit_code < 0;
   const bool untold =
       foreign && ended->first_failure && ended->ranks[*ended->first_failure].exit_code != kNotRun;
   if (killed || untold || ended->interrupted_by != 0) {

@@ -7,6 +7,7 @@
 
 #include "transport/forwarding_port.h"
 #include "transport/integrity.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -203,13 +204,13 @@ void SimulatedRank::watch(std::span<const RxPacket> packets) {
 }
 
 void SimulatedRank::peer_dead(Rank rank, Time now) {
-  dead_ |= 1ull << rank;
+  dead_ |= bit(rank);
   engine_->learn({.rank = rank, .standing = Standing::dead, .evidence = "its process has crashed"},
                  clock_.local(now));
 }
 
 void SimulatedRank::evicted(Rank rank, Time now) {
-  if (rank != rank_) dead_ |= 1ull << rank;
+  if (rank != rank_) dead_ |= bit(rank);
   engine_->learn({.rank = rank, .standing = Standing::evicted, .evidence = "by the plan"},
                  clock_.local(now));
 }
@@ -221,7 +222,7 @@ void SimulatedRank::peer_left(Rank rank, const std::vector<NextNumber>& next_num
 }
 
 void SimulatedRank::peer_gone(Rank rank, Time now) {
-  dead_ |= 1ull << rank;
+  dead_ |= bit(rank);
   engine_->learn({.rank = rank, .standing = Standing::left}, clock_.local(now));
 }
 

@@ -10,6 +10,7 @@
 #include "tools/coded_reference.h"
 #include "tools/reference.h"
 #include "tools/simulation_call.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -74,7 +75,7 @@ class Results {
   /// After healing every survivor is in every element, but for the shard of a dead rank.
   bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
     if (!plan_.loses_victim() || run.count == 0) return true;  // complete
-    if (run.contributors == (all_ranks(plan_.ranks) & ~(1ull << plan_.victim))) return true;
+    if (run.contributors == (all_ranks(plan_.ranks) & ~bit(plan_.victim))) return true;
     const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
     const std::uint32_t shard = shard_of(plan_.victim, number, plan_.ranks);
     if (report.coded) {
@@ -143,7 +144,7 @@ class Results {
   /// What MissingFill has to put at element `i` of rank `rank`.
   float filled(Rank rank, std::uint64_t i) const {
     if (call_.missing == MissingFill::zero) return 0;
-    return reduce_over<float>(1ull << rank, plan_.ranks, 0, call_.function,
+    return reduce_over<float>(bit(rank), plan_.ranks, 0, call_.function,
                               [&](Rank r) { return element_at<float>(call_.inputs[r], i); });
   }
 

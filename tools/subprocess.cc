@@ -39,7 +39,7 @@ struct Files {
   ::_exit(kCannotExecute);
 }
 
-/// The wait status, or timeout after killing it.
+/// The wait status. Errors: timeout (killed), io (its status was lost).
 Result<int> wait_for(pid_t child, const Subprocess& subprocess) {
   const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   pollfd ready{pidfd.get(), POLLIN, 0};
@@ -49,12 +49,16 @@ Result<int> wait_for(pid_t child, const Subprocess& subprocess) {
   const bool ended = pidfd && ::poll(&ready, 1, static_cast<int>(limit.count())) == 1;
   if (!ended) ::kill(child, SIGKILL);
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  pid_t found = -1;
+  do {
+    found = ::waitpid(child, &status, 0);
+  } while (found < 0 && errno == EINTR);
+  const int error = errno;
   if (!ended) {
     return fail(Error::Code::timeout, fmt::format("{}: killed, it did not end within {} ms",
                                                   subprocess.arguments[0], limit.count()));
   }
+  if (found < 0) return fail_system(error, "cannot wait for " + subprocess.arguments[0]);
   return status;
 }
 

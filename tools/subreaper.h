@@ -1,4 +1,5 @@
 // Processes that lose their parent become children of this process, and are killed by it.
+// Children can be waited for, whatever the parent of this process does with its own.
 #pragma once
 
 #include <sys/prctl.h>
@@ -13,15 +14,22 @@
 
 namespace tarpon {
 
-/// While this object lives, orphans among the descendants become ours instead of init's.
+/// While this object lives, orphans among the descendants become ours instead of init's. SIGCHLD
+/// has its default action: a process that inherits it as ignored loses the status of every child.
 class Subreaper {
  public:
   Subreaper() : own_(children()) {
     ::prctl(PR_GET_CHILD_SUBREAPER, &before_);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    struct sigaction by_default = {};
+    by_default.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &by_default, &sigchld_before_);
   }
   Subreaper(const Subreaper&) = delete;
-  ~Subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, before_); }
+  ~Subreaper() {
+    ::sigaction(SIGCHLD, &sigchld_before_, nullptr);
+    ::prctl(PR_SET_CHILD_SUBREAPER, before_);
+  }
 
   /// Kills all descendants, but not the children that were there before this object.
   /// REQUIRES: all children since the constructor have been waited for.
@@ -47,6 +55,7 @@ class Subreaper {
 
   const std::set<pid_t> own_;
   int before_ = 0;
+  struct sigaction sigchld_before_ = {};
 };
 
 }  // namespace tarpon

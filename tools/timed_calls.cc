@@ -14,6 +14,7 @@
 #include "tools/version.h"
 #include "tools/whole_file.h"
 #include "transport/clock.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -25,9 +26,7 @@ void note(const Report& report, IterationLog& log) {
     bound += std::chrono::duration<double, std::micro>(stage.bound).count();
     worst = std::max(worst, stage.closing);
   }
-  std::uint64_t late = 0;
-  for (const Rank rank : report.late_ranks) late |= 1ull << rank;
-  log.late.push_back(late);
+  log.late.push_back(mask_of(report.late_ranks));
   log.lost.push_back(report.lost_fraction);
   log.bound_us.push_back(bound);
   log.closing.push_back(static_cast<int>(worst));

@@ -16,14 +16,6 @@ constexpr Duration kMismatchGrace = 50ms;
 // Sending the last packets takes a moment even when the result was complete at once.
 constexpr Duration kLeastSettling = 1ms;
 
-std::vector<Rank> ranks_in(std::uint64_t mask) {
-  std::vector<Rank> ranks;
-  for (Rank rank = 0; rank < 64; ++rank) {
-    if ((mask >> rank & 1) != 0) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
   const std::string who = fmt::format("rank {}", fmt::join(ranks, ", "));
   switch (reason) {
@@ -152,7 +144,7 @@ void AllreduceOperation::on_abort(const Event& event, Time now) {
   }
   if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
   const auto reason = static_cast<AbortReason>(event.reason);
-  end_aborted(reason, event.ranks, abort_text(reason, ranks_in(event.ranks)), now);
+  end_aborted(reason, event.ranks, abort_text(reason, ranks_of(event.ranks)), now);
 }
 
 /// Whether the rank that gave the call up was cut off itself. Not where this rank began after that.
@@ -185,7 +177,7 @@ void AllreduceOperation::on_late_abort(const Event& event, Time now) {
                             "ranks that others heard",
                             event.peer)
                       : fmt::format("no complete answer from rank {} by the deadline of rank {}",
-                                    fmt::join(ranks_in(event.ranks), ", "), event.peer);
+                                    fmt::join(ranks_of(event.ranks), ", "), event.peer);
   report.late_ranks = std::move(late);
   report_end(now);
   endpoint_.abort(handle_, TARPON_ABORT_LATE, event.ranks);  // passed on as it came
@@ -199,7 +191,7 @@ void AllreduceOperation::end_aborted(AbortReason reason, std::uint64_t ranks, st
   Report& report = call_->report;
   report.status = Status::aborted;
   report.abort_reason = reason;
-  report.blamed = ranks_in(ranks);
+  report.blamed = ranks_of(ranks);
   report.detail = std::move(detail);
   report_end(now);
   endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
@@ -238,8 +230,7 @@ void AllreduceOperation::end_at_deadline(Time now) {
                   fmt::join(report.late_ranks, ", "),
                   std::chrono::duration<double>(call_->arguments.deadline).count(),
                   queued_too_long() ? ": most of it was spent behind earlier calls" : "");
-  std::uint64_t late = 0;
-  for (const Rank rank : report.late_ranks) late |= bit(rank);
+  const std::uint64_t late = mask_of(report.late_ranks);
   if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
   // An exact call is over for all: the late ranks learn it at once, and the next calls pair.
   report.status = Status::peer_late;

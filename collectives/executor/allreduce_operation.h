@@ -16,6 +16,7 @@
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
 #include "collectives/signature.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -88,8 +89,6 @@ class AllreduceOperation {
   // Below this a shard is copied for late peers rather than confirmed by them: a copy of 64 KiB
   // costs less than the packets.
   static constexpr std::uint64_t kConfirmAbove = 64 << 10;
-
-  static std::uint64_t bit(Rank rank) { return 1ull << rank; }
 
   // specification.cc
   std::unique_ptr<Coding> make_coding() const;

@@ -22,9 +22,7 @@ void AllreduceOperation::report_nonfinite() {
   Report& report = call_->report;
   report.nonfinite = known.heard || (known.any() && !late_self_);
   if (!report.nonfinite) return;
-  for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if ((known.ranks >> rank & 1) != 0) report.nonfinite_ranks.push_back(rank);
-  }
+  report.nonfinite_ranks = ranks_of(known.ranks);
   report.detail += fmt::format("{}NaN or infinity in the input of rank {}: the result is NaN",
                                report.detail.empty() ? "" : "; ",
                                report.nonfinite_ranks.empty()

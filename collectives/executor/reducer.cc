@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/schedule.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -12,8 +13,7 @@ Reducer::Reducer(const Shape& shape)
     : shape_(shape),
       kernels_(reduce_kernels(shape.type, shape.function)),
       everybody_(shape.world >= 64 ? ~0ull : (1ull << shape.world) - 1),
-      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), 1ull << shape.rank,
-                    shape.memory) {}
+      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), bit(shape.rank), shape.memory) {}
 
 std::size_t Reducer::length(std::uint32_t slot) const {
   return slot_length(shape_.bytes, shape_.slot_bytes, slot);
@@ -23,10 +23,10 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
                       std::uint64_t) {
   std::byte* out = shape_.accumulator[slot];
   std::uint64_t& present = contributors_[slot];
-  const bool first = present == 1ull << shape_.rank;
+  const bool first = present == bit(shape_.rank);
   const std::byte* a = first ? shape_.own[slot] : out;
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
-  present |= 1ull << from;
+  present |= bit(from);
   const bool divide = present == everybody_ && shape_.function == ReduceOp::avg;
   if (!shape_.weights.empty() && shape_.weights[from] != 1) {
     kernels_.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
@@ -42,7 +42,7 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
 
 void Reducer::lost(Rank from, std::uint32_t slot) {
   if (lost_.empty()) lost_.assign(slots(), 0);
-  lost_[slot] |= 1ull << from;
+  lost_[slot] |= bit(from);
   if (settled(slot)) settle(slot);
   advance();
 }
@@ -60,7 +60,7 @@ void Reducer::settle(std::uint32_t slot) {
   const std::uint64_t present = contributors_[slot];
   std::byte* out = shape_.accumulator[slot];
   const std::byte* own = shape_.own[slot];
-  if (present == 1ull << shape_.rank && own != out) std::memcpy(out, own, length(slot));
+  if (present == bit(shape_.rank) && own != out) std::memcpy(out, own, length(slot));
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
   const std::size_t elements = length(slot) / element_bytes(shape_.type);
   const bool average = shape_.function == ReduceOp::avg;

@@ -1,5 +1,6 @@
 // The answer of the status socket.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/flight.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -15,13 +17,8 @@ double ms(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }
 
-std::string ranks_of(std::uint64_t mask) {
-  std::string text = "[";
-  for (unsigned rank = 0; rank < 64; ++rank) {
-    if ((mask >> rank & 1) == 0) continue;
-    fmt::format_to(std::back_inserter(text), "{}{}", text.size() > 1 ? "," : "", rank);
-  }
-  return text + "]";
+std::string list_of(std::uint64_t mask) {
+  return fmt::format("[{}]", fmt::join(ranks_of(mask), ","));
 }
 
 std::string_view stage_name(const OperationSnapshot& operation) {
@@ -33,7 +30,7 @@ std::string text_of(const OperationSnapshot& operation, Time now) {
   std::string text = fmt::format(
       R"({{"tag":{},"operation":{},"stage":"{}","age_ms":{:.3f},"waiting_for":{},"silent":{})",
       operation.tag, operation.operation, stage_name(operation), ms(now - operation.opened),
-      ranks_of(operation.waiting), ranks_of(operation.silent));
+      list_of(operation.waiting), list_of(operation.silent));
   if (operation.deadline != kNever) {
     fmt::format_to(std::back_inserter(text), R"(,"deadline_in_ms":{:.3f})",
                    ms(operation.deadline - now));
@@ -80,7 +77,7 @@ std::string last_end(const Recorder& recorder) {
     if (record.kind != RecordKind::ended) continue;
     return fmt::format(R"({{"tag":{},"operation":{},"status":"{}","named":{}}})", record.tag,
                        record.operation, name(static_cast<Status>(record.detail)),
-                       ranks_of(record.mask()));
+                       list_of(record.mask()));
   }
   return "null";
 }

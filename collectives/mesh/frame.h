@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "collectives/facts.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon::mesh {
 
@@ -45,11 +46,6 @@ inline constexpr std::size_t kMaxBody = 1u << 20;
 
 /// Appends the frames of a message. Cuts off what exceeds kMaxBody.
 void append_frames(std::string& bytes, FrameKind kind, std::string_view body);
-
-/// The bit of `rank` in a mask of ranks.
-constexpr std::uint64_t bit(Rank rank) {
-  return std::uint64_t{1} << rank;
-}
 
 /// Little-endian masks at the end of `bytes`, and at `at` of them. REQUIRES: 8 bytes there.
 void append_u64(std::string& bytes, std::uint64_t value);

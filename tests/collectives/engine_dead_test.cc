@@ -238,6 +238,48 @@ TEST(EngineDeadTest, abort_for_good__later_calls_end_at_once) {
   }
 }
 
+/// Calls of rank 0 after its last one: each on a fresh tag, and now and then one of tag 0.
+void expect_numbers_on_fresh_tags(SimulatedJob& job, Status status) {
+  constexpr std::uint32_t kTags = 100'000, kRemembered = 65'536;
+  Buffers<float> buffers(2, 10, false);
+  const auto number_of = [&](std::uint32_t tag) {
+    AllreduceArguments arguments = exact(buffers, 0);
+    arguments.tag = tag;
+    const Report report = job.submit(0, arguments)->report;
+    EXPECT_EQ(report.status, status);
+    return report.operation;
+  };
+  std::uint32_t of_tag_0 = number_of(0);
+  for (std::uint32_t tag = 1; tag <= kTags; ++tag) {
+    ASSERT_EQ(number_of(tag), 0u) << "tag " << tag;
+    if (tag % 1000 != 0) continue;
+    ASSERT_EQ(number_of(0), ++of_tag_0);
+  }
+  EXPECT_EQ(number_of(kTags), 1u);
+  EXPECT_EQ(number_of(kTags - kRemembered / 2), 1u);
+  EXPECT_EQ(number_of(kTags - kRemembered / 2), 2u);
+  // What bounds the memory: the oldest numbers are forgotten.
+  EXPECT_EQ(number_of(1), 0u);
+  EXPECT_EQ(number_of(kTags - kRemembered), 0u);
+}
+
+TEST(EngineDeadTest, abort_for_good__numbers_of_many_tags_are_limited_and_go_on) {
+  SimulatedJob job({.ranks = 2});
+  job[0].abort_for_good(1, "enough", job.now());
+  expect_numbers_on_fresh_tags(job, Status::aborted);
+}
+
+TEST(EngineDeadTest, evicted__numbers_of_many_tags_are_limited_and_go_on) {
+  SimulatedJob job({.ranks = 2});
+  Buffers<float> buffers(2, 5000, false);
+  const auto amid = job.submit(0, exact(buffers, 0));
+  job.run_for(1ms);
+  job[0].learn(testing_support::evicted(0), job.now());
+  ASSERT_TRUE(job.finish(1ms));
+  EXPECT_EQ(amid->report.operation, 0u);
+  expect_numbers_on_fresh_tags(job, Status::evicted);
+}
+
 TEST(EngineDeadTest, evicted__exact_calls_end_naming_it_bounded_ones_go_on) {
   SimulatedJob job({.ranks = 3});
   Buffers<float> first(3, 20'000, false), second(3, 20'000, false), third(3, 20'000, false);

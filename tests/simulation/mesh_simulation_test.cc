@@ -24,10 +24,6 @@ std::uint64_t seeds() {
   return kSanitizer ? 300 : 1000;
 }
 
-std::uint64_t bit(Rank rank) {
-  return std::uint64_t{1} << rank;
-}
-
 /// A stranger that connects to a door and sends well-formed bytes, with the job's cookie or
 /// without, or garbage.
 class Stranger final : public Host {

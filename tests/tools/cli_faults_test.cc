@@ -11,7 +11,7 @@
 #include <fstream>
 #include <set>
 
-#include "tests/tools/command.h"
+#include "tests/tools/allreduce_run.h"
 
 namespace tarpon::test {
 namespace {
@@ -99,6 +99,26 @@ TEST_P(CliFaults, parent_killed__takes_the_ranks_along) {
 
 INSTANTIATE_TEST_SUITE_P(Networks, CliFaults, ::testing::Values("loopback", "veth"),
                          [](const auto& network) { return std::string(network.param); });
+
+TEST(CliParent, sigchld_ignored_by_the_parent__ends_as_ever) {
+  const auto under_such_a_parent = [](Command command) {
+    command.arguments.insert(command.arguments.begin(), {"env", "--ignore-signal=CHLD"});
+    return command;
+  };
+  const Ended good = run(under_such_a_parent(local(2, {"-b", "1K", "-e", "1K", "-n", "1"})));
+  EXPECT_FALSE(good.hung);
+  expect_good(good);
+  Process job(under_such_a_parent(endless(2, "loopback")));
+  ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+  const auto ranks = job.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  ::kill(ranks[1], SIGKILL);
+  const Ended ended = job.wait();
+  EXPECT_FALSE(ended.hung);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.error, HasSubstr("rank 1 was killed by signal 9"));
+  EXPECT_TRUE(job.left_nothing()) << "a process of the job is still there";
+}
 
 TEST(CliTestbed, interrupted__takes_along_what_the_program_started) {
   if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";

@@ -125,10 +125,10 @@ Ended Process::wait(Duration limit) {
   ended.hung = ::poll(&ready, 1, static_cast<int>(limit_ms)) != 1;
   if (ended.hung) ::kill(-pid_, SIGKILL);
   int status = 0;
-  ::waitpid(pid_, &status, 0);
+  const bool known = ::waitpid(pid_, &status, 0) == pid_;
   running_ = false;
-  if (WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
+  if (known && WIFEXITED(status)) ended.exit_code = WEXITSTATUS(status);
+  if (known && WIFSIGNALED(status)) ended.signal = WTERMSIG(status);
   ended.out = content(out_);
   ended.error = content(error_);
   return ended;

@@ -149,6 +149,35 @@ std::vector<Row> rows() {
        {},
        {{1, 2}}},
       {"all_slow", [](Job& job) { job.at(kFaultAt, [&] { job.slow_down(300ms); }); }, Cause::slow},
+      {"all_slow__a_rank_leaves_after_the_failure",
+       [](Job& job) {
+         job.at(kFaultAt, [&] { job.slow_down(300ms); });
+         job.leave_after_failure(0);
+       },
+       Cause::slow},
+      {"one_way_cut__a_rank_leaves_after_the_failure",
+       [](Job& job) {
+         job.at(kFaultAt, [&] { job.lose(1, 0, 1); });
+         job.leave_after_failure(3);
+       },
+       Cause::link_cut,
+       {},
+       {{1, 0}}},
+      {"stopped_for_good__a_rank_leaves_after_the_failure",
+       [](Job& job) {
+         job.at(kFaultAt, [&] { job.stop(2, 1h); });
+         job.leave_after_failure(1);
+       },
+       Cause::silent,
+       {2}},
+      {"heavy_loss_on_one_link__a_rank_leaves_after_the_failure",
+       [](Job& job) {
+         job.at(kFaultAt, [&] { job.lose(1, 2, 0.9); });
+         job.leave_after_failure(0);
+       },
+       Cause::loss,
+       {},
+       {{1, 2}}},
       {"hosts_with_other_clocks",
        [](Job& job) {
          job.set_clock(1, 777s, 80);

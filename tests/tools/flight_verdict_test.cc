@@ -139,6 +139,64 @@ TEST(FlightVerdict, rank_that_began_late) {
   EXPECT_THAT(verdict.line, HasSubstr("made the call 40.000 ms after the first"));
 }
 
+/// Ranks 0 and 1 run out of time at 100 ms and learn at `learned_ms` that rank 2 has left.
+Story late_call(double learned_ms) {
+  Story story(3);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    story.begin(rank, 0, 0);
+    for (Rank peer = 0; peer < 3; ++peer) {
+      if (peer != rank) story.hear(rank, 1, 0, {peer});
+    }
+    story.end(rank, 100, 0, Status::peer_late, 0b111u & ~(1u << rank));
+    if (rank == 2) continue;
+    story.tell(rank, learned_ms, RecordKind::standing, 0, 2).detail =
+        static_cast<std::uint8_t>(Standing::left);
+  }
+  return story;
+}
+
+TEST(FlightVerdict, rank_that_left_after_the_failed_call__is_not_named) {
+  const Story story = late_call(110);
+  EXPECT_NE(judge_flight(story.merge()).cause, FlightCause::left);
+  EXPECT_EQ(guilty(judge_flight(story.merge())), Guilty{});
+  // Without its recording, the others' recordings show that it took part.
+  EXPECT_NE(judge_flight(story.merge({2})).cause, FlightCause::left);
+}
+
+TEST(FlightVerdict, rank_that_left_before_the_others_had_ended_the_call) {
+  Story story = late_call(90);
+  for (FlightDump& dump : story.dumps) {
+    Record& ended = *std::find_if(dump.records.begin(), dump.records.end(),
+                                  [](const Record& one) { return one.kind == RecordKind::ended; });
+    const bool leaves = dump.header.rank == 2;
+    ended.detail = static_cast<std::uint8_t>(leaves ? Status::complete : Status::peer_left);
+    ended.set_mask(leaves ? 0 : 0b100);
+  }
+  const FlightVerdict verdict = judge_flight(story.merge());
+  EXPECT_EQ(verdict.cause, FlightCause::left);
+  EXPECT_EQ(guilty(verdict), Guilty{2});
+  EXPECT_THAT(verdict.line, HasSubstr("left the job before the others had ended the call"));
+}
+
+TEST(FlightVerdict, rank_that_left_while_it_served_and_died__died) {
+  Story story(3);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    story.begin(rank, 0, 0);
+    for (Rank peer = 0; peer < 3; ++peer) {
+      if (peer != rank) story.hear(rank, 1, 0, {peer});
+    }
+    if (rank == 2) continue;
+    story.tell(rank, 40, RecordKind::standing, 0, 2).detail =
+        static_cast<std::uint8_t>(Standing::left);
+    story.tell(rank, 60, RecordKind::standing, 0, 2).detail =
+        static_cast<std::uint8_t>(Standing::dead);
+    story.end(rank, 60, 0, Status::peer_dead, 0b100);
+  }
+  const FlightVerdict verdict = judge_flight(story.merge({2}));
+  EXPECT_EQ(verdict.cause, FlightCause::died);
+  EXPECT_EQ(guilty(verdict), Guilty{2});
+}
+
 TEST(FlightVerdict, other_signature__the_minority_and_the_field) {
   Story story(3);
   for (Rank rank = 0; rank < 3; ++rank) {

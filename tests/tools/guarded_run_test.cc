@@ -101,7 +101,7 @@ class GuardedRun : public ::testing::Test {
 
 int code_of(pid_t child) {
   int status = 0;
-  ::waitpid(child, &status, 0);
+  if (::waitpid(child, &status, 0) != child) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -109,6 +109,20 @@ TEST_F(GuardedRun, value__is_passed_on) {
   const auto code = run_guarded([] { return 42; });
   ASSERT_TRUE(code) << code.error().message;
   EXPECT_EQ(*code, 42);
+}
+
+TEST_F(GuardedRun, sigchld_ignored_by_the_parent__value_is_passed_on) {
+  const pid_t guard = ::fork();
+  if (guard == 0) {
+    std::signal(SIGCHLD, SIG_IGN);
+    const auto code = run_guarded([] {
+      const auto ended = run_process_group(2, [](Rank rank) { return rank == 1 ? 7 : 0; });
+      return ended && ended->first_failure == Rank{1} ? ended->ranks[1].exit_code : 1;
+    });
+    const bool as_before = std::signal(SIGCHLD, SIG_DFL) == SIG_IGN;
+    ::_exit(as_before ? code.value_or(99) : 98);
+  }
+  EXPECT_EQ(code_of(guard), 7);
 }
 
 TEST_F(GuardedRun, guard_killed__takes_everything_along) {

@@ -22,6 +22,7 @@ namespace tarpon {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
 /// Ends far later than any test waits; a test that reaches it fails by its time limit.
@@ -164,6 +165,32 @@ TEST(ProcessGroup, run__others_are_ended_after_the_grace) {
     EXPECT_EQ(result->ranks[rank].signal, SIGTERM);
     EXPECT_TRUE(result->ranks[rank].ended_by_group);
   }
+  EXPECT_TRUE(no_children_left());
+}
+
+TEST(ProcessGroup, run__lost_status_is_a_failure) {
+  Collected collected;
+  collected.options.grace = 10ms;
+  // From the first line on, the kernel keeps no status of a child that ends.
+  const Shared<std::atomic<bool>> ignored;
+  collected.options.on_error_line = [&](std::string_view) {
+    std::signal(SIGCHLD, SIG_IGN);
+    *ignored = true;
+  };
+  const auto result = run_process_group(
+      2,
+      [&](Rank rank) {
+        if (rank == 1) sleep_forever();
+        std::fprintf(stderr, "a line\n");
+        while (!*ignored) ::usleep(1000);
+        return 0;
+      },
+      collected.options);
+  std::signal(SIGCHLD, SIG_DFL);
+  ASSERT_TRUE(result);
+  EXPECT_FALSE(result->ok());
+  EXPECT_EQ(result->first_failure, Rank{0});
+  EXPECT_THAT(result->summary(), HasSubstr("rank 0 ended, and its exit code was lost"));
   EXPECT_TRUE(no_children_left());
 }
 

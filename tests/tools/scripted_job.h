@@ -15,6 +15,7 @@
 #include "collectives/engine.h"
 #include "collectives/flight_events.h"
 #include "collectives/flight_file.h"
+#include "tools/flight_case.h"
 #include "tools/simulation_rank.h"
 #include "transport/forwarding_port.h"
 #include "transport/ports/simulated_port.h"
@@ -76,6 +77,10 @@ class ScriptedJob : private SimulatedTraffic {
   void set_pace(Duration pace) { pace_ = pace; }
   /// It makes no call from `call` on.
   void leave(Rank rank, std::uint32_t call) { ranks_[rank]->calls = call; }
+  /// It makes no call after its first one that fails. The others learn at `delay` after that.
+  void leave_after_failure(Rank rank, Duration delay = 1ms) {
+    ranks_[rank]->leaves_after_failure = delay;
+  }
   void at(Duration when, std::function<void()> what) {
     events_.push_back({Time(1s) + when, std::move(what)});
   }
@@ -191,6 +196,7 @@ class ScriptedJob : private SimulatedTraffic {
     Time next_call{1s};
     std::pair<std::uint32_t, Duration> think{~0u, {}};
     std::pair<std::uint32_t, Change> change{~0u, nullptr};
+    std::optional<Duration> leaves_after_failure;
     Time stopped_until{};
     bool gone = false;
   };
@@ -259,8 +265,14 @@ class ScriptedJob : private SimulatedTraffic {
 
   void make_calls(OneRank& one) {
     if (one.call && one.call->done) {
+      const bool failed = is_failure(one.call->report.status);
       one.call = nullptr;
       ++one.made;
+      if (failed && one.leaves_after_failure && one.made < one.calls) {
+        one.calls = one.made;
+        events_.push_back(
+            {now_ + *one.leaves_after_failure, [this, rank = one.rank] { tell_left(rank); }});
+      }
       const Duration thinks = one.think.first == one.made ? one.think.second : Duration{};
       one.next_call = now_ + pace_ + thinks;
     }

@@ -1,4 +1,4 @@
-#include "transport/endpoint/tag_numbers.h"
+#include "transport/tag_numbers.h"
 
 #include <gtest/gtest.h>
 

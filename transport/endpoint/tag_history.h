@@ -21,7 +21,7 @@
 
 #include "transport/endpoint.h"
 #include "transport/endpoint/operation.h"
-#include "transport/endpoint/tag_numbers.h"
+#include "transport/tag_numbers.h"
 
 namespace tarpon {
 

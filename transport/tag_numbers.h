@@ -1,5 +1,4 @@
-// The next numbers of tags that are not in use: a table of limited size, the oldest entry out
-// first.
+// Numbers by tag: a table of limited size, the oldest entry out first.
 //
 // Two arrays that grow to the limit and stay: an entry costs 28 to 36 bytes, no allocation and few
 // cache misses, however many tags a job uses. (A map of nodes and a queue took 80 bytes an entry,
@@ -19,7 +18,7 @@ class TagNumbers {
  public:
   struct Known {
     std::uint32_t number = 0;
-    bool lost = false;  // the number of this rank is not that of the peers
+    bool lost = false;  // of a rank's own numbers: the peers know another one
     bool operator==(const Known&) const = default;
   };
 
