@@ -173,7 +173,7 @@ void Member::greet(Rank rank) {
   }
   if ((passed_here_ & bit(rank)) != 0) streams_.send(rank, FrameKind::passed, {});
   if (!own_abort_.empty()) streams_.send(rank, FrameKind::abort, own_abort_);
-  if (const auto body = votes_.body()) streams_.send(rank, FrameKind::votes, *body);
+  streams_.send(rank, FrameKind::votes, votes_.body());
   agreement_.greet(rank);
   shrinking_.greet(rank);
   rejoining_.greet(rank);
@@ -217,6 +217,7 @@ void Member::advance(Time now) {
   while (auto event = streams_.next_event()) take(*event, now);
   agreement_.tick(now);
   epochs_.tick(now);
+  votes_.set_connected(streams_.up());
   votes_.set_needed(shrinking_.needed(), now);
   for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
     votes_.heard(rank, streams_.last_heard(rank));

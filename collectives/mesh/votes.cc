@@ -58,6 +58,12 @@ void Votes::wish_eviction(std::uint64_t ranks, Time now) {
   }
 }
 
+void Votes::set_connected(std::uint64_t ranks) {
+  for (Rank rank = 0; rank < ballots_.size(); ++rank) {
+    if (rank != rank_ && (ranks & bit(rank)) == 0) ballots_[rank] = {};
+  }
+}
+
 bool Votes::receive(Rank from, std::string_view body) {
   if (body.size() != kBodyBytes) return false;
   ballots_[from] = {read_u64(body.data()), read_u64(body.data() + 8), read_u64(body.data() + 16)};
@@ -163,11 +169,6 @@ std::optional<std::string> Votes::take_body() {
   told_ = own;
   ask_now_ = false;
   return encode(own);
-}
-
-std::optional<std::string> Votes::body() const {
-  if (ballots_[rank_] == Ballot{}) return std::nullopt;
-  return encode(ballots_[rank_]);
 }
 
 }  // namespace tarpon::mesh

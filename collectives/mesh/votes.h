@@ -7,6 +7,10 @@
 // ranks, or exactly half, exclude the rank; with exactly half the fact says `without majority`.
 // Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become evicted.
 //
+// A rank counts its own ballot and those of the ranks to which its stream works. It forgets the
+// ballot of a rank when that stream breaks, since it would not hear of a withdrawal; a stream that
+// works begins with the ballot as it stands, an empty one too.
+//
 // shrink() asks the ranks that it needs for a sign of life (HERE) over the mesh, since no packets
 // flow then. A vote of silence is withdrawn when its rank is heard or not needed any more; a vote
 // against a rank that holds back lapses after kWishTime. Exactly half decide only after kHalfGrace,
@@ -44,6 +48,8 @@ class Votes {
   /// This rank's bounded calls are held back by `ranks`.
   void wish_eviction(std::uint64_t ranks, Time now);
 
+  /// Ranks with a working stream: the ballots of the others are forgotten. Bit r: rank r.
+  void set_connected(std::uint64_t ranks);
   /// The body of another rank's VOTES frame. Malformed ones are ignored. Whether it asks this rank
   /// for a sign of life.
   bool receive(Rank from, std::string_view body);
@@ -56,8 +62,8 @@ class Votes {
 
   /// The body of a VOTES frame for all, when this rank's votes have changed or it asks again.
   std::optional<std::string> take_body();
-  /// The same as it stands, for a rank that has just connected; nothing when there are no votes.
-  std::optional<std::string> body() const;
+  /// The same as it stands, for a rank that has just connected.
+  std::string body() const { return encode(ballots_[rank_]); }
 
  private:
   /// What one rank says of the others: masks.

@@ -142,7 +142,8 @@ class MeshRank final : public Host, public mesh::Network {
   DataPath* data_path = nullptr;
   bool stopped = false;
   Duration pass_delay = 50ms;
-  bool needs_all = false;  // it is in an exact call that needs everybody
+  bool needs_all = false;     // it is in an exact call that needs everybody
+  std::uint64_t deaf_to = 0;  // ranks whose packets do not reach this one
   std::map<Rank, std::pair<Fact, Time>> learned;
   std::optional<Time> left;
   std::size_t most_buffered = 0;
@@ -214,7 +215,8 @@ class MeshJob {
       std::uint64_t silent = 0;
       for (Rank b = 0; b < size(); ++b) {
         if (a == b) continue;
-        const bool reaches = world.reaches(a, b) && ((data_cut >> a | data_cut >> b) & 1) == 0;
+        const bool cut = ((data_cut >> a | data_cut >> b | ranks_[a]->deaf_to >> b) & 1) != 0;
+        const bool reaches = world.reaches(a, b) && !cut;
         if ((busy || ranks_[a]->needs_all) && runs(b) && reaches) ranks_[a]->hear(b);
         const bool lacks = ranks_[a]->needs_all && world.now - ranks_[a]->heard(b) > 300ms;
         if (lacks) silent |= std::uint64_t{1} << b;

@@ -395,6 +395,57 @@ class Scenario {
   bool liar_ = false;
 };
 
+/// Ranks 0 to 4; rank 2 alone has lost the packets of rank 4 for so long that it votes.
+class StaleVoteTest : public testing::Test {
+ protected:
+  StaleVoteTest() {
+    job_.run(1s);
+    job_[2].needs_all = true;
+    job_[2].deaf_to = bit(4);
+    job_.run(MeshRank::kDeadAfter + 500ms);
+  }
+  /// Rank 2 hears rank 4 again.
+  void withdraw() {
+    job_[2].needs_all = false;
+    job_[2].deaf_to = 0;
+    job_[2].member().set_silent(0, job_.world.now);
+    job_[2].advance();
+  }
+  /// {0, 1} | {2, 3, 4}.
+  void cut_in_two() {
+    for (const Rank rank : {Rank{0}, Rank{1}}) job_.world.set_group(rank, 1);
+    withdraw();
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
+  }
+  std::uint64_t live_to(Rank rank) { return job_[rank].member().facts().live(); }
+
+  MeshJob job_{1, 5};
+};
+
+TEST_F(StaleVoteTest, withdrawn__while_the_stream_to_a_voter_was_broken) {
+  job_.world.break_between(0, 2);
+  while (job_.connected()) ASSERT_TRUE(job_.world.step(job_.world.now + 1s));
+  withdraw();
+  job_.run(3s);
+  ASSERT_TRUE(job_.connected());
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    job_[rank].needs_all = true;
+    job_[rank].deaf_to = bit(4);
+  }
+  job_.run(10s);
+  for (Rank rank = 0; rank < job_.size(); ++rank) EXPECT_EQ(live_to(rank), 0b11111u);
+}
+
+TEST_F(StaleVoteTest, stream_broken__gives_a_minority_no_majority) {
+  for (const Rank a : {Rank{0}, Rank{1}}) {
+    for (const Rank b : {Rank{2}, Rank{3}, Rank{4}}) job_.world.break_between(a, b);
+  }
+  cut_in_two();
+  job_.run(20s);
+  for (const Rank rank : {Rank{0}, Rank{1}}) EXPECT_EQ(live_to(rank), 0b11111u);
+  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
+}
+
 TEST(MeshSimulation, seeds__keep_every_promise) {
   const char* const only = std::getenv("MESH_SEED");
   const std::uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
