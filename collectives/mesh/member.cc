@@ -149,7 +149,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
     case FrameKind::shrink_plan:
       return shrinking_.planned(from, frame.body);
     case FrameKind::votes:
-      if (votes_.receive(from, frame.body)) streams_.send(from, FrameKind::here, {});
+      if (votes_.receive(from, frame.body, now)) streams_.send(from, FrameKind::here, {});
       return;
     case FrameKind::here:
       return;  // heard

@@ -12,6 +12,7 @@ namespace tarpon::mesh {
 namespace {
 
 constexpr std::size_t kBodyBytes = 24;
+constexpr Duration kShortestRepeat = 1ms;
 
 }  // namespace
 
@@ -19,6 +20,8 @@ Votes::Votes(Rank rank, const Facts& facts, Duration dead_after)
     : rank_(rank),
       facts_(facts),
       dead_after_(dead_after),
+      repeat_every_(
+          std::clamp<Duration>(dead_after / (2 * kRepeats), kShortestRepeat, kRepeatEvery)),
       rows_(facts.world_size()),
       ballots_(facts.world_size()) {}
 
@@ -39,11 +42,6 @@ void Votes::set_needed(std::uint64_t ranks, Time now) {
     if (needed) asked |= bit(rank);
   }
   ballots_[rank_].asked = asked;
-  if (asked == 0) {
-    ask_at_ = kNever;
-  } else if (ask_at_ == kNever) {
-    ask_at_ = now;
-  }
 }
 
 void Votes::heard(Rank from, Time when) {
@@ -64,8 +62,9 @@ void Votes::set_connected(std::uint64_t ranks) {
   }
 }
 
-bool Votes::receive(Rank from, std::string_view body) {
+bool Votes::receive(Rank from, std::string_view body, Time now) {
   if (body.size() != kBodyBytes) return false;
+  rows_[from].ballot_until = now + kRepeats * repeat_every_;
   ballots_[from] = {read_u64(body.data()), read_u64(body.data() + 8), read_u64(body.data() + 16)};
   return (ballots_[from].asked & bit(rank_)) != 0;
 }
@@ -80,11 +79,14 @@ void Votes::tick(Time now) {
       if (since != kNever && now >= after(since, dead_after_)) own.silent |= bit(rank);
     }
     if (now < row.wish_until) own.holding_back |= bit(rank);
+    if (rank != rank_ && now >= row.ballot_until) ballots_[rank] = {};
   }
   own.asked &= facts_.live();
-  if (now >= ask_at_) {
-    ask_at_ = own.asked == 0 ? kNever : now + kAskEvery;
-    ask_now_ = own.asked != 0;
+  if (own == Ballot{}) {
+    repeat_at_ = kNever;
+  } else if (repeat_at_ == kNever || now >= repeat_at_) {
+    repeat_now_ = repeat_at_ != kNever;
+    repeat_at_ = now + repeat_every_;
   }
   count_halves(now);
 }
@@ -101,7 +103,7 @@ void Votes::count_halves(Time now) {
 }
 
 Time Votes::next_deadline() const {
-  Time next = ask_at_;
+  Time next = repeat_at_;
   for (Rank rank = 0; rank < rows_.size(); ++rank) {
     const Row& row = rows_[rank];
     const bool silent = (ballots_[rank_].silent & bit(rank)) != 0;
@@ -109,6 +111,7 @@ Time Votes::next_deadline() const {
       if (!silent && since != kNever) next = std::min(next, after(since, dead_after_));
     }
     if ((ballots_[rank_].holding_back & bit(rank)) != 0) next = std::min(next, row.wish_until);
+    if (ballots_[rank] != Ballot{} && rank != rank_) next = std::min(next, row.ballot_until);
     if (row.half_since != kNever && !row.half_counts) {
       next = std::min(next, row.half_since + kHalfGrace);
     }
@@ -165,9 +168,9 @@ std::string Votes::encode(const Ballot& ballot) const {
 
 std::optional<std::string> Votes::take_body() {
   const Ballot& own = ballots_[rank_];
-  if (own == told_ && !ask_now_) return std::nullopt;
+  if (own == told_ && !repeat_now_) return std::nullopt;
   told_ = own;
-  ask_now_ = false;
+  repeat_now_ = false;
   return encode(own);
 }
 

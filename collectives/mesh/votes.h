@@ -9,7 +9,9 @@
 //
 // A rank counts its own ballot and those of the ranks to which its stream works. It forgets the
 // ballot of a rank when that stream breaks, since it would not hear of a withdrawal; a stream that
-// works begins with the ballot as it stands, an empty one too.
+// works begins with the ballot as it stands, an empty one too. A partition breaks no stream at
+// once, so a ballot with votes is also repeated, and lapses when kRepeats of them are missing:
+// before a rank that the partition has silenced can be voted against.
 //
 // shrink() asks the ranks that it needs for a sign of life (HERE) over the mesh, since no packets
 // flow then. A vote of silence is withdrawn when its rank is heard or not needed any more; a vote
@@ -34,7 +36,8 @@ class Votes {
  public:
   static constexpr Duration kWishTime = 10s;
   static constexpr Duration kHalfGrace = 1s;
-  static constexpr Duration kAskEvery = 500ms;
+  static constexpr Duration kRepeatEvery = 500ms;  // or more often: kRepeats within half of
+  static constexpr int kRepeats = 4;               // `dead_after`
 
   /// `facts` outlives the rules.
   Votes(Rank rank, const Facts& facts, Duration dead_after);
@@ -52,7 +55,7 @@ class Votes {
   void set_connected(std::uint64_t ranks);
   /// The body of another rank's VOTES frame. Malformed ones are ignored. Whether it asks this rank
   /// for a sign of life.
-  bool receive(Rank from, std::string_view body);
+  bool receive(Rank from, std::string_view body, Time now);
 
   void tick(Time now);
   Time next_deadline() const;
@@ -60,7 +63,7 @@ class Votes {
   /// What the votes decided by the last tick(). Learn it and tick() again, until there is nothing.
   std::optional<Fact> next_fact();
 
-  /// The body of a VOTES frame for all, when this rank's votes have changed or it asks again.
+  /// The body of a VOTES frame for all, when this rank's votes have changed or it repeats them.
   std::optional<std::string> take_body();
   /// The same as it stands, for a rank that has just connected.
   std::string body() const { return encode(ballots_[rank_]); }
@@ -75,6 +78,7 @@ class Votes {
     Time silent_since = kNever;   // on the data path, while needed
     Time unheard_since = kNever;  // on the mesh, while needed
     Time wish_until{};
+    Time ballot_until{};       // that rank's ballot lapses then
     Time half_since = kNever;  // exactly half of the live ranks have voted
     bool half_counts = false;
   };
@@ -86,11 +90,12 @@ class Votes {
   const Rank rank_;
   const Facts& facts_;
   const Duration dead_after_;
+  const Duration repeat_every_;
   std::vector<Row> rows_;        // by rank
   std::vector<Ballot> ballots_;  // by rank, the own one included
   Ballot told_;
-  Time ask_at_ = kNever;
-  bool ask_now_ = false;
+  Time repeat_at_ = kNever;  // kNever: there is nothing to repeat
+  bool repeat_now_ = false;
 };
 
 }  // namespace tarpon::mesh

@@ -38,7 +38,7 @@ class Job {
         for (Rank to = 0; to < votes_.size() && body; ++to) {
           if (to == from || !reaches(from, to)) continue;
           moved = true;
-          if (votes_[to].receive(from, *body)) votes_[from].heard(to, now);
+          if (votes_[to].receive(from, *body, now)) votes_[from].heard(to, now);
         }
       }
     }
@@ -158,9 +158,9 @@ TEST(VotesTest, votes_of_excluded_ranks_do_not_count) {
 TEST(VotesTest, receive__malformed_bodies_are_ignored) {
   Job job(2);
   for (const std::size_t size : {0u, 1u, 23u, 25u}) {
-    EXPECT_FALSE(job[0].receive(1, std::string(size, '\xff')));
+    EXPECT_FALSE(job[0].receive(1, std::string(size, '\xff'), job.now));
   }
-  EXPECT_TRUE(job[0].receive(1, std::string(24, '\xff')));  // everything at once
+  EXPECT_TRUE(job[0].receive(1, std::string(24, '\xff'), job.now));  // everything at once
   job[0].tick(job.now);
   EXPECT_FALSE(job[0].next_fact());
   job[0].tick(job.now + Votes::kHalfGrace);

@@ -446,6 +446,14 @@ TEST_F(StaleVoteTest, stream_broken__gives_a_minority_no_majority) {
   for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
 }
 
+// The streams break when what was sent on them stays unacknowledged for longer than kDeadAfter.
+TEST_F(StaleVoteTest, partition__gives_a_minority_no_majority) {
+  cut_in_two();
+  job_.run(20s);
+  for (const Rank rank : {Rank{0}, Rank{1}}) EXPECT_EQ(live_to(rank), 0b11111u);
+  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
+}
+
 TEST(MeshSimulation, seeds__keep_every_promise) {
   const char* const only = std::getenv("MESH_SEED");
   const std::uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
