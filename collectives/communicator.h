@@ -90,9 +90,13 @@ class Communicator {
   /// take io_uring.
   Result<std::unique_ptr<Communicator>> shrink(Duration deadline);
 
-  /// Collective among the ranks that are not dead, evicted ones included, with the same deadline: a
-  /// communicator of them all, as by shrink(). An evicted rank calls it to come back; the others
-  /// see that in StepVerdict::rejoin, alike on all of them at the same step, and call it too.
+  /// Collective among the live and the evicted ranks, and those that were dead by silence and call
+  /// it, with the same deadline: a communicator of them all, as by shrink(), but for the order: the
+  /// lowest live or evicted rank is rank 0, and the others follow in the old order. A rank whose
+  /// calls end as Status::evicted calls it to come back; the others see that in
+  /// StepVerdict::rejoin, alike on all of them at the same step, and call it too. Where no rank is
+  /// live or evicted, since two halves of the job have excluded each other, it waits for every rank
+  /// whose process is not gone.
   Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
 
   /// Of a communicator that shrink() or rejoin() made: why ranks of the one before are not in it,

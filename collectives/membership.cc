@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "collectives/mesh/frame.h"
 #include "collectives/mesh/member.h"
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/rank_list.h"
@@ -31,6 +33,12 @@ std::vector<Rank> ranks_of(std::uint64_t mask) {
 }
 
 }  // namespace
+
+Rank ShrinkPlan::new_rank(Rank member) const {
+  if (member == planner) return 0;
+  const std::uint64_t others = members & ~mesh::bit(planner);
+  return static_cast<Rank>(1 + std::popcount(others & (mesh::bit(member) - 1)));
+}
 
 /// The thread, and the lock around the member and its network.
 class Membership::Impl {

@@ -187,6 +187,7 @@ void Member::take(const Streams::Event& event, Time now) {
     case Streams::Event::Kind::frame:
       return take_frame(event.rank, event.frame, now);
     case Streams::Event::Kind::gone:
+      rejoining_.gone(event.rank);
       return lose(event.rank, event.evidence, now);
   }
 }

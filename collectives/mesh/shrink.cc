@@ -31,12 +31,14 @@ Shrinking::Shrinking(Rank rank, const Facts& facts, Regroup what)
 
 std::uint64_t Shrinking::members() const {
   if (what_ == Regroup::shrink) return facts_.live();
-  return facts_.can_rejoin() | (entered_ & facts_.ranks(Standing::dead));
+  const std::uint64_t awaited = facts_.can_rejoin(), dead = facts_.ranks(Standing::dead);
+  return awaited != 0 ? awaited | (dead & entered_) : dead & (entered_ | ~gone_);
 }
 
-/// Not a dead one, which only some may know to be back.
+/// world_size() when there are no members.
 Rank Shrinking::planner() const {
-  const std::uint64_t from = what_ == Regroup::shrink ? facts_.live() : facts_.can_rejoin();
+  std::uint64_t from = what_ == Regroup::shrink ? facts_.live() : facts_.can_rejoin();
+  if (from == 0) from = members();
   if (from == 0) return static_cast<Rank>(facts_.world_size());
   return static_cast<Rank>(std::countr_zero(from));
 }
@@ -80,9 +82,20 @@ void Shrinking::receive(Rank from, std::string_view body) {
   }
 }
 
+void Shrinking::gone(Rank rank) {
+  gone_ |= bit(rank);
+  entered_ &= ~bit(rank);
+  told_ &= ~bit(rank);
+}
+
 void Shrinking::planned(Rank from, const std::string& text) {
   auto plan = decode(text);
-  if (!waiting_ || from != planner() || !plan || (plan->members & bit(rank_)) == 0) return;
+  if (!waiting_ || !plan) return;
+  const std::uint64_t both = bit(rank_) | bit(from);
+  if ((plan->members & both) != both) return;
+  const bool planner_is_known = what_ == Regroup::shrink || facts_.can_rejoin() != 0;
+  if (planner_is_known && from != planner()) return;
+  plan->planner = from;
   plan_ = std::move(plan);
 }
 
@@ -91,7 +104,7 @@ bool Shrinking::ready() const {
 }
 
 void Shrinking::decide(const std::string& address) {
-  plan_ = decided_ = ShrinkPlan{members(), address};
+  plan_ = decided_ = ShrinkPlan{.members = members(), .planner = rank_, .address = address};
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) greet(peer);
 }
 
@@ -119,6 +132,7 @@ std::string Shrinking::lacking() const {
     if ((members() & ~entered_ & bit(rank)) != 0) ranks.push_back(rank);
   }
   if (!ranks.empty()) return fmt::format("{} did not come", rendezvous::rank_list(ranks));
+  if (planner() >= facts_.world_size()) return "every rank has left";
   return planner() == rank_ ? "no plan" : fmt::format("no plan of rank {}", planner());
 }
 

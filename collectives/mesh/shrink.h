@@ -1,10 +1,21 @@
 // Agreeing on the members of the next communicator, smaller or whole again: rules without thread,
 // clock or socket.
 //
-// A rank that enters shrink() or rejoin() tells all ranks. The planner, the lowest rank that may
-// take part, waits for all others that may, then sends them the plan. A rank follows only a plan of
-// the rank that it takes for the planner. Ranks that may take part: in shrink() the live ones; in
-// rejoin() also the evicted ones, and those dead ones that have entered (they were silent once).
+// A rank that enters shrink() or rejoin() tells all ranks. The planner waits for all other members,
+// then sends them the plan. It is rank 0 of the next communicator, where the others meet.
+//
+// shrink(). The members are the live ranks, and the lowest of them is the planner.
+//
+// rejoin(). The members are the live and the evicted ranks, and the dead ones that have entered
+// (they were silent once). The planner is the lowest live or evicted rank: of a dead one only some
+// ranks may know that it is back. When a cut job of which each half excluded the other is healed,
+// no rank is live or evicted. Then nothing tells which ranks will come, so the members are all dead
+// ranks whose processes are not proven gone, and the lowest of them is the planner. It waits for
+// all of them: a rank that never comes, and of whose end there is no proof, costs every other one
+// its deadline, and the error names it.
+//
+// A rank follows only a plan of the rank that it takes for the planner, except where no rank is
+// live or evicted: a proof is known to one rank alone, so two ranks may differ about the planner.
 //
 // All messages are repeated to a rank whose connection works again (greet()). If the planner dies
 // between two plans, the ranks that have its plan fail to meet, by their deadline, and no rank
@@ -40,6 +51,8 @@ class Shrinking {
   /// and only those count for a plan.
   void told_of(std::uint64_t ranks) { told_ |= ranks; }
   void planned(Rank from, const std::string& plan);
+  /// This rank has proof that the process of `rank` is gone: it waits no longer.
+  void gone(Rank rank);
 
   /// Whether this rank is the planner and all others have entered.
   bool ready() const;
@@ -71,6 +84,7 @@ class Shrinking {
   const Regroup what_;
   std::uint64_t entered_ = 0;  // since the last plan
   std::uint64_t told_ = 0;     // since then, by verdicts
+  std::uint64_t gone_ = 0;
   bool waiting_ = false;       // this rank is in shrink() or rejoin() without a plan
   bool told_waiting_ = false;  // it was once
   std::optional<ShrinkPlan> plan_;

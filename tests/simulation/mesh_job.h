@@ -86,18 +86,19 @@ class MeshRank final : public Host, public mesh::Network {
       member_->answer_numbers({{0, 5}}, world_.now);
       return advance();
     }
-    follow_plan();
+    follow_plan(Regroup::shrink, plans);
+    follow_plan(Regroup::rejoin, rejoin_plans);
     tick_at(member_->next_deadline());
   }
 
-  void follow_plan() {
-    mesh::Shrinking& rules = member_->plans(Regroup::shrink);
+  void follow_plan(Regroup what, std::vector<ShrinkPlan>& followed) {
+    mesh::Shrinking& rules = member_->plans(what);
     if (rules.ready()) {
       rules.decide(std::to_string(rank_) + "-" + std::to_string(++decided_));
       member_->advance(world_.now);
     }
     if (auto plan = rules.take_plan()) {
-      plans.push_back(*std::move(plan));
+      followed.push_back(*std::move(plan));
       member_->advance(world_.now);
     }
   }
@@ -147,8 +148,9 @@ class MeshRank final : public Host, public mesh::Network {
   std::map<Rank, std::pair<Fact, Time>> learned;
   std::optional<Time> left;
   std::size_t most_buffered = 0;
-  std::set<std::uint64_t> reported;  // steps
-  std::vector<ShrinkPlan> plans;
+  std::set<std::uint64_t> reported;      // steps
+  std::vector<ShrinkPlan> plans;         // of shrink()
+  std::vector<ShrinkPlan> rejoin_plans;  // of rejoin()
 
  private:
   World& world_;

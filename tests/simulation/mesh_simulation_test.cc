@@ -101,6 +101,7 @@ class Scenario {
     check_always();
     check_healed();
     shrink_all();
+    rejoin_all();
   }
 
   const std::string& failure() const { return failure_; }
@@ -300,6 +301,48 @@ class Scenario {
     }
   }
 
+  /// All running ranks that have not left come to rejoin(), those that are out of the job first.
+  void rejoin_all() {
+    if (liar_) return;
+    std::uint64_t all = 0, dead = 0;
+    // Otherwise the plan may wait for a rank that does not come, or ranks with proof are apart.
+    bool whole = (vanished_ | reused_) == 0 && !refused_quietly_;
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      const bool row_is_left = job_[rank].member().facts().standing(rank) == Standing::left;
+      if (job_.runs(rank) && job_[rank].left && !row_is_left) whole = false;  // it was dead before
+    }
+    for (const bool out : {true, false}) {
+      for (Rank rank = 0; rank < job_.size(); ++rank) {
+        if (!job_.runs(rank) || job_[rank].left || live(rank) == out) continue;
+        all |= bit(rank);
+        if (out) dead |= bit(rank);
+        job_[rank].member().plans(Regroup::rejoin).enter();
+        job_[rank].advance();
+        job_.run(Duration(draw_.below(5'000'000)));
+      }
+      job_.run(100ms);
+    }
+    job_.run(2s);
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if ((all & bit(rank)) == 0) continue;
+      const std::string where = "rank " + std::to_string(rank) + " in rejoin(): ";
+      const auto& plans = job_[rank].rejoin_plans;
+      check(plans.size() == 1 || (plans.empty() && !whole),
+            where + std::to_string(plans.size()) + " plans, " +
+                job_[rank].member().plans(Regroup::rejoin).lacking());
+      if (plans.empty()) continue;
+      const ShrinkPlan& plan = plans.front();
+      check(plan.members == all || !whole, where + "wrong members");
+      const auto& decided = job_[plan.planner].rejoin_plans;
+      check(!decided.empty() && plan.address == decided.front().address &&
+                plan.members == decided.front().members && plan.planner == decided.front().planner,
+            where + "another plan");
+      check(plan.planner == std::countr_zero(all & ~dead) || !whole || all == dead,
+            where + "planned by " + std::to_string(plan.planner));
+      check(plan.new_rank(plan.planner) == 0, where + "wrong ranks");
+    }
+  }
+
   void check_always() {
     check(!job_.livelock, "livelock");
     for (Rank rank = 0; rank < job_.size(); ++rank) {
@@ -452,6 +495,54 @@ TEST_F(StaleVoteTest, partition__gives_a_minority_no_majority) {
   job_.run(20s);
   for (const Rank rank : {Rank{0}, Rank{1}}) EXPECT_EQ(live_to(rank), 0b11111u);
   for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
+}
+
+/// A job of four that is cut into two halves, until each has excluded the other.
+class HalvesTest : public testing::Test {
+ protected:
+  HalvesTest() {
+    job_.run(1s);
+    for (const Rank rank : {Rank{2}, Rank{3}}) job_.world.set_group(rank, 1);
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
+    job_.run(5s);
+    EXPECT_EQ(job_[1].member().facts().live(), 0b0011u);
+    EXPECT_EQ(job_[2].member().facts().live(), 0b1100u);
+  }
+  void heal() {
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_.world.set_group(rank, 0);
+    job_.run(20s);
+  }
+  void expect_rejoined(std::uint64_t members, Rank planner) {
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if ((members & bit(rank)) == 0) continue;
+      ASSERT_EQ(job_[rank].rejoin_plans.size(), 1u) << rank;
+      EXPECT_EQ(job_[rank].rejoin_plans[0].members, members);
+      EXPECT_EQ(job_[rank].rejoin_plans[0].planner, planner);
+    }
+  }
+  MeshJob job_{1, 4};
+};
+
+TEST_F(HalvesTest, healed__are_dead_to_each_other_and_rejoin_in_any_order) {
+  heal();
+  for (const Rank rank : {Rank{3}, Rank{0}, Rank{2}, Rank{1}}) {
+    EXPECT_EQ(job_[rank].member().facts().live(), 0u);
+    job_[rank].member().plans(Regroup::rejoin).enter();
+    job_[rank].advance();
+    job_.run(1s);
+  }
+  expect_rejoined(0b1111, 0);
+}
+
+TEST_F(HalvesTest, healed__rejoin_without_a_rank_that_was_killed) {
+  job_.world.crash(0);
+  heal();
+  for (const Rank rank : {Rank{3}, Rank{2}, Rank{1}}) {
+    job_[rank].member().plans(Regroup::rejoin).enter();
+    job_[rank].advance();
+  }
+  job_.run(1s);
+  expect_rejoined(0b1110, 1);
 }
 
 TEST(MeshSimulation, seeds__keep_every_promise) {
