@@ -111,9 +111,10 @@ class Membership::Impl {
         doubted = has_handlers_ ? member_.streams().doubted() : 0;
       }
       for (const Rank rank : ranks_of(doubted)) {
+        const Time asked = monotonic_now();
         const Time heard = handlers_.last_heard(rank);
         const std::lock_guard lock(mutex_);
-        member_.streams().set_last_heard(rank, heard);
+        member_.streams().set_last_heard(rank, heard, asked);
       }
       {
         const std::lock_guard lock(mutex_);

@@ -40,6 +40,8 @@ class StreamsTest : public testing::Test {
   /// The latest connection, or attempt, ends.
   void end() { streams_.ended(network_.latest, "control connection reset", false, now_); }
   void refuse() { streams_.ended(network_.latest, "Connection refused", true, now_); }
+  /// The data path is asked.
+  void ask() { streams_.set_last_heard(0, heard_, now_); }
 
   /// Lets time pass until the next attempt begins.
   void attempt() {
@@ -51,6 +53,10 @@ class StreamsTest : public testing::Test {
   }
 
   bool gone() {
+    ask();
+    return told_gone();
+  }
+  bool told_gone() {
     streams_.tick(now_);
     bool result = false;
     while (const auto event = streams_.next_event()) {
@@ -60,6 +66,7 @@ class StreamsTest : public testing::Test {
   }
 
   Time now_{1s};
+  Time heard_{};  // the last packet
   ScriptedNetwork network_;
   Streams streams_{1, 2, kJob, network_};
 };
@@ -81,10 +88,33 @@ TEST_F(StreamsTest, proof__a_packet_puts_it_off) {
   attempt();
   refuse();
   now_ += 200ms;
-  streams_.set_last_heard(0, now_);
+  heard_ = now_;
   attempt();
   refuse();
   EXPECT_FALSE(gone());
+}
+
+// Another thread may look at the time between the refusal and the question to the data path.
+TEST_F(StreamsTest, proof__waits_for_what_the_data_path_knows_after_the_refusal) {
+  end();
+  attempt();
+  refuse();
+  ask();
+  now_ += 200ms;
+  heard_ = now_;  // not asked yet
+  attempt();
+  refuse();
+  EXPECT_FALSE(told_gone());
+  ask();
+  EXPECT_FALSE(told_gone());
+  const Time heard = now_;
+  while (now_ < heard + Streams::kQuiet && !HasFailure()) {
+    attempt();
+    refuse();
+  }
+  EXPECT_FALSE(told_gone());
+  ask();
+  EXPECT_TRUE(told_gone());
 }
 
 // The peer's process was stopped: its kernel accepted the attempt, and nobody answered. When it

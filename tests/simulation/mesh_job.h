@@ -77,7 +77,8 @@ class MeshRank final : public Host, public mesh::Network {
     if (!world_.runs(index_) || stopped) return;
     const std::uint64_t doubted = member_->streams().doubted();
     for (Rank peer = 0; peer < heard_.size(); ++peer) {
-      if ((doubted >> peer & 1) != 0) member_->streams().set_last_heard(peer, heard(peer));
+      if ((doubted >> peer & 1) != 0)
+        member_->streams().set_last_heard(peer, heard(peer), world_.now);
     }
     member_->advance(world_.now);
     most_buffered = std::max(most_buffered, member_->streams().buffered());
