@@ -98,7 +98,8 @@ class Membership {
   /// Ranks that wait in rejoin() for the others, also by the verdicts so far: bit r: rank r.
   std::uint64_t rejoin_wanted() const;
 
-  /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well.
+  /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well, if this rank
+  /// is live.
   void abort(const std::string& reason, bool peers_too);
 
   /// Blocks until the verdict on `step`, at most `deadline`; halts then, and at once on an excluded

@@ -92,7 +92,8 @@ void Member::passed(std::uint64_t ranks) {
 
 void Member::abort(const std::string& reason, bool peers_too) {
   end_agreeing("this rank aborted: " + reason);
-  if (!peers_too || !own_abort_.empty()) return;
+  // The others go on without a rank that is out of the job.
+  if (!peers_too || !own_abort_.empty() || !facts_.is_live(rank_)) return;
   own_abort_ = reason.empty() ? "no reason given" : reason.substr(0, kMaxFrameBody);
   send_all(FrameKind::abort, own_abort_);
 }
@@ -137,7 +138,8 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       if (facts_.standing(rank_) == Standing::left) passed_by_ |= bit(from);
       return;
     case FrameKind::abort:
-      if (facts_.standing(from) == Standing::dead) return;
+      // Of a rank that left: it aborted before, and the fact came first.
+      if (facts_.standing(from) > Standing::left) return;
       if (aborted_.empty() && news_.size() < kMaxNews) {
         news_.push_back({News::Kind::aborted, {}, from, frame.body, {}});
       }

@@ -105,6 +105,7 @@ class MeshRank final : public Host, public mesh::Network {
   }
 
   void take(const mesh::Member::News& news) {
+    if (news.kind == mesh::Member::News::Kind::aborted) aborted_by.insert(news.rank);
     if (news.kind != mesh::Member::News::Kind::fact) return;
     learned[news.fact.rank] = {news.fact, world_.now};
     if (data_path != nullptr) return data_path->learn(news.fact);
@@ -147,6 +148,7 @@ class MeshRank final : public Host, public mesh::Network {
   bool needs_all = false;     // it is in an exact call that needs everybody
   std::uint64_t deaf_to = 0;  // ranks whose packets do not reach this one
   std::map<Rank, std::pair<Fact, Time>> learned;
+  std::set<Rank> aborted_by;
   std::optional<Time> left;
   std::size_t most_buffered = 0;
   std::set<std::uint64_t> reported;      // steps

@@ -545,6 +545,75 @@ TEST_F(HalvesTest, healed__rejoin_without_a_rank_that_was_killed) {
   expect_rejoined(0b1110, 1);
 }
 
+class AbortTest : public testing::Test {
+ protected:
+  AbortTest() { job_.run(1s); }
+  void abort(Rank rank) {
+    job_[rank].member().abort("enough", true);
+    job_[rank].advance();
+  }
+  void leave(Rank rank) {
+    job_[rank].member().leave({}, job_.world.now);
+    job_[rank].advance();
+  }
+  void evict(Rank out) {
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (rank == out) continue;
+      job_[rank].member().wish_eviction(bit(out), job_.world.now);
+      job_[rank].advance();
+    }
+  }
+  /// Ranks that heard of the abort of `rank`.
+  std::uint64_t hearers(Rank rank) {
+    std::uint64_t ranks = 0;
+    for (Rank one = 0; one < job_.size(); ++one) {
+      if (job_[one].aborted_by.count(rank) != 0) ranks |= bit(one);
+    }
+    return ranks;
+  }
+  MeshJob job_{1, 4};
+};
+
+TEST_F(AbortTest, evicted__ends_nothing_at_the_others) {
+  evict(2);
+  job_.run(5s);
+  ASSERT_EQ(job_[2].member().facts().standing(2), Standing::evicted);
+  abort(2);
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) job_.world.break_between(2, rank);
+  job_.run(5s);
+  ASSERT_TRUE(job_.connected());
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, evicted__without_knowing_it_ends_nothing_at_the_others) {
+  job_.world.set_group(2, 1);
+  evict(2);
+  job_.run(5s);
+  abort(2);
+  job_.world.set_group(2, 0);
+  job_.run(20s);
+  ASSERT_EQ(job_[2].member().facts().standing(2), Standing::evicted);
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, left__ends_nothing_at_the_others) {
+  leave(2);
+  job_.run(1s);
+  abort(2);
+  job_.run(1s);
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, left_after_it__ends_the_job_of_ranks_that_hear_of_leaving_first) {
+  job_.world.break_between(2, 3);
+  while (job_.connected()) ASSERT_TRUE(job_.world.step(job_.world.now + 1s));
+  abort(2);
+  leave(2);
+  job_.run(1s);
+  ASSERT_TRUE(job_.connected());
+  EXPECT_EQ(hearers(2), 0b1011u);
+}
+
 TEST(MeshSimulation, seeds__keep_every_promise) {
   const char* const only = std::getenv("MESH_SEED");
   const std::uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
