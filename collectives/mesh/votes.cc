@@ -88,18 +88,17 @@ void Votes::tick(Time now) {
     repeat_now_ = repeat_at_ != kNever;
     repeat_at_ = now + repeat_every_;
   }
-  count_halves(now);
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    count_half(rows_[rank].half_silent, rank, &Ballot::silent, now);
+    count_half(rows_[rank].half_holding_back, rank, &Ballot::holding_back, now);
+  }
 }
 
-void Votes::count_halves(Time now) {
-  const int live = std::popcount(facts_.live());
-  for (Rank rank = 0; rank < rows_.size(); ++rank) {
-    Row& row = rows_[rank];
-    const bool half = facts_.is_live(rank) && (2 * voters(rank, &Ballot::silent) == live ||
-                                               2 * voters(rank, &Ballot::holding_back) == live);
-    row.half_since = half ? std::min(row.half_since, now) : kNever;
-    row.half_counts = half && now >= row.half_since + kHalfGrace;
-  }
+void Votes::count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const {
+  const bool exact =
+      facts_.is_live(rank) && 2 * voters(rank, votes) == std::popcount(facts_.live());
+  half.since = exact ? std::min(half.since, now) : kNever;
+  half.counts = exact && now >= half.since + kHalfGrace;
 }
 
 Time Votes::next_deadline() const {
@@ -112,8 +111,8 @@ Time Votes::next_deadline() const {
     }
     if ((ballots_[rank_].holding_back & bit(rank)) != 0) next = std::min(next, row.wish_until);
     if (ballots_[rank] != Ballot{} && rank != rank_) next = std::min(next, row.ballot_until);
-    if (row.half_since != kNever && !row.half_counts) {
-      next = std::min(next, row.half_since + kHalfGrace);
+    for (const Half& half : {row.half_silent, row.half_holding_back}) {
+      if (half.since != kNever && !half.counts) next = std::min(next, half.since + kHalfGrace);
     }
   }
   return next;
@@ -133,15 +132,15 @@ std::optional<Fact> Votes::decided(Rank rank) const {
   const int silent = voters(rank, &Ballot::silent);
   const int held = voters(rank, &Ballot::holding_back);
   Fact fact{.rank = rank, .standing = {}, .evidence = {}, .next_numbers = {}};
-  const bool half = rows_[rank].half_counts;
-  if (2 * silent > live || (half && 2 * silent == live)) {
+  const Row& row = rows_[rank];
+  if (2 * silent > live || (row.half_silent.counts && 2 * silent == live)) {
     fact.standing = Standing::dead;
     fact.without_majority = 2 * silent == live;
     fact.evidence = fmt::format("silent for {}: {} of {} live ranks do not hear it",
                                 rendezvous::duration_text(dead_after_), silent, live);
     return fact;
   }
-  if (2 * held < live || (!half && 2 * held == live)) return std::nullopt;
+  if (2 * held < live || (!row.half_holding_back.counts && 2 * held == live)) return std::nullopt;
   fact.standing = Standing::evicted;
   fact.without_majority = 2 * held == live;
   fact.evidence =

@@ -74,17 +74,21 @@ class Votes {
     std::uint64_t asked = 0, silent = 0, holding_back = 0;
     bool operator==(const Ballot&) const = default;
   };
+  /// Votes of one kind by exactly half of the live ranks.
+  struct Half {
+    Time since = kNever;
+    bool counts = false;  // kHalfGrace is over
+  };
   struct Row {
     Time silent_since = kNever;   // on the data path, while needed
     Time unheard_since = kNever;  // on the mesh, while needed
     Time wish_until{};
-    Time ballot_until{};       // that rank's ballot lapses then
-    Time half_since = kNever;  // exactly half of the live ranks have voted
-    bool half_counts = false;
+    Time ballot_until{};  // that rank's ballot lapses then
+    Half half_silent, half_holding_back;
   };
   std::string encode(const Ballot& ballot) const;
   std::optional<Fact> decided(Rank rank) const;
-  void count_halves(Time now);
+  void count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const;
   int voters(Rank rank, std::uint64_t Ballot::*votes) const;
 
   const Rank rank_;

@@ -135,6 +135,20 @@ TEST(VotesTest, wish__evicts_by_the_same_rule_and_lapses) {
   EXPECT_TRUE(job.facts(0).of(3).without_majority);
 }
 
+TEST(VotesTest, wish__of_half_has_its_own_grace_after_votes_of_silence) {
+  Job job(4);
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b1000, job.now);
+  job.run(5500ms);  // half of the grace
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    job[rank].set_silent(0, job.now);
+    job[rank].wish_eviction(0b1000, job.now);
+  }
+  job.run(700ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
+  job.run(500ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::evicted));
+}
+
 TEST(VotesTest, wish__against_the_others_of_a_rank_that_is_cut_off_itself_counts_for_nothing) {
   Job job(4);
   job[3].wish_eviction(0b0111, job.now);
