@@ -99,7 +99,7 @@ void Streams::end_attempt(Rank rank, bool refused, const std::string& why, Time 
   peer.attempt_until = kNever;
   peer.refused = refused ? now : kNever;
   peer.trouble = why;
-  peer.next_attempt = now + peer.pause;
+  peer.next_attempt = peer.gone ? kNever : now + peer.pause;
   peer.pause = std::min(2 * peer.pause, kLongestPause);
 }
 

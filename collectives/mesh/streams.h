@@ -19,7 +19,9 @@
 // kQuiet, and connecting is refused after that: a `gone` event, once a rank. It waits until the
 // data path has been asked for packets after the refusal (set_last_heard()). A later attempt that
 // the peer's kernel accepted counts as a stream: kQuiet starts again when it ends. A timeout, an
-// unreachable network or another error proves nothing.
+// unreachable network or another error proves nothing. A rank with proof does not call the other
+// one any more, but it lets it in, and answers each of its calls with one attempt: a rank that runs
+// after all has to learn that it is out of the job.
 //
 // Not thread-safe.
 #pragma once

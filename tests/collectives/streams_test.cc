@@ -30,11 +30,16 @@ class StreamsTest : public testing::Test {
   StreamsTest() {
     streams_.tick(now_);
     streams_.connected(network_.latest, now_);
-    std::string hello;
+    streams_.received(network_.latest, hello(), now_);
+  }
+
+  /// Of rank 0.
+  static std::string hello() {
+    std::string bytes;
     for (const std::uint32_t word : {0x4d505454u, std::uint32_t{TARPON_WIRE_VERSION}, kJob, 0u}) {
-      rendezvous::append_u32(hello, word);
+      rendezvous::append_u32(bytes, word);
     }
-    streams_.received(network_.latest, hello, now_);
+    return bytes;
   }
 
   /// The latest connection, or attempt, ends.
@@ -134,6 +139,31 @@ TEST_F(StreamsTest, proof__counts_from_the_end_of_an_attempt_that_was_accepted) 
     refuse();
   }
   EXPECT_TRUE(gone());
+}
+
+// A firewall looked like death: rank 0, which has no proof against this rank, calls it.
+TEST_F(StreamsTest, proof__answers_a_call_by_one_attempt) {
+  end();
+  const Time ended = now_;
+  while (now_ < ended + Streams::kQuiet) {
+    attempt();
+    refuse();
+  }
+  ASSERT_TRUE(gone());
+  EXPECT_EQ(streams_.next_deadline(), kNever);
+  for (const StreamId caller : {StreamId{1001}, StreamId{1002}}) {
+    const StreamId before = network_.latest;
+    streams_.accepted(caller, now_);
+    streams_.received(caller, hello(), now_);
+    streams_.tick(now_);
+    ASSERT_EQ(network_.latest, before + 1);
+    if (caller == 1002) break;
+    refuse();
+    EXPECT_EQ(streams_.next_deadline(), kNever);
+  }
+  streams_.connected(network_.latest, now_);
+  streams_.received(network_.latest, hello(), now_);
+  EXPECT_EQ(streams_.up(), 1u);
 }
 
 }  // namespace
