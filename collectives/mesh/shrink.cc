@@ -27,7 +27,7 @@ std::optional<ShrinkPlan> decode(const std::string& text) {
 }  // namespace
 
 Shrinking::Shrinking(Rank rank, const Facts& facts, Regroup what)
-    : rank_(rank), facts_(facts), what_(what) {}
+    : rank_(rank), facts_(facts), what_(what), entries_(facts.world_size()) {}
 
 std::uint64_t Shrinking::members() const {
   if (what_ == Regroup::shrink) return facts_.live();
@@ -47,7 +47,7 @@ void Shrinking::enter() {
   waiting_ = true;
   plan_.reset();
   decided_.reset();
-  told_waiting_ = true;
+  if (++entry_ == 0) entry_ = 1;
   entered_ |= bit(rank_);
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) tell(peer);
 }
@@ -60,26 +60,30 @@ void Shrinking::leave() {
 void Shrinking::tell(Rank rank) {
   if (rank == rank_) return;
   const FrameKind kind = what_ == Regroup::rejoin ? FrameKind::rejoin : FrameKind::shrink;
-  outbox_.emplace_back(rank, Frame{kind, std::string(1, waiting_ ? '\1' : '\0')});
+  outbox_.emplace_back(rank, Frame{kind, std::string(1, static_cast<char>(waiting_ ? entry_ : 0))});
 }
 
-void Shrinking::greet(Rank rank) {
-  if (rank == rank_) return;
-  if (told_waiting_) tell(rank);
+void Shrinking::send_plan(Rank rank) {
+  if (rank == rank_ || (decided_->members & bit(rank)) == 0) return;
   const bool rejoin = what_ == Regroup::rejoin;
-  if (!decided_ || (decided_->members & bit(rank)) == 0) return;
   outbox_.emplace_back(
       rank, Frame{rejoin ? FrameKind::rejoin_plan : FrameKind::shrink_plan, encode(*decided_)});
 }
 
+void Shrinking::greet(Rank rank) {
+  if (entry_ != 0) tell(rank);
+}
+
 void Shrinking::receive(Rank from, std::string_view body) {
   if (body.size() != 1) return;
-  if (body[0] != 0) {
-    entered_ |= bit(from);
-  } else {
+  if (body[0] == 0) {
     entered_ &= ~bit(from);
     told_ &= ~bit(from);
+    return;
   }
+  entered_ |= bit(from);
+  entries_[from] = static_cast<std::uint8_t>(body[0]);
+  if (decided_ && entries_[from] == planned_[from]) send_plan(from);
 }
 
 void Shrinking::gone(Rank rank) {
@@ -105,7 +109,8 @@ bool Shrinking::ready() const {
 
 void Shrinking::decide(const std::string& address) {
   plan_ = decided_ = ShrinkPlan{.members = members(), .planner = rank_, .address = address};
-  for (Rank peer = 0; peer < facts_.world_size(); ++peer) greet(peer);
+  planned_ = entries_;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) send_plan(peer);
 }
 
 std::optional<ShrinkPlan> Shrinking::take_plan() {

@@ -17,9 +17,10 @@
 // A rank follows only a plan of the rank that it takes for the planner, except where no rank is
 // live or evicted: a proof is known to one rank alone, so two ranks may differ about the planner.
 //
-// All messages are repeated to a rank whose connection works again (greet()). If the planner dies
-// between two plans, the ranks that have its plan fail to meet, by their deadline, and no rank
-// joins a communicator without them.
+// A rank tells a rank whose connection works again that it waits (greet()), with the number of its
+// entry. The planner answers with its plan when the plan was made for that entry: a rank that has
+// entered again waits for another plan. If the planner dies between two plans, the ranks that have
+// its plan fail to meet, by their deadline, and no rank joins a communicator without them.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ class Shrinking {
   /// It no longer does.
   void leave();
   /// The body of a SHRINK or REJOIN frame: `from` waits, or no longer. Malformed ones are ignored.
+  /// Repeats the plan to a rank that waits for it.
   void receive(Rank from, std::string_view body);
   /// A verdict says that `ranks` (bit r: rank r) wait. Their own messages may still be under way,
   /// and only those count for a plan.
@@ -78,6 +80,7 @@ class Shrinking {
   std::uint64_t members() const;
   Rank planner() const;
   void tell(Rank rank);
+  void send_plan(Rank rank);
 
   const Rank rank_;
   const Facts& facts_;
@@ -85,10 +88,12 @@ class Shrinking {
   std::uint64_t entered_ = 0;  // since the last plan
   std::uint64_t told_ = 0;     // since then, by verdicts
   std::uint64_t gone_ = 0;
-  bool waiting_ = false;       // this rank is in shrink() or rejoin() without a plan
-  bool told_waiting_ = false;  // it was once
+  bool waiting_ = false;    // this rank is in shrink() or rejoin() without a plan
+  std::uint8_t entry_ = 0;  // of this rank, 1 to 255 in turn; 0: none yet
   std::optional<ShrinkPlan> plan_;
   std::optional<ShrinkPlan> decided_;  // by this rank, until it enters again
+  std::vector<std::uint8_t> entries_;  // by rank: its latest entry, as told
+  std::vector<std::uint8_t> planned_;  // those that `decided_` was made for
   std::vector<std::pair<Rank, Frame>> outbox_;
 };
 

@@ -111,9 +111,36 @@ TEST(ShrinkTest, greet__repeats_what_a_broken_connection_may_have_lost) {
   ASSERT_TRUE(one->ready());
   one->decide("tcp://127.0.0.1:7");
   (void)one->take_outbox();  // lost
-  one->greet(2);
+  two->greet(1);
+  pass(two, 2, one, 1);
   pass(one, 1, two, 2);
   EXPECT_TRUE(two->take_plan());
+}
+
+TEST(ShrinkTest, plan__is_not_repeated_to_a_rank_that_has_entered_again) {
+  One zero(0, 2), one(1, 2);
+  zero->enter();
+  one->enter();
+  pass(one, 1, zero, 0);
+  ASSERT_TRUE(zero->ready());
+  zero->decide("tcp://127.0.0.1:7");
+  ASSERT_TRUE(zero->take_plan());
+  (void)zero->take_outbox();  // lost
+  one->leave();
+  one->enter();
+  (void)one->take_outbox();  // lost
+  zero->greet(1);            // they are connected again
+  one->greet(0);
+  pass(one, 1, zero, 0);
+  pass(zero, 0, one, 1);
+  EXPECT_FALSE(one->take_plan());
+  zero->enter();
+  ASSERT_TRUE(zero->ready());
+  zero->decide("tcp://127.0.0.1:8");
+  pass(zero, 0, one, 1);
+  const auto plan = one->take_plan();
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->address, "tcp://127.0.0.1:8");
 }
 
 TEST(ShrinkTest, rejoin__of_a_dead_rank_that_comes_back) {
