@@ -14,8 +14,9 @@
 //
 // A rank that is so late that the others would have to retain more for it than their limit
 // (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
-// is evicted: it is as dead to the others, and all its calls end as evicted. It comes back so:
-//   the evicted rank                               the others
+// is evicted: it is as dead to the others, and all its calls end as evicted. So do the calls of a
+// rank that was dead by silence, when it runs again. Both come back so:
+//   the excluded rank                              the others
 //   allreduce() says Status::evicted               agree() says who wants back
 //   fresh = rejoin(deadline)                       fresh = rejoin(deadline)
 //   fresh->resync(root, state, bytes, deadline)    the same
