@@ -14,8 +14,9 @@
 //
 // A rank that is so late that the others would have to retain more for it than their limit
 // (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
-// is evicted: it is as dead to the others, and all its calls end as evicted. It comes back so:
-//   the evicted rank                               the others
+// is evicted: it is as dead to the others, and all its calls end as evicted. So do the calls of a
+// rank that was dead by silence, when it runs again. Both come back so:
+//   the excluded rank                              the others
 //   allreduce() says Status::evicted               agree() says who wants back
 //   fresh = rejoin(deadline)                       fresh = rejoin(deadline)
 //   fresh->resync(root, state, bytes, deadline)    the same
@@ -72,7 +73,8 @@ class Communicator {
   /// this rank, with `reason` in the detail; agree() halts. The calls of one tag no longer match
   /// across ranks then: later calls end the same way at once. What remains is shrink(), which makes
   /// a communicator that works, close() and destruction; what waits in these goes on waiting, until
-  /// its deadline. Again: no effect.
+  /// its deadline. Again: no effect. Of a rank that is evicted, dead to the others or closed: ends
+  /// only its own calls.
   void abort(const std::string& reason);
 
   /// What becomes of step `step`, alike on all ranks that get a verdict (collectives/agreement.h):
@@ -90,9 +92,13 @@ class Communicator {
   /// take io_uring.
   Result<std::unique_ptr<Communicator>> shrink(Duration deadline);
 
-  /// Collective among the ranks that are not dead, evicted ones included, with the same deadline: a
-  /// communicator of them all, as by shrink(). An evicted rank calls it to come back; the others
-  /// see that in StepVerdict::rejoin, alike on all of them at the same step, and call it too.
+  /// Collective among the live and the evicted ranks, and those that were dead by silence and call
+  /// it, with the same deadline: a communicator of them all, as by shrink(), but for the order: the
+  /// lowest live or evicted rank is rank 0, and the others follow in the old order. A rank whose
+  /// calls end as Status::evicted calls it to come back; the others see that in
+  /// StepVerdict::rejoin, alike on all of them at the same step, and call it too. Where no rank is
+  /// live or evicted, since two halves of the job have excluded each other, it waits for every rank
+  /// whose process is not gone.
   Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
 
   /// Of a communicator that shrink() or rejoin() made: why ranks of the one before are not in it,

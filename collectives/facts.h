@@ -25,7 +25,7 @@ enum class Standing : std::uint8_t {
   live = 0,
   left = 1,     // said goodbye: it makes no further call, and serves those that it has made
   evicted = 2,  // left out by the others until rejoin()
-  dead = 3,     // its process is gone, or it was silent for too long
+  dead = 3,     // its process is gone; or it was silent for too long, and may come back by rejoin()
 };
 
 std::string_view name(Standing standing);
@@ -64,7 +64,7 @@ class Facts {
   /// Ranks whose row is `standing`. Bit r: rank r.
   std::uint64_t ranks(Standing standing) const;
   std::uint64_t live() const { return ranks(Standing::live); }
-  /// Ranks that are live or evicted; rejoin() waits for these.
+  /// Ranks that are live or evicted. rejoin() waits for these, where there are any.
   std::uint64_t can_rejoin() const;
 
   /// The lowest rank that no fact excludes: it decides what all ranks must choose alike.

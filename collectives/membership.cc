@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "collectives/mesh/frame.h"
 #include "collectives/mesh/member.h"
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/rank_list.h"
@@ -24,6 +26,12 @@ namespace {
 constexpr int kCollectingPart = 2;
 
 }  // namespace
+
+Rank ShrinkPlan::new_rank(Rank member) const {
+  if (member == planner) return 0;
+  const std::uint64_t others = members & ~mesh::bit(planner);
+  return static_cast<Rank>(1 + std::popcount(others & (mesh::bit(member) - 1)));
+}
 
 /// The thread, and the lock around the member and its network.
 class Membership::Impl {
@@ -96,9 +104,10 @@ class Membership::Impl {
         doubted = has_handlers_ ? member_.streams().doubted() : 0;
       }
       for (const Rank rank : ranks_of(doubted)) {
+        const Time asked = monotonic_now();
         const Time heard = handlers_.last_heard(rank);
         const std::lock_guard lock(mutex_);
-        member_.streams().set_last_heard(rank, heard);
+        member_.streams().set_last_heard(rank, heard, asked);
       }
       {
         const std::lock_guard lock(mutex_);

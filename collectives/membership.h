@@ -32,12 +32,17 @@ enum class Regroup : std::uint8_t {
   rejoin,  // of the live ranks, the evicted ones, and dead ones that come back
 };
 
-/// The members of the next communicator, and where they meet.
+/// The members of the next communicator, and where they meet. Ranks are those of the old one.
 struct ShrinkPlan {
-  std::uint64_t members = 0;  // bit r: old rank r
-  std::string address;        // "tcp://HOST:PORT", where the lowest of them listens
+  std::uint64_t members = 0;  // bit r: rank r
+  Rank planner = 0;           // the member that made the plan
+  std::string address = {};   // "tcp://HOST:PORT", where the planner listens
   /// The facts about the other ranks, as known to this rank: why they are not members.
   std::string left_out = {};
+
+  /// The rank of `member` in the next communicator: 0 for the planner, whose address rank 0 must
+  /// have; the others follow in the old order.
+  Rank new_rank(Rank member) const;
 };
 
 struct MembershipOptions {
@@ -93,17 +98,18 @@ class Membership {
   /// Ranks that wait in rejoin() for the others, also by the verdicts so far: bit r: rank r.
   std::uint64_t rejoin_wanted() const;
 
-  /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well.
+  /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well, if this rank
+  /// is live.
   void abort(const std::string& reason, bool peers_too);
 
   /// Blocks until the verdict on `step`, at most `deadline`; halts then, and at once on an excluded
   /// rank and after an abort.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
-  /// Collective among the ranks that `what` is for; blocks until `deadline` at most. The lowest of
-  /// them waits for the others and calls `listen`, which returns the plan's address. Errors:
-  /// timeout, naming the ranks that did not come; unavailable: an excluded rank shrinks; those of
-  /// `listen`.
+  /// Collective among the ranks that `what` is for; blocks until `deadline` at most. The planner
+  /// (mesh/shrink.h) waits for the others and calls `listen`, which returns the plan's address.
+  /// Errors: timeout, naming the ranks that did not come; unavailable: an excluded rank shrinks;
+  /// those of `listen`.
   Result<ShrinkPlan> plan(Regroup what, const std::function<Result<std::string>()>& listen,
                           Time deadline);
 

@@ -130,7 +130,7 @@ void Epochs::facts_changed(Time now) {
 
 void Epochs::greet(Rank rank) {
   if (!automatic_ || !live(rank_) || !live(rank)) return;
-  if (rank == decider_ && levels_[rank_] != Level::calm) tell_level();
+  if (rank == decider_) tell_level();
   if (decider_ != rank_) return;
   if (!decided_.empty()) send(rank, FrameKind::epoch_record, decided_);
 }

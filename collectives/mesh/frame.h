@@ -20,11 +20,11 @@ enum class FrameKind : std::uint32_t {
   passed = 2,           // no body: the receiver's operations are over at the sender
   abort = 3,            // text: why the sender aborted the communicator
   agreement = 4,        // an AgreementMessage
-  shrink = 5,           // u8: whether the sender waits in shrink()
+  shrink = 5,           // u8: number of the sender's shrink() that waits, 1 to 255; 0: none does
   shrink_plan = 6,      // a ShrinkPlan
   votes = 7,            // three u64 masks: asked for a sign of life, silent, holding back
   here = 8,             // no body: the sign of life
-  rejoin = 9,           // u8: whether the sender waits in rejoin()
+  rejoin = 9,           // as shrink, of rejoin()
   rejoin_plan = 10,     // a ShrinkPlan
   epoch_level = 11,     // u32: the sender's results are calm (0), between (1), lossy (2)
   epoch_question = 12,  // u32 round: how far have your calls come?

@@ -92,7 +92,8 @@ void Member::passed(std::uint64_t ranks) {
 
 void Member::abort(const std::string& reason, bool peers_too) {
   end_agreeing("this rank aborted: " + reason);
-  if (!peers_too || !own_abort_.empty()) return;
+  // The others go on without a rank that is out of the job.
+  if (!peers_too || !own_abort_.empty() || !facts_.is_live(rank_)) return;
   own_abort_ = reason.empty() ? "no reason given" : reason.substr(0, kMaxFrameBody);
   send_all(FrameKind::abort, own_abort_);
 }
@@ -137,7 +138,8 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       if (facts_.standing(rank_) == Standing::left) passed_by_ |= bit(from);
       return;
     case FrameKind::abort:
-      if (facts_.standing(from) == Standing::dead) return;
+      // Of a rank that left: it aborted before, and the fact came first.
+      if (facts_.standing(from) > Standing::left) return;
       if (aborted_.empty() && news_.size() < kMaxNews) {
         news_.push_back({News::Kind::aborted, {}, from, frame.body, {}});
       }
@@ -149,7 +151,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
     case FrameKind::shrink_plan:
       return shrinking_.planned(from, frame.body);
     case FrameKind::votes:
-      if (votes_.receive(from, frame.body)) streams_.send(from, FrameKind::here, {});
+      if (votes_.receive(from, frame.body, now)) streams_.send(from, FrameKind::here, {});
       return;
     case FrameKind::here:
       return;  // heard
@@ -173,7 +175,7 @@ void Member::greet(Rank rank) {
   }
   if ((passed_here_ & bit(rank)) != 0) streams_.send(rank, FrameKind::passed, {});
   if (!own_abort_.empty()) streams_.send(rank, FrameKind::abort, own_abort_);
-  if (const auto body = votes_.body()) streams_.send(rank, FrameKind::votes, *body);
+  streams_.send(rank, FrameKind::votes, votes_.body());
   agreement_.greet(rank);
   shrinking_.greet(rank);
   rejoining_.greet(rank);
@@ -187,6 +189,7 @@ void Member::take(const Streams::Event& event, Time now) {
     case Streams::Event::Kind::frame:
       return take_frame(event.rank, event.frame, now);
     case Streams::Event::Kind::gone:
+      rejoining_.gone(event.rank);
       return lose(event.rank, event.evidence, now);
   }
 }
@@ -217,6 +220,7 @@ void Member::advance(Time now) {
   while (auto event = streams_.next_event()) take(*event, now);
   agreement_.tick(now);
   epochs_.tick(now);
+  votes_.set_connected(streams_.up());
   votes_.set_needed(shrinking_.needed(), now);
   for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
     votes_.heard(rank, streams_.last_heard(rank));

@@ -64,7 +64,7 @@ class Member {
   /// The operations of `ranks`, which have left, are over here.
   void passed(std::uint64_t ranks);
 
-  /// `peers_too`: the calls of the other ranks end as well.
+  /// `peers_too`: the calls of the other ranks end as well, if this rank is live.
   void abort(const std::string& reason, bool peers_too);
   void set_silent(std::uint64_t ranks, Time now) { votes_.set_silent(ranks, now); }
   void wish_eviction(std::uint64_t ranks, Time now) { votes_.wish_eviction(ranks, now); }

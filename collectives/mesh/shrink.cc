@@ -27,16 +27,18 @@ std::optional<ShrinkPlan> decode(const std::string& text) {
 }  // namespace
 
 Shrinking::Shrinking(Rank rank, const Facts& facts, Regroup what)
-    : rank_(rank), facts_(facts), what_(what) {}
+    : rank_(rank), facts_(facts), what_(what), entries_(facts.world_size()) {}
 
 std::uint64_t Shrinking::members() const {
   if (what_ == Regroup::shrink) return facts_.live();
-  return facts_.can_rejoin() | (entered_ & facts_.ranks(Standing::dead));
+  const std::uint64_t awaited = facts_.can_rejoin(), dead = facts_.ranks(Standing::dead);
+  return awaited != 0 ? awaited | (dead & entered_) : dead & (entered_ | ~gone_);
 }
 
-/// Not a dead one, which only some may know to be back.
+/// world_size() when there are no members.
 Rank Shrinking::planner() const {
-  const std::uint64_t from = what_ == Regroup::shrink ? facts_.live() : facts_.can_rejoin();
+  std::uint64_t from = what_ == Regroup::shrink ? facts_.live() : facts_.can_rejoin();
+  if (from == 0) from = members();
   if (from == 0) return static_cast<Rank>(facts_.world_size());
   return static_cast<Rank>(std::countr_zero(from));
 }
@@ -45,7 +47,7 @@ void Shrinking::enter() {
   waiting_ = true;
   plan_.reset();
   decided_.reset();
-  told_waiting_ = true;
+  if (++entry_ == 0) entry_ = 1;
   entered_ |= bit(rank_);
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) tell(peer);
 }
@@ -58,31 +60,46 @@ void Shrinking::leave() {
 void Shrinking::tell(Rank rank) {
   if (rank == rank_) return;
   const FrameKind kind = what_ == Regroup::rejoin ? FrameKind::rejoin : FrameKind::shrink;
-  outbox_.emplace_back(rank, Frame{kind, std::string(1, waiting_ ? '\1' : '\0')});
+  outbox_.emplace_back(rank, Frame{kind, std::string(1, static_cast<char>(waiting_ ? entry_ : 0))});
 }
 
-void Shrinking::greet(Rank rank) {
-  if (rank == rank_) return;
-  if (told_waiting_) tell(rank);
+void Shrinking::send_plan(Rank rank) {
+  if (rank == rank_ || (decided_->members & bit(rank)) == 0) return;
   const bool rejoin = what_ == Regroup::rejoin;
-  if (!decided_ || (decided_->members & bit(rank)) == 0) return;
   outbox_.emplace_back(
       rank, Frame{rejoin ? FrameKind::rejoin_plan : FrameKind::shrink_plan, encode(*decided_)});
 }
 
+void Shrinking::greet(Rank rank) {
+  if (entry_ != 0) tell(rank);
+}
+
 void Shrinking::receive(Rank from, std::string_view body) {
   if (body.size() != 1) return;
-  if (body[0] != 0) {
-    entered_ |= bit(from);
-  } else {
+  if (body[0] == 0) {
     entered_ &= ~bit(from);
     told_ &= ~bit(from);
+    return;
   }
+  entered_ |= bit(from);
+  entries_[from] = static_cast<std::uint8_t>(body[0]);
+  if (decided_ && entries_[from] == planned_[from]) send_plan(from);
+}
+
+void Shrinking::gone(Rank rank) {
+  gone_ |= bit(rank);
+  entered_ &= ~bit(rank);
+  told_ &= ~bit(rank);
 }
 
 void Shrinking::planned(Rank from, const std::string& text) {
   auto plan = decode(text);
-  if (!waiting_ || from != planner() || !plan || (plan->members & bit(rank_)) == 0) return;
+  if (!waiting_ || !plan) return;
+  const std::uint64_t both = bit(rank_) | bit(from);
+  if ((plan->members & both) != both) return;
+  const bool planner_is_known = what_ == Regroup::shrink || facts_.can_rejoin() != 0;
+  if (planner_is_known && from != planner()) return;
+  plan->planner = from;
   plan_ = std::move(plan);
 }
 
@@ -91,8 +108,9 @@ bool Shrinking::ready() const {
 }
 
 void Shrinking::decide(const std::string& address) {
-  plan_ = decided_ = ShrinkPlan{members(), address};
-  for (Rank peer = 0; peer < facts_.world_size(); ++peer) greet(peer);
+  plan_ = decided_ = ShrinkPlan{.members = members(), .planner = rank_, .address = address};
+  planned_ = entries_;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) send_plan(peer);
 }
 
 std::optional<ShrinkPlan> Shrinking::take_plan() {
@@ -119,6 +137,7 @@ std::string Shrinking::lacking() const {
     if ((members() & ~entered_ & bit(rank)) != 0) ranks.push_back(rank);
   }
   if (!ranks.empty()) return fmt::format("{} did not come", rendezvous::rank_list(ranks));
+  if (planner() >= facts_.world_size()) return "every rank has left";
   return planner() == rank_ ? "no plan" : fmt::format("no plan of rank {}", planner());
 }
 

@@ -157,7 +157,7 @@ void SocketNetwork::dispatch(Streams& streams, Time now) {
     if (stream == kWakeUp) {
       event_.drain();
     } else if (stream == kDoor) {
-      accept_all(streams, now);
+      accept_some(streams, now);
     } else {
       handle(stream, event.events, streams, now);
     }
@@ -167,9 +167,10 @@ void SocketNetwork::dispatch(Streams& streams, Time now) {
   (void)watch(EPOLL_CTL_ADD, listener_.get(), kDoor, EPOLLIN);  // as at the start
 }
 
-/// Where no descriptor is left the door rests: its connections stay in the kernel's queue.
-void SocketNetwork::accept_all(Streams& streams, Time now) {
-  while (true) {
+/// Where no descriptor is left the door rests: its connections stay in the kernel's queue. So do
+/// those beyond kAccepts, until the next round.
+void SocketNetwork::accept_some(Streams& streams, Time now) {
+  for (int accepted = 0; accepted < kAccepts; ++accepted) {
     auto socket = rendezvous::accept_one(listener_.descriptor());
     if (!socket) {
       (void)watch(EPOLL_CTL_DEL, listener_.get(), kDoor, 0);

@@ -36,6 +36,7 @@ Result<Door> open_door(const std::string& address);
 class SocketNetwork final : public Network {
  public:
   static constexpr Duration kUnacknowledged = 5s;
+  static constexpr int kAccepts = 256;  // in one round, so that a flood cannot hold the lock
 
   /// `doors` by rank. Errors: io.
   static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors);
@@ -63,7 +64,7 @@ class SocketNetwork final : public Network {
                 FileDescriptor event);
   bool watch(int operation, int fd, StreamId stream, std::uint32_t events);
   StreamId add(FileDescriptor socket, bool connecting, int error);
-  void accept_all(Streams& streams, Time now);
+  void accept_some(Streams& streams, Time now);
   void handle(StreamId stream, std::uint32_t events, Streams& streams, Time now);
   void finish_connect(StreamId stream, Streams& streams, Time now);
   void read(StreamId stream, Streams& streams, Time now);

@@ -99,7 +99,7 @@ void Streams::end_attempt(Rank rank, bool refused, const std::string& why, Time 
   peer.attempt_until = kNever;
   peer.refused = refused ? now : kNever;
   peer.trouble = why;
-  peer.next_attempt = now + peer.pause;
+  peer.next_attempt = peer.gone ? kNever : now + peer.pause;
   peer.pause = std::min(2 * peer.pause, kLongestPause);
 }
 
@@ -237,6 +237,7 @@ void Streams::ended(StreamId stream, const std::string& why, bool refused, Time 
 /// When it is proven that `peer` is gone; kNever: it is not.
 Time Streams::proven_at(const Peer& peer) const {
   if (peer.stream != 0 || !peer.known || peer.gone || peer.refused == kNever) return kNever;
+  if (peer.asked < peer.refused) return kNever;  // `last_heard` may be old
   return peer.refused >= std::max(peer.broken, peer.last_heard) + kQuiet ? peer.refused : kNever;
 }
 

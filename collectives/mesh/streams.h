@@ -16,9 +16,12 @@
 // with a HELLO of its own; the higher rank then probes its end.
 //
 // Proof of death. A stream that worked has ended, no packet of that rank came on the data path for
-// kQuiet, and connecting is refused after that: a `gone` event, once a rank. A later attempt that
+// kQuiet, and connecting is refused after that: a `gone` event, once a rank. It waits until the
+// data path has been asked for packets after the refusal (set_last_heard()). A later attempt that
 // the peer's kernel accepted counts as a stream: kQuiet starts again when it ends. A timeout, an
-// unreachable network or another error proves nothing.
+// unreachable network or another error proves nothing. A rank with proof does not call the other
+// one any more, but it lets it in, and answers each of its calls with one attempt: a rank that runs
+// after all has to learn that it is out of the job.
 //
 // Not thread-safe.
 #pragma once
@@ -95,10 +98,13 @@ class Streams {
   /// Ranks with a working stream. Bit r: rank r.
   std::uint64_t up() const;
 
-  /// Ranks whose proof of death waits for kQuiet alone: set_last_heard() is wanted. Bit r: rank r.
+  /// Ranks of whose death there may be proof soon: set_last_heard() is wanted. Bit r: rank r.
   std::uint64_t doubted() const;
-  /// When the last packet of `rank` came on the data path; Time{}: never.
-  void set_last_heard(Rank rank, Time when) { peers_[rank].last_heard = when; }
+  /// When the last packet of `rank` came on the data path, as known at `asked`; Time{}: never.
+  void set_last_heard(Rank rank, Time when, Time asked) {
+    peers_[rank].last_heard = when;
+    peers_[rank].asked = asked;
+  }
   Time last_heard(Rank rank) const { return peers_[rank].last_heard; }
 
   /// Why `rank` cannot be reached, one line; empty while no attempt has failed.
@@ -131,6 +137,7 @@ class Streams {
     bool gone = false;
     Time broken{};  // when the last accepted stream ended, whether it worked or not
     Time last_heard{};
+    Time asked{};  // when that was known
     std::string trouble;
   };
 

@@ -7,7 +7,6 @@
 #include <bit>
 #include <memory>
 
-#include "collectives/mesh/frame.h"
 #include "collectives/mesh/sockets.h"
 #include "transport/clock.h"
 
@@ -26,8 +25,7 @@ Result<Successor> plan_successor(Membership& membership, Regroup what,
   };
   auto plan = membership.plan(what, listen, until);
   if (!plan) return fail(plan.error());
-  const std::uint64_t below = plan->members & (bit(rank) - 1);
-  options.rendezvous.rank = static_cast<Rank>(std::popcount(below));
+  options.rendezvous.rank = plan->new_rank(rank);
   options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
   options.rendezvous.address = plan->address;
   options.rendezvous.timeout = until - std::min(until, monotonic_now());

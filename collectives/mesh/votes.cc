@@ -12,6 +12,7 @@ namespace tarpon::mesh {
 namespace {
 
 constexpr std::size_t kBodyBytes = 24;
+constexpr Duration kShortestRepeat = 1ms;
 
 }  // namespace
 
@@ -19,6 +20,8 @@ Votes::Votes(Rank rank, const Facts& facts, Duration dead_after)
     : rank_(rank),
       facts_(facts),
       dead_after_(dead_after),
+      repeat_every_(
+          std::clamp<Duration>(dead_after / (2 * kRepeats), kShortestRepeat, kRepeatEvery)),
       rows_(facts.world_size()),
       ballots_(facts.world_size()) {}
 
@@ -39,11 +42,6 @@ void Votes::set_needed(std::uint64_t ranks, Time now) {
     if (needed) asked |= bit(rank);
   }
   ballots_[rank_].asked = asked;
-  if (asked == 0) {
-    ask_at_ = kNever;
-  } else if (ask_at_ == kNever) {
-    ask_at_ = now;
-  }
 }
 
 void Votes::heard(Rank from, Time when) {
@@ -58,8 +56,15 @@ void Votes::wish_eviction(std::uint64_t ranks, Time now) {
   }
 }
 
-bool Votes::receive(Rank from, std::string_view body) {
+void Votes::set_connected(std::uint64_t ranks) {
+  for (Rank rank = 0; rank < ballots_.size(); ++rank) {
+    if (rank != rank_ && (ranks & bit(rank)) == 0) ballots_[rank] = {};
+  }
+}
+
+bool Votes::receive(Rank from, std::string_view body, Time now) {
   if (body.size() != kBodyBytes) return false;
+  rows_[from].ballot_until = now + kRepeats * repeat_every_;
   ballots_[from] = {read_u64(body.data()), read_u64(body.data() + 8), read_u64(body.data() + 16)};
   return (ballots_[from].asked & bit(rank_)) != 0;
 }
@@ -74,28 +79,30 @@ void Votes::tick(Time now) {
       if (since != kNever && now >= after(since, dead_after_)) own.silent |= bit(rank);
     }
     if (now < row.wish_until) own.holding_back |= bit(rank);
+    if (rank != rank_ && now >= row.ballot_until) ballots_[rank] = {};
   }
   own.asked &= facts_.live();
-  if (now >= ask_at_) {
-    ask_at_ = own.asked == 0 ? kNever : now + kAskEvery;
-    ask_now_ = own.asked != 0;
+  if (own == Ballot{}) {
+    repeat_at_ = kNever;
+  } else if (repeat_at_ == kNever || now >= repeat_at_) {
+    repeat_now_ = repeat_at_ != kNever;
+    repeat_at_ = now + repeat_every_;
   }
-  count_halves(now);
+  for (Rank rank = 0; rank < rows_.size(); ++rank) {
+    count_half(rows_[rank].half_silent, rank, &Ballot::silent, now);
+    count_half(rows_[rank].half_holding_back, rank, &Ballot::holding_back, now);
+  }
 }
 
-void Votes::count_halves(Time now) {
-  const int live = std::popcount(facts_.live());
-  for (Rank rank = 0; rank < rows_.size(); ++rank) {
-    Row& row = rows_[rank];
-    const bool half = facts_.is_live(rank) && (2 * voters(rank, &Ballot::silent) == live ||
-                                               2 * voters(rank, &Ballot::holding_back) == live);
-    row.half_since = half ? std::min(row.half_since, now) : kNever;
-    row.half_counts = half && now >= row.half_since + kHalfGrace;
-  }
+void Votes::count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const {
+  const bool exact =
+      facts_.is_live(rank) && 2 * voters(rank, votes) == std::popcount(facts_.live());
+  half.since = exact ? std::min(half.since, now) : kNever;
+  half.counts = exact && now >= half.since + kHalfGrace;
 }
 
 Time Votes::next_deadline() const {
-  Time next = ask_at_;
+  Time next = repeat_at_;
   for (Rank rank = 0; rank < rows_.size(); ++rank) {
     const Row& row = rows_[rank];
     const bool silent = (ballots_[rank_].silent & bit(rank)) != 0;
@@ -103,8 +110,9 @@ Time Votes::next_deadline() const {
       if (!silent && since != kNever) next = std::min(next, after(since, dead_after_));
     }
     if ((ballots_[rank_].holding_back & bit(rank)) != 0) next = std::min(next, row.wish_until);
-    if (row.half_since != kNever && !row.half_counts) {
-      next = std::min(next, row.half_since + kHalfGrace);
+    if (ballots_[rank] != Ballot{} && rank != rank_) next = std::min(next, row.ballot_until);
+    for (const Half& half : {row.half_silent, row.half_holding_back}) {
+      if (half.since != kNever && !half.counts) next = std::min(next, half.since + kHalfGrace);
     }
   }
   return next;
@@ -124,15 +132,15 @@ std::optional<Fact> Votes::decided(Rank rank) const {
   const int silent = voters(rank, &Ballot::silent);
   const int held = voters(rank, &Ballot::holding_back);
   Fact fact{.rank = rank, .standing = {}, .evidence = {}, .next_numbers = {}};
-  const bool half = rows_[rank].half_counts;
-  if (2 * silent > live || (half && 2 * silent == live)) {
+  const Row& row = rows_[rank];
+  if (2 * silent > live || (row.half_silent.counts && 2 * silent == live)) {
     fact.standing = Standing::dead;
     fact.without_majority = 2 * silent == live;
     fact.evidence = fmt::format("silent for {}: {} of {} live ranks do not hear it",
                                 rendezvous::duration_text(dead_after_), silent, live);
     return fact;
   }
-  if (2 * held < live || (!half && 2 * held == live)) return std::nullopt;
+  if (2 * held < live || (!row.half_holding_back.counts && 2 * held == live)) return std::nullopt;
   fact.standing = Standing::evicted;
   fact.without_majority = 2 * held == live;
   fact.evidence =
@@ -159,15 +167,10 @@ std::string Votes::encode(const Ballot& ballot) const {
 
 std::optional<std::string> Votes::take_body() {
   const Ballot& own = ballots_[rank_];
-  if (own == told_ && !ask_now_) return std::nullopt;
+  if (own == told_ && !repeat_now_) return std::nullopt;
   told_ = own;
-  ask_now_ = false;
+  repeat_now_ = false;
   return encode(own);
-}
-
-std::optional<std::string> Votes::body() const {
-  if (ballots_[rank_] == Ballot{}) return std::nullopt;
-  return encode(ballots_[rank_]);
 }
 
 }  // namespace tarpon::mesh

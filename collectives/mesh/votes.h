@@ -7,6 +7,12 @@
 // ranks, or exactly half, exclude the rank; with exactly half the fact says `without majority`.
 // Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become evicted.
 //
+// A rank counts its own ballot and those of the ranks to which its stream works. It forgets the
+// ballot of a rank when that stream breaks, since it would not hear of a withdrawal; a stream that
+// works begins with the ballot as it stands, an empty one too. A partition breaks no stream at
+// once, so a ballot with votes is also repeated, and lapses when kRepeats of them are missing:
+// before a rank that the partition has silenced can be voted against.
+//
 // shrink() asks the ranks that it needs for a sign of life (HERE) over the mesh, since no packets
 // flow then. A vote of silence is withdrawn when its rank is heard or not needed any more; a vote
 // against a rank that holds back lapses after kWishTime. Exactly half decide only after kHalfGrace,
@@ -30,7 +36,8 @@ class Votes {
  public:
   static constexpr Duration kWishTime = 10s;
   static constexpr Duration kHalfGrace = 1s;
-  static constexpr Duration kAskEvery = 500ms;
+  static constexpr Duration kRepeatEvery = 500ms;  // or more often: kRepeats within half of
+  static constexpr int kRepeats = 4;               // `dead_after`
 
   /// `facts` outlives the rules.
   Votes(Rank rank, const Facts& facts, Duration dead_after);
@@ -44,9 +51,11 @@ class Votes {
   /// This rank's bounded calls are held back by `ranks`.
   void wish_eviction(std::uint64_t ranks, Time now);
 
+  /// Ranks with a working stream: the ballots of the others are forgotten. Bit r: rank r.
+  void set_connected(std::uint64_t ranks);
   /// The body of another rank's VOTES frame. Malformed ones are ignored. Whether it asks this rank
   /// for a sign of life.
-  bool receive(Rank from, std::string_view body);
+  bool receive(Rank from, std::string_view body, Time now);
 
   void tick(Time now);
   Time next_deadline() const;
@@ -54,10 +63,10 @@ class Votes {
   /// What the votes decided by the last tick(). Learn it and tick() again, until there is nothing.
   std::optional<Fact> next_fact();
 
-  /// The body of a VOTES frame for all, when this rank's votes have changed or it asks again.
+  /// The body of a VOTES frame for all, when this rank's votes have changed or it repeats them.
   std::optional<std::string> take_body();
-  /// The same as it stands, for a rank that has just connected; nothing when there are no votes.
-  std::optional<std::string> body() const;
+  /// The same as it stands, for a rank that has just connected.
+  std::string body() const { return encode(ballots_[rank_]); }
 
  private:
   /// What one rank says of the others: masks.
@@ -65,26 +74,32 @@ class Votes {
     std::uint64_t asked = 0, silent = 0, holding_back = 0;
     bool operator==(const Ballot&) const = default;
   };
+  /// Votes of one kind by exactly half of the live ranks.
+  struct Half {
+    Time since = kNever;
+    bool counts = false;  // kHalfGrace is over
+  };
   struct Row {
     Time silent_since = kNever;   // on the data path, while needed
     Time unheard_since = kNever;  // on the mesh, while needed
     Time wish_until{};
-    Time half_since = kNever;  // exactly half of the live ranks have voted
-    bool half_counts = false;
+    Time ballot_until{};  // that rank's ballot lapses then
+    Half half_silent, half_holding_back;
   };
   std::string encode(const Ballot& ballot) const;
   std::optional<Fact> decided(Rank rank) const;
-  void count_halves(Time now);
+  void count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const;
   int voters(Rank rank, std::uint64_t Ballot::*votes) const;
 
   const Rank rank_;
   const Facts& facts_;
   const Duration dead_after_;
+  const Duration repeat_every_;
   std::vector<Row> rows_;        // by rank
   std::vector<Ballot> ballots_;  // by rank, the own one included
   Ballot told_;
-  Time ask_at_ = kNever;
-  bool ask_now_ = false;
+  Time repeat_at_ = kNever;  // kNever: there is nothing to repeat
+  bool repeat_now_ = false;
 };
 
 }  // namespace tarpon::mesh

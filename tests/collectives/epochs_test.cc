@@ -232,6 +232,24 @@ TEST(EpochsTest, calm_ranks_turn_it_off_again_and_between_the_levels_nothing_cha
       later_epoch(job.records[3].second.setting.number, job.records[0].second.setting.number));
 }
 
+TEST(EpochsTest, calm_that_was_lost_with_a_connection_is_told_again) {
+  Job job(3);
+  job.lose(2, 0.1);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 3u);
+  ASSERT_TRUE(job.records[0].second.setting.coded);
+  job.records.clear();
+  job.silence(0);
+  job.lose(2, 0);
+  job.wake(0);
+  job.run(5s);
+  EXPECT_TRUE(job.records.empty());
+  job[2].greet(0);
+  job.run(5s);
+  ASSERT_EQ(job.records.size(), 3u);
+  EXPECT_FALSE(job.records[0].second.setting.coded);
+}
+
 TEST(EpochsTest, a_little_loss_changes_nothing) {
   Job job(2);
   job.lose(0, 0.019);

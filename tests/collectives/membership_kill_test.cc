@@ -238,6 +238,45 @@ TEST(MembershipKillTest, shrink__says_that_half_of_the_ranks_is_no_majority) {
       [](CommunicatorOptions& options) { options.dead_after = 300ms; });
 }
 
+/// Rank 1 plans, and is rank 0 of the next communicator.
+TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
+  const Shared board;
+  run_processes(
+      3, {},
+      [&](Communicator& communicator) {
+        const Rank rank = communicator.rank();
+        std::vector<float> values(1000, 1.0f);
+        must(communicator.allreduce(in_place(values)));
+        if (rank == 0) {
+          board->pid = getpid();
+          raise(SIGSTOP);
+          const Report report = must(communicator.allreduce(in_place(values)));
+          require(report.status == Status::evicted, std::string(name(report.status)));
+        } else {
+          const Report report = must(communicator.allreduce(in_place(values)));
+          require(report.status == Status::peer_dead, std::string(name(report.status)));
+          board->stage[rank] = 1;
+          await(board, {1, 2}, 1);
+          if (rank == 1) kill(board->pid, SIGCONT);
+          const Time limit = monotonic_now() + 20s;
+          while ((communicator.rejoin_wanted() & 1) == 0) {
+            require(monotonic_now() < limit, "rank 0 does not come back");
+            usleep(1000);
+          }
+        }
+        const auto whole = communicator.rejoin(20s);
+        require(whole.has_value(), whole ? "" : whole.error().message);
+        require((*whole)->world_size() == 3, "world size");
+        require((*whole)->rank() == (rank == 1 ? 0 : rank == 0 ? 1 : 2), "order of ranks");
+        values.assign(1000, static_cast<float>(rank));
+        const Report report = must((*whole)->allreduce(in_place(values)));
+        require(report.status == Status::complete && values[0] == 3.0f, report.detail);
+        const auto closed = (*whole)->close(20s);
+        require(closed.has_value(), closed ? "" : closed.error().message);
+      },
+      [](CommunicatorOptions& options) { options.dead_after = 400ms; });
+}
+
 /// Rank 0 held the star over which close() went once.
 TEST(MembershipKillTest, close__works_after_the_death_of_rank_0) {
   const Shared board;

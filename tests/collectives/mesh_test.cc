@@ -238,6 +238,26 @@ TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
   third.join();
 }
 
+TEST_F(MeshTest, accept__so_many_in_one_round) {
+  constexpr int kMore = 8;
+  make_doors(2);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < SocketNetwork::kAccepts + kMore; ++i) strangers.push_back(call(0, ""));
+  auto network = SocketNetwork::make(std::move(doors_[0]), addresses_);
+  ASSERT_TRUE(network);
+  Streams streams(0, 2, kJob, **network);
+  for (const int accepted : {SocketNetwork::kAccepts, SocketNetwork::kAccepts + kMore}) {
+    (*network)->wait(Time{1s}, Time{11s});
+    (*network)->dispatch(streams, Time{1s});
+    int closed = 0;  // those without a place
+    for (const FileDescriptor& one : strangers) {
+      char byte = 0;
+      closed += recv(one.get(), &byte, 1, MSG_DONTWAIT) == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(closed, accepted - static_cast<int>(Streams::kMaxStrangers));
+  }
+}
+
 TEST_F(MeshTest, open__missing_ranks_are_named_with_the_reason) {
   make_doors(3);
   doors_[0].listener.reset();

@@ -30,16 +30,23 @@ class StreamsTest : public testing::Test {
   StreamsTest() {
     streams_.tick(now_);
     streams_.connected(network_.latest, now_);
-    std::string hello;
+    streams_.received(network_.latest, hello(), now_);
+  }
+
+  /// Of rank 0.
+  static std::string hello() {
+    std::string bytes;
     for (const std::uint32_t word : {0x4d505454u, std::uint32_t{TARPON_WIRE_VERSION}, kJob, 0u}) {
-      rendezvous::append_u32(hello, word);
+      rendezvous::append_u32(bytes, word);
     }
-    streams_.received(network_.latest, hello, now_);
+    return bytes;
   }
 
   /// The latest connection, or attempt, ends.
   void end() { streams_.ended(network_.latest, "control connection reset", false, now_); }
   void refuse() { streams_.ended(network_.latest, "Connection refused", true, now_); }
+  /// The data path is asked.
+  void ask() { streams_.set_last_heard(0, heard_, now_); }
 
   /// Lets time pass until the next attempt begins.
   void attempt() {
@@ -51,6 +58,10 @@ class StreamsTest : public testing::Test {
   }
 
   bool gone() {
+    ask();
+    return told_gone();
+  }
+  bool told_gone() {
     streams_.tick(now_);
     bool result = false;
     while (const auto event = streams_.next_event()) {
@@ -60,6 +71,7 @@ class StreamsTest : public testing::Test {
   }
 
   Time now_{1s};
+  Time heard_{};  // the last packet
   ScriptedNetwork network_;
   Streams streams_{1, 2, kJob, network_};
 };
@@ -81,10 +93,33 @@ TEST_F(StreamsTest, proof__a_packet_puts_it_off) {
   attempt();
   refuse();
   now_ += 200ms;
-  streams_.set_last_heard(0, now_);
+  heard_ = now_;
   attempt();
   refuse();
   EXPECT_FALSE(gone());
+}
+
+// Another thread may look at the time between the refusal and the question to the data path.
+TEST_F(StreamsTest, proof__waits_for_what_the_data_path_knows_after_the_refusal) {
+  end();
+  attempt();
+  refuse();
+  ask();
+  now_ += 200ms;
+  heard_ = now_;  // not asked yet
+  attempt();
+  refuse();
+  EXPECT_FALSE(told_gone());
+  ask();
+  EXPECT_FALSE(told_gone());
+  const Time heard = now_;
+  while (now_ < heard + Streams::kQuiet && !HasFailure()) {
+    attempt();
+    refuse();
+  }
+  EXPECT_FALSE(told_gone());
+  ask();
+  EXPECT_TRUE(told_gone());
 }
 
 // The peer's process was stopped: its kernel accepted the attempt, and nobody answered. When it
@@ -104,6 +139,31 @@ TEST_F(StreamsTest, proof__counts_from_the_end_of_an_attempt_that_was_accepted) 
     refuse();
   }
   EXPECT_TRUE(gone());
+}
+
+// A firewall looked like death: rank 0, which has no proof against this rank, calls it.
+TEST_F(StreamsTest, proof__answers_a_call_by_one_attempt) {
+  end();
+  const Time ended = now_;
+  while (now_ < ended + Streams::kQuiet) {
+    attempt();
+    refuse();
+  }
+  ASSERT_TRUE(gone());
+  EXPECT_EQ(streams_.next_deadline(), kNever);
+  for (const StreamId caller : {StreamId{1001}, StreamId{1002}}) {
+    const StreamId before = network_.latest;
+    streams_.accepted(caller, now_);
+    streams_.received(caller, hello(), now_);
+    streams_.tick(now_);
+    ASSERT_EQ(network_.latest, before + 1);
+    if (caller == 1002) break;
+    refuse();
+    EXPECT_EQ(streams_.next_deadline(), kNever);
+  }
+  streams_.connected(network_.latest, now_);
+  streams_.received(network_.latest, hello(), now_);
+  EXPECT_EQ(streams_.up(), 1u);
 }
 
 }  // namespace

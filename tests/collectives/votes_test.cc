@@ -38,7 +38,7 @@ class Job {
         for (Rank to = 0; to < votes_.size() && body; ++to) {
           if (to == from || !reaches(from, to)) continue;
           moved = true;
-          if (votes_[to].receive(from, *body)) votes_[from].heard(to, now);
+          if (votes_[to].receive(from, *body, now)) votes_[from].heard(to, now);
         }
       }
     }
@@ -135,6 +135,20 @@ TEST(VotesTest, wish__evicts_by_the_same_rule_and_lapses) {
   EXPECT_TRUE(job.facts(0).of(3).without_majority);
 }
 
+TEST(VotesTest, wish__of_half_has_its_own_grace_after_votes_of_silence) {
+  Job job(4);
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b1000, job.now);
+  job.run(5500ms);  // half of the grace
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    job[rank].set_silent(0, job.now);
+    job[rank].wish_eviction(0b1000, job.now);
+  }
+  job.run(700ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
+  job.run(500ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::evicted));
+}
+
 TEST(VotesTest, wish__against_the_others_of_a_rank_that_is_cut_off_itself_counts_for_nothing) {
   Job job(4);
   job[3].wish_eviction(0b0111, job.now);
@@ -158,9 +172,9 @@ TEST(VotesTest, votes_of_excluded_ranks_do_not_count) {
 TEST(VotesTest, receive__malformed_bodies_are_ignored) {
   Job job(2);
   for (const std::size_t size : {0u, 1u, 23u, 25u}) {
-    EXPECT_FALSE(job[0].receive(1, std::string(size, '\xff')));
+    EXPECT_FALSE(job[0].receive(1, std::string(size, '\xff'), job.now));
   }
-  EXPECT_TRUE(job[0].receive(1, std::string(24, '\xff')));  // everything at once
+  EXPECT_TRUE(job[0].receive(1, std::string(24, '\xff'), job.now));  // everything at once
   job[0].tick(job.now);
   EXPECT_FALSE(job[0].next_fact());
   job[0].tick(job.now + Votes::kHalfGrace);

@@ -77,7 +77,8 @@ class MeshRank final : public Host, public mesh::Network {
     if (!world_.runs(index_) || stopped) return;
     const std::uint64_t doubted = member_->streams().doubted();
     for (Rank peer = 0; peer < heard_.size(); ++peer) {
-      if ((doubted >> peer & 1) != 0) member_->streams().set_last_heard(peer, heard(peer));
+      if ((doubted >> peer & 1) != 0)
+        member_->streams().set_last_heard(peer, heard(peer), world_.now);
     }
     member_->advance(world_.now);
     most_buffered = std::max(most_buffered, member_->streams().buffered());
@@ -86,23 +87,25 @@ class MeshRank final : public Host, public mesh::Network {
       member_->answer_numbers({{0, 5}}, world_.now);
       return advance();
     }
-    follow_plan();
+    follow_plan(Regroup::shrink, plans);
+    follow_plan(Regroup::rejoin, rejoin_plans);
     tick_at(member_->next_deadline());
   }
 
-  void follow_plan() {
-    mesh::Shrinking& rules = member_->plans(Regroup::shrink);
+  void follow_plan(Regroup what, std::vector<ShrinkPlan>& followed) {
+    mesh::Shrinking& rules = member_->plans(what);
     if (rules.ready()) {
       rules.decide(std::to_string(rank_) + "-" + std::to_string(++decided_));
       member_->advance(world_.now);
     }
     if (auto plan = rules.take_plan()) {
-      plans.push_back(*std::move(plan));
+      followed.push_back(*std::move(plan));
       member_->advance(world_.now);
     }
   }
 
   void take(const mesh::Member::News& news) {
+    if (news.kind == mesh::Member::News::Kind::aborted) aborted_by.insert(news.rank);
     if (news.kind != mesh::Member::News::Kind::fact) return;
     learned[news.fact.rank] = {news.fact, world_.now};
     if (data_path != nullptr) return data_path->learn(news.fact);
@@ -142,12 +145,15 @@ class MeshRank final : public Host, public mesh::Network {
   DataPath* data_path = nullptr;
   bool stopped = false;
   Duration pass_delay = 50ms;
-  bool needs_all = false;  // it is in an exact call that needs everybody
+  bool needs_all = false;     // it is in an exact call that needs everybody
+  std::uint64_t deaf_to = 0;  // ranks whose packets do not reach this one
   std::map<Rank, std::pair<Fact, Time>> learned;
+  std::set<Rank> aborted_by;
   std::optional<Time> left;
   std::size_t most_buffered = 0;
-  std::set<std::uint64_t> reported;  // steps
-  std::vector<ShrinkPlan> plans;
+  std::set<std::uint64_t> reported;      // steps
+  std::vector<ShrinkPlan> plans;         // of shrink()
+  std::vector<ShrinkPlan> rejoin_plans;  // of rejoin()
 
  private:
   World& world_;
@@ -214,7 +220,8 @@ class MeshJob {
       std::uint64_t silent = 0;
       for (Rank b = 0; b < size(); ++b) {
         if (a == b) continue;
-        const bool reaches = world.reaches(a, b) && ((data_cut >> a | data_cut >> b) & 1) == 0;
+        const bool cut = ((data_cut >> a | data_cut >> b | ranks_[a]->deaf_to >> b) & 1) != 0;
+        const bool reaches = world.reaches(a, b) && !cut;
         if ((busy || ranks_[a]->needs_all) && runs(b) && reaches) ranks_[a]->hear(b);
         const bool lacks = ranks_[a]->needs_all && world.now - ranks_[a]->heard(b) > 300ms;
         if (lacks) silent |= std::uint64_t{1} << b;

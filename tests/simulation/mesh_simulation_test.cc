@@ -97,6 +97,7 @@ class Scenario {
     check_always();
     check_healed();
     shrink_all();
+    rejoin_all();
   }
 
   const std::string& failure() const { return failure_; }
@@ -293,6 +294,48 @@ class Scenario {
       const auto& decided = job_[planner].plans;
       check(!decided.empty() && plans.back().address == decided.back().address,
             where + "another address");
+    }
+  }
+
+  /// All running ranks that have not left come to rejoin(), those that are out of the job first.
+  void rejoin_all() {
+    if (liar_) return;
+    std::uint64_t all = 0, dead = 0;
+    // Otherwise the plan may wait for a rank that does not come, or ranks with proof are apart.
+    bool whole = (vanished_ | reused_) == 0 && !refused_quietly_;
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      const bool row_is_left = job_[rank].member().facts().standing(rank) == Standing::left;
+      if (job_.runs(rank) && job_[rank].left && !row_is_left) whole = false;  // it was dead before
+    }
+    for (const bool out : {true, false}) {
+      for (Rank rank = 0; rank < job_.size(); ++rank) {
+        if (!job_.runs(rank) || job_[rank].left || live(rank) == out) continue;
+        all |= bit(rank);
+        if (out) dead |= bit(rank);
+        job_[rank].member().plans(Regroup::rejoin).enter();
+        job_[rank].advance();
+        job_.run(Duration(draw_.below(5'000'000)));
+      }
+      job_.run(100ms);
+    }
+    job_.run(2s);
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if ((all & bit(rank)) == 0) continue;
+      const std::string where = "rank " + std::to_string(rank) + " in rejoin(): ";
+      const auto& plans = job_[rank].rejoin_plans;
+      check(plans.size() == 1 || (plans.empty() && !whole),
+            where + std::to_string(plans.size()) + " plans, " +
+                job_[rank].member().plans(Regroup::rejoin).lacking());
+      if (plans.empty()) continue;
+      const ShrinkPlan& plan = plans.front();
+      check(plan.members == all || !whole, where + "wrong members");
+      const auto& decided = job_[plan.planner].rejoin_plans;
+      check(!decided.empty() && plan.address == decided.front().address &&
+                plan.members == decided.front().members && plan.planner == decided.front().planner,
+            where + "another plan");
+      check(plan.planner == std::countr_zero(all & ~dead) || !whole || all == dead,
+            where + "planned by " + std::to_string(plan.planner));
+      check(plan.new_rank(plan.planner) == 0, where + "wrong ranks");
     }
   }
 

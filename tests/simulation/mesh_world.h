@@ -115,6 +115,18 @@ class World {
     }
   }
 
+  /// Both ends of the streams between two hosts learn that they are broken.
+  void break_between(std::size_t a, std::size_t b) {
+    for (const auto& entry : streams_) {
+      const std::size_t from = entry.second.ends[0].host, to = entry.second.ends[1].host;
+      if (!(from == a && to == b) && !(from == b && to == a)) continue;
+      for (const std::uint64_t side : {0u, 1u}) {
+        at(now,
+           [this, id = entry.first, side] { end(id, side, "control connection reset", false); });
+      }
+    }
+  }
+
   bool reaches(std::size_t a, std::size_t b) const {
     return hosts_[a].group == hosts_[b].group && hosts_[a].state != State::vanished &&
            hosts_[b].state != State::vanished;

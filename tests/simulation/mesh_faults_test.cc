@@ -1,0 +1,190 @@
+// Faults over a simulated control mesh, one at a time: votes that cannot be withdrawn, halves that
+// exclude each other and come back, aborts of ranks that are out of the job.
+#include <gtest/gtest.h>
+
+#include "collectives/mesh/frame.h"
+#include "tests/simulation/mesh_job.h"
+
+namespace tarpon {
+namespace {
+
+using namespace testing_support;
+
+/// Ranks 0 to 4; rank 2 alone has lost the packets of rank 4 for so long that it votes.
+class StaleVoteTest : public testing::Test {
+ protected:
+  StaleVoteTest() {
+    job_.run(1s);
+    job_[2].needs_all = true;
+    job_[2].deaf_to = mesh::bit(4);
+    job_.run(MeshRank::kDeadAfter + 500ms);
+  }
+  /// Rank 2 hears rank 4 again.
+  void withdraw() {
+    job_[2].needs_all = false;
+    job_[2].deaf_to = 0;
+    job_[2].member().set_silent(0, job_.world.now);
+    job_[2].advance();
+  }
+  /// {0, 1} | {2, 3, 4}.
+  void cut_in_two() {
+    for (const Rank rank : {Rank{0}, Rank{1}}) job_.world.set_group(rank, 1);
+    withdraw();
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
+  }
+  std::uint64_t live_to(Rank rank) { return job_[rank].member().facts().live(); }
+
+  MeshJob job_{1, 5};
+};
+
+TEST_F(StaleVoteTest, withdrawn__while_the_stream_to_a_voter_was_broken) {
+  job_.world.break_between(0, 2);
+  while (job_.connected()) ASSERT_TRUE(job_.world.step(job_.world.now + 1s));
+  withdraw();
+  job_.run(3s);
+  ASSERT_TRUE(job_.connected());
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    job_[rank].needs_all = true;
+    job_[rank].deaf_to = mesh::bit(4);
+  }
+  job_.run(10s);
+  for (Rank rank = 0; rank < job_.size(); ++rank) EXPECT_EQ(live_to(rank), 0b11111u);
+}
+
+TEST_F(StaleVoteTest, stream_broken__gives_a_minority_no_majority) {
+  for (const Rank a : {Rank{0}, Rank{1}}) {
+    for (const Rank b : {Rank{2}, Rank{3}, Rank{4}}) job_.world.break_between(a, b);
+  }
+  cut_in_two();
+  job_.run(20s);
+  for (const Rank rank : {Rank{0}, Rank{1}}) EXPECT_EQ(live_to(rank), 0b11111u);
+  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
+}
+
+// The streams break when what was sent on them stays unacknowledged for longer than kDeadAfter.
+TEST_F(StaleVoteTest, partition__gives_a_minority_no_majority) {
+  cut_in_two();
+  job_.run(20s);
+  for (const Rank rank : {Rank{0}, Rank{1}}) EXPECT_EQ(live_to(rank), 0b11111u);
+  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) EXPECT_EQ(live_to(rank), 0b11100u);
+}
+
+/// A job of four that is cut into two halves, until each has excluded the other.
+class HalvesTest : public testing::Test {
+ protected:
+  HalvesTest() {
+    job_.run(1s);
+    for (const Rank rank : {Rank{2}, Rank{3}}) job_.world.set_group(rank, 1);
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
+    job_.run(5s);
+    EXPECT_EQ(job_[1].member().facts().live(), 0b0011u);
+    EXPECT_EQ(job_[2].member().facts().live(), 0b1100u);
+  }
+  void heal() {
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_.world.set_group(rank, 0);
+    job_.run(20s);
+  }
+  void expect_rejoined(std::uint64_t members, Rank planner) {
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if ((members & mesh::bit(rank)) == 0) continue;
+      ASSERT_EQ(job_[rank].rejoin_plans.size(), 1u) << rank;
+      EXPECT_EQ(job_[rank].rejoin_plans[0].members, members);
+      EXPECT_EQ(job_[rank].rejoin_plans[0].planner, planner);
+    }
+  }
+  MeshJob job_{1, 4};
+};
+
+TEST_F(HalvesTest, healed__are_dead_to_each_other_and_rejoin_in_any_order) {
+  heal();
+  for (const Rank rank : {Rank{3}, Rank{0}, Rank{2}, Rank{1}}) {
+    EXPECT_EQ(job_[rank].member().facts().live(), 0u);
+    job_[rank].member().plans(Regroup::rejoin).enter();
+    job_[rank].advance();
+    job_.run(1s);
+  }
+  expect_rejoined(0b1111, 0);
+}
+
+TEST_F(HalvesTest, healed__rejoin_without_a_rank_that_was_killed) {
+  job_.world.crash(0);
+  heal();
+  for (const Rank rank : {Rank{3}, Rank{2}, Rank{1}}) {
+    job_[rank].member().plans(Regroup::rejoin).enter();
+    job_[rank].advance();
+  }
+  job_.run(1s);
+  expect_rejoined(0b1110, 1);
+}
+
+class AbortTest : public testing::Test {
+ protected:
+  AbortTest() { job_.run(1s); }
+  void abort(Rank rank) {
+    job_[rank].member().abort("enough", true);
+    job_[rank].advance();
+  }
+  void leave(Rank rank) {
+    job_[rank].member().leave({}, job_.world.now);
+    job_[rank].advance();
+  }
+  void evict(Rank out) {
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (rank == out) continue;
+      job_[rank].member().wish_eviction(mesh::bit(out), job_.world.now);
+      job_[rank].advance();
+    }
+  }
+  /// Ranks that heard of the abort of `rank`.
+  std::uint64_t hearers(Rank rank) {
+    std::uint64_t ranks = 0;
+    for (Rank one = 0; one < job_.size(); ++one) {
+      if (job_[one].aborted_by.count(rank) != 0) ranks |= mesh::bit(one);
+    }
+    return ranks;
+  }
+  MeshJob job_{1, 4};
+};
+
+TEST_F(AbortTest, evicted__ends_nothing_at_the_others) {
+  evict(2);
+  job_.run(5s);
+  ASSERT_EQ(job_[2].member().facts().standing(2), Standing::evicted);
+  abort(2);
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{3}}) job_.world.break_between(2, rank);
+  job_.run(5s);
+  ASSERT_TRUE(job_.connected());
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, evicted__without_knowing_it_ends_nothing_at_the_others) {
+  job_.world.set_group(2, 1);
+  evict(2);
+  job_.run(5s);
+  abort(2);
+  job_.world.set_group(2, 0);
+  job_.run(20s);
+  ASSERT_EQ(job_[2].member().facts().standing(2), Standing::evicted);
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, left__ends_nothing_at_the_others) {
+  leave(2);
+  job_.run(1s);
+  abort(2);
+  job_.run(1s);
+  EXPECT_EQ(hearers(2), 0u);
+}
+
+TEST_F(AbortTest, left_after_it__ends_the_job_of_ranks_that_hear_of_leaving_first) {
+  job_.world.break_between(2, 3);
+  while (job_.connected()) ASSERT_TRUE(job_.world.step(job_.world.now + 1s));
+  abort(2);
+  leave(2);
+  job_.run(1s);
+  ASSERT_TRUE(job_.connected());
+  EXPECT_EQ(hearers(2), 0b1011u);
+}
+
+}  // namespace
+}  // namespace tarpon
