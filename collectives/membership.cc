@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/mesh/frame.h"
 #include "collectives/mesh/member.h"
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/rank_list.h"
@@ -29,8 +28,8 @@ constexpr int kCollectingPart = 2;
 
 Rank ShrinkPlan::new_rank(Rank member) const {
   if (member == planner) return 0;
-  const std::uint64_t others = members & ~mesh::bit(planner);
-  return static_cast<Rank>(1 + std::popcount(others & (mesh::bit(member) - 1)));
+  const std::uint64_t others = members & ~bit(planner);
+  return static_cast<Rank>(1 + std::popcount(others & (bit(member) - 1)));
 }
 
 /// The thread, and the lock around the member and its network.

@@ -16,7 +16,7 @@ class StaleVoteTest : public testing::Test {
   StaleVoteTest() {
     job_.run(1s);
     job_[2].needs_all = true;
-    job_[2].deaf_to = mesh::bit(4);
+    job_[2].deaf_to = bit(4);
     job_.run(MeshRank::kDeadAfter + 500ms);
   }
   /// Rank 2 hears rank 4 again.
@@ -45,7 +45,7 @@ TEST_F(StaleVoteTest, withdrawn__while_the_stream_to_a_voter_was_broken) {
   ASSERT_TRUE(job_.connected());
   for (const Rank rank : {Rank{0}, Rank{1}}) {
     job_[rank].needs_all = true;
-    job_[rank].deaf_to = mesh::bit(4);
+    job_[rank].deaf_to = bit(4);
   }
   job_.run(10s);
   for (Rank rank = 0; rank < job_.size(); ++rank) EXPECT_EQ(live_to(rank), 0b11111u);
@@ -86,7 +86,7 @@ class HalvesTest : public testing::Test {
   }
   void expect_rejoined(std::uint64_t members, Rank planner) {
     for (Rank rank = 0; rank < job_.size(); ++rank) {
-      if ((members & mesh::bit(rank)) == 0) continue;
+      if ((members & bit(rank)) == 0) continue;
       ASSERT_EQ(job_[rank].rejoin_plans.size(), 1u) << rank;
       EXPECT_EQ(job_[rank].rejoin_plans[0].members, members);
       EXPECT_EQ(job_[rank].rejoin_plans[0].planner, planner);
@@ -131,7 +131,7 @@ class AbortTest : public testing::Test {
   void evict(Rank out) {
     for (Rank rank = 0; rank < job_.size(); ++rank) {
       if (rank == out) continue;
-      job_[rank].member().wish_eviction(mesh::bit(out), job_.world.now);
+      job_[rank].member().wish_eviction(bit(out), job_.world.now);
       job_[rank].advance();
     }
   }
@@ -139,7 +139,7 @@ class AbortTest : public testing::Test {
   std::uint64_t hearers(Rank rank) {
     std::uint64_t ranks = 0;
     for (Rank one = 0; one < job_.size(); ++one) {
-      if (job_[one].aborted_by.count(rank) != 0) ranks |= mesh::bit(one);
+      if (job_[one].aborted_by.count(rank) != 0) ranks |= bit(one);
     }
     return ranks;
   }

@@ -72,13 +72,14 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   }
 }
 
-/// Their calls ended as they should; the judge did not know these endings. In 3014502 and 4002298
+/// Their calls ended as they should; the judge did not know these endings. In 5006045 a rank's
+/// packets are lost until a peer's deadline. In 3014502 and 4002298
 /// exact calls expire behind earlier ones, which loss holds up: nobody is late, and a rank that
 /// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
 /// leaves, and some peers hear of its end before its eviction. In 4128949 and 4590292 a lie says
 /// that a rank has begun which is cut off.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
-  for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u, 4590292u}) {
+  for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
