@@ -108,7 +108,7 @@ inline bool stranded(const Operation& operation) {
   return operation.latest_epoch != operation.epoch.number;
 }
 
-/// Hash of a signature that rides in every header: FNV-1a folded to 16 bits.
+/// Hash of a signature that rides in every header: CRC-16/IBM-3740.
 std::uint16_t signature_hash(const Signature& signature);
 
 /// Lays `spec` out in `operation`, reusing its memory.
