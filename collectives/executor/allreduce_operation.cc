@@ -365,7 +365,7 @@ void AllreduceOperation::finish(Time now) {
   if (call_->report.mode == Mode::bounded) {
     report_loss();
     report_nonfinite();
-    if (!endpoint_.may_retain(schedule_.own.count)) {
+    if (retained && !endpoint_.may_retain(retained->bytes.size())) {
       wish_ = endpoint_.holding_back();
       retained.reset();
     }

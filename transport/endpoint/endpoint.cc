@@ -234,7 +234,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                           .nonfinite = operation.nonfinite.any(),
                           .data = std::move(retained)});
   }
-  channel.unproven &= abort_reason == TARPON_ABORT_FORGOTTEN;
+  channel.unproven &= abort_reason.has_value();  // a result proves it
   channel.late_packets += operation.late_packets;
   channel.remember({.aborted = abort_reason.has_value(),
                     .number = operation.number,

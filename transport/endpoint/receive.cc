@@ -117,7 +117,7 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   }
   if (channel->lost) {
     ++counters[DropReason::closed];
-    if (tells_of_its_end(header)) tell_forgotten(header, options.rank);
+    if (tells_of_its_end(header) && !was_told(header, now)) tell_forgotten(header, options.rank);
     return;
   }
   note_closed_below(*channel, header, now);
