@@ -70,15 +70,28 @@ std::span<const CodecKernels> codec_kernels() {
 
 bool encode(const CodedLayout& layout, SignKey key, std::span<const float> in,
             std::span<float> coded, const CodecKernels& kernels) {
+  return encode(layout, key, {0, layout.all_members()}, in, coded, kernels);
+}
+
+bool encode(const CodedLayout& layout, SignKey key, MemberRange members, std::span<const float> in,
+            std::span<float> coded, const CodecKernels& kernels) {
   assert(in.size() == layout.count && coded.size() == layout.room());
-  return kernels.encode(layout, key, in.data(), coded.data(), scratch_for(layout));
+  assert(members.first + members.count <= layout.all_members());
+  return kernels.encode(layout, key, members, in.data(), coded.data(), scratch_for(layout));
 }
 
 void decode(const CodedLayout& layout, SignKey key, std::span<const float> coded,
             std::span<const float> gains, std::span<float> out, const CodecKernels& kernels) {
+  decode(layout, key, {0, layout.all_members()}, coded, gains, out, kernels);
+}
+
+void decode(const CodedLayout& layout, SignKey key, MemberRange members,
+            std::span<const float> coded, std::span<const float> gains, std::span<float> out,
+            const CodecKernels& kernels) {
   assert(out.size() == layout.count && coded.size() == layout.room());
   assert(gains.size() == layout.groups);
-  kernels.decode(layout, key, coded.data(), gains.data(), out.data(), scratch_for(layout));
+  assert(members.first + members.count <= layout.all_members());
+  kernels.decode(layout, key, members, coded.data(), gains.data(), out.data(), scratch_for(layout));
 }
 
 }  // namespace tarpon::codec

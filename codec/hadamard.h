@@ -44,9 +44,10 @@ bool negative(SignKey key, std::uint64_t block, std::uint32_t block_elements,
 /// One compiled copy of the transform.
 struct CodecKernels {
   std::string_view instruction_set;  // "sse2", "avx2", "avx512"; "neon"
-  bool (*encode)(const CodedLayout&, SignKey, const float* in, float* coded, float* scratch);
-  void (*decode)(const CodedLayout&, SignKey, const float* coded, const float* gains, float* out,
+  bool (*encode)(const CodedLayout&, SignKey, MemberRange, const float* in, float* coded,
                  float* scratch);
+  void (*decode)(const CodedLayout&, SignKey, MemberRange, const float* coded, const float* gains,
+                 float* out, float* scratch);
 };
 
 /// The copies that this processor can run, the narrowest first.
@@ -59,11 +60,22 @@ std::span<const CodecKernels> codec_kernels();
 bool encode(const CodedLayout& layout, SignKey key, std::span<const float> in,
             std::span<float> coded, const CodecKernels& kernels = codec_kernels().back());
 
+/// The same for some members, which fill their own parts of the rows: ranges that cover all
+/// members, in any order, give what one call gives. Spans are those of the whole bucket.
+bool encode(const CodedLayout& layout, SignKey key, MemberRange members, std::span<const float> in,
+            std::span<float> coded, const CodecKernels& kernels = codec_kernels().back());
+
 /// The inverse. `gains`: one for each group, by which its elements are multiplied: block over the
 /// coefficients that came of each of its blocks; 0: `out` is left as it is there.
 /// REQUIRES: rows that did not come are zero.
 void decode(const CodedLayout& layout, SignKey key, std::span<const float> coded,
             std::span<const float> gains, std::span<float> out,
+            const CodecKernels& kernels = codec_kernels().back());
+
+/// The same for some members, whose elements alone are written. Spans are those of the whole
+/// bucket.
+void decode(const CodedLayout& layout, SignKey key, MemberRange members,
+            std::span<const float> coded, std::span<const float> gains, std::span<float> out,
             const CodecKernels& kernels = codec_kernels().back());
 
 }  // namespace tarpon::codec

@@ -64,7 +64,17 @@ struct CodedLayout {
            coefficient % stride;
   }
 
+  /// Member m of group g has number g x members + m.
+  std::uint64_t all_members() const { return std::uint64_t{groups} * members; }
+
   bool operator==(const CodedLayout&) const = default;
+};
+
+/// Consecutive members of groups, by number: what one call of encode() or decode() works on. A
+/// member's elements and coefficients are touched by no other member.
+struct MemberRange {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
 };
 
 /// Rows of at most `most_row_elements`, three quarters full or more unless one holds the bucket,

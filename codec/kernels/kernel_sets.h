@@ -11,11 +11,11 @@ constexpr std::uint32_t scratch_floats(std::uint32_t block) {
 }
 
 // As in hadamard.h; `scratch`: at a cache line.
-#define TARPON_CODEC_KERNELS(set)                                                          \
-  bool encode_##set(const CodedLayout& layout, SignKey key, const float* in, float* coded, \
-                    float* scratch);                                                       \
-  void decode_##set(const CodedLayout& layout, SignKey key, const float* coded,            \
-                    const float* gains, float* out, float* scratch);
+#define TARPON_CODEC_KERNELS(set)                                                                 \
+  bool encode_##set(const CodedLayout& layout, SignKey key, MemberRange members, const float* in, \
+                    float* coded, float* scratch);                                                \
+  void decode_##set(const CodedLayout& layout, SignKey key, MemberRange members,                  \
+                    const float* coded, const float* gains, float* out, float* scratch);
 TARPON_CODEC_KERNELS(sse2)
 TARPON_CODEC_KERNELS(avx2)
 TARPON_CODEC_KERNELS(avx512)

@@ -93,9 +93,10 @@ template <std::uint32_t N, class Load, class Store>
 struct Shape {
   std::uint32_t n, stride, groups, members, rows, row_pitch;
   std::uint64_t blocks, count;
+  std::uint64_t from, to;  // members that are worked on, by number
   float scale;
 
-  explicit Shape(const CodedLayout& layout)
+  Shape(const CodedLayout& layout, MemberRange range)
       : n(layout.block),
         stride(layout.stride),
         groups(layout.groups),
@@ -104,20 +105,25 @@ struct Shape {
         row_pitch((members * stride + 15) / 16 * 16),
         blocks((layout.count + n - 1) / n),
         count(layout.count),
+        from(range.first),
+        to(range.first + range.count),
         scale(1 / __builtin_sqrtf(static_cast<float>(n))) {}
 
   std::uint32_t length(std::uint64_t block) const {
     const std::uint64_t left = count - block * n;
     return left < n ? static_cast<std::uint32_t>(left) : n;
   }
-  std::uint64_t number(std::uint32_t group, std::uint32_t member) const {
-    return group + std::uint64_t{member} * groups;
+  std::uint32_t group(std::uint64_t at) const { return static_cast<std::uint32_t>(at / members); }
+  std::uint32_t member(std::uint64_t at) const { return static_cast<std::uint32_t>(at % members); }
+  /// Of a block.
+  std::uint64_t number(std::uint64_t at) const {
+    return group(at) + std::uint64_t{member(at)} * groups;
   }
   /// Whether the coefficients of a block lie in order in the coded bucket.
   bool stays() const { return members == 1 && (rows == 1 || (groups == 1 && row_pitch == stride)); }
   /// Of the first coefficient of a block.
-  std::uint64_t place(std::uint32_t group, std::uint32_t member) const {
-    return std::uint64_t{group} * row_pitch + std::uint64_t{member} * stride;
+  std::uint64_t place(std::uint64_t at) const {
+    return std::uint64_t{group(at)} * row_pitch + std::uint64_t{member(at)} * stride;
   }
   /// Between two runs of `stride` coefficients of a block.
   std::uint64_t pitch() const { return std::uint64_t{groups} * row_pitch; }
@@ -188,7 +194,8 @@ template <std::uint32_t N>
 bool encode_in_order(const Shape& shape, SignKey key, const float* in, float* coded,
                      float* scratch) {
   const std::size_t span = std::size_t{shape.rows} * shape.row_pitch;
-  for (std::uint64_t number = 0; number < shape.blocks; ++number) {
+  // The only member of a group has the group's number, which is its block's as well.
+  for (std::uint64_t number = shape.from; number < shape.to && number < shape.blocks; ++number) {
     float* const to = coded + number * span;
     const Block<N> block{key, number, shape.n};
     if (!forward(block, in + number * shape.n, shape.length(number), shape.scale, scratch,
@@ -204,7 +211,7 @@ template <std::uint32_t N>
 void decode_in_order(const Shape& shape, SignKey key, const float* coded, const float* gains,
                      float* out, float* scratch) {
   const std::size_t span = std::size_t{shape.rows} * shape.row_pitch;
-  for (std::uint64_t number = 0; number < shape.blocks; ++number) {
+  for (std::uint64_t number = shape.from; number < shape.to && number < shape.blocks; ++number) {
     const float gain = gains[number % shape.groups];
     if (gain == 0) continue;
     const float* const from = coded + number * span;
@@ -219,16 +226,13 @@ void decode_in_order(const Shape& shape, SignKey key, const float* coded, const 
 template <std::uint32_t N>
 bool encode_runs(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {
   const std::uint64_t padded = std::uint64_t{shape.rows} * shape.stride;
-  for (std::uint32_t group = 0; group < shape.groups; ++group) {
-    for (std::uint32_t member = 0; member < shape.members; ++member) {
-      const std::uint64_t number = shape.number(group, member);
-      const auto store = [=](std::size_t at, Floats x) { x.store_unaligned(scratch + at); };
-      if (!transformed<N, false>(shape, key, number, in, scratch, store)) return false;
-      __builtin_memset(scratch + shape.n, 0, (padded - shape.n) * sizeof(float));
-      float* to = coded + shape.place(group, member);
-      for (std::uint32_t row = 0; row < shape.rows; ++row, to += shape.pitch()) {
-        copy_run(to, scratch + row * shape.stride, shape.stride);
-      }
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    const auto store = [=](std::size_t at, Floats x) { x.store_unaligned(scratch + at); };
+    if (!transformed<N, false>(shape, key, shape.number(here), in, scratch, store)) return false;
+    __builtin_memset(scratch + shape.n, 0, (padded - shape.n) * sizeof(float));
+    float* to = coded + shape.place(here);
+    for (std::uint32_t row = 0; row < shape.rows; ++row, to += shape.pitch()) {
+      copy_run(to, scratch + row * shape.stride, shape.stride);
     }
   }
   return true;
@@ -237,19 +241,17 @@ bool encode_runs(const Shape& shape, SignKey key, const float* in, float* coded,
 template <std::uint32_t N>
 void decode_runs(const Shape& shape, SignKey key, const float* coded, const float* gains,
                  float* out, float* scratch) {
-  for (std::uint32_t group = 0; group < shape.groups; ++group) {
-    if (gains[group] == 0) continue;
-    for (std::uint32_t member = 0; member < shape.members; ++member) {
-      const std::uint64_t number = shape.number(group, member);
-      if (number >= shape.blocks) break;
-      const float* from = coded + shape.place(group, member);
-      for (std::uint32_t row = 0; row < shape.rows; ++row, from += shape.pitch()) {
-        copy_run(scratch + row * shape.stride, from, shape.stride);
-      }
-      decode_block<false>(
-          shape, Block<N>{key, number, shape.n}, gains[group], out, scratch,
-          [=](std::size_t at) { return Floats::load_unaligned(scratch + at); }, [](std::size_t) {});
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    const float gain = gains[shape.group(here)];
+    const std::uint64_t number = shape.number(here);
+    if (gain == 0 || number >= shape.blocks) continue;
+    const float* from = coded + shape.place(here);
+    for (std::uint32_t row = 0; row < shape.rows; ++row, from += shape.pitch()) {
+      copy_run(scratch + row * shape.stride, from, shape.stride);
     }
+    decode_block<false>(
+        shape, Block<N>{key, number, shape.n}, gain, out, scratch,
+        [=](std::size_t at) { return Floats::load_unaligned(scratch + at); }, [](std::size_t) {});
   }
 }
 
@@ -259,10 +261,10 @@ void decode_runs(const Shape& shape, SignKey key, const float* coded, const floa
 template <std::uint32_t N, bool FAR>
 bool encode_eights(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {
   const std::uint64_t pitch = shape.pitch();
-  for (std::uint32_t group = 0; group < shape.groups; ++group) {
-    std::uint32_t member = 0;
-    for (; member + 1 < shape.members; member += 2) {
-      float* const to = coded + shape.place(group, member);
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    const std::uint64_t number = shape.number(here);
+    float* const to = coded + shape.place(here);
+    if (shape.member(here) + 1 < shape.members && here + 1 < shape.to) {
       const auto left = [=](std::size_t at, Floats x) { x.store_unaligned(scratch + at); };
       const auto both = [=](std::size_t at, Floats x) {
         parts_of(x, [=](std::size_t offset, Part right) {
@@ -271,22 +273,19 @@ bool encode_eights(const Shape& shape, SignKey key, const float* in, float* code
           store_part<FAR>(line + 8, right);
         });
       };
-      const std::uint64_t number = shape.number(group, member);
       if (!transformed<N, FAR>(shape, key, number, in, scratch + N, left)) return false;
       if (!transformed<N, FAR>(shape, key, number + shape.groups, in, scratch + N, both)) {
         return false;
       }
+      ++here;
+      continue;
     }
-    if (member == shape.members) continue;
-    float* const to = coded + shape.place(group, member);
     const auto alone = [=](std::size_t at, Floats x) {
       parts_of(x, [=](std::size_t offset, Part part) {
         store_part<false>(to + (at + offset) / 8 * pitch + (at + offset) % 8, part);
       });
     };
-    if (!transformed<N, FAR>(shape, key, shape.number(group, member), in, scratch + N, alone)) {
-      return false;
-    }
+    if (!transformed<N, FAR>(shape, key, number, in, scratch + N, alone)) return false;
   }
   if constexpr (FAR) fence();
   return true;
@@ -296,25 +295,24 @@ template <std::uint32_t N, bool FAR>
 void decode_eights(const Shape& shape, SignKey key, const float* coded, const float* gains,
                    float* out, float* scratch) {
   const std::uint64_t pitch = shape.pitch();
-  for (std::uint32_t group = 0; group < shape.groups; ++group) {
-    if (gains[group] == 0) continue;
-    for (std::uint32_t member = 0; member < shape.members; ++member) {
-      const std::uint64_t number = shape.number(group, member);
-      if (number >= shape.blocks) break;
-      const float* const from = coded + shape.place(group, member);
-      // Each block of a pair fetches half of what the next pair reads.
-      const float* const next = from - member % 2 * 8 + (member + 2 < shape.members ? 16 : 0) +
-                                member % 2 * (N / 16) * pitch;
-      const auto load = [=](std::size_t at) {
-        return joined([=](std::size_t offset) {
-          return load_part(from + (at + offset) / 8 * pitch + (at + offset) % 8);
-        });
-      };
-      decode_block<FAR>(shape, Block<N>{key, number, N}, gains[group], out, scratch, load,
-                        [=](std::size_t at) {
-                          if constexpr (FAR) prefetch(next + at / 16 * pitch);
-                        });
-    }
+  for (std::uint64_t here = shape.from; here < shape.to; ++here) {
+    const float gain = gains[shape.group(here)];
+    const std::uint64_t number = shape.number(here);
+    if (gain == 0 || number >= shape.blocks) continue;
+    const std::uint32_t member = shape.member(here);
+    const float* const from = coded + shape.place(here);
+    // Each block of a pair fetches half of what the next pair reads.
+    const float* const next = from - member % 2 * 8 + (member + 2 < shape.members ? 16 : 0) +
+                              member % 2 * (N / 16) * pitch;
+    const auto load = [=](std::size_t at) {
+      return joined([=](std::size_t offset) {
+        return load_part(from + (at + offset) / 8 * pitch + (at + offset) % 8);
+      });
+    };
+    decode_block<FAR>(shape, Block<N>{key, number, N}, gain, out, scratch, load,
+                      [=](std::size_t at) {
+                        if constexpr (FAR) prefetch(next + at / 16 * pitch);
+                      });
   }
   if constexpr (FAR) fence();
 }
@@ -353,18 +351,19 @@ void decode(const Shape& shape, SignKey key, const float* coded, const float* ga
 #define TARPON_JOIN_NOW(a, b) a##b
 #define TARPON_JOIN(a, b) TARPON_JOIN_NOW(a, b)
 
-bool TARPON_JOIN(encode_, TARPON_CODEC_SET)(const CodedLayout& layout, SignKey key, const float* in,
-                                            float* coded, float* scratch) {
-  const Shape shape(layout);
+bool TARPON_JOIN(encode_, TARPON_CODEC_SET)(const CodedLayout& layout, SignKey key,
+                                            MemberRange members, const float* in, float* coded,
+                                            float* scratch) {
+  const Shape shape(layout, members);
   if (shape.n == kUsualBlock) return encode<kUsualBlock>(shape, key, in, coded, scratch);
   if (shape.n == kMostBlock) return encode<kMostBlock>(shape, key, in, coded, scratch);
   return encode<0>(shape, key, in, coded, scratch);
 }
 
 void TARPON_JOIN(decode_, TARPON_CODEC_SET)(const CodedLayout& layout, SignKey key,
-                                            const float* coded, const float* gains, float* out,
-                                            float* scratch) {
-  const Shape shape(layout);
+                                            MemberRange members, const float* coded,
+                                            const float* gains, float* out, float* scratch) {
+  const Shape shape(layout, members);
   if (shape.n == kUsualBlock) return decode<kUsualBlock>(shape, key, coded, gains, out, scratch);
   if (shape.n == kMostBlock) return decode<kMostBlock>(shape, key, coded, gains, out, scratch);
   decode<0>(shape, key, coded, gains, out, scratch);

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -32,6 +33,10 @@ std::vector<std::uint32_t> bits(std::span<const float> data) {
   std::vector<std::uint32_t> result;
   for (const float value : data) result.push_back(std::bit_cast<std::uint32_t>(value));
   return result;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 /// Memory that begins one float behind a cache line.
@@ -86,6 +91,64 @@ TEST_P(Kernels, give_the_bits_of_plain_code) {
     decode(layout, kKey, there, gains, back, GetParam());
     ASSERT_EQ(bits(back), bits(plain_decode(layout, kKey, plain, gains)));
   }
+}
+
+/// Ranges of one member to many, in another order than that of the members.
+TEST_P(Kernels, parts_give_the_bits_of_the_whole) {
+  std::vector<CodedLayout> layouts{strided_layout(kFarFrom + 17, 352, 4),
+                                   strided_layout(kFarFrom + 4095, 344, 3)};
+  for (const std::uint64_t count : {1u, 65u, 4097u, 70'001u, 140'001u, 300'000u}) {
+    for (const std::uint32_t most : {8u, 16u, 352u, 2224u}) {
+      layouts.push_back(strided_layout(count, most, 4));
+    }
+  }
+  for (std::uint32_t block = kLeastBlock; block <= kMostBlock; block *= 4) {
+    layouts.push_back(contiguous_layout(7 * block - 3, block));
+  }
+  for (const CodedLayout& layout : layouts) {
+    const std::vector<float> input = values(layout.count);
+    std::vector<float> gains(layout.groups);
+    for (std::uint32_t i = 0; i < layout.groups; ++i) {
+      gains[i] = i % 5 == 4 ? 0 : 1 + 0.01f * static_cast<float>(i);
+    }
+    std::vector<float> coded(layout.room(), 7.0f), out(layout.count, 42.0f);
+    ASSERT_TRUE(encode(layout, kKey, input, coded, GetParam()));
+    decode(layout, kKey, coded, gains, out, GetParam());
+    const std::uint64_t members = layout.all_members();
+    for (const std::uint64_t part : {std::uint64_t{1}, std::uint64_t{3}, members / 2 + 1}) {
+      SCOPED_TRACE(testing::Message()
+                   << layout.count << " elements, blocks of " << layout.block << ", stride "
+                   << layout.stride << ", " << part << " of " << members << " members at once");
+      std::vector<float> coded_in_parts(layout.room(), 7.0f), out_of_parts(layout.count, 42.0f);
+      const auto last_first = [&](auto work) {
+        for (std::uint64_t end = members; end > 0;) {
+          const std::uint64_t first = end - std::min(part, end);
+          work(MemberRange{first, end - first});
+          end = first;
+        }
+      };
+      last_first([&](MemberRange range) {
+        EXPECT_TRUE(encode(layout, kKey, range, input, coded_in_parts, GetParam()));
+      });
+      ASSERT_TRUE(same_bits(coded_in_parts, coded));
+      last_first([&](MemberRange range) {
+        decode(layout, kKey, range, coded, gains, out_of_parts, GetParam());
+      });
+      ASSERT_TRUE(same_bits(out_of_parts, out));
+    }
+  }
+}
+
+TEST_P(Kernels, a_part_tells_of_its_own_elements_alone) {
+  const CodedLayout layout = strided_layout(9 * 4096, 352, 4);
+  std::vector<float> input = values(layout.count);
+  input[5 * 4096] = std::numeric_limits<float>::infinity();
+  std::vector<float> coded(layout.room());
+  int refused = 0;
+  for (std::uint64_t member = 0; member < layout.all_members(); ++member) {
+    refused += !encode(layout, kKey, {member, 1}, input, coded, GetParam());
+  }
+  EXPECT_EQ(refused, 1);
 }
 
 TEST_P(Kernels, work_in_place_where_blocks_stay) {
