@@ -109,7 +109,8 @@ struct CodedBucket {
 
 /// How far a call had come when it ended.
 enum class CallStage : std::uint8_t {
-  queued,   // not begun: it waited for earlier calls of its tag, or the communicator was over
+  queued,   // not begun: it waited for earlier calls of its tag, its bucket was being encoded, or
+            // the communicator was over
   scatter,  // stage 1 was open
   gather,   // stage 2 was open
   result,   // both had closed; at most confirmations, or a word of each rank, were awaited

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "collectives/executor/allreduce_operation.h"
+#include "collectives/executor/encoding.h"
 #include "collectives/executor/peer_report.h"
+#include "collectives/executor/work_rate.h"
 #include "collectives/flight_events.h"
 #include "collectives/reduce.h"
 #include "transport/rank_mask.h"
@@ -50,6 +52,7 @@ Engine::Engine(const EngineOptions& options, Port& port)
       losses_(options.endpoint.world_size),
       epochs_(options.mechanisms.codec == CodecRule::on),
       coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
+      work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
       unbegun_(options.endpoint.remembered_tags),
       first_missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
@@ -124,23 +127,25 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
   });
+  const Waiting next{.call = call, .submitted = now, .over = refused.has_value()};
   if (queued || !endpoint_.can_submit(arguments.tag)) {
-    waiting_.push_back({call, now});
+    waiting_.push_back(next);
     if (refused) {
       ++over_waiting_;
     } else {
-      next_expiry_ = std::min(next_expiry_, waiting_.back().deadline());
+      next_expiry_ = std::min(next_expiry_, next.deadline());
     }
   } else if (refused) {
     pass_over(*call, now);
-  } else {
-    start({call, now}, now);
+  } else if (!start(next, now)) {
+    waiting_.push_back(next);
+    next_expiry_ = std::min(next_expiry_, next.deadline());
   }
   return call;
 }
 
-/// Takes the number of the call, whatever happens.
-void Engine::start(const Waiting& next, Time now) noexcept {
+/// Takes the number of the call, whatever happens. False: not yet, its bucket is being encoded.
+bool Engine::start(const Waiting& next, Time now) noexcept {
   std::optional<Refusal> refused;
   if (endpoint_.is_lost(next.call->arguments.tag)) {
     refused = Refusal{AbortReason::tag_forgotten,
@@ -149,6 +154,7 @@ void Engine::start(const Waiting& next, Time now) noexcept {
                                   next.call->arguments.tag)};
   } else {
     try {
+      if (!encode(next)) return false;
       open(next, now);
     } catch (const std::bad_alloc&) {
       refused = no_memory();
@@ -157,34 +163,36 @@ void Engine::start(const Waiting& next, Time now) noexcept {
     }
   }
   if (refused) {
+    pop_encoding(*next.call);
     note_refused(*next.call, *refused, next.submitted, now);
     pass_over(*next.call, now);
-    return;
+    return true;
   }
   running_.back()->peers_gone(facts_, now);
   record_submitted(options_.endpoint.recorder, running_.back()->call(), next.submitted);
+  return true;
 }
 
 /// Throws before the number is taken, or not at all.
 void Engine::open(const Waiting& next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   const std::uint32_t tag = next.call->arguments.tag;
-  AllreduceOperation::Setting setting{
-      .rank = endpoint.rank,
-      .world = endpoint.world_size,
-      .slot_bytes = options_.slot_bytes,
-      .mechanisms = options_.mechanisms,
-      .bounds = &bounds_,
-      .losses = &losses_,
-      .coded_buffers = coded_buffers_.get(),
-      .memory = options_.call_memory,
-      .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
-      .seed = std::uint64_t{endpoint.job} << 16 | endpoint.communicator,
-      .absent = absent_,
-      .behind = next.behind};
+  AllreduceOperation::Setting setting{.rank = endpoint.rank,
+                                      .world = endpoint.world_size,
+                                      .slot_bytes = options_.slot_bytes,
+                                      .mechanisms = options_.mechanisms,
+                                      .bounds = &bounds_,
+                                      .losses = &losses_,
+                                      .memory = options_.call_memory,
+                                      .piece_bytes = options_.piece_bytes,
+                                      .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
+                                      .absent = absent_,
+                                      .behind = next.behind};
   running_.reserve(running_.size() + 1);
-  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call, endpoint_,
-                                                          next.submitted, now));
+  const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
+  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call,
+                                                          encoding ? encoding->release() : nullptr,
+                                                          endpoint_, next.submitted, now));
 }
 
 void Engine::start_waiting(Time now) {
@@ -197,14 +205,15 @@ void Engine::start_waiting(Time now) {
       ++i;
       continue;
     }
-    Waiting next = std::move(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (next.call->done) {
+    const Waiting& next = waiting_[i];
+    if (next.over) {
       --over_waiting_;
       pass_over(*next.call, now);
-    } else {
-      start(next, now);
+    } else if (!start(next, now)) {
+      ++i;
+      continue;
     }
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
@@ -214,25 +223,30 @@ void Engine::expire_waiting(Time now) {
   if (now < next_expiry_) return;
   next_expiry_ = kNever;
   for (Waiting& waiting : waiting_) {
-    if (waiting.call->done) continue;
+    if (waiting.over) continue;
     if (now < waiting.deadline()) {
       next_expiry_ = std::min(next_expiry_, waiting.deadline());
       continue;
     }
     Report& report = waiting.call->report;
+    const bool encoding = std::any_of(
+        encodings_.begin(), encodings_.end(),
+        [&](const std::unique_ptr<Encoding>& one) { return one->call() == waiting.call; });
     report.late_ranks = waiting.behind;
     for (const auto& operation : running_) {
-      if (operation->over() || operation->call().arguments.tag != report.tag) continue;
+      if (encoding || operation->over() || operation->call().arguments.tag != report.tag) continue;
       report.late_ranks = operation->late_ranks();
       break;
     }
     report.status = Status::peer_late;
-    report.detail = fmt::format("queued behind unfinished calls of tag {}", report.tag);
+    report.detail = encoding ? "its bucket was still being encoded at its deadline"
+                             : fmt::format("queued behind unfinished calls of tag {}", report.tag);
     if (!report.late_ranks.empty()) {
       report.detail += fmt::format(": no answer from rank {}", fmt::join(report.late_ranks, ", "));
     }
     note_unbegun(report, waiting.submitted, now);
-    waiting.call->done = true;
+    end_before_start(*waiting.call);
+    waiting.over = true;
     ++over_waiting_;
   }
 }
@@ -299,10 +313,12 @@ void Engine::step(Time now) {
   // A call is done only when the port points into none of its buffers.
   std::erase_if(running_, [this, now](const std::unique_ptr<AllreduceOperation>& operation) {
     if (!operation->over() || !port_released(*operation, now)) return false;
+    if (!operation->complete(now)) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
     wish_ |= operation->eviction_wish();
     note_loss(report);
+    note_work(*operation);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
@@ -363,6 +379,7 @@ bool Engine::progress(Time now) noexcept {
   handle_events(now);
   step(now);
   expire_waiting(now);
+  if (std::exchange(startable_, false)) start_waiting(now);
   const bool sent = transmit(now);
   return !packets.empty() || sent;
 }
@@ -371,7 +388,7 @@ Time Engine::next_deadline() const {
   if (broken_) return kNever;
   Time next = std::min(endpoint_.next_deadline(), next_expiry_);
   for (const auto& operation : running_) {
-    // One that is over waits for the port alone.
+    // One that is over waits for the port, then for its pieces.
     next = std::min(next, operation->over() ? operation->release_by() : operation->next_deadline());
   }
   return next;
@@ -403,7 +420,7 @@ void Engine::give_up(Rank origin, const std::string& detail, Time now) {
   end_waiting({Status::aborted, {origin}, detail}, now);
 }
 
-/// Where no later call needs a number any more.
+/// Where no later call needs a number any more. REQUIRES: the calls are over.
 void Engine::forget_waiting() {
   waiting_.clear();
   over_waiting_ = 0;
@@ -502,6 +519,7 @@ void Engine::fail_all(Time now, const Error& error) {
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
     port_.drop_unsent(lender_of(operation->handle()));
+    operation->complete_at_once(now);
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     operation->release();
   }

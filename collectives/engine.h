@@ -1,9 +1,10 @@
 // Runs AllReduces of one rank over one port: schedules on an endpoint, without thread or clock.
 //
 // The Communicator drives it with real time; the simulator drives it with virtual time. One thread
-// at a time.
+// at a time, but for the pieces of work on the buffers of calls (piece.h), which run outside.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "collectives/facts.h"
 #include "collectives/flight.h"
 #include "collectives/mechanisms.h"
+#include "collectives/piece.h"
 #include "collectives/sender_loss.h"
 #include "transport/endpoint.h"
 #include "transport/port.h"
@@ -28,8 +30,11 @@ namespace tarpon {
 
 class AllreduceOperation;
 class CodedBufferPool;
+class Encoding;
+class WorkRate;
 
 /// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
+/// The buffers are the caller's then: no piece works on them, and the port points into none.
 struct PendingCall {
   AllreduceArguments arguments;
   Report report;
@@ -45,6 +50,9 @@ struct EngineOptions {
   /// refusal ends the call, as aborted on all ranks, and nothing else. Outlives the engine and the
   /// calls.
   std::pmr::memory_resource* call_memory = std::pmr::new_delete_resource();
+  /// Work on a call's buffers that moves more of them is done in pieces of this size: a few hundred
+  /// microseconds each.
+  std::uint64_t piece_bytes = 1 << 20;
 };
 
 /// Why this rank does not run a call.
@@ -73,15 +81,33 @@ class Engine {
 
   /// One round: receive a batch, deliver, send what is due. False when nothing moved. A refused
   /// allocation for the buffers of a call ends that call; any other one ends the process.
+  /// REQUIRES: no piece runs.
   bool progress(Time now) noexcept;
 
-  /// When progress() has something to do even if no packet arrives.
+  /// When progress() has something to do even if no packet arrives. Pieces apart: has_piece().
   Time next_deadline() const;
 
-  /// Calls that are not done.
-  std::size_t outstanding() const { return running_.size() + waiting_.size() - over_waiting_; }
+  /// Whether work on the buffers of calls waits: encoding before a call begins; then the copy of
+  /// its shard for the peers, decoding and filling.
+  bool has_piece() const;
+  /// Takes the next piece, of the oldest call first. It runs until piece_ended(), in any thread.
+  /// All functions but progress() may be called meanwhile; a call that they end is done, and its
+  /// buffers are released, once its piece has ended. REQUIRES: has_piece(), no piece runs.
+  Piece take_piece(Time now);
+  /// The piece has run. progress() goes on with its call.
+  void piece_ended(Time now);
 
-  /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers.
+  /// How long the pieces of a call take after its last stage: of coded calls, or of the others.
+  const WorkRate& work_rate(bool coded) const { return *work_rates_[coded ? 1 : 0]; }
+
+  /// Calls that are not done.
+  std::size_t outstanding() const {
+    const std::size_t ending = taken_ && taken_->call_over ? 1 : 0;
+    return running_.size() + waiting_.size() - over_waiting_ + ending;
+  }
+
+  /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers. One
+  /// that is over, and waits for the port or its pieces, keeps its result.
   void abort(Time now);
 
   /// The same, blaming `origin`, for `reason`; from now on every call ends so at once.
@@ -144,14 +170,29 @@ class Engine {
     std::shared_ptr<PendingCall> call;
     Time submitted;
     std::vector<Rank> behind = {};  // late in the call that was the last to fail before it
+    bool over = false;              // it waits for its number alone
     Time deadline() const { return after(submitted, call->arguments.deadline); }
+  };
+
+  /// The piece that runs.
+  struct Taken {
+    Time since;
+    AllreduceOperation* operation = nullptr;  // or
+    Encoding* encoding = nullptr;             // of `call`
+    std::shared_ptr<PendingCall> call;
+    std::unique_ptr<Encoding> ended;  // `encoding`, where `call` has ended meanwhile
+    bool call_over = false;           // so that `call` is done when the piece has ended
   };
 
   static Refusal no_memory();
   void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
   void open(const Waiting& next, Time now);
-  void start(const Waiting& next, Time now) noexcept;
+  bool start(const Waiting& next, Time now) noexcept;
+  bool encode(const Waiting& next);
+  std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
+  void end_before_start(PendingCall& call);
+  void note_work(const AllreduceOperation& operation);
   void start_waiting(Time now);
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;
@@ -182,8 +223,12 @@ class Engine {
   SenderLoss losses_;
   EpochHistory epochs_;
   std::unique_ptr<CodedBufferPool> coded_buffers_;
+  std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
+  std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
-  std::deque<Waiting> waiting_;    // beyond the window of their tag
+  std::optional<Taken> taken_;
+  bool startable_ = false;         // a call in waiting_ is encoded, or has ended meanwhile
+  std::deque<Waiting> waiting_;    // beyond the window of their tag, or being encoded
   std::size_t over_waiting_ = 0;   // of them: over, but their numbers are not taken yet
   Time next_expiry_ = kNever;      // no later than the first deadline among the others
   std::optional<Ending> broken_;   // why the port no longer works

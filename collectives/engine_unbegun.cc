@@ -10,12 +10,13 @@ namespace tarpon {
 /// They stay in the queue, as those do that expire.
 void Engine::end_waiting(const Ending& ending, Time now) {
   for (Waiting& waiting : waiting_) {
-    if (waiting.call->done) {
+    if (waiting.over) {
       const std::uint32_t tag = waiting.call->report.tag;
       if (broken_ || aborted_) unbegun_.put(tag, {next_unbegun(tag)});
       continue;
     }
     end_unbegun(*waiting.call, ending, waiting.submitted, now);
+    waiting.over = true;
     ++over_waiting_;
   }
 }
@@ -29,7 +30,7 @@ void Engine::end_unbegun(PendingCall& call, const Ending& ending, Time submitted
   report.detail = ending.detail;
   note_unbegun(report, submitted, now);
   if (broken_ || aborted_) note_missed(report);
-  call.done = true;
+  end_before_start(call);
 }
 
 void Engine::note_unbegun(Report& report, Time submitted, Time now) const {

@@ -128,6 +128,7 @@ void Simulation::submit_due(Rank rank) {
   for (SimulatedCall& call : calls_) {
     if (call.pending[rank] || due_at(call, rank) > now_) continue;
     call.submitted[rank] = now_;
+    call.worked[rank] = -ranks_[rank]->worked();
     call.pending[rank] = ranks_[rank]->submit(arguments_of(plan_, call, rank), now_);
   }
 }
@@ -173,6 +174,7 @@ void Simulation::note_ended(Rank rank) {
   for (SimulatedCall& call : calls_) {
     if (call.ended[rank] == kNever && call.pending[rank] && call.pending[rank]->done) {
       call.ended[rank] = now_;
+      call.worked[rank] += ranks_[rank]->worked();
     }
   }
 }
@@ -235,11 +237,12 @@ void Simulation::crash() {
 
 /// What runs fails, and so does all that the process would still have done.
 void Simulation::end_by_broken_port() {
-  ranks_[plan_.victim]->break_port();
+  ranks_[plan_.victim]->break_port(now_);
   run_rank(plan_.victim);
   for (SimulatedCall& call : calls_) {
     if (call.pending[plan_.victim] || call.live || leaving_.has_left()) continue;
     call.submitted[plan_.victim] = now_;
+    call.worked[plan_.victim] = -ranks_[plan_.victim]->worked();
     call.pending[plan_.victim] =
         ranks_[plan_.victim]->submit(arguments_of(plan_, call, plan_.victim), now_);
   }

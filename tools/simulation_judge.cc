@@ -62,8 +62,9 @@ class Judge {
     const bool victim = rank == plan_.victim;
     const Duration took = call_.ended[rank] - call_.submitted[rank];
     // A rank that does not run cannot end anything. 500 ppm of 10 s are 5 ms. Time goes on by
-    // steps, and what begins at its deadline ends a step later.
-    Duration asleep = 1us + paused(rank);
+    // steps, and what begins at its deadline ends a step later. A result that came by the deadline
+    // is decoded or filled after it, behind the pieces of older calls.
+    Duration asleep = 1us + paused(rank) + call_.worked[rank];
     if (victim) {
       asleep += plan_.pause.length() + 2 * plan_.slow_period + (plan_.drift_ppm != 0 ? 6ms : 0ms);
     }
@@ -89,10 +90,19 @@ class Judge {
     // Until half of the ranks are heard, two bounds, an eighth for confirmations. Where the first
     // announcements are lost, hearing may take a few repetitions.
     const Duration hearing = plan_.skew + (calm_packets() ? 2ms : 500ms);
-    const Duration most = (hearing + 2 * plan_.bound) * 9 / 8;
+    const Duration most = (hearing + 2 * plan_.bound) * 9 / 8 + work();
     if (!delays_all() && report.elapsed > most) {
       violate(rank, fmt::format("took {} us", report.elapsed / 1us));
     }
+  }
+
+  /// Of all ranks: who waits to hear half of them waits until those have encoded.
+  Duration work() const {
+    Duration sum{};
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (ended(rank)) sum += call_.worked[rank];
+    }
+    return sum;
   }
 
   /// By a trace.

@@ -88,6 +88,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   }
   call.pending.resize(plan.ranks);
   call.submitted.resize(plan.ranks, kNever);
+  call.worked.resize(plan.ranks, Duration::zero());
   call.ended.resize(plan.ranks, kNever);
   call.told_left.resize(plan.ranks, kNever);
   return call;

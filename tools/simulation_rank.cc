@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::int64_t kMillion = 1'000'000;
 
+// The buckets of a plan hold 32 KiB at most.
+constexpr std::uint64_t kPieceBytes = 1 << 10;
+
 /// A port of the network for a rank with its own clock: packets arrive by the network's time.
 class LocalPort : public ForwardingPort {
  public:
@@ -114,6 +117,7 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.flows = plan.flows;
   if (hooks.recorder) options_.endpoint.recorder = hooks.recorder(rank);
   options_.slot_bytes = plan.slot_bytes;
+  options_.piece_bytes = kPieceBytes;
   options_.endpoint.inflow = plan.mechanisms.inflow;
   options_.endpoint.sending = plan.mechanisms.sending;
   options_.mechanisms = plan.mechanisms;
@@ -151,13 +155,18 @@ Time SimulatedRank::awake(Time at) const {
 }
 
 Time SimulatedRank::next_event() const {
+  if (const auto until = work_.until()) return *until;
+  if (engine_->has_piece()) return network_.now();
   const Time own = std::min(engine_->next_deadline(), faults_->next_release());
   return std::min(network_.next_arrival(rank_), clock_.network(own));
 }
 
 void SimulatedRank::run(Time now) {
-  while (engine_->progress(clock_.local(now))) {
+  const Time local = clock_.local(now);
+  if (!work_.end(*engine_, now, local)) return;
+  while (engine_->progress(local)) {
   }
+  work_.start(*engine_, now, local);
 }
 
 std::shared_ptr<PendingCall> SimulatedRank::submit(const AllreduceArguments& arguments, Time now) {
@@ -228,7 +237,13 @@ void SimulatedRank::peer_gone(Rank rank, Time now) {
 
 void SimulatedRank::crash() {
   crashed_ = counters();
+  work_.drop();
   engine_.reset();
+}
+
+void SimulatedRank::break_port(Time now) {
+  broken_ = true;
+  work_.end(*engine_, kNever, clock_.local(now));  // so that the engine learns it
 }
 
 void SimulatedRank::restart() {

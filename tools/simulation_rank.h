@@ -10,6 +10,7 @@
 
 #include "collectives/engine.h"
 #include "tools/simulation.h"
+#include "tools/simulation_work.h"
 #include "transport/random.h"
 
 namespace tarpon {
@@ -61,7 +62,7 @@ class SimulatedRank {
   /// When it has something to do.
   Time next_event() const;
 
-  /// Runs the engine until nothing moves.
+  /// Runs the engine until nothing moves; not while a piece of work is done.
   void run(Time now);
 
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
@@ -82,7 +83,7 @@ class SimulatedRank {
   /// A new process with the same address, job and rank.
   void restart();
   /// Its port fails, which its engine learns when it runs next. The next process has a good one.
-  void break_port() { broken_ = true; }
+  void break_port(Time now);
   bool runs() const { return engine_ != nullptr; }
   void abort(Time now) { engine_->abort(clock_.local(now)); }
 
@@ -97,6 +98,8 @@ class SimulatedRank {
   /// What it holds beside open calls. REQUIRES: runs().
   EndpointMemory memory() const { return engine_->memory(); }
   const FaultPort& port() const { return *faults_; }
+  /// How long it has been busy with pieces of work.
+  Duration worked() const { return work_.total(); }
 
  private:
   Time awake(Time at) const;
@@ -114,6 +117,7 @@ class SimulatedRank {
   bool broken_ = false;          // port_
   std::unique_ptr<Port> port_;
   std::unique_ptr<Engine> engine_;  // null after a crash
+  SimulatedWork work_;              // of the engine
   EndpointCounters crashed_;        // of the engine before
   std::uint64_t dead_ = 0;          // ranks that this one holds for dead
   EndpointCounters to_refuse_;

@@ -21,7 +21,8 @@
 namespace tarpon {
 
 /// One thread at a time drives the engine and its port: a caller that waits, or the progress
-/// thread. `mutex_` guards the engine; the driver lets go of it while it sleeps in the port.
+/// thread. `mutex_` guards the engine; the driver lets go of it while it sleeps in the port, and
+/// while it runs a piece of work on the buffers of a call.
 class Communicator::State {
  public:
   State(Connection connection, const CommunicatorOptions& given, std::unique_ptr<Flight> flight)
@@ -221,8 +222,10 @@ class Communicator::State {
     driving_ = true;
     Time look_at = kNever;
     while (!finished()) {
+      const bool worked = run_piece(lock);
       const std::size_t before = engine_.outstanding();
-      bool moved = engine_.progress(monotonic_now());
+      if (worked) engine_.piece_ended(monotonic_now());
+      bool moved = engine_.progress(monotonic_now()) || worked || engine_.has_piece();
       if (flight_->wants_snapshot(moved)) flight_->publish(engine_.snapshot(monotonic_now()));
       if (engine_.outstanding() != before) {
         announce();
@@ -259,6 +262,17 @@ class Communicator::State {
     announce();
   }
 
+  /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.
+  /// False when there is none. The caller tells the engine that the piece has ended.
+  bool run_piece(std::unique_lock<std::mutex>& lock) {
+    if (!engine_.has_piece()) return false;
+    const Piece piece = engine_.take_piece(monotonic_now());
+    lock.unlock();
+    piece.run();
+    lock.lock();
+    return true;
+  }
+
   /// REQUIRES: the mutex.
   void tell_silent(std::uint64_t ranks) {
     if (std::exchange(silent_, ranks) != ranks) membership_->set_silent(ranks);
@@ -267,7 +281,13 @@ class Communicator::State {
   /// Sends the aborts; whoever misses them has a deadline.
   void say_good_bye(Time limit) {
     for (Time now = monotonic_now(); now < limit; now = monotonic_now()) {
-      if (engine_.progress(now)) continue;
+      const bool moved = engine_.progress(now);
+      const bool works = engine_.outstanding() > 0 && engine_.has_piece();
+      if (works) {
+        engine_.take_piece(monotonic_now()).run();
+        engine_.piece_ended(monotonic_now());
+      }
+      if (moved || works) continue;
       if (engine_.outstanding() == 0) break;
       port_->wait(now, std::min(now + 1ms, limit));  // it still holds lent buffers
     }

@@ -57,16 +57,18 @@ bool may_run_bounded(const AllreduceArguments& arguments) {
 }
 
 AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call,
-                                       Endpoint& endpoint, Time submitted, Time now)
+                                       std::unique_ptr<Coding> coding, Endpoint& endpoint,
+                                       Time submitted, Time now)
     : setting_(setting),
       call_(std::move(call)),
       endpoint_(endpoint),
       input_(static_cast<const std::byte*>(call_->arguments.input)),
       output_(static_cast<std::byte*>(call_->arguments.output)),
-      coding_(make_coding()),
+      coding_(std::move(coding)),
       schedule_(make_schedule()),
       reducer_(reducer_shape(
           effective_mode(call_->arguments, endpoint.next_number(call_->arguments.tag)))),
+      work_(setting.piece_bytes),
       submitted_(submitted),
       began_(now),
       deadline_(after(submitted, call_->arguments.deadline)) {
@@ -81,7 +83,7 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
   }
   if (coding_) {
     report.coded = CodedBucket{coding_->layout(), coding_->key()};
-    if (!coding_->encode(reinterpret_cast<const float*>(input_))) call_->nonfinite = true;
+    if (!coding_->finite()) call_->nonfinite = true;
   }
   handle_ = endpoint_.submit(specify(now), now);
 }
@@ -257,6 +259,11 @@ bool AllreduceOperation::step(Time now) {
     return true;
   }
   if (fail_at_ != kNever) return false;
+  if (finishing_) {
+    if (confirmed()) work_.clear();  // nobody needs the copy
+    if (work_.idle()) close(now);
+    return over_;
+  }
   if (!late_self_) endpoint_.advance(handle_, kGather, reducer_.ready());
   if (!scatter_closed_ || !gather_closed_) return false;
   if (endpoint_.in_doubt(handle_)) {
@@ -270,7 +277,7 @@ bool AllreduceOperation::step(Time now) {
   wake_at_ = settle_at_;
   if (!may_finish(now)) return false;
   finish(now);
-  return true;
+  return over_;
 }
 
 /// How long confirmations may save the copy of our shard. A bounded call that something is missing
@@ -336,45 +343,56 @@ bool AllreduceOperation::retains() const {
   return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
 }
 
-std::unique_ptr<Retained> AllreduceOperation::retain() const {
-  if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return nullptr;
-  auto retained = std::make_unique<Retained>(setting_.memory);
-  retained->stage = kGather;
-  const SlotArray<std::byte> own = slots_at(schedule_.own.first);
-  retained->bytes.reserve(schedule_.own.count);
-  for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
-    const std::byte* const bytes = own[slot];
-    retained->bytes.insert(retained->bytes.end(), bytes,
-                           bytes + slot_length(schedule_.own.count, slot_bytes(), slot));
-  }
-  const ContributorMasks& contributors = reducer_.contributors();
-  retained->contributors.assign(contributors.begin(), contributors.end());
-  return retained;
+/// Copies our shard for the peers. Throws std::bad_alloc before anything is copied.
+void AllreduceOperation::retain() {
+  if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return;
+  retained_ = std::make_unique<Retained>(setting_.memory);
+  retained_->stage = kGather;
+  retained_->bytes.reserve(schedule_.own.count);
+  retained_->contributors.reserve(reducer_.slots());
+  work_.add(reducer_.slots(), slot_bytes(), [this](std::uint64_t first, std::uint64_t count) {
+    const SlotArray<std::byte> own = slots_at(schedule_.own.first);
+    for (auto slot = static_cast<std::uint32_t>(first); slot < first + count; ++slot) {
+      const std::byte* const bytes = own[slot];
+      retained_->bytes.insert(retained_->bytes.end(), bytes,
+                              bytes + slot_length(schedule_.own.count, slot_bytes(), slot));
+      retained_->contributors.push_back(reducer_.contributors()[slot]);
+    }
+  });
 }
 
+/// The result is whole, or all that will come is here. It ends at once, or when our shard is
+/// copied.
 void AllreduceOperation::finish(Time now) {
-  std::unique_ptr<Retained> retained;
+  if (finishing_) return;
+  finishing_ = true;
+  wake_at_ = kNever;
   try {
-    retained = retain();
+    retain();
   } catch (const std::bad_alloc&) {
     // Peers that lack this shard could not have it any more.
     return end_aborted(AbortReason::memory, bit(setting_.rank),
                        "allreduce: no memory to keep this rank's part for the peers", now);
   }
+  if (work_.idle()) close(now);
+}
+
+void AllreduceOperation::close(Time now) {
+  if (late_self_ || confirmed()) retained_.reset();
   report_end(now);
   if (call_->report.mode == Mode::bounded) {
     report_loss();
     report_nonfinite();
-    if (retained && !endpoint_.may_retain(retained->bytes.size())) {
+    if (retained_ && !endpoint_.may_retain(retained_->bytes.size())) {
       wish_ = endpoint_.holding_back();
-      retained.reset();
+      retained_.reset();
     }
   }
   if (!late_self_ && !waited_in_vain_) {
     learn();
     learn_losses();
   }
-  endpoint_.close(handle_, std::move(retained), absent());
+  endpoint_.close(handle_, std::move(retained_), absent());
   over_ = true;
 }
 
@@ -390,11 +408,19 @@ std::uint64_t AllreduceOperation::absent() const {
 }
 
 Time AllreduceOperation::release_by() const {
+  if (completing_) return kNever;
   // What a complete call still has to send others wait for; to the rest somebody was late already.
   return call_->report.status == Status::complete ? deadline_ : Time::min();
 }
 
-void AllreduceOperation::release() {
+bool AllreduceOperation::complete(Time now) {
+  if (completing_) {
+    if (!work_.idle()) return false;
+    call_->report.elapsed = now - submitted_;
+    return true;
+  }
+  completing_ = true;
+  work_.clear();  // a copy of our shard that the end of the call has come before
   // In place, what is filled here was lent for the scatter.
   const Status status = call_->report.status;
   const bool ended =
@@ -406,7 +432,16 @@ void AllreduceOperation::release() {
   } else if (status == Status::partial || status == Status::late_self) {
     fill_missing();
   }
-  call_->done = true;
+  return work_.idle();
+}
+
+void AllreduceOperation::complete_at_once(Time now) {
+  while (!complete(now)) work_.run_all();
+}
+
+void AllreduceOperation::piece_ended(Duration took) {
+  work_.ended();
+  worked_ += took;
 }
 
 void AllreduceOperation::end(Status status, std::string detail, Time now) {
@@ -452,7 +487,7 @@ void AllreduceOperation::peers_gone(const Facts& facts, Time now) {
 
 void AllreduceOperation::evicted(const std::string& detail, Time now) {
   if (over_) return;
-  if (scatter_closed_ && gather_closed_ && !unheard()) return finish(now);
+  if (finishing_ || (scatter_closed_ && gather_closed_ && !unheard())) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);
 }

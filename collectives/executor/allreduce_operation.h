@@ -12,6 +12,7 @@
 #include "collectives/executor/buffers.h"
 #include "collectives/executor/coding.h"
 #include "collectives/executor/reducer.h"
+#include "collectives/executor/work.h"
 #include "collectives/mechanisms.h"
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
@@ -32,18 +33,18 @@ class AllreduceOperation {
     Mechanisms mechanisms;
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;                 // the same
-    CodedBufferPool* coded_buffers = nullptr;     // the same
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
+    std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
-    std::uint64_t seed = 0;                       // of the codec's signs, alike on all ranks
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
     std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
   };
 
-  /// Opens the operation on `endpoint`, as the last thing that it does. `submitted` is when the
-  /// caller asked. Throws std::bad_alloc where a buffer of the call is refused.
-  AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
-                     Time submitted, Time now);
+  /// Opens the operation on `endpoint`, as the last thing that it does. `coding`: the encoded
+  /// bucket of a coded call, else null. `submitted` is when the caller asked. Throws std::bad_alloc
+  /// where a buffer of the call is refused.
+  AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call,
+                     std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now);
 
   OperationHandle handle() const { return handle_; }
 
@@ -71,13 +72,33 @@ class AllreduceOperation {
   /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
   void rank_absent(Rank) { waited_in_vain_ = true; }
 
-  /// Once over: until when to wait for the port to send what it still holds of the buffers.
+  /// Once over: until when to wait for the port to send what it still holds of the buffers; kNever
+  /// once it holds nothing.
   Time release_by() const;
 
-  /// The port holds nothing of the buffers any more: completes them, and the call is done.
-  void release();
+  /// Once over, when the port holds nothing of the buffers any more: completes them, in pieces
+  /// where that takes long. True once they are complete.
+  bool complete(Time now);
+  /// The same without pieces.
+  void complete_at_once(Time now);
 
+  /// The buffers are complete: the call is done.
+  void release() { call_->done = true; }
+
+  /// The next piece of the work on the buffers. It runs until piece_ended(), which says how long it
+  /// took; step(), complete() and release() are not called meanwhile.
+  bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
+  Piece take_piece() { return work_.take(); }
+  void piece_ended(Duration took);
+
+  /// How long the pieces took.
+  Duration worked() const { return worked_; }
+
+  const Report& report() const { return call_->report; }
   PendingCall& call() { return *call_; }
+  Time submitted() const { return submitted_; }
+  bool coded() const { return coding_ != nullptr; }
+  std::uint64_t bucket_bytes() const;
 
   /// Whom it is waiting for.
   std::vector<Rank> absent_ranks() const;
@@ -91,13 +112,11 @@ class AllreduceOperation {
   static constexpr std::uint64_t kConfirmAbove = 64 << 10;
 
   // specification.cc
-  std::unique_ptr<Coding> make_coding() const;
   Schedule make_schedule() const;
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
   std::uint64_t slot_stride() const;
   SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
   Reducer::Shape reducer_shape(Mode mode) const;
-  std::uint64_t bucket_bytes() const;
   OperationSignature signature() const;
   OperationSpec specify(Time now);
   void add_scatter(OperationSpec& spec);
@@ -117,8 +136,9 @@ class AllreduceOperation {
   void on_late_abort(const Event& event, Time now);
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
   void finish(Time now);
+  void close(Time now);
   std::uint64_t absent() const;
-  std::unique_ptr<Retained> retain() const;
+  void retain();
   void end_at_deadline(Time now);
   std::string silence_text() const;
 
@@ -140,9 +160,12 @@ class AllreduceOperation {
   void join_runs();
 
   // missing.cc
+  void find_missing();
   void decode_result();
   void fill_missing();
   void void_own_shard();
+  template <typename Change>
+  void change_own_shard(Change change);
   void fill(std::uint64_t offset, std::uint64_t length);
   void scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor);
 
@@ -160,6 +183,11 @@ class AllreduceOperation {
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;
+  Work work_;                           // on the buffers, once both stages have closed
+  std::unique_ptr<Retained> retained_;  // our shard, until the endpoint keeps it
+  std::vector<Range> missing_;          // bytes of the slots that the result lacks
+  std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
+  Duration worked_{};
   OperationHandle handle_;
   const Time submitted_;
   const Time began_;
@@ -174,7 +202,9 @@ class AllreduceOperation {
   bool scatter_closed_ = false;
   bool gather_closed_ = false;
   bool gather_complete_ = false;
-  bool over_ = false;
+  bool finishing_ = false;   // our shard is being copied, or has been
+  bool over_ = false;        // and closed at the endpoint
+  bool completing_ = false;  // and the port holds nothing of the buffers
 };
 
 }  // namespace tarpon

@@ -8,7 +8,17 @@
 namespace tarpon {
 namespace {
 
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2 << 20;
+
+std::size_t whole_pages(std::uint64_t elements) {
+  return (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+}
+
+/// A buffer that is much too large stays for larger calls.
+bool fits(std::size_t has, std::size_t bytes) {
+  return has >= bytes && has <= 4 * bytes;
+}
 
 }  // namespace
 
@@ -18,17 +28,19 @@ void CodedBufferPool::Deallocate::operator()(float* buffer) const {
 
 CodedBufferPool::Buffer CodedBufferPool::allocate(std::uint64_t elements) {
   ++allocations_;
-  const std::size_t bytes = (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
-  // One that is much too large stays for larger calls.
-  const auto fits = std::find_if(idle_.begin(), idle_.end(), [bytes](const Idle& one) {
-    const std::size_t has = one.buffer.get_deleter().bytes;
-    return has >= bytes && has <= 4 * bytes;
+  const std::size_t bytes = whole_pages(elements);
+  const auto idle = std::find_if(idle_.begin(), idle_.end(), [bytes](const Idle& one) {
+    return fits(one.buffer.get_deleter().bytes, bytes);
   });
-  if (fits != idle_.end()) {
-    Buffer buffer = std::move(fits->buffer);
-    idle_.erase(fits);
+  if (idle != idle_.end()) {
+    Buffer buffer = std::move(idle->buffer);
+    idle_.erase(idle);
     return buffer;
   }
+  return make(bytes);
+}
+
+CodedBufferPool::Buffer CodedBufferPool::make(std::size_t bytes) {
   void* const memory = memory_->allocate(bytes, kHugePage);
   madvise(memory, bytes, MADV_HUGEPAGE);  // rows of a group lie far apart; works without, slower
   return Buffer(static_cast<float*>(memory), Deallocate{memory_, bytes});
@@ -45,6 +57,13 @@ void CodedBufferPool::release(Buffer buffer) {
   if (idle_.size() > kMaxIdle) idle_.erase(idle_.begin());
 }
 
+void CodedBufferPool::touch(Buffer& buffer, std::size_t to) {
+  auto* const memory = reinterpret_cast<volatile std::byte*>(buffer.get());
+  std::size_t& touched = buffer.get_deleter().touched;
+  for (std::size_t at = touched; at < to; at += kPage) memory[at] = std::byte{};
+  touched = std::max(touched, to);
+}
+
 Coding::Coding(const codec::CodedLayout& layout, codec::SignKey key, CodedBufferPool& buffers)
     : layout_(layout),
       key_(key),
@@ -56,33 +75,46 @@ Coding::~Coding() {
   buffers_.release(std::move(buffer_));
 }
 
-bool Coding::encode(const float* input) {
-  if (codec::encode(layout_, key_, {input, layout_.count}, coded())) return true;
-  std::fill(coded().begin(), coded().end(), 0.0f);
-  return false;
+std::uint64_t Coding::touched() const {
+  return std::min<std::uint64_t>(buffer_.get_deleter().touched, rows_bytes());
+}
+
+void Coding::encode(const float* input, codec::MemberRange members) {
+  if (!codec::encode(layout_, key_, members, {input, layout_.count}, coded())) finite_ = false;
+}
+
+void Coding::clear(std::uint64_t first_row, std::uint64_t rows) {
+  const std::span<float> elements =
+      coded().subspan(first_row * layout_.row_pitch(), rows * layout_.row_pitch());
+  std::fill(elements.begin(), elements.end(), 0.0f);
 }
 
 void Coding::lose(std::uint64_t row) {
-  const std::span<float> elements =
-      coded().subspan(row * layout_.row_pitch(), layout_.row_elements());
-  std::fill(elements.begin(), elements.end(), 0.0f);
   came_[layout_.group_of(row)] -= layout_.coefficients_in(row);
 }
 
-std::vector<Coding::Gap> Coding::decode(float* output) {
-  std::vector<float> gains(layout_.groups);
+std::vector<Coding::Gap> Coding::start_decoding() {
+  gains_.assign(layout_.groups, 0);
+  bool all = true;
   for (std::uint32_t group = 0; group < layout_.groups; ++group) {
-    if (came_[group] == 0) continue;
-    gains[group] = static_cast<float>(layout_.block) / static_cast<float>(came_[group]);
+    if (came_[group] == 0) {
+      all = false;
+    } else {
+      gains_[group] = static_cast<float>(layout_.block) / static_cast<float>(came_[group]);
+    }
   }
-  codec::decode(layout_, key_, coded(), gains, {output, layout_.count});
   std::vector<Gap> gaps;
+  if (all) return gaps;
   for (std::uint64_t block = 0; block < layout_.blocks(); ++block) {
     if (came_[block % layout_.groups] > 0) continue;
     const std::uint64_t first = block * layout_.block;
     gaps.push_back({first, std::min<std::uint64_t>(layout_.block, layout_.count - first)});
   }
   return gaps;
+}
+
+void Coding::decode(float* output, codec::MemberRange members) {
+  codec::decode(layout_, key_, members, coded(), gains_, {output, layout_.count});
 }
 
 }  // namespace tarpon

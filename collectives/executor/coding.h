@@ -21,6 +21,7 @@ class CodedBufferPool {
   struct Deallocate {
     std::pmr::memory_resource* memory = nullptr;
     std::size_t bytes = 0;
+    std::size_t touched = 0;  // bytes from the first on whose pages are there
     void operator()(float* buffer) const;
   };
   using Buffer = std::unique_ptr<float, Deallocate>;
@@ -37,6 +38,9 @@ class CodedBufferPool {
   /// one when there are too many.
   void release(Buffer buffer);
 
+  /// Writes to every page up to byte `to`, but those that are there.
+  static void touch(Buffer& buffer, std::size_t to);
+
  private:
   static constexpr std::size_t kMaxIdle = 8;
   static constexpr std::uint64_t kMaxIdleAllocations = 64;  // by others, without need of it
@@ -44,6 +48,8 @@ class CodedBufferPool {
     Buffer buffer;
     std::uint64_t since = 0;  // allocations_ then
   };
+  Buffer make(std::size_t bytes);
+
   std::pmr::memory_resource* memory_;
   std::vector<Idle> idle_;  // the smallest one first
   std::uint64_t allocations_ = 0;
@@ -60,15 +66,26 @@ class Coding {
   const codec::CodedLayout& layout() const { return layout_; }
   codec::SignKey key() const { return key_; }
   std::uint32_t row_bytes() const { return layout_.row_elements() * sizeof(float); }
+  std::uint64_t block_bytes() const { return layout_.block * sizeof(float); }
   std::uint32_t row_pitch_bytes() const { return layout_.row_pitch() * sizeof(float); }
   /// The row that begins at this byte of data().
   std::uint64_t row_at(std::uint64_t byte) const { return byte / row_pitch_bytes(); }
   std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.get()); }
 
-  /// False when an element is NaN or infinite: all rows are zero then.
-  bool encode(const float* input);
+  /// How many bytes of the rows have been touched; fewer than all in a fresh buffer. Rows of a
+  /// member are far apart: the first one to be encoded would pay for the pages of all.
+  std::uint64_t touched() const;
+  void touch(std::uint64_t to) { CodedBufferPool::touch(buffer_, to); }
+  std::uint64_t rows_bytes() const { return layout_.room() * sizeof(float); }
 
-  /// This row is missing. Call it before decode().
+  /// Encodes the elements of some members.
+  void encode(const float* input, codec::MemberRange members);
+  /// False once an element was NaN or infinite: the rows are undefined until they are cleared.
+  bool finite() const { return finite_; }
+  /// Makes rows zero.
+  void clear(std::uint64_t first_row, std::uint64_t rows);
+
+  /// This row is missing: it has to be cleared before its members are decoded.
   void lose(std::uint64_t row);
 
   /// Elements of which no coefficient is here.
@@ -76,9 +93,11 @@ class Coding {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// Writes all elements but the gaps, which it returns. The coefficients of a block that are here
+  /// Once all missing rows are known: where decode() will write nothing.
+  std::vector<Gap> start_decoding();
+  /// Writes the elements of some members but the gaps. The coefficients of a block that are here
   /// stand for all of the block: the estimate is unbiased.
-  std::vector<Gap> decode(float* output);
+  void decode(float* output, codec::MemberRange members);
 
  private:
   std::span<float> coded() { return {buffer_.get(), layout_.room()}; }
@@ -88,6 +107,8 @@ class Coding {
   CodedBufferPool& buffers_;
   CodedBufferPool::Buffer buffer_;
   std::vector<std::uint32_t> came_;  // by group: coefficients of each of its blocks
+  std::vector<float> gains_;         // by group, for decode()
+  bool finite_ = true;
 };
 
 }  // namespace tarpon

@@ -33,9 +33,12 @@ void AllreduceOperation::report_nonfinite() {
 /// In place, too, nothing reads the buffers any more.
 void AllreduceOperation::fill_with_nan() {
   const auto fill_all = [this](auto nan) {
-    for (std::uint64_t i = 0; i < call_->arguments.count; ++i) {
-      std::memcpy(output_ + i * sizeof nan, &nan, sizeof nan);
-    }
+    work_.add(call_->arguments.count, sizeof nan,
+              [output = output_, nan](std::uint64_t first, std::uint64_t count) {
+                for (std::uint64_t i = first; i < first + count; ++i) {
+                  std::memcpy(output + i * sizeof nan, &nan, sizeof nan);
+                }
+              });
   };
   if (call_->arguments.type == DataType::float64) {
     fill_all(std::numeric_limits<double>::quiet_NaN());

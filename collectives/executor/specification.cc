@@ -5,19 +5,6 @@
 
 namespace tarpon {
 
-/// Where the operation's epoch is coded and the call can be.
-std::unique_ptr<Coding> AllreduceOperation::make_coding() const {
-  const AllreduceArguments& arguments = call_->arguments;
-  const std::uint32_t number = endpoint_.next_number(arguments.tag);
-  const bool coded = setting_.epoch.coded && arguments.type == DataType::float32 &&
-                     arguments.count > 0 && effective_mode(arguments, number) == Mode::bounded;
-  if (!coded) return nullptr;
-  const auto most = static_cast<std::uint32_t>(setting_.slot_bytes / sizeof(float));
-  return std::make_unique<Coding>(codec::strided_layout(arguments.count, most, setting_.world),
-                                  codec::sign_key(setting_.seed, arguments.tag, number),
-                                  *setting_.coded_buffers);
-}
-
 Schedule AllreduceOperation::make_schedule() const {
   const AllreduceArguments& arguments = call_->arguments;
   const std::uint32_t turn =

@@ -332,6 +332,60 @@ TEST_P(CommunicatorTest, destroy__with_calls_in_flight_nobody_hangs) {
   }
 }
 
+/// Encoding takes tens of milliseconds. A machine that is busy with other things may let it end
+/// first.
+TEST(CommunicatorTest, abort__returns_while_a_bucket_is_encoded) {
+  std::vector<float> values(64 << 20, 1.0f);
+  bool met = false;
+  for (int attempt = 0; attempt < 5 && !met; ++attempt) {
+    const Ranks job = connect(2, Datapath::mmsg, [](CommunicatorOptions& options) {
+      options.mechanisms.codec = CodecRule::on;
+    });
+    ASSERT_FALSE(job.empty());
+    AllreduceArguments arguments = in_place(values);
+    arguments.mode = Mode::bounded;
+    arguments.bound = 1s;
+    auto call = job[0]->allreduce_async(arguments);
+    ASSERT_TRUE(call);
+    std::this_thread::sleep_for(2ms);  // the progress thread encodes
+    const Time begin = monotonic_now();
+    job[0]->abort("a test");
+    EXPECT_LT(monotonic_now() - begin, 1s);
+    const Report report = call->wait();
+    EXPECT_EQ(report.status, Status::aborted) << report.detail;
+    met = report.stage == CallStage::queued;
+  }
+  EXPECT_TRUE(met) << "every call had begun before abort() got its turn";
+}
+
+/// Two threads drive a job of large coded calls, and ask for figures meanwhile.
+TEST(CommunicatorTest, coded__large_calls_give_the_sum) {
+  constexpr std::size_t kCount = 3'000'000;
+  const Ranks job = connect(2, Datapath::mmsg, [](CommunicatorOptions& options) {
+    options.mechanisms.codec = CodecRule::on;
+  });
+  ASSERT_FALSE(job.empty());
+  on_all(2, [&](Rank rank) {
+    auto first = input(rank, kCount), second = input(rank, kCount, 7);
+    for (std::vector<float>* const values : {&first, &second}) {
+      AllreduceArguments arguments = in_place(*values, values == &first ? 0 : 1);
+      arguments.mode = Mode::bounded;
+      arguments.bound = 10s;
+      arguments.deadline = 30s;
+      const auto call = job[rank]->allreduce_async(arguments);
+      ASSERT_TRUE(call);
+      while (!call->done()) {
+        (void)job[rank]->counters();
+        std::this_thread::sleep_for(1ms);
+      }
+      const Report report = AsyncAllreduce(*call).wait();
+      ASSERT_EQ(report.status, Status::complete) << report.detail;
+      const std::vector<float> expected = sum(2, kCount, values == &first ? 0 : 7);
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR((*values)[i], expected[i], 2e-2);
+    }
+  });
+}
+
 TEST_P(CommunicatorTest, destroy__an_idle_one_costs_little_time) {
   Ranks ranks = connect(4, GetParam());
   ASSERT_EQ(ranks.size(), 4u);

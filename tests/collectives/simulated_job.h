@@ -12,6 +12,7 @@
 #include "collectives/engine.h"
 #include "collectives/schedule.h"
 #include "tools/reference.h"
+#include "tools/simulation_work.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/simulated_port.h"
 
@@ -45,6 +46,7 @@ struct SimulatedJobOptions {
   bool detects_silence = true;
   std::vector<std::pmr::memory_resource*> call_memory = {};  // by rank; null: the default
   std::vector<std::uint32_t> remembered_tags = {};           // by rank
+  std::uint64_t piece_bytes = 1 << 20;
 };
 
 class SimulatedJob {
@@ -58,6 +60,7 @@ class SimulatedJob {
                   .flows = options.port_flows,
                   .seed = options.seed,
                   .links = options.links}),
+        work_(options.ranks),
         dead_(options.ranks),
         stopped_(options.ranks) {
     for (Rank rank = 0; rank < options.ranks; ++rank) {
@@ -73,6 +76,7 @@ class SimulatedJob {
       engine.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
       engine.endpoint.retain_bytes = options.retain_bytes;
       engine.slot_bytes = options.slot_bytes;
+      engine.piece_bytes = options.piece_bytes;
       engine.endpoint.inflow = options.mechanisms.inflow;
       engine.endpoint.sending = options.mechanisms.sending;
       engine.endpoint.flows = options.flows;
@@ -123,12 +127,7 @@ class SimulatedJob {
 
   /// Runs until every call is done, at most for `most`. False when one is not.
   bool finish(Duration most = 60s) {
-    const Time limit = now_ + most;
-    for (;;) {
-      progress();
-      if (all_done()) return true;
-      if (!step(limit)) return false;
-    }
+    return run_until([this] { return all_done(); }, most);
   }
 
   void run_for(Duration duration) {
@@ -142,6 +141,20 @@ class SimulatedJob {
     for (const auto& port : ports_) port->heal();
   }
 
+  /// Whether `rank` is busy with a piece of work.
+  bool is_working(Rank rank) const { return work_[rank].until().has_value(); }
+
+  /// Runs until `condition` holds, at most for `most`. False when it does not.
+  template <typename Condition>
+  bool run_until(Condition condition, Duration most = 60s) {
+    const Time limit = now_ + most;
+    for (;;) {
+      progress();
+      if (condition()) return true;
+      if (!step(limit)) return false;
+    }
+  }
+
  private:
   void progress() {
     for (bool moved = true; moved;) {
@@ -151,10 +164,19 @@ class SimulatedJob {
         if (dead_[rank]) {
           (void)ports_[rank]->receive(now_);  // or the network would wait for it
         } else {
-          moved |= engines_[rank]->progress(now_);
+          moved |= drive(rank);
         }
       }
     }
+  }
+
+  /// False when nothing moved.
+  bool drive(Rank rank) {
+    Engine& engine = *engines_[rank];
+    if (!work_[rank].end(engine, now_, now_)) return false;
+    const bool moved = engine.progress(now_);
+    work_[rank].start(engine, now_, now_);
+    return moved;
   }
 
   /// Advances to the next thing that happens. False when that is later than `limit`.
@@ -162,6 +184,10 @@ class SimulatedJob {
     Time next = network_.next_crossing();
     for (Rank rank = 0; rank < ranks(); ++rank) {
       if (stopped_[rank]) continue;
+      if (!dead_[rank] && work_[rank].until()) {
+        next = std::min(next, *work_[rank].until());
+        continue;
+      }
       next = std::min({next, network_.next_arrival(rank), ports_[rank]->next_release()});
       if (!dead_[rank]) next = std::min(next, engines_[rank]->next_deadline());
     }
@@ -178,6 +204,7 @@ class SimulatedJob {
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<FaultPort>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
+  std::vector<SimulatedWork> work_;  // by rank
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
   std::vector<std::shared_ptr<PendingCall>> calls_;

@@ -1,0 +1,54 @@
+// The pieces of work of an engine (collectives/piece.h) in virtual time.
+#pragma once
+
+#include <optional>
+
+#include "collectives/engine.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// Of a piece: what one core moves through memory.
+inline constexpr double kWorkBytesPerSecond = 5e9;
+
+/// The piece that a rank is busy with. The rank is not driven until it has ended; other threads may
+/// submit and abort meanwhile.
+class SimulatedWork {
+ public:
+  /// Takes the next piece of `engine`, if it has one. `now` is the network's time, `local` the
+  /// engine's.
+  void start(Engine& engine, Time now, Time local) {
+    if (!engine.has_piece()) return;
+    piece_ = engine.take_piece(local);
+    const double seconds = static_cast<double>(piece_->bytes) / kWorkBytesPerSecond;
+    const Duration takes(static_cast<std::int64_t>(seconds * 1e9) + 1);
+    until_ = now + takes;
+    total_ += takes;
+  }
+
+  /// False while the piece takes longer than `now`. The buffers change at its end.
+  bool end(Engine& engine, Time now, Time local) {
+    if (!piece_) return true;
+    if (now < until_) return false;
+    piece_->run();
+    piece_.reset();
+    engine.piece_ended(local);
+    return true;
+  }
+
+  /// When the piece ends; nothing: the rank is not busy.
+  std::optional<Time> until() const { return piece_ ? std::optional<Time>(until_) : std::nullopt; }
+
+  /// How long all pieces have taken, this one included.
+  Duration total() const { return total_; }
+
+  /// The process has ended.
+  void drop() { piece_.reset(); }
+
+ private:
+  std::optional<Piece> piece_;
+  Time until_{};
+  Duration total_{};
+};
+
+}  // namespace tarpon
