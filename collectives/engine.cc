@@ -53,6 +53,7 @@ Engine::Engine(const EngineOptions& options, Port& port)
       epochs_(options.mechanisms.codec == CodecRule::on),
       coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
+      coded_lately_(options.mechanisms.codec == CodecRule::on),
       unbegun_(options.endpoint.remembered_tags),
       first_missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
@@ -123,7 +124,11 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
     return call;
   }
   call->report.operation = next_queued(arguments.tag);
-  if (refused) note_refused(*call, *refused, now, now);
+  if (refused) {
+    note_refused(*call, *refused, now, now);
+  } else {
+    note_call(arguments);
+  }
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
   });

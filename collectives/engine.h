@@ -136,8 +136,9 @@ class Engine {
   /// they retain for those exceeds the limit. Bit r: rank r.
   std::uint64_t take_eviction_wish() { return std::exchange(wish_, 0); }
 
-  /// What all ranks have agreed on for operations to come.
-  void epoch_decided(const EpochRecord& record) { epochs_.decided(record); }
+  /// What all ranks have agreed on for operations to come. Where it turns the codec on, buffers for
+  /// it are made and touched, in pieces, for as many calls as were open at once lately.
+  void epoch_decided(const EpochRecord& record);
   /// The next number of each tag that was called: those below have begun here or wait to.
   std::vector<EpochRecord::Start> next_numbers() const;
 
@@ -178,10 +179,16 @@ class Engine {
   struct Taken {
     Time since;
     AllreduceOperation* operation = nullptr;  // or
-    Encoding* encoding = nullptr;             // of `call`
+    Encoding* encoding = nullptr;             // of `call`; neither: a buffer of the pool
     std::shared_ptr<PendingCall> call;
     std::unique_ptr<Encoding> ended;  // `encoding`, where `call` has ended meanwhile
     bool call_over = false;           // so that `call` is done when the piece has ended
+  };
+
+  /// A call that may be coded.
+  struct LatestCall {
+    std::uint64_t count = 0;  // elements
+    std::size_t open = 0;     // calls, this one included
   };
 
   static Refusal no_memory();
@@ -192,6 +199,7 @@ class Engine {
   bool encode(const Waiting& next);
   std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
   void end_before_start(PendingCall& call);
+  void note_call(const AllreduceArguments& arguments);
   void note_work(const AllreduceOperation& operation);
   void start_waiting(Time now);
   void expire_waiting(Time now);
@@ -227,7 +235,10 @@ class Engine {
   std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
   std::vector<std::unique_ptr<AllreduceOperation>> running_;
   std::optional<Taken> taken_;
-  bool startable_ = false;         // a call in waiting_ is encoded, or has ended meanwhile
+  bool startable_ = false;     // a call in waiting_ is encoded, or has ended meanwhile
+  bool coded_lately_ = false;  // by the epoch record that was decided last
+  std::array<LatestCall, 16> latest_calls_{};
+  std::size_t latest_call_ = 0;    // index of the oldest of them
   std::deque<Waiting> waiting_;    // beyond the window of their tag, or being encoded
   std::size_t over_waiting_ = 0;   // of them: over, but their numbers are not taken yet
   Time next_expiry_ = kNever;      // no later than the first deadline among the others

@@ -58,8 +58,9 @@ void Engine::end_before_start(PendingCall& call) {
 
 bool Engine::has_piece() const {
   const auto waits = [](const auto& one) { return one->has_piece(); };
-  return !taken_ && (std::any_of(encodings_.begin(), encodings_.end(), waits) ||
-                     std::any_of(running_.begin(), running_.end(), waits));
+  return !taken_ &&
+         (std::any_of(encodings_.begin(), encodings_.end(), waits) ||
+          std::any_of(running_.begin(), running_.end(), waits) || coded_buffers_->has_piece());
 }
 
 Piece Engine::take_piece(Time now) {
@@ -86,13 +87,15 @@ Piece Engine::take_piece(Time now) {
   }
   taken.operation = operation;
   taken_ = std::move(taken);
-  return operation->take_piece();
+  if (operation != nullptr) return operation->take_piece();
+  return coded_buffers_->take_piece(options_.piece_bytes);
 }
 
 void Engine::piece_ended(Time now) {
   const Taken taken = std::move(*taken_);
   taken_.reset();
   if (taken.operation != nullptr) return taken.operation->piece_ended(now - taken.since);
+  if (taken.encoding == nullptr) return coded_buffers_->piece_ended();
   if (taken.call_over) {
     taken.call->done = true;
     return;
@@ -109,6 +112,28 @@ void Engine::note_work(const AllreduceOperation& operation) {
   const std::uint64_t bytes = operation.bucket_bytes();
   if (!ended || bytes <= options_.piece_bytes) return;
   work_rates_[operation.coded() ? 1 : 0]->learn(bytes, operation.worked());
+}
+
+void Engine::note_call(const AllreduceArguments& arguments) {
+  if (!can_be_coded(arguments)) return;
+  latest_calls_[latest_call_] = {arguments.count, outstanding() + 1};
+  latest_call_ = (latest_call_ + 1) % latest_calls_.size();
+}
+
+void Engine::epoch_decided(const EpochRecord& record) {
+  epochs_.decided(record);
+  if (std::exchange(coded_lately_, record.setting.coded) || !record.setting.coded) return;
+  std::size_t open = 0;
+  for (const LatestCall& call : latest_calls_) open = std::max(open, call.open);
+  std::vector<std::uint64_t> elements;
+  const auto most = static_cast<std::uint32_t>(options_.slot_bytes / sizeof(float));
+  const std::size_t kept = latest_calls_.size();
+  for (std::size_t age = 1; age <= kept && elements.size() < open; ++age) {
+    const std::uint64_t count = latest_calls_[(latest_call_ + kept - age) % kept].count;
+    if (count == 0) break;
+    elements.push_back(codec::strided_layout(count, most, options_.endpoint.world_size).room());
+  }
+  coded_buffers_->prepare(elements);
 }
 
 }  // namespace tarpon

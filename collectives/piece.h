@@ -6,8 +6,8 @@
 
 namespace tarpon {
 
-/// Touches nothing but the buffers of one call: it may run in any thread, without the lock that
-/// guards the engine.
+/// Touches nothing but the buffers of one call, or a buffer that no call has yet: it may run in any
+/// thread, without the lock that guards the engine.
 struct Piece {
   std::uint64_t bytes = 0;  // of the bucket that it moves
   std::function<void(std::uint64_t first, std::uint64_t count)> work;

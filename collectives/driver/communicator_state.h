@@ -52,8 +52,7 @@ class Communicator::State {
                             },
                         .epoch_decided =
                             [this](const EpochRecord& record) {
-                              const std::unique_lock lock = claim();
-                              engine_.epoch_decided(record);
+                              tell_engine([&] { engine_.epoch_decided(record); });
                             }});
   }
 

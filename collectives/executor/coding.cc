@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace tarpon {
@@ -37,7 +38,13 @@ CodedBufferPool::Buffer CodedBufferPool::allocate(std::uint64_t elements) {
     idle_.erase(idle);
     return buffer;
   }
-  return make(bytes);
+  const auto fresh = std::find_if(fresh_.begin(), fresh_.end(), [bytes](const Buffer& one) {
+    return fits(one.get_deleter().bytes, bytes);
+  });
+  if (fresh == fresh_.end()) return make(bytes);
+  Buffer buffer = std::move(*fresh);
+  fresh_.erase(fresh);
+  return buffer;
 }
 
 CodedBufferPool::Buffer CodedBufferPool::make(std::size_t bytes) {
@@ -49,12 +56,64 @@ CodedBufferPool::Buffer CodedBufferPool::make(std::size_t bytes) {
 void CodedBufferPool::release(Buffer buffer) {
   std::erase_if(idle_,
                 [this](const Idle& one) { return allocations_ - one.since > kMaxIdleAllocations; });
+  keep(std::move(buffer));
+}
+
+void CodedBufferPool::keep(Buffer buffer) {
   const std::size_t bytes = buffer.get_deleter().bytes;
   const auto larger = std::find_if(idle_.begin(), idle_.end(), [bytes](const Idle& one) {
     return one.buffer.get_deleter().bytes >= bytes;
   });
   idle_.insert(larger, {std::move(buffer), allocations_});
   if (idle_.size() > kMaxIdle) idle_.erase(idle_.begin());
+}
+
+void CodedBufferPool::prepare(std::span<const std::uint64_t> elements) {
+  std::vector<std::size_t> have;
+  std::uint64_t prepared = 0;
+  for (const Idle& one : idle_) have.push_back(one.buffer.get_deleter().bytes);
+  for (const Buffer& one : fresh_) {
+    have.push_back(one.get_deleter().bytes);
+    prepared += have.back();
+  }
+  std::size_t buffers = have.size();
+  for (const std::uint64_t wanted : elements) {
+    const std::size_t bytes = whole_pages(wanted);
+    const auto found = std::find_if(have.begin(), have.end(),
+                                    [bytes](std::size_t one) { return fits(one, bytes); });
+    if (found != have.end()) {
+      have.erase(found);
+      continue;
+    }
+    if (buffers == kMaxIdle || prepared + bytes > kMaxPrepared) continue;
+    try {
+      fresh_.push_back(make(bytes));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    ++buffers;
+    prepared += bytes;
+  }
+}
+
+Piece CodedBufferPool::take_piece(std::uint64_t piece_bytes) {
+  touched_ = std::move(fresh_.front());
+  fresh_.erase(fresh_.begin());
+  const Deallocate& of = touched_->get_deleter();
+  const std::size_t count = std::min<std::size_t>(of.bytes - of.touched, piece_bytes);
+  return {count,
+          [this](std::uint64_t first, std::uint64_t bytes) { touch(*touched_, first + bytes); },
+          of.touched, count};
+}
+
+void CodedBufferPool::piece_ended() {
+  Buffer one = std::move(*touched_);
+  touched_.reset();
+  if (one.get_deleter().touched < one.get_deleter().bytes) {
+    fresh_.insert(fresh_.begin(), std::move(one));
+  } else {
+    keep(std::move(one));
+  }
 }
 
 void CodedBufferPool::touch(Buffer& buffer, std::size_t to) {

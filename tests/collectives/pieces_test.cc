@@ -441,6 +441,78 @@ TEST_F(PiecesTest, nonfinite_input_in_any_piece_makes_all_of_it_nan) {
   }
 }
 
+TEST_F(PiecesTest, buffers_are_made_and_touched_before_the_codec_is_on) {
+  make_job(CodecRule::automatic);
+  std::vector<std::vector<float>> others(2, std::vector<float>(kCount, 1.0f));
+  const auto run_two = [&] {
+    std::vector<std::shared_ptr<PendingCall>> calls = submit_all();
+    for (Rank rank = 0; rank < 2; ++rank) {
+      AllreduceArguments other = arguments(rank);
+      other.input = other.output = others[rank].data();
+      calls.push_back(job_->submit(rank, other));
+    }
+    EXPECT_TRUE(job_->finish());
+    return calls;
+  };
+  run_two();
+  const int before = memory_.large;
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {{0, 2}}});
+  EXPECT_EQ(memory_.large, before + 2);
+  EXPECT_TRUE((*job_)[0].has_piece());
+  job_->run_for(10ms);
+  EXPECT_FALSE((*job_)[0].has_piece());
+  for (const auto& call : run_two()) EXPECT_TRUE(call->report.coded);
+  EXPECT_EQ(memory_.large, before + 2);
+}
+
+TEST_F(PiecesTest, refused_memory_for_buffers_before_the_codec_is_on_is_no_error) {
+  make_job(CodecRule::automatic);
+  submit_all();
+  ASSERT_TRUE(job_->finish());
+  memory_.refuses = true;
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {{0, 1}}});
+  job_->run_for(10ms);
+  memory_.refuses = false;
+  for (const auto& call : submit_all()) EXPECT_FALSE(call->done);
+  ASSERT_TRUE(job_->finish());
+}
+
+TEST(CodedBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
+  LargeMemory memory;
+  CodedBufferPool pool(&memory);
+  const std::vector<std::uint64_t> wanted(20, kCount);
+  pool.prepare(wanted);
+  EXPECT_EQ(memory.large, 8);
+  pool.prepare(wanted);
+  EXPECT_EQ(memory.large, 8);
+  std::uint64_t touched = 0;
+  while (pool.has_piece()) {
+    const Piece piece = pool.take_piece(kPiece);
+    EXPECT_LE(piece.bytes, kPiece);
+    piece.run();
+    pool.piece_ended();
+    touched += piece.bytes;
+  }
+  EXPECT_EQ(touched, 8 * 4u << 20);
+  std::vector<CodedBufferPool::Buffer> buffers;
+  for (int i = 0; i < 8; ++i) buffers.push_back(pool.allocate(kCount));
+  EXPECT_EQ(memory.large, 8);
+  for (auto& buffer : buffers) pool.release(std::move(buffer));
+}
+
+TEST(CodedBufferPool, a_call_may_take_a_buffer_that_is_not_touched_yet) {
+  LargeMemory memory;
+  CodedBufferPool pool(&memory);
+  pool.prepare(std::vector<std::uint64_t>(2, kCount));
+  const Piece piece = pool.take_piece(kPiece);
+  CodedBufferPool::Buffer other = pool.allocate(kCount);
+  EXPECT_EQ(memory.large, 2);
+  piece.run();
+  pool.piece_ended();
+  EXPECT_TRUE(pool.has_piece());
+  pool.release(std::move(other));
+}
+
 TEST(Work, runs_at_once_what_fits_a_piece_and_the_rest_in_order) {
   Work work(100);
   std::vector<std::uint64_t> done;
