@@ -28,6 +28,7 @@
 #define TARPON_MAX_STAGES 4u
 #define TARPON_MAX_FLOWS 8u /* source ports of one sender */
 #define TARPON_SIGNATURE_BYTES 24u
+#define TARPON_TERMS 3u
 
 enum tarpon_type {
 	TARPON_READY = 1,     /* an operation is open at the sender; payload: struct tarpon_ready */
@@ -144,8 +145,10 @@ TARPON_ASSERT(offsetof(struct tarpon_header, check) == 60);
 struct tarpon_ready {
 	__u8 signature[TARPON_SIGNATURE_BYTES];
 	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */
+	__u32 age_us; /* from the beginning of the call to that of its operation at the sender */
+	__u32 terms[TARPON_TERMS]; /* bounded: bound and gather time in us, last loss in millionths */
 };
-TARPON_ASSERT(sizeof(struct tarpon_ready) == 40);
+TARPON_ASSERT(sizeof(struct tarpon_ready) == 56);
 
 /* HEARTBEAT: what it is, in `slot`. */
 enum tarpon_heartbeat {

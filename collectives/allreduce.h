@@ -22,11 +22,13 @@ enum class MissingFill : std::uint8_t {
           // a late rank in place, where others' contributions have been added to it already
 };
 
-/// Where the bounds of a bounded AllReduce come from; alike on all ranks.
+/// Where the bound of a bounded AllReduce comes from; alike on all ranks.
 enum class BoundRule : std::uint8_t {
-  given,       // `bound`, or without it half of what the deadline leaves
-  per_byte,    // learnt: follows every operation; the first 5 of a tag run exact
-  optireduce,  // learnt: 95th percentile of the first 20 of a tag, which run exact
+  automatic,   // `bound` if there is one, else learnt
+  learnt,      // the shortest that keeps the mean lost share at the loss target of the communicator
+               // (Mechanisms::loss_target), at most `bound` if there is one
+  optireduce,  // published: twice half of the 95th percentile of the first 20 calls of a tag, which
+               // run exact
 };
 
 /// The tag of barriers; no caller may use it.
@@ -42,8 +44,10 @@ struct AllreduceArguments {
   Mode mode = Mode::exact;  // integers, min, max and prod always run exact
   AdditionOrder order = AdditionOrder::fixed;  // exact mode; bounded mode adds on arrival
   Duration deadline = 10s;                     // hard, from the call on
-  BoundRule bound_rule = BoundRule::given;
-  std::optional<Duration> bound = std::nullopt;  // BoundRule::given: per stage
+  BoundRule bound_rule = BoundRule::automatic;
+  /// Time of the whole call, from its clock's start (when half of the ranks have begun) to its
+  /// return; at most the deadline.
+  std::optional<Duration> bound = std::nullopt;
   MissingFill missing = MissingFill::zero;
 };
 
@@ -135,8 +139,21 @@ struct PeerReport {
 struct StageReport {
   Closing closing = Closing::complete;
   Duration elapsed{};  // since half of the ranks had begun
-  Duration bound{};    // t_B of this stage; bounded calls
+  Duration bound{};    // when it would have ended by the bound, since the same; bounded calls
   Duration early{};    // silence after the last tail that would have ended it; 0: none
+};
+
+/// Why contributions are missing, in shares of all: together Report::lost_fraction.
+struct LossCauses {
+  double cut = 0;         // had not come when the bound, or an early close, ended a stage
+  double network = 0;     // a later packet of the same message came: lost, and not repaired in time
+  double at_owner = 0;    // lacked at another rank, the owner of the shard
+  double late_ranks = 0;  // contributions of ranks of which nothing came
+  double void_shards = 0;  // nothing of the owner's shard came, or this rank is late itself
+
+  /// What counts against the loss target.
+  double of_network() const { return cut + network + at_owner; }
+  bool operator==(const LossCauses&) const = default;
 };
 
 /// What one call's result is made of, as this rank saw it.
@@ -159,9 +176,17 @@ struct Report {
   std::vector<std::uint64_t> missing;
   /// The same by range, in order and without gaps; empty when nothing is missing.
   std::vector<ContributorRun> runs;
+  Duration bound{};  // bounded mode: D, the time of the whole call since half of the ranks had
+                     // begun that these agreed on; 0: not so many began
+  Duration clock_start{};  // bounded mode: when half of the ranks had begun, since the submission;
+                           // negative where the others had before
+  /// Bounded mode: peers might have ended without this rank's shard, and were asked beyond the
+  /// bound.
+  bool in_doubt = false;
   double lost_fraction = 0;  // 1 - contributions present / (ranks x count)
   double lost_stage1 = 0;    // of it: never reached the owner
   double lost_stage2 = 0;    // of it: the reduced value did not reach this rank
+  LossCauses causes;         // of it: why
   std::array<StageReport, 2> stages;
   /// partial and late_self: owners of whose shard nothing is here, so that MissingFill made all of
   /// it. A late rank is one itself.

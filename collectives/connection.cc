@@ -21,6 +21,15 @@
 namespace tarpon {
 namespace {
 
+/// What a rank accepts on average must not be skipped when it is twenty times as much.
+std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
+  if (!options.loss_budgets.empty()) return options.loss_budgets;
+  LossBudget usual;
+  usual.skip_above =
+      std::clamp(20 * options.mechanisms.loss_target, usual.skip_above, usual.halt_above);
+  return {usual};
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "?";
@@ -189,8 +198,9 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
       MembershipOptions{.rank = options.rendezvous.rank,
                         .world_size = options.rendezvous.world_size,
                         .job = job,
-                        .budgets = options.loss_budgets,
-                        .epochs = options.mechanisms.codec == CodecRule::automatic,
+                        .budgets = budgets_of(options),
+                        .epochs = options.mechanisms.codec == CodecRule::automatic &&
+                                  !options.mechanisms.always_coded(),
                         .dead_after = options.dead_after},
       *std::move(network));
   const Time now = monotonic_now();

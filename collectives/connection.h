@@ -54,8 +54,9 @@ struct CommunicatorOptions {
   FaultOptions faults;  // injected behind the port, for tests on live jobs
   /// Without it asynchronous calls move only inside poll() and blocking calls.
   bool progress_thread = true;
-  /// Of Communicator::agree(), ascending by from_step; alike on all ranks.
-  std::vector<LossBudget> loss_budgets = {LossBudget{}};
+  /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty: LossBudget's own
+  /// values, but nothing below 20 times the loss target is skipped.
+  std::vector<LossBudget> loss_budgets = {};
 };
 
 struct Connection {

@@ -48,12 +48,14 @@ Engine::Engine(const EngineOptions& options, Port& port)
     : options_(options),
       port_(port),
       endpoint_(options.endpoint, port.capabilities()),
-      bounds_(options.endpoint.world_size, options.mechanisms.x_loop),
+      bounds_(std::make_unique<Bounds>(BoundsOptions{.world_size = options.endpoint.world_size,
+                                                     .loss_target = options.mechanisms.loss_target,
+                                                     .x_loop = options.mechanisms.x_loop})),
       losses_(options.endpoint.world_size),
-      epochs_(options.mechanisms.codec == CodecRule::on),
+      epochs_(options.mechanisms.always_coded()),
       coded_buffers_(std::make_unique<CodedBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
-      coded_lately_(options.mechanisms.codec == CodecRule::on),
+      coded_lately_(options.mechanisms.always_coded()),
       unbegun_(options.endpoint.remembered_tags),
       first_missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
@@ -88,7 +90,7 @@ bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
   if (!may_run_bounded(arguments) || refusal(arguments)) return false;
   // Coding finds them as well.
-  if (options_.mechanisms.codec == CodecRule::on && arguments.type == DataType::float32) {
+  if (options_.mechanisms.always_coded() && arguments.type == DataType::float32) {
     return false;
   }
   return !reduce_kernels(arguments.type, arguments.function)
@@ -159,7 +161,7 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
                                   next.call->arguments.tag)};
   } else {
     try {
-      if (!encode(next)) return false;
+      if (!encode(next, now)) return false;
       open(next, now);
     } catch (const std::bad_alloc&) {
       refused = no_memory();
@@ -186,15 +188,19 @@ void Engine::open(const Waiting& next, Time now) {
                                       .world = endpoint.world_size,
                                       .slot_bytes = options_.slot_bytes,
                                       .mechanisms = options_.mechanisms,
-                                      .bounds = &bounds_,
+                                      .bounds = bounds_.get(),
                                       .losses = &losses_,
                                       .memory = options_.call_memory,
                                       .piece_bytes = options_.piece_bytes,
                                       .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
                                       .absent = absent_,
+                                      .open = static_cast<std::uint32_t>(running_.size() + 1),
                                       .behind = next.behind};
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
+  setting.began = encoding ? encoding->began() : now;
+  setting.work = work_rate(encoding != nullptr)
+                     .of(next.call->arguments.count * element_bytes(next.call->arguments.type));
   running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call,
                                                           encoding ? encoding->release() : nullptr,
                                                           endpoint_, next.submitted, now));
@@ -321,7 +327,7 @@ void Engine::step(Time now) {
     if (!operation->complete(now)) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
-    wish_ |= operation->eviction_wish();
+    note_held_back(*operation, now);
     note_loss(report);
     note_work(*operation);
     const std::uint32_t tag = operation->call().arguments.tag;
@@ -329,17 +335,32 @@ void Engine::step(Time now) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
       if (held) waiting.behind = report.late_ranks;
     }
-    operation->release();  // from here on the report is the caller's
+    operation->release(now);  // from here on the report is the caller's
     port_.publish(tag, endpoint_.lowest_open(tag));
     return true;
   });
   start_waiting(now);
 }
 
+/// Ranks for which the retained results have had no room for a deadline long are to be evicted.
+void Engine::note_held_back(const AllreduceOperation& operation, Time now) {
+  if (operation.call().report.mode != Mode::bounded) return;
+  const std::uint64_t ranks = operation.held_back_by();
+  if (ranks == 0) {
+    held_back_since_ = kNever;
+  } else if (held_back_since_ == kNever) {
+    held_back_since_ = now;
+  } else if (now - held_back_since_ >= operation.call().arguments.deadline) {
+    wish_ |= ranks;
+  }
+}
+
 /// What the network lost, not what a late rank did not send.
 void Engine::note_loss(const Report& report) {
   const bool ended = report.status == Status::complete || report.status == Status::partial;
-  if (options_.mechanisms.codec != CodecRule::automatic || report.mode != Mode::bounded) return;
+  const bool decides =
+      options_.mechanisms.codec == CodecRule::automatic && !options_.mechanisms.always_coded();
+  if (!decides || report.mode != Mode::bounded) return;
   if (ended && report.late_ranks.empty() && report.void_shards.empty()) {
     losses_told_.push_back(report.lost_fraction);
   }
@@ -514,7 +535,7 @@ void Engine::note_silent(Rank rank, bool silent, Time now) {
 /// What calls took on its account is not what they take.
 void Engine::note_absent(Rank rank) {
   absent_ |= bit(rank);
-  bounds_.absent(rank);
+  bounds_->absent(rank);
   for (const auto& operation : running_) operation->rank_absent(rank);
 }
 
@@ -526,7 +547,7 @@ void Engine::fail_all(Time now, const Error& error) {
     port_.drop_unsent(lender_of(operation->handle()));
     operation->complete_at_once(now);
     record_ended(options_.endpoint.recorder, operation->call().report, now);
-    operation->release();
+    operation->release(now);
   }
   running_.clear();
   end_waiting(*broken_, now);

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
-#include "collectives/bounds.h"
 #include "collectives/epochs.h"
 #include "collectives/facts.h"
 #include "collectives/flight.h"
@@ -29,6 +28,7 @@
 namespace tarpon {
 
 class AllreduceOperation;
+class Bounds;
 class CodedBufferPool;
 class Encoding;
 class WorkRate;
@@ -132,8 +132,8 @@ class Engine {
   /// When the last valid packet of `rank` came; Time{}: never.
   Time last_heard(Rank rank) const { return endpoint_.last_heard(rank); }
 
-  /// Whose lateness has made bounded calls wait until their deadlines, since the last time: what
-  /// they retain for those exceeds the limit. Bit r: rank r.
+  /// Ranks so far behind that for as long as a deadline there was no room to retain the shards of
+  /// bounded calls for them, since the last time. Bit r: rank r.
   std::uint64_t take_eviction_wish() { return std::exchange(wish_, 0); }
 
   /// What all ranks have agreed on for operations to come. Where it turns the codec on, buffers for
@@ -156,7 +156,7 @@ class Engine {
   /// What is going on, for the status socket.
   FlightSnapshot snapshot(Time now) const;
   const Port& port() const { return port_; }
-  const Bounds& bounds() const { return bounds_; }
+  Bounds& bounds() { return *bounds_; }
 
  private:
   /// How every call ends after abort_for_good(), an exclusion, or when the port has broken.
@@ -196,7 +196,7 @@ class Engine {
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
   void open(const Waiting& next, Time now);
   bool start(const Waiting& next, Time now) noexcept;
-  bool encode(const Waiting& next);
+  bool encode(const Waiting& next, Time now);
   std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
   void end_before_start(PendingCall& call);
   void note_call(const AllreduceArguments& arguments);
@@ -210,6 +210,7 @@ class Engine {
   void step(Time now);
   bool transmit(Time now);
   void note_pause(Time now);
+  void note_held_back(const AllreduceOperation& operation, Time now);
   void note_loss(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
@@ -227,7 +228,7 @@ class Engine {
   const EngineOptions options_;
   Port& port_;
   Endpoint endpoint_;
-  Bounds bounds_;
+  std::unique_ptr<Bounds> bounds_;
   SenderLoss losses_;
   EpochHistory epochs_;
   std::unique_ptr<CodedBufferPool> coded_buffers_;
@@ -256,6 +257,7 @@ class Engine {
   std::vector<Leaving> leaving_;
   std::uint64_t absent_ = 0;  // bit r: rank r is gone or silent
   std::uint64_t wish_ = 0;
+  Time held_back_since_ = kNever;  // since when bounded calls have found no room for their shards
   Time driven_{};  // when progress() ran last, or the first running call was submitted
   std::vector<double> losses_told_;
 };

@@ -22,7 +22,7 @@ std::unique_ptr<Encoding> Engine::pop_encoding(const PendingCall& call) {
 /// Whether the call at the head of its tag's queue can be opened: it is not coded, or its bucket is
 /// encoded. A bucket holds for every epoch that is coded, and is given up where none is. Throws
 /// std::bad_alloc.
-bool Engine::encode(const Waiting& next) {
+bool Engine::encode(const Waiting& next, Time now) {
   const AllreduceArguments& arguments = next.call->arguments;
   if (!can_be_coded(arguments)) return true;
   const std::uint32_t number = endpoint_.next_number(arguments.tag);
@@ -38,7 +38,8 @@ bool Engine::encode(const Waiting& next) {
                                   .slot_bytes = options_.slot_bytes,
                                   .seed = std::uint64_t{own.job} << 16 | own.communicator,
                                   .number = number,
-                                  .piece_bytes = options_.piece_bytes};
+                                  .piece_bytes = options_.piece_bytes,
+                                  .now = now};
   encodings_.push_back(
       std::make_unique<Encoding>(setting, next.call, next.submitted, *coded_buffers_));
   return encodings_.back()->done();

@@ -50,6 +50,12 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
   if (arguments.bound && *arguments.bound <= Duration::zero()) {
     return Refusal{AbortReason::argument, "allreduce: the bound must be positive"};
   }
+  if (arguments.bound && *arguments.bound > arguments.deadline) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: the bound of {} s is above the deadline of {} s",
+                               std::chrono::duration<double>(*arguments.bound).count(),
+                               std::chrono::duration<double>(arguments.deadline).count())};
+  }
   if (arguments.count == 0) return std::nullopt;
   const char* const absent = arguments.input == nullptr ? "input" : "output";
   if (arguments.input == nullptr || arguments.output == nullptr) {

@@ -76,9 +76,9 @@ std::string describe(const Mechanisms& mechanisms) {
   for (const auto& [known, member] : kSwitches) {
     if (!(mechanisms.*member)) off.push_back(known);
   }
-  return fmt::format("inflow {}, sending {}, rescale {}, codec {}, without {}",
+  return fmt::format("inflow {}, sending {}, rescale {}, codec {}, loss target {}, without {}",
                      name(mechanisms.inflow), name(mechanisms.sending), name(mechanisms.rescale),
-                     name(mechanisms.codec),
+                     name(mechanisms.codec), mechanisms.loss_target,
                      off.empty() ? "nothing" : fmt::format("{}", fmt::join(off, " and ")));
 }
 

@@ -32,7 +32,8 @@ enum class Rescale : std::uint8_t {
 /// Whether bounded calls of float32 travel as coefficients (codec/hadamard.h), so that what is lost
 /// costs all elements alike.
 enum class CodecRule : std::uint8_t {
-  automatic,  // on above 2 % of loss, off below 1 %, alike on all ranks (collectives/epochs.h)
+  automatic,  // on at a loss target of 0.5 % and more; else on above 2 % of loss, off below 1 %,
+              // alike on all ranks (collectives/epochs.h)
   on,
   off,
 };
@@ -48,7 +49,7 @@ struct Mechanisms {
   bool scatter_repair = true;
   /// Owners keep their shard for ranks that come late, which fetch it; else those have what came.
   bool retention = true;
-  /// The wait of an early close follows what came too late (`BoundRule::per_byte`) or was lost
+  /// The wait of an early close follows what came too late (`BoundRule::learnt`) or was lost
   /// (`optireduce`); else it stays at 10 % of t_C.
   bool x_loop = true;
   /// Bounded calls look for NaN and infinity in their input, and a result is NaN as a whole where a
@@ -56,6 +57,15 @@ struct Mechanisms {
   bool nonfinite = true;
   Rescale rescale = Rescale::count;
   CodecRule codec = CodecRule::automatic;
+  /// Mean share that bounded calls may lose so that they end early (BoundRule::learnt). Above 0 and
+  /// below 1.
+  double loss_target = 0.001;
+
+  /// Whether float32 is coded from the first call on, and stays so: a rank that accepts 0.5 % of
+  /// loss and more would soon turn the codec on.
+  bool always_coded() const {
+    return codec == CodecRule::on || (codec == CodecRule::automatic && loss_target >= 0.005);
+  }
 
   bool operator==(const Mechanisms&) const = default;
 

@@ -61,20 +61,19 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
 }
 
 Result<BoundOption> parse_bound(const std::string& text) {
-  if (text == "adaptive") return BoundOption{BoundRule::per_byte, std::nullopt};
   if (text == "optireduce") return BoundOption{BoundRule::optireduce, std::nullopt};
   auto given = parse_limit(text);
   if (!given) {
-    return fail(given.error().code, given.error().message + ", or adaptive, or optireduce");
+    return fail(given.error().code, given.error().message + ", or optireduce");
   }
-  return BoundOption{BoundRule::given, *given};
+  return BoundOption{BoundRule::automatic, *given};
 }
 
 /// Exact calls lose nothing: what says what to do about losses would have no effect.
 Result<void> check_bounded_only(const CLI::App& app, const AllreduceOptions& options) {
   if (options.mode == Mode::bounded) return {};
   std::string flag;
-  for (const char* one : {"--bound", "--missing", "--rescale", "--codec"}) {
+  for (const char* one : {"--bound", "--loss-target", "--missing", "--rescale", "--codec"}) {
     if (app.count(one) > 0) flag = one;
   }
   for (const std::string& word : options.mechanisms.without) {
@@ -87,9 +86,10 @@ Result<void> check_bounded_only(const CLI::App& app, const AllreduceOptions& opt
 }  // namespace
 
 std::string bound_rule(const BoundOption& bound) {
-  if (bound.rule == BoundRule::per_byte) return "adaptive";
   if (bound.rule == BoundRule::optireduce) return "optireduce";
-  return bound.given ? format_duration(*bound.given) : "auto";
+  if (!bound.given) return "learnt";
+  const std::string limit = format_duration(*bound.given);
+  return bound.rule == BoundRule::learnt ? "learnt, at most " + limit : limit;
 }
 
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
@@ -104,8 +104,10 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
             "exact: repaired until complete; bounded: ends by its bound with what has arrived")
       ->default_str("exact");
   add_parsed(app, "--bound", options.bound, parse_bound,
-             "bounded mode: limit of each of the two stages, or adaptive (learnt per byte), or "
-             "optireduce (95th percentile of 20 exact operations); else half of the deadline");
+             "bounded mode: time of the whole call, or optireduce (95th percentile of 20 exact "
+             "operations); else learnt. With --loss-target: the longest that is learnt");
+  add_parsed(app, "--loss-target", options.loss_target, parse_probability,
+             "bounded mode: the bound is the shortest that loses this share on average (0.1%)");
   add_named(app, "--order", options.order, parse_addition_order, "fixed, any",
             "order of addition in exact mode: fixed (the same bits on every run) or any")
       ->default_str("fixed");
@@ -127,11 +129,25 @@ Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
   auto mechanisms = options.mechanisms.settle();
   if (!mechanisms) return fail(mechanisms.error());
   options.job.mechanisms = *mechanisms;
+  if (options.loss_target) {
+    if (*options.loss_target <= 0 || *options.loss_target >= 1) {
+      return fail(Error::Code::invalid_argument,
+                  "--loss-target: a share above 0 and below 1 is wanted, such as 0.1%; calls that "
+                  "may lose nothing need --mode exact");
+    }
+    options.job.mechanisms.loss_target = *options.loss_target;
+    if (options.bound.rule == BoundRule::optireduce) {
+      return fail(Error::Code::invalid_argument,
+                  "--loss-target and --bound optireduce: leave one out");
+    }
+    options.bound.rule = BoundRule::learnt;
+  }
   if (auto sensible = check_bounded_only(app, options); !sensible) return sensible;
   auto budgets = options.budgets.settle();
   if (!budgets) return fail(budgets.error());
   options.job.loss_budgets = std::move(*budgets);
-  if (options.mechanisms.optireduce && options.mode == Mode::bounded && app.count("--bound") == 0) {
+  if (options.mechanisms.optireduce && options.mode == Mode::bounded && app.count("--bound") == 0 &&
+      !options.loss_target) {
     options.bound.rule = BoundRule::optireduce;
   }
   if (!options.file_form()) return {};

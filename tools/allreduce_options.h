@@ -11,11 +11,11 @@ namespace tarpon {
 
 /// --bound.
 struct BoundOption {
-  BoundRule rule = BoundRule::given;
+  BoundRule rule = BoundRule::automatic;
   std::optional<Duration> given;
 };
 
-/// --bound's word for the report: "adaptive", "optireduce", a duration, or "auto".
+/// For the report: "learnt", "learnt, at most 20ms", "optireduce", or the duration that was given.
 std::string bound_rule(const BoundOption& bound);
 
 struct AllreduceOptions {
@@ -37,6 +37,7 @@ struct AllreduceOptions {
   // Both.
   Mode mode = Mode::exact;
   BoundOption bound;
+  std::optional<double> loss_target;  // share; else Mechanisms::loss_target
   AdditionOrder order = AdditionOrder::fixed;
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;

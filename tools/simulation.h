@@ -74,8 +74,8 @@ struct SimulationPlan {
   std::uint64_t most_elements = 1;
   bool fresh_tags = false;  // each call has a tag of its own: `tags` such sequences
   bool bounded = false;     // but for calls that calibrate bounds
-  BoundRule bound_rule = BoundRule::given;
-  Duration bound = 5ms;  // of bounded calls, per stage, where it is given
+  BoundRule bound_rule = BoundRule::automatic;
+  Duration bound = 10ms;  // of bounded calls, where it is given
   MissingFill missing = MissingFill::zero;
   Duration skew = 0ms;  // ranks submit up to this much apart
   std::uint32_t frames = 64;

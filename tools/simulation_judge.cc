@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tools/fnv.h"
 #include "tools/simulation_call.h"
@@ -34,6 +35,12 @@ class Judge {
 
   /// The victim left before it made this call.
   bool left_out() const { return plan_.leave_at != kNever && !call_.pending[plan_.victim]; }
+
+  /// The victim, which left, had given this call up at its deadline.
+  bool leaver_gave_up() const {
+    return plan_.leave_at != kNever && ended(plan_.victim) &&
+           call_.pending[plan_.victim]->report.status == Status::peer_late;
+  }
 
   bool ended(Rank rank) const { return call_.pending[rank] && call_.pending[rank]->done; }
 
@@ -83,16 +90,41 @@ class Judge {
         call_.ended[rank] - std::max(told, call_.submitted[rank]) > 1ms + asleep) {
       violate(rank, "did not end at once, though a rank has left");
     }
+    judge_bound(rank, report, asleep);
     if (report.mode != Mode::bounded || plan_.calls_per_tag != 1 || call_.mismatched) return;
     // Who was late fetches under its deadline.
-    if ((victim && disturbs_victim()) || report.status == Status::late_self) return;
+    if ((victim && disturbs_victim()) || report.status == Status::late_self || report.in_doubt)
+      return;
     if (!plan_.pauses.empty()) return;
-    // Until half of the ranks are heard, two bounds, an eighth for confirmations. Where the first
-    // announcements are lost, hearing may take a few repetitions.
+    // Until half of the ranks are heard, and the bound. Where the first announcements are lost,
+    // hearing may take a few repetitions.
     const Duration hearing = plan_.skew + (calm_packets() ? 2ms : 500ms);
-    const Duration most = (hearing + 2 * plan_.bound) * 9 / 8 + work();
+    const Duration most = hearing + plan_.bound + work();
     if (!delays_all() && report.elapsed > most) {
       violate(rank, fmt::format("took {} us", report.elapsed / 1us));
+    }
+  }
+
+  /// A bounded call ends by its bound, but for ranks that are late or in doubt, which say so.
+  void judge_bound(Rank rank, const Report& report, Duration asleep) {
+    const bool by_bound = report.status == Status::complete || report.status == Status::partial;
+    if (report.bound == Duration::zero() || !by_bound || report.in_doubt) return;
+    if (report.clock_start + report.bound <= Duration::zero()) return;  // it came after the end
+    // A port that is jammed keeps the buffers.
+    const bool held_up =
+        on(FaultKind::clock_jump) || on(FaultKind::slow_rank) || on(FaultKind::jam);
+    if (rank == plan_.victim && held_up) return;
+    // Packets that never end hold timers back for a millisecond.
+    const Duration late = report.elapsed - report.clock_start - report.bound;
+    if (late > 1ms + asleep) {
+      violate(rank, fmt::format("{}: ended {} us after its bound of {} us", name(report.status),
+                                late / 1us, report.bound / 1us));
+    }
+    const LossCauses& causes = report.causes;
+    const double sum = causes.of_network() + causes.late_ranks + causes.void_shards;
+    if (std::abs(sum - report.lost_fraction) > 1e-9) {
+      violate(rank,
+              fmt::format("the causes of loss add up to {}, not to {}", sum, report.lost_fraction));
     }
   }
 
@@ -141,7 +173,7 @@ class Judge {
 
   /// What bounds are learnt from may leave later calls too little time to hear anybody.
   bool queues_behind_exact() const {
-    return plan_.queues() && plan_.bound_rule != BoundRule::given;
+    return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
   }
 
   bool may_end(Rank rank, const Report& report) const {
@@ -179,7 +211,10 @@ class Judge {
       case Status::peer_left:
         // An evicted rank that is leaving goes without serving the calls that it has made. Word of
         // its end may come before word of its eviction.
-        return (left_out() || (plan_.leave_at != kNever && on(FaultKind::evict))) && !call_.bounded;
+        // A rank that gave the call up at its deadline before it left has not served it either.
+        return (left_out() || leaver_gave_up() ||
+                (plan_.leave_at != kNever && on(FaultKind::evict))) &&
+               !call_.bounded;
       case Status::failed:
         return plan_.port_breaks && rank == plan_.victim;
     }
@@ -277,7 +312,9 @@ class Judge {
       // ranks whose results lack the victim's part.
       const bool lied_to = (on(FaultKind::lies) || on(FaultKind::hostile)) && ended(blamed) &&
                            call_.pending[blamed]->report.status == Status::peer_late;
-      if (only_victim && blamed != plan_.victim && !lied_to) {
+      // A rank whose earlier calls kept it longer than a learnt bound is late.
+      const bool was_kept = call_.bounded && queues_behind_exact();
+      if (only_victim && blamed != plan_.victim && !lied_to && !was_kept) {
         violate(rank,
                 fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
       }

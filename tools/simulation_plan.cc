@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/bounds.h"
+#include "collectives/learning/bounds.h"
 #include "tools/reference.h"
 #include "tools/simulation_call.h"
 #include "tools/simulation_draw.h"
@@ -175,7 +175,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.type = call.type;
   arguments.function = call.function;
   arguments.tag = call.tag;
-  const bool calibrates = call.bound_rule != BoundRule::given;
+  const bool calibrates = call.bound_rule == BoundRule::optireduce;
   arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;
@@ -235,20 +235,20 @@ void draw_calls(SimulationPlan& plan, Random& random) {
   const bool most = own.chance(0.2);
   plan.calls_per_tag += most ? 21 : 9;
   if (plan.bounded && own.chance(0.7)) {
-    plan.bound_rule = most ? BoundRule::optireduce : BoundRule::per_byte;
+    plan.bound_rule = most ? BoundRule::optireduce : BoundRule::learnt;
   }
 }
 
 std::string describe_rule(const SimulationPlan& plan) {
   switch (plan.bound_rule) {
-    case BoundRule::given:
+    case BoundRule::automatic:
       break;
-    case BoundRule::per_byte:
-      return "bounded by what is learnt per byte";
+    case BoundRule::learnt:
+      return "bounded by what is learnt";
     case BoundRule::optireduce:
       return "bounded by what 20 exact calls took";
   }
-  return fmt::format("bounded by 2 x {} us", plan.bound / 1us);
+  return fmt::format("bounded by {} us", plan.bound / 1us);
 }
 
 std::string describe_mode(const SimulationPlan& plan) {
@@ -267,7 +267,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.most_elements = 1ull << (4 + random.below(10));
   plan.bounded = random.chance(0.5);
   draw_calls(plan, random);
-  plan.bound = Duration(static_cast<std::int64_t>(1'000'000 + random.below(20'000'000)));
+  plan.bound = 2 * Duration(static_cast<std::int64_t>(1'000'000 + random.below(20'000'000)));
   if (random.chance(0.5)) plan.skew = Duration(static_cast<std::int64_t>(random.below(5'000'000)));
   plan.frames = static_cast<std::uint32_t>(3 + random.below(62));
   plan.receive_bytes = 1ull << (16 + random.below(8));

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,9 @@
 namespace tarpon {
 
 using Signature = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
+
+/// Words of the caller that READY carries to the callers at the peers. All zero: nothing is told.
+using CallTerms = std::array<std::uint32_t, TARPON_TERMS>;
 
 /// One slot of a message that is to be sent.
 struct SlotView {
@@ -115,8 +119,12 @@ struct OperationSpec {
   Signature signature{};         // equal on all ranks, else MISMATCH
   std::uint32_t slot_bytes = 0;  // <= the port's max_payload
   Time deadline = kNever;
+  Time began = kNever;  // when the call began at this rank, if before submit(): its clock counts
   bool bounded = false;
-  std::array<Duration, TARPON_MAX_STAGES> bounds{};  // per stage; bounded operations only
+  /// Bounded: what the operation is expected to take at most. Repair delays go by it.
+  Duration bound{};
+  CallTerms terms{};
+  bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
   /// Bounded: a stage ends before its bound once the tail of every message has been seen and
   /// nothing has come for this long since. Zero: it does not.
   std::array<Duration, TARPON_MAX_STAGES> early{};
@@ -127,6 +135,14 @@ struct OperationSpec {
   /// Bounded: what this rank sends holds NaN or infinity. Every packet of the operation says so.
   bool nonfinite = false;
   std::vector<StageSpec> stages;
+};
+
+/// When the stages of a bounded operation end.
+struct StageEnds {
+  std::array<Time, TARPON_MAX_STAGES> at{};
+  /// A rank that has sent nothing of its last stage half of this before the last end doubts
+  /// whether the peers still wait for it. It may end so much later then.
+  Duration grace{};
 };
 
 /// The next number of a tag: the rank that says so has made the operations below it.
@@ -167,6 +183,8 @@ struct Event {
     epoch,         // `peer` runs it in a later epoch
     silent,        // nothing of `peer` comes though it is asked; of no operation
     heard,         // `peer` was silent, and is heard again; of no operation
+    clock,         // bounded: half of the ranks have begun, the last of them at `at`: the caller
+                   // says when the stages end, by set_ends()
     late,          // bounded: `peer` has closed without anything of our last stage; we send no
                    // more of it, and the deadline alone ends what we still fetch
   };
@@ -174,7 +192,8 @@ struct Event {
   OperationHandle operation;
   std::uint8_t stage = 0;
   Closing closing = Closing::complete;
-  Duration elapsed{};  // stage_closed: since half of the ranks had begun
+  Duration elapsed{};  // stage_closed: since the clock started
+  Time at{};           // clock
   Rank peer = 0;
   std::uint32_t reason = 0;  // tarpon_abort_reason
   std::uint64_t ranks = 0;   // aborted: bit r: rank r is to blame
@@ -186,8 +205,10 @@ struct Event {
 /// What has come of one incoming message.
 struct MessageProgress {
   bool heard = false;          // that peer has begun this operation, the same one
+  Time begun = kNever;         // when it did, as far as known
   std::uint32_t slots = 0;     // in the message
   std::uint32_t received = 0;  // of them here
+  std::uint32_t end = 0;       // one above the last of them that is here, or known to be lost
   std::uint64_t bytes = 0;     // their payload
 };
 
@@ -306,6 +327,14 @@ class Endpoint {
   /// Slots [0, ready) of the sends of `stage` may go out. Never lowers.
   void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
 
+  /// Bounded, once the clock has started: when the stages end. Before, only early closing and the
+  /// deadline end them. A rank that submitted this operation when its second last stage should have
+  /// ended is late from the start (Event::Kind::late). Without effect on a late rank.
+  void set_ends(OperationHandle operation, const StageEnds& ends, Time now);
+
+  /// What `peer` has told of this operation by READY; nothing before it comes.
+  std::optional<CallTerms> terms(OperationHandle operation, Rank peer) const;
+
   /// Whether close() may retain `bytes` more now; when not, wait for acknowledgements or for the
   /// peers' next operations. Always when nothing is retained.
   bool may_retain(std::uint64_t bytes) const;
@@ -377,7 +406,7 @@ class Endpoint {
   bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
 
   /// Bounded: whether peers are asked if they have closed it without anything of this rank's last
-  /// stage: until they have answered, at most for three bounds of that stage, whoever ends it may
+  /// stage. Until they have answered, at most for twice StageEnds::grace, a rank that ends it may
   /// hold what the others count as missing.
   bool in_doubt(OperationHandle operation) const;
 

@@ -121,6 +121,9 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
     case Event::Kind::heard:
     case Event::Kind::epoch:
       break;  // the engine's
+    case Event::Kind::clock:
+      start_clock(event.at, now);
+      break;
     case Event::Kind::late:
       late_self_ = true;
       break;
@@ -267,12 +270,14 @@ bool AllreduceOperation::step(Time now) {
   if (!late_self_) endpoint_.advance(handle_, kGather, reducer_.ready());
   if (!scatter_closed_ || !gather_closed_) return false;
   if (endpoint_.in_doubt(handle_)) {
+    asks_peers_ = true;
     wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
     return false;
   }
+  call_->report.in_doubt |= asks_peers_ && now > end_;
   if (whole_since_ == kNever) {
     whole_since_ = now;
-    settle_at_ = std::min(deadline_, now + settling(now));
+    settle_at_ = std::min(limit(), now + settling(now));
   }
   wake_at_ = settle_at_;
   if (!may_finish(now)) return false;
@@ -294,12 +299,10 @@ bool AllreduceOperation::serves_afterwards() const {
   return retains() && asked_for;
 }
 
-/// For so long after `whole_since_` a call goes on sending its shard, which nobody can have
-/// afterwards: until the bounds of both stages have passed.
-Duration AllreduceOperation::left_to_send() const {
-  const auto& [scatter, gather] = call_->report.stages;
-  const Duration used = std::max(scatter.elapsed, gather.elapsed);
-  return std::clamp(scatter.bound - used + gather.bound, Duration::zero(), gather.bound);
+/// When the call ends whatever it still waits for: a bounded one at its bound, unless this rank is
+/// late.
+Time AllreduceOperation::limit() const {
+  return late_self_ ? deadline_ : std::min(deadline_, end_);
 }
 
 /// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come
@@ -310,15 +313,18 @@ bool AllreduceOperation::may_finish(Time now) {
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
     patience = std::max(patience, whole_since_ + kLeastSettling);
   }
-  if (!serves_afterwards()) patience = after(whole_since_, left_to_send());
-  patience = std::min(patience, deadline_);
+  // Nobody can have the shard afterwards: the peers wait for it until their bounds.
+  if (!serves_afterwards()) patience = limit();
+  patience = std::min(patience, limit());
   // What is waited for beyond that comes by packets.
-  if (now >= settle_at_) wake_at_ = now < patience ? patience : deadline_;
+  if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
   if (unheard()) return false;
   if (schedule_.own.count == 0 || confirmed()) return true;
   if (now < patience && !endpoint_.sent(handle_, kGather)) return false;
   if (schedule_.own.count > kConfirmAbove && now < settle_at_) return false;
-  return endpoint_.may_retain(schedule_.own.count) || now >= deadline_;
+  // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
+  return call_->report.mode == Mode::bounded || endpoint_.may_retain(schedule_.own.count) ||
+         now >= deadline_;
 }
 
 /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
@@ -384,12 +390,12 @@ void AllreduceOperation::close(Time now) {
     report_loss();
     report_nonfinite();
     if (retained_ && !endpoint_.may_retain(retained_->bytes.size())) {
-      wish_ = endpoint_.holding_back();
+      held_back_by_ = endpoint_.holding_back();
       retained_.reset();
     }
   }
   if (!late_self_ && !waited_in_vain_) {
-    learn();
+    take_sample();
     learn_losses();
   }
   endpoint_.close(handle_, std::move(retained_), absent());
@@ -410,7 +416,7 @@ std::uint64_t AllreduceOperation::absent() const {
 Time AllreduceOperation::release_by() const {
   if (completing_) return kNever;
   // What a complete call still has to send others wait for; to the rest somebody was late already.
-  return call_->report.status == Status::complete ? deadline_ : Time::min();
+  return call_->report.status == Status::complete ? limit() : Time::min();
 }
 
 bool AllreduceOperation::complete(Time now) {
@@ -433,6 +439,11 @@ bool AllreduceOperation::complete(Time now) {
     fill_missing();
   }
   return work_.idle();
+}
+
+void AllreduceOperation::release(Time now) {
+  if (sample_) learn(now);
+  call_->done = true;
 }
 
 void AllreduceOperation::complete_at_once(Time now) {

@@ -6,13 +6,13 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/bounds.h"
 #include "collectives/engine.h"
 #include "collectives/epochs.h"
 #include "collectives/executor/buffers.h"
 #include "collectives/executor/coding.h"
 #include "collectives/executor/reducer.h"
 #include "collectives/executor/work.h"
+#include "collectives/learning/bounds.h"
 #include "collectives/mechanisms.h"
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
@@ -37,6 +37,9 @@ class AllreduceOperation {
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
+    Time began{};                   // when the call began: its encoding, where it is coded
+    Duration work{};                // what the work on the buffers takes once the gather has closed
+    std::uint32_t open = 1;         // calls of this rank that run, this one included
     std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
   };
 
@@ -67,8 +70,9 @@ class AllreduceOperation {
   void peers_gone(const Facts& facts, Time now);
   /// This rank is evicted: ends it now, as evicted unless its result is whole.
   void evicted(const std::string& detail, Time now);
-  /// Once over: whom its end had to wait for until the deadline. Bit r: rank r.
-  std::uint64_t eviction_wish() const { return wish_; }
+  /// Once over: ranks so far behind that there was no room to retain this rank's shard for them.
+  /// Bit r: rank r.
+  std::uint64_t held_back_by() const { return held_back_by_; }
   /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
   void rank_absent(Rank) { waited_in_vain_ = true; }
 
@@ -83,7 +87,7 @@ class AllreduceOperation {
   void complete_at_once(Time now);
 
   /// The buffers are complete: the call is done.
-  void release() { call_->done = true; }
+  void release(Time now);
 
   /// The next piece of the work on the buffers. It runs until piece_ended(), which says how long it
   /// took; step(), complete() and release() are not called meanwhile.
@@ -96,6 +100,7 @@ class AllreduceOperation {
 
   const Report& report() const { return call_->report; }
   PendingCall& call() { return *call_; }
+  const PendingCall& call() const { return *call_; }
   Time submitted() const { return submitted_; }
   bool coded() const { return coding_ != nullptr; }
   std::uint64_t bucket_bytes() const;
@@ -119,6 +124,10 @@ class AllreduceOperation {
   Reducer::Shape reducer_shape(Mode mode) const;
   OperationSignature signature() const;
   OperationSpec specify(Time now);
+  CallKind kind() const;
+  void plan_bound(OperationSpec& spec, Time now);
+  void start_clock(Time at, Time now);
+  void hear_terms(Rank peer);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
 
@@ -128,7 +137,7 @@ class AllreduceOperation {
   bool may_finish(Time now);
   Duration settling(Time now) const;
   bool serves_afterwards() const;
-  Duration left_to_send() const;
+  Time limit() const;
   bool unheard() const;
   bool confirmed() const;
   void on_abort(const Event& event, Time now);
@@ -146,11 +155,13 @@ class AllreduceOperation {
   void report_end(Time now);
 
   // learning.cc
-  void learn();
+  void take_sample();
+  void learn(Time now);
   void learn_losses();
 
   // loss_report.cc
   void report_loss();
+  void report_causes();
   void report_shards();
   bool silent(Rank rank) const;
   bool whole() const;
@@ -192,13 +203,18 @@ class AllreduceOperation {
   const Time submitted_;
   const Time began_;
   const Time deadline_;
+  BoundTerms terms_;     // bounded: of this rank
+  Time clock_ = kNever;  // bounded: when half of the ranks had begun
+  Time end_ = kNever;    // bounded: when the call ends at the latest, but for late ranks
+  std::optional<BoundSample> sample_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
   Time wake_at_ = kNever;      // when step() should look again
   Time fail_at_ = kNever;      // after a mismatch: when to stop collecting whom it concerns
-  std::uint64_t wish_ = 0;
+  std::uint64_t held_back_by_ = 0;
   bool waited_in_vain_ = false;
-  bool late_self_ = false;  // a peer has ended this bounded call without us
+  bool late_self_ = false;   // a peer has ended this bounded call without us
+  bool asks_peers_ = false;  // whether they have ended this bounded call without us
   bool scatter_closed_ = false;
   bool gather_closed_ = false;
   bool gather_complete_ = false;

@@ -19,6 +19,7 @@ Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Ti
                    CodedBufferPool& buffers)
     : call_(std::move(call)),
       submitted_(submitted),
+      began_(setting.now),
       number_(setting.number),
       work_(setting.piece_bytes) {
   const AllreduceArguments& arguments = call_->arguments;

@@ -24,6 +24,7 @@ class Encoding {
     std::uint64_t seed = 0;         // of the signs, alike on all ranks
     std::uint32_t number = 0;       // of the operation
     std::uint64_t piece_bytes = 0;  // of the bucket
+    Time now{};
   };
 
   /// What fits one piece is encoded here at once. `buffers` outlives it. Throws std::bad_alloc.
@@ -32,6 +33,8 @@ class Encoding {
 
   const std::shared_ptr<PendingCall>& call() const { return call_; }
   Time submitted() const { return submitted_; }
+  /// When the call began.
+  Time began() const { return began_; }
   std::uint32_t number() const { return number_; }
 
   bool done() const { return work_.idle(); }
@@ -47,6 +50,7 @@ class Encoding {
 
   std::shared_ptr<PendingCall> call_;
   Time submitted_;
+  Time began_;
   std::uint32_t number_;
   std::unique_ptr<Coding> coding_;
   Work work_;

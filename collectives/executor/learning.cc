@@ -5,45 +5,59 @@
 
 namespace tarpon {
 
-/// For the bounds of the operations to come. What always runs exact waits for other things, and
-/// comes at other times: between the calls of a benchmark, say, to compare their results.
-void AllreduceOperation::learn() {
-  if (!can_be_bounded(call_->arguments.type, call_->arguments.function)) return;
+/// For the bounds of the calls to come, before the call is closed at the endpoint. Bounded calls
+/// teach, and those exact ones that calibrate BoundRule::optireduce.
+void AllreduceOperation::take_sample() {
+  const Report& report = call_->report;
+  const bool bounded = report.mode == Mode::bounded;
+  const bool calibrates = may_run_bounded(call_->arguments) &&
+                          report.operation < Bounds::calibration(call_->arguments.bound_rule);
+  if (!bounded && !calibrates) return;
   BoundSample sample;
-  sample.bytes = bucket_bytes();
-  double received = 0;
-  std::uint64_t due = 0, heard = 0;  // ranks
-  for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
-    const StageReport& report = call_->report.stages[stage];
-    sample.elapsed[stage] = report.elapsed;
-    sample.closing[stage] = report.closing;
-    double slots = 0, here = 0;
-    for (const Schedule::Transfer& transfer : schedule_.stages[stage].receives) {
-      const MessageProgress message =
-          endpoint_.progress(handle_, static_cast<std::uint8_t>(stage), transfer.peer);
-      if ((setting_.absent & bit(transfer.peer)) != 0) continue;
-      slots += message.slots;
-      here += message.received;
-      if (message.slots > 0) due |= bit(transfer.peer);
-      if (message.received > 0) heard |= bit(transfer.peer);
+  sample.kind = kind();
+  sample.bounded = bounded;
+  sample.lost = report.causes.of_network();
+  double received = 0, due = 0, gathered = 0, gather = 0;  // slots
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer == setting_.rank || (setting_.absent & bit(peer)) != 0) continue;
+    const MessageProgress first = endpoint_.progress(handle_, kScatter, peer);
+    const MessageProgress second = endpoint_.progress(handle_, kGather, peer);
+    received += first.received + second.received;
+    due += first.slots + second.slots;
+    if (first.slots + second.slots > 0 && first.received + second.received == 0) {
+      if (!first.heard) {
+        sample.silent |= bit(peer);
+      } else {
+        const Duration after_start = std::max(Duration::zero(), first.begun - clock_);
+        sample.straggler = std::max(sample.straggler.value_or(after_start), after_start);
+      }
+    } else {
+      gathered += second.received;
+      gather += second.slots;
     }
-    if (slots > 0) sample.received[stage] = here / slots;
-    if (here == slots) sample.closing[stage] = Closing::complete;  // but for absent ranks
-    received += here;
+    hear_terms(peer);
+    setting_.bounds->heard(peer, kind(), endpoint_.stage_time(handle_, peer));
   }
-  if (due == 0) return;  // of nobody anything was to come: no stage took any time
+  if (due == 0) return;  // nothing was to come of anybody: no stage took any time
+  if (gather > 0) sample.gathered = gathered / gather;
+  for (std::size_t stage = 0; stage < 2; ++stage)
+    sample.stages[stage] = report.stages[stage].elapsed;
   // A stage without messages ends at once.
-  sample.elapsed[kGather] = std::max(sample.elapsed[kScatter], sample.elapsed[kGather]);
+  sample.stages[kGather] = std::max(sample.stages[kScatter], sample.stages[kGather]);
   const std::uint64_t late = endpoint_.take_late_packets(handle_);
   sample.packets = received + static_cast<double>(late);
-  sample.late = static_cast<double>(late) / std::max(1.0, sample.packets);
-  sample.silent = due & ~heard;
-  sample.bounded = call_->report.mode == Mode::bounded;
-  setting_.bounds->learn(sample, call_->arguments.bound_rule);
-  for (Rank peer = 0; peer < setting_.world; ++peer) {
-    if (peer == setting_.rank) continue;
-    setting_.bounds->heard(peer, sample.bytes, endpoint_.stage_time(handle_, peer));
-  }
+  const bool early = report.stages[kScatter].closing == Closing::early ||
+                     report.stages[kGather].closing == Closing::early;
+  if (early) sample.early_lost = static_cast<double>(late) / std::max(1.0, sample.packets);
+  sample_ = sample;
+}
+
+/// The call returns.
+void AllreduceOperation::learn(Time now) {
+  const Time from = clock_ == kNever ? began_ : clock_;
+  sample_->elapsed = now - from;
+  sample_->gather = sample_->elapsed - std::min(sample_->elapsed, sample_->stages[kScatter]);
+  setting_.bounds->learn(*sample_, call_->arguments.bound_rule, call_->arguments.bound);
 }
 
 void AllreduceOperation::learn_losses() {

@@ -102,6 +102,57 @@ void AllreduceOperation::report_shards() {
   }
 }
 
+/// Why contributions are missing. This rank knows it of messages to itself; what lacks in a shard
+/// that came lacked at its owner.
+void AllreduceOperation::report_causes() {
+  const std::uint64_t late = mask_of(call_->report.late_ranks);
+  const std::uint64_t void_owners = mask_of(call_->report.void_shards);
+  const double world = setting_.world;
+  LossCauses sums;  // in elements
+  const auto length = [this](std::uint64_t bytes, std::uint32_t slot) {
+    return static_cast<double>(slot_length(bytes, slot_bytes(), slot) /
+                               element_bytes(call_->arguments.type));
+  };
+  const auto missing_in = [&sums](const MessageProgress& message, std::uint32_t slot) -> double& {
+    return slot < message.end ? sums.network : sums.cut;
+  };
+  std::vector<MessageProgress> scatter(setting_.world);
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if (rank != setting_.rank) scatter[rank] = endpoint_.progress(handle_, kScatter, rank);
+  }
+  for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
+    const double elements = length(schedule_.own.count, slot);
+    if (late_self_) {
+      sums.void_shards += world * elements;
+      continue;
+    }
+    for (Rank rank = 0; rank < setting_.world; ++rank) {
+      if ((reducer_.contributors()[slot] & bit(rank)) != 0) continue;
+      ((late & bit(rank)) != 0 ? sums.late_ranks : missing_in(scatter[rank], slot)) += elements;
+    }
+  }
+  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    const MessageProgress message = endpoint_.progress(handle_, kGather, receives[i].peer);
+    const bool is_void = (void_owners & bit(receives[i].peer)) != 0;
+    const ContributorMasks& contributors = gather_[i].contributors();
+    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+      const double elements = length(receives[i].bytes, slot);
+      if (contributors[slot] == 0) {
+        (is_void ? sums.void_shards : missing_in(message, slot)) += world * elements;
+        continue;
+      }
+      for (Rank rank = 0; rank < setting_.world; ++rank) {
+        if ((contributors[slot] & bit(rank)) != 0) continue;
+        ((late & bit(rank)) != 0 ? sums.late_ranks : sums.at_owner) += elements;
+      }
+    }
+  }
+  const double all = static_cast<double>(positions()) * world;
+  call_->report.causes = {sums.cut / all, sums.network / all, sums.at_owner / all,
+                          sums.late_ranks / all, sums.void_shards / all};
+}
+
 void AllreduceOperation::report_loss() {
   if (whole()) return;
   Report& report = call_->report;
@@ -138,6 +189,7 @@ void AllreduceOperation::report_loss() {
   }
   report.status = late_self_ ? Status::late_self : Status::partial;
   report_shards();
+  report_causes();
   report.detail = fmt::format(
       "{:.4f} % of the contributions are missing ({:.4f} % in stage 1, "
       "{:.4f} % in stage 2)",

@@ -77,21 +77,60 @@ OperationSpec AllreduceOperation::specify(Time now) {
   spec.nonfinite = call_->nonfinite;
   spec.fetches_when_late = retains();
   spec.signature = encode(signature());
-  const Duration left = std::max(Duration::zero(), spec.deadline - now);
-  const StageBounds bounds =
-      setting_.bounds->plan(arguments.bound_rule, arguments.bound, bucket_bytes(), left);
-  for (std::size_t stage = 0; stage < bounds.bound.size(); ++stage) {
-    spec.bounds[stage] = bounds.bound[stage];
-    spec.early[stage] = bounds.early[stage];
-    if (!spec.bounded) continue;
-    call_->report.stages[stage].bound = bounds.bound[stage];
-    call_->report.stages[stage].early = bounds.early[stage];
-  }
-  spec.stage_time = bounds.stage_time;
+  spec.began = setting_.began;
+  if (spec.bounded) plan_bound(spec, now);
   spec.stages.resize(2);
   add_scatter(spec);
   add_gather(spec);
   return spec;
+}
+
+CallKind AllreduceOperation::kind() const {
+  return {bucket_bytes(), coding_ != nullptr, setting_.open};
+}
+
+void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
+  const AllreduceArguments& arguments = call_->arguments;
+  const Duration left = std::max(Duration::zero(), deadline_ - now);
+  const BoundPlan plan = setting_.bounds->plan(arguments.bound_rule, arguments.bound, kind(), left);
+  terms_ = plan.terms;
+  spec.bound = plan.terms.whole;
+  spec.terms = encode(plan.terms);
+  spec.tells_terms = plan.tells;
+  spec.stage_time = plan.stage_time;
+  for (std::size_t stage = 0; stage < plan.early.size(); ++stage) {
+    spec.early[stage] = plan.early[stage];
+    call_->report.stages[stage].early = plan.early[stage];
+  }
+}
+
+/// Half of the ranks have begun: what this rank and its peers expect decides when the stages end.
+void AllreduceOperation::start_clock(Time at, Time now) {
+  std::uint64_t live = ~endpoint_.silent();
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer == setting_.rank) continue;
+    if (endpoint_.takes_no_part(handle_, peer)) live &= ~bit(peer);
+    hear_terms(peer);
+  }
+  const AllreduceArguments& arguments = call_->arguments;
+  const bool given = Bounds::is_given(arguments.bound_rule, arguments.bound);
+  const CallBound bound = setting_.bounds->agree(kind(), terms_, given, live, deadline_ - at);
+  clock_ = at;
+  end_ = after(at, bound.whole);
+  StageEnds ends;
+  ends.at[kScatter] = end_ - bound.gather;
+  ends.at[kGather] = end_ - std::min(setting_.work, bound.gather / 2);
+  ends.grace = bound.gather;
+  call_->report.bound = bound.whole;
+  call_->report.clock_start = at - submitted_;
+  call_->report.stages[kScatter].bound = bound.whole - bound.gather;
+  call_->report.stages[kGather].bound = ends.at[kGather] - at;
+  endpoint_.set_ends(handle_, ends, now);
+}
+
+void AllreduceOperation::hear_terms(Rank peer) {
+  const std::optional<CallTerms> terms = endpoint_.terms(handle_, peer);
+  if (terms && *terms != CallTerms{}) setting_.bounds->heard(peer, kind(), decode(*terms));
 }
 
 void AllreduceOperation::add_scatter(OperationSpec& spec) {

@@ -10,7 +10,8 @@
 //   calls, the share that calls have left over or lost too much. It falls faster than it rises.
 // - D is at least 1.1 x the median of the latest 100: below that there is no tail to cut. c stands
 //   still there.
-// - Five calls in a row longer than D are a new level: only they are known then, and c is 1.
+// - Five calls in a row that are longer than D, or than 95 % of the latest 100, are a new level:
+//   only they are known then, and c is 1.
 //
 // The constants were chosen in simulations of quiet, lognormal, two-mode and tenfold times, steps
 // and a drift; tests/collectives/target_bound_test.cc repeats them against the exact answer.
@@ -49,6 +50,7 @@ class TargetBound {
   void push(double sample);
   void start_anew();
   void solve();
+  double unusual() const;
   double typical() const;
   double floor() const;
   double shortest(double share) const;
@@ -57,7 +59,7 @@ class TargetBound {
   RecentValues latest_{100};    // logarithms of X
   RecentValues ratios_{1000};   // X / g: 0.1 % of loss is one tenfold call in a thousand
   std::vector<double> sorted_;  // the same, the smallest first
-  std::vector<double> above_;   // X of the latest calls, each longer than the bound
+  std::vector<double> above_;   // X of the latest calls, each above unusual()
   std::size_t least_known_ = 9;
   double debt_ = 0;        // sum of 1 - lost / target, limited
   double correction_ = 1;  // c

@@ -42,7 +42,7 @@ def measured(binaries, ranks, plan, progress):
     with Bed(binaries, ranks, SHAPED) as bed:
         work = {"ring": lambda: bed.gloo(SIZE, chunk, 1, "ring"),
                 "bounded": lambda: bed.tarpon(SIZE, chunk // 2, plan.warmup,
-                                              tarpon_options("adaptive"))}
+                                              tarpon_options("learnt"))}
         for number in range(plan.chunks):
             for name in list(work)[::1 if number % 2 == 0 else -1]:
                 times[name] += work[name]().times

@@ -36,7 +36,7 @@ PLANS = {"usual": Plan(300, 100, 20, 5, 75, 10), "quick": Plan(100, 10, 2, 2, 12
 
 def tarpon_options(bound):
     """The whole difference between the measured job and the defaults."""
-    return ["--mode", "bounded", "--bound", bound]
+    return ["--mode", "bounded"] + (["--bound", bound] if bound != "learnt" else [])
 
 
 def wire_us(ranks):
@@ -135,11 +135,11 @@ class Tail:
         self.failed = []    # chunks, cells or the frontier in which Tarpon did not come to an end
 
     def bounds(self):
-        """Of the frontier: shares of what a stage needs on a quiet link, and the usual one."""
+        """Of the frontier: shares of what a call needs on a quiet link, and the usual one."""
         few = self.arguments.quick or self.arguments.smoke
         shares = [1] if few else [0.9, 1, 1.1, 1.3, 1.6, 2]
-        stage_ms = wire_us(4) / 2000
-        return [f"{share * stage_ms:.0f}ms" for share in shares] + [self.arguments.bound]
+        call_ms = wire_us(4) / 1000
+        return [f"{share * call_ms:.0f}ms" for share in shares] + [self.arguments.bound]
 
     def run(self):
         for cell in self.cells:
@@ -317,7 +317,7 @@ class Tail:
 
     def pause_target(self, cell, ours, quiet):
         fixed = fixed_us(self.arguments.bound)
-        bound_us = ours.bound_us or fixed and 2 * fixed
+        bound_us = ours.bound_us or fixed
         if not bound_us:
             print(f"{cell.name}: no target: the report names no bound")
             return []
@@ -353,7 +353,7 @@ def main():
                         help="the quiet cell, and those with this in their names")
     parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo and of the ring beside, "
                         "as cubic; else the system's")
-    parser.add_argument("--bound", default="adaptive", help="Tarpon's, as of tarpon allreduce")
+    parser.add_argument("--bound", default="learnt", help="Tarpon's, as of tarpon allreduce")
     parser.add_argument("--pause", type=parse_pause, default="3:20ms-200ms",
                         help="rank that is stopped, and for how long (3:20ms-200ms)")
     arguments = parser.parse_args()

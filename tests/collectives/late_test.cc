@@ -186,7 +186,7 @@ TEST_F(LateTest, stopped__for_less_than_the_bound) {
   for (Rank rank = 0; rank < 4; ++rank) submit(rank);
   job_.run_for(1us);
   job_.stop(1);
-  job_.run_for(kBound + kBound * 3 / 4);
+  job_.run_for(kBound / 2);
   job_.resume(1);
   ASSERT_TRUE(job_.finish());
   for (const auto& call : calls_) EXPECT_EQ(call->report.status, Status::complete);

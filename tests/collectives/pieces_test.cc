@@ -333,6 +333,7 @@ TEST_F(PiecesTest, a_deadline_ends_the_call_while_it_is_encoded) {
   make_job();
   AllreduceArguments short_one = arguments(0);
   short_one.deadline = one_pass() / 4;
+  short_one.bound = short_one.deadline;
   const auto call = job_->submit(0, short_one);
   ASSERT_TRUE(job_->finish());
   guarded_[0].take_away();

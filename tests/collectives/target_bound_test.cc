@@ -105,7 +105,9 @@ Outcome run(const Times& times, double target, int ranks = 1) {
 void expect_target_is_met(const Outcome& outcome, double target) {
   EXPECT_LE(outcome.lost, 1.2 * target);
   // Below that only the floor may keep it.
-  if (outcome.at_floor < 0.2) EXPECT_GE(outcome.lost, 0.8 * target);
+  if (outcome.at_floor < 0.2) {
+    EXPECT_GE(outcome.lost, 0.8 * target);
+  }
 }
 
 class TargetBoundTest : public testing::TestWithParam<double> {

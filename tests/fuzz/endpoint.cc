@@ -295,6 +295,7 @@ class Scene {
     static_cast<void>(endpoint_.nonfinite(call->handle).any());
     static_cast<void>(endpoint_.in_doubt(call->handle));
     static_cast<void>(endpoint_.stage_time(call->handle, 0));
+    static_cast<void>(endpoint_.terms(call->handle, 0));
     static_cast<void>(endpoint_.furthest(call->spec.tag));
     static_cast<void>(endpoint_.lowest_open(call->spec.tag));
     require((endpoint_.holding_back() >> kRanks) == 0, "ranks of the job hold back");
@@ -335,10 +336,19 @@ class Scene {
     require(call != nullptr, "an event names an open operation");
     require(event.peer < kRanks, "an event names a rank of the job");
     require(event.stage < call->spec.stages.size(), "an event names a stage of its operation");
+    if (event.kind == Event::Kind::clock) return start_clock(*call, event.at);
     if (event.kind != Event::Kind::stage_closed) return;
     require((call->closed_stages >> event.stage & 1) == 0, "a stage closes once");
     call->closed_stages |= 1u << event.stage;
     call->sinks[event.stage]->end();
+  }
+
+  void start_clock(const Call& call, Time at) {
+    require(at <= now_, "a clock has started");
+    StageEnds ends;
+    for (std::size_t i = 0; i < call.spec.stages.size(); ++i) ends.at[i] = at += call.bounds[i];
+    ends.grace = call.bounds[0];
+    endpoint_.set_ends(call.handle, ends, now_);
   }
 
   /// Everything ended and everybody dead: nothing may be left.

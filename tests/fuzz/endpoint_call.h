@@ -106,6 +106,7 @@ class CheckedSink : public Sink {
 /// An operation and what it lends. Lives on after its end, to see that nothing calls it then.
 struct Call {
   OperationSpec spec;
+  std::array<Duration, TARPON_MAX_STAGES> bounds{};
   std::vector<std::unique_ptr<CheckedSource>> sources;
   std::vector<std::unique_ptr<CheckedSink>> sinks;  // by stage
   std::uint64_t bytes = 0;                          // of every message
@@ -143,7 +144,8 @@ inline std::unique_ptr<Call> draw_call(Input& input) {
     stage.repair = !bit(9);
     stage.acknowledge = bit(10) && i + 1 == stages;
     stage.ready = bit(11) ? static_cast<std::uint32_t>(slots / 2) : kAllSlots;
-    spec.bounds[i] = bit(12) ? 1ms : 20ms;
+    call->bounds[i] = bit(12) ? 1ms : 20ms;
+    spec.bound += call->bounds[i];
     spec.early[i] = bit(13) ? Duration(200us) : Duration::zero();
     call->sinks.push_back(std::make_unique<CheckedSink>(call->bytes, others));
     for (std::uint16_t step = 1; step < kRanks; ++step) {

@@ -116,7 +116,7 @@ TEST(SimulationTest, run__a_rank_stopped_at_any_time_of_its_only_calls) {
     plan.skew = {};
     plan.receive_bytes = 4 << 20;
     plan.pause.from = Time(seed % 40 * 5us);
-    plan.pause.to = plan.pause.from + plan.bound * (1 + seed % 4);
+    plan.pause.to = plan.pause.from + plan.bound / 2 * (1 + seed % 4);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
   }
@@ -247,7 +247,7 @@ int caught(bool bounded, const DefectivePort::Defect& defect, const FaultSet& on
   for (std::uint64_t seed = 1; seed <= kTried; ++seed) {
     SimulationPlan plan = plan_simulation(seed, FaultSet{});
     plan.bounded = bounded;
-    plan.bound_rule = BoundRule::given;
+    plan.bound_rule = BoundRule::automatic;
     plan.fresh_tags = false;
     plan.ranks = 4;
     plan.most_elements = 2000;

@@ -18,7 +18,7 @@ constexpr Event::Kind kClosed = Event::Kind::stage_closed;
 std::unique_ptr<Call> bounded(Rank rank, std::uint16_t world, std::uint8_t stages, Duration bound) {
   auto call = exchange(rank, world, kFew, stages);
   call->spec.bounded = true;
-  call->spec.bounds.fill(bound);
+  call->bounds.fill(bound);
   call->spec.deadline = Time(1s) + 10s;
   return call;
 }
@@ -120,7 +120,7 @@ TEST(EndpointBoundsTest, bounded__lost_grants_are_repeated_where_nothing_may_be_
   for (Rank rank = 0; rank < 2; ++rank) {
     auto call = exchange(rank, 2, kMany);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 1s;
+    call->bounds[0] = 1s;
     call->spec.stages[0].repair = false;
     calls.push_back(&net.submit(std::move(call), rank));
   }
@@ -140,7 +140,7 @@ TEST(EndpointBoundsTest, deadline__is_told_exactly_once_at_its_time) {
     Harness net(4);
     auto call = exchange(0, 4, kMany);
     call->spec.bounded = is_bounded;
-    call->spec.bounds.fill(10ms);
+    call->bounds.fill(10ms);
     call->spec.deadline = net.now + 77ms;
     net.submit(std::move(call), 0);
     const Time end = net.now + 77ms;
@@ -309,7 +309,7 @@ TEST(EndpointBoundsTest, abort__of_an_expired_call_costs_a_bounded_one_its_part_
   for (Rank rank = 0; rank < 3; ++rank) {
     auto call = exchange(rank, 3, kFew);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 1s;
+    call->bounds[0] = 1s;
     call->spec.stages[0].repair = false;
     calls[rank] = &net.submit(std::move(call), rank);
   }
@@ -328,7 +328,7 @@ TEST(EndpointBoundsTest, abort__of_a_call_that_never_began_is_no_mismatch) {
   Harness net(2);
   auto call = exchange(1, 2, kFew);
   call->spec.bounded = true;
-  call->spec.bounds[0] = 1s;
+  call->bounds[0] = 1s;
   net.submit(std::move(call), 1);
   net.run_until(net.now + 50ms);  // its announcement waits at rank 0
   auto nothing = std::make_unique<Call>();
@@ -353,7 +353,7 @@ TEST(EndpointBoundsTest, late__what_a_peer_has_passed_is_not_waited_for) {
   net.settle();  // rank 1 learns that operation 0 is over, and has a packet of operation 1
   auto call = exchange(1, 2, kFew, 2);
   call->spec.bounded = true;
-  call->spec.bounds.fill(1s);
+  call->bounds.fill(1s);
   call->spec.stages[0].repair = false;
   call->spec.stages[1].acknowledge = true;
   Call& first = net.submit(exchange(1, 2, kFew, 1, 7), 1);  // another tag: nothing is known of it
@@ -375,7 +375,7 @@ TEST(EndpointBoundsTest, bounded__a_lost_credit_window_does_not_stall_the_rest) 
   for (Rank rank = 0; rank < 2; ++rank) {
     auto call = from_zero(rank, 2, 200 * kSlot);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 1s;
+    call->bounds[0] = 1s;
     call->spec.stages[0].repair = false;
     calls[rank] = &net.submit(std::move(call), rank);
   }

@@ -13,7 +13,7 @@ std::unique_ptr<Call> bounded(Rank rank, std::uint16_t world, std::uint64_t byte
                               std::uint8_t stages = 1) {
   auto call = exchange(rank, world, bytes, stages);
   call->spec.bounded = true;
-  call->spec.bounds.fill(10s);
+  call->bounds.fill(10s);
   return call;
 }
 
@@ -86,7 +86,7 @@ TEST(EndpointDeadTest, clock__starts_with_half_of_the_living) {
   Harness net(5);
   for (Rank rank = 2; rank < 5; ++rank) net[0].peer_dead(rank, net.now);
   auto call = bounded(0, 5, kMany);
-  call->spec.bounds[0] = 100ms;
+  call->bounds[0] = 100ms;
   net.submit(std::move(call), 0);
   net.run_until(net.now + 1s);  // 1 of 2 is half
   const auto closed = net.events_of(0, Event::Kind::stage_closed);
@@ -96,7 +96,7 @@ TEST(EndpointDeadTest, clock__starts_with_half_of_the_living) {
   Harness other(5);
   for (const Rank rank : {Rank{3}, Rank{4}}) other[0].peer_dead(rank, other.now);
   call = bounded(0, 5, kMany);
-  call->spec.bounds[0] = 100ms;
+  call->bounds[0] = 100ms;
   other.submit(std::move(call), 0);
   other.run_until(other.now + 1s);  // 1 of 3 is not
   EXPECT_EQ(other.count(0, Event::Kind::stage_closed), 0u);
@@ -181,7 +181,7 @@ TEST(EndpointDeadTest, silent__then_dead_and_half_of_the_others_start_the_clock)
   net[0].peer_dead(3, net.now);
   const auto closes = [&net](const Fate& fate) {
     auto call = bounded(0, 4, kFew);
-    call->spec.bounds[0] = 100ms;
+    call->bounds[0] = 100ms;
     const std::size_t before = net.count(0, Event::Kind::stage_closed);
     net.submit(std::move(call), 0);
     net.run_until(net.now + 1s, fate);

@@ -67,7 +67,7 @@ TEST(EndpointDeliveryTest, repair__nothing_is_asked_for_where_the_stage_forbids_
   for (Rank rank = 0; rank < 2; ++rank) {
     auto call = exchange(rank, 2, kFew);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 300ms;
+    call->bounds[0] = 300ms;
     call->spec.stages[0].repair = false;
     net.submit(std::move(call), rank);
   }
@@ -91,7 +91,7 @@ TEST(EndpointDeliveryTest, repair__what_came_beyond_the_window_is_asked_for_in_b
   const auto bounded = [](Rank rank) {
     auto call = exchange(rank, 2, kSlot);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 1s;
+    call->bounds[0] = 1s;
     call->spec.stages[0].repair = false;
     return call;
   };
@@ -119,7 +119,7 @@ TEST(EndpointDeliveryTest, repair__of_a_stage_that_is_not_kept_is_answered_by_cl
   for (Rank rank = 0; rank < 2; ++rank) {
     auto call = exchange(rank, 2, kMany, 2);
     call->spec.bounded = true;
-    call->spec.bounds.fill(1s);
+    call->bounds.fill(1s);
     if (rank == 0) call->spec.stages[1].ready = 0;  // it waits for what is lost
     calls[rank] = &net.submit(std::move(call), rank);
   }

@@ -119,9 +119,19 @@ class PatternSink : public Sink {
 /// What one rank's operation needs to live: sources and sinks by stage.
 struct Call {
   OperationSpec spec;
+  std::array<Duration, TARPON_MAX_STAGES> bounds{};  // bounded: of each stage, one after another
   std::vector<std::unique_ptr<PatternSource>> sources;
   std::vector<std::unique_ptr<PatternSink>> sinks;
+  Rank rank = 0;  // whose it is, once submitted
   OperationHandle handle;
+
+  /// The clock has started at `at`.
+  StageEnds ends(Time at) const {
+    StageEnds ends;
+    for (std::size_t i = 0; i < spec.stages.size(); ++i) ends.at[i] = at = after(at, bounds[i]);
+    ends.grace = bounds[spec.stages.size() - 1];
+    return ends;
+  }
 };
 
 /// Every rank sends `bytes` to every other one in each of `stages` stages.
@@ -181,6 +191,7 @@ class Harness {
       endpoints_.push_back(std::make_unique<Endpoint>(options, port));
     }
     events.resize(world);
+    clocks.resize(world);
   }
 
   Endpoint& operator[](Rank rank) { return *endpoints_[rank]; }
@@ -189,6 +200,8 @@ class Harness {
   Call& submit(std::unique_ptr<Call> call, Rank rank) {
     calls_.push_back(std::move(call));
     Call& kept = *calls_.back();
+    kept.rank = rank;
+    for (const Duration bound : kept.bounds) kept.spec.bound += bound;
     kept.handle = (*this)[rank].submit(kept.spec, now);
     return kept;
   }
@@ -234,6 +247,7 @@ class Harness {
   }
 
   void tick(Rank rank) {
+    collect(rank);
     (*this)[rank].on_timer(now);
     collect(rank);
   }
@@ -265,8 +279,10 @@ class Harness {
     now = std::max(now, end);
   }
 
-  /// Events of `rank` so far, oldest first.
+  /// Events of `rank` so far, oldest first; not those of clocks, which are answered.
   std::vector<std::vector<Event>> events;
+  /// When the clocks of its operations started.
+  std::vector<std::vector<Time>> clocks;
 
   std::vector<Event> events_of(Rank rank, Event::Kind kind) {
     collect(rank);
@@ -285,7 +301,21 @@ class Harness {
  private:
   void collect(Rank rank) {
     Event event;
-    while ((*this)[rank].poll_event(event)) events[rank].push_back(event);
+    while ((*this)[rank].poll_event(event)) {
+      if (event.kind == Event::Kind::clock) {
+        start_clock(rank, event);
+      } else {
+        events[rank].push_back(event);
+      }
+    }
+  }
+
+  void start_clock(Rank rank, const Event& event) {
+    clocks[rank].push_back(event.at);
+    for (const auto& call : calls_) {
+      if (call->rank != rank || !(call->handle == event.operation)) continue;
+      (*this)[rank].set_ends(call->handle, call->ends(event.at), now);
+    }
   }
 
   std::uint16_t world_;

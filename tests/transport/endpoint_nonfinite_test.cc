@@ -11,7 +11,7 @@ using namespace testing_support;
 std::unique_ptr<Call> call_of(Rank rank, std::uint16_t world, bool nonfinite, bool bounded = true) {
   auto call = exchange(rank, world, kFew, 2);
   call->spec.bounded = bounded;
-  call->spec.bounds.fill(50ms);
+  call->bounds.fill(50ms);
   call->spec.deadline = Time(1s) + 10s;
   call->spec.nonfinite = nonfinite;
   return call;

@@ -340,7 +340,7 @@ TEST(EndpointTagsTest, silence__a_peer_that_does_not_answer_is_silent_within_350
   for (Rank rank = 0; rank < 2; ++rank) {
     auto call = exchange(rank, 3, kFew);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 5s;
+    call->bounds[0] = 5s;
     net.submit(std::move(call), rank);
   }
   const Time began = net.now;

@@ -150,7 +150,7 @@ TEST(EndpointTest, early__what_found_no_room_is_asked_for_in_bounded_operations_
   const auto bounded = [](Rank rank, std::uint32_t tag) {
     auto call = exchange(rank, 2, kSlot, 1, tag);
     call->spec.bounded = true;
-    call->spec.bounds[0] = 1s;
+    call->bounds[0] = 1s;
     call->spec.stages[0].repair = false;
     return call;
   };

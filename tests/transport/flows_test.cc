@@ -172,10 +172,10 @@ class FlowsTest : public testing::Test {
     return result;
   }
 
-  void submit(const std::function<void(OperationSpec&)>& change = [](OperationSpec&) {}) {
+  void submit(const std::function<void(Call&)>& change = [](Call&) {}) {
     for (Rank rank = 0; rank < 2; ++rank) {
       auto call = from_zero(rank, 2, kFourStripes);
-      change(call->spec);
+      change(*call);
       calls_.push_back(&net_.submit(std::move(call), rank));
     }
   }
@@ -319,10 +319,10 @@ TEST_F(FlowsTest, repair__comes_by_other_flows_when_one_is_dead) {
 }
 
 TEST_F(FlowsTest, bounded__what_is_not_asked_for_is_given_up_by_flow) {
-  submit([](OperationSpec& spec) {
-    spec.bounded = true;
-    spec.bounds[0] = 1s;
-    spec.stages[0].repair = false;
+  submit([](Call& call) {
+    call.spec.bounded = true;
+    call.bounds[0] = 1s;
+    call.spec.stages[0].repair = false;
   });
   Fate fate = hold(slots_between(0, 16));
   held_slots_.insert(20);

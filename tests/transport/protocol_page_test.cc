@@ -241,6 +241,8 @@ TEST(ProtocolPageTest, the_ready_packet) {
   EXPECT_EQ(ready.grant[1], 4u);
   EXPECT_EQ(ready.grant[2], 0u);
   EXPECT_EQ(ready.grant[3], 0u);
+  EXPECT_EQ(ready.age_us, 0u);
+  for (const std::uint32_t word : ready.terms) EXPECT_EQ(word, 0u);
 }
 
 TEST(ProtocolPageTest, every_packet_has_the_hash_of_the_signature_in_ready) {

@@ -59,6 +59,12 @@ Signature signature_of(const tarpon_ready& ready) {
   return signature;
 }
 
+CallTerms terms_of(const tarpon_ready& ready) {
+  CallTerms terms;
+  std::copy(std::begin(ready.terms), std::end(ready.terms), terms.begin());
+  return terms;
+}
+
 }  // namespace
 
 void Endpoint::State::take_control(Time now, const tarpon_header& header,
@@ -101,7 +107,10 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   const bool tells_an_end = header.type == TARPON_CLOSED || header.type == TARPON_ABORT;
   const bool other = other_epoch(*operation, header);
   if (other && !tells_an_end) return refuse_control(DropReason::epoch);
-  heard_from(*operation, header.sender, now);
+  const bool ready = header.type == TARPON_READY;
+  heard_from(*operation, header.sender, now,
+             ready ? std::chrono::microseconds(read_ready(payload).age_us) : Duration{});
+  another_has_begun(*operation);
   if (!aborts) note_answer(*channel, *operation, header);
   if (header.type == TARPON_CLOSED) {
     take_nonfinite(*operation, nonfinite_in(header));
@@ -113,7 +122,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     // Only now: the stages that wait for nobody else close by it, which looks like a result.
     return note_closed_below(*channel, header, now);
   }
-  if (header.type == TARPON_READY) return take_ready(*operation, header, payload, now);
+  if (ready) return take_ready(*operation, header, payload, now);
   if (header.signature != operation->signature_hash) {
     refuse_control(DropReason::mismatch);
     return tell_mismatch(*operation, header.sender, nullptr, now);
@@ -147,6 +156,7 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
     return tell_mismatch(operation, header.sender, &theirs, now);
   }
   take_nonfinite(operation, nonfinite_in(header));
+  if (header.slot != TARPON_READY_ANSWER) operation.peers[header.sender].terms = terms_of(ready);
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     // It asks for what it needs; what it has, it confirms by CREDIT.
     if (ready.grant[i] != TARPON_CREDIT_COMPLETE)
@@ -216,6 +226,8 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   }
   const tarpon_ready ready = read_ready(payload);
   from.announced = true;
+  from.terms = terms_of(ready);
+  note_begun(from, std::chrono::microseconds(ready.age_us));
   if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
   from.nonfinite = nonfinite_in(header);
   from.epoch = header.epoch;

@@ -25,7 +25,7 @@ void Endpoint::peer_dead(Rank peer, Time now) {
   s.forget_passed_tags();
   for (Operation* operation : s.open_operations) {
     s.leave_out(*operation, peer, true);
-    s.start_clock(*operation, now);  // half of fewer ranks
+    s.fewer_take_part(*operation, now);  // half of fewer ranks
   }
   s.timer = now;
 }
@@ -42,7 +42,7 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
   s.forget_passed_tags();
   for (Operation* operation : s.open_operations) {
     if (s.excluded(peer, operation->tag, operation->number)) s.leave_out(*operation, peer, true);
-    s.start_clock(*operation, now);
+    s.fewer_take_part(*operation, now);
   }
   s.timer = now;
 }

@@ -77,6 +77,7 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
     return;
   }
   EarlyOperation::FromPeer& from = one->peers[header.sender];
+  note_begun(from, {});
   if (from.aborted && from.abort_reason != TARPON_ABORT_EXPIRED) {  // it will not run
     ++counters[DropReason::closed];
     return;
@@ -136,7 +137,12 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     if (from.overrun) ask_again(operation, peer);
     const bool announced =
         from.announced && (!operation.bounded || from.epoch == operation.epoch.number);
-    if (announced || from.aborted) heard_from(operation, peer, now);
+    if (from.announced || from.aborted || from.parked > 0) {
+      operation.peers[peer].begun = std::min(from.begun, now);
+      operation.peers[peer].read_after = from.begun == kNever ? kUnknownAge : Duration{};
+    }
+    if (announced) operation.peers[peer].terms = from.terms;
+    if (announced || from.aborted) heard_from(operation, peer, now, {});
     operation.begun_late |= from.aborted;
     if (from.aborted) take_abort(operation, peer, from.abort_reason, from.abort_ranks, now);
     if (!announced) continue;
@@ -156,7 +162,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     if (other_epoch(operation, header)) {
       ++counters[DropReason::epoch];
     } else {
-      heard_from(operation, header.sender, now);
+      heard_from(operation, header.sender, now, {});
       accept(operation, header, packet, now);
     }
     early_parking.release(cell);

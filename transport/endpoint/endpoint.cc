@@ -11,13 +11,6 @@
 namespace tarpon {
 namespace {
 
-/// A broken contract of the caller: the state can no longer be trusted.
-void require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
-  std::abort();
-}
-
 /// Of `tag`, in a list by tags that has it.
 std::uint32_t next_number_of(const std::vector<NextNumber>& list, std::uint32_t tag) {
   return std::lower_bound(
@@ -125,7 +118,8 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     // itself announces the operation; READY then only follows when nothing is heard.
     const SendMessage* first = operation.stages[0].send_to(peer);
     const bool implicit = first != nullptr && first->slots > 0 && operation.stages[0].ready > 0 &&
-                          most <= options.initial_credit && inflow.advertised() == 0;
+                          most <= options.initial_credit && inflow.advertised() == 0 &&
+                          !operation.tells_terms;
     view.ready_at = implicit ? now + operation.quiet_delay : now;
   }
   const auto passed = [&](Rank peer) {
@@ -151,7 +145,12 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       continue;
     }
     if (!passed(peer)) continue;
-    heard_from(operation, peer, now);
+    PeerView& view = operation.peers[peer];
+    if (!view.heard) {
+      view.begun = now;
+      view.read_after = kUnknownAge;
+    }
+    heard_from(operation, peer, now, {});
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
@@ -162,7 +161,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     Stage& stage = operation.stages[i];
     if (stage.open_receives == 0 && !stage.closed) close_stage(operation, stage, Closing::complete);
   }
-  start_clock(operation, now);
+  another_has_begun(operation);
   note_waiting(operation, repeated, now);
   timer = now;
 }
@@ -405,8 +404,10 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
   MessageProgress result;
   if (peer >= state_->options.world_size) return result;
   result.heard = operation->peers[peer].heard && !operation->peers[peer].disagrees;
+  if (result.heard) result.begun = operation->peers[peer].begun;
   if (const ReceiveMessage* message = operation->stages[stage].receive_from(peer)) {
     result.slots = message->slots;
+    result.end = message->presence.end();
     result.received = message->presence.count() - message->given_up;
     result.bytes = std::uint64_t{result.received} * operation->slot_bytes;
     const bool last_here = message->slots > 0 && !message->last_given_up &&

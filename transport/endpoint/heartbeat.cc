@@ -129,7 +129,7 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
   for (Operation* operation : open_operations) {
     if (!operation->bounded) continue;
     leave_out(*operation, peer, false);
-    start_clock(*operation, now);
+    fewer_take_part(*operation, now);
   }
   timer = now;
 }

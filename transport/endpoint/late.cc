@@ -36,8 +36,14 @@ bool all_sent(Operation& operation) {
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
 
+/// Until when answers are waited for: for grace, but no longer than until grace after the end, if
+/// that is still to come.
 Time patience(Operation& operation, Time now) {
-  return std::min(after(now, last_stage(operation).bound), operation.deadline);
+  const Time end = last_stage(operation).end;
+  if (end == kNever) return operation.deadline;  // the caller has not said yet
+  const Time last = after(end, operation.grace);
+  const Time until = after(now, operation.grace);
+  return std::min(now < last ? std::min(until, last) : until, operation.deadline);
 }
 
 }  // namespace
@@ -45,18 +51,6 @@ Time patience(Operation& operation, Time now) {
 bool Endpoint::in_doubt(OperationHandle handle) const {
   const Operation* operation = state_->find(handle);
   return operation != nullptr && operation->doubt.is_on();
-}
-
-/// From when on its own clock speaks against a rank: the scatter had all of its time and the gather
-/// half of its own. What waited here before it was read has started the others' clocks before.
-void Endpoint::State::expect_last_stage(Operation& operation) const {
-  if (!operation.fetches_when_late) return;
-  // Who has never heard of this rank may have begun as long ago as that.
-  Time by = age == kUnknownAge ? operation.opened : operation.started - age;
-  for (std::uint32_t i = 0; i + 1 < operation.stage_count; ++i) {
-    by = after(by, operation.stages[i].bound);
-  }
-  operation.doubt.arises = after(by, last_stage(operation).bound / 2);
 }
 
 /// Of the last stage more may go out now.
@@ -110,7 +104,7 @@ void Endpoint::State::answered(Operation& operation, Rank peer) {
   if (view.heard) view.ready_at = kNever;  // else what it owes is not asked for before it is
   if (--operation.doubt.unanswered > 0) return;
   operation.doubt.until = patience(operation, latest);  // for what goes out now
-  operation.doubt.arises = after(operation.doubt.since, last_stage(operation).bound / 2);
+  operation.doubt.arises = after(operation.doubt.since, operation.grace / 2);
   timer = std::min(timer, latest);
 }
 
@@ -130,6 +124,13 @@ Time Endpoint::State::time_doubt(Operation& operation, Time now) {
   if (now < operation.doubt.until) return operation.doubt.until;
   end_doubt(operation);
   return kNever;
+}
+
+/// When the operation ends is known.
+void Endpoint::State::bound_doubt(Operation& operation, Time arises, Time now) {
+  Doubt& doubt = operation.doubt;
+  doubt.arises = arises;
+  if (doubt.is_on()) doubt.until = patience(operation, now);
 }
 
 void Endpoint::State::end_doubt(Operation& operation) {
@@ -159,7 +160,7 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
   if (!operation.bounded || operation.late) return;
   operation.late = true;
   end_doubt(operation);
-  if (operation.started == kNever) operation.started = now;
+  if (operation.started == kNever) start_clock(operation, now, {});
   if (!stranded(operation)) begin_fetch(operation);
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
@@ -177,7 +178,7 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
 /// The deadline ends it, not the bound. What is not repaired within that is asked for now.
 void Endpoint::State::begin_fetch(Operation& operation) {
   Stage& last = last_stage(operation);
-  last.bound = Duration::max();
+  last.end = kNever;
   last.early = Duration::zero();
   for (ReceiveMessage& message : last.receives) message.repair_below = message.slots;
 }

@@ -68,16 +68,14 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
 
 constexpr Duration kShortestDelay = 100us;
 
-/// What is lost has to be asked for a few times before the shortest bound ends.
+/// Lost data has to be asked for a few times before the operation ends.
 void shorten_delays(Operation& operation, const OperationSpec& spec) {
-  const auto stages = static_cast<std::ptrdiff_t>(spec.stages.size());
-  const Duration bound = *std::min_element(spec.bounds.begin(), spec.bounds.begin() + stages);
   const auto at_most = [](Duration& delay, Duration most) {
     delay = std::min(delay, std::max(most, kShortestDelay));
   };
-  at_most(operation.gap_delay, bound / 32);
-  at_most(operation.quiet_delay, bound / 16);
-  at_most(operation.repair_delay_max, bound / 4);
+  at_most(operation.gap_delay, spec.bound / 64);
+  at_most(operation.quiet_delay, spec.bound / 32);
+  at_most(operation.repair_delay_max, spec.bound / 8);
 }
 
 }  // namespace
@@ -112,6 +110,11 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.begun_late = false;
   operation.deadline = spec.deadline;
   operation.deadline_told = false;
+  operation.began = std::min(spec.began, now);
+  operation.read_after = {};
+  operation.grace = {};
+  operation.terms = spec.terms;
+  operation.tells_terms = spec.bounded && spec.tells_terms;
   operation.stage_time = spec.stage_time;
   operation.nonfinite = {};
   operation.fetches_when_late = spec.bounded && spec.fetches_when_late;
@@ -135,7 +138,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.acknowledge = from.acknowledge;
     stage.closed = false;
     stage.last_arrival = Time{};
-    stage.bound = spec.bounds[i];
+    stage.end = kNever;
     stage.early = spec.bounded ? spec.early[i] : Duration::zero();
     stage.send_of.assign(world_size, kNoMessage);
     stage.receive_of.assign(world_size, kNoMessage);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/endpoint.h"
@@ -30,8 +31,8 @@ struct Stage {
   bool ordered = false;
   bool repair = true;
   bool acknowledge = false;
-  bool closed = false;  // stage_closed was told
-  Duration bound{};
+  bool closed = false;              // stage_closed was told
+  Time end = kNever;                // bounded: of it
   Duration early{};                 // silence after the last tail that ends it; zero: none does
   std::uint32_t tails_missing = 0;  // open receives whose tail has not been seen
   Time last_arrival{};
@@ -50,6 +51,9 @@ struct PeerView {
   bool disagrees = false;          // its signature differs
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
+  Time begun = kNever;             // when its operation began, as far as known
+  Duration read_after{};           // how long the packet that tells it was on its way; see age
+  std::optional<CallTerms> terms;  // of its READY
   std::uint16_t stage_time = 0;    // as it last said
   bool asked = false;              // and has not said yet, whether it has closed
   bool never_began = false;        // its deadline passed before
@@ -85,10 +89,15 @@ struct Operation {
   bool deadline_told = false;
   Time deadline = kNever;
   Time opened{};
+  Time began{};          // at this rank: opened, or before
   Duration gap_delay{};  // EndpointOptions', or what fits a short bound
   Duration quiet_delay{};
   Duration repair_delay_max{};
-  Time started = kNever;  // when half of the ranks had begun
+  Time started = kNever;  // the clock: when half of the ranks had begun
+  Duration read_after{};  // of the packet that started it; kUnknownAge without an echo
+  Duration grace{};       // StageEnds::grace, once the caller has said when the stages end
+  CallTerms terms{};
+  bool tells_terms = false;
   std::uint16_t stage_time = 0;
   bool fetches_when_late = false;  // bounded
   Doubt doubt;

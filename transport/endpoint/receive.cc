@@ -126,7 +126,8 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
       ++counters[DropReason::epoch];
       return;
     }
-    heard_from(*operation, header.sender, now);
+    heard_from(*operation, header.sender, now, {});
+    another_has_begun(*operation);
     note_answer(*channel, *operation, header);
     if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
     run = {operation, header.sender, header.closed_below};
@@ -188,10 +189,15 @@ void Endpoint::State::announce_if_silent(const Operation& operation, Rank peer) 
       {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
 }
 
-void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
+/// `before`: how long before its packet the operation began at `peer`.
+void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now, Duration before) {
   PeerView& view = operation.peers[peer];
   if (view.heard) return;
   view.heard = true;
+  if (view.begun == kNever) {
+    view.begun = now - before;
+    view.read_after = age;
+  }
   note(RecordKind::first_packet, operation, peer);
   if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
@@ -204,7 +210,6 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now) {
     note(RecordKind::credit, operation, peer, message->granted, i);
     queue_credit(operation, i, peer, message->granted);
   }
-  start_clock(operation, now);
 }
 
 void Endpoint::State::accept(Operation& operation, const tarpon_header& header,

@@ -40,6 +40,8 @@ RecordKind kind_of(Event::Kind kind) {
       return RecordKind::none;  // of no operation
     case Event::Kind::epoch:
       return RecordKind::epoch;
+    case Event::Kind::clock:
+      return RecordKind::none;  // the first packets say it
     case Event::Kind::late:
       return RecordKind::late;
   }

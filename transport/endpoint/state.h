@@ -1,12 +1,15 @@
 // What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
 // receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (news of
-// credit), control.cc (other packets in), transmit.cc (packets out), timer.cc (time), flows.cc
+// credit), control.cc (other packets in), transmit.cc (packets out), timer.cc (time), clock.cc
+// (when bounded operations start and end), flows.cc
 // (several flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late),
 // nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are),
 // forgotten.cc (ranks that remember numbers differently). Parts with data of their own: Granter,
 // Outflow, TagHistory, Liveness, ParkingLot.
 #pragma once
 
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -30,6 +33,13 @@ inline std::uint32_t microseconds(Time now) {
 }
 
 inline constexpr Duration kUnknownAge = Duration::max();
+
+/// A broken contract of the caller: the state can no longer be trusted.
+inline void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
+  std::abort();
+}
 
 /// OperationHandle::index of events that belong to no operation.
 inline constexpr std::uint32_t kNoOperation = 0xffffffff;
@@ -81,6 +91,8 @@ struct EarlyOperation {
     std::uint64_t abort_ranks = 0;
     Nonfinite nonfinite;
     std::uint32_t readies = 0;  // that it has repeated
+    Time begun = kNever;        // its operation began; unknown without an echo
+    CallTerms terms{};
     std::uint32_t parked = 0;
     std::uint16_t epoch = 0;  // announced in it
     Signature signature{};
@@ -179,7 +191,7 @@ struct Endpoint::State {
   void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message);
   void close_stage(Operation& operation, Stage& stage, Closing closing);
   void announce_if_silent(const Operation& operation, Rank peer);
-  void heard_from(Operation& operation, Rank peer, Time now);
+  void heard_from(Operation& operation, Rank peer, Time now, Duration before);
 
   // early.cc
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
@@ -242,10 +254,10 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
-  void expect_last_stage(Operation& operation) const;
   void look_for_doubt(Operation& operation, Time now);
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
   void begin_doubt(Operation& operation, Time now);
+  void bound_doubt(Operation& operation, Time arises, Time now);
   void end_doubt(Operation& operation);
   void ask_all(Operation& operation, Time now);
   void ask(Operation& operation, Rank peer, Time now);
@@ -315,7 +327,13 @@ struct Endpoint::State {
   void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
   Duration longest_delay(const Operation& operation) const;
   Time message_due(const Operation& operation, const ReceiveMessage& message) const;
-  void start_clock(Operation& operation, Time now);
+
+  // clock.cc
+  void note_begun(EarlyOperation::FromPeer& from, Duration before) const;
+  bool enough_have_begun(const Operation& operation) const;
+  void another_has_begun(Operation& operation);
+  void fewer_take_part(Operation& operation, Time now);
+  void start_clock(Operation& operation, Time at, Duration read_after);
 
   const EndpointOptions options;
   const bool gathers;

@@ -27,16 +27,6 @@ Time Endpoint::next_deadline() const {
   return state_->timer;
 }
 
-void Endpoint::State::start_clock(Operation& operation, Time now) {
-  // A bounded operation begins when half of the ranks have: one early rank must not cost
-  // everybody's data.
-  if (operation.started != kNever) return;
-  if (2u * operation.heard < live_in(operation)) return;
-  operation.started = now;
-  expect_last_stage(operation);
-  timer = now;
-}
-
 void Endpoint::State::run_timers(Time now) {
   Time next = kNever;
   for (Operation* operation : open_operations) {
@@ -96,12 +86,11 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
 /// Bounded: ends the stages whose time is up.
 Time Endpoint::State::time_stages(Operation& operation, Time now) {
   Time next = kNever;
-  Time bound = operation.started;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
-    // What has come by the deadline is a result: the stages close before it is told.
-    bound = std::min(after(bound, stage.bound), operation.deadline);
     if (stage.closed) continue;
+    // What has come by the deadline is a result: the stages close before it is told.
+    const Time bound = std::min(stage.end, operation.deadline);
     const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero();
     // What is asked for needs its time: until it is, and for the way there and back.
     const Duration silence =

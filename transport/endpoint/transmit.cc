@@ -126,6 +126,10 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
       const ReceiveMessage* message = operation->stages[i].receive_from(due.peer);
       ready.grant[i] = message == nullptr ? 0 : message->granted;
     }
+    if (operation != nullptr) {
+      ready.age_us = static_cast<std::uint32_t>((operation->opened - operation->began) / 1us);
+      std::copy(operation->terms.begin(), operation->terms.end(), ready.terms);
+    }
     header.signature = signature_hash(signature);
     frame.length = sizeof ready;
     std::memcpy(frame.room, &ready, sizeof ready);

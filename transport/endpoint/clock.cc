@@ -1,0 +1,86 @@
+// The clock of bounded operations: it starts when half of the ranks have begun, since one early
+// rank must not cost everybody's data. The caller says then when the stages end.
+#include <algorithm>
+#include <array>
+
+#include "transport/endpoint/state.h"
+
+namespace tarpon {
+
+/// A packet of a peer that runs the operation has come before this rank submits it. `before`: how
+/// long before that packet the operation began there.
+void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration before) const {
+  if (from.begun == kNever && age != kUnknownAge) from.begun = latest - age - before;
+}
+
+bool Endpoint::State::enough_have_begun(const Operation& operation) const {
+  return operation.started == kNever && 2 * operation.heard >= live_in(operation);
+}
+
+/// A rank has begun: starts the clock if half have, from when the last of these did.
+void Endpoint::State::another_has_begun(Operation& operation) {
+  if (!enough_have_begun(operation)) return;
+  struct Begun {
+    Time at;
+    Duration read_after;
+  };
+  std::array<Begun, 64> all;
+  std::size_t count = 0;
+  all[count++] = {operation.began, {}};
+  for (const PeerView& view : operation.peers) {
+    if (view.heard) all[count++] = {view.begun, view.read_after};
+  }
+  const auto last = all.begin() + (std::max(live_in(operation), 1u) - 1) / 2;
+  std::nth_element(all.begin(), last, all.begin() + static_cast<std::ptrdiff_t>(count),
+                   [](const Begun& a, const Begun& b) { return a.at < b.at; });
+  start_clock(operation, last->at, last->read_after);
+}
+
+/// Fewer ranks take part: starts the clock if that makes half of them.
+void Endpoint::State::fewer_take_part(Operation& operation, Time now) {
+  if (enough_have_begun(operation)) start_clock(operation, now, {});
+}
+
+void Endpoint::State::start_clock(Operation& operation, Time at, Duration read_after) {
+  operation.started = at;
+  operation.read_after = read_after;
+  timer = std::min(timer, latest);
+  if (!operation.bounded) return;
+  Event event;
+  event.kind = Event::Kind::clock;
+  event.at = at;
+  tell(operation, event);
+}
+
+void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now) {
+  State& s = *state_;
+  Operation* operation = s.find(handle);
+  require(operation != nullptr && operation->bounded && operation->started != kNever,
+          "set_ends() of a bounded operation whose clock has started");
+  operation->grace = ends.grace;
+  if (operation->late) return;
+  for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
+    operation->stages[i].end = ends.at[i];
+  }
+  s.timer = std::min(s.timer, now);
+  if (!operation->fetches_when_late) return;
+  const std::uint32_t last = operation->stage_count - 1;
+  if (last > 0 && operation->opened > ends.at[last - 1]) {
+    return s.become_late(*operation, s.options.rank, now);
+  }
+  // A packet that waited here before it was read has started the clocks of the others before. They
+  // may have begun when this rank submitted, where nothing tells how old that packet was.
+  const Duration unseen = operation->read_after == kUnknownAge
+                              ? operation->started - operation->opened
+                              : operation->read_after;
+  s.bound_doubt(*operation, ends.at[last] - unseen - ends.grace / 2, now);
+}
+
+std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && peer < state_->options.world_size,
+          "terms() of an open operation and a rank");
+  return operation->peers[peer].terms;
+}
+
+}  // namespace tarpon
