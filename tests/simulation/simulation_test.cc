@@ -62,10 +62,14 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// peer forgot the tag. 4114415: without retention a rank asked for lost results until its
 /// deadline. 4138930: a rank that came late was told of a peer whose queue it had held up. 4579169:
 /// the signatures of different calls had one hash. 4119859: packets of a jam outlived it.
-/// 4593680: a pace ended with all credit used up, and no more was given.
+/// 4593680: a pace ended with all credit used up, and no more was given. 6033888, 6080348, 6131611
+/// and 6169974: retention was full on all ranks, and each waited for the others to pass a call that
+/// they held open for want of room. 6121373, 6177983 and 6640995: ranks blamed, or lacked, a rank
+/// that was kept by such a call. 6571268: a rank in doubt did not say so.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
-       {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u}) {
+       {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u, 6033888u, 6080348u,
+        6121373u, 6131611u, 6169974u, 6177983u, 6571268u, 6640995u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
@@ -77,9 +81,10 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// exact calls expire behind earlier ones, which loss holds up: nobody is late, and a rank that
 /// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
 /// leaves, and some peers hear of its end before its eviction. In 4128949 and 4590292 a lie says
-/// that a rank has begun which is cut off.
+/// that a rank has begun which is cut off. In 6048440 a rank gives its call up and leaves.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
-  for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u}) {
+  for (const std::uint32_t seed :
+       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

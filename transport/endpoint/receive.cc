@@ -177,10 +177,11 @@ bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& hea
   return true;
 }
 
-/// A peer that gets no DATA of us would else ask, and wait, for a sign of life.
-void Endpoint::State::announce_if_silent(const Operation& operation, Rank peer) {
+/// READY to a peer that was heard before this rank's own could leave: it tells the terms, and to a
+/// peer that gets no DATA from this rank it is the only sign of life.
+void Endpoint::State::announce_to_heard(const Operation& operation, Rank peer) {
   if (operation.peers[peer].readies > 0) return;
-  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+  for (std::uint32_t i = 0; i < operation.stage_count && !operation.tells_terms; ++i) {
     const Stage& stage = operation.stages[i];
     const std::uint16_t index = stage.send_of[peer];
     if (index != kNoMessage && stage.sends[index].slots > 0) return;
@@ -202,7 +203,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now, Dura
   if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
   granter.heard(operation, peer);
-  announce_if_silent(operation, peer);
+  announce_to_heard(operation, peer);
   // The peer's first packet may have overtaken our announcement: its grants still have to go out.
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);

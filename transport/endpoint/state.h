@@ -190,7 +190,7 @@ struct Endpoint::State {
   void tail_ended(Stage& stage, ReceiveMessage& message);
   void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message);
   void close_stage(Operation& operation, Stage& stage, Closing closing);
-  void announce_if_silent(const Operation& operation, Rank peer);
+  void announce_to_heard(const Operation& operation, Rank peer);
   void heard_from(Operation& operation, Rank peer, Time now, Duration before);
 
   // early.cc
