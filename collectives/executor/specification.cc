@@ -114,7 +114,8 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   }
   const AllreduceArguments& arguments = call_->arguments;
   const bool given = Bounds::is_given(arguments.bound_rule, arguments.bound);
-  const CallBound bound = setting_.bounds->agree(kind(), terms_, given, live, deadline_ - at);
+  const Duration left = std::max(Duration::zero(), deadline_ - at);
+  const CallBound bound = setting_.bounds->agree(kind(), terms_, given, live, left);
   clock_ = at;
   end_ = after(at, bound.whole);
   StageEnds ends;

@@ -15,6 +15,7 @@ constexpr std::size_t kNearestClasses = 2;        // known ones within a factor 
 constexpr std::uint32_t kMaxOpen = 3;             // as many calls open or more are one kind
 constexpr Duration kLeastBound = 1ms;  // below it the scheduler decides; published: of a stage
 constexpr Duration kLeastGather = 2ms;
+constexpr double kShortestTime = 1e-9;  // seconds: a model of the network may take none
 constexpr double kGatherQuantile = 0.9;
 constexpr double kMaxGrowth = 2;      // of a time that was cut off
 constexpr std::size_t kMaxHeld = 64;  // 300 ms of calls of 5 ms
@@ -275,7 +276,7 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
   const Duration whole = learnt ? duration(*learnt * size) : Duration::zero();
   const bool limited = whole < kLeastBound || (limit && whole >= *limit);
   if (!limited) series.bound.account(lost);
-  double time = seconds(sample.elapsed);
+  double time = std::max(seconds(sample.elapsed), kShortestTime);
   if (sample.straggler) {
     const double until = seconds(*sample.straggler) + seconds(sample.gather);
     time = std::clamp(until, time * growth(1 - sample.lost), kMaxGrowth * time);

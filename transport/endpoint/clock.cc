@@ -7,10 +7,23 @@
 
 namespace tarpon {
 
-/// A packet of a peer that runs the operation has come before this rank submits it. `before`: how
-/// long before that packet the operation began there.
-void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration before) const {
-  if (from.begun == kNever && age != kUnknownAge) from.begun = latest - age - before;
+namespace {
+
+/// No call is encoded for longer, and no packet that counts is on its way for longer.
+constexpr Duration kOldest = 10s;
+
+}  // namespace
+
+/// When an operation began at a peer, whose packet is read now and was sent `before` that.
+Time Endpoint::State::begun_before(Duration before) const {
+  const Duration known = std::clamp(before, Duration::zero(), kOldest);
+  return latest - std::min(known, latest.time_since_epoch());
+}
+
+/// A packet of a peer that runs the operation has come before this rank submits it. `encoded`: how
+/// long before that packet the call began there.
+void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration encoded) const {
+  if (from.begun == kNever && age != kUnknownAge) from.begun = begun_before(age + encoded);
 }
 
 bool Endpoint::State::enough_have_begun(const Operation& operation) const {

@@ -108,7 +108,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   const bool other = other_epoch(*operation, header);
   if (other && !tells_an_end) return refuse_control(DropReason::epoch);
   const bool ready = header.type == TARPON_READY;
-  heard_from(*operation, header.sender, now,
+  heard_from(*operation, header.sender,
              ready ? std::chrono::microseconds(read_ready(payload).age_us) : Duration{});
   another_has_begun(*operation);
   if (!aborts) note_answer(*channel, *operation, header);

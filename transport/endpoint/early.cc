@@ -142,7 +142,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
       operation.peers[peer].read_after = from.begun == kNever ? kUnknownAge : Duration{};
     }
     if (announced) operation.peers[peer].terms = from.terms;
-    if (announced || from.aborted) heard_from(operation, peer, now, {});
+    if (announced || from.aborted) heard_from(operation, peer, {});
     operation.begun_late |= from.aborted;
     if (from.aborted) take_abort(operation, peer, from.abort_reason, from.abort_ranks, now);
     if (!announced) continue;
@@ -162,7 +162,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     if (other_epoch(operation, header)) {
       ++counters[DropReason::epoch];
     } else {
-      heard_from(operation, header.sender, now, {});
+      heard_from(operation, header.sender, {});
       accept(operation, header, packet, now);
     }
     early_parking.release(cell);

@@ -150,7 +150,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       view.begun = now;
       view.read_after = kUnknownAge;
     }
-    heard_from(operation, peer, now, {});
+    heard_from(operation, peer, {});
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {

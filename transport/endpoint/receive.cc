@@ -126,7 +126,7 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
       ++counters[DropReason::epoch];
       return;
     }
-    heard_from(*operation, header.sender, now, {});
+    heard_from(*operation, header.sender, {});
     another_has_begun(*operation);
     note_answer(*channel, *operation, header);
     if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
@@ -191,12 +191,12 @@ void Endpoint::State::announce_to_heard(const Operation& operation, Rank peer) {
 }
 
 /// `before`: how long before its packet the operation began at `peer`.
-void Endpoint::State::heard_from(Operation& operation, Rank peer, Time now, Duration before) {
+void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration before) {
   PeerView& view = operation.peers[peer];
   if (view.heard) return;
   view.heard = true;
   if (view.begun == kNever) {
-    view.begun = now - before;
+    view.begun = begun_before(before);
     view.read_after = age;
   }
   note(RecordKind::first_packet, operation, peer);

@@ -191,7 +191,7 @@ struct Endpoint::State {
   void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message);
   void close_stage(Operation& operation, Stage& stage, Closing closing);
   void announce_to_heard(const Operation& operation, Rank peer);
-  void heard_from(Operation& operation, Rank peer, Time now, Duration before);
+  void heard_from(Operation& operation, Rank peer, Duration before);
 
   // early.cc
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
@@ -329,7 +329,8 @@ struct Endpoint::State {
   Time message_due(const Operation& operation, const ReceiveMessage& message) const;
 
   // clock.cc
-  void note_begun(EarlyOperation::FromPeer& from, Duration before) const;
+  Time begun_before(Duration before) const;
+  void note_begun(EarlyOperation::FromPeer& from, Duration encoded) const;
   bool enough_have_begun(const Operation& operation) const;
   void another_has_begun(Operation& operation);
   void fewer_take_part(Operation& operation, Time now);
