@@ -70,8 +70,8 @@ class Communicator {
   Result<void> barrier(Duration deadline);
 
   /// From any thread: ends every outstanding call, here and on all other ranks, as aborted, blaming
-  /// this rank, with `reason` in the detail; agree() halts. A call that has
-  /// all it will get, and is being decoded or filled, keeps its result. The calls of one tag no
+  /// this rank, with `reason` in the detail; agree() halts. A call that is
+  /// being decoded or filled keeps its result. The calls of one tag no
   /// longer match across ranks then: later calls end the same way at once. What remains is
   /// shrink(), which makes a communicator that works, close() and destruction; what waits in these
   /// goes on waiting, until its deadline. Again: no effect. Of a rank that is evicted, dead to the

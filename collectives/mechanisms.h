@@ -49,8 +49,8 @@ struct Mechanisms {
   bool scatter_repair = true;
   /// Owners keep their shard for ranks that come late, which fetch it; else those have what came.
   bool retention = true;
-  /// The wait of an early close follows what came too late (`BoundRule::learnt`) or was lost
-  /// (`optireduce`); else it stays at 10 % of t_C.
+  /// The wait of an early close adapts: to packets that came too late, or under
+  /// BoundRule::optireduce to lost ones. Off: it stays at 10 % of t_C.
   bool x_loop = true;
   /// Bounded calls look for NaN and infinity in their input, and a result is NaN as a whole where a
   /// rank had some; else it spreads as the addition and the losses have it.

@@ -140,8 +140,8 @@ struct OperationSpec {
 /// When the stages of a bounded operation end.
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
-  /// A rank that has sent nothing of its last stage half of this before the last end doubts
-  /// whether the peers still wait for it. It may end so much later then.
+  /// A rank whose last stage has not left by grace / 2 before the last end asks the peers whether
+  /// they still wait for it. That rank may end up to `grace` later.
   Duration grace{};
 };
 

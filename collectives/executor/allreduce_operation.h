@@ -76,12 +76,12 @@ class AllreduceOperation {
   /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
   void rank_absent(Rank) { waited_in_vain_ = true; }
 
-  /// Once over: until when to wait for the port to send what it still holds of the buffers; kNever
-  /// once it holds nothing.
+  /// Once over: the deadline for the port to send the packets that it still holds. kNever once the
+  /// port holds none.
   Time release_by() const;
 
-  /// Once over, when the port holds nothing of the buffers any more: completes them, in pieces
-  /// where that takes long. True once they are complete.
+  /// Decodes or fills the output, in pieces if that takes long. True once the output is complete.
+  /// REQUIRES: over(), and the port holds no packet of the call.
   bool complete(Time now);
   /// The same without pieces.
   void complete_at_once(Time now);

@@ -52,7 +52,7 @@ class CodedBufferPool {
   Piece take_piece(std::uint64_t piece_bytes);
   void piece_ended();
 
-  /// Writes to every page up to byte `to`, but those that are there.
+  /// Writes to every page up to byte `to` that has not been touched yet.
   static void touch(Buffer& buffer, std::size_t to);
 
  private:

@@ -19,7 +19,7 @@ void AllreduceOperation::find_missing() {
   }
 }
 
-/// Rows that are not here are zero, and what is here of a block stands for all of it.
+/// Missing rows count as zero. The rows of a block that came are scaled up to the whole block.
 void AllreduceOperation::decode_result() {
   for (std::uint32_t slot = 0; late_self_ && slot < reducer_.slots(); ++slot) {
     missing_.push_back({schedule_.own.first + slot * slot_stride(), slot_bytes()});

@@ -59,7 +59,7 @@ struct CallBound {
 
 /// What a rank tells its peers of a call.
 struct BoundTerms {
-  Duration whole{};   // D; zero: this rank knows none
+  Duration whole{};   // D; an unknown D is the time left until the deadline
   Duration gather{};  // g
   double lost = 0;    // share that the rank's last call of that size lacked
 };
@@ -76,7 +76,7 @@ struct BoundPlan {
   std::uint16_t stage_time = 0;     // what this rank expects the call to take, for the headers
 };
 
-/// What came of a call here.
+/// How a call went at this rank.
 struct BoundSample {
   CallKind kind;
   Duration elapsed{};                 // from the clock's start to the return
