@@ -102,7 +102,8 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       }
       break;
     case Event::Kind::acknowledged:
-      break;  // step() asks the endpoint
+      delivered_ = now;  // what follows from it step() asks the endpoint
+      break;
     case Event::Kind::mismatch: {
       call_->report.blamed.push_back(event.peer);
       const auto theirs = decode(event.signature);

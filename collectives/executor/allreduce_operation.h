@@ -203,9 +203,11 @@ class AllreduceOperation {
   const Time submitted_;
   const Time began_;
   const Time deadline_;
-  BoundTerms terms_;     // bounded: of this rank
-  Time clock_ = kNever;  // bounded: when half of the ranks had begun
-  Time end_ = kNever;    // bounded: when the call ends at the latest, but for late ranks
+  BoundTerms terms_;               // bounded: of this rank
+  std::uint64_t terms_heard_ = 0;  // bit r: rank r has told its terms
+  Time clock_ = kNever;            // bounded: when half of the ranks had begun
+  Time end_ = kNever;              // bounded: when the call ends at the latest, but for late ranks
+  Time delivered_ = kNever;        // when all peers had confirmed our shard
   std::optional<BoundSample> sample_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard

@@ -17,7 +17,8 @@ void AllreduceOperation::take_sample() {
   sample.kind = kind();
   sample.bounded = bounded;
   sample.lost = report.causes.of_network();
-  double received = 0, due = 0, gathered = 0, gather = 0;  // slots
+  double received = 0, due = 0;                                 // slots
+  double scattered = 0, scatter = 0, gathered = 0, gather = 0;  // of ranks that were not late
   for (Rank peer = 0; peer < setting_.world; ++peer) {
     if (peer == setting_.rank || (setting_.absent & bit(peer)) != 0) continue;
     const MessageProgress first = endpoint_.progress(handle_, kScatter, peer);
@@ -32,6 +33,8 @@ void AllreduceOperation::take_sample() {
         sample.straggler = std::max(sample.straggler.value_or(after_start), after_start);
       }
     } else {
+      scattered += first.received;
+      scatter += first.slots;
       gathered += second.received;
       gather += second.slots;
     }
@@ -39,6 +42,7 @@ void AllreduceOperation::take_sample() {
     setting_.bounds->heard(peer, kind(), endpoint_.stage_time(handle_, peer));
   }
   if (due == 0) return;  // nothing was to come of anybody: no stage took any time
+  if (scatter > 0) sample.scattered = scattered / scatter;
   if (gather > 0) sample.gathered = gathered / gather;
   for (std::size_t stage = 0; stage < 2; ++stage)
     sample.stages[stage] = report.stages[stage].elapsed;
@@ -56,7 +60,12 @@ void AllreduceOperation::take_sample() {
 void AllreduceOperation::learn(Time now) {
   const Time from = clock_ == kNever ? began_ : clock_;
   sample_->elapsed = now - from;
-  sample_->gather = sample_->elapsed - std::min(sample_->elapsed, sample_->stages[kScatter]);
+  const auto [scatter, gather] = sample_->stages;
+  // The gather of this rank may wait for owners whose scatter takes longer than its own.
+  const Duration delivered =
+      delivered_ == kNever ? Duration::max() : std::max(delivered_ - from, scatter);
+  const Duration after_gather = sample_->elapsed - std::min(sample_->elapsed, gather);
+  sample_->gather = std::min(gather, delivered) - scatter + after_gather;
   setting_.bounds->learn(*sample_, call_->arguments.bound_rule, call_->arguments.bound);
 }
 

@@ -92,7 +92,10 @@ CallKind AllreduceOperation::kind() const {
 void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
   const AllreduceArguments& arguments = call_->arguments;
   const Duration left = std::max(Duration::zero(), deadline_ - now);
-  const BoundPlan plan = setting_.bounds->plan(arguments.bound_rule, arguments.bound, kind(), left);
+  // Decoding takes about as long as encoding took.
+  const Duration coding = coding_ ? 2 * (now - setting_.began) : Duration::zero();
+  const BoundPlan plan =
+      setting_.bounds->plan(arguments.bound_rule, arguments.bound, kind(), left, coding);
   terms_ = plan.terms;
   spec.bound = plan.terms.whole;
   spec.terms = encode(plan.terms);
@@ -131,7 +134,9 @@ void AllreduceOperation::start_clock(Time at, Time now) {
 
 void AllreduceOperation::hear_terms(Rank peer) {
   const std::optional<CallTerms> terms = endpoint_.terms(handle_, peer);
-  if (terms && *terms != CallTerms{}) setting_.bounds->heard(peer, kind(), decode(*terms));
+  if (!terms || *terms == CallTerms{} || (terms_heard_ & bit(peer)) != 0) return;
+  terms_heard_ |= bit(peer);
+  setting_.bounds->heard(peer, kind(), decode(*terms));
 }
 
 void AllreduceOperation::add_scatter(OperationSpec& spec) {

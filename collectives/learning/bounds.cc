@@ -13,13 +13,13 @@ namespace {
 constexpr std::uint64_t kLeastScaled = 64 << 10;  // bytes: smaller calls all take the same time
 constexpr std::size_t kNearestClasses = 2;        // known ones within a factor of 4
 constexpr std::uint32_t kMaxOpen = 3;             // as many calls open or more are one kind
-constexpr Duration kLeastBound = 1ms;  // below it the scheduler decides; published: of a stage
-constexpr Duration kLeastGather = 2ms;
+constexpr Duration kSlack = 2ms;  // above the median: so long a rank may wait for a core
+constexpr Duration kGatherMargin = 2ms;
+constexpr Duration kLeastStage = 1ms;   // of OptiReduce
 constexpr double kShortestTime = 1e-9;  // seconds: a model of the network may take none
-constexpr double kGatherQuantile = 0.9;
-constexpr double kMaxGrowth = 2;      // of a time that was cut off
-constexpr std::size_t kMaxHeld = 64;  // 300 ms of calls of 5 ms
-constexpr double kSameTerms = 0.02;   // a smaller change is not told
+constexpr double kMaxGrowth = 2;        // of a time that was cut off
+constexpr std::size_t kMaxHeld = 64;    // 300 ms of calls of 5 ms
+constexpr double kSameTerms = 0.02;     // a smaller change is not told
 constexpr Duration kStageTimeUnit = 16us;
 constexpr Duration kLeastPatience = 500us;  // scheduling delays more than short operations take
 
@@ -87,41 +87,54 @@ const Bounds::Series* Bounds::find(const CallKind& kind) const {
   return found == series_.end() ? nullptr : &found->second;
 }
 
-/// D of the nearest size class, smaller ones first: their times hold more overhead, which makes D
-/// rather too long. Seconds.
-std::optional<double> Bounds::nearest(const CallKind& kind) const {
-  for (std::size_t distance = 0; distance <= kNearestClasses; ++distance) {
-    for (const bool larger : {false, true}) {
-      CallKind other = kind;
-      other.bytes = larger ? kind.bytes << distance : kind.bytes >> distance;
-      const Series* series = find(other);
-      if (series == nullptr || !series->bound.bound()) continue;
-      return *series->bound.bound() * scaled(kind.bytes);
-    }
-  }
-  return std::nullopt;
+double Bounds::Series::least_whole(double size) const {
+  return bound.median() * size + seconds(kSlack);
 }
 
-/// D. Calls that share the network with others than before take so many times as long; what is
-/// coded for the first time takes the time of coding more.
-std::optional<double> Bounds::learnt(const CallKind& kind, Duration coding) const {
+/// The series of the kind or, where that does not fit, of the nearest kind. Nearest is another size,
+/// a smaller one first: its times hold more overhead, which makes D rather too long. Then come fewer
+/// open calls: calls that share the network with others take so many times as long. The uncoded
+/// kinds come last: a coded call takes the time of coding more.
+template <typename Fits>
+std::optional<Bounds::Known> Bounds::nearest(const CallKind& kind, Duration coding,
+                                             Fits fits) const {
+  const std::uint32_t most_open = std::min(kind.open, kMaxOpen);
   for (const bool coded : {kind.coded, false}) {
-    for (std::uint32_t open = std::min(kind.open, kMaxOpen); open > 0; --open) {
-      const std::optional<double> known = nearest({kind.bytes, coded, open});
-      if (!known) continue;
+    for (std::uint32_t open = most_open; open > 0; --open) {
       const double others = open == kMaxOpen ? 1.0 : static_cast<double>(kind.open) / open;
-      return *known * others + (coded == kind.coded ? 0 : seconds(coding));
+      for (std::size_t distance = 0; distance <= kNearestClasses; ++distance) {
+        for (const bool larger : {false, true}) {
+          const Series* series =
+              find({larger ? kind.bytes << distance : kind.bytes >> distance, coded, open});
+          if (series == nullptr || !fits(*series)) continue;
+          return Known{series, others * scaled(kind.bytes),
+                       coded == kind.coded ? 0 : seconds(coding)};
+        }
+      }
     }
   }
   return std::nullopt;
 }
 
-Duration Bounds::gather_time(const CallKind& kind, Duration whole) const {
-  const Duration most = whole / 2;
-  const Series* series = find(kind);
-  if (series == nullptr || series->gathers.empty()) return whole / 4;
-  const double usual = series->gathers.quantile(kGatherQuantile) * scaled(kind.bytes);
-  return std::clamp(duration(usual), std::min(kLeastGather, most), most);
+/// D, in seconds.
+std::optional<double> Bounds::learnt(const CallKind& kind, Duration coding) const {
+  const auto known =
+      nearest(kind, coding, [](const Series& series) { return series.bound.bound().has_value(); });
+  if (!known) return std::nullopt;
+  const double whole = std::max(*known->series->bound.bound() * known->factor,
+                                known->series->least_whole(known->factor));
+  return whole + known->coding;
+}
+
+/// Encoding comes before the scatter, decoding after it.
+Duration Bounds::gather_time(const CallKind& kind, Duration whole, Duration coding) const {
+  const auto known =
+      nearest(kind, coding, [](const Series& series) { return !series.gather.empty(); });
+  if (!known) return whole / 4;
+  const double left = std::max(0.0, seconds(whole) - known->coding);
+  const double gather =
+      known->series->gather.split(left / known->factor, seconds(kGatherMargin) / known->factor);
+  return std::min(duration(gather * known->factor + known->coding / 2), whole / 2);
 }
 
 Duration Bounds::whole_bound(BoundRule rule, std::optional<Duration> limit, const CallKind& kind,
@@ -133,7 +146,7 @@ Duration Bounds::whole_bound(BoundRule rule, std::optional<Duration> limit, cons
     case BoundRule::learnt: {
       const Duration most = std::min(limit.value_or(left), left);
       const std::optional<double> known = learnt(kind, coding);
-      return known ? std::min(std::max(duration(*known), kLeastBound), most) : most;
+      return known ? std::min(duration(*known), most) : most;
     }
     case BoundRule::optireduce: {
       const auto known = calibrations_.find(class_of(kind.bytes));
@@ -141,7 +154,7 @@ Duration Bounds::whole_bound(BoundRule rule, std::optional<Duration> limit, cons
       RecentValues samples(kPublishedCalibration);
       for (const double one : known->second) samples.push(one);
       const double published = samples.quantile(kPublishedQuantile) * scaled(kind.bytes);
-      return std::min(std::max(duration(published), 2 * kLeastBound), left);
+      return std::min(std::max(duration(published), 2 * kLeastStage), left);
     }
   }
   return left;
@@ -177,8 +190,8 @@ BoundPlan Bounds::plan(BoundRule rule, std::optional<Duration> limit, const Call
                        Duration left, Duration coding) {
   BoundPlan plan;
   plan.terms.whole = whole_bound(rule, limit, kind, left, coding);
-  plan.terms.gather =
-      rule == BoundRule::optireduce ? plan.terms.whole / 2 : gather_time(kind, plan.terms.whole);
+  plan.terms.gather = rule == BoundRule::optireduce ? plan.terms.whole / 2
+                                                    : gather_time(kind, plan.terms.whole, coding);
   plan_early(kind, plan);
   Told& told = told_of(kind);
   plan.terms.lost = std::exchange(told.untold_lost, 0);
@@ -262,7 +275,8 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
   for (std::size_t stage = 0; stage < 2; ++stage) {
     series.stages[stage].push(seconds(sample.stages[stage]) / size);
   }
-  series.gathers.push(seconds(sample.gather) * growth(sample.gathered) / size);
+  series.gather.learn(seconds(sample.stages[0]) * growth(sample.scattered) / size,
+                      seconds(sample.gather) * growth(sample.gathered) / size);
   if (options_.x_loop) {
     if (rule == BoundRule::optireduce) {
       adapt_patience(sample.lost, sample.packets, kPublishedHigh, kPublishedLow);
@@ -272,10 +286,12 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
     }
   }
   const double lost = account(sample);
-  const std::optional<double> learnt = series.bound.bound();
-  const Duration whole = learnt ? duration(*learnt * size) : Duration::zero();
-  const bool limited = whole < kLeastBound || (limit && whole >= *limit);
-  if (!limited) series.bound.account(lost);
+  if (const std::optional<double> learnt = series.bound.bound()) {
+    const double least = series.least_whole(size);
+    const bool limited = limit && std::max(*learnt * size, least) >= seconds(*limit);
+    const bool raised = *learnt * size < least;
+    if (!limited && (lost > 0 || !raised)) series.bound.account(lost);
+  }
   double time = std::max(seconds(sample.elapsed), kShortestTime);
   if (sample.straggler) {
     const double until = seconds(*sample.straggler) + seconds(sample.gather);

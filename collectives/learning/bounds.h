@@ -3,12 +3,13 @@
 // The bound D of a call is the time of the whole call, from its clock's start to its return. It is
 // given, or learnt: the shortest one whose mean lost share stays at the target of the communicator
 // (learning/target_bound.h). The gather time g is what a call needs after its scatter: the scatter
-// ends g before the call does.
+// ends g before the call does (learning/gather_time.h).
 //
 // Calls are learnt from by *kind*: size class (sizes within a factor of two), coded or not, and how
 // many calls this rank had open. Times are scaled by bytes within a class, and between classes. A
-// kind that is not known takes what the nearest known one says; a call of which nothing is known
-// may take all of its deadline.
+// kind that is not known takes what the nearest known one says. A call may take all of its deadline
+// while no kind near it is known. D is at least 2 ms above the median of its kind: so long a rank
+// may wait for a core. So a call shorter than 20 ms has a bound beyond the floor of TargetBound.
 //
 // Ranks tell each other their D, g and last lost share in READY. When its clock starts, a call
 // takes the upper median of the D that live ranks told last and the largest g: no owner sends what
@@ -37,6 +38,7 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/learning/gather_time.h"
 #include "collectives/learning/recent_values.h"
 #include "collectives/learning/target_bound.h"
 #include "transport/endpoint.h"
@@ -81,7 +83,8 @@ struct BoundSample {
   CallKind kind;
   Duration elapsed{};                 // from the clock's start to the return
   std::array<Duration, 2> stages{};   // to the end of each stage
-  Duration gather{};                  // from the end of the scatter to the return
+  Duration gather{};                  // what the call needs after its scatter: see GatherTime
+  double scattered = 1;               // share of the scatter that came
   double gathered = 1;                // share of the gather that came
   double lost = 0;                    // lost share: see LossCauses::of_network()
   std::optional<Duration> straggler;  // a live rank was late: when its first packet came
@@ -138,8 +141,11 @@ class Bounds {
   /// Calls that teach the same.
   struct Series {
     explicit Series(double target) : bound(target) {}
-    TargetBound bound;          // seconds per scaled byte, as all here
-    RecentValues gathers{100};  // g
+    /// The smallest D for `size` scaled bytes. REQUIRES: bound.bound() is known.
+    double least_whole(double size) const;
+
+    TargetBound bound;  // seconds per scaled byte, as all here
+    GatherTime gather;
     std::array<RecentValues, 2> stages{RecentValues(9), RecentValues(9)};  // t_C
   };
   /// What ranks told each other of calls of one kind.
@@ -162,11 +168,19 @@ class Bounds {
   };
   using SeriesKey = std::tuple<std::size_t, bool, std::uint32_t>;
 
+  /// What calls of a kind near that of a call tell of it.
+  struct Known {
+    const Series* series = nullptr;
+    double factor = 0;  // seconds that the call takes in the time of one scaled byte
+    double coding = 0;  // seconds that it takes beyond that
+  };
+
   static SeriesKey key_of(const CallKind& kind);
   const Series* find(const CallKind& kind) const;
-  std::optional<double> nearest(const CallKind& kind) const;
+  template <typename Fits>
+  std::optional<Known> nearest(const CallKind& kind, Duration coding, Fits fits) const;
   std::optional<double> learnt(const CallKind& kind, Duration coding) const;
-  Duration gather_time(const CallKind& kind, Duration whole) const;
+  Duration gather_time(const CallKind& kind, Duration whole, Duration coding) const;
   Duration whole_bound(BoundRule rule, std::optional<Duration> limit, const CallKind& kind,
                        Duration left, Duration coding) const;
   void plan_early(const CallKind& kind, BoundPlan& plan) const;

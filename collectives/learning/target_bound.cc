@@ -84,8 +84,12 @@ double TargetBound::typical() const {
                   static_cast<double>(logs.size()));
 }
 
+double TargetBound::median() const {
+  return std::exp(latest_.quantile(0.5));
+}
+
 double TargetBound::floor() const {
-  return kFloor * std::exp(latest_.quantile(0.5));
+  return kFloor * median();
 }
 
 /// The smallest r with a mean of max(0, 1 - r / ratio) of at most `share`. If k ratios are above r,

@@ -43,6 +43,9 @@ class TargetBound {
   /// Nothing before nine calls, or five of a new level, are known. In the unit of learn().
   std::optional<double> bound() const { return bound_; }
 
+  /// Of the latest 100 calls. REQUIRES: bound() is known.
+  double median() const;
+
   /// Whether the bound is the floor, 1.1 x the median.
   bool at_floor() const { return at_floor_; }
 

@@ -73,17 +73,26 @@ TEST(BoundsTest, plan__is_a_tenth_above_the_usual_time_without_a_tail) {
   learn(bounds, 9, 100ms);
   const BoundPlan plan = bounds.plan(BoundRule::learnt, std::nullopt, kKind, 10s);
   EXPECT_NEAR(milliseconds(plan.terms.whole), 110, 0.1);
-  EXPECT_NEAR(milliseconds(plan.terms.gather), 20, 0.1);
+  EXPECT_NEAR(milliseconds(plan.terms.gather), 22, 0.1);
   EXPECT_NEAR(milliseconds(plan.early[0]), 0.8, 0.01) << "x is down to 1 %";
   EXPECT_NEAR(milliseconds(plan.early[1]), 1, 0.01);
   EXPECT_NEAR(plan.stage_time * 16, 100'000, 20);
 }
 
-TEST(BoundsTest, plan__operations_that_took_no_time_have_the_least_bound) {
+TEST(BoundsTest, plan__a_short_call_has_two_milliseconds_more_than_usual) {
   Bounds bounds(four_ranks());
   learn(bounds, 20, 30us);
-  EXPECT_EQ(terms(bounds).whole, 1ms);
-  EXPECT_EQ(terms(bounds).gather, 500us);
+  EXPECT_EQ(terms(bounds).whole, 2030us);
+  EXPECT_NEAR(milliseconds(terms(bounds).gather), 1, 0.02);
+}
+
+TEST(BoundsTest, learn__a_short_call_that_loses_more_than_the_target_gets_a_longer_bound) {
+  Bounds bounds(four_ranks());
+  learn(bounds, 20, 1ms);
+  BoundSample lost = sample(3ms);
+  lost.lost = 0.25;
+  for (int i = 0; i < 200; ++i) learn(bounds, i % 20 == 0 ? lost : sample(1ms));
+  EXPECT_GT(terms(bounds).whole, 3900us);
 }
 
 TEST(BoundsTest, plan__a_longer_time_than_the_header_can_hold_is_not_told) {
@@ -140,21 +149,32 @@ TEST(BoundsTest, plan__tells_what_the_peers_do_not_know) {
   EXPECT_DOUBLE_EQ(terms(bounds).lost, 0);
 }
 
-TEST(BoundsTest, gather__is_the_90th_percentile_and_at_most_half) {
+TEST(BoundsTest, gather__of_a_kind_that_is_not_known_is_that_of_the_nearest_one) {
   Bounds bounds(four_ranks());
-  for (int i = 1; i <= 100; ++i) {
-    BoundSample one = sample(100ms);
-    one.gather = i * 400us;
-    learn(bounds, one);
-  }
-  EXPECT_NEAR(milliseconds(terms(bounds).gather), 36, 0.1);
-  for (int i = 0; i < 100; ++i) {
+  learn(bounds, 9, 100ms);
+  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes / 4}).gather), 5 + 1.25, 0.1)
+      << "half of what 27.5 ms leave";
+  EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).gather), 40 + 2, 0.1);
+  const BoundPlan coded =
+      bounds.plan(BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 10s, 40ms);
+  EXPECT_NEAR(milliseconds(coded.terms.gather), 20 + 20 + 2, 0.1) << "and decoding";
+}
+
+TEST(BoundsTest, gather__what_was_cut_off_would_have_taken_longer) {
+  Bounds bounds(four_ranks());
+  for (int i = 0; i < 9; ++i) {
     BoundSample cut = sample(100ms);
-    cut.gather = 40ms;
-    cut.gathered = 0.5;
+    cut.gathered = 0.8;
     learn(bounds, cut);
   }
-  EXPECT_NEAR(milliseconds(terms(bounds).gather), 55, 0.1);
+  EXPECT_NEAR(milliseconds(terms(bounds).gather), 20 / 0.8 + 2, 0.1);
+  for (int i = 0; i < 100; ++i) {
+    BoundSample cut = sample(100ms);
+    cut.stages[0] = 90ms;
+    cut.scattered = 0.9;
+    learn(bounds, cut);
+  }
+  EXPECT_LE(milliseconds(terms(bounds).gather), 12.1) << "scatters need 100 of 110 ms";
 }
 
 TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_gather) {

@@ -20,7 +20,7 @@ constexpr double kFrame = (kSlot + TARPON_HEADER_BYTES + kWireOverhead) / double
 struct Driven {
   std::uint16_t ranks = 4;
   double megabytes = 4;
-  int warm_up = kSanitizer ? 8 : 20;
+  int warm_up = 8;
   int operations = kSanitizer ? 5 : 20;
   FabricOptions links = {};
   double max_bytes_per_second = 0;

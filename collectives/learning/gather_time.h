@@ -1,0 +1,54 @@
+// g, the time that a call needs after its scatter, learnt from the latest 100 calls of one kind.
+//
+// A call that ends at D closes its scatter at D - g. That cuts every scatter that takes longer than
+// D - g, and every gather that takes longer than g. The time that is cut off from all known calls
+// is the least where as many scatters are cut as gathers: at the median of all gather times and all
+// D - (scatter time) together. Where that leaves a range, in which nothing is cut, g is its lower
+// end plus a margin: the scatter closes as late as the gather allows.
+//
+// The unit of time is the caller's. Not thread-safe. split() costs about a microsecond.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include "collectives/learning/recent_values.h"
+
+namespace tarpon {
+
+class GatherTime {
+ public:
+  /// How long the scatter of a call took at this rank, and how long after it all peers had this
+  /// rank's shard, or this rank the whole result, if that came first; decoding included. A rank
+  /// whose scatter ends early waits for the shards of others: that is no time which it needs.
+  void learn(double scatter, double gather) {
+    scatters_.push(scatter);
+    gathers_.push(gather);
+  }
+
+  bool empty() const { return gathers_.empty(); }
+
+  /// g of a call with the bound `whole`, at most half of it. The margin is `margin`, or half of the
+  /// range where that is less. REQUIRES: !empty().
+  double split(double whole, double margin) const {
+    std::array<double, 2 * kCalls> all;
+    const std::size_t calls = gathers_.size();
+    std::copy(gathers_.values().begin(), gathers_.values().end(), all.begin());
+    std::transform(scatters_.values().begin(), scatters_.values().end(), all.begin() + calls,
+                   [whole](double scatter) { return whole - scatter; });
+    const auto upper = all.begin() + calls;
+    const auto end = upper + calls;
+    std::nth_element(all.begin(), upper, end);
+    const double low = *std::max_element(all.begin(), upper);
+    return std::clamp(low + std::min(margin, (*upper - low) / 2), 0.0, whole / 2);
+  }
+
+ private:
+  static constexpr std::size_t kCalls = 100;
+
+  RecentValues scatters_{kCalls};
+  RecentValues gathers_{kCalls};  // of the same calls, in the same order
+};
+
+}  // namespace tarpon
