@@ -496,6 +496,12 @@ void Engine::learn(const Fact& fact, Time now) {
 std::vector<NextNumber> Engine::unpassed() const {
   if (broken_ || aborted_) return {};  // nothing is served any more
   std::vector<NextNumber> result = endpoint_.unpassed();
+  for (const Waiting& waiting : waiting_) {  // the endpoint may not know its tag yet
+    const std::uint32_t tag = waiting.call->arguments.tag;
+    const bool known = std::any_of(result.begin(), result.end(),
+                                   [tag](const NextNumber& one) { return one.tag == tag; });
+    if (!known) result.push_back({tag, 0});
+  }
   for (NextNumber& one : result) one.number = next_queued(one.tag);
   return result;
 }

@@ -98,8 +98,8 @@ class SimulatedRank {
   /// What it holds beside open calls. REQUIRES: runs().
   EndpointMemory memory() const { return engine_->memory(); }
   const FaultPort& port() const { return *faults_; }
-  /// How long it has been busy with pieces of work.
-  Duration worked() const { return work_.total(); }
+  /// How long it has been busy with pieces of work. A slow rank ends one each time that it runs.
+  Duration worked() const { return work_.total() + work_.pieces() * period_; }
 
  private:
   Time awake(Time at) const;

@@ -1,6 +1,7 @@
 // The pieces of work of an engine (collectives/piece.h) in virtual time.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "collectives/engine.h"
@@ -24,6 +25,7 @@ class SimulatedWork {
     const Duration takes(static_cast<std::int64_t>(seconds * 1e9) + 1);
     until_ = now + takes;
     total_ += takes;
+    ++pieces_;
   }
 
   /// False while the piece takes longer than `now`. The buffers change at its end.
@@ -41,6 +43,7 @@ class SimulatedWork {
 
   /// How long all pieces have taken, this one included.
   Duration total() const { return total_; }
+  std::uint32_t pieces() const { return pieces_; }
 
   /// The process has ended.
   void drop() { piece_.reset(); }
@@ -49,6 +52,7 @@ class SimulatedWork {
   std::optional<Piece> piece_;
   Time until_{};
   Duration total_{};
+  std::uint32_t pieces_ = 0;
 };
 
 }  // namespace tarpon

@@ -113,6 +113,23 @@ TEST(EndpointTagsTest, the_only_live_rank__holds_no_tag) {
   }
 }
 
+// Nothing is retained for a rank that has left. Its bounded call must not ask until its deadline.
+TEST(EndpointTagsTest, a_forgotten_tag__ends_the_bounded_call_of_a_rank_that_left) {
+  Harness net(2);
+  auto late = exchange(0, 2, kFew);
+  late->spec.bounded = late->spec.fetches_when_late = true;
+  const Call& a = net.submit(std::move(late), 0);
+  net.poll(0);
+  const Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net[1].close(b.handle, nullptr);
+  net[1].peer_left(0, {}, net.now);
+  ASSERT_EQ(net[1].memory().active_tags, 0u);
+  net.run_until(net.now + 1s);
+  EXPECT_EQ(net.count(0, Event::Kind::late), 1u);
+  EXPECT_EQ(net.count(0, kClosed), 1u);
+  EXPECT_EQ(net[0].progress(a.handle, 0, 1).received, 0u);
+}
+
 TEST(EndpointTagsTest, a_forgotten_tag__goes_on_with_its_next_number) {
   Harness net(2);
   run_one(net, 7);

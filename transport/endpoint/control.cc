@@ -88,8 +88,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   }
   if (header.type == TARPON_ABORT && header.slot == TARPON_ABORT_FORGOTTEN &&
       (header.contributors >> options.rank & 1) != 0) {
-    if (!take_forgotten(*channel, header.sender, now)) refuse_control(DropReason::unexpected);
-    return;
+    return take_told_forgotten(*channel, header, now);
   }
   if (channel->lost) {
     const bool asks = header.type == TARPON_READY || header.type == TARPON_REPAIR;

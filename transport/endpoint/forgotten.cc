@@ -36,6 +36,17 @@ void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful
                  .contributors = 1ull << forgetful});
 }
 
+/// ABORT 8 that names this rank. If this rank has forgotten no tag, the peer has passed the
+/// operation and keeps nothing of it: it takes this rank for one that has left. A call that ends
+/// without that peer is late then.
+void Endpoint::State::take_told_forgotten(Channel& channel, const tarpon_header& header, Time now) {
+  if (take_forgotten(channel, header.sender, now)) return;
+  Operation* const operation = find_open(channel, header.operation);
+  if (operation == nullptr || !operation->bounded) return refuse_control(DropReason::unexpected);
+  become_late(*operation, header.sender, now);
+  nothing_from(*operation, header.sender);
+}
+
 /// A peer knows numbers of this tag that this rank has forgotten. False where this rank has
 /// forgotten none.
 bool Endpoint::State::take_forgotten(Channel& channel, Rank from, Time now) {

@@ -239,6 +239,7 @@ struct Endpoint::State {
   // forgotten.cc
   Channel* channel_of(const tarpon_header& header);
   void tell_forgotten(const tarpon_header& header, Rank forgetful);
+  void take_told_forgotten(Channel& channel, const tarpon_header& header, Time now);
   bool take_forgotten(Channel& channel, Rank from, Time now);
 
   // heartbeat.cc
