@@ -150,7 +150,9 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       view.begun = now;
       view.read_after = kUnknownAge;
     }
-    heard_from(operation, peer, {});
+    // A peer cannot have completed an exact operation without this rank: its answer to READY says
+    // why it has ended it.
+    if (operation.bounded) heard_from(operation, peer, {});
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
