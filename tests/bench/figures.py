@@ -26,6 +26,32 @@ def interval(values, statistic=median, draws=1000, seed=1):
     return drawn[int(0.025 * draws)], drawn[int(0.975 * draws) - 1]
 
 
+def mean(values):
+    return sum(values) / len(values)
+
+
+def p99(values):
+    return percentile(values, 0.99)
+
+
+def bootstrap(statistic, *samples, block=1, draws=1000):
+    """95 % interval of a statistic of one or more samples, each drawn by itself. Values of a sample
+    are drawn in runs of `block` neighbours, which keep what neighbours have in common."""
+    generator = random.Random(1)
+
+    def drawn(values):
+        length = min(block, len(values))
+        starts = generator.choices(range(len(values) - length + 1), k=-(-len(values) // length))
+        return [value for start in starts for value in values[start:start + length]][:len(values)]
+
+    found = sorted(statistic(*map(drawn, samples)) for _ in range(draws))
+    return found[int(0.025 * draws)], found[int(0.975 * draws) - 1]
+
+
+def shown(value, unit, decimals=1):
+    return "-" if value is None else f"{value / unit:.{decimals}f}"
+
+
 def ratios(over, under):
     """Round by round."""
     return [a / b for a, b in zip(over, under)]
@@ -49,6 +75,12 @@ def judged(text, limit, value, bounds, most=False):
             "interval": [low, high], "verdict": "met" if met else "open" if near else "MISSED"}
 
 
+def not_beyond(text, limit, value, bounds):
+    """A target that is missed only where the whole interval of its value is above the limit."""
+    target = judged(text, limit, value, bounds, most=True)
+    return {**target, "verdict": "met" if target["verdict"] == "open" else target["verdict"]}
+
+
 def at_least(limit, text, values):
     """Of the rounds' values: by their median."""
     return judged(text, limit, median(values), interval(values))
@@ -59,17 +91,23 @@ def at_most(limit, text, values):
 
 
 class Progress:
-    """A line on the terminal; nothing elsewhere."""
+    """A line on the terminal; nothing elsewhere. Steps count in whatever takes alike long."""
 
     def __init__(self, steps):
         self.steps, self.done, self.started = steps, 0, time.monotonic()
 
-    def step(self, what):
-        self.done += 1
+    def step(self, what, count=1):
+        self.done += count
         if sys.stderr.isatty():
-            left = (time.monotonic() - self.started) * (self.steps - self.done) / self.done
+            rest = max(0, self.steps - self.done)
+            left = (time.monotonic() - self.started) * rest / self.done
             print(f"\r\033[K{100 * self.done // self.steps:3d} %  {what}  ETA {left:.0f} s", end="",
                   file=sys.stderr)
+
+    def say(self, line):
+        """A line on standard output, above that of the terminal."""
+        self.end()
+        print(line, flush=True)
 
     def end(self):
         if sys.stderr.isatty():

@@ -8,9 +8,9 @@ missed: medians within 25 %, P99 within 40 %. Intervals are 95 % bootstrap inter
 operations."""
 import argparse, collections, json, os, subprocess, tempfile
 
-from figures import Progress, finish, judged, median
-from tail import SHAPED, SIZE, bootstrap, p99, shown, tarpon_options
+from figures import Progress, bootstrap, finish, judged, median, p99, shown
 from tail_bed import Bed, Failed
+from tail_cells import SHAPED, SIZE
 
 RANKS = 4, 8
 WITHIN = (("median", median, 25), ("P99", p99, 40))  # %
@@ -41,8 +41,7 @@ def measured(binaries, ranks, plan, progress):
     chunk = plan.operations // plan.chunks
     with Bed(binaries, ranks, SHAPED) as bed:
         work = {"ring": lambda: bed.gloo(SIZE, chunk, 1, "ring"),
-                "bounded": lambda: bed.tarpon(SIZE, chunk // 2, plan.warmup,
-                                              tarpon_options("learnt"))}
+                "bounded": lambda: bed.tarpon(binaries, SIZE, chunk, plan.warmup)}
         for number in range(plan.chunks):
             for name in list(work)[::1 if number % 2 == 0 else -1]:
                 times[name] += work[name]().times

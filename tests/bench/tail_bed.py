@@ -1,15 +1,34 @@
 """One testbed that lives through many runs: AllReduces by Tarpon and by Gloo in turn, a Gloo ring
 beside them, and a rank that is stopped now and then."""
-import argparse, collections, json, os, random, re, signal, subprocess, tempfile, threading, time
+import argparse, collections, dataclasses, functools, json, os, random, re, signal, subprocess
+import tempfile, threading, time
 
 from contenders import GLOO
 
 RING_BYTES = 8_200_000  # of the ring beside
 
-# Times in us of each operation: of the slowest rank that was not late; of each rank. Shares lost of
-# the result of each operation, by the worst rank. `bound_us`: what both stages together were given,
-# the median over operations, where the report names it. CPU seconds of all ranks and operations.
-Sample = collections.namedtuple("Sample", "times rank_times lost bound_us cpu_s")
+
+@dataclasses.dataclass
+class Calls:
+    """Calls of one contender, in order. Times are in us. Shares are those of the rank that lost
+    most."""
+    times: list    # of the slowest rank that was not late
+    ranks: list    # of each rank its times
+    cpu_s: float   # of all ranks and calls together
+    lost: list = dataclasses.field(default_factory=list)
+    counted: list = dataclasses.field(default_factory=list)   # of it: against the loss target
+    causes: list = dataclasses.field(default_factory=list)    # of it: a dict, by cause
+    bounds: list = dataclasses.field(default_factory=list)    # the longest of the ranks'
+    # Of each call, the rank that returned latest, late ones apart: how long after its bound, and
+    # whether it was in doubt.
+    overruns: list = dataclasses.field(default_factory=list)
+
+    def __add__(self, other):
+        return Calls(self.times + other.times, [a + b for a, b in zip(self.ranks, other.ranks)],
+                     self.cpu_s + other.cpu_s, self.lost + other.lost,
+                     self.counted + other.counted, self.causes + other.causes,
+                     self.bounds + other.bounds, self.overruns + other.overruns)
+
 
 # Stops rank `rank` for `low` to `high` seconds, again and again.
 Pause = collections.namedtuple("Pause", "rank low high")
@@ -108,22 +127,23 @@ class Bed:
             raise Failed(f"{' '.join(processes[0].args)} failed:\n{complaints}")
         return [output for output, _ in said]
 
-    def tarpon(self, size, iterations, warmup, options, pause=None, limit=300):
-        """Out of place, then in place: 2 * `iterations` operations."""
+    def tarpon(self, binaries, size, calls, warmup, pause=None, limit=300):
+        """A bounded job of `tarpon allreduce`, which learns its bound anew; half of its calls are
+        out of place."""
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
-            shared = [f"{self.binaries}/tarpon", "allreduce", "--world-size", str(self.ranks),
+            shared = [f"{binaries}/tarpon", "allreduce", "--world-size", str(self.ranks),
                       "--rendezvous", f"tcp://{self.first}:29500", "--interface", "eth0",
-                      "-b", str(size), "-e", str(size), "-n", str(iterations), "-w", str(warmup),
-                      "--json", report.name, *options]
+                      "-b", str(size), "-e", str(size), "-n", str(max(1, calls // 2)),
+                      "-w", str(warmup), "--json", report.name, "--mode", "bounded",
+                      *learnt_bound(binaries)]
             self.run([[*shared, "--rank", str(rank)] for rank in range(self.ranks)], limit, pause)
             entries = json.load(open(report.name))["results"]
         if len(entries) != 2 or any(entry["nwrong"] for entry in entries):
             raise Failed("wrong results: " + str([entry["nwrong"] for entry in entries]))
         ranks = [first + second for first, second in zip(*(e["time_us"]["ranks"] for e in entries))]
-        return Sample(sum((e["time_us"]["all"] for e in entries), []), ranks,
-                      sum((e["lost_all"] for e in entries), []),
-                      max((e["bound_us"] for e in entries if e.get("bound_us")), default=None),
-                      sum(e["cpu_s"] for e in entries))
+        return Calls(sum((e["time_us"]["all"] for e in entries), []), ranks,
+                     sum(e["cpu_s"] for e in entries),
+                     sum((e["lost_all"] for e in entries), []))
 
     def gloo(self, size, iterations, warmup, algorithm, pause=None, limit=300):
         assert algorithm in GLOO
@@ -134,8 +154,16 @@ class Bed:
                 "RANK": str(rank), "WORLD_SIZE": str(self.ranks)})
         rows = [output.split() for output in outputs]
         ranks = [[float(value) for value in row[3:]] for row in rows]
-        return Sample([max(values) for values in zip(*ranks)], ranks, [0.0] * iterations, None,
-                      sum(float(row[1]) for row in rows))
+        return Calls([max(values) for values in zip(*ranks)], ranks,
+                     sum(float(row[1]) for row in rows))
+
+
+@functools.cache
+def learnt_bound(binaries):
+    """Options: revisions that have --bound adaptive learn no bound without it."""
+    text = subprocess.run([f"{binaries}/tarpon", "allreduce", "--help"], capture_output=True,
+                          text=True, check=True).stdout
+    return ["--bound", "adaptive"] if re.search("--bound .*adaptive", text) else []
 
 
 class Background:

@@ -1,22 +1,32 @@
-"""The page of tail.py: distributions and the frontier as SVG in one file that loads nothing."""
+"""The page of tail.py: distributions and the frontier as SVG, in files that load nothing."""
 import html, itertools, math
+
+from figures import shown
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 55, 15, 15, 45  # margins
-COLOURS = ["#1565c0", "#d84315"]           # Tarpon, Gloo
+COLOURS = ["#1565c0", "#d84315", "#2e7d32", "#6a1b9a", "#f9a825", "#00838f", "#ad1457", "#5d4037",
+           "#546e7a", "#9e9d24"]
 
 
 class Axis:
-    """From values to places, logarithmic where the values span much."""
+    """From values to places. A linear axis ends at round numbers, a logarithmic one at its
+    values."""
 
-    def __init__(self, values, start, end, log):
-        low, high = min(values), max(values)
-        self.log = log and low > 0
-        if not self.log:
-            low, high = min(0, low), high or 1
-        elif high == low:
-            high = low * 1.1
-        self.low, self.high, self.start, self.end = low, high, start, end
+    def __init__(self, values, start, end, log=False):
+        self.low, self.high, self.log = min(values), max(values), log
+        self.start, self.end = start, end
+        if self.high == self.low:
+            self.high = self.low * 1.1 or 1
+        if log:
+            self.ticks = [self.low * (self.high / self.low) ** (i / 5) for i in range(6)]
+            return
+        rough = (self.high - self.low) / 5
+        power = 10 ** math.floor(math.log10(rough))
+        step = next(f * power for f in (1, 2, 5, 10) if f * power >= rough * 0.999)
+        first, last = math.floor(self.low / step + 1e-9), math.ceil(self.high / step - 1e-9)
+        self.ticks = [step * i for i in range(first, last + 1)]
+        self.low, self.high = self.ticks[0], self.ticks[-1]
 
     def place(self, value):
         if self.log:
@@ -25,93 +35,140 @@ class Axis:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
-    def ticks(self):
-        if not self.log:
-            return [self.low + (self.high - self.low) * i / 5 for i in range(6)]
-        return [self.low * (self.high / self.low) ** (i / 5) for i in range(6)]
+
+def across(x, text):
+    """A line of the grid, and its text."""
+    return (f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="#eee"/>'
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{text}</text>')
 
 
-def frame(across, up, across_title, up_title):
-    """Axes, their ticks and titles."""
+def frame(grid, up, across_title, up_title):
+    """`grid`: (place, text) of the axis across."""
     parts = [f'<rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" '
              f'height="{HEIGHT - TOP - BOTTOM}" fill="none" stroke="#999"/>']
-    for value in across.ticks():
-        x = across.place(value)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
-                     f'stroke="#eee"/><text x="{x:.1f}" y="{HEIGHT - BOTTOM + 15}" '
-                     f'text-anchor="middle">{value:.3g}</text>')
-    for value in up.ticks():
+    parts += [across(x, text) for x, text in grid]
+    for value in up.ticks:
         y = up.place(value)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
                      f'stroke="#eee"/><text x="{LEFT - 6}" y="{y + 4:.1f}" '
                      f'text-anchor="end">{value:.3g}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 8}" text-anchor="middle">'
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">'
                  f'{across_title}</text>')
     parts.append(f'<text transform="translate(13,{(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
                  f'text-anchor="middle">{up_title}</text>')
-    return parts
+    return "".join(parts)
 
 
-def svg(parts):
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}">{"".join(parts)}</svg>'
+def svg(parts, width=WIDTH, height=HEIGHT):
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'width="{width}" font-family="sans-serif" font-size="11">'
+            f'<rect width="{width}" height="{height}" fill="white"/>{"".join(parts)}</svg>')
 
 
 def distribution(rows):
-    """Of each contender the share of operations that took at most so long."""
+    """Of each contender the share of calls that took at most so long."""
     curves = [sorted(time / 1000 for time in row["times_us"]) for row in rows]
-    across = Axis([value for curve in curves for value in curve], LEFT, WIDTH - RIGHT, log=True)
-    up = Axis([0, 1], HEIGHT - BOTTOM, TOP, log=False)
-    parts = frame(across, up, "ms (logarithmic)", "share of operations")
+    time = Axis([value for curve in curves for value in curve], LEFT, WIDTH - RIGHT, log=True)
+    up = Axis([0, 1], HEIGHT - BOTTOM, TOP)
+    parts = [frame([(time.place(tick), f"{tick:.3g}") for tick in time.ticks], up,
+                   "ms (logarithmic)", "share of calls")]
     for number, (row, curve) in enumerate(zip(rows, curves)):
         points = [(curve[0], 0)]
         for i, value in enumerate(curve):
             points += [(value, i / len(curve)), (value, (i + 1) / len(curve))]
-        line = " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
-        colour, y = COLOURS[number % len(COLOURS)], HEIGHT - BOTTOM - 10 - 16 * number
+        line = " ".join(f"{time.place(x):.1f},{up.place(y):.1f}" for x, y in points)
+        colour, y = COLOURS[number % len(COLOURS)], HEIGHT - BOTTOM - 10 - 15 * number
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
                      f'<text x="{WIDTH - RIGHT - 8}" y="{y}" fill="{colour}" text-anchor="end">'
                      f'{html.escape(row["who"])}</text>')
     return svg(parts)
 
 
-def frontier_plot(rows):
-    """Lost share over time; one point a bound."""
-    across = Axis([row["p50_us"] / 1000 for row in rows], LEFT, WIDTH - RIGHT - 60, log=False)
-    up = Axis([100 * row["lost"] for row in rows], HEIGHT - BOTTOM, TOP + 10, log=False)
-    parts = frame(across, up, "median, ms", "lost, %")
-    for row in rows:
-        x, y = across.place(row["p50_us"] / 1000), up.place(100 * row["lost"])
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{COLOURS[0]}"/>'
-                     f'<text x="{x + 6:.1f}" y="{y - 6:.1f}">{html.escape(row["bound"])}</text>')
-    return svg(parts)
+def by_cell(rows):
+    return [(name, list(group)) for name, group in
+            itertools.groupby(rows, key=lambda row: row["cell"])]
+
+
+def frontier_panel(cells, key, unit, title):
+    """One figure over the loss target: a curve a cell, dots for Gloo and for exact calls."""
+    known = [row for _, rows in cells for row in rows if row[key] and row["who"] != "baseline"]
+    if not known:
+        return f'<text x="{LEFT}" y="{HEIGHT / 2}">{title}: too few calls</text>'
+    targets = sorted({row["target"] for row in known if row["target"]}) or [0.001]
+    target = Axis(targets, LEFT + 130, WIDTH - RIGHT - 30, log=True)
+    places = {"Gloo": LEFT + 35, "exact": LEFT + 85}
+    up = Axis([row[key] / unit for row in known], HEIGHT - BOTTOM, TOP)
+    grid = [(x, {"Gloo": "Gloo's best"}.get(name, name)) for name, x in places.items()]
+    grid += [(target.place(share), f"{100 * share:g} %") for share in targets]
+    parts = [frame(grid, up, "loss target", title)]
+    for number, (name, rows) in enumerate(cells):
+        colour, points = COLOURS[number % len(COLOURS)], []
+        for row in (row for row in rows if row in known):
+            x = target.place(row["target"]) if row["target"] else \
+                places["exact" if row["who"].endswith("exact") else "Gloo"]
+            y = up.place(row[key] / unit)
+            points += [f"{x:.1f},{y:.1f}"] if row["target"] else []
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>'
+                         f'{html.escape(name)}, {html.escape(row["who"])}: {row[key] / unit:.4g}'
+                         '</title></circle>')
+        if len(points) > 1:
+            parts.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" '
+                         'stroke-width="1.8"/>')
+    return "".join(parts)
+
+
+def frontier(rows):
+    """P99 / P50 and mean over the loss target, one below the other."""
+    cells = by_cell(rows)
+    parts = [frontier_panel(cells, "p99_over_p50", 1, "P99 / P50"),
+             f'<g transform="translate(0,{HEIGHT})">'
+             f'{frontier_panel(cells, "mean_us", 1000, "mean, ms")}</g>']
+    for number, (name, _) in enumerate(cells):
+        parts.append(f'<text x="{LEFT}" y="{2 * HEIGHT + 15 + 15 * number}" '
+                     f'fill="{COLOURS[number % len(COLOURS)]}">● {html.escape(name)}</text>')
+    return svg(parts, height=2 * HEIGHT + 15 * len(cells) + 10)
+
+
+def write_frontier(path, rows):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(frontier(rows) + "\n")
+
+
+# Of the tables: title, key of the row, unit, decimals.
+COLUMNS = [("calls", "calls", 1, 0), ("P50", "p50_us", 1000, 1), ("mean", "mean_us", 1000, 1),
+           ("P99", "p99_us", 1000, 1), ("max", "max_us", 1000, 1),
+           ("P99 / P50", "p99_over_p50", 1, 2), ("lost %", "lost", 0.01, 3),
+           ("counted %", "counted", 0.01, 3), ("bound", "bound_us", 1000, 1),
+           ("largest", "bound_max_us", 1000, 1), ("oracle's D", "oracle_us", 1000, 1),
+           ("CPU s a call", "cpu_s", 1, 2), ("ring keeps", "ring_keeps", 1, 2)]
+
+
+def texts(row):
+    return [shown(row[key], unit, decimals) for _, key, unit, decimals in COLUMNS]
+
+
+def markdown(rows):
+    """Times in ms."""
+    lines = [["cell", "who"] + [column[0] for column in COLUMNS], ["---"] * (2 + len(COLUMNS))]
+    lines += [[row["cell"], row["who"]] + texts(row) for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def table(rows):
-    def cell(value, unit=1.0, decimals=1):
-        return f"<td>{'-' if value is None else f'{value / unit:.{decimals}f}'}</td>"
-
-    head = ["", "operations", "P50 ms", "mean ms", "P99 ms", "max ms", "P99 / P50", "lost %",
-            "CPU s an operation", "the ring keeps"]
-    lines = ["<tr>" + "".join(f"<th>{title}</th>" for title in head) + "</tr>"]
-    for row in rows:
-        lines.append(
-            f"<tr><td>{html.escape(row['who'])}</td><td>{row['operations']}</td>" +
-            cell(row["p50_us"], 1000) + cell(row["mean_us"], 1000) + cell(row["p99_us"], 1000) +
-            cell(row["max_us"], 1000) + cell(row["p99_over_p50"], 1, 2) +
-            cell(row["lost"], 0.01, 3) + cell(row["cpu_s"], 1, 3) +
-            cell(row["ring_keeps"], 1, 2) + "</tr>")
+    lines = ["<tr><th></th>" + "".join(f"<th>{column[0]}</th>" for column in COLUMNS) + "</tr>"]
+    lines += [f"<tr><td>{html.escape(row['who'])}</td>" +
+              "".join(f"<td>{text}</td>" for text in texts(row)) + "</tr>" for row in rows]
     return f"<table>{''.join(lines)}</table>"
 
 
-def write_page(path, rows, frontier):
-    """`rows` and `frontier` as in tail.json."""
+def write_page(path, rows):
+    """`rows` as in tail.json."""
     parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>Tail of AllReduce</title>",
-             "<style>body{font:14px sans-serif;margin:2em}svg{font:11px sans-serif;display:block}"
-             "td,th{padding:2px 10px;text-align:right}</style><h1>Tail of AllReduce</h1>"]
-    for name, group in itertools.groupby(rows, key=lambda row: row["cell"]):
-        group = list(group)
+             "<style>body{font:14px sans-serif;margin:2em}svg{display:block}"
+             "td,th{padding:2px 10px;text-align:right}</style><h1>Tail of AllReduce</h1>"
+             "<p>Times in ms.</p>"]
+    for name, group in by_cell(rows):
         parts.append(f"<h2>{html.escape(name)}</h2>{distribution(group)}{table(group)}")
-    parts.append(f"<h2>Lost share against the bound of a stage</h2>{frontier_plot(frontier)}")
-    parts.append("</html>")
-    with open(path, "w") as file:
+    parts.append(f"<h2>P99 / P50 and mean over the loss target</h2>{frontier(rows)}</html>")
+    with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))

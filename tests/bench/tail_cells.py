@@ -1,0 +1,88 @@
+"""What the tail benchmark measures: its cells, the loss targets of each, and how many calls."""
+import collections
+
+from figures import MIB
+
+SIZE = 25 * MIB
+SHAPED = ("--rate", "2gbit/128K/400K")
+BURSTS = 8                             # packets, mean
+TARGETS = (0.001, 0.01)                # --loss-target of the jobs of a cell
+FRONTIER = (0.001, 0.005, 0.01, 0.02)  # the same beside the ring of 4
+
+
+class Cell(collections.namedtuple("Cell", "name ranks shape background pause injected")):
+    """`shape`: options of `tarpon testbed`. `background`: ranks of the ring beside. `pause`: a
+    Pause, or None. `injected`: share of packets lost at the bridge; None where trains are whole."""
+
+    def targets(self, quick):
+        return FRONTIER if self.background == 4 and self.is_usual() and not quick else TARGETS
+
+    def is_usual(self):
+        return self.ranks == 4 and bool(self.shape)
+
+    def is_quiet(self):
+        return not self.background and not self.pause and self.injected is None
+
+    def has_tail(self):
+        """Whether the targets of loss, P99 and mean are about this cell."""
+        return self.is_usual() and (self.background > 0 or self.injected == 0.01)
+
+    def is_compared(self):
+        """Whether the baseline takes turns: where targets hold our calls against its calls."""
+        return self.has_tail() or (self.is_usual() and self.is_quiet())
+
+    def call_s(self):
+        """How long a call takes, about, with its refill: to divide the time of the benchmark."""
+        return 0.5 if self.injected is not None else 0.33 if self.background else 0.2
+
+
+# Calls of each bounded job before the first round, and of one of its turns meanwhile; rounds, and
+# calls of a turn in them; calls of each of Gloo's algorithms in the trial; warm-up of a job that
+# does not learn, or does not stay alive; minutes for all cells together.
+Plan = collections.namedtuple("Plan", "settle settle_turn rounds calls trial warmup minutes")
+PLANS = {"usual": Plan(200, 50, 3, 100, 20, 10, 86), "full": Plan(200, 50, 3, 100, 20, 10, 240),
+         "quick": Plan(100, 50, 3, 50, 10, 10, 13), "smoke": Plan(2, 2, 1, 2, 1, 1, 86)}
+SETTLE_SHARE = 0.4  # of the time of a cell, at most
+
+
+def background(ranks, count, shape=SHAPED, text=""):
+    name = f"ring of {count} beside" if count else "quiet"
+    return Cell(f"{ranks} ranks{text}, {name}", ranks, shape, count, None, None)
+
+
+def loss(share, bursts):
+    """To lose packets one by one the testbed cuts trains to packets at the sender, and every packet
+    then costs CPU time of its own."""
+    option = ("--burst-loss", f"{share:g}%/{BURSTS}") if bursts else ("--loss", f"{share:g}%")
+    name = f"4 ranks, {share:g} % lost {'in bursts' if bursts else 'at random'}"
+    return Cell(name, 4, SHAPED + option, 0, None, share / 100)
+
+
+def stopped(pause):
+    low, high = (round(1000 * seconds) for seconds in pause[1:])
+    name = f"4 ranks, rank {pause.rank} stopped for {low}-{high} ms"
+    return Cell(name, 4, SHAPED, 0, pause, None)
+
+
+def cells_of(pause, quick=False, full=False):
+    """The quiet one first: others are compared with it."""
+    if quick:
+        return [background(4, 0), background(4, 4)]
+    cells = [background(4, count) for count in (0, 2, 4, 8)]
+    cells += [stopped(pause), loss(1, False), loss(1, True)]
+    if full:
+        cut = Cell("4 ranks, quiet, trains cut", 4, SHAPED + ("--loss", "0%"), 0, None, 0)
+        cells += [cut, loss(0.1, False), loss(0.1, True)]
+        cells += [background(8, count) for count in (0, 2, 4, 8)]
+        cells += [background(ranks, count, (), ", links not shaped") for ranks in (4, 8)
+                  for count in (0, 4)]
+    return cells
+
+
+def seconds_of(cell, quick, plan, baseline, algorithms):
+    """What the cell needs, about, and how many calls that is."""
+    bounded = len(cell.targets(quick))
+    turns = bounded + 2 + (1 if baseline and cell.is_compared() else 0)  # exact calls, Gloo
+    calls = bounded * plan.settle + plan.warmup + algorithms * plan.trial
+    calls += turns * plan.rounds * plan.calls
+    return calls * cell.call_s(), calls
