@@ -92,6 +92,13 @@ std::string bound_rule(const BoundOption& bound) {
   return bound.rule == BoundRule::learnt ? "learnt, at most " + limit : limit;
 }
 
+std::optional<double> loss_target(const AllreduceOptions& options) {
+  const BoundOption& bound = options.bound;
+  const bool learnt =
+      bound.rule == BoundRule::learnt || (bound.rule == BoundRule::automatic && !bound.given);
+  return learnt ? std::optional(options.job.mechanisms.loss_target) : std::nullopt;
+}
+
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_job_options(app, options.job);
   add_benchmark_options(app, options);
@@ -132,8 +139,9 @@ Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
   if (options.loss_target) {
     if (*options.loss_target <= 0 || *options.loss_target >= 1) {
       return fail(Error::Code::invalid_argument,
-                  "--loss-target: a share above 0 and below 1 is wanted, such as 0.1%; calls that "
-                  "may lose nothing need --mode exact");
+                  fmt::format("--loss-target {:g}%: give a share above 0% and below 100%, such as "
+                              "0.1%; calls that may lose nothing need --mode exact",
+                              *options.loss_target * 100));
     }
     options.job.mechanisms.loss_target = *options.loss_target;
     if (options.bound.rule == BoundRule::optireduce) {

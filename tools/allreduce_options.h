@@ -61,6 +61,10 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world);
 /// What all ranks must have alike, "name=value" lines.
 std::string agreed_options(const AllreduceOptions& options);
 
+/// The share that bounded calls may lose on average; nullopt where the bound is given, or comes
+/// from BoundRule::optireduce.
+std::optional<double> loss_target(const AllreduceOptions& options);
+
 /// The arguments of one call on these buffers.
 AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
                                   std::uint64_t count);

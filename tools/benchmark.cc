@@ -137,6 +137,7 @@ class Benchmark {
     if (!logs) return fail(logs.error());
     result.mode = last.mode;
     result.bound_rule = bound_rule(options_.bound);
+    result.loss_target = loss_target(options_);
     merge(*logs, result);
     if (last.mode == Mode::bounded && options_.check) {
       result.squared_error = 0;
@@ -179,8 +180,8 @@ class Benchmark {
   void print_row(const Measurement& out, const std::optional<Measurement>& in) {
     if (!first_) return;
     progress_.clear();
-    fmt::print("{}{}{}", table_row(out, in, communicator_.world_size(), options_.check), notes(out),
-               in ? notes(*in) : "");
+    fmt::print("{}{}{}{}", table_row(out, in, communicator_.world_size(), options_.check),
+               loss_line(out, in), notes(out), in ? notes(*in) : "");
     std::fflush(stdout);
   }
 

@@ -121,6 +121,7 @@ class FileJob {
     measurement.mode = last.mode;
     measurement.datapath = datapath_of(communicator_);
     measurement.bound_rule = bound_rule(options.bound);
+    measurement.loss_target = loss_target(options);
     merge(*logs, measurement);
     halted_ = log.halted;
     if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
@@ -191,9 +192,9 @@ class FileJob {
                communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
                name(measurement.function), describe(input_), options_.input);
     fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print("{}{}{}", table_header(),
+    fmt::print("{}{}{}{}", table_header(),
                table_row(std::nullopt, measurement, communicator_.world_size(), options_.check),
-               notes(measurement));
+               loss_line(std::nullopt, measurement), notes(measurement));
     if (measurement.lost_fraction == 0) {
       fmt::print("# lost                 : nothing\n");
     } else {

@@ -5,13 +5,34 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <span>
 
+#include "tools/quantile.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
+namespace {
+
+using PackedCauses = std::array<double, 5>;  // without names: a log has many
+
+std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
+  std::vector<PackedCauses> packed;
+  for (const LossCauses& one : causes) {
+    packed.push_back({one.cut, one.network, one.at_owner, one.late_ranks, one.void_shards});
+  }
+  return packed;
+}
+
+std::vector<LossCauses> unpack(const std::vector<PackedCauses>& packed) {
+  std::vector<LossCauses> causes;
+  for (const PackedCauses& one : packed) {
+    causes.push_back({one[0], one[1], one[2], one[3], one[4]});
+  }
+  return causes;
+}
+
+}  // namespace
 
 std::string to_text(const IterationLog& log, std::size_t first, std::size_t count) {
   const auto piece = [&](const auto& values) {
@@ -24,6 +45,8 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"lost", piece(log.lost)},
                             {"bound_us", piece(log.bound_us)},
                             {"closing", piece(log.closing)},
+                            {"causes", pack(piece(log.causes))},
+                            {"void_shards", piece(log.void_shards)},
                             {"verdicts", piece(log.verdicts)},
                             {"halted", log.halted},
                             {"nonfinite", log.nonfinite},
@@ -52,6 +75,8 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("lost").get_to(log.lost);
     json.at("bound_us").get_to(log.bound_us);
     json.at("closing").get_to(log.closing);
+    log.causes = unpack(json.at("causes").get<std::vector<PackedCauses>>());
+    json.at("void_shards").get_to(log.void_shards);
     json.at("verdicts").get_to(log.verdicts);
     json.at("halted").get_to(log.halted);
     json.at("nonfinite").get_to(log.nonfinite);
@@ -73,18 +98,6 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
   }
 }
 
-std::optional<double> quantile(std::vector<double> values, double q) {
-  const auto samples = static_cast<double>(values.size());
-  const double tail = std::min(q, 1 - q);
-  const bool extreme = tail > 0 && tail < 0.5;
-  if (values.empty() || (extreme && samples * tail < 0.999999)) return std::nullopt;
-  const double position = std::ceil(q * samples) - 1;
-  const auto index = static_cast<std::size_t>(std::clamp(position, 0.0, samples - 1));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
-                   values.end());
-  return values[index];
-}
-
 double Measurement::mean_us() const {
   if (time_us.empty()) return 0;
   return std::accumulate(time_us.begin(), time_us.end(), 0.0) / static_cast<double>(time_us.size());
@@ -97,6 +110,20 @@ double Measurement::algbw(double us) const {
 double Measurement::busbw(double us, std::uint32_t world) const {
   return algbw(us) * 2 * (world - 1) / world;
 }
+
+namespace {
+
+/// What `log` says of the loss in iteration `i`.
+CallLoss loss_in(const IterationLog& log, std::size_t i) {
+  CallLoss loss;
+  if (i < log.bound_us.size()) loss.bound_us = log.bound_us[i];
+  if (i < log.causes.size()) loss.causes = log.causes[i];
+  if (i < log.late.size()) loss.late = log.late[i];
+  if (i < log.void_shards.size()) loss.void_shards = log.void_shards[i];
+  return loss;
+}
+
+}  // namespace
 
 void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
   std::size_t iterations = 0;
@@ -125,39 +152,58 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     }
   }
   for (std::size_t i = 0; i < iterations; ++i) {
-    std::uint64_t late = 0;
-    for (const IterationLog& log : logs) late |= i < log.late.size() ? log.late[i] : 0;
-    late_ever |= late;
+    CallLoss loss;
+    for (const IterationLog& log : logs) loss.add(loss_in(log, i));
+    late_ever |= loss.late;
     double slowest = 0;
     double slowest_in_time = 0;
     double lost = 0;
-    double bound = 0;
     int closing = 0;
     for (std::size_t rank = 0; rank < logs.size(); ++rank) {
       if (i >= logs[rank].time_us.size()) continue;
       slowest = std::max(slowest, logs[rank].time_us[i]);
       if (i < logs[rank].lost.size()) lost = std::max(lost, logs[rank].lost[i]);
-      if (i < logs[rank].bound_us.size()) bound = std::max(bound, logs[rank].bound_us[i]);
       if (i < logs[rank].closing.size()) closing = std::max(closing, logs[rank].closing[i]);
-      if ((late >> rank & 1) != 0) continue;
+      if ((loss.late >> rank & 1) != 0) continue;
       slowest_in_time = std::max(slowest_in_time, logs[rank].time_us[i]);
     }
     // Ranks that all find one another late leave nobody to go by.
     measurement.time_us.push_back(slowest_in_time > 0 ? slowest_in_time : slowest);
     measurement.lost.push_back(lost);
-    measurement.bound_us.push_back(bound);
+    measurement.calls.push_back(loss);
     measurement.closed_early += closing == static_cast<int>(Closing::early) ? 1 : 0;
     measurement.closed_by_bound += closing == static_cast<int>(Closing::bound) ? 1 : 0;
   }
   measurement.late = ranks_of(late_ever);
 }
 
+namespace {
+
+nlohmann::json value(std::optional<double> number) {
+  return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
+}
+
+/// What bounds did and what calls lost on the way; null in exact mode.
+void add_loss(const Measurement& m, nlohmann::json& json) {
+  for (const char* name :
+       {"bound_us", "bound_max_us", "bound_rule", "loss_target", "mean_loss", "causes"}) {
+    json[name] = nullptr;
+  }
+  if (m.mode != Mode::bounded) return;
+  const std::vector<double> bounds = bounds_of(m.calls);
+  const LossCauses causes = mean_causes(m.calls);
+  json["bound_us"] = value(quantile(bounds, 0.5));
+  json["bound_max_us"] = value(quantile(bounds, 1));
+  json["bound_rule"] = m.bound_rule;
+  json["loss_target"] = value(m.loss_target);
+  json["mean_loss"] = causes.of_network();
+  json["causes"] = causes;
+}
+
+}  // namespace
+
 nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
-  const auto value = [](std::optional<double> number) {
-    return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
-  };
   const double mean = m.mean_us();
-  const bool bounded = m.mode == Mode::bounded;
   nlohmann::json json{{"size", m.size},
                       {"count", m.count},
                       {"type", m.type == DataType::float32   ? "float32"
@@ -187,8 +233,7 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                       {"late_ranks", m.late},
                       {"cpu_s", m.cpu_s},
                       {"max_rss_kib", m.max_rss_kib}};
-  json["bound_us"] = bounded ? value(quantile(m.bound_us, 0.5)) : nlohmann::json(nullptr);
-  json["bound_rule"] = bounded ? nlohmann::json(m.bound_rule) : nlohmann::json(nullptr);
+  add_loss(m, json);
   json["coded"] = m.coded;
   json["squared_error"] = value(m.squared_error);
   json["closed_early"] = m.closed_early;
@@ -204,13 +249,22 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
   return json;
 }
 
+std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in) {
+  std::vector<CallLoss> calls;
+  std::optional<double> target;
+  for (const auto* one : {&out, &in}) {
+    if (!*one || (*one)->mode != Mode::bounded) continue;
+    calls.insert(calls.end(), (*one)->calls.begin(), (*one)->calls.end());
+    target = (*one)->loss_target;
+  }
+  return calls.empty() ? "" : fmt::format("# bounded: {}\n", loss_text(calls, target));
+}
+
 std::string notes(const Measurement& m) {
   if (m.mode != Mode::bounded) return "";
-  std::string text = fmt::format(
-      "#   {}: bound {} us ({}), {} of {} closed early, {} by the bound",
-      m.in_place ? "in-place" : "out-of-place",
-      quantile(m.bound_us, 0.5) ? fmt::format("{:.0f}", *quantile(m.bound_us, 0.5)) : "-",
-      m.bound_rule, m.closed_early, m.time_us.size(), m.closed_by_bound);
+  std::string text = fmt::format("#   {}: {} of {} closed early, {} by the bound",
+                                 m.in_place ? "in-place" : "out-of-place", m.closed_early,
+                                 m.time_us.size(), m.closed_by_bound);
   if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
   if (m.squared_error.value_or(0) > 0) {
     text += fmt::format("; squared error {:.3g} of the exact result's square", *m.squared_error);

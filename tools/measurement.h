@@ -11,24 +11,27 @@
 
 #include "collectives/allreduce.h"
 #include "tools/divergence.h"
+#include "tools/loss_summary.h"
 
 namespace tarpon {
 
 /// One rank's log of the timed iterations of one size and place.
 struct IterationLog {
-  std::vector<double> time_us;      // per iteration, from call to return
-  std::vector<std::uint64_t> late;  // per iteration, mask of ranks that this rank found late
-  std::vector<double> lost;         // per iteration, lost_fraction of its report
-  std::vector<double> bound_us;     // per iteration, both stages' bounds; 0: exact
-  std::vector<int> closing;         // per iteration, the worse Closing of its stages
-  std::vector<int> verdicts;        // per iteration, warm-up included; empty without loss budgets
-  std::string halted;               // why the run ended early; one line
-  std::set<Rank> nonfinite;         // ranks whose inputs held NaN or infinity
-  std::uint32_t flows = 1;          // of this rank's large messages, after the last iteration
-  std::uint64_t coded = 0;          // iterations that were
-  std::uint64_t wrong = 0;          // elements, of the last iteration
-  double squared_error = 0;         // of the last iteration, where it was checked: relative
-  double lost_fraction = 0;         // largest over the iterations
+  std::vector<double> time_us;             // per iteration, from call to return
+  std::vector<std::uint64_t> late;         // per iteration, mask of ranks that this rank found late
+  std::vector<double> lost;                // per iteration, lost_fraction of its report
+  std::vector<double> bound_us;            // per iteration, of the whole call; 0: exact
+  std::vector<int> closing;                // per iteration, the worse Closing of its stages
+  std::vector<LossCauses> causes;          // per iteration
+  std::vector<std::uint64_t> void_shards;  // per iteration, mask of Report::void_shards
+  std::vector<int> verdicts;  // per iteration, warm-up included; empty without loss budgets
+  std::string halted;         // why the run ended early; one line
+  std::set<Rank> nonfinite;   // ranks whose inputs held NaN or infinity
+  std::uint32_t flows = 1;    // of this rank's large messages, after the last iteration
+  std::uint64_t coded = 0;    // iterations that were
+  std::uint64_t wrong = 0;    // elements, of the last iteration
+  double squared_error = 0;   // of the last iteration, where it was checked: relative
+  double lost_fraction = 0;   // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
   double cpu_s = 0;               // user and system time of this rank over the timed calls
@@ -45,10 +48,6 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
 /// nullopt for a text that is no such log.
 std::optional<IterationLog> iteration_log_from(const std::string& text);
 
-/// Quantile by nearest rank; nullopt with too few samples to speak of it: p99 needs 100, the median
-/// one.
-std::optional<double> quantile(std::vector<double> values, double q);
-
 struct Measurement {
   std::uint64_t size = 0;   // bytes
   std::uint64_t count = 0;  // elements
@@ -60,10 +59,11 @@ struct Measurement {
   std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all
   std::vector<std::vector<double>> rank_time_us;  // of each rank, per iteration
   std::vector<double> lost;                       // per iteration: lost_fraction of the worst rank
-  std::vector<double> bound_us;                   // per iteration: the longest of the ranks'
+  std::vector<CallLoss> calls;                    // per iteration
   std::uint64_t closed_early = 0;                 // iterations in which a stage of a rank closed so
   std::uint64_t closed_by_bound = 0;              // the same, by its bound
   std::string bound_rule;                         // --bound's word; of bounded iterations
+  std::optional<double> loss_target;              // what a learnt bound keeps to
   std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 was told
   std::optional<Divergence> divergence;           // of the last iteration's results
   std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
@@ -93,7 +93,10 @@ nlohmann::json to_json(const Measurement& measurement, std::uint32_t world);
 
 /// nccl-tests' header lines, with our columns behind theirs.
 std::string table_header();
-/// Lines below a row, of bounded calls: bounds, verdicts, how replicas differ; and how the last
+/// "# bounded: ...", of the calls out of place and in place together; see loss_text(). Empty for
+/// exact ones.
+std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in);
+/// Lines below it, of bounded calls: closings, verdicts, how replicas differ; and how the last
 /// call of each rank ended that was not complete. Empty for exact ones.
 std::string notes(const Measurement& measurement);
 /// One row: `out` may lack (file form), then its columns show "-".

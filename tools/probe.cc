@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tools/measurement.h"
+#include "tools/quantile.h"
 #include "transport/clock.h"
 
 namespace tarpon {

@@ -26,6 +26,8 @@ void note(const Report& report, IterationLog& log) {
   log.lost.push_back(report.lost_fraction);
   log.bound_us.push_back(std::chrono::duration<double, std::micro>(report.bound).count());
   log.closing.push_back(static_cast<int>(worst));
+  log.causes.push_back(report.causes);
+  log.void_shards.push_back(mask_of(report.void_shards));
   log.coded += report.coded ? 1 : 0;
   log.lost_fraction = std::max(log.lost_fraction, report.lost_fraction);
   log.lost_stage1 = std::max(log.lost_stage1, report.lost_stage1);
@@ -112,7 +114,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
 namespace {
 
 // Iterations in one message: some 10 MB as text, of the 16 MiB that a message may hold.
-constexpr std::size_t kPiece = 100'000;
+constexpr std::size_t kPiece = 50'000;
 
 /// One line: what failed, and how far it had come.
 std::string failure(const IterationLog& log) {
@@ -125,6 +127,8 @@ void append(const IterationLog& piece, IterationLog& log) {
   log.lost.insert(log.lost.end(), piece.lost.begin(), piece.lost.end());
   log.bound_us.insert(log.bound_us.end(), piece.bound_us.begin(), piece.bound_us.end());
   log.closing.insert(log.closing.end(), piece.closing.begin(), piece.closing.end());
+  log.causes.insert(log.causes.end(), piece.causes.begin(), piece.causes.end());
+  log.void_shards.insert(log.void_shards.end(), piece.void_shards.begin(), piece.void_shards.end());
   log.verdicts.insert(log.verdicts.end(), piece.verdicts.begin(), piece.verdicts.end());
 }
 

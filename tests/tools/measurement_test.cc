@@ -23,19 +23,6 @@ IterationLog log_of(std::vector<double> time_us, std::vector<std::uint64_t> late
   return log;
 }
 
-TEST(Quantile, quantile__needs_samples_in_its_tail) {
-  EXPECT_EQ(quantile({}, 0.5), std::nullopt);
-  EXPECT_EQ(quantile({7}, 0.5), 7);
-  EXPECT_EQ(quantile({7}, 0), 7);
-  EXPECT_EQ(quantile({7}, 1), 7);
-  EXPECT_EQ(quantile({3, 1, 2}, 0.5), 2);
-  EXPECT_EQ(quantile(std::vector<double>(99, 1), 0.99), std::nullopt);
-  std::vector<double> hundred;
-  for (int i = 100; i > 0; --i) hundred.push_back(i);
-  EXPECT_EQ(quantile(hundred, 0.99), 99);
-  EXPECT_EQ(quantile(hundred, 0.5), 50);
-}
-
 TEST(Merge, time__the_slowest_rank_that_was_not_late) {
   Measurement measurement;
   merge({log_of({10, 90, 30}, {0, 0, 0}), log_of({20, 50, 10}, {0, 0b001, 0}),
@@ -111,6 +98,50 @@ TEST(Merge, outcomes__of_each_rank_and_in_words_where_not_complete) {
   EXPECT_THAT(notes(measurement), HasSubstr("\n#     1 more ranks: --json lists them\n"));
 }
 
+TEST(Merge, loss__by_call_and_its_causes_in_json) {
+  IterationLog a = log_of({1, 1}, {0b10, 0});
+  a.bound_us = {3000, 5000};
+  a.causes = {{.cut = 0.25, .late_ranks = 0.5}, {}};
+  a.void_shards = {0b10, 0};
+  IterationLog b = log_of({1, 1}, {0, 0});
+  b.bound_us = {4000, 4000};
+  b.causes = {{.network = 0.5}, {.at_owner = 0.25}};
+  b.void_shards = {0, 0};
+  Measurement measurement;
+  measurement.mode = Mode::bounded;
+  measurement.bound_rule = "learnt";
+  measurement.loss_target = 0.01;
+  merge({a, b}, measurement);
+  const auto json = to_json(measurement, 2);
+  EXPECT_EQ(json["bound_us"], 4000.0);
+  EXPECT_EQ(json["bound_max_us"], 5000.0);
+  EXPECT_EQ(json["bound_rule"], "learnt");
+  EXPECT_EQ(json["loss_target"], 0.01);
+  EXPECT_EQ(json["mean_loss"], 0.375);
+  EXPECT_EQ(json["causes"], nlohmann::json({{"cut", 0.0},
+                                            {"network", 0.25},
+                                            {"at_owner", 0.125},
+                                            {"late_ranks", 0.25},
+                                            {"void_shards", 0.0}}));
+  EXPECT_EQ(
+      loss_line(std::nullopt, measurement),
+      "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 37.5 %: 25 network, "
+      "12.5 at owner; late ranks: 1 (1 call), 25 %; void shards: 1 (1 call), 0 %\n");
+  EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2 calls)"));
+}
+
+TEST(Merge, loss__none_in_exact_mode) {
+  Measurement measurement;
+  merge({log_of({1}, {0})}, measurement);
+  EXPECT_EQ(loss_line(measurement, measurement), "");
+  const auto json = to_json(measurement, 1);
+  for (const char* name :
+       {"bound_us", "bound_max_us", "bound_rule", "loss_target", "mean_loss", "causes"}) {
+    ASSERT_TRUE(json.contains(name)) << name;
+    EXPECT_TRUE(json[name].is_null()) << name;
+  }
+}
+
 TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
   EXPECT_EQ(flows_line({2, 2}, false), "# Flows to each rank   : 2\n");
   EXPECT_EQ(flows_line({4, 1, 4}, false), "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
@@ -121,6 +152,8 @@ TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
 TEST(Log, text__comes_back) {
   IterationLog log = log_of({1.5, 0.1}, {~0ull, 0});
   log.lost = {0.5, 0.25};
+  log.causes = {{.cut = 0.5}, {.network = 0.125}};
+  log.void_shards = {0, ~0ull};
   log.flows = 4;
   log.wrong = 5;
   log.outcome = {{"status", "partial"}};
@@ -131,6 +164,8 @@ TEST(Log, text__comes_back) {
   EXPECT_THAT(back->time_us, ElementsAre(0.1));
   EXPECT_THAT(back->late, ElementsAre(0));
   EXPECT_THAT(back->lost, ElementsAre(0.25));
+  EXPECT_THAT(back->causes, ElementsAre(LossCauses{.network = 0.125}));
+  EXPECT_THAT(back->void_shards, ElementsAre(~0ull));
   EXPECT_EQ(back->flows, 4u);
   EXPECT_EQ(back->wrong, 5u);
   EXPECT_EQ(back->outcome, log.outcome);
@@ -153,10 +188,13 @@ TEST(ShareLogs, share_logs__of_any_length) {
   auto alone = ControlChannel::join(RendezvousOptions());
   ASSERT_TRUE(alone) << alone.error().message;
   IterationLog log;
-  for (int i = 0; i < 1'200'000; ++i) {
+  for (int i = 0; i < 600'000; ++i) {
     log.time_us.push_back(i + 0.123456789);
     log.late.push_back(i % 2 == 0 ? 0 : ~0ull);
     log.lost.push_back(i / 1.7e6);
+    const double share = i / 8.5e6;
+    log.causes.push_back({share, share, share, share, share});
+    log.void_shards.push_back(~0ull);
   }
   log.wrong = 9;
   nlohmann::json failure;
@@ -166,6 +204,8 @@ TEST(ShareLogs, share_logs__of_any_length) {
   EXPECT_TRUE((*logs)[0].time_us == log.time_us);
   EXPECT_TRUE((*logs)[0].late == log.late);
   EXPECT_TRUE((*logs)[0].lost == log.lost);
+  EXPECT_TRUE((*logs)[0].causes == log.causes);
+  EXPECT_TRUE((*logs)[0].void_shards == log.void_shards);
   EXPECT_EQ((*logs)[0].wrong, 9u);
 }
 

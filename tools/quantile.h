@@ -1,0 +1,13 @@
+// Quantiles of samples.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+namespace tarpon {
+
+/// Quantile by nearest rank; nullopt with too few samples to speak of it: p99 needs 100, the median
+/// one.
+std::optional<double> quantile(std::vector<double> values, double q);
+
+}  // namespace tarpon
