@@ -53,11 +53,13 @@ void add_mechanism_options(CLI::App& app, MechanismOptions& options) {
              "bounded mode, sums that lack contributions: count (N / c), inverse (remote ones by "
              "1 / (1 - their loss)), none")
       ->group(group);
-  add_choice(app, "--codec", options.codec,
-             std::map<std::string, CodecRule>{
-                 {"auto", CodecRule::automatic}, {"on", CodecRule::on}, {"off", CodecRule::off}},
-             "bounded mode, float32: send Hadamard coefficients, so that losses cost all elements "
-             "alike: auto (on above 2 % of loss, off below 1 %), on, off")
+  add_choice(
+      app, "--codec", options.codec,
+      std::map<std::string, CodecRule>{
+          {"auto", CodecRule::automatic}, {"on", CodecRule::on}, {"off", CodecRule::off}},
+      "bounded mode, float32: send Hadamard coefficients, so that losses cost all elements "
+      "alike: auto (on from --loss-target 0.5% on; else on above 2 % of loss, off below 1 %), on, "
+      "off")
       ->default_str("auto")
       ->group(group);
   app.add_option("--without", options.without,
