@@ -124,10 +124,16 @@ Result<Plan> read_plan(const ScaleOptions& options) {
   if (auto read = read_network(options, plan.network); !read) return tl::unexpected(read.error());
   Result<void> taken = take("--ranks", read_ranks(options.ranks), plan.ranks);
   if (taken) taken = take("--bytes", parse_bytes(options.bytes), plan.bytes);
-  if (taken && options.bound != "adaptive") {
+  if (taken && options.bound != "learnt") {
     Duration bound{};
     taken = take("--bound", parse_limit(options.bound), bound);
     plan.bound = bound;
+    if (taken && !options.loss_target.empty()) {
+      return refuse("--loss-target is of a learnt bound: leave it or --bound out");
+    }
+  }
+  if (taken && !options.loss_target.empty()) {
+    taken = take("--loss-target", parse_probability(options.loss_target), plan.loss_target);
   }
   if (!taken) return tl::unexpected(taken.error());
   for (const std::string& name : options.algorithms) {
@@ -137,7 +143,9 @@ Result<Plan> read_plan(const ScaleOptions& options) {
   plan.train_packets = options.train;
   plan.seed = options.seed;
   plan.threads = options.threads;
-  plan.repair = options.repair == "gather";
+  plan.repair = options.repair == "all"      ? scale::Repair::all
+                : options.repair == "gather" ? scale::Repair::gather
+                                             : scale::Repair::none;
   plan.tail_loss = options.tail_loss == "rto" ? scale::TailLoss::rto : scale::TailLoss::probe;
   if (auto possible = check(plan); !possible) return tl::unexpected(possible.error());
   return plan;
@@ -195,11 +203,15 @@ void add_scale_options(CLI::App& app, ScaleOptions& options) {
                  "that count, per cell; 0: 100, and 50 above 512 ranks")
       ->check(whole_number(1'000'000))
       ->capture_default_str();
-  app.add_option("--bound", options.bound, "of each stage of bounded: adaptive, or e.g. 20ms")
+  app.add_option("--bound", options.bound,
+                 "time of a whole operation of bounded: learnt, or e.g. 20ms")
       ->capture_default_str();
+  app.add_option("--loss-target", options.loss_target,
+                 "share that a learnt bound loses on average (0.1%)");
   app.add_option("--repair", options.repair,
-                 "what bounded sends again: gather (the second stage) or none")
-      ->check(CLI::IsMember({"gather", "none"}))
+                 "in which stages bounded sends lost packets again: all, gather (the second) or "
+                 "none")
+      ->check(CLI::IsMember({"all", "gather", "none"}))
       ->capture_default_str();
   app.add_option("--tail-loss", options.tail_loss,
                  "what TCP does when the end of a burst is lost: probe (Linux) or rto")

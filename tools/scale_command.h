@@ -14,9 +14,9 @@ struct ScaleOptions {
   std::string ranks = "8..1024";
   std::vector<std::string> algorithms = {"ring", "halving-doubling", "tar", "bounded"};
   std::string bytes = "25M", rate = "10gbit", egress_rate, queue = "1M", burst = "0", core = "none",
-              delay = "25us", loss = "0.1%", stragglers = "0.2%", bound = "adaptive",
+              delay = "25us", loss = "0.1%", stragglers = "0.2%", bound = "learnt", loss_target,
               background = "none", background_burst = "64K", tail_loss = "probe";
-  std::string repair = "gather";
+  std::string repair = "all";
   double tail = 1.5;
   std::uint32_t mtu = 1500, frame = 38, operations = 0, train = 0;
   std::uint64_t seed = 1;

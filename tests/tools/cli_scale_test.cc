@@ -161,7 +161,10 @@ TEST(CliScale, refused__one_line_that_names_it) {
       {{"--algorithms", ""}, "--algorithms"},
       {{"--delay-trace", "/nowhere.csv"}, "cannot read /nowhere.csv"},
       {{"--straggler-trace", "/dev/null"}, "/dev/null:1: \"\": expected the line"},
-      {{"--repair", "all"}, "--repair"},
+      {{"--repair", "scatter"}, "--repair"},
+      {{"--loss-target", "1"}, "--loss-target \"1\" has no unit"},
+      {{"--loss-target", "0"}, "--loss-target 0%"},
+      {{"--loss-target", "1%", "--bound", "20ms"}, "leave it or --bound out"},
       {{"--tail-loss", "never"}, "--tail-loss"},
       {{"--bytes", "0"}, "--bytes"},
   };

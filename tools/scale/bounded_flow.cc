@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/scale/quantiles.h"
+
 namespace tarpon::scale {
 namespace {
 
@@ -34,8 +36,12 @@ std::uint64_t BoundedFlow::wire_bytes(std::uint32_t slot, std::uint32_t packets)
   return options_.trains.wire_bytes(sent);
 }
 
-void BoundedFlow::reset(const std::vector<Episode>& episodes) {
+void BoundedFlow::reset(Time start, const std::vector<Episode>& episodes) {
   const std::uint32_t ranks = options_.ranks;
+  std::vector<Duration> begins;
+  for (const Episode& episode : episodes) begins.push_back(begin_of(episode));
+  clock_ = start + median(begins);
+  const Time scatter_end = clock_ + limits_.whole - limits_.gather;
   late_.assign(ranks, 0);
   for (std::size_t stage = 0; stage < kStages; ++stage) {
     inbox_[stage].assign(ranks, {});
@@ -53,8 +59,7 @@ void BoundedFlow::reset(const std::vector<Episode>& episodes) {
   waiting_.assign(ranks, {});
   open_ranks_ = 0;
   for (Rank rank = 0; rank < ranks; ++rank) {
-    const Episode& episode = episodes[rank];
-    late_[rank] = episode.late_start && !limits_.exact && episode.end() > limits_.bound[kScatter];
+    late_[rank] = !limits_.exact && start + begin_of(episodes[rank]) > scatter_end;
     if (late_[rank] != 0) continue;
     ++open_ranks_;
     for (std::uint32_t k = 1; k < ranks; ++k) {
@@ -68,20 +73,19 @@ void BoundedFlow::reset(const std::vector<Episode>& episodes) {
 BoundedOutcome BoundedFlow::operate(Time start, const Limits& limits,
                                     const std::vector<Episode>& episodes) {
   limits_ = limits;
-  reset(episodes);
+  reset(start, episodes);
   senders_.begin(start, episodes);
   finished_ = start;
   Duration last{};
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     last = std::max(last, episodes[rank].end());
     if (late_[rank] != 0) continue;
-    const Duration begins = episodes[rank].late_start ? episodes[rank].end() : Duration{};
-    timers_.add(start + begins, {Kind::enter, rank, kScatter});
+    timers_.add(start + begin_of(episodes[rank]), {Kind::enter, rank, kScatter});
   }
   // If all are late there is nothing to wait for but them.
   if (open_ranks_ == 0) finished_ = start + last;
   run(start);
-  BoundedOutcome result = outcome(start);
+  BoundedOutcome result = outcome(start, episodes);
   result.idle = std::max(result.idle, start + last);
   return result;
 }
@@ -120,8 +124,10 @@ void BoundedFlow::on_timer(Time now, const Timer& timer) {
 void BoundedFlow::start_stage(Time now, Rank rank, std::uint8_t stage) {
   Inbox& inbox = inbox_[stage][rank];
   inbox.started = true;
-  inbox.start = now;
-  if (!limits_.exact) timers_.add(now + limits_.bound[stage], {Kind::bound, rank, stage});
+  if (!limits_.exact) {
+    const Time end = clock_ + limits_.whole - (stage == kScatter ? limits_.gather : Duration{});
+    timers_.add(std::max(now, end), {Kind::bound, rank, stage});
+  }
   check(now, rank, stage);
 }
 
@@ -130,6 +136,7 @@ void BoundedFlow::check(Time now, Rank rank, std::uint8_t stage) {
   if (!inbox.started || inbox.close != Close::open) return;
   if (inbox.arrived == expected_) return close(now, rank, stage, Close::complete);
   if (limits_.exact || inbox.waiting || inbox.marks + 1 < options_.ranks) return;
+  if (limits_.early_wait[stage] == Duration{}) return;
   inbox.waiting = true;
   timers_.add(now + limits_.early_wait[stage], {Kind::early, rank, stage});
 }
@@ -267,11 +274,16 @@ void BoundedFlow::on_outcome(const Fabric::Outcome& outcome) {
   if (lost < train.packets) on_arrived(outcome.time, train, train.packets - lost);
 }
 
+bool BoundedFlow::repairs(std::uint8_t stage) const {
+  if (limits_.exact || options_.repair == Repair::all) return true;
+  return options_.repair == Repair::gather && stage == kGather;
+}
+
 void BoundedFlow::on_lost(Time now, const Train& train, std::uint32_t packets) {
   Inbox& inbox = inbox_[train.stage][train.to];
   if (inbox.close != Close::open || late_[train.to] != 0) return;
   inbox.lost += packets;
-  if (!limits_.exact && !(options_.repair && train.stage == kGather)) return;
+  if (!repairs(train.stage)) return;
   // The gap is seen when the next packet comes, and the request goes back.
   Train repair = train;
   repair.packets = packets;
@@ -288,8 +300,6 @@ void BoundedFlow::on_arrived(Time now, const Train& train, std::uint32_t packets
     ++inbox.marks;
   }
   inbox.arrived += packets;
-  const bool nearly = inbox.arrived * 100 >= expected_ * 99;
-  if (nearly && inbox.nearly_all == Time{}) inbox.nearly_all = now;
   const std::size_t at = slot_at(train.stage == kScatter ? train.to : train.from, train.slot);
   if (train.stage == kScatter) {
     present_[at] += packets;

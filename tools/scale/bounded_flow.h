@@ -6,10 +6,11 @@
 // the owner. What belongs to stage 0 goes first.
 //
 // A stage closes at a rank when all is there; or a while after the tail marks of all senders are in
-// (on the last 1 % of the packets of each message, 4 at least); or by its bound. The bound of stage
-// 0 counts from the rank's own start, that of stage 1 from its close of stage 0. What comes later
-// is cut. Packets of stage 1 that are lost are asked for and sent again while the stage is open. A
-// rank that starts after the bound of stage 0 is late: its shard is void, it fetches the result.
+// (on the last 1 % of the packets of each message, 4 at least); or by the bound of the operation.
+// The bound counts from the clock, when half of the ranks have started; stage 1 ends by it, stage 0
+// the gather time before. What comes later is cut. Lost packets are asked for and sent again while
+// the stage is open. A rank that starts after the end of stage 0 is late: its shard is void, it
+// fetches the result.
 //
 // Incast: a receiver lets `credit_bytes` be under way to it, whoever sends; what is gone is given
 // back after the link's delay.
@@ -28,25 +29,28 @@ namespace tarpon::scale {
 
 inline constexpr std::size_t kStages = 2;
 
+/// In which stages lost packets are sent again.
+enum class Repair : std::uint8_t { none, gather, all };
+
 struct BoundedOptions {
   std::uint32_t ranks = 2;
   std::uint64_t bytes = 0;
   Trains trains;
   Duration return_delay{};  // of credit and of requests
   std::uint64_t credit_bytes = 0;
-  bool repair = true;  // of stage 1
+  Repair repair = Repair::all;
 };
 
 /// When the stages of one operation close.
 struct Limits {
-  bool exact = false;  // all losses are repaired and there is no bound: for calibration
-  std::array<Duration, kStages> bound{};
-  std::array<Duration, kStages> early_wait{};  // after the last tail mark
+  bool exact = false;  // all losses are repaired and there is no bound: none is known yet
+  Duration whole{};    // bound of the operation, from its clock
+  Duration gather{};   // stage 0 ends so long before
+  std::array<Duration, kStages> early_wait{};  // after the last tail mark; 0: no early close
 };
 
 struct StageOutcome {
-  Duration typical{};       // median over ranks: 99 % of the packets / 0.99, from the stage's start
-  Duration closed{};        // median over ranks: what the whole stage would have taken (t_C)
+  Duration closed{};        // median over ranks: from the clock to the stage's end
   double lost = 0;          // share of the stage's packets that the network lost, unrepaired
   double cut = 0;           // share that was not there when the stage closed, though not lost
   double cut_early = 0;     // the same, of the stages that closed early
@@ -55,11 +59,17 @@ struct StageOutcome {
 };
 
 struct BoundedOutcome {
-  Duration completion{};  // until the last rank that is not late has closed stage 1
-  Time idle;              // nothing of it is under way any more
-  double lost_mean = 0;   // share of the contributions that a result lacks: over ranks not late,
-  double lost_worst = 0;  // and of the worst of them
+  Duration completion{};    // until the last rank that is not late has closed stage 1
+  Time idle;                // nothing of it is under way any more
+  double lost_mean = 0;     // share of the contributions that a result lacks: over ranks not late,
+  double lost_worst = 0;    // and of the worst of them
+  double lost_in_time = 0;  // of the worst, without what ranks that are late cost
   std::uint32_t late = 0;
+  Duration last_late_start{};  // from the clock to the start of the last late rank
+  // Medians over ranks that are not late, of times that grow, at most twofold, by what is missing:
+  Duration median_time{};  // from the clock to the end
+  Duration scatter{};      // from the clock to the end of stage 0
+  Duration gather{};       // from there to the end of stage 1
   std::array<StageOutcome, kStages> stages;
 };
 
@@ -77,7 +87,7 @@ class BoundedFlow {
  private:
   enum class Close : std::uint8_t { open, complete, early, bound };
   struct Inbox {  // one stage at one rank
-    Time start, closed_at, nearly_all;
+    Time closed_at;
     std::uint64_t arrived = 0, lost = 0;  // packets
     std::uint32_t marks = 0;              // senders whose tail mark is in
     bool started = false, waiting = false;
@@ -104,7 +114,10 @@ class BoundedFlow {
     std::uint8_t stage;
   };
 
-  void reset(const std::vector<Episode>& episodes);
+  static Duration begin_of(const Episode& episode) {
+    return episode.late_start ? episode.end() : Duration{};
+  }
+  void reset(Time start, const std::vector<Episode>& episodes);
   void run(Time now);
   void on_timer(Time now, const Timer& timer);
   void start_stage(Time now, Rank rank, std::uint8_t stage);
@@ -124,7 +137,9 @@ class BoundedFlow {
   std::uint32_t slot_packets(std::uint32_t slot) const;
   std::uint64_t wire_bytes(std::uint32_t slot, std::uint32_t packets) const;
   bool carries_mark(const Train& train);
-  BoundedOutcome outcome(Time start) const;
+  bool repairs(std::uint8_t stage) const;
+  BoundedOutcome outcome(Time start, const std::vector<Episode>& episodes) const;
+  void count_losses(BoundedOutcome& result) const;
   StageOutcome stage_outcome(std::size_t stage) const;
 
   std::size_t pair(Rank one, Rank other) const { return std::size_t{one} * options_.ranks + other; }
@@ -142,6 +157,7 @@ class BoundedFlow {
   std::uint64_t packets_sent_ = 0;
 
   Limits limits_;
+  Time clock_{};                  // when half of the ranks have started
   std::uint32_t open_ranks_ = 0;  // not late, stage 1 not closed
   Time finished_{};
   std::vector<std::uint8_t> late_;

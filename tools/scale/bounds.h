@@ -1,16 +1,18 @@
-// When the stages of the next bounded operation close: t_B and t_C of OptiReduce (NSDI'25), as far
-// as a fixed size of the bucket needs them.
+// When the stages of the next bounded operation close: the rules of collectives/learning/bounds.h
+// as far as one bucket size needs them, with one learner in place of one a rank.
 //
-//   t_B   adaptive: the first kCalibration operations repair every loss and have no bound; t_B of a
-//         stage is the median of their typical times x kMargin. Typical is what 99 % of a stage's
-//         packets took: a straggler in a hundred ranks does not set the bound.
-//   t_C   EWMA, weight 0.95 on the old value, of what the whole stage would have taken (median over
-//         ranks); it starts with the calibration's median.
-//   wait  after the last tail mark x % of t_C. x starts at 10; it doubles, to at most 50, where
-//   more
-//         than 0.1 % of the packets came after an early close, and falls by 1, to at least 1, below
-//         0.01 %. The published loop reads all loss; what the network lost no waiting brings back,
-//         and at 0.1 % of random loss it would stay at 50.
+//   D     time of the whole operation: given, or learnt by TargetBound from what the median rank
+//         needed and what the worst rank lost. Until D is known operations have no bound and repair
+//         every loss.
+//   g     the scatter ends so long before D: by GatherTime, from the medians over ranks. D / 4
+//   while
+//         nothing is known.
+//   wait  after the last tail mark x % of the usual time of the stage, the median of the last 9
+//         operations. x starts at 10; it doubles, to at most 50, where early closing cut more than
+//         a tenth of the target, and falls by 1, to at least 1, below a hundredth.
+//
+// An operation with late ranks counts with the time that it would have taken with them, at most
+// twice what it took. The lower limits of D and wait are left out: a model has no scheduler.
 //
 // To add a kind of bound: its rule in next() and learn(), and its name in the command's --bound.
 #pragma once
@@ -18,35 +20,39 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
+#include "collectives/learning/gather_time.h"
+#include "collectives/learning/recent_values.h"
+#include "collectives/learning/target_bound.h"
 #include "tools/scale/bounded_flow.h"
 
 namespace tarpon::scale {
 
 inline constexpr std::uint32_t kCalibration = 20;  // operations
-inline constexpr double kMargin = 1.25;
 
 class Bounds {
  public:
-  /// `fixed`: of each stage; nullopt: adaptive.
-  explicit Bounds(std::optional<Duration> fixed);
+  /// `fixed`: D; nullopt: learnt. `target`: mean share that a learnt D may lose.
+  /// REQUIRES: 0 < target < 1.
+  Bounds(std::optional<Duration> fixed, double target);
 
   Limits next() const;
-  /// Whether the next operation is a calibration, which results should not count.
+  /// Whether the next operation is one of the first of a learnt bound, which results should not
+  /// count.
   bool calibrating() const { return calibrations_left_ > 0; }
   void learn(const BoundedOutcome& outcome);
 
-  Duration bound(std::size_t stage) const { return bound_[stage]; }
   double wait_share() const { return wait_share_; }
 
  private:
-  void settle();
+  void adapt_wait(double cut_early);
 
+  const std::optional<Duration> fixed_;
+  const double target_;
   std::uint32_t calibrations_left_;
-  std::array<std::vector<Duration>, kStages> typical_, closed_;
-  std::array<Duration, kStages> bound_{};
-  std::array<double, kStages> early_ns_{};  // t_C
+  TargetBound learnt_;  // nanoseconds, as all here
+  GatherTime gather_;
+  std::array<RecentValues, kStages> usual_{RecentValues(9), RecentValues(9)};
   double wait_share_ = 0.10;
 };
 

@@ -133,24 +133,23 @@ void run_bounded(const Plan& plan, Bench& bench, CellResult& cell,
   BoundedFlow flow(
       {cell.ranks, plan.bytes, trains, network.delay, credit_bytes(plan, trains), plan.repair},
       bench.fabric, bench.loss, bench.senders);
-  Bounds bounds(plan.bound);
+  Bounds bounds(plan.bound, plan.loss_target);
   while (cell.completions.size() < operations_per_cell(plan, cell.ranks)) {
     const bool counts = !bounds.calibrating();
     const auto counted = counts ? std::optional(cell.completions.size()) : std::nullopt;
-    const BoundedOutcome outcome =
-        flow.operate(bench.now, bounds.next(), bench.next_episodes(counted));
+    const Limits limits = bounds.next();
+    const BoundedOutcome outcome = flow.operate(bench.now, limits, bench.next_episodes(counted));
     bench.now = outcome.idle + kPause;
     bounds.learn(outcome);
     if (counts) add(cell, outcome);
+    if (counts) cell.bounds.push_back(limits.whole);
     done();
   }
   for (double* mean :
        {&cell.lost_mean, &cell.cut, &cell.late, &cell.early_share, &cell.bound_share}) {
     *mean /= static_cast<double>(cell.completions.size());
   }
-  for (std::size_t stage = 0; stage < kStages; ++stage) {
-    cell.bounds.push_back(bounds.bound(stage));
-  }
+  std::sort(cell.bounds.begin(), cell.bounds.end());
   cell.packets = flow.packets();
 }
 
@@ -227,6 +226,10 @@ Result<void> check(const Plan& plan) {
   if (!(network.tail >= 1)) return refuse("--tail: choose 1 (none) to 50");
   if (network.delay > 1s || (plan.bound && *plan.bound > 1h)) {
     return refuse("--delay is at most 1s, --bound at most 1h");
+  }
+  if (!(plan.loss_target > 0 && plan.loss_target < 1)) {
+    return refuse(fmt::format("--loss-target {:g}%: give a share above 0% and below 100%",
+                              plan.loss_target * 100));
   }
   return {};
 }

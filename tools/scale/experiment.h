@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "tools/scale/bounded_flow.h"
 #include "tools/scale/reliable_flow.h"
 #include "tools/scale/schedule.h"
 #include "tools/scale/straggler_trace.h"
@@ -46,11 +47,12 @@ struct Plan {
   std::uint64_t bytes = 25 << 20;
   std::uint32_t operations = 0;  // that count, per cell; 0: by operations_per_cell()
   std::uint64_t seed = 1;
-  std::optional<Duration> bound;    // of each stage; nullopt: adaptive
+  std::optional<Duration> bound;    // of the whole operation; nullopt: learnt
+  double loss_target = 0.001;       // mean share that a learnt bound may lose
   std::uint32_t train_packets = 0;  // 0: by packets_per_train()
   TailLoss tail_loss = TailLoss::probe;
-  bool repair = true;    // of the bounded algorithm's stage 1
-  unsigned threads = 0;  // 0: one per processor
+  Repair repair = Repair::all;  // of the bounded algorithm
+  unsigned threads = 0;         // 0: one per processor
 };
 
 /// One line that says what cannot be, or nothing.
@@ -67,7 +69,7 @@ struct CellResult {
   double late = 0;                    // ranks per operation that fetch the result
   double early_share = 0;             // of stages: closed early,
   double bound_share = 0;             // by the bound
-  std::vector<Duration> bounds;       // of the stages
+  std::vector<Duration> bounds;       // sorted; of each operation that counts
   std::uint64_t packets = 0;
   std::uint64_t retransmitted = 0, probes = 0, timeouts = 0;  // reliable
   std::uint64_t queue_drops = 0;                              // trains

@@ -52,8 +52,10 @@ std::string describe(const Plan& plan) {
                         rate(network.background_bits_per_second),
                         format_bytes(network.background_burst_bytes));
   }
-  return text + fmt::format("# bounded: {} bound a stage; reliable: {} for the tail of a burst\n",
-                            plan.bound ? format_duration(*plan.bound) : "adaptive",
+  const std::string bound = plan.bound
+                                ? format_duration(*plan.bound)
+                                : fmt::format("learnt, target {:g} %", plan.loss_target * 100);
+  return text + fmt::format("# bounded: bound {}; reliable: {} for the tail of a burst\n", bound,
                             plan.tail_loss == TailLoss::probe ? "probe" : "timeout");
 }
 
@@ -81,6 +83,18 @@ std::string table(const std::vector<CellResult>& results) {
 }
 
 namespace {
+
+const char* name_of(Repair repair) {
+  switch (repair) {
+    case Repair::none:
+      return "none";
+    case Repair::gather:
+      return "gather";
+    case Repair::all:
+      return "all";
+  }
+  return "?";
+}
 
 nlohmann::json network_json(const Network& network) {
   return {{"bits_per_second", network.bits_per_second},
@@ -118,7 +132,10 @@ nlohmann::json cell_json(const CellResult& cell) {
        {std::pair{"p50_ms", 0.5}, {"p90_ms", 0.9}, {"p99_ms", 0.99}, {"max_ms", 1.0}}) {
     out[name] = ms(quantile(cell.completions, share));
   }
-  for (const Duration bound : cell.bounds) out["bounds_ms"].push_back(ms(bound));
+  if (!cell.bounds.empty()) {
+    out["bound_ms"] = ms(quantile(cell.bounds, 0.5));
+    out["bound_max_ms"] = ms(quantile(cell.bounds, 1.0));
+  }
   for (const Duration one : cell.completions) out["completions_ms"].push_back(ms(one));
   return out;
 }
@@ -128,8 +145,9 @@ nlohmann::json cell_json(const CellResult& cell) {
 nlohmann::json to_json(const Plan& plan, const std::vector<CellResult>& results) {
   nlohmann::json out = {{"bytes", plan.bytes},
                         {"seed", plan.seed},
-                        {"bound", plan.bound ? format_duration(*plan.bound) : "adaptive"},
-                        {"repair", plan.repair},
+                        {"bound", plan.bound ? format_duration(*plan.bound) : "learnt"},
+                        {"loss_target", plan.loss_target},
+                        {"repair", name_of(plan.repair)},
                         {"tail_loss", plan.tail_loss == TailLoss::probe ? "probe" : "rto"},
                         {"network", network_json(plan.network)},
                         {"cells", nlohmann::json::array()}};
