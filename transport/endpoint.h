@@ -140,8 +140,9 @@ struct OperationSpec {
 /// When the stages of a bounded operation end.
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
-  /// A rank whose last stage has not left by grace / 2 before the last end asks the peers whether
-  /// they still wait for it. That rank may end up to `grace` later.
+  /// A rank whose last stage has not left halfway between the last two ends asks the peers whether
+  /// they still wait for it; where there is one stage, grace / 2 before its end. That rank may end up
+  /// to `grace` later.
   Duration grace{};
 };
 

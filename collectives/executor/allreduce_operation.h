@@ -125,6 +125,7 @@ class AllreduceOperation {
   OperationSignature signature() const;
   OperationSpec specify(Time now);
   CallKind kind() const;
+  BoundedCall bounded_call() const;
   void plan_bound(OperationSpec& spec, Time now);
   void start_clock(Time at, Time now);
   void hear_terms(Rank peer);

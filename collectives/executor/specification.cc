@@ -89,13 +89,16 @@ CallKind AllreduceOperation::kind() const {
   return {bucket_bytes(), coding_ != nullptr, setting_.open};
 }
 
-void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
+BoundedCall AllreduceOperation::bounded_call() const {
   const AllreduceArguments& arguments = call_->arguments;
-  const Duration left = std::max(Duration::zero(), deadline_ - now);
   // Decoding takes about as long as encoding took.
-  const Duration coding = coding_ ? 2 * (now - setting_.began) : Duration::zero();
-  const BoundPlan plan =
-      setting_.bounds->plan(arguments.bound_rule, arguments.bound, kind(), left, coding);
+  const Duration coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero();
+  return {arguments.bound_rule, arguments.bound, kind(), coding};
+}
+
+void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
+  const Duration left = std::max(Duration::zero(), deadline_ - now);
+  const BoundPlan plan = setting_.bounds->plan(bounded_call(), left);
   terms_ = plan.terms;
   spec.bound = plan.terms.whole;
   spec.terms = encode(plan.terms);
@@ -115,16 +118,14 @@ void AllreduceOperation::start_clock(Time at, Time now) {
     if (endpoint_.takes_no_part(handle_, peer)) live &= ~bit(peer);
     hear_terms(peer);
   }
-  const AllreduceArguments& arguments = call_->arguments;
-  const bool given = Bounds::is_given(arguments.bound_rule, arguments.bound);
   const Duration left = std::max(Duration::zero(), deadline_ - at);
-  const CallBound bound = setting_.bounds->agree(kind(), terms_, given, live, left);
+  const CallBound bound = setting_.bounds->agree(bounded_call(), terms_, live, left);
   clock_ = at;
   end_ = after(at, bound.whole);
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = end_ - std::min(setting_.work, bound.gather / 2);
-  ends.grace = bound.gather;
+  ends.grace = bound.grace;
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;

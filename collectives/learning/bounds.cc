@@ -91,10 +91,10 @@ double Bounds::Series::least_whole(double size) const {
   return bound.median() * size + seconds(kSlack);
 }
 
-/// The series of the kind or, where that does not fit, of the nearest kind. Nearest is another size,
-/// a smaller one first: its times hold more overhead, which makes D rather too long. Then come fewer
-/// open calls: calls that share the network with others take so many times as long. The uncoded
-/// kinds come last: a coded call takes the time of coding more.
+/// The series of the kind or, where that does not fit, of the nearest kind. Nearest is another
+/// size, a smaller one first: its times hold more overhead, which makes D rather too long. Then
+/// come fewer open calls: calls that share the network with others take so many times as long. The
+/// uncoded kinds come last: a coded call takes the time of coding more.
 template <typename Fits>
 std::optional<Bounds::Known> Bounds::nearest(const CallKind& kind, Duration coding,
                                              Fits fits) const {
@@ -127,9 +127,10 @@ std::optional<double> Bounds::learnt(const CallKind& kind, Duration coding) cons
 }
 
 /// Encoding comes before the scatter, decoding after it.
-Duration Bounds::gather_time(const CallKind& kind, Duration whole, Duration coding) const {
+Duration Bounds::gather_time(const BoundedCall& call, Duration whole) const {
+  if (call.rule == BoundRule::optireduce) return whole / 2;
   const auto known =
-      nearest(kind, coding, [](const Series& series) { return !series.gather.empty(); });
+      nearest(call.kind, call.coding, [](const Series& series) { return !series.gather.empty(); });
   if (!known) return whole / 4;
   const double left = std::max(0.0, seconds(whole) - known->coding);
   const double gather =
@@ -137,23 +138,22 @@ Duration Bounds::gather_time(const CallKind& kind, Duration whole, Duration codi
   return std::min(duration(gather * known->factor + known->coding / 2), whole / 2);
 }
 
-Duration Bounds::whole_bound(BoundRule rule, std::optional<Duration> limit, const CallKind& kind,
-                             Duration left, Duration coding) const {
-  switch (rule) {
+Duration Bounds::whole_bound(const BoundedCall& call, Duration left) const {
+  switch (call.rule) {
     case BoundRule::automatic:
-      if (is_given(rule, limit)) return std::min(*limit, left);
+      if (call.is_given()) return std::min(*call.limit, left);
       [[fallthrough]];
     case BoundRule::learnt: {
-      const Duration most = std::min(limit.value_or(left), left);
-      const std::optional<double> known = learnt(kind, coding);
+      const Duration most = std::min(call.limit.value_or(left), left);
+      const std::optional<double> known = learnt(call.kind, call.coding);
       return known ? std::min(duration(*known), most) : most;
     }
     case BoundRule::optireduce: {
-      const auto known = calibrations_.find(class_of(kind.bytes));
+      const auto known = calibrations_.find(class_of(call.kind.bytes));
       if (known == calibrations_.end()) return left;
       RecentValues samples(kPublishedCalibration);
       for (const double one : known->second) samples.push(one);
-      const double published = samples.quantile(kPublishedQuantile) * scaled(kind.bytes);
+      const double published = samples.quantile(kPublishedQuantile) * scaled(call.kind.bytes);
       return std::min(std::max(duration(published), 2 * kLeastStage), left);
     }
   }
@@ -186,14 +186,12 @@ Bounds::Told& Bounds::told_of(const CallKind& kind) {
   return told_[key_of(kind)];
 }
 
-BoundPlan Bounds::plan(BoundRule rule, std::optional<Duration> limit, const CallKind& kind,
-                       Duration left, Duration coding) {
+BoundPlan Bounds::plan(const BoundedCall& call, Duration left) {
   BoundPlan plan;
-  plan.terms.whole = whole_bound(rule, limit, kind, left, coding);
-  plan.terms.gather = rule == BoundRule::optireduce ? plan.terms.whole / 2
-                                                    : gather_time(kind, plan.terms.whole, coding);
-  plan_early(kind, plan);
-  Told& told = told_of(kind);
+  plan.terms.whole = whole_bound(call, left);
+  plan.terms.gather = gather_time(call, plan.terms.whole);
+  plan_early(call.kind, plan);
+  Told& told = told_of(call.kind);
   plan.terms.lost = std::exchange(told.untold_lost, 0);
   plan.tells = !told.told || plan.terms.lost > 0 ||
                !about_equal(told.own.whole, plan.terms.whole) ||
@@ -223,23 +221,23 @@ void Bounds::heard(Rank peer, const CallKind& kind, std::uint16_t stage_time) {
   told.peers[peer].usual = stage_time * seconds(kStageTimeUnit) / scaled(kind.bytes);
 }
 
-CallBound Bounds::agree(const CallKind& kind, const BoundTerms& own, bool given, std::uint64_t live,
+CallBound Bounds::agree(const BoundedCall& call, const BoundTerms& own, std::uint64_t live,
                         Duration left) const {
   std::vector<Duration> wholes{own.whole};
-  Duration gather = own.gather;
-  const auto found = told_.find(key_of(kind));
+  Duration longest = own.gather;
+  const auto found = told_.find(key_of(call.kind));
   const std::size_t peers = found == told_.end() ? 0 : found->second.peers.size();
   for (std::size_t peer = 0; peer < peers; ++peer) {
     const Told::Peer& one = found->second.peers[peer];
     if (one.bytes == 0 || (live & bit(static_cast<Rank>(peer))) == 0) continue;
-    const double factor = scaled(kind.bytes) / scaled(one.bytes);
+    const double factor = scaled(call.kind.bytes) / scaled(one.bytes);
     wholes.push_back(duration(seconds(one.terms.whole) * factor));
-    gather = std::max(gather, duration(seconds(one.terms.gather) * factor));
+    longest = std::max(longest, duration(seconds(one.terms.gather) * factor));
   }
   const auto middle = wholes.begin() + static_cast<std::ptrdiff_t>(wholes.size() / 2);
   std::nth_element(wholes.begin(), middle, wholes.end());
-  const Duration whole = std::min(given ? own.whole : *middle, left);
-  return {whole, std::min(gather, whole / 2)};
+  const Duration whole = std::min(call.is_given() ? own.whole : *middle, left);
+  return {whole, gather_time(call, whole), std::min(longest, whole / 2)};
 }
 
 void Bounds::learn(const BoundSample& sample, BoundRule rule, std::optional<Duration> limit) {

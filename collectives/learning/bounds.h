@@ -12,9 +12,10 @@
 // may wait for a core. So a call shorter than 20 ms has a bound beyond the floor of TargetBound.
 //
 // Ranks tell each other their D, g and last lost share in READY. When its clock starts, a call
-// takes the upper median of the D that live ranks told last and the largest g: no owner sends what
-// the others do not wait for any more. The share that counts against the target is the largest of
-// any rank.
+// takes the upper median of the D that live ranks told last: no owner sends what the others do not
+// wait for any more. g is the rank's own: it is the time that its shard needs to reach all peers. A
+// rank that is in doubt whether it is late waits for the largest g. The share that counts against
+// the target is the largest of any rank.
 //
 // t_C, the usual time of each stage, serves early closing: the median of the last 9 calls; for the
 // whole call the median over this and what the peers say in their headers. A stage closes x % of
@@ -53,10 +54,22 @@ struct CallKind {
   std::uint32_t open = 1;  // calls that this rank had open when the call began, itself included
 };
 
-/// When a call ends, from its clock's start.
+/// A call that is to be bounded.
+struct BoundedCall {
+  BoundRule rule = BoundRule::automatic;
+  std::optional<Duration> limit;  // the caller's bound, if any
+  CallKind kind;
+  Duration coding{};  // what encoding and decoding such a call takes, where it is coded
+
+  /// Whether the caller's bound is D.
+  bool is_given() const { return rule == BoundRule::automatic && limit.has_value(); }
+};
+
+/// When a call ends at this rank, from its clock's start.
 struct CallBound {
   Duration whole{};   // D
   Duration gather{};  // g: the scatter ends so long before
+  Duration grace{};   // the largest g of any rank: a rank in doubt waits so much longer
 };
 
 /// What a rank tells its peers of a call.
@@ -107,15 +120,8 @@ class Bounds {
   /// Operations with lower numbers run exact under `rule`, alike on all ranks.
   static std::uint32_t calibration(BoundRule rule);
 
-  /// Whether the caller's bound, if any, is D.
-  static bool is_given(BoundRule rule, std::optional<Duration> limit) {
-    return rule == BoundRule::automatic && limit.has_value();
-  }
-
-  /// `limit`: the caller's bound, if any; `left`: until the deadline; `coding`: what encoding and
-  /// decoding such a call takes, where it is coded.
-  BoundPlan plan(BoundRule rule, std::optional<Duration> limit, const CallKind& kind, Duration left,
-                 Duration coding = {});
+  /// `left`: until the deadline.
+  BoundPlan plan(const BoundedCall& call, Duration left);
 
   /// `peer` has told its terms for a call of `kind`.
   void heard(Rank peer, const CallKind& kind, const BoundTerms& terms);
@@ -124,8 +130,7 @@ class Bounds {
   void heard(Rank peer, const CallKind& kind, std::uint16_t stage_time);
 
   /// What holds for a call that began with `own`. `live` (bit r: rank r): ranks that count.
-  /// `given`: D is the caller's, alike on all ranks.
-  CallBound agree(const CallKind& kind, const BoundTerms& own, bool given, std::uint64_t live,
+  CallBound agree(const BoundedCall& call, const BoundTerms& own, std::uint64_t live,
                   Duration left) const;
 
   /// A call is over. `limit` as in plan().
@@ -180,9 +185,8 @@ class Bounds {
   template <typename Fits>
   std::optional<Known> nearest(const CallKind& kind, Duration coding, Fits fits) const;
   std::optional<double> learnt(const CallKind& kind, Duration coding) const;
-  Duration gather_time(const CallKind& kind, Duration whole, Duration coding) const;
-  Duration whole_bound(BoundRule rule, std::optional<Duration> limit, const CallKind& kind,
-                       Duration left, Duration coding) const;
+  Duration gather_time(const BoundedCall& call, Duration whole) const;
+  Duration whole_bound(const BoundedCall& call, Duration left) const;
   void plan_early(const CallKind& kind, BoundPlan& plan) const;
   Told& told_of(const CallKind& kind);
   void teach(const BoundSample& sample, BoundRule rule, std::optional<Duration> limit);

@@ -39,7 +39,7 @@ void learn(Bounds& bounds, int calls, Duration whole, const CallKind& kind = kKi
 }
 
 BoundTerms terms(Bounds& bounds, const CallKind& kind = kKind) {
-  return bounds.plan(BoundRule::learnt, std::nullopt, kind, 10s).terms;
+  return bounds.plan({BoundRule::learnt, std::nullopt, kind}, 10s).terms;
 }
 
 double milliseconds(Duration duration) {
@@ -49,17 +49,17 @@ double milliseconds(Duration duration) {
 TEST(BoundsTest, plan__a_bound_alone_is_taken_and_never_above_what_is_left) {
   Bounds bounds(four_ranks());
   learn(bounds, 20, 100ms);
-  EXPECT_EQ(bounds.plan(BoundRule::automatic, 30ms, kKind, 10s).terms.whole, 30ms);
-  EXPECT_EQ(bounds.plan(BoundRule::automatic, 30s, kKind, 10s).terms.whole, 10s);
-  EXPECT_EQ(bounds.plan(BoundRule::learnt, 30ms, kKind, 10s).terms.whole, 30ms);
-  EXPECT_EQ(bounds.plan(BoundRule::learnt, 30s, kKind, 10s).terms.whole, terms(bounds).whole);
-  EXPECT_EQ(bounds.plan(BoundRule::automatic, std::nullopt, kKind, 10s).terms.whole,
+  EXPECT_EQ(bounds.plan({BoundRule::automatic, 30ms, kKind}, 10s).terms.whole, 30ms);
+  EXPECT_EQ(bounds.plan({BoundRule::automatic, 30s, kKind}, 10s).terms.whole, 10s);
+  EXPECT_EQ(bounds.plan({BoundRule::learnt, 30ms, kKind}, 10s).terms.whole, 30ms);
+  EXPECT_EQ(bounds.plan({BoundRule::learnt, 30s, kKind}, 10s).terms.whole, terms(bounds).whole);
+  EXPECT_EQ(bounds.plan({BoundRule::automatic, std::nullopt, kKind}, 10s).terms.whole,
             terms(bounds).whole);
 }
 
 TEST(BoundsTest, plan__nothing_known_may_take_all_that_is_left) {
   Bounds bounds(four_ranks());
-  const BoundPlan plan = bounds.plan(BoundRule::learnt, std::nullopt, kKind, 10s);
+  const BoundPlan plan = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
   EXPECT_EQ(plan.terms.whole, 10s);
   EXPECT_EQ(plan.terms.gather, 2500ms);
   EXPECT_EQ(plan.early[0], Duration::zero());
@@ -71,7 +71,7 @@ TEST(BoundsTest, plan__nothing_known_may_take_all_that_is_left) {
 TEST(BoundsTest, plan__is_a_tenth_above_the_usual_time_without_a_tail) {
   Bounds bounds(four_ranks());
   learn(bounds, 9, 100ms);
-  const BoundPlan plan = bounds.plan(BoundRule::learnt, std::nullopt, kKind, 10s);
+  const BoundPlan plan = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
   EXPECT_NEAR(milliseconds(plan.terms.whole), 110, 0.1);
   EXPECT_NEAR(milliseconds(plan.terms.gather), 22, 0.1);
   EXPECT_NEAR(milliseconds(plan.early[0]), 0.8, 0.01) << "x is down to 1 %";
@@ -98,7 +98,7 @@ TEST(BoundsTest, learn__a_short_call_that_loses_more_than_the_target_gets_a_long
 TEST(BoundsTest, plan__a_longer_time_than_the_header_can_hold_is_not_told) {
   Bounds bounds(four_ranks());
   learn(bounds, 9, 4s);
-  EXPECT_EQ(bounds.plan(BoundRule::learnt, std::nullopt, kKind, 60s).stage_time, 0);
+  EXPECT_EQ(bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 60s).stage_time, 0);
 }
 
 TEST(BoundsTest, plan__a_nearby_size_is_scaled_and_a_far_one_is_not_known) {
@@ -121,7 +121,7 @@ TEST(BoundsTest, plan__kinds_are_apart) {
   // Until they are known: two calls share the network; the coded one takes the coding more.
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).whole), 220, 0.1);
   const BoundPlan coded =
-      bounds.plan(BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 10s, 40ms);
+      bounds.plan({BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 40ms}, 10s);
   EXPECT_NEAR(milliseconds(coded.terms.whole), 150, 0.1);
   learn(bounds, 9, 300ms, {.bytes = kBytes, .open = 2});
   learn(bounds, 9, 200ms, {.bytes = kBytes, .coded = true});
@@ -133,7 +133,7 @@ TEST(BoundsTest, plan__kinds_are_apart) {
 TEST(BoundsTest, plan__tells_what_the_peers_do_not_know) {
   Bounds bounds(four_ranks());
   const auto tells = [&bounds] {
-    return bounds.plan(BoundRule::learnt, std::nullopt, kKind, 10s).tells;
+    return bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s).tells;
   };
   EXPECT_TRUE(tells());
   EXPECT_FALSE(tells());
@@ -143,7 +143,7 @@ TEST(BoundsTest, plan__tells_what_the_peers_do_not_know) {
   BoundSample lost = sample(100ms);
   lost.lost = 0.01;
   learn(bounds, lost);
-  const BoundPlan plan = bounds.plan(BoundRule::learnt, std::nullopt, kKind, 10s);
+  const BoundPlan plan = bounds.plan({BoundRule::learnt, std::nullopt, kKind}, 10s);
   EXPECT_TRUE(plan.tells);
   EXPECT_DOUBLE_EQ(plan.terms.lost, 0.01);
   EXPECT_DOUBLE_EQ(terms(bounds).lost, 0);
@@ -156,7 +156,7 @@ TEST(BoundsTest, gather__of_a_kind_that_is_not_known_is_that_of_the_nearest_one)
       << "half of what 27.5 ms leave";
   EXPECT_NEAR(milliseconds(terms(bounds, {.bytes = kBytes, .open = 2}).gather), 40 + 2, 0.1);
   const BoundPlan coded =
-      bounds.plan(BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 10s, 40ms);
+      bounds.plan({BoundRule::learnt, std::nullopt, {.bytes = kBytes, .coded = true}, 40ms}, 10s);
   EXPECT_NEAR(milliseconds(coded.terms.gather), 20 + 20 + 2, 0.1) << "and decoding";
 }
 
@@ -177,24 +177,41 @@ TEST(BoundsTest, gather__what_was_cut_off_would_have_taken_longer) {
   EXPECT_LE(milliseconds(terms(bounds).gather), 12.1) << "scatters need 100 of 110 ms";
 }
 
-TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_gather) {
+TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_grace) {
   Bounds bounds(four_ranks());
   const BoundTerms own{.whole = 100ms, .gather = 10ms};
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 10s).whole, 100ms);
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s).whole, 100ms);
   bounds.heard(1, kKind, {.whole = 110ms, .gather = 5ms});
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 10s).whole, 110ms);
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s).whole, 110ms);
   bounds.heard(2, kKind, {.whole = 120ms, .gather = 30ms});
   bounds.heard(3, kKind, {.whole = 130ms, .gather = 20ms});
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 10s).whole, 120ms);
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 10s).gather, 30ms);
-  EXPECT_EQ(bounds.agree(kKind, own, false, 0b1011, 10s).whole, 110ms) << "without rank 2";
-  EXPECT_EQ(bounds.agree(kKind, own, false, 0b1011, 10s).gather, 20ms);
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 50ms).whole, 50ms) << "what the deadline leaves";
-  EXPECT_EQ(bounds.agree(kKind, own, false, kAll, 50ms).gather, 25ms);
-  EXPECT_EQ(bounds.agree(kKind, own, true, kAll, 10s).whole, 100ms) << "given";
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s).whole, 120ms);
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s).grace, 30ms);
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, 0b1011, 10s).whole, 110ms)
+      << "without rank 2";
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, 0b1011, 10s).grace, 20ms);
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 50ms).whole, 50ms)
+      << "what the deadline leaves";
+  EXPECT_EQ(bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 50ms).grace, 25ms);
+  EXPECT_EQ(bounds.agree({BoundRule::automatic, 100ms, kKind}, own, kAll, 10s).whole, 100ms)
+      << "given";
   const CallKind half{.bytes = kBytes * 3 / 4};
-  EXPECT_NEAR(milliseconds(bounds.agree(half, own, false, kAll, 10s).gather), 22.5, 0.1)
+  EXPECT_NEAR(
+      milliseconds(bounds.agree({BoundRule::learnt, std::nullopt, half}, own, kAll, 10s).grace),
+      22.5, 0.1)
       << "scaled";
+}
+
+/// A shard of this rank does not take longer because another rank's does.
+TEST(BoundsTest, agree__g_is_the_ranks_own) {
+  Bounds bounds(four_ranks());
+  learn(bounds, 9, 100ms);
+  const BoundTerms own = terms(bounds);
+  bounds.heard(1, kKind, {.whole = 120ms, .gather = 50ms});
+  const CallBound bound = bounds.agree({BoundRule::learnt, std::nullopt, kKind}, own, kAll, 10s);
+  EXPECT_EQ(bound.whole, 120ms);
+  EXPECT_NEAR(milliseconds(bound.gather), 22, 0.1);
+  EXPECT_EQ(bound.grace, 50ms);
 }
 
 TEST(BoundsTest, terms__survive_the_way) {
@@ -213,7 +230,7 @@ TEST(BoundsTest, optireduce__is_the_95th_percentile_of_the_first_twenty) {
     exact.bounded = false;
     bounds.learn(exact, BoundRule::optireduce, std::nullopt);
   }
-  const BoundPlan plan = bounds.plan(BoundRule::optireduce, std::nullopt, kKind, 10s);
+  const BoundPlan plan = bounds.plan({BoundRule::optireduce, std::nullopt, kKind}, 10s);
   EXPECT_NEAR(milliseconds(plan.terms.whole), 190, 0.1);
   EXPECT_NEAR(milliseconds(plan.terms.gather), 95, 0.1);
 }
@@ -306,7 +323,8 @@ class Job {
       for (Rank peer = 0; peer < kRanks; ++peer) {
         if (peer != rank) ranks_[rank].heard(peer, kind, decode(encode(told[peer])));
       }
-      bound_ = ranks_[rank].agree(kind, told[rank], false, kAll, 10s).whole;
+      bound_ =
+          ranks_[rank].agree({BoundRule::learnt, std::nullopt, kind}, told[rank], kAll, 10s).whole;
       BoundSample one = sample(std::min(times[rank], bound_), kind);
       one.lost = std::max(0.0, 1 - milliseconds(bound_) / milliseconds(times[rank]));
       learn(ranks_[rank], one);

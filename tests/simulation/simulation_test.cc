@@ -71,7 +71,7 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
        {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u, 6033888u, 6080348u,
-        6121373u, 6131611u, 6169974u, 6177983u, 6571268u, 6640995u, 7002144u, 7101537u}) {
+        6121373u, 6131611u, 6169974u, 6177983u, 6571268u, 6640995u, 7002144u, 7101537u, 7300768u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

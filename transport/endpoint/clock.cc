@@ -86,7 +86,8 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   const Duration unseen = operation->read_after == kUnknownAge
                               ? operation->started - operation->opened
                               : operation->read_after;
-  s.bound_doubt(*operation, ends.at[last] - unseen - ends.grace / 2, now);
+  const Duration notice = last > 0 ? (ends.at[last] - ends.at[last - 1]) / 2 : ends.grace / 2;
+  s.bound_doubt(*operation, ends.at[last] - unseen - notice, now);
 }
 
 std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {
