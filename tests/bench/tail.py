@@ -128,6 +128,7 @@ class Turns:
         try:
             for number, who in enumerate([*self.targets, "exact"]):
                 options = ["--loss-target", str(who)] if isinstance(who, float) else []
+                options += ["--no-codec"] * self.bench.arguments.no_codec
                 self.jobs[who] = Job(self.bed, self.label(who), number, options, self.cell.pause)
             self.settle(time.monotonic() + SETTLE_SHARE * (end - start))
             self.rounds(end)
@@ -245,6 +246,8 @@ def parse():
     parser.add_argument("--full", action="store_true",
                         help="8 ranks, links without a rate and fewer losses too: some 4 hours")
     parser.add_argument("--smoke", action="store_true", help="a few calls a cell: does it run?")
+    parser.add_argument("--no-codec", action="store_true",
+                        help="bounded calls are never coded; by default they are from 0.5 %% on")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="the quiet cell, and those with this in their names")
     parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo and of the ring beside, "

@@ -2,7 +2,7 @@
 // bound once.
 //
 // Usage: tail_rank --rank R --ranks N --rendezvous ADDRESS [--interface NAME] [--loss-target SHARE]
-//                  [--bytes B]
+//                  [--no-codec] [--bytes B]
 // It connects as `tarpon allreduce` does by default and makes one bucket of float32. Then it reads
 // commands from its standard input, one a line, alike on all ranks, until that ends:
 //   bounded N   N bounded calls with a learnt bound, in place
@@ -148,12 +148,15 @@ Options parse(int argc, char** argv) {
   app.add_option("--interface", options.job.interface);
   app.add_option("--loss-target", options.job.mechanisms.loss_target, "a share: 0.001 is 0.1 %")
       ->check(CLI::Range(1e-6, 0.999));
+  bool no_codec = false;
+  app.add_flag("--no-codec", no_codec, "bounded calls are never coded");
   app.add_option("--bytes", options.bytes, "of the bucket");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     std::exit(app.exit(error));
   }
+  if (no_codec) options.job.mechanisms.codec = CodecRule::off;
   return options;
 }
 
