@@ -2,6 +2,9 @@
 // sets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "tests/transport/endpoint_harness.h"
 
 namespace tarpon::testing_support {
@@ -82,6 +85,34 @@ TEST_F(EndpointClockTest, begun_late__without_an_echo_starts_at_the_own_begin) {
   ASSERT_EQ(net_.clocks[0].size(), 1u);
   EXPECT_EQ(net_.clocks[0][0], net_.now);
   EXPECT_EQ(net_.count(0, Event::Kind::late), 0u);
+}
+
+/// READY says how long the peer encoded; its DATA may come before it.
+TEST_F(EndpointClockTest, data_that_overtakes_ready__does_not_hide_the_encoding) {
+  run_one_call();
+  const Time start = net_.now;
+  net_.now = start + 10ms;
+  Packets packets;
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    auto call = bounded(rank, kWorld);
+    call->spec.began = start;
+    call->spec.terms = {1, 2, 3};
+    call->spec.tells_terms = true;
+    net_.submit(std::move(call), rank);
+    net_.tick(rank);
+    for (Packet& packet : net_.poll(rank)) packets.push_back(std::move(packet));
+  }
+  const std::size_t data = of_type(packets, TARPON_DATA).size();
+  EXPECT_GT(data, 0u);
+  EXPECT_GT(readies(packets), 0u);
+  std::stable_partition(packets.begin(), packets.end(),
+                        [](const Packet& packet) { return packet.header().type == TARPON_DATA; });
+  net_.give(packets);
+  net_.now = start + 11ms;
+  net_.submit(bounded(1, kWorld), 1);
+  net_.tick(1);
+  ASSERT_EQ(net_.clocks[1].size(), 1u);
+  EXPECT_LE(net_.clocks[1][0], start + 1ms);
 }
 
 TEST(EndpointTermsTest, began__the_time_before_the_opening_counts) {

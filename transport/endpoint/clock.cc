@@ -21,9 +21,9 @@ Time Endpoint::State::begun_before(Duration before) const {
 }
 
 /// A packet of a peer that runs the operation has come before this rank submits it. `encoded`: how
-/// long before that packet the call began there.
+/// long before that packet the call began there. DATA may overtake the READY that says so.
 void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration encoded) const {
-  if (from.begun == kNever && age != kUnknownAge) from.begun = begun_before(age + encoded);
+  if (age != kUnknownAge) from.begun = std::min(from.begun, begun_before(age + encoded));
 }
 
 bool Endpoint::State::enough_have_begun(const Operation& operation) const {

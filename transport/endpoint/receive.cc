@@ -193,12 +193,15 @@ void Endpoint::State::announce_to_heard(const Operation& operation, Rank peer) {
 /// `before`: how long before its packet the operation began at `peer`.
 void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration before) {
   PeerView& view = operation.peers[peer];
-  if (view.heard) return;
-  view.heard = true;
-  if (view.begun == kNever) {
-    view.begun = begun_before(before);
+  const Time begun = begun_before(before);
+  // DATA may have overtaken the READY that tells how long the peer encoded.
+  const bool tells_more = before > Duration::zero() && begun < view.begun;
+  if (view.begun == kNever || (tells_more && operation.started == kNever)) {
+    view.begun = begun;
     view.read_after = age;
   }
+  if (view.heard) return;
+  view.heard = true;
   note(RecordKind::first_packet, operation, peer);
   if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
