@@ -87,8 +87,8 @@ const Bounds::Series* Bounds::find(const CallKind& kind) const {
   return found == series_.end() ? nullptr : &found->second;
 }
 
-double Bounds::Series::least_whole(double size) const {
-  return bound.median() * size + seconds(kSlack);
+double Bounds::Series::whole(double size) const {
+  return std::max(*bound.bound() * size, bound.median() * size + seconds(kSlack));
 }
 
 /// The series of the kind or, where that does not fit, of the nearest kind. Nearest is another
@@ -121,9 +121,7 @@ std::optional<double> Bounds::learnt(const CallKind& kind, Duration coding) cons
   const auto known =
       nearest(kind, coding, [](const Series& series) { return series.bound.bound().has_value(); });
   if (!known) return std::nullopt;
-  const double whole = std::max(*known->series->bound.bound() * known->factor,
-                                known->series->least_whole(known->factor));
-  return whole + known->coding;
+  return known->series->whole(known->factor) + known->coding;
 }
 
 /// Encoding comes before the scatter, decoding after it.
@@ -285,9 +283,9 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
   }
   const double lost = account(sample);
   if (const std::optional<double> learnt = series.bound.bound()) {
-    const double least = series.least_whole(size);
-    const bool limited = limit && std::max(*learnt * size, least) >= seconds(*limit);
-    const bool raised = *learnt * size < least;
+    const double whole = series.whole(size);
+    const bool limited = limit && whole >= seconds(*limit);
+    const bool raised = whole > *learnt * size;
     if (!limited && (lost > 0 || !raised)) series.bound.account(lost);
   }
   double time = std::max(seconds(sample.elapsed), kShortestTime);

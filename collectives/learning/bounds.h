@@ -9,7 +9,7 @@
 // many calls this rank had open. Times are scaled by bytes within a class, and between classes. A
 // kind that is not known takes what the nearest known one says. A call may take all of its deadline
 // while no kind near it is known. D is at least 2 ms above the median of its kind: so long a rank
-// may wait for a core. So a call shorter than 20 ms has a bound beyond the floor of TargetBound.
+// may wait for a core. That matters for calls shorter than 20 ms: TargetBound leaves them less.
 //
 // Ranks tell each other their D, g and last lost share in READY. When its clock starts, a call
 // takes the upper median of the D that live ranks told last: no owner sends what the others do not
@@ -19,8 +19,8 @@
 //
 // t_C, the usual time of each stage, serves early closing: the median of the last 9 calls; for the
 // whole call the median over this and what the peers say in their headers. A stage closes x % of
-// t_C after the last tail mark when nothing comes any more. x doubles when early
-// closing lost more than a tenth of the target, and falls by one point below a hundredth.
+// t_C after the last tail mark when nothing comes any more. x doubles when early closing lost more
+// than a tenth of the target, and falls by one point below a hundredth.
 //
 // BoundRule::optireduce is the published rule (NSDI'25, section on UBT), for comparison: each
 // stage has half of the 95th percentile of 20 exact calls.
@@ -146,8 +146,8 @@ class Bounds {
   /// Calls that teach the same.
   struct Series {
     explicit Series(double target) : bound(target) {}
-    /// The smallest D for `size` scaled bytes. REQUIRES: bound.bound() is known.
-    double least_whole(double size) const;
+    /// D for `size` scaled bytes, in seconds. REQUIRES: bound.bound() is known.
+    double whole(double size) const;
 
     TargetBound bound;  // seconds per scaled byte, as all here
     GatherTime gather;
