@@ -70,12 +70,12 @@ class Communicator {
   Result<void> barrier(Duration deadline);
 
   /// From any thread: ends every outstanding call, here and on all other ranks, as aborted, blaming
-  /// this rank, with `reason` in the detail; agree() halts. A call that is
-  /// being decoded or filled keeps its result. The calls of one tag no
-  /// longer match across ranks then: later calls end the same way at once. What remains is
-  /// shrink(), which makes a communicator that works, close() and destruction; what waits in these
-  /// goes on waiting, until its deadline. Again: no effect. Of a rank that is evicted, dead to the
-  /// others or closed: ends only its own calls.
+  /// this rank, with `reason` in the detail; agree() halts. A call that is being decoded or filled
+  /// keeps its result. The calls of one tag no longer match across ranks then: later calls end the
+  /// same way at once. Only shrink(), which makes a communicator that works, close() and
+  /// destruction still work; a thread that waits in one of these goes on waiting, until its
+  /// deadline. A second abort() has no effect. The abort() of a rank that is evicted, dead to the
+  /// others or closed ends only its own calls.
   void abort(const std::string& reason);
 
   /// What becomes of step `step`, alike on all ranks that get a verdict (collectives/agreement.h):

@@ -43,6 +43,7 @@ class SimulatedWork {
 
   /// How long all pieces have taken, this one included.
   Duration total() const { return total_; }
+  /// How many pieces have begun.
   std::uint32_t pieces() const { return pieces_; }
 
   /// The process has ended.

@@ -141,8 +141,8 @@ struct OperationSpec {
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
   /// A rank whose last stage has not left halfway between the last two ends asks the peers whether
-  /// they still wait for it; where there is one stage, grace / 2 before its end. That rank may end up
-  /// to `grace` later.
+  /// they still wait for it; where there is one stage, grace / 2 before its end. That rank may end
+  /// up to `grace` later.
   Duration grace{};
 };
 

@@ -102,7 +102,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       }
       break;
     case Event::Kind::acknowledged:
-      delivered_ = now;  // what follows from it step() asks the endpoint
+      delivered_ = now;  // for learn(); step() asks the endpoint itself
       break;
     case Event::Kind::mismatch: {
       call_->report.blamed.push_back(event.peer);

@@ -61,7 +61,8 @@ void AllreduceOperation::learn(Time now) {
   const Time from = clock_ == kNever ? began_ : clock_;
   sample_->elapsed = now - from;
   const auto [scatter, gather] = sample_->stages;
-  // The gather of this rank may wait for owners whose scatter takes longer than its own.
+  // What this rank needs after its scatter ends when its shard is delivered. Its own gather may
+  // still wait for owners whose scatters take longer.
   const Duration delivered =
       delivered_ == kNever ? Duration::max() : std::max(delivered_ - from, scatter);
   const Duration after_gather = sample_->elapsed - std::min(sample_->elapsed, gather);

@@ -1,10 +1,10 @@
 // g, the time that a call needs after its scatter, learnt from the latest 100 calls of one kind.
 //
 // A call that ends at D closes its scatter at D - g. That cuts every scatter that takes longer than
-// D - g, and every gather that takes longer than g. The time that is cut off from all known calls
-// is the least where as many scatters are cut as gathers: at the median of all gather times and all
-// D - (scatter time) together. Where that leaves a range, in which nothing is cut, g is its lower
-// end plus a margin: the scatter closes as late as the gather allows.
+// D - g, and every gather that takes longer than g. The sum of the times that are cut from the
+// known calls is smallest where as many scatters are cut as gathers. That is the median of two sets
+// joined: all gather times, and all D - (scatter time). The median may be a range. g is the lower
+// end of the range plus a margin, so that the scatter closes as late as the gather allows.
 //
 // The unit of time is the caller's. Not thread-safe. split() costs about a microsecond.
 #pragma once
@@ -19,9 +19,10 @@ namespace tarpon {
 
 class GatherTime {
  public:
-  /// How long the scatter of a call took at this rank, and how long after it all peers had this
-  /// rank's shard, or this rank the whole result, if that came first; decoding included. A rank
-  /// whose scatter ends early waits for the shards of others: that is no time which it needs.
+  /// One call at this rank. `scatter`: from the clock's start to the end of its scatter. `gather`:
+  /// from there until all peers have confirmed its shard, or until it has the whole result if that
+  /// comes first, plus the time of decoding. A later wait for the shards of other owners does not
+  /// count: an earlier end of this rank's scatter would not shorten it.
   void learn(double scatter, double gather) {
     scatters_.push(scatter);
     gathers_.push(gather);

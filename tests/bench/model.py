@@ -18,7 +18,7 @@ CONTENDERS = {"ring": "Gloo's ring", "bounded": "Tarpon, bounded"}  # by the mod
 
 # Operations of each contender, in how many chunks; warm-up of Tarpon.
 Plan = collections.namedtuple("Plan", "operations chunks warmup")
-USUAL, SMOKE = Plan(100, 5, 10), Plan(4, 1, 5)  # the first 5 calibrate
+USUAL, SMOKE = Plan(100, 5, 10), Plan(4, 1, 5)
 
 
 def modelled(binaries, ranks, operations, delay):

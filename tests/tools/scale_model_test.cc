@@ -284,7 +284,7 @@ TEST(Trains, lost__share_and_bounds) {
   EXPECT_EQ(LossDraw(1, 1).lost(1000), 1000u);
 }
 
-/// An operation of which nothing is missing.
+/// An operation that lost nothing.
 BoundedOutcome outcome_of(Duration scatter, Duration whole) {
   BoundedOutcome outcome;
   outcome.stages[0].closed = outcome.scatter = scatter;

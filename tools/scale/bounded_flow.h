@@ -7,10 +7,10 @@
 //
 // A stage closes at a rank when all is there; or a while after the tail marks of all senders are in
 // (on the last 1 % of the packets of each message, 4 at least); or by the bound of the operation.
-// The bound counts from the clock, when half of the ranks have started; stage 1 ends by it, stage 0
-// the gather time before. What comes later is cut. Lost packets are asked for and sent again while
-// the stage is open. A rank that starts after the end of stage 0 is late: its shard is void, it
-// fetches the result.
+// The bound counts from the clock, when half of the ranks have started. Stage 1 ends by the bound,
+// stage 0 one gather time before it. Later packets are cut. Lost packets are asked for and sent
+// again while the stage is open. A rank that starts after the end of stage 0 is late: its shard is
+// void, it fetches the result.
 //
 // Incast: a receiver lets `credit_bytes` be under way to it, whoever sends; what is gone is given
 // back after the link's delay.
@@ -66,7 +66,8 @@ struct BoundedOutcome {
   double lost_in_time = 0;  // of the worst, without what ranks that are late cost
   std::uint32_t late = 0;
   Duration last_late_start{};  // from the clock to the start of the last late rank
-  // Medians over ranks that are not late, of times that grow, at most twofold, by what is missing:
+  // Medians over the ranks that are not late. A time of which a share is missing is divided by the
+  // share that came, and at most doubled.
   Duration median_time{};  // from the clock to the end
   Duration scatter{};      // from the clock to the end of stage 0
   Duration gather{};       // from there to the end of stage 1

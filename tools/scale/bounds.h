@@ -4,15 +4,16 @@
 //   D     time of the whole operation: given, or learnt by TargetBound from what the median rank
 //         needed and what the worst rank lost. Until D is known operations have no bound and repair
 //         every loss.
-//   g     the scatter ends so long before D: by GatherTime, from the medians over ranks. D / 4
-//   while
-//         nothing is known.
+//   g     the scatter ends g before the operation: by GatherTime, from the medians over ranks; D /
+//   4
+//         while nothing is known.
 //   wait  after the last tail mark x % of the usual time of the stage, the median of the last 9
 //         operations. x starts at 10; it doubles, to at most 50, where early closing cut more than
 //         a tenth of the target, and falls by 1, to at least 1, below a hundredth.
 //
-// An operation with late ranks counts with the time that it would have taken with them, at most
-// twice what it took. The lower limits of D and wait are left out: a model has no scheduler.
+// If ranks are late, the operation counts with the time until their shards would have come, at most
+// twice its own time. The model has no scheduler, so D has no slack above the median and `wait` has
+// no lower limit.
 //
 // To add a kind of bound: its rule in next() and learn(), and its name in the command's --bound.
 #pragma once

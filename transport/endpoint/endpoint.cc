@@ -150,8 +150,8 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
       view.begun = now;
       view.read_after = kUnknownAge;
     }
-    // A peer cannot have completed an exact operation without this rank: its answer to READY says
-    // why it has ended it.
+    // A peer that has passed an exact operation before this rank begins it has given it up. Its
+    // answer to READY says why.
     if (operation.bounded) heard_from(operation, peer, {});
     peer_closed(operation, peer, now);
   }

@@ -36,9 +36,9 @@ void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful
                  .contributors = 1ull << forgetful});
 }
 
-/// ABORT 8 that names this rank. If this rank has forgotten no tag, the peer has passed the
-/// operation and keeps nothing of it: it takes this rank for one that has left. A call that ends
-/// without that peer is late then.
+/// ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the peer has
+/// passed the operation: peers keep nothing for a rank that left. A bounded call of this rank is
+/// late then, and gets nothing from that peer.
 void Endpoint::State::take_told_forgotten(Channel& channel, const tarpon_header& header, Time now) {
   if (take_forgotten(channel, header.sender, now)) return;
   Operation* const operation = find_open(channel, header.operation);
