@@ -98,11 +98,11 @@ bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, Time now) {
-  return submit(arguments, looks_nonfinite(arguments), now);
+  return submit(arguments, looks_nonfinite(arguments), now, now);
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
-                                            Time now) noexcept {
+                                            Time asked, Time now) noexcept {
   if (outstanding() == 0) driven_ = now;
   std::optional<Refusal> refused = refusal(arguments);
   std::shared_ptr<PendingCall> call;
@@ -118,7 +118,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   call->report.tag = arguments.tag;
   if (broken_ || aborted_) {
     call->report.operation = next_unbegun(arguments.tag);
-    end_unbegun(*call, broken_ ? *broken_ : *aborted_, now, now);
+    end_unbegun(*call, broken_ ? *broken_ : *aborted_, asked, now);
     return call;
   }
   if (options_.endpoint.world_size == 1) {
@@ -127,14 +127,14 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   }
   call->report.operation = next_queued(arguments.tag);
   if (refused) {
-    note_refused(*call, *refused, now, now);
+    note_refused(*call, *refused, asked, now);
   } else {
     note_call(arguments);
   }
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
   });
-  const Waiting next{.call = call, .submitted = now, .over = refused.has_value()};
+  const Waiting next{.call = call, .submitted = asked, .over = refused.has_value()};
   if (queued || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back(next);
     if (refused) {
@@ -199,8 +199,7 @@ void Engine::open(const Waiting& next, Time now) {
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
   setting.began = encoding ? encoding->began() : now;
-  setting.work = work_rate(encoding != nullptr)
-                     .of(next.call->arguments.count * element_bytes(next.call->arguments.type));
+  setting.work_rate = &work_rate(encoding != nullptr);
   running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call,
                                                           encoding ? encoding->release() : nullptr,
                                                           endpoint_, next.submitted, now));

@@ -70,10 +70,10 @@ class Engine {
   /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
   /// its tag. One that this rank refuses (see refusal()) ends at once as aborted, here and, told by
   /// us, at the peers. The input is looked through for NaN here, where the mechanisms say so; or
-  /// was, with that result.
+  /// was, with that result, since the caller `asked`.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
-                                      Time now) noexcept;
+                                      Time asked, Time now) noexcept;
   /// Why submit() refuses `arguments`; nothing when it does not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
   /// What submit() finds, to be asked for by a caller that holds a lock meanwhile. Any thread.

@@ -8,6 +8,12 @@
 #include "collectives/executor/work_rate.h"
 
 namespace tarpon {
+namespace {
+
+// What one interruption makes long; work of fewer pieces teaches nothing.
+constexpr std::uint64_t kFewPieces = 4;
+
+}  // namespace
 
 /// The encoding of a call in `waiting_`; null where there is none.
 std::unique_ptr<Encoding> Engine::pop_encoding(const PendingCall& call) {
@@ -105,13 +111,12 @@ void Engine::piece_ended(Time now) {
   startable_ |= taken.encoding->done();
 }
 
-/// Small buckets, whose work is done without pieces, teach nothing.
 void Engine::note_work(const AllreduceOperation& operation) {
   const Status status = operation.report().status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
-  const std::uint64_t bytes = operation.bucket_bytes();
-  if (!ended || bytes <= options_.piece_bytes) return;
+  const std::uint64_t bytes = operation.worked_bytes();
+  if (!ended || bytes < kFewPieces * options_.piece_bytes) return;
   work_rates_[operation.coded() ? 1 : 0]->learn(bytes, operation.worked());
 }
 

@@ -333,6 +333,11 @@ class Endpoint {
   /// ended is late from the start (Event::Kind::late). Without effect on a late rank.
   void set_ends(OperationHandle operation, const StageEnds& ends, Time now);
 
+  /// Ends a stage of a bounded operation now, as by its bound. A rank whose last stage ends so, and
+  /// has not left, asks the peers first. Without effect where the stage has closed.
+  /// REQUIRES: set_ends() was called.
+  void end_stage(OperationHandle operation, std::size_t stage, Time now);
+
   /// What `peer` has told of this operation by READY; nothing before it comes.
   std::optional<CallTerms> terms(OperationHandle operation, Rank peer) const;
 

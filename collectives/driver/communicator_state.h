@@ -106,9 +106,10 @@ class Communicator::State {
   }
 
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits) {
+    const Time asked = monotonic_now();
     const bool nonfinite = engine_.looks_nonfinite(arguments);
     const std::unique_lock lock = claim();
-    auto call = engine_.submit(arguments, nonfinite, monotonic_now());
+    auto call = engine_.submit(arguments, nonfinite, asked, monotonic_now());
     if (!waits) {
       needed_.notify_one();
       if (driving_) port_->wake();

@@ -95,7 +95,7 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       call_->report.stages[event.stage].elapsed = event.elapsed;
       if (event.stage == kScatter) {
         scatter_closed_ = true;
-        if (event.closing != Closing::complete) reducer_.settle();
+        if (event.closing != Closing::complete) settle();
       } else {
         gather_closed_ = true;
         gather_complete_ = event.closing == Closing::complete;
@@ -269,6 +269,7 @@ bool AllreduceOperation::step(Time now) {
     return over_;
   }
   if (!late_self_) endpoint_.advance(handle_, kGather, reducer_.ready());
+  close_for_work(now);
   if (!scatter_closed_ || !gather_closed_) return false;
   if (endpoint_.in_doubt(handle_)) {
     asks_peers_ = true;
@@ -350,9 +351,25 @@ bool AllreduceOperation::retains() const {
   return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
 }
 
+/// Whether our shard is copied for peers that may still ask for it. A copy that would take more
+/// than an eighth of a bounded call is not made: the peers can use that time for data.
+bool AllreduceOperation::copies() const {
+  if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return false;
+  if (end_ == kNever || schedule_.own.count <= setting_.piece_bytes) return true;
+  return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
+}
+
+/// What `work_` does after the end of the scatter: slots of our shard that lack contributions.
+void AllreduceOperation::settle() {
+  work_.add(reducer_.slots() - reducer_.ready(), slot_bytes(),
+            [this](std::uint64_t, std::uint64_t count) {
+              reducer_.settle(static_cast<std::uint32_t>(count));
+            });
+}
+
 /// Copies our shard for the peers. Throws std::bad_alloc before anything is copied.
 void AllreduceOperation::retain() {
-  if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return;
+  if (!copies()) return;
   retained_ = std::make_unique<Retained>(setting_.memory);
   retained_->stage = kGather;
   retained_->bytes.reserve(schedule_.own.count);
@@ -385,7 +402,8 @@ void AllreduceOperation::finish(Time now) {
 }
 
 void AllreduceOperation::close(Time now) {
-  if (late_self_ || confirmed()) retained_.reset();
+  const bool whole = retained_ && retained_->contributors.size() == reducer_.slots();
+  if (late_self_ || confirmed() || !whole) retained_.reset();
   report_end(now);
   if (call_->report.mode == Mode::bounded) {
     report_loss();
@@ -432,6 +450,7 @@ bool AllreduceOperation::complete(Time now) {
   const Status status = call_->report.status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
+  if (ended && scatter_closed_ && !call_->report.nonfinite) settle();
   if (call_->report.nonfinite) {
     fill_with_nan();
   } else if (coding_) {
@@ -449,6 +468,12 @@ void AllreduceOperation::release(Time now) {
 
 void AllreduceOperation::complete_at_once(Time now) {
   while (!complete(now)) work_.run_all();
+}
+
+Piece AllreduceOperation::take_piece() {
+  const Piece piece = work_.take();
+  worked_bytes_ += piece.bytes;
+  return piece;
 }
 
 void AllreduceOperation::piece_ended(Duration took) {

@@ -12,6 +12,7 @@
 #include "collectives/executor/coding.h"
 #include "collectives/executor/reducer.h"
 #include "collectives/executor/work.h"
+#include "collectives/executor/work_rate.h"
 #include "collectives/learning/bounds.h"
 #include "collectives/mechanisms.h"
 #include "collectives/schedule.h"
@@ -37,10 +38,10 @@ class AllreduceOperation {
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
-    Time began{};                   // when the call began: its encoding, where it is coded
-    Duration work{};                // what the work on the buffers takes once the gather has closed
-    std::uint32_t open = 1;         // calls of this rank that run, this one included
-    std::vector<Rank> behind = {};  // late in the calls of its tag that it had to wait for
+    Time began{};                         // when the call began: its encoding, where it is coded
+    const WorkRate* work_rate = nullptr;  // of such calls; outlives the operation
+    std::uint32_t open = 1;               // calls of this rank that run, this one included
+    std::vector<Rank> behind = {};        // late in the calls of its tag that it had to wait for
   };
 
   /// Opens the operation on `endpoint`, as the last thing that it does. `coding`: the encoded
@@ -92,11 +93,12 @@ class AllreduceOperation {
   /// The next piece of the work on the buffers. It runs until piece_ended(), which says how long it
   /// took; step(), complete() and release() are not called meanwhile.
   bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
-  Piece take_piece() { return work_.take(); }
+  Piece take_piece();
   void piece_ended(Duration took);
 
-  /// How long the pieces took.
+  /// How long the pieces took, and how much they moved.
   Duration worked() const { return worked_; }
+  std::uint64_t worked_bytes() const { return worked_bytes_; }
 
   const Report& report() const { return call_->report; }
   PendingCall& call() { return *call_; }
@@ -129,6 +131,8 @@ class AllreduceOperation {
   void plan_bound(OperationSpec& spec, Time now);
   void start_clock(Time at, Time now);
   void hear_terms(Rank peer);
+  Duration work_left() const;
+  void close_for_work(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
 
@@ -148,6 +152,8 @@ class AllreduceOperation {
   void finish(Time now);
   void close(Time now);
   std::uint64_t absent() const;
+  bool copies() const;
+  void settle();
   void retain();
   void end_at_deadline(Time now);
   std::string silence_text() const;
@@ -200,6 +206,7 @@ class AllreduceOperation {
   std::vector<Range> missing_;          // bytes of the slots that the result lacks
   std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
   Duration worked_{};
+  std::uint64_t worked_bytes_ = 0;
   OperationHandle handle_;
   const Time submitted_;
   const Time began_;
@@ -209,6 +216,7 @@ class AllreduceOperation {
   Time clock_ = kNever;            // bounded: when half of the ranks had begun
   Time end_ = kNever;              // bounded: when the call ends at the latest, but for late ranks
   Time delivered_ = kNever;        // when all peers had confirmed our shard
+  Time work_at_ = kNever;          // bounded: when to compare work_left() with what time is left
   std::optional<BoundSample> sample_;
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard

@@ -36,14 +36,14 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
   } else {
     kernels_.combine(out, a, payload.data(), elements);
   }
-  if (!lost_.empty() && present != everybody_ && settled(slot)) settle(slot);
+  if (!lost_.empty() && present != everybody_ && settled(slot)) rescale(slot);
   advance();
 }
 
 void Reducer::lost(Rank from, std::uint32_t slot) {
   if (lost_.empty()) lost_.assign(slots(), 0);
   lost_[slot] |= bit(from);
-  if (settled(slot)) settle(slot);
+  if (settled(slot)) rescale(slot);
   advance();
 }
 
@@ -56,7 +56,7 @@ void Reducer::advance() {
   while (ready_ < slots() && settled(ready_)) ++ready_;
 }
 
-void Reducer::settle(std::uint32_t slot) {
+void Reducer::rescale(std::uint32_t slot) {
   const std::uint64_t present = contributors_[slot];
   std::byte* out = shape_.accumulator[slot];
   const std::byte* own = shape_.own[slot];
@@ -71,11 +71,10 @@ void Reducer::settle(std::uint32_t slot) {
   }
 }
 
-void Reducer::settle() {
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (!settled(slot)) settle(slot);
+void Reducer::settle(std::uint32_t count) {
+  for (const std::uint32_t end = ready_ + count; ready_ < end; ++ready_) {
+    if (!settled(ready_)) rescale(ready_);
   }
-  ready_ = slots();
 }
 
 SlotView Reducer::view(std::uint32_t slot) {

@@ -43,10 +43,11 @@ class Reducer : public Sink, public Source {
   /// Slots [0, ready()) hold every contribution that is still to be had.
   std::uint32_t ready() const { return ready_; }
 
-  /// No more contributions come. Slots that lack some are scaled by the count they have (sum by
-  /// N / c, avg by 1 / c) under Rescale::count, else as those that lack nothing (avg by 1 / N),
-  /// here or once their last one is known to be lost.
-  void settle();
+  /// No more contributions come, so that the next `count` slots are ready. Slots that lack some are
+  /// scaled by the count they have (sum by N / c, avg by 1 / c) under Rescale::count, else as those
+  /// that lack nothing (avg by 1 / N), here or once their last one is known to be lost.
+  /// REQUIRES: ready() + count <= slots().
+  void settle(std::uint32_t count);
 
   std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
   const ContributorMasks& contributors() const { return contributors_; }
@@ -55,7 +56,7 @@ class Reducer : public Sink, public Source {
  private:
   std::size_t length(std::uint32_t slot) const;
   bool settled(std::uint32_t slot) const;
-  void settle(std::uint32_t slot);
+  void rescale(std::uint32_t slot);
   void advance();
 
   Shape shape_;

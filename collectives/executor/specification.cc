@@ -124,13 +124,44 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   end_ = after(at, bound.whole);
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
-  ends.at[kGather] = end_ - std::min(setting_.work, bound.gather / 2);
+  ends.at[kGather] = end_;
   ends.grace = bound.grace;
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;
   call_->report.stages[kGather].bound = ends.at[kGather] - at;
   endpoint_.set_ends(handle_, ends, now);
+  work_at_ = now;
+}
+
+/// What the work on the buffers would take if both stages closed now: settling and copying our
+/// shard, decoding, filling the slots that are missing. Small buckets need no time for it.
+Duration AllreduceOperation::work_left() const {
+  if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
+  std::uint64_t bytes = copies() ? schedule_.own.count : 0;
+  bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
+  for (const Schedule::Transfer& transfer : schedule_.stages[kGather].receives) {
+    const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
+    bytes += std::uint64_t{message.slots - message.received} * slot_bytes();
+  }
+  if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
+  return setting_.work_rate->of(bytes);
+}
+
+/// Closes the stages as soon as what is left of the bound is needed for the work on the buffers. It
+/// shrinks while slots come: the closer the end, the more often it is looked at.
+void AllreduceOperation::close_for_work(Time now) {
+  if (gather_closed_) return;
+  if (late_self_) work_at_ = kNever;
+  if (now >= work_at_) {
+    // Work that takes more than half of the call ends after the bound, whatever is cut.
+    work_at_ = end_ - std::min(work_left(), (end_ - clock_) / 2);
+    if (now >= work_at_) {
+      for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle_, stage, now);
+      work_at_ = kNever;
+    }
+  }
+  wake_at_ = work_at_;
 }
 
 void AllreduceOperation::hear_terms(Rank peer) {

@@ -1,9 +1,7 @@
-// How long the work of a call takes once its last stage has closed: learnt from the calls before
-// it.
+// How long the work on the buffers of a call takes: learnt from the calls before it.
 //
-// That is the copy for retention, decoding and filling: the time in which pieces of it ran,
-// whatever the driver did between them. A call that needed no piece took no time. No clock. Not
-// thread-safe.
+// The work is settling and copying a shard, decoding and filling; its time is that in which pieces
+// of it ran, whatever the driver did between them. No clock. Not thread-safe.
 #pragma once
 
 #include <cmath>
@@ -16,19 +14,21 @@ namespace tarpon {
 
 class WorkRate {
  public:
-  /// A call of a bucket of `bytes` took `time`. REQUIRES: bytes > 0.
+  /// Pieces of a call that moved `bytes` took `time`. REQUIRES: bytes > 0.
   void learn(std::uint64_t bytes, Duration time) {
     samples_.push(std::chrono::duration<double>(time).count() / static_cast<double>(bytes));
   }
 
-  /// What a call of a bucket of `bytes` takes: by the 90th percentile of the last 20 calls, per
-  /// byte. Zero while nothing is known.
+  /// What work that moves `bytes` takes: by the 90th percentile of the last 20 calls, per byte.
   Duration of(std::uint64_t bytes) const {
-    if (samples_.empty()) return Duration::zero();
-    return Duration(std::llround(samples_.quantile(0.9) * static_cast<double>(bytes) * 1e9));
+    const double each = samples_.empty() ? kUnknown : samples_.quantile(0.9);
+    return Duration(std::llround(each * static_cast<double>(bytes) * 1e9));
   }
 
  private:
+  // Seconds per byte: a copy into pages that are touched for the first time.
+  static constexpr double kUnknown = 1 / 3e9;
+
   RecentValues samples_{20};  // seconds per byte
 };
 

@@ -102,7 +102,7 @@ TEST(ReducerTest, settle__scales_by_the_contributions_that_are_there) {
       Rig rig(function, in_place);
       for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 0);  // all
       rig.deliver(2, 1);                                                         // 2 of 4
-      rig.reducer->settle();                                                     // slot 2: 1 of 4
+      rig.reducer->settle(rig.reducer->slots() - rig.reducer->ready());          // slot 2: 1 of 4
       EXPECT_EQ(rig.reducer->ready(), 3u);
       EXPECT_EQ(rig.reducer->contributors(), (ContributorMasks{kAll, 0x6, 0x2}));
       const bool sum = function == ReduceOp::sum;
@@ -125,7 +125,7 @@ TEST(ReducerTest, settle__a_second_time_only_if_nothing_was_missing) {
     for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, slot);
   }
   const std::vector<float> before = rig.result;
-  rig.reducer->settle();
+  rig.reducer->settle(rig.reducer->slots() - rig.reducer->ready());
   EXPECT_EQ(rig.result, before);
 }
 

@@ -51,7 +51,7 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
     }
     losses.learn(from, kSlots, received);
   }
-  reducer.settle();
+  reducer.settle(reducer.slots() - reducer.ready());
   return result;
 }
 
@@ -127,7 +127,7 @@ TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
     for (Rank from = 1; from < present; ++from) {
       reducer.deliver(from, 0, std::as_bytes(std::span(payload)), 1ull << from);
     }
-    reducer.settle();
+    reducer.settle(reducer.slots() - reducer.ready());
     EXPECT_FLOAT_EQ(result[0], (4 + 12 + (present == 3 ? 8.0f : 0.0f)) / 3);
   }
 }

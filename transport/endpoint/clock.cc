@@ -90,6 +90,20 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   s.bound_doubt(*operation, ends.at[last] - unseen - notice, now);
 }
 
+void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
+  State& s = *state_;
+  Operation* operation = s.find(handle);
+  require(operation != nullptr && operation->bounded && stage < operation->stage_count,
+          "end_stage() of a stage of a bounded operation");
+  if (operation->late) return;
+  Stage& ended = operation->stages[stage];
+  ended.end = std::min(ended.end, now);
+  s.timer = std::min(s.timer, now);
+  if (stage + 1u != operation->stage_count) return;
+  operation->doubt.arises = std::min(operation->doubt.arises, now);
+  s.look_for_doubt(*operation, now);
+}
+
 std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {
   Operation* operation = state_->find(handle);
   require(operation != nullptr && peer < state_->options.world_size,

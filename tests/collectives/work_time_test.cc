@@ -1,0 +1,64 @@
+// The work on the buffers of a bounded call is part of its bound.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "collectives/executor/work_rate.h"
+#include "tests/collectives/simulated_job.h"
+
+namespace tarpon::testing_support {
+namespace {
+
+constexpr std::uint16_t kRanks = 2;
+constexpr std::uint64_t kCount = 4 << 20;  // 16 MiB: 134 ms on the wire, 3 ms to work through
+constexpr Duration kBound = 50ms;
+
+class WorkTimeTest : public testing::TestWithParam<CodecRule> {
+ protected:
+  WorkTimeTest() {
+    SimulatedJobOptions options{.ranks = kRanks, .slot_bytes = 1408, .piece_bytes = 1 << 20};
+    options.links.emplace();
+    options.links->ingress = {.bits_per_second = 1e9, .queue_bytes = 4 << 20};
+    options.mechanisms.codec = GetParam();
+    job_ = std::make_unique<SimulatedJob>(options);
+  }
+
+  /// How long after its bound the call ended at each rank.
+  std::vector<Duration> run() {
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      AllreduceArguments one = buffers_.arguments(rank, DataType::float32, ReduceOp::sum);
+      one.mode = Mode::bounded;
+      one.bound = kBound;
+      calls.push_back(job_->submit(rank, one));
+    }
+    EXPECT_TRUE(job_->finish());
+    std::vector<Duration> after;
+    for (const auto& call : calls) {
+      const Report& report = call->report;
+      EXPECT_EQ(report.status, Status::partial) << report.detail;
+      EXPECT_GT(report.lost_fraction, 0.2);
+      EXPECT_LT(report.lost_fraction, 0.9) << "most of the time is left to the network";
+      after.push_back(report.elapsed - report.clock_start - report.bound);
+    }
+    return after;
+  }
+
+  Buffers<float> buffers_{kRanks, kCount, false};
+  std::unique_ptr<SimulatedJob> job_;
+};
+
+TEST_P(WorkTimeTest, a_call_that_is_cut_ends_by_its_bound) {
+  for (int call = 0; call < 5; ++call) {
+    for (const Duration after : run()) EXPECT_LE(after, 500us) << call;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codec, WorkTimeTest, testing::Values(CodecRule::off, CodecRule::on),
+                         [](const auto& param) {
+                           return param.param == CodecRule::on ? "on" : "off";
+                         });
+
+}  // namespace
+}  // namespace tarpon::testing_support
