@@ -69,8 +69,9 @@ class Engine {
 
   /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
   /// its tag. One that this rank refuses (see refusal()) ends at once as aborted, here and, told by
-  /// us, at the peers. The input is looked through for NaN here, where the mechanisms say so; or
-  /// was, with that result, since the caller `asked`.
+  /// us, at the peers. The first form looks through the input for NaN where the mechanisms say so;
+  /// the second takes the result of looks_nonfinite(), which the caller ran between `asked` and
+  /// `now`. The deadline of the call counts from `asked`.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now) noexcept;

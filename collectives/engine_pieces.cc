@@ -10,7 +10,7 @@
 namespace tarpon {
 namespace {
 
-// What one interruption makes long; work of fewer pieces teaches nothing.
+// One interruption makes so few pieces look slow: a call with fewer teaches nothing.
 constexpr std::uint64_t kFewPieces = 4;
 
 }  // namespace

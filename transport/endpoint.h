@@ -333,9 +333,10 @@ class Endpoint {
   /// ended is late from the start (Event::Kind::late). Without effect on a late rank.
   void set_ends(OperationHandle operation, const StageEnds& ends, Time now);
 
-  /// Ends a stage of a bounded operation now, as by its bound. A rank whose last stage ends so, and
-  /// has not left, asks the peers first. Without effect where the stage has closed.
-  /// REQUIRES: set_ends() was called.
+  /// Ends a stage of a bounded operation before the end that set_ends() gave it; it closes as
+  /// Closing::bound at the next on_timer(). If this rank has sent nothing of its last stage by
+  /// then, it first asks the peers whether they still wait for it. Without effect on a stage that
+  /// has closed, and on a late rank. REQUIRES: set_ends() was called.
   void end_stage(OperationHandle operation, std::size_t stage, Time now);
 
   /// What `peer` has told of this operation by READY; nothing before it comes.

@@ -351,15 +351,16 @@ bool AllreduceOperation::retains() const {
   return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
 }
 
-/// Whether our shard is copied for peers that may still ask for it. A copy that would take more
-/// than an eighth of a bounded call is not made: the peers can use that time for data.
+/// Whether our shard is copied for peers that may still ask for it. A bounded call makes no copy
+/// that would take more than an eighth of its bound: that time is worth more for data.
 bool AllreduceOperation::copies() const {
   if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return false;
   if (end_ == kNever || schedule_.own.count <= setting_.piece_bytes) return true;
   return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
 }
 
-/// What `work_` does after the end of the scatter: slots of our shard that lack contributions.
+/// The scatter has closed: rescales the slots of our shard that lack contributions, as work. Work
+/// that was dropped halfway may be added again: it goes on at the first slot that is not ready.
 void AllreduceOperation::settle() {
   work_.add(reducer_.slots() - reducer_.ready(), slot_bytes(),
             [this](std::uint64_t, std::uint64_t count) {

@@ -148,8 +148,8 @@ Duration AllreduceOperation::work_left() const {
   return setting_.work_rate->of(bytes);
 }
 
-/// Closes the stages as soon as what is left of the bound is needed for the work on the buffers. It
-/// shrinks while slots come: the closer the end, the more often it is looked at.
+/// Closes both stages when the work that is left needs all of the time until the end of the call.
+/// The work shrinks while slots arrive, so the time to close is computed again when it has come.
 void AllreduceOperation::close_for_work(Time now) {
   if (gather_closed_) return;
   if (late_self_) work_at_ = kNever;

@@ -4,9 +4,8 @@
 //   D     time of the whole operation: given, or learnt by TargetBound from what the median rank
 //         needed and what the worst rank lost. Until D is known operations have no bound and repair
 //         every loss.
-//   g     the scatter ends g before the operation: by GatherTime, from the medians over ranks; D /
-//   4
-//         while nothing is known.
+//   g     the scatter ends g before the operation: by GatherTime, from the medians over ranks.
+//         While nothing is known g is D / 4.
 //   wait  after the last tail mark x % of the usual time of the stage, the median of the last 9
 //         operations. x starts at 10; it doubles, to at most 50, where early closing cut more than
 //         a tenth of the target, and falls by 1, to at least 1, below a hundredth.
