@@ -328,7 +328,7 @@ void Engine::step(Time now) {
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
     note_loss(report);
-    note_work(*operation);
+    note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;

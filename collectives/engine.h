@@ -201,7 +201,7 @@ class Engine {
   std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
   void end_before_start(PendingCall& call);
   void note_call(const AllreduceArguments& arguments);
-  void note_work(const AllreduceOperation& operation);
+  void note_work(const AllreduceOperation& operation, Time now);
   void start_waiting(Time now);
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;

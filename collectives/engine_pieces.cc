@@ -111,13 +111,16 @@ void Engine::piece_ended(Time now) {
   startable_ |= taken.encoding->done();
 }
 
-void Engine::note_work(const AllreduceOperation& operation) {
+void Engine::note_work(const AllreduceOperation& operation, Time now) {
   const Status status = operation.report().status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
   const std::uint64_t bytes = operation.worked_bytes();
   if (!ended || bytes < kFewPieces * options_.piece_bytes) return;
-  work_rates_[operation.coded() ? 1 : 0]->learn(bytes, operation.worked());
+  const bool cut = operation.is_cut();
+  Duration took = operation.worked();
+  if (cut) took = std::max(took, operation.since_closing(now));
+  work_rates_[operation.coded() ? 1 : 0]->learn(bytes, took, cut);
 }
 
 void Engine::note_call(const AllreduceArguments& arguments) {

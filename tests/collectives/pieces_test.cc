@@ -559,12 +559,20 @@ TEST(Work, runs_at_once_what_fits_a_piece_and_the_rest_in_order) {
 TEST(WorkRate, is_the_90th_percentile_of_the_last_20_calls_per_byte) {
   WorkRate rate;
   EXPECT_EQ(rate.of(3000), Duration(1us)) << "unknown";
-  rate.learn(1000, 5us);
+  rate.learn(1000, 5us, false);
   EXPECT_EQ(rate.of(2000), Duration(10us));
-  for (int call = 1; call <= 20; ++call) rate.learn(500, call * 1us);
+  for (int call = 1; call <= 20; ++call) rate.learn(500, call * 1us, false);
   EXPECT_EQ(rate.of(500), Duration(18us));
-  for (int call = 0; call < 20; ++call) rate.learn(1 << 20, Duration::zero());
+  for (int call = 0; call < 20; ++call) rate.learn(1 << 20, Duration::zero(), false);
   EXPECT_EQ(rate.of(500), Duration::zero());
+}
+
+TEST(WorkRate, is_that_of_cut_calls_once_one_is_known) {
+  WorkRate rate;
+  rate.learn(1000, 1us, false);
+  rate.learn(1000, 2us, true);
+  for (int call = 0; call < 30; ++call) rate.learn(1000, 9us, false);
+  EXPECT_EQ(rate.of(1000), Duration(2us));
 }
 
 }  // namespace
