@@ -29,7 +29,7 @@ namespace tarpon {
 
 class AllreduceOperation;
 class Bounds;
-class CodedBufferPool;
+class FloatBufferPool;
 class Encoding;
 class WorkRate;
 
@@ -232,7 +232,7 @@ class Engine {
   std::unique_ptr<Bounds> bounds_;
   SenderLoss losses_;
   EpochHistory epochs_;
-  std::unique_ptr<CodedBufferPool> coded_buffers_;
+  std::unique_ptr<FloatBufferPool> float_buffers_;
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
   std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
   std::vector<std::unique_ptr<AllreduceOperation>> running_;

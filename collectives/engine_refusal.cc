@@ -44,6 +44,15 @@ bool overlap(const void* a, const void* b, std::uint64_t bytes) {
 
 std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
   if (auto unknown = unknown_value(arguments)) return Refusal{AbortReason::argument, *unknown};
+  if (!is_defined(arguments.type, arguments.function)) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: {} needs integers; the elements are {}",
+                               name(arguments.function), name(arguments.type))};
+  }
+  if (arguments.function == ReduceOp::custom && arguments.custom.combine == nullptr) {
+    return Refusal{AbortReason::argument,
+                   "allreduce: function custom needs AllreduceArguments::custom.combine"};
+  }
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};
   }

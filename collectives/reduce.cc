@@ -2,6 +2,9 @@
 #include "collectives/reduce.h"
 
 #include <array>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "collectives/kernels/kernel_sets.h"
 
@@ -16,10 +19,18 @@ constexpr std::array kVariants {
 #endif
 };
 
+#if defined(__x86_64__)
+/// F16C; not every compiler's __builtin_cpu_supports() knows it.
+bool converts_float16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 std::size_t runnable_variants() {
   std::size_t runnable = 1;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
+  if (__builtin_cpu_supports("avx2") && converts_float16()) {
     runnable = 2;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) runnable = 3;
   }

@@ -7,6 +7,10 @@
 // Pointers need no alignment. `out` may equal `a`; otherwise `out` overlaps neither operand.
 // Sums and products of integers wrap. min keeps `a` unless b < a, max unless b > a: a NaN in `a`
 // stays, a NaN in `b` is passed over, and of -0 and +0 the one in `a` stays.
+//
+// float16 and bfloat16: sums and products over several contributions are float32 until the last
+// contribution, and are rounded then, to the nearest value, ties to even. A slot between its first
+// and its last contribution is an array of float32 partial results (needs_partials()).
 #pragma once
 
 #include <cstddef>
@@ -18,34 +22,57 @@
 
 namespace tarpon {
 
-struct ReduceKernels {
+/// The kernels that add one contribution to what is there. `a` and `out` are elements of the type,
+/// or partial results, by the step.
+struct ReduceStep {
   /// out[i] = a[i] op b[i]; avg adds.
   void (*combine)(void* out, const void* a, const void* b, std::size_t elements);
 
   /// out[i] = (a[i] + b[i]) / divisor, the last addition of avg: one rounding of the sum, one of
-  /// the division, exactly sum / N in the type; integers truncate toward zero. Null for min, max,
-  /// prod. REQUIRES: 1 <= divisor <= 65536.
+  /// the division (half precision: one of both), exactly sum / N in the type; integers truncate
+  /// toward zero. Null unless the function is sum or avg and `out` holds elements.
+  /// REQUIRES: 1 <= divisor <= 65536.
   void (*combine_scaled)(void* out, const void* a, const void* b, std::size_t elements,
                          std::uint32_t divisor);
 
-  /// inout[i] *= numerator / denominator: a slot with c of N contributions takes N / c for sum and
-  /// 1 / c for avg. Numerator 1 divides, so that c = N gives the bits of combine_scaled; otherwise
-  /// the factor is rounded to the type first, no wider arithmetic. Integers multiply (wrapping),
-  /// then divide. REQUIRES: both in 1..65536.
-  void (*scale)(void* inout, std::size_t elements, std::uint32_t numerator,
-                std::uint32_t denominator);
-
-  /// out[i] = a[i] + weight * b[i], the weight rounded to the type: two roundings, no fused
-  /// arithmetic. Null for integers and for min, max, prod.
+  /// out[i] = a[i] + weight * b[i], the weight rounded to the type (half precision: to float32):
+  /// two roundings, no fused arithmetic. Null unless the function is sum or avg of floats.
   void (*combine_weighted)(void* out, const void* a, const void* b, std::size_t elements,
                            double weight);
+};
+
+struct ReduceKernels {
+  // Where partial results are elements, all four are equal.
+  ReduceStep only;   // both of two contributions: elements into elements
+  ReduceStep first;  // the first two of several: elements into partial results
+  ReduceStep next;   // partial results into partial results; `out` equals `a`
+  ReduceStep last;   // partial results into elements
+
+  /// out[i] = in[i] * numerator / denominator: a slot with c of N contributions takes N / c for sum
+  /// and 1 / c for avg. `out` may equal `in`. Numerator 1 divides, so that c = N gives the bits of
+  /// combine_scaled; otherwise the factor is rounded to the type first (half precision: to
+  /// float32), no wider arithmetic. Integers multiply (wrapping), then divide. REQUIRES: both
+  /// in 1..65536.
+  void (*scale)(void* out, const void* in, std::size_t elements, std::uint32_t numerator,
+                std::uint32_t denominator);
+
+  /// The same from partial results: `out` does not overlap `in`, unless these are elements.
+  void (*scale_partial)(void* out, const void* in, std::size_t elements, std::uint32_t numerator,
+                        std::uint32_t denominator);
 
   /// Whether no element is NaN or infinite. Reads all of them, at the speed of the memory. Null for
   /// integers.
   bool (*finite)(const void* data, std::size_t elements);
 };
 
-/// The fastest kernels this processor runs. Lives for ever.
+/// Whether partial results are float32 rather than elements.
+constexpr bool needs_partials(DataType type, ReduceOp function) {
+  return is_half(type) &&
+         (function == ReduceOp::sum || function == ReduceOp::avg || function == ReduceOp::prod);
+}
+
+/// The fastest kernels this processor runs. Lives for ever. `combine` is null where the function is
+/// not defined for the type, all are for custom.
 const ReduceKernels& reduce_kernels(DataType type, ReduceOp function);
 
 /// One compiled copy of the kernels.

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace tarpon {
 namespace {
 
@@ -17,7 +15,7 @@ constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
 constexpr std::size_t kOrderAt = 18;
 constexpr std::size_t kCodecAt = 19;
-constexpr std::size_t kZeroAt = 20;
+constexpr std::size_t kCustomAt = 20;
 
 template <typename Unsigned>
 void put(SignatureBytes& bytes, std::size_t at, Unsigned value) {
@@ -52,19 +50,19 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kEpochAt, signature.epoch);
   bytes[kOrderAt] = static_cast<std::uint8_t>(signature.order);
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
+  put(bytes, kCustomAt, signature.custom);
   return bytes;
 }
 
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes) {
-  const auto zero = bytes.subspan<kZeroAt>();
-  const bool known =
-      bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
-      bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::tar) &&
-      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-      bytes[kOrderAt] <= static_cast<std::uint8_t>(AdditionOrder::any) &&
-      bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
-      std::all_of(zero.begin(), zero.end(), [](std::uint8_t byte) { return byte == 0; });
+  const bool known = bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
+                     bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::tar) &&
+                     bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
+                     bytes[kOrderAt] <= static_cast<std::uint8_t>(AdditionOrder::any) &&
+                     bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
+                     (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
+                      get<std::uint32_t>(bytes, kCustomAt) == 0);
   if (!known) return std::nullopt;
   OperationSignature signature;
   signature.type = static_cast<DataType>(bytes[kTypeAt]);
@@ -76,6 +74,7 @@ std::optional<OperationSignature> decode(
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
   signature.order = static_cast<AdditionOrder>(bytes[kOrderAt]);
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
+  signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;
 }
 
@@ -84,6 +83,7 @@ std::optional<std::string> first_difference(const OperationSignature& a,
   if (a.count != b.count) return differs("count", a.count, b.count);
   if (a.type != b.type) return differs("type", name(a.type), name(b.type));
   if (a.function != b.function) return differs("function", name(a.function), name(b.function));
+  if (a.custom != b.custom) return differs("custom function", a.custom, b.custom);
   if (a.mode != b.mode) return differs("mode", name(a.mode), name(b.mode));
   if (a.algorithm != b.algorithm) {
     return differs("algorithm", name(a.algorithm), name(b.algorithm));

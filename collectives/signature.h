@@ -5,7 +5,9 @@
 //
 //   offset  0     1         2          3     4           8        16      18     19     20
 //   bytes   1     1         1          1     4           8         2       1      1      4
-//   field   type  function  algorithm  mode  slot bytes  count    epoch   order  codec  zero
+//   field   type  function  algorithm  mode  slot bytes  count    epoch   order  codec  custom
+//
+// `custom` is the id of the caller's own function, 0 for every other one.
 //
 // Values and pure functions.
 #pragma once
@@ -31,6 +33,7 @@ struct OperationSignature {
   std::uint16_t epoch = 0;  // of the job's agreed settings
   AdditionOrder order = AdditionOrder::fixed;
   Codec codec = Codec::none;
+  std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
 
   bool operator==(const OperationSignature&) const = default;
 };

@@ -1,10 +1,28 @@
 // Names of types, functions, modes and orders, and back.
 #include "collectives/types.h"
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
 
 namespace tarpon {
 namespace {
+
+constexpr std::array<std::string_view, kDataTypes> kDataTypeNames = {
+    "float", "double", "int32", "int64",  "half",   "bfloat16",
+    "int8",  "uint8",  "int16", "uint16", "uint32", "uint64"};
+
+constexpr std::array<std::string_view, kReduceOps> kReduceOpNames = {
+    "sum", "avg", "min", "max", "prod", "band", "bor", "bxor", "custom"};
+
+/// The value whose number is the index of its name.
+template <typename Value, std::size_t kCount>
+std::optional<Value> parse(std::string_view text,
+                           const std::array<std::string_view, kCount>& names) {
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Value>(found - names.begin());
+}
 
 template <typename Value>
 std::optional<Value> parse(std::string_view text, std::initializer_list<Value> values) {
@@ -17,33 +35,13 @@ std::optional<Value> parse(std::string_view text, std::initializer_list<Value> v
 }  // namespace
 
 std::string_view name(DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return "float";
-    case DataType::float64:
-      return "double";
-    case DataType::int32:
-      return "int32";
-    case DataType::int64:
-      return "int64";
-  }
-  return "unknown";
+  const auto number = static_cast<std::size_t>(type);
+  return number < kDataTypes ? kDataTypeNames[number] : "unknown";
 }
 
 std::string_view name(ReduceOp function) {
-  switch (function) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::avg:
-      return "avg";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::prod:
-      return "prod";
-  }
-  return "unknown";
+  const auto number = static_cast<std::size_t>(function);
+  return number < kReduceOps ? kReduceOpNames[number] : "unknown";
 }
 
 std::string_view name(Algorithm algorithm) {
@@ -85,13 +83,14 @@ std::string_view name(Codec codec) {
 }
 
 std::optional<DataType> parse_data_type(std::string_view text) {
+  if (text == "float16") return DataType::float16;
   if (text == "float32") return DataType::float32;
   if (text == "float64") return DataType::float64;
-  return parse(text, {DataType::float32, DataType::float64, DataType::int32, DataType::int64});
+  return parse<DataType>(text, kDataTypeNames);
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view text) {
-  return parse(text, {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max, ReduceOp::prod});
+  return parse<ReduceOp>(text, kReduceOpNames);
 }
 
 std::optional<Mode> parse_mode(std::string_view text) {

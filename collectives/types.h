@@ -1,8 +1,8 @@
 // The words of a collective call: element types, reduction functions, algorithm, mode, order.
 //
 // Plain values. Their numbers travel on the wire (collectives/signature.h) and never change; when
-// one is added, the names in types.cc, decode() in signature.cc and the tables of the reduction
-// kernels follow.
+// one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
+// reduction kernels and tools/reference.h follow.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,36 @@
 
 namespace tarpon {
 
-enum class DataType : std::uint8_t { float32 = 0, float64 = 1, int32 = 2, int64 = 3 };
-inline constexpr std::size_t kDataTypes = 4;
-inline constexpr DataType kLastDataType = DataType::int64;
+enum class DataType : std::uint8_t {
+  float32 = 0,
+  float64 = 1,
+  int32 = 2,
+  int64 = 3,
+  float16 = 4,   // IEEE binary16
+  bfloat16 = 5,  // the upper half of a float32
+  int8 = 6,
+  uint8 = 7,
+  int16 = 8,
+  uint16 = 9,
+  uint32 = 10,
+  uint64 = 11,
+};
+inline constexpr std::size_t kDataTypes = 12;
+inline constexpr DataType kLastDataType = DataType::uint64;
 
-enum class ReduceOp : std::uint8_t { sum = 0, avg = 1, min = 2, max = 3, prod = 4 };
-inline constexpr std::size_t kReduceOps = 5;
-inline constexpr ReduceOp kLastReduceOp = ReduceOp::prod;
+enum class ReduceOp : std::uint8_t {
+  sum = 0,
+  avg = 1,  // integers: the sum modulo 2^bits, divided by the ranks, truncated toward zero
+  min = 2,
+  max = 3,
+  prod = 4,
+  band = 5,  // integers only, like bor and bxor
+  bor = 6,
+  bxor = 7,
+  custom = 8,  // AllreduceArguments::custom; exact mode
+};
+inline constexpr std::size_t kReduceOps = 9;
+inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 
 enum class Algorithm : std::uint8_t { tar = 1 };
 
@@ -32,14 +55,48 @@ enum class AdditionOrder : std::uint8_t { fixed = 0, any = 1 };
 enum class Codec : std::uint8_t { none = 0, hadamard = 1 };
 
 constexpr std::size_t element_bytes(DataType type) {
-  return type == DataType::float32 || type == DataType::int32 ? 4 : 8;
+  switch (type) {
+    case DataType::int8:
+    case DataType::uint8:
+      return 1;
+    case DataType::float16:
+    case DataType::bfloat16:
+    case DataType::int16:
+    case DataType::uint16:
+      return 2;
+    case DataType::float32:
+    case DataType::int32:
+    case DataType::uint32:
+      return 4;
+    case DataType::float64:
+    case DataType::int64:
+    case DataType::uint64:
+      break;
+  }
+  return 8;
+}
+
+/// float16 and bfloat16. Their sums, averages and products are computed in float32 and rounded once
+/// per result.
+constexpr bool is_half(DataType type) {
+  return type == DataType::float16 || type == DataType::bfloat16;
 }
 
 constexpr bool is_integer(DataType type) {
-  return type == DataType::int32 || type == DataType::int64;
+  return type != DataType::float32 && type != DataType::float64 && !is_half(type);
 }
 
-/// Names as nccl-tests prints them: float, double, int32, int64; sum, avg, min, max, prod.
+constexpr bool is_bitwise(ReduceOp function) {
+  return function == ReduceOp::band || function == ReduceOp::bor || function == ReduceOp::bxor;
+}
+
+/// Whether the function exists for elements of the type: bits of floats are not combined.
+constexpr bool is_defined(DataType type, ReduceOp function) {
+  return is_integer(type) || !is_bitwise(function);
+}
+
+/// Names as nccl-tests prints them: float, double, half, bfloat16, int8, ...; sum, avg, min, max,
+/// prod, and band, bor, bxor, custom.
 std::string_view name(DataType type);
 std::string_view name(ReduceOp function);
 std::string_view name(Algorithm algorithm);
@@ -47,7 +104,8 @@ std::string_view name(Mode mode);
 std::string_view name(AdditionOrder order);
 std::string_view name(Codec codec);
 
-/// The inverse of name(); data types also as float32 and float64. Nothing for any other text.
+/// The inverse of name(); data types also as float16, float32 and float64. Nothing for any other
+/// text.
 std::optional<DataType> parse_data_type(std::string_view text);
 std::optional<ReduceOp> parse_reduce_op(std::string_view text);
 std::optional<Mode> parse_mode(std::string_view text);

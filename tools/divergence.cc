@@ -17,7 +17,7 @@ template <typename T>
 void copy_numbers(std::span<const std::byte> from, std::span<std::byte> to) {
   for (std::uint64_t i = 0; i < from.size() / sizeof(T); ++i) {
     T value = element_at<T>(from, i);
-    if (std::isnan(value)) value = std::numeric_limits<T>::infinity();
+    if (std::isnan(value)) value = static_cast<T>(std::numeric_limits<float>::infinity());
     std::memcpy(to.data() + i * sizeof value, &value, sizeof value);
   }
 }
@@ -48,7 +48,7 @@ std::optional<Divergence> measure_divergence(Communicator& communicator,
   for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
     const std::span<std::byte> room = function == ReduceOp::min ? low : high;
     with_element_type(type, [&](auto zero) {
-      if constexpr (std::is_floating_point_v<decltype(zero)>) {
+      if constexpr (kIsFloat<decltype(zero)>) {
         copy_numbers<decltype(zero)>(result, room);
       }
     });
@@ -64,7 +64,7 @@ std::optional<Divergence> measure_divergence(Communicator& communicator,
     complete &= report && report->status == Status::complete;
   }
   if (!complete) return std::nullopt;
-  return type == DataType::float64 ? compare<double>(low, high) : compare<float>(low, high);
+  return with_element_type(type, [&](auto zero) { return compare<decltype(zero)>(low, high); });
 }
 
 }  // namespace tarpon

@@ -38,8 +38,9 @@ void fill(std::span<std::byte> buffer, ReduceOp function, Rank rank) {
 template <typename T>
 bool is_wrong(T got, T expected, Rescale rescale) {
   if (rescale != Rescale::inverse) return std::memcmp(&got, &expected, sizeof got) != 0;
-  const double low = static_cast<double>(expected) * 0.999;
-  const double high = static_cast<double>(expected) * SenderLoss::kMostWeight * 1.001;
+  const double slack = std::max(0.001, 2 * epsilon_of<T>());
+  const double low = static_cast<double>(expected) * (1 - slack);
+  const double high = static_cast<double>(expected) * SenderLoss::kMostWeight * (1 + slack);
   return !(static_cast<double>(got) >= low && static_cast<double>(got) <= high);
 }
 

@@ -9,7 +9,8 @@
 namespace tarpon {
 
 /// Small integers with a period of 1024 elements that differ from rank to rank: their sums are
-/// exact in every type, so wrong means wrong.
+/// exact in every type, or rounded once (half precision), or taken modulo 2^bits, so wrong means
+/// wrong.
 void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank);
 
 /// Elements of `result` that are not the reduction over exactly the contributors that `report`

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/engine.h"
+#include "tools/half_types.h"
 #include "tools/simulation.h"
 
 namespace tarpon {
@@ -47,6 +48,13 @@ struct SimulatedCall {
 /// then tells the set (with 2^r two sets of 8 ranks can have one mean).
 constexpr std::uint64_t coded_value(Rank rank) {
   return std::uint64_t{1} << (2 * rank);
+}
+
+/// The same in elements of T. Half types have fewer bits: sums of the ranks' powers of two fit
+/// float16 for up to 11 ranks.
+template <typename T>
+T coded_as(Rank rank) {
+  return static_cast<T>(kIsHalf<T> ? std::uint64_t{1} << rank : coded_value(rank));
 }
 
 /// In the order in which each rank submits them; live ones last: after a crash or an eviction an

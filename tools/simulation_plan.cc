@@ -15,13 +15,20 @@ namespace {
 
 constexpr Duration kLiveBound = 200ms;
 
+std::int64_t draw_raw(Random& random) {
+  return static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
+}
+
 /// Exact runs take values whose sum depends on the order of addition.
 template <typename T>
 T draw_value(bool coded, Random& random, Rank rank) {
-  if (coded) return static_cast<T>(coded_value(rank));
-  const auto raw = static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(raw % 1000);
-  return static_cast<T>(raw) / static_cast<T>(997);
+  if (coded) return coded_as<T>(rank);
+  const std::int64_t raw = draw_raw(random);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(raw % 1000);
+  } else {
+    return static_cast<T>(static_cast<SumOf<T>>(raw) / SumOf<T>{997});
+  }
 }
 
 /// Somewhere in the victim's input.
@@ -29,7 +36,7 @@ void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byt
   if (call.count == 0 || is_integer(call.type)) return;
   call.nonfinite = true;
   with_element_type(call.type, [&](auto value) {
-    if constexpr (std::is_floating_point_v<decltype(value)>) {
+    if constexpr (kIsFloat<decltype(value)>) {
       value = static_cast<decltype(value)>(plan.nonfinite_value);
       const std::uint64_t at = plan.seed * 2654435761u % call.count;
       std::memcpy(input.data() + at * sizeof value, &value, sizeof value);
@@ -49,8 +56,22 @@ std::vector<std::byte> draw_input(const SimulatedCall& call, bool coded, Random&
   return bytes;
 }
 
-SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_t sequence,
-                        std::uint32_t index) {
+/// Any type and function that the call may have, in the same number of bytes.
+void draw_later_types(Random& random, SimulatedCall& call) {
+  const std::size_t width = element_bytes(call.type);
+  do {
+    call.type = static_cast<DataType>(random.below(kDataTypes));
+  } while (element_bytes(call.type) > width || (call.bounded && is_integer(call.type)));
+  call.count *= width / element_bytes(call.type);
+  if (call.bounded) return;
+  do {
+    call.function = static_cast<ReduceOp>(random.below(kReduceOps));
+  } while (!is_defined(call.type, call.function) || call.function == ReduceOp::custom);
+}
+
+/// `later`: null, or the draws of types that came later.
+SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* later,
+                        std::uint32_t sequence, std::uint32_t index) {
   SimulatedCall call;
   call.tag = plan.fresh_tags ? index * plan.tags + sequence : sequence;
   call.number = plan.fresh_tags ? 0 : index;
@@ -69,9 +90,13 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
   call.bounded = (plan.bounded && call.number >= Bounds::calibration(call.bound_rule)) ||
                  (plan.loses_victim() && index > plan.calls_per_tag);
   if (call.late && !call.bounded) call.deadline = plan.late_deadline;
-  call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(kDataTypes));
+  // These draws are as old as the seeds that are kept as tests: types and functions that came later
+  // are drawn apart, and take as many bytes.
+  call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(4));
   call.function = call.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
-                               : static_cast<ReduceOp>(random.below(kReduceOps));
+                               : static_cast<ReduceOp>(random.below(5));
+  const std::uint64_t draws = call.bounded ? 0 : call.count;  // of the input of a rank
+  if (later != nullptr) draw_later_types(*later, call);
   call.missing = plan.missing;
   call.in_place = random.chance(0.5);
   for (Rank rank = 0; rank < plan.ranks; ++rank) {
@@ -80,7 +105,9 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
     call.submit_at.push_back(Time(index * 100us + (call.live ? Duration{} : late)));
     const bool after_late = late_drawn && index > plan.late_call;
     if (after_late || (call.late && rank == plan.victim)) call.submit_at.back() += plan.late_by;
-    std::vector<std::byte> input = draw_input(call, call.bounded, random, rank);
+    std::vector<std::byte> input =
+        draw_input(call, call.bounded, later != nullptr ? *later : random, rank);
+    for (std::uint64_t i = 0; later != nullptr && i < draws; ++i) draw_raw(random);
     const bool chosen = has(plan.on, FaultKind::nonfinite) && index == plan.nonfinite_call;
     if (chosen && rank == plan.victim) spoil(plan, call, input);
     call.outputs.push_back(call.in_place ? input : std::vector<std::byte>(input.size()));
@@ -98,11 +125,14 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, std::uint32_
 
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random random(plan.seed ^ 0x63616c6c73);
+  Random later(plan.seed ^ 0x6c61746572);
+  const bool draws_later = later.chance(0.5);
   std::vector<SimulatedCall> calls;
   // A rank submits the calls of a tag in order.
   std::vector<std::vector<Time>> earliest(plan.tags, std::vector<Time>(plan.ranks));
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
-    SimulatedCall& call = calls.emplace_back(draw_call(plan, random, sequence, index));
+    SimulatedCall& call = calls.emplace_back(
+        draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       Time& at = earliest[sequence][rank];
       at = call.submit_at[rank] = std::max(at, call.submit_at[rank]);
@@ -117,6 +147,15 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
 
 namespace {
 
+/// A type whose elements have as many bytes.
+DataType other_type(DataType type) {
+  const auto number = static_cast<unsigned>(type);
+  if (type == DataType::uint32 || type == DataType::uint64) {
+    return static_cast<DataType>(number - 8);  // int32, int64
+  }
+  return static_cast<DataType>(number < 4 ? number ^ 2 : number ^ 1);
+}
+
 void make_different(const SimulationPlan& plan, const SimulatedCall& call,
                     AllreduceArguments& arguments) {
   switch (plan.difference) {
@@ -125,8 +164,10 @@ void make_different(const SimulationPlan& plan, const SimulatedCall& call,
       --arguments.count;
       return;
     case Difference::type:
-      arguments.type = static_cast<DataType>(static_cast<unsigned>(call.type) ^ 2);
-      return;
+      arguments.type = other_type(call.type);
+      if (is_defined(arguments.type, arguments.function)) return;
+      arguments.type = call.type;
+      break;
     case Difference::mode:
       if (!call.bounded) break;
       arguments.mode = Mode::exact;

@@ -24,7 +24,12 @@ class Results {
     if (call_.mismatched) return;
     if (call_.bounded) {
       for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-        if (has_result(rank)) judge_rank(rank, call_.pending[rank]->report);
+        if (!has_result(rank)) continue;
+        with_element_type(call_.type, [&](auto zero) {
+          if constexpr (kIsFloat<decltype(zero)>) {
+            judge_rank<decltype(zero)>(rank, call_.pending[rank]->report);
+          }
+        });
       }
     } else {
       with_element_type(call_.type, [&](auto zero) { judge_exact<decltype(zero)>(); });
@@ -41,9 +46,10 @@ class Results {
            tarpon::has_result(call_.pending[rank]->report);
   }
 
+  template <typename T>
   void judge_rank(Rank rank, const Report& report) {
     judge_nonfinite(rank, report);
-    report.nonfinite ? judge_all_nan(rank, report) : judge_bounded(rank, report);
+    report.nonfinite ? judge_all_nan<T>(rank, report) : judge_bounded<T>(rank, report);
   }
 
   /// Whoever does not know of NaN or infinity has nothing of the rank that had some.
@@ -64,10 +70,11 @@ class Results {
     }
   }
 
+  template <typename T>
   void judge_all_nan(Rank rank, const Report& report) {
     if (report.nonfinite_ranks.empty() && !plan_.on.any()) violate(rank, "names nobody");
     for (std::uint64_t i = 0; i < call_.count; ++i) {
-      const auto got = element_at<float>(call_.outputs[rank], i);
+      const auto got = static_cast<double>(element_at<T>(call_.outputs[rank], i));
       if (!std::isnan(got)) return violate(rank, fmt::format("element {} is {}, not NaN", i, got));
     }
   }
@@ -101,7 +108,8 @@ class Results {
           if (!has_result(rank)) continue;
           const T got = element_at<T>(call_.outputs[rank], i);
           if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
-          return violate(rank, fmt::format("element {} is {}, not {}", i, got, expected));
+          return violate(
+              rank, fmt::format("element {} is {}, not {}", i, SumOf<T>{got}, SumOf<T>{expected}));
         }
       }
     }
@@ -111,7 +119,7 @@ class Results {
   /// nobody knows, since it is gone.
   const std::vector<double>* weights_at(std::uint64_t i) const {
     if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
-    const ShardLayout layout{call_.count, sizeof(float), plan_.ranks};
+    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
     std::uint32_t shard = 0;
     while (shard + 1 < plan_.ranks && layout.elements(shard).end() <= i) ++shard;
     const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
@@ -121,37 +129,42 @@ class Results {
   }
 
   /// What element `i` of `run` has to be.
-  float expect(const ContributorRun& run, std::uint64_t i) const {
+  template <typename T>
+  T expect(const ContributorRun& run, std::uint64_t i) const {
+    using Sum = SumOf<T>;
     const std::vector<double>* weights = weights_at(i);
-    return reduce_over<float>(
+    return reduce_over<T>(
         run.contributors, plan_.ranks, 0, call_.function,
         [&](Rank r) {
-          const auto value = static_cast<float>(coded_value(r));
-          return weights == nullptr ? value : static_cast<float>((*weights)[r]) * value;
+          const auto value = static_cast<Sum>(coded_as<T>(r));
+          return weights == nullptr ? value : static_cast<Sum>((*weights)[r]) * value;
         },
         plan_.mechanisms.rescale);
   }
 
   /// Weighed values are rounded in the order in which they came.
-  bool agrees(float got, float expected, std::uint64_t i) const {
+  template <typename T>
+  bool agrees(T got, T expected, std::uint64_t i) const {
     if (plan_.mechanisms.rescale != Rescale::inverse) return got == expected;
-    const float slack = 1e-5f * std::abs(expected);
-    if (weights_at(i) != nullptr || !plan_.loses_victim()) return std::abs(got - expected) <= slack;
-    const auto most = static_cast<float>(SenderLoss::kMostWeight);
-    return got >= expected - slack && got <= most * expected + slack;
+    const auto value = static_cast<double>(got);
+    const auto wanted = static_cast<double>(expected);
+    const double slack = std::max(1e-5, epsilon_of<T>()) * std::abs(wanted);
+    if (weights_at(i) != nullptr || !plan_.loses_victim()) return std::abs(value - wanted) <= slack;
+    return value >= wanted - slack && value <= SenderLoss::kMostWeight * wanted + slack;
   }
 
   /// What MissingFill has to put at element `i` of rank `rank`.
-  float filled(Rank rank, std::uint64_t i) const {
-    if (call_.missing == MissingFill::zero) return 0;
-    return reduce_over<float>(bit(rank), plan_.ranks, 0, call_.function,
-                              [&](Rank r) { return element_at<float>(call_.inputs[r], i); });
+  template <typename T>
+  T filled(Rank rank, std::uint64_t i) const {
+    if (call_.missing == MissingFill::zero) return T{};
+    return reduce_over<T>(bit(rank), plan_.ranks, 0, call_.function,
+                          [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
   }
 
   /// A late rank in place has added contributions of others to its own, in its own shard.
   bool has_lost_own(Rank rank, const Report& report, std::uint64_t i) const {
     if (report.status != Status::late_self || !call_.in_place) return false;
-    const ShardLayout layout{call_.count, sizeof(float), plan_.ranks};
+    const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
     const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
     const Range own = layout.elements(shard_of(rank, number, plan_.ranks));
     if (i < own.first || i >= own.end()) return false;
@@ -160,16 +173,16 @@ class Results {
   }
 
   /// False when an element that nobody contributed to is not what it has to be.
+  template <typename T>
   bool judge_filled(Rank rank, const Report& report, const ContributorRun& run) {
     // Other rules than Rescale::count divide the own shard of a late rank and multiply it again.
     const bool rounds = plan_.mechanisms.rescale != Rescale::count;
     for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
-      const float expected = has_lost_own(rank, report, i) ? 0 : filled(rank, i);
-      const auto got = element_at<float>(call_.outputs[rank], i);
-      const float slack = rounds ? 1e-6f * std::abs(expected) : 0;
-      if (std::abs(got - expected) <= slack || std::memcmp(&got, &expected, sizeof got) == 0) {
-        continue;
-      }
+      const auto expected =
+          static_cast<double>(has_lost_own(rank, report, i) ? T{} : filled<T>(rank, i));
+      const auto got = static_cast<double>(element_at<T>(call_.outputs[rank], i));
+      const double slack = rounds ? std::max(1e-6, epsilon_of<T>()) * std::abs(expected) : 0;
+      if (std::abs(got - expected) <= slack || got == expected) continue;
       if (std::isnan(got) && std::isnan(expected)) continue;
       violate(rank,
               fmt::format("element {} is {}, but has to be filled with {}", i, got, expected));
@@ -180,6 +193,7 @@ class Results {
 
   /// Coded values tell their contributors: every element must be the reduction over exactly the
   /// ranks that the report names for it.
+  template <typename T>
   void judge_bounded(Rank rank, const Report& report) {
     std::uint64_t next = 0;
     std::vector<std::uint64_t> missing(plan_.ranks, 0);
@@ -196,21 +210,23 @@ class Results {
       }
       if (report.coded) continue;
       if (run.contributors == 0) {
-        if (!judge_filled(rank, report, run)) return;
+        if (!judge_filled<T>(rank, report, run)) return;
         continue;
       }
-      float expected = expect(run, run.first);
+      T expected = expect<T>(run, run.first);
       for (std::uint64_t i = run.first; i < next; ++i) {
-        const auto got = element_at<float>(call_.outputs[rank], i);
+        const T got = element_at<T>(call_.outputs[rank], i);
         if (agrees(got, expected, i)) continue;
-        expected = expect(run, i);  // of another shard, perhaps
+        expected = expect<T>(run, i);  // of another shard, perhaps
         if (agrees(got, expected, i)) continue;
         // Where nobody looks for it, it spreads.
-        if (call_.nonfinite && !std::isfinite(got) && (run.contributors >> plan_.victim & 1) != 0) {
+        const auto value = static_cast<double>(got);
+        if (call_.nonfinite && !std::isfinite(value) &&
+            (run.contributors >> plan_.victim & 1) != 0) {
           continue;
         }
         return violate(rank, fmt::format("element {} is {}, but the contributors {:#x} give {}", i,
-                                         got, run.contributors, expected));
+                                         value, run.contributors, static_cast<double>(expected)));
       }
     }
     if (next != positions) violate(rank, "the report's runs do not cover the result");

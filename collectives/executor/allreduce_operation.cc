@@ -88,6 +88,10 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
   handle_ = endpoint_.submit(specify(now), now);
 }
 
+AllreduceOperation::~AllreduceOperation() {
+  if (partials_) setting_.float_buffers->release(std::move(*partials_));
+}
+
 void AllreduceOperation::on_event(const Event& event, Time now) {
   switch (event.kind) {
     case Event::Kind::stage_closed:

@@ -10,6 +10,7 @@
 #include "collectives/epochs.h"
 #include "collectives/executor/buffers.h"
 #include "collectives/executor/coding.h"
+#include "collectives/executor/float_buffer_pool.h"
 #include "collectives/executor/reducer.h"
 #include "collectives/executor/work.h"
 #include "collectives/executor/work_rate.h"
@@ -35,6 +36,7 @@ class AllreduceOperation {
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;                 // the same
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
+    FloatBufferPool* float_buffers = nullptr;     // the same
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
@@ -49,6 +51,9 @@ class AllreduceOperation {
   /// where a buffer of the call is refused.
   AllreduceOperation(const Setting& setting, std::shared_ptr<PendingCall> call,
                      std::unique_ptr<Coding> coding, Endpoint& endpoint, Time submitted, Time now);
+  ~AllreduceOperation();
+  AllreduceOperation(const AllreduceOperation&) = delete;
+  AllreduceOperation& operator=(const AllreduceOperation&) = delete;
 
   OperationHandle handle() const { return handle_; }
 
@@ -127,7 +132,7 @@ class AllreduceOperation {
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
   std::uint64_t slot_stride() const;
   SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
-  Reducer::Shape reducer_shape(Mode mode) const;
+  Reducer::Shape reducer_shape(Mode mode);
   OperationSignature signature() const;
   OperationSpec specify(Time now);
   CallKind kind() const;
@@ -202,6 +207,7 @@ class AllreduceOperation {
   std::byte* output_;
   std::unique_ptr<Coding> coding_;  // where the call is coded
   const Schedule schedule_;
+  std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;

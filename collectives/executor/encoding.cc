@@ -16,7 +16,7 @@ bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint
 }
 
 Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Time submitted,
-                   CodedBufferPool& buffers)
+                   FloatBufferPool& buffers)
     : call_(std::move(call)),
       submitted_(submitted),
       began_(setting.now),

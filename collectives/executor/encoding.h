@@ -29,7 +29,7 @@ class Encoding {
 
   /// What fits one piece is encoded here at once. `buffers` outlives it. Throws std::bad_alloc.
   Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Time submitted,
-           CodedBufferPool& buffers);
+           FloatBufferPool& buffers);
 
   const std::shared_ptr<PendingCall>& call() const { return call_; }
   Time submitted() const { return submitted_; }

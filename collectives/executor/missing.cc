@@ -99,8 +99,9 @@ void AllreduceOperation::fill(std::uint64_t offset, std::uint64_t length) {
 
 void AllreduceOperation::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor) {
   const AllreduceArguments& arguments = call_->arguments;
+  std::byte* const at = output_ + offset;
   reduce_kernels(arguments.type, arguments.function)
-      .scale(output_ + offset, length / element_bytes(arguments.type), factor, 1);
+      .scale(at, at, length / element_bytes(arguments.type), factor, 1);
 }
 
 }  // namespace tarpon

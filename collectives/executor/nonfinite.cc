@@ -40,10 +40,17 @@ void AllreduceOperation::fill_with_nan() {
                 }
               });
   };
-  if (call_->arguments.type == DataType::float64) {
-    fill_all(std::numeric_limits<double>::quiet_NaN());
-  } else {
-    fill_all(std::numeric_limits<float>::quiet_NaN());
+  constexpr std::uint16_t kFloat16Nan = 0x7e00;
+  constexpr std::uint16_t kBfloat16Nan = 0x7fc0;
+  switch (call_->arguments.type) {
+    case DataType::float64:
+      return fill_all(std::numeric_limits<double>::quiet_NaN());
+    case DataType::float16:
+      return fill_all(kFloat16Nan);
+    case DataType::bfloat16:
+      return fill_all(kBfloat16Nan);
+    default:
+      return fill_all(std::numeric_limits<float>::quiet_NaN());
   }
 }
 

@@ -21,23 +21,43 @@ std::size_t Reducer::length(std::uint32_t slot) const {
 
 void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                       std::uint64_t) {
-  std::byte* out = shape_.accumulator[slot];
+  add(from, slot, payload);
+  if (!lost_.empty() && contributors_[slot] != everybody_ && settled(slot)) rescale(slot);
+  advance();
+}
+
+/// Where the slot is reduced until its last contribution.
+std::byte* Reducer::sums(std::uint32_t slot) const {
+  if (shape_.partials == nullptr) return shape_.accumulator[slot];
+  const std::size_t elements = shape_.slot_bytes / element_bytes(shape_.type);
+  return reinterpret_cast<std::byte*>(shape_.partials + slot * elements);
+}
+
+void Reducer::add(Rank from, std::uint32_t slot, std::span<const std::byte> payload) {
   std::uint64_t& present = contributors_[slot];
   const bool first = present == bit(shape_.rank);
-  const std::byte* a = first ? shape_.own[slot] : out;
-  const std::size_t elements = payload.size() / element_bytes(shape_.type);
   present |= bit(from);
-  const bool divide = present == everybody_ && shape_.function == ReduceOp::avg;
-  if (!shape_.weights.empty() && shape_.weights[from] != 1) {
-    kernels_.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
-    if (divide) kernels_.scale(out, elements, 1, shape_.world);
+  const bool whole = present == everybody_;
+  const bool divide = whole && shape_.function == ReduceOp::avg;
+  const bool weighted = !shape_.weights.empty() && shape_.weights[from] != 1;
+  const bool last = whole && !(weighted && divide);  // a weighted average is divided by scale
+  const ReduceStep& step =
+      first ? (last ? kernels_.only : kernels_.first) : (last ? kernels_.last : kernels_.next);
+  std::byte* const out = last ? shape_.accumulator[slot] : sums(slot);
+  const std::byte* const a = first ? shape_.own[slot] : sums(slot);
+  const std::size_t elements = payload.size() / element_bytes(shape_.type);
+  if (shape_.function == ReduceOp::custom) {
+    shape_.custom.combine(out, a, payload.data(), elements, shape_.custom.context);
+  } else if (weighted) {
+    step.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
+    if (divide) {
+      kernels_.scale_partial(shape_.accumulator[slot], out, elements, 1, shape_.world);
+    }
   } else if (divide) {
-    kernels_.combine_scaled(out, a, payload.data(), elements, shape_.world);
+    step.combine_scaled(out, a, payload.data(), elements, shape_.world);
   } else {
-    kernels_.combine(out, a, payload.data(), elements);
+    step.combine(out, a, payload.data(), elements);
   }
-  if (!lost_.empty() && present != everybody_ && settled(slot)) rescale(slot);
-  advance();
 }
 
 void Reducer::lost(Rank from, std::uint32_t slot) {
@@ -58,17 +78,21 @@ void Reducer::advance() {
 
 void Reducer::rescale(std::uint32_t slot) {
   const std::uint64_t present = contributors_[slot];
-  std::byte* out = shape_.accumulator[slot];
-  const std::byte* own = shape_.own[slot];
-  if (present == bit(shape_.rank) && own != out) std::memcpy(out, own, length(slot));
+  const bool alone = present == bit(shape_.rank);
+  std::byte* const out = shape_.accumulator[slot];
+  const std::byte* const in = alone ? shape_.own[slot] : sums(slot);
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
-  const std::size_t elements = length(slot) / element_bytes(shape_.type);
   const bool average = shape_.function == ReduceOp::avg;
-  if (shape_.rescale == Rescale::count) {
-    kernels_.scale(out, elements, average ? 1 : shape_.world, count);
-  } else if (average) {
-    kernels_.scale(out, elements, 1, shape_.world);
+  const bool by_count = shape_.rescale == Rescale::count;
+  const std::uint32_t up = by_count && !average ? shape_.world : 1;
+  const std::uint32_t down = by_count ? count : average ? shape_.world : 1;
+  if (up == down && in == out) return;
+  if (up == down && alone) {
+    std::memcpy(out, in, length(slot));
+    return;
   }
+  const auto scale = alone ? kernels_.scale : kernels_.scale_partial;
+  scale(out, in, length(slot) / element_bytes(shape_.type), up, down);
 }
 
 void Reducer::settle(std::uint32_t count) {

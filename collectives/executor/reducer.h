@@ -14,7 +14,8 @@ namespace tarpon {
 
 /// Payload is reduced straight from the receive buffer into `accumulator`, the owner's shard of the
 /// output. The first contribution to a slot reads the owner's own one from `own`, so that an
-/// out-of-place call copies nothing beforehand.
+/// out-of-place call copies nothing beforehand. Partial results that are no elements
+/// (needs_partials()) stand in `partials` until the slot is ready.
 class Reducer : public Sink, public Source {
  public:
   struct Shape {
@@ -28,10 +29,20 @@ class Reducer : public Sink, public Source {
     std::uint32_t world = 0;
     Rescale rescale = Rescale::count;
     std::vector<double> weights = {};  // of each rank's contribution; empty: 1. Sums and averages
+    // A float for each element of the shard, where uses_partials(); else null. Outlives the
+    // reducer.
+    float* partials = nullptr;
+    CustomFunction custom = {};  // where the function is custom
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
   };
 
   explicit Reducer(const Shape& shape);
+
+  /// Whether a call needs Shape::partials: a slot of two contributions goes from elements to
+  /// elements, unless these are weighted.
+  static bool uses_partials(DataType type, ReduceOp function, std::uint32_t world, bool weighted) {
+    return needs_partials(type, function) && (world > 2 || weighted);
+  }
 
   void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override;
@@ -56,6 +67,8 @@ class Reducer : public Sink, public Source {
  private:
   std::size_t length(std::uint32_t slot) const;
   bool settled(std::uint32_t slot) const;
+  std::byte* sums(std::uint32_t slot) const;
+  void add(Rank from, std::uint32_t slot, std::span<const std::byte> payload);
   void rescale(std::uint32_t slot);
   void advance();
 

@@ -26,7 +26,8 @@ SlotArray<std::byte> AllreduceOperation::slots_at(std::uint64_t first_byte) cons
   return {(coding_ ? coding_->data() : output_) + first_byte, slot_stride()};
 }
 
-Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) const {
+/// Takes a buffer for partial results, where the reducer needs one.
+Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) {
   Reducer::Shape shape;
   shape.accumulator = slots_at(schedule_.own.first);
   shape.own = {coding_ ? shape.accumulator.data : input_ + schedule_.own.first, slot_stride()};
@@ -40,6 +41,11 @@ Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) const {
   if (mode == Mode::bounded) {
     shape.rescale = setting_.mechanisms.rescale;
     if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
+  }
+  shape.custom = call_->arguments.custom;
+  if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
+    partials_ = setting_.float_buffers->allocate(shape.bytes / element_bytes(shape.type));
+    shape.partials = partials_->get();
   }
   return shape;
 }
@@ -58,6 +64,7 @@ OperationSignature AllreduceOperation::signature() const {
   result.count = arguments.count;
   result.epoch = call_->report.epoch;
   result.codec = coding_ ? Codec::hadamard : Codec::none;
+  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
   result.order = result.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
   return result;
 }

@@ -321,10 +321,10 @@ bool mapped(const void* page) {
   return ::mincore(const_cast<void*>(page), 1, &resident) == 0;
 }
 
-TEST(CodedBufferPool, reuses_buffers_that_fit_and_frees_idle_ones) {
+TEST(FloatBufferPool, reuses_buffers_that_fit_and_frees_idle_ones) {
   constexpr std::uint64_t kSmall = 100'000, kLarge = 100 * kSmall;
-  CodedBufferPool pool;
-  CodedBufferPool::Buffer buffer = pool.allocate(kLarge);
+  FloatBufferPool pool;
+  FloatBufferPool::Buffer buffer = pool.allocate(kLarge);
   const float* const large = buffer.get();
   pool.release(std::move(buffer));
   buffer = pool.allocate(kSmall);

@@ -492,9 +492,9 @@ TEST_F(PiecesTest, refused_memory_for_buffers_before_the_codec_is_on_is_no_error
   ASSERT_TRUE(job_->finish());
 }
 
-TEST(CodedBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
+TEST(FloatBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
   LargeMemory memory;
-  CodedBufferPool pool(&memory);
+  FloatBufferPool pool(&memory);
   const std::vector<std::uint64_t> wanted(20, kCount);
   pool.prepare(wanted);
   EXPECT_EQ(memory.large, 8);
@@ -509,18 +509,18 @@ TEST(CodedBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
     touched += piece.bytes;
   }
   EXPECT_EQ(touched, 8 * 4u << 20);
-  std::vector<CodedBufferPool::Buffer> buffers;
+  std::vector<FloatBufferPool::Buffer> buffers;
   for (int i = 0; i < 8; ++i) buffers.push_back(pool.allocate(kCount));
   EXPECT_EQ(memory.large, 8);
   for (auto& buffer : buffers) pool.release(std::move(buffer));
 }
 
-TEST(CodedBufferPool, a_call_may_take_a_buffer_that_is_not_touched_yet) {
+TEST(FloatBufferPool, a_call_may_take_a_buffer_that_is_not_touched_yet) {
   LargeMemory memory;
-  CodedBufferPool pool(&memory);
+  FloatBufferPool pool(&memory);
   pool.prepare(std::vector<std::uint64_t>(2, kCount));
   const Piece piece = pool.take_piece(kPiece);
-  CodedBufferPool::Buffer other = pool.allocate(kCount);
+  FloatBufferPool::Buffer other = pool.allocate(kCount);
   EXPECT_EQ(memory.large, 2);
   piece.run();
   pool.piece_ended();

@@ -2,6 +2,7 @@
 // all types and functions, bit by bit.
 #include "collectives/reduce.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tools/reference.h"
+
 namespace tarpon {
 namespace {
 
@@ -18,35 +21,31 @@ constexpr std::size_t kLargest = 300;
 constexpr std::size_t kOddOffset = 1;
 constexpr std::byte kGuard{0xa5};
 
-template <typename T>
-constexpr DataType data_type() {
-  if constexpr (std::is_same_v<T, float>) return DataType::float32;
-  if constexpr (std::is_same_v<T, double>) return DataType::float64;
-  if constexpr (std::is_same_v<T, std::int32_t>) return DataType::int32;
-  return DataType::int64;
-}
-
 /// The definition, one element at a time.
 template <typename T>
 T reference(ReduceOp function, T a, T b) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
   switch (function) {
     case ReduceOp::sum:
     case ReduceOp::avg:
-      if constexpr (std::is_integral_v<T>) {
-        return static_cast<T>(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
-      } else {
-        return a + b;
-      }
+      return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
     case ReduceOp::min:
       return b < a ? b : a;
     case ReduceOp::max:
       return b > a ? b : a;
     case ReduceOp::prod:
-      if constexpr (std::is_integral_v<T>) {
-        return static_cast<T>(std::make_unsigned_t<T>(a) * std::make_unsigned_t<T>(b));
-      } else {
-        return a * b;
-      }
+      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::band:
+      if constexpr (std::is_integral_v<T>) return static_cast<T>(a & b);
+      break;
+    case ReduceOp::bor:
+      if constexpr (std::is_integral_v<T>) return static_cast<T>(a | b);
+      break;
+    case ReduceOp::bxor:
+      if constexpr (std::is_integral_v<T>) return static_cast<T>(a ^ b);
+      break;
+    case ReduceOp::custom:
+      break;
   }
   return a;
 }
@@ -117,9 +116,10 @@ class ReduceTest : public testing::Test {
     for (const ReduceVariant& variant : reduce_variants()) {
       for (std::size_t op = 0; op < kReduceOps; ++op) {
         const auto function = static_cast<ReduceOp>(op);
+        if (!is_defined(data_type_of<T>(), function) || function == ReduceOp::custom) continue;
         for (std::size_t elements = 0; elements <= kLargest; ++elements) {
           SCOPED_TRACE(label(variant, function, elements));
-          body(variant.kernels(data_type<T>(), function), function, first(a_, elements),
+          body(variant.kernels(data_type_of<T>(), function), function, first(a_, elements),
                first(b_, elements));
           if (testing::Test::HasFailure()) return;
         }
@@ -128,7 +128,8 @@ class ReduceTest : public testing::Test {
   }
 };
 
-using Types = testing::Types<float, double, std::int32_t, std::int64_t>;
+using Types = testing::Types<float, double, std::int32_t, std::int64_t, std::int8_t, std::uint8_t,
+                             std::int16_t, std::uint16_t, std::uint32_t, std::uint64_t>;
 TYPED_TEST_SUITE(ReduceTest, Types);
 
 template <typename T>
@@ -143,7 +144,7 @@ TYPED_TEST(ReduceTest, combine__into_another_buffer) {
   this->for_all([](const ReduceKernels& kernels, ReduceOp function, const std::vector<T>& a,
                    const std::vector<T>& b) {
     Unaligned<T> x(a, 1), y(b, 3), out(std::vector<T>(a.size()), 2);
-    kernels.combine(out.data(), x.data(), y.data(), a.size());
+    kernels.only.combine(out.data(), x.data(), y.data(), a.size());
     out.expect(combined(function, a, b));
     x.expect(a);
     y.expect(b);
@@ -155,7 +156,7 @@ TYPED_TEST(ReduceTest, combine__in_place) {
   this->for_all([](const ReduceKernels& kernels, ReduceOp function, const std::vector<T>& a,
                    const std::vector<T>& b) {
     Unaligned<T> x(a, 0), y(b, 5);
-    kernels.combine(x.data(), x.data(), y.data(), a.size());
+    kernels.only.combine(x.data(), x.data(), y.data(), a.size());
     x.expect(combined(function, a, b));
     y.expect(b);
   });
@@ -166,14 +167,14 @@ TYPED_TEST(ReduceTest, combine_scaled__divides_the_sum) {
   this->for_all([](const ReduceKernels& kernels, ReduceOp function, const std::vector<T>& a,
                    const std::vector<T>& b) {
     const bool adds = function == ReduceOp::sum || function == ReduceOp::avg;
-    ASSERT_EQ(kernels.combine_scaled != nullptr, adds);
+    ASSERT_EQ(kernels.only.combine_scaled != nullptr, adds);
     if (!adds) return;
     std::vector<T> wanted = combined(function, a, b);
     for (T& value : wanted) value = static_cast<T>(value / T{3});
     Unaligned<T> in_place(a, 7), y(b, 1), out(std::vector<T>(a.size()), 4);
-    kernels.combine_scaled(out.data(), in_place.data(), y.data(), a.size(), 3);
+    kernels.only.combine_scaled(out.data(), in_place.data(), y.data(), a.size(), 3);
     out.expect(wanted);
-    kernels.combine_scaled(in_place.data(), in_place.data(), y.data(), a.size(), 3);
+    kernels.only.combine_scaled(in_place.data(), in_place.data(), y.data(), a.size(), 3);
     in_place.expect(wanted);
   });
 }
@@ -191,7 +192,7 @@ TYPED_TEST(ReduceTest, scale__multiplies_by_the_rounded_ratio) {
           }
         }
         Unaligned<T> x(a, 3);
-        kernels.scale(x.data(), a.size(), 7, 3);
+        kernels.scale(x.data(), x.data(), a.size(), 7, 3);
         x.expect(wanted);
       });
 }
@@ -202,19 +203,46 @@ TYPED_TEST(ReduceTest, scale__numerator_one_divides) {
       [](const ReduceKernels& kernels, ReduceOp, const std::vector<T>& a, const std::vector<T>&) {
         std::vector<T> wanted = a;
         for (T& value : wanted) value = static_cast<T>(value / T{7});
-        Unaligned<T> x(a, 1);
-        kernels.scale(x.data(), a.size(), 1, 7);
+        Unaligned<T> x(a, 1), out(std::vector<T>(a.size()), 2);
+        kernels.scale(out.data(), x.data(), a.size(), 1, 7);
+        out.expect(wanted);
+        x.expect(a);
+        kernels.scale(x.data(), x.data(), a.size(), 1, 7);
         x.expect(wanted);
       });
+}
+
+TYPED_TEST(ReduceTest, partial_results_are_elements) {
+  using T = TypeParam;
+  for (const ReduceVariant& variant : reduce_variants()) {
+    const ReduceKernels& kernels = variant.kernels(data_type_of<T>(), ReduceOp::avg);
+    for (const ReduceStep* step : {&kernels.first, &kernels.next, &kernels.last}) {
+      EXPECT_EQ(step->combine, kernels.only.combine);
+      EXPECT_EQ(step->combine_scaled, kernels.only.combine_scaled);
+      EXPECT_EQ(step->combine_weighted, kernels.only.combine_weighted);
+    }
+    EXPECT_EQ(kernels.scale_partial, kernels.scale);
+  }
+  EXPECT_FALSE(needs_partials(data_type_of<T>(), ReduceOp::avg));
+}
+
+TEST(ReduceKernelsTest, integers__averages_of_small_types_divide_by_more_than_they_hold) {
+  const ReduceKernels& kernels = reduce_kernels(DataType::int8, ReduceOp::avg);
+  const std::int8_t a[] = {-100, 100, -3}, b[] = {-27, 27, 1};
+  std::int8_t out[3];
+  kernels.only.combine_scaled(out, a, b, 3, 300);
+  EXPECT_THAT(out, testing::ElementsAre(0, 0, 0));
+  kernels.only.combine_scaled(out, a, b, 3, 2);
+  EXPECT_THAT(out, testing::ElementsAre(-63, 63, -1)) << "truncated toward zero";
 }
 
 TEST(ReduceKernelsTest, scale__of_all_contributions_gives_the_bits_of_combine_scaled) {
   const std::vector<float> a = numbers<float>(3, 0), b = numbers<float>(4, 0);
   const ReduceKernels& kernels = reduce_kernels(DataType::float32, ReduceOp::avg);
   std::vector<float> exact(a.size()), bounded(a.size());
-  kernels.combine_scaled(exact.data(), a.data(), b.data(), a.size(), 7);
-  kernels.combine(bounded.data(), a.data(), b.data(), a.size());
-  kernels.scale(bounded.data(), bounded.size(), 1, 7);
+  kernels.only.combine_scaled(exact.data(), a.data(), b.data(), a.size(), 7);
+  kernels.only.combine(bounded.data(), a.data(), b.data(), a.size());
+  kernels.scale(bounded.data(), bounded.data(), bounded.size(), 1, 7);
   EXPECT_EQ(std::memcmp(exact.data(), bounded.data(), exact.size() * sizeof(float)), 0);
 }
 
@@ -224,7 +252,7 @@ TEST(ReduceKernelsTest, min_and_max__a_nan_stays_only_in_the_first_operand) {
     for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
       const float a[] = {nan, 1}, b[] = {1, nan};
       float out[2];
-      variant.kernels(DataType::float32, function).combine(out, a, b, 2);
+      variant.kernels(DataType::float32, function).only.combine(out, a, b, 2);
       EXPECT_TRUE(std::isnan(out[0])) << variant.instruction_set;
       EXPECT_EQ(out[1], 1) << variant.instruction_set;
     }
@@ -236,7 +264,7 @@ TEST(ReduceKernelsTest, finite__finds_one_element_of_any_length) {
     using T = decltype(zero);
     using Limits = std::numeric_limits<T>;
     for (const ReduceVariant& variant : reduce_variants()) {
-      const auto finite = variant.kernels(data_type<T>(), ReduceOp::sum).finite;
+      const auto finite = variant.kernels(data_type_of<T>(), ReduceOp::sum).finite;
       EXPECT_TRUE(finite(nullptr, 0));
       for (const std::size_t length : {1u, 7u, 64u, 299u}) {
         std::vector<std::byte> bytes(length * sizeof(T) + kOddOffset);
@@ -272,17 +300,17 @@ TEST(ReduceKernelsTest, combine_weighted__multiplies_rounds_and_adds) {
       a[i] = 1.0f / static_cast<float>(i + 1);
       b[i] = static_cast<float>(i) / 7;
     }
-    kernels.combine_weighted(out.data(), a.data(), b.data(), kLargest, 1 / 0.95);
+    kernels.only.combine_weighted(out.data(), a.data(), b.data(), kLargest, 1 / 0.95);
     const auto weight = static_cast<float>(1 / 0.95);
     for (std::size_t i = 0; i < kLargest; ++i) {
       const volatile float product = weight * b[i];  // rounded: no fused arithmetic
       EXPECT_EQ(out[i], a[i] + product) << variant.instruction_set << " element " << i;
     }
-    kernels.combine_weighted(a.data(), a.data(), b.data(), kLargest, 1 / 0.95);
+    kernels.only.combine_weighted(a.data(), a.data(), b.data(), kLargest, 1 / 0.95);
     EXPECT_EQ(std::memcmp(a.data(), out.data(), kLargest * sizeof(float)), 0);
   }
-  EXPECT_EQ(reduce_kernels(DataType::int64, ReduceOp::sum).combine_weighted, nullptr);
-  EXPECT_EQ(reduce_kernels(DataType::float32, ReduceOp::max).combine_weighted, nullptr);
+  EXPECT_EQ(reduce_kernels(DataType::int64, ReduceOp::sum).only.combine_weighted, nullptr);
+  EXPECT_EQ(reduce_kernels(DataType::float32, ReduceOp::max).only.combine_weighted, nullptr);
 }
 
 TEST(ReduceKernelsTest, reduce_kernels__takes_the_widest_variant) {

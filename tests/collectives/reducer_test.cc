@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
+
+#include "tools/half_types.h"
 
 namespace tarpon {
 namespace {
@@ -127,6 +130,100 @@ TEST(ReducerTest, settle__a_second_time_only_if_nothing_was_missing) {
   const std::vector<float> before = rig.result;
   rig.reducer->settle(rig.reducer->slots() - rig.reducer->ready());
   EXPECT_EQ(rig.result, before);
+}
+
+/// A reducer of float16 whose rank 0 contributes 1024 and the others 0.5: each of them would vanish
+/// if it were added to a rounded sum.
+struct HalfRig {
+  static constexpr std::size_t kSlotElements = kSlotBytes / 2;
+
+  HalfRig(ReduceOp function, bool in_place, std::uint32_t ranks, Rescale rescale = Rescale::count)
+      : own(2 * kSlotElements, value(kSelf)), result(own.size(), Float16(-1)) {
+    if (in_place) result = own;
+    Reducer::Shape shape;
+    shape.own = {reinterpret_cast<const std::byte*>(in_place ? result.data() : own.data()),
+                 kSlotBytes};
+    shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), kSlotBytes};
+    shape.bytes = own.size() * 2;
+    shape.slot_bytes = kSlotBytes;
+    shape.type = DataType::float16;
+    shape.function = function;
+    shape.rank = kSelf;
+    shape.world = ranks;
+    shape.rescale = rescale;
+    if (Reducer::uses_partials(shape.type, function, ranks, false)) {
+      partials.resize(own.size());
+      shape.partials = partials.data();
+    }
+    reducer = std::make_unique<Reducer>(shape);
+  }
+
+  static Float16 value(Rank rank) { return Float16(rank == 0 ? 1024 : 0.5); }
+
+  void deliver(Rank from, std::uint32_t slot) {
+    const std::vector<Float16> payload(kSlotElements, value(from));
+    reducer->deliver(from, slot, std::as_bytes(std::span(payload)), 0);
+  }
+
+  /// Of all elements of the slot, which are equal.
+  float result_of(std::uint32_t slot) const {
+    const auto first = result.begin() + static_cast<std::ptrdiff_t>(slot * kSlotElements);
+    EXPECT_TRUE(std::all_of(first, first + kSlotElements,
+                            [&](Float16 one) { return one.bits() == first->bits(); }));
+    return *first;
+  }
+
+  std::vector<Float16> own, result;
+  std::vector<float> partials;
+  std::unique_ptr<Reducer> reducer;
+};
+
+TEST(ReducerTest, half__sums_are_rounded_when_the_last_contribution_is_in) {
+  for (const bool in_place : {false, true}) {
+    HalfRig sum(ReduceOp::sum, in_place, 4), average(ReduceOp::avg, in_place, 4);
+    for (HalfRig* rig : {&sum, &average}) {
+      const std::vector<Float16> before = rig->result;
+      rig->deliver(2, 0);
+      rig->deliver(0, 0);
+      EXPECT_EQ(std::memcmp(rig->result.data(), before.data(), before.size() * 2), 0)
+          << "the sum is not here yet";
+      rig->deliver(3, 0);
+      EXPECT_EQ(rig->reducer->ready(), 1u);
+    }
+    EXPECT_EQ(sum.result_of(0), 1026) << "1025.5, to even";
+    EXPECT_EQ(average.result_of(0), 256.5f) << "1025.5 / 4 = 256.375, to even";
+  }
+}
+
+TEST(ReducerTest, half__slots_that_lack_contributions_are_scaled_from_partial_results) {
+  for (const bool in_place : {false, true}) {
+    HalfRig rig(ReduceOp::sum, in_place, 4);
+    rig.deliver(0, 0);
+    rig.deliver(2, 0);
+    rig.reducer->settle(2);
+    EXPECT_EQ(rig.result_of(0), 1367) << "1025 * 4 / 3, rounded";
+    EXPECT_EQ(rig.result_of(1), 2) << "0.5 * 4, of the owner alone";
+    HalfRig plain(ReduceOp::sum, in_place, 4, Rescale::none);
+    plain.deliver(0, 0);
+    plain.reducer->lost(2, 0);
+    plain.reducer->lost(3, 0);
+    EXPECT_EQ(plain.reducer->ready(), 1u);
+    EXPECT_EQ(plain.result_of(0), 1024) << "1024.5, to even";
+    plain.reducer->settle(1);
+    EXPECT_EQ(plain.result_of(1), 0.5f);
+  }
+}
+
+TEST(ReducerTest, half__two_ranks_need_no_partial_results) {
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 2, false));
+  EXPECT_TRUE(Reducer::uses_partials(DataType::float16, ReduceOp::sum, 2, true));
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float16, ReduceOp::max, 4, false));
+  EXPECT_FALSE(Reducer::uses_partials(DataType::float32, ReduceOp::sum, 4, true));
+  HalfRig rig(ReduceOp::avg, false, 2);
+  rig.deliver(0, 0);
+  rig.reducer->settle(1);
+  EXPECT_EQ(rig.result_of(0), 512) << "1024.5 / 2 = 512.25, to even";
+  EXPECT_EQ(rig.result_of(1), 0.5f);
 }
 
 TEST(ReducerTest, source__lends_and_writes_the_accumulator) {

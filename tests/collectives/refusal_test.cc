@@ -109,9 +109,9 @@ TEST_F(RefusalTest, arguments__take_the_number_of_the_call_on_every_rank) {
     refused(AbortReason::argument,
             [](AllreduceArguments& own) { own.count = std::uint64_t{1} << 60; });
     refused(AbortReason::argument,
-            [](AllreduceArguments& own) { own.type = static_cast<DataType>(9); });
+            [](AllreduceArguments& own) { own.type = static_cast<DataType>(200); });
     refused(AbortReason::argument,
-            [](AllreduceArguments& own) { own.function = static_cast<ReduceOp>(9); });
+            [](AllreduceArguments& own) { own.function = static_cast<ReduceOp>(200); });
     refused(AbortReason::argument, [](AllreduceArguments& own) {
       own.output = static_cast<std::byte*>(const_cast<void*>(own.input)) + 4;
     });

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/types.h"
+#include "tools/reference.h"
 
 namespace tarpon {
 namespace {
@@ -37,6 +38,17 @@ TEST(SignatureTest, decode__gives_back_what_was_encoded) {
   }
 }
 
+TEST(SignatureTest, custom__the_id_of_a_callers_function_is_in_the_last_bytes) {
+  OperationSignature signature = example();
+  signature.function = ReduceOp::custom;
+  signature.custom = 0x01020304;
+  const SignatureBytes bytes = encode(signature);
+  EXPECT_EQ(bytes[1], 8);
+  EXPECT_EQ((std::vector<std::uint8_t>(bytes.begin() + 20, bytes.end())),
+            (std::vector<std::uint8_t>{4, 3, 2, 1}));
+  EXPECT_EQ(decode(bytes), signature);
+}
+
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
@@ -64,6 +76,7 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.count = 2000; }), "count 0 against 2000");
   EXPECT_EQ(words([](S& s) { s.type = DataType::float64; }), "type float against double");
   EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum against prod");
+  EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 against 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact against bounded");
   EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed against any");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none against hadamard");
@@ -86,7 +99,8 @@ TEST(TypesTest, parse__is_the_inverse_of_name) {
 TEST(TypesTest, parse__aliases_and_refusals) {
   EXPECT_EQ(parse_data_type("float32"), DataType::float32);
   EXPECT_EQ(parse_data_type("float64"), DataType::float64);
-  EXPECT_EQ(parse_data_type("half"), std::nullopt);
+  EXPECT_EQ(parse_data_type("float16"), DataType::float16);
+  EXPECT_EQ(parse_data_type("complex"), std::nullopt);
   EXPECT_EQ(parse_reduce_op("SUM"), std::nullopt);
   EXPECT_EQ(parse_mode(""), std::nullopt);
   EXPECT_EQ(parse_addition_order("owner"), std::nullopt);
@@ -97,8 +111,18 @@ TEST(TypesTest, element_bytes__match_the_types) {
   EXPECT_EQ(element_bytes(DataType::float64), sizeof(double));
   EXPECT_EQ(element_bytes(DataType::int32), sizeof(std::int32_t));
   EXPECT_EQ(element_bytes(DataType::int64), sizeof(std::int64_t));
-  EXPECT_FALSE(is_integer(DataType::float64));
-  EXPECT_TRUE(is_integer(DataType::int32));
+  for (std::size_t i = 0; i < kDataTypes; ++i) {
+    const auto type = static_cast<DataType>(i);
+    with_element_type(type, [&](auto zero) {
+      using T = decltype(zero);
+      EXPECT_EQ(data_type_of<T>(), type);
+      EXPECT_EQ(element_bytes(type), sizeof(T));
+      EXPECT_EQ(is_integer(type), std::is_integral_v<T>);
+      EXPECT_EQ(is_half(type), kIsHalf<T>);
+      EXPECT_EQ(is_defined(type, ReduceOp::bxor), std::is_integral_v<T>);
+      EXPECT_TRUE(is_defined(type, ReduceOp::custom));
+    });
+  }
 }
 
 }  // namespace

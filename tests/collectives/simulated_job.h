@@ -223,7 +223,11 @@ class Buffers {
       std::vector<T> input(count);
       for (T& element : input) {
         const auto raw = static_cast<std::int64_t>(random.below(2001)) - 1000;
-        element = std::is_integral_v<T> ? static_cast<T>(raw) : static_cast<T>(raw) / T{37};
+        if constexpr (std::is_integral_v<T>) {
+          element = static_cast<T>(raw);
+        } else {
+          element = static_cast<T>(static_cast<SumOf<T>>(raw) / SumOf<T>{37});
+        }
       }
       outputs.push_back(in_place ? input : std::vector<T>(count));
       inputs.push_back(std::move(input));
