@@ -23,6 +23,33 @@ CLI::Option* add_named(CLI::App& app, const std::string& name, T& target,
   return app.add_option_function<std::string>(name, take, description)->type_name("");
 }
 
+/// The same, or `all`.
+template <typename T>
+CLI::Option* add_named_or_all(CLI::App& app, const std::string& name, T& target, bool& all,
+                              std::optional<T> (*parse)(std::string_view), const std::string& names,
+                              const std::string& description) {
+  const auto take = [&target, &all, parse, names, name](const std::string& text) {
+    const std::string lower = CLI::detail::to_lower(text);
+    const std::optional<T> value = parse(lower);
+    all = lower == "all";
+    if (value) target = *value;
+    if (!value && !all) {
+      throw CLI::ValidationError(name, '"' + text + "\" is not one of " + names + ", all");
+    }
+  };
+  return app.add_option_function<std::string>(name, take, description)->type_name("");
+}
+
+constexpr const char* kDataTypeChoices =
+    "float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64";
+constexpr const char* kFunctionChoices = "sum, avg, min, max, prod, band, bor, bxor";
+
+/// The tool has no function of its own.
+std::optional<ReduceOp> parse_tool_function(std::string_view text) {
+  const std::optional<ReduceOp> function = parse_reduce_op(text);
+  return function == ReduceOp::custom ? std::nullopt : function;
+}
+
 void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   const std::string group = "Benchmark form (as nccl-tests)";
   add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes,
@@ -45,8 +72,9 @@ void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
   app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
       ->check(at_least_one())
       ->group(group);
-  add_named(app, "-d,--datatype", options.type, parse_data_type, "float, double, int32, int64",
-            "float, double, int32 or int64")
+  add_named_or_all(app, "-d,--datatype", options.type, options.all_types, parse_data_type,
+                   kDataTypeChoices,
+                   "float, double, half, bfloat16, int8, uint8, ... uint64, or all of them")
       ->default_str("float")
       ->group(group);
   app.add_option_function<std::uint32_t>(
@@ -99,13 +127,29 @@ std::optional<double> loss_target(const AllreduceOptions& options) {
   return learnt ? std::optional(options.job.mechanisms.loss_target) : std::nullopt;
 }
 
+std::vector<ElementKind> kinds_of(const AllreduceOptions& options) {
+  std::vector<ElementKind> kinds;
+  for (std::size_t t = 0; t < kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    if (!options.all_types && type != options.type) continue;
+    for (std::size_t f = 0; f < kReduceOps; ++f) {
+      const auto function = static_cast<ReduceOp>(f);
+      if (!options.all_functions && function != options.function) continue;
+      if (function != ReduceOp::custom && is_defined(type, function)) {
+        kinds.push_back({type, function});
+      }
+    }
+  }
+  return kinds;
+}
+
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_job_options(app, options.job);
   add_benchmark_options(app, options);
   app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
   app.add_option("--output", options.output, "file form: where each rank's result goes");
-  add_named(app, "-o,--op", options.function, parse_reduce_op, "sum, avg, min, max, prod",
-            "sum, avg, min, max or prod")
+  add_named_or_all(app, "-o,--op", options.function, options.all_functions, parse_tool_function,
+                   kFunctionChoices, "sum, avg, min, max, prod, band, bor, bxor, or all of them")
       ->default_str("sum");
   add_named(app, "--mode", options.mode, parse_mode, "exact, bounded",
             "exact: repaired until complete; bounded: ends by its bound with what has arrived")
@@ -195,7 +239,19 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
-  const bool coded = can_be_bounded(options.type, options.function) &&
+  if (options.file_form() && options.all_functions) {
+    return refuse("-o all is of the benchmark form: with --input choose one function");
+  }
+  if (!options.file_form() && kinds_of(options).empty()) {
+    return refuse(fmt::format("-o {} needs integers: choose -d int8, int32, uint64, ... or all",
+                              name(options.function)));
+  }
+  if (options.file_form() && is_bitwise(options.function)) {
+    return refuse(fmt::format("-o {} needs integers: --input takes arrays of floats",
+                              name(options.function)));
+  }
+  const bool one_kind = !options.all_types && !options.all_functions;
+  const bool coded = one_kind && can_be_bounded(options.type, options.function) &&
                      (options.file_form() || options.type == DataType::float32);
   if (options.mechanisms.codec == CodecRule::on && !coded) {
     return refuse("--codec on needs -d float and -o sum or avg: nothing else is coded");
@@ -219,14 +275,15 @@ std::string agreed_options(const AllreduceOptions& options) {
       "command=allreduce\nop={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
-      name(options.function), name(options.mode), name(options.order),
-      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
-      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
-      bound_rule(options.bound), describe(options.job.mechanisms));
+      options.all_functions ? "all" : name(options.function), name(options.mode),
+      name(options.order), options.missing == MissingFill::zero ? "zero" : "local",
+      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
+      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
+      describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
-                        name(options.type), options.min_bytes, options.max_bytes,
-                        options.step_bytes, options.step_factor);
+                        options.all_types ? "all" : name(options.type), options.min_bytes,
+                        options.max_bytes, options.step_bytes, options.step_factor);
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/job_options.h"
 #include "tools/loss_budget_options.h"
@@ -29,8 +30,11 @@ struct AllreduceOptions {
   std::uint32_t warmup = 5;
   std::uint32_t run_cycles = 1;
   bool check = true;
+  // Of the call; with `-d all` and `-o all` of the sweep that runs (kinds_of()).
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
+  bool all_types = false;
+  bool all_functions = false;
   // File form.
   std::string input;   // path with {rank}
   std::string output;  // path with {rank}; may be empty
@@ -46,6 +50,15 @@ struct AllreduceOptions {
 
   bool file_form() const { return !input.empty(); }
 };
+
+/// What one sweep measures.
+struct ElementKind {
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;
+};
+
+/// What the benchmark form measures, a sweep each: of `all` those that are defined.
+std::vector<ElementKind> kinds_of(const AllreduceOptions& options);
 
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
 

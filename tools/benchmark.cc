@@ -45,6 +45,7 @@ class Benchmark {
  public:
   Benchmark(const AllreduceOptions& options, Session& session)
       : options_(options),
+        kinds_(kinds_of(options)),
         session_(session),
         communicator_(*session.communicator),
         first_(communicator_.rank() == 0),
@@ -56,16 +57,10 @@ class Benchmark {
     }
     print_head();
     for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
-      for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
-        const auto out = measure(*size, false);
-        if (!out) return give_up(out.error());
-        if (!halted_.empty()) {
-          print_row(*out, std::nullopt);
-          return finish();
-        }
-        const auto in = measure(*size, true);
-        if (!in) return give_up(in.error());
-        print_row(*out, *in);
+      for (const ElementKind& kind : kinds_) {
+        options_.type = kind.type;
+        options_.function = kind.function;
+        if (auto swept = sweep(); !swept) return give_up(swept.error());
         if (!halted_.empty()) return finish();
       }
     }
@@ -86,6 +81,23 @@ class Benchmark {
                       options_.mode == Mode::bounded ? 3 : 2, format_bytes(options_.max_bytes)));
     }
     return first_ ? check_json(options_.json) : Result<void>();
+  }
+
+  /// All sizes of one kind; fewer where the job halts.
+  Result<void> sweep() {
+    for (std::optional size = options_.min_bytes; size; size = next_size(options_, *size)) {
+      const auto out = measure(*size, false);
+      if (!out) return fail(out.error());
+      if (!halted_.empty()) {
+        print_row(*out, std::nullopt);
+        return {};
+      }
+      const auto in = measure(*size, true);
+      if (!in) return fail(in.error());
+      print_row(*out, *in);
+      if (!halted_.empty()) return {};
+    }
+    return {};
   }
 
   Result<Measurement> measure(std::uint64_t size, bool in_place) {
@@ -160,7 +172,7 @@ class Benchmark {
   }
 
   double total_steps() const {
-    return 2.0 * options_.run_cycles * count_sizes(options_) *
+    return 2.0 * options_.run_cycles * static_cast<double>(kinds_.size()) * count_sizes(options_) *
            (options_.iterations + options_.warmup);
   }
 
@@ -213,7 +225,8 @@ class Benchmark {
     return write_json(options_.json, json);
   }
 
-  const AllreduceOptions& options_;
+  AllreduceOptions options_;  // type and function: of the sweep that runs
+  const std::vector<ElementKind> kinds_;
   Session& session_;
   Communicator& communicator_;
   const bool first_;

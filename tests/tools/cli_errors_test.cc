@@ -74,8 +74,11 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--flows", "3"}, {"--flows: \"3\" is not one of 1, 2, 4, 8, auto"}},
       {{"--json"}, {"--json: write a value behind it"}},
       {{"--burst-loss", "1%/8"}, {"--burst-loss", "--net veth"}},
-      {{"-d", "half"}, {"--datatype", "\"half\"", "float, double, int32, int64"}},
-      {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod"}},
+      {{"-d", "quad"}, {"--datatype", "\"quad\"", "float, double, half, bfloat16", "uint64, all"}},
+      {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod", "bxor, all"}},
+      {{"-o", "custom"}, {"--op", "\"custom\" is not one of sum"}},
+      {{"-o", "bxor"}, {"-o bxor needs integers: choose -d int8"}},
+      {{"-o", "bxor", "-d", "half"}, {"-o bxor needs integers: choose -d int8"}},
       {{"--mode", "fast"}, {"--mode", "\"fast\" is not one of exact, bounded"}},
       {{"--datapath", "rdma"}, {"--datapath", "auto, mmsg, uring"}},
       {{"--inject-loss", "101%"}, {"--inject-loss", "outside 0% to 100%", "1%"}},
@@ -111,6 +114,8 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--codec", "on"}, {"--codec needs --mode bounded"}},
       {{"--mode", "bounded", "--codec", "on", "-d", "double"}, {"--codec on needs -d float"}},
       {{"--mode", "bounded", "--codec", "on", "-o", "max"}, {"--codec on needs -d float"}},
+      {{"--mode", "bounded", "--codec", "on", "-d", "half"}, {"--codec on needs -d float"}},
+      {{"--mode", "bounded", "--codec", "on", "-o", "all"}, {"--codec on needs -d float"}},
       {{"--missing", "local"}, {"--missing needs --mode bounded"}},
       {{"--without", "rotation,repair"}, {"--without repair needs --mode bounded"}},
       {{"--loss", "1%"}, {"add --local-ranks P --net veth"}},
@@ -124,6 +129,8 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--input", "/tmp/{rank}.npy", "-b", "1K"}, {"-b is of the benchmark form", "leave it out"}},
       {{"--input", "/tmp/{rank}.npy", "--stepfactor", "2"}, {"-f is of the benchmark form"}},
       {{"--input", "/tmp/{rank}.npy", "-d", "float"}, {"-d is of the benchmark form"}},
+      {{"--input", "/tmp/{rank}.npy", "-o", "all"}, {"-o all is of the benchmark form"}},
+      {{"--input", "/tmp/{rank}.npy", "-o", "bor"}, {"-o bor needs integers"}},
   }));
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/tools/allreduce_run.h"
 
@@ -80,18 +81,31 @@ TEST(CliReport, ranks__one_report_for_1_to_8) {
 }
 
 TEST(CliReport, types_and_operations__all_right) {
-  for (const char* type : {"float", "double", "int32", "int64"}) {
-    std::vector<Command> commands;
-    for (const char* op : {"sum", "avg", "min", "max", "prod"}) {
-      commands.push_back(
-          local(3, {"-b", "20K", "-e", "20K", "-n", "1", "-w", "0", "-d", type, "-o", op}));
-    }
-    for (const Ended& ended : run_together(commands)) {
-      SCOPED_TRACE(type);
-      expect_good(ended);
-      EXPECT_EQ(rows_of(ended.out)[0][8], "0");
-      EXPECT_EQ(rows_of(ended.out)[0][12], "0");
-    }
+  const Ended ended =
+      run(local(3, {"-b", "20K", "-e", "20K", "-n", "1", "-w", "0", "-d", "all", "-o", "all"}));
+  expect_good(ended);
+  const auto rows = rows_of(ended.out);
+  ASSERT_EQ(rows.size(), 4 * 5 + 8 * 8u);
+  std::set<std::string> kinds;
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row[2] + " " + row[3]);
+    kinds.insert(row[2] + " " + row[3]);
+    EXPECT_EQ(row[8], "0");
+    EXPECT_EQ(row[12], "0");
+  }
+  EXPECT_EQ(kinds.size(), rows.size());
+  for (const char* kind : {"float sum", "half prod", "bfloat16 avg", "int8 min", "uint64 bxor"}) {
+    EXPECT_TRUE(kinds.contains(kind)) << kind;
+  }
+}
+
+TEST(CliReport, bounded_half_precision__all_right) {
+  for (const char* type : {"half", "bfloat16"}) {
+    const Ended ended =
+        run(local(4, {"-b", "1M", "-e", "1M", "-n", "4", "-w", "1", "-d", type, "-o", "avg",
+                      "--mode", "bounded", "--inject-loss", "2%", "--bound", "20ms"}));
+    expect_good(ended);
+    EXPECT_EQ(rows_of(ended.out)[0][8], "0");
   }
 }
 
