@@ -68,6 +68,8 @@ Result<void> show(const FlightCommandOptions& options) {
     fmt::print(
         "{}\n",
         flight_json(*job, verdict).dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
+  } else if (options.verdict) {
+    fmt::print("{}", verdict_text(verdict));
   } else {
     fmt::print("{}", flight_text(*job, verdict, options.all));
   }
@@ -89,8 +91,12 @@ void add_flight_options(CLI::App& app, FlightCommandOptions& options) {
          },
          "the job with this id (default: the newest)")
       ->type_name("");
-  app.add_flag("--all", options.all, "every event, not only those of the operation in question");
-  app.add_flag("--json", options.json, "one JSON object with every event");
+  CLI::Option* const all = app.add_flag("--all", options.all,
+                                        "every event, not only those of the operation in question");
+  CLI::Option* const json =
+      app.add_flag("--json", options.json, "one JSON object with every event");
+  app.add_flag("--verdict", options.verdict, "the verdict alone: the last lines of the report")
+      ->excludes(all, json);
   app.add_option("--svg", options.svg, "draw it: ranks as rows, stages as bars");
 }
 

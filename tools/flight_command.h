@@ -14,6 +14,7 @@ struct FlightCommandOptions {
   std::vector<std::string> paths;  // files and directories; none: the ranks that run on this host
   std::optional<std::uint32_t> job;
   bool all = false;
+  bool verdict = false;  // the verdict alone
   bool json = false;
   std::string svg;  // file; empty: none
 };

@@ -236,9 +236,9 @@ std::string events_text(const FlightJob& job, const FlightVerdict& verdict, bool
   return text;
 }
 
-std::string verdict_text(const FlightVerdict& verdict) {
-  std::string text = fmt::format("\n# verdict: {}\n", verdict.line);
-  if (!verdict.operation) return text;
+/// What the verdict rests on, and what else went wrong.
+std::string evidence_text(const FlightVerdict& verdict) {
+  std::string text;
   if (!verdict.evidence.empty()) {
     text += "# evidence, in ms since the first rank made the call:\n";
   }
@@ -254,11 +254,17 @@ std::string verdict_text(const FlightVerdict& verdict) {
                         verdict.evidence.size() - kShownEvidence);
   }
   for (const std::string& other : verdict.also) text += fmt::format("# also: {}\n", other);
-  if (!verdict.missing.empty()) text += fmt::format("# missing: {}\n", verdict.missing);
-  return text + fmt::format("# next: {}\n", verdict.next);
+  return text;
 }
 
 }  // namespace
+
+std::string verdict_text(const FlightVerdict& verdict) {
+  std::string text = fmt::format("# verdict: {}\n", verdict.line);
+  if (!verdict.missing.empty()) text += fmt::format("# missing: {}\n", verdict.missing);
+  if (verdict.operation) text += fmt::format("# next: {}\n", verdict.next);
+  return text;
+}
 
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all) {
   std::string text = fmt::format("# job {:08x}, {} ranks\n", job.job, job.ranks.size());
@@ -266,7 +272,8 @@ std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool
     text += rank_line(job.ranks[rank], rank);
   }
   if (job.others > 0) text += fmt::format("# {} recordings of other jobs left out\n", job.others);
-  return text + events_text(job, verdict, all) + verdict_text(verdict);
+  return text + events_text(job, verdict, all) + "\n" + evidence_text(verdict) +
+         verdict_text(verdict);
 }
 
 namespace {

@@ -21,8 +21,10 @@
 namespace tarpon::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr const char* kRunning = "(elements)";
 
@@ -97,10 +99,16 @@ TEST(CliFlight, rank_that_was_stopped_past_the_deadline_and_continued__is_the_gu
   const std::string cause = json["verdict"]["cause"];
   EXPECT_TRUE(cause == "paused" || cause == "late") << json["verdict"].dump(1);
   EXPECT_FALSE(json["verdict"]["evidence"].empty());
-  // The verdict is what a terminal shows in the end.
-  const auto lines = lines_of(run(tool({"flight", scratch / "f"})).out);
-  EXPECT_LT(lines.size(), 70u);
-  EXPECT_THAT(lines.back(), HasSubstr("# next: "));
+  // The report ends with the verdict, which --verdict prints alone.
+  const std::string report = run(tool({"flight", scratch / "f"})).out;
+  EXPECT_LT(lines_of(report).size(), 70u);
+  const Ended verdict = run(tool({"flight", scratch / "f", "--verdict"}));
+  EXPECT_EQ(verdict.exit_code, 0) << verdict.error;
+  EXPECT_THAT(verdict.out, StartsWith("# verdict: "));
+  EXPECT_THAT(lines_of(verdict.out).back(), StartsWith("# next: "));
+  EXPECT_THAT(report, EndsWith(verdict.out));
+  EXPECT_LT(report.find("# evidence"), report.find("# verdict"));
+  EXPECT_EQ(run(tool({"flight", scratch / "f", "--verdict", "--all"})).exit_code, 2);
 }
 
 TEST(CliFlight, killed_rank__is_the_guilty_one) {
