@@ -17,10 +17,9 @@
 namespace tarpon {
 namespace {
 
-// Why sums of rates exceed the link's, and losses of the flood mean nothing by themselves.
 constexpr const char* kHowMeasured =
-    "each rank sends to one other at a time, so rates do not add up; the flood is not paced: what "
-    "exceeds the path's rate is lost";
+    "each rank sends to one other at a time, so rates do not add up; a burst finds what a pair "
+    "carries, then a flood is paced at that rate";
 
 const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   for (const PairProbe& pair : pairs) {
@@ -55,11 +54,14 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
   });
   print_matrix(pairs, world, "probes lost on the way (%)",
                [](const PairProbe& pair) { return fmt::format("{:.1f}", pair.loss() * 100); });
-  print_matrix(
-      pairs, world, "lost on the way, all ranks sending as fast as they can (%)",
-      [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.blast_loss() * 100); });
-  print_matrix(pairs, world, "rate received meanwhile (Gb/s)",
-               [](const PairProbe& pair) { return fmt::format("{:.2f}", pair.rate_gbps); });
+  print_matrix(pairs, world, "flood, all ranks sending: lost on the way (%)",
+               [](const PairProbe& pair) {
+                 return pair.flooded() ? fmt::format("{:.2f}", pair.flood_loss() * 100) : "-";
+               });
+  print_matrix(pairs, world, "flood, all ranks sending: received (Gb/s)",
+               [](const PairProbe& pair) {
+                 return pair.flooded() ? fmt::format("{:.2f}", pair.rate_gbps) : "-";
+               });
   fmt::print("# {}\n", kHowMeasured);
   int failing = 0;
   for (const PairProbe& pair : pairs) {
@@ -68,7 +70,7 @@ void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ran
     const RankInfo& to = ranks[pair.to];
     fmt::print("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
                ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
-               likely_cause(pair, to.mtu, to.port));
+               likely_cause(pair, {to.mtu, ranks[pair.from].port, to.port}));
   }
   if (failing == 0) fmt::print("# all {} pairs work\n", pairs.size());
   std::fflush(stdout);
@@ -82,8 +84,11 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
                     {"reachable", pair.works()},
                     {"rtt_us", pair.rtt_us},
                     {"loss", pair.loss()},
-                    {"blast_loss", pair.blast_loss()},
-                    {"rate_gbps", pair.rate_gbps}});
+                    {"flood_loss", nullptr},
+                    {"rate_gbps", nullptr}});
+    if (!pair.flooded()) continue;
+    json.back()["flood_loss"] = pair.flood_loss();
+    json.back()["rate_gbps"] = pair.rate_gbps;
   }
   return json;
 }

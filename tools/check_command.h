@@ -8,7 +8,6 @@ namespace tarpon {
 struct CheckOptions {
   JobOptions job;
   std::uint32_t probes = 20;  // round trips per pair
-  Duration blast = 50ms;      // how long each pair is loaded for the rate
   std::string json;
 };
 

@@ -327,8 +327,33 @@ TEST(CliCheck, silent_rank__failing_pairs_and_their_cause) {
   for (const auto& pair : json_of(scratch / "j")) {
     EXPECT_EQ(pair["reachable"].get<bool>(), pair["from"] != 1 && pair["to"] != 1) << pair;
     EXPECT_EQ(pair["loss"], pair["to"] == 1 ? 1.0 : 0.0) << pair;
-    EXPECT_TRUE(pair["to"] != 1 || pair["blast_loss"] > 0.0) << pair;
+    for (const char* figure : {"flood_loss", "rate_gbps"}) {
+      EXPECT_EQ(pair[figure].is_null(), !pair["reachable"].get<bool>()) << pair;
+    }
   }
+}
+
+/// Mean rate of the flood over all pairs.
+double flood_rate() {
+  const ScratchDirectory scratch;
+  const Ended ended =
+      run(tool({"check", "--local-ranks", "2", "--probes", "2", "--json", scratch / "j"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+  double sum = 0;
+  for (const auto& pair : json_of(scratch / "j")) sum += pair["rate_gbps"].get<double>() / 2;
+  return sum;
+}
+
+TEST(CliCheck, flood__repeats_its_rate) {
+  double spread = 1;
+  // Other tests may take the processors meanwhile.
+  for (int attempt = 0; attempt < 10 && spread > 0.2; ++attempt) {
+    std::vector<double> rates{flood_rate(), flood_rate(), flood_rate()};
+    std::sort(rates.begin(), rates.end());
+    EXPECT_GT(rates[0], 0);
+    spread = (rates[2] - rates[0]) / rates[1];
+  }
+  EXPECT_LE(spread, 0.2);
 }
 
 TEST(CliCheck, lossy_path__fails_with_its_figures) {

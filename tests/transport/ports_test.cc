@@ -633,6 +633,7 @@ TEST_P(PortTest, dead_socket_is_a_failure) {
   EXPECT_NE(port->failure()->message.find("UDP port"), std::string::npos);
   EXPECT_EQ(port->unsent(), 0u);
   EXPECT_EQ(port->statistics().tx_dropped, 1u);
+  EXPECT_EQ(port->statistics().send_error, ENOTSOCK);
   EXPECT_TRUE(port->transmit_frames(1).empty());
   EXPECT_TRUE(port->receive(monotonic_now()).empty());
   port->wait(monotonic_now(), kNever);

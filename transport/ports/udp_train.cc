@@ -137,6 +137,7 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
       break;
   }
   statistics_.tx_dropped += train.packets;
+  statistics_.send_error = error;
   release(number);
   return fatal_socket_error(error) ? SendOutcome::fatal : SendOutcome::lost;
 }
@@ -230,6 +231,7 @@ void TrainPool::count(PortStatistics& statistics) const {
   statistics.tx_bytes = statistics_.tx_bytes;
   statistics.tx_units = statistics_.tx_units;
   statistics.tx_dropped = statistics_.tx_dropped;
+  statistics.send_error = statistics_.send_error;
 }
 
 TrainMessages::TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames)
