@@ -143,6 +143,14 @@ std::vector<ElementKind> kinds_of(const AllreduceOptions& options) {
   return kinds;
 }
 
+std::optional<double> given_bound_us(const AllreduceOptions& options) {
+  const BoundOption& bound = options.bound;
+  if (options.mode != Mode::bounded || bound.rule != BoundRule::automatic || !bound.given) {
+    return std::nullopt;
+  }
+  return std::chrono::duration<double, std::micro>(*bound.given).count();
+}
+
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_job_options(app, options.job);
   add_benchmark_options(app, options);

@@ -78,6 +78,9 @@ std::string agreed_options(const AllreduceOptions& options);
 /// from BoundRule::optireduce.
 std::optional<double> loss_target(const AllreduceOptions& options);
 
+/// A bound that does not adapt; nullopt for exact calls and other bounds.
+std::optional<double> given_bound_us(const AllreduceOptions& options);
+
 /// The arguments of one call on these buffers.
 AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
                                   std::uint64_t count);

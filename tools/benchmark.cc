@@ -106,6 +106,9 @@ class Benchmark {
     result.size = result.count * element_bytes(options_.type);
     result.type = options_.type;
     result.function = options_.function;
+    result.asked_mode = options_.mode;
+    result.checked = options_.check;
+    result.given_bound_us = given_bound_us(options_);
     result.in_place = in_place;
     result.datapath = datapath_of(communicator_);
     const std::span<std::byte> input(input_.data(), result.size);
@@ -194,6 +197,7 @@ class Benchmark {
     progress_.clear();
     fmt::print("{}{}{}{}", table_row(out, in, communicator_.world_size(), options_.check),
                loss_line(out, in), notes(out), in ? notes(*in) : "");
+    fmt::print("{}", bound_warning(in ? *in : out));
     std::fflush(stdout);
   }
 
@@ -211,7 +215,8 @@ class Benchmark {
     if (!halted_.empty()) fmt::print(stderr, "tarpon: {}\n", halted_);
     if (first_) {
       fmt::print("{}{}", flows_line(flows_, options_.job.flows == 0),
-                 table_footer(wrong_, measured_ > 0 ? busbw_ / measured_ : 0));
+                 table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
+                              measured_ > 0 ? busbw_ / measured_ : 0));
       std::fflush(stdout);  // --json may go there too
     }
     auto saved = agree(communicator_.control(), save());

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "tools/reference.h"
+#include "transport/clock.h"
 
 namespace tarpon {
 namespace {
@@ -45,6 +46,7 @@ std::optional<Divergence> measure_divergence(Communicator& communicator,
                                              std::span<std::byte> high) {
   if (is_integer(type)) return std::nullopt;
   bool complete = true;
+  double exact_us = 0;
   for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
     const std::span<std::byte> room = function == ReduceOp::min ? low : high;
     with_element_type(type, [&](auto zero) {
@@ -60,11 +62,17 @@ std::optional<Divergence> measure_divergence(Communicator& communicator,
     arguments.function = function;
     arguments.tag = kDivergenceTag;
     arguments.deadline = deadline;
+    const Time start = monotonic_now();
     const auto report = communicator.allreduce(arguments);
+    const std::chrono::duration<double, std::micro> took = monotonic_now() - start;
+    exact_us = std::max(exact_us, took.count());
     complete &= report && report->status == Status::complete;
   }
   if (!complete) return std::nullopt;
-  return with_element_type(type, [&](auto zero) { return compare<decltype(zero)>(low, high); });
+  Divergence found =
+      with_element_type(type, [&](auto zero) { return compare<decltype(zero)>(low, high); });
+  found.exact_us = exact_us;
+  return found;
 }
 
 }  // namespace tarpon

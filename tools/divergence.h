@@ -16,6 +16,7 @@ struct Divergence {
   std::uint64_t differing = 0;  // of them not the same on all ranks
   double max_relative = 0;      // largest |a - b| / max(|a|, |b|) of two ranks' values; NaN against
                                 // a number counts as 1
+  double exact_us = 0;          // the slower of the exact calls, at this rank
   double share() const {
     return count == 0 ? 0 : static_cast<double>(differing) / static_cast<double>(count);
   }

@@ -119,6 +119,9 @@ class FileJob {
     measurement.function = options.function;
     measurement.in_place = true;
     measurement.mode = last.mode;
+    measurement.asked_mode = options.mode;
+    measurement.checked = false;  // until check()
+    measurement.given_bound_us = given_bound_us(options);
     measurement.datapath = datapath_of(communicator_);
     measurement.bound_rule = bound_rule(options.bound);
     measurement.loss_target = loss_target(options);
@@ -150,6 +153,7 @@ class FileJob {
     if (!counted) return fail(counted.error());
     const std::string& found = counted->front();
     if (found.empty()) return said + "; rank 0 cannot read the others' inputs: sums unchecked";
+    measurement.checked = true;
     char* rest = nullptr;
     measurement.wrong = std::strtoull(found.c_str(), &rest, 10);
     if (last.mode == Mode::bounded) measurement.squared_error = std::strtod(rest, nullptr);
@@ -192,9 +196,11 @@ class FileJob {
                communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
                name(measurement.function), describe(input_), options_.input);
     fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print("{}{}{}{}", table_header(),
-               table_row(std::nullopt, measurement, communicator_.world_size(), options_.check),
-               loss_line(std::nullopt, measurement), notes(measurement));
+    fmt::print(
+        "{}{}{}{}", table_header(),
+        table_row(std::nullopt, measurement, communicator_.world_size(), measurement.checked),
+        loss_line(std::nullopt, measurement), notes(measurement));
+    fmt::print("{}", bound_warning(measurement));
     if (measurement.lost_fraction == 0) {
       fmt::print("# lost                 : nothing\n");
     } else {
@@ -216,7 +222,7 @@ class FileJob {
                                         : "nothing, because the run was halted");
     }
     fmt::print("{}",
-               table_footer(measurement.wrong,
+               table_footer(measurement.checked ? std::optional(measurement.wrong) : std::nullopt,
                             measurement.busbw(measurement.mean_us(), communicator_.world_size())));
     std::fflush(stdout);
   }

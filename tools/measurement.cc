@@ -5,10 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <numeric>
 #include <span>
 
 #include "tools/quantile.h"
+#include "tools/units.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -103,12 +106,17 @@ double Measurement::mean_us() const {
   return std::accumulate(time_us.begin(), time_us.end(), 0.0) / static_cast<double>(time_us.size());
 }
 
+double Measurement::mean_lost() const {
+  if (lost.empty()) return 0;
+  return std::accumulate(lost.begin(), lost.end(), 0.0) / static_cast<double>(lost.size());
+}
+
 double Measurement::algbw(double us) const {
   return us > 0 ? static_cast<double>(size) / us / 1e3 : 0;
 }
 
 double Measurement::busbw(double us, std::uint32_t world) const {
-  return algbw(us) * 2 * (world - 1) / world;
+  return algbw(us) * 2 * (world - 1) / world * (1 - mean_lost());
 }
 
 namespace {
@@ -225,7 +233,7 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                         {"ranks", m.rank_time_us}}},
                       {"alg_bw", m.algbw(mean)},
                       {"bus_bw", m.busbw(mean, world)},
-                      {"nwrong", m.wrong},
+                      {"nwrong", m.checked ? nlohmann::json(m.wrong) : nlohmann::json(nullptr)},
                       {"lost_fraction", m.lost_fraction},
                       {"lost_all", m.lost},
                       {"lost_stage1", m.lost_stage1},
@@ -260,8 +268,32 @@ std::string loss_line(const std::optional<Measurement>& out, const std::optional
   return calls.empty() ? "" : fmt::format("# bounded: {}\n", loss_text(calls, target));
 }
 
+std::string bound_warning(const Measurement& m) {
+  constexpr double kTolerated = 0.01;
+  constexpr double kMargin = 2;  // calls have a tail
+  if (m.mode != Mode::bounded || !m.given_bound_us || !m.divergence) return "";
+  const double wanted_us = m.divergence->exact_us * kMargin;
+  const LossCauses causes = mean_causes(m.calls);
+  if (causes.of_network() <= kTolerated || wanted_us <= *m.given_bound_us) return "";
+  const auto duration = [](double us) {
+    return format_duration(std::chrono::microseconds(static_cast<std::int64_t>(us)));
+  };
+  // Two digits.
+  const double unit = std::pow(10, std::floor(std::log10(wanted_us)) - 1);
+  return fmt::format(
+      "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
+      "--bound "
+      "{} would do\n",
+      duration(*m.given_bound_us), format_bytes(m.size), causes.of_network() * 100,
+      duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit));
+}
+
 std::string notes(const Measurement& m) {
-  if (m.mode != Mode::bounded) return "";
+  if (m.mode != Mode::bounded) {
+    if (m.asked_mode != Mode::bounded || can_be_bounded(m.type, m.function)) return "";
+    return fmt::format("#   {}: ran exact: {} {} has no bounded form\n",
+                       m.in_place ? "in-place" : "out-of-place", name(m.type), name(m.function));
+  }
   std::string text = fmt::format("#   {}: {} of {} closed early, {} by the bound",
                                  m.in_place ? "in-place" : "out-of-place", m.closed_early,
                                  m.time_us.size(), m.closed_by_bound);
@@ -346,12 +378,13 @@ std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial) {
                      by_trial ? ", by trial; messages below 1 MiB take 1" : "");
 }
 
-std::string table_footer(std::uint64_t wrong, double mean_busbw) {
+std::string table_footer(std::optional<std::uint64_t> wrong, double mean_busbw) {
   return fmt::format(
-      "# Out of bounds values : {} {}\n"
+      "# Out of bounds values : {}\n"
       "# Avg bus bandwidth    : {:.6g}\n"
       "#\n",
-      wrong, wrong == 0 ? "OK" : "FAILED", mean_busbw);
+      wrong ? fmt::format("{} {}", *wrong, *wrong == 0 ? "OK" : "FAILED") : "not checked",
+      mean_busbw);
 }
 
 }  // namespace tarpon

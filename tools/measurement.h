@@ -55,6 +55,7 @@ struct Measurement {
   ReduceOp function = ReduceOp::sum;
   bool in_place = false;
   Mode mode = Mode::exact;
+  Mode asked_mode = Mode::exact;
   std::string datapath;         // of rank 0, or "mixed"
   std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all
   std::vector<std::vector<double>> rank_time_us;  // of each rank, per iteration
@@ -64,11 +65,13 @@ struct Measurement {
   std::uint64_t closed_by_bound = 0;              // the same, by its bound
   std::string bound_rule;                         // --bound's word; of bounded iterations
   std::optional<double> loss_target;              // what a learnt bound keeps to
+  std::optional<double> given_bound_us;           // a fixed --bound
   std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 was told
   std::optional<Divergence> divergence;           // of the last iteration's results
   std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
   std::vector<std::uint32_t> flows;               // of each rank's large messages, at the end
   std::uint64_t coded = 0;                        // iterations that were, at any rank
+  bool checked = true;                            // whether `wrong` was counted
   std::uint64_t wrong = 0;                        // over all ranks
   std::optional<double> squared_error;            // of the worst rank's last result: relative to
                                                   // the exact one's square; bounded mode
@@ -82,7 +85,9 @@ struct Measurement {
   std::vector<std::string> outcome_texts;  // of those that were not complete, with the rank
 
   double mean_us() const;
+  double mean_lost() const;            // share of contributions: mean of `lost`
   double algbw(double time_us) const;  // GB/s
+  /// GB/s of what arrived: without the contributions that were lost.
   double busbw(double time_us, std::uint32_t world) const;
 };
 
@@ -97,14 +102,19 @@ std::string table_header();
 /// exact ones.
 std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in);
 /// Lines below it, of bounded calls: closings, verdicts, how replicas differ; and how the last
-/// call of each rank ended that was not complete. Empty for exact ones.
+/// call of each rank ended that was not complete. One line where calls ran exact although bounded
+/// ones were asked for. Empty for other exact ones.
 std::string notes(const Measurement& measurement);
+/// One line where a fixed bound cuts off more than 1 % and exact calls take longer than it: names a
+/// bound that would do. Else empty.
+std::string bound_warning(const Measurement& measurement);
 /// One row: `out` may lack (file form), then its columns show "-".
 std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,
                       std::uint32_t world, bool checked);
 /// Over how many flows large messages go, alike or by rank; `by_trial`: chosen, not asked for.
 std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial);
 /// nccl-tests' closing lines.
-std::string table_footer(std::uint64_t wrong, double mean_busbw);
+/// `wrong`: nothing where the results were not checked.
+std::string table_footer(std::optional<std::uint64_t> wrong, double mean_busbw);
 
 }  // namespace tarpon

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 
 #include "tests/tools/allreduce_run.h"
@@ -48,7 +49,9 @@ TEST(CliReport, flags__steps_cycles_checks_types) {
                 "--iters", "1", "--warmup_iters", "0", "--timeout", "20"}),
       local(2, {"-b", "3", "-e", "3", "-n", "1"}),
   });
-  for (const Ended& one : ended) expect_good(one);
+  for (const int checked : {0, 2, 3}) expect_good(ended[static_cast<std::size_t>(checked)]);
+  EXPECT_EQ(ended[1].exit_code, 0) << ended[1].error;
+  EXPECT_THAT(ended[1].out, HasSubstr("# Out of bounds values : not checked\n"));
   std::vector<std::string> sizes;
   for (const auto& row : rows_of(ended[0].out)) sizes.push_back(row[0]);
   EXPECT_THAT(sizes, ElementsAre("0", "1024", "2048", "0", "1024", "2048"));
@@ -281,6 +284,39 @@ TEST(CliJson, command_line__need_not_be_utf8) {
   ASSERT_TRUE(report.is_object());
   EXPECT_THAT(report["config"]["command"].get<std::string>(), HasSubstr("report\xef\xbf\xbd.json"));
   EXPECT_FALSE(report["results"][0]["time_us"]["p50"].is_null()) << "of one sample";
+}
+
+TEST(CliReport, bounded__says_where_calls_ran_exact) {
+  const Ended ended =
+      run(local(2, {"-b", "1K", "-e", "1K", "-n", "2", "-d", "int32", "--mode", "bounded"}));
+  expect_good(ended);
+  EXPECT_THAT(ended.out, HasSubstr("#   in-place: ran exact: int32 sum has no bounded form\n"));
+}
+
+TEST(CliReport, bound_that_is_too_short__names_one_that_would_do) {
+  const auto lost = [](const std::string& bound, std::string& out) {
+    const ScratchDirectory scratch;
+    const Ended ended = run(local(2, {"-b", "4M", "-e", "4M", "-n", "5", "--mode", "bounded",
+                                      "--bound", bound, "--codec", "off", "-J", scratch / "j"}));
+    EXPECT_EQ(ended.exit_code, 0) << ended.error;
+    out = ended.out;
+    const auto report = json_of(scratch / "j")["results"];
+    for (const auto& result : report) {
+      double sum = 0;
+      for (const auto& one : result["lost_all"]) sum += one.get<double>();
+      const double arrived = 1 - sum / static_cast<double>(result["lost_all"].size());
+      EXPECT_NEAR(result["bus_bw"].get<double>(), result["alg_bw"].get<double>() * arrived, 1e-6);
+    }
+    return report.back()["mean_loss"].get<double>();
+  };
+  std::string out;
+  const double before = lost("100us", out);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(
+      out, found,
+      std::regex("# warning: --bound 100us is too short for 4M: .* so --bound (\\S+) would do")))
+      << out;
+  EXPECT_LT(lost(found[1], out), before / 2) << out;
 }
 
 TEST(CliCheck, matrix__all_pairs) {

@@ -224,6 +224,58 @@ TEST(ShareLogs, share_logs__a_failure_is_told_with_how_far_the_call_had_come) {
   EXPECT_EQ(failure["outcomes"], nlohmann::json::array({log.outcome}));
 }
 
+TEST(Measurement, busbw__counts_what_arrived) {
+  Measurement measurement;
+  measurement.size = 4096;
+  IterationLog log = log_of({10, 10}, {0, 0});
+  log.lost = {0.5, 1};
+  merge({log}, measurement);
+  EXPECT_DOUBLE_EQ(measurement.algbw(10), 0.4096);
+  EXPECT_DOUBLE_EQ(measurement.busbw(10, 2), 0.4096 * 0.25);
+}
+
+/// Bounded calls of 4 MiB with a bound of 100 us that lose `cut`, beside exact ones of 3 ms.
+Measurement cut_off(double cut) {
+  Measurement measurement;
+  measurement.size = 4 << 20;
+  measurement.mode = measurement.asked_mode = Mode::bounded;
+  measurement.given_bound_us = 100;
+  measurement.divergence = Divergence{.exact_us = 3010};
+  IterationLog log = log_of({100}, {0});
+  log.causes = {{.cut = cut}};
+  merge({log}, measurement);
+  return measurement;
+}
+
+TEST(BoundWarning, bound_warning__names_a_bound_that_would_do) {
+  Measurement measurement = cut_off(0.84);
+  EXPECT_EQ(bound_warning(measurement),
+            "# warning: --bound 100us is too short for 4M: 84 % is lost; exact calls take "
+            "3.01ms, so --bound 6.1ms would do\n");
+  EXPECT_EQ(bound_warning(cut_off(0.005)), "");
+  // Not what a longer bound would mend.
+  measurement.given_bound_us = 7000;
+  EXPECT_EQ(bound_warning(measurement), "");
+  measurement.given_bound_us.reset();
+  EXPECT_EQ(bound_warning(measurement), "");
+}
+
+TEST(Notes, notes__say_where_bounded_calls_ran_exact) {
+  Measurement measurement;
+  measurement.asked_mode = Mode::bounded;
+  EXPECT_EQ(notes(measurement), "");  // one rank, where nothing can be lost
+  measurement.type = DataType::int32;
+  EXPECT_EQ(notes(measurement), "#   out-of-place: ran exact: int32 sum has no bounded form\n");
+  measurement.asked_mode = Mode::exact;
+  EXPECT_EQ(notes(measurement), "");
+}
+
+TEST(Table, footer__says_where_nothing_was_checked) {
+  EXPECT_THAT(table_footer(0, 1), HasSubstr("# Out of bounds values : 0 OK\n"));
+  EXPECT_THAT(table_footer(2, 1), HasSubstr("# Out of bounds values : 2 FAILED\n"));
+  EXPECT_THAT(table_footer(std::nullopt, 1), HasSubstr("# Out of bounds values : not checked\n"));
+}
+
 TEST(Table, row__words_at_the_places_of_nccl_tests) {
   Measurement in;
   in.size = 4096;
