@@ -273,8 +273,7 @@ std::string bound_warning(const Measurement& m) {
   constexpr double kMargin = 2;  // calls have a tail
   if (m.mode != Mode::bounded || !m.given_bound_us || !m.divergence) return "";
   const double wanted_us = m.divergence->exact_us * kMargin;
-  const LossCauses causes = mean_causes(m.calls);
-  if (causes.of_network() <= kTolerated || wanted_us <= *m.given_bound_us) return "";
+  if (m.mean_lost() <= kTolerated || wanted_us <= *m.given_bound_us) return "";
   const auto duration = [](double us) {
     return format_duration(std::chrono::microseconds(static_cast<std::int64_t>(us)));
   };
@@ -284,7 +283,7 @@ std::string bound_warning(const Measurement& m) {
       "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
       "--bound "
       "{} would do\n",
-      duration(*m.given_bound_us), format_bytes(m.size), causes.of_network() * 100,
+      duration(*m.given_bound_us), format_bytes(m.size), m.mean_lost() * 100,
       duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit));
 }
 

@@ -105,8 +105,8 @@ std::string loss_line(const std::optional<Measurement>& out, const std::optional
 /// call of each rank ended that was not complete. One line where calls ran exact although bounded
 /// ones were asked for. Empty for other exact ones.
 std::string notes(const Measurement& measurement);
-/// One line where a fixed bound cuts off more than 1 % and exact calls take longer than it: names a
-/// bound that would do. Else empty.
+/// One line where calls with a fixed bound lose more than 1 % and exact calls take longer than it:
+/// names a bound that would do. Else empty.
 std::string bound_warning(const Measurement& measurement);
 /// One row: `out` may lack (file form), then its columns show "-".
 std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,

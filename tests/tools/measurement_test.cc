@@ -234,15 +234,15 @@ TEST(Measurement, busbw__counts_what_arrived) {
   EXPECT_DOUBLE_EQ(measurement.busbw(10, 2), 0.4096 * 0.25);
 }
 
-/// Bounded calls of 4 MiB with a bound of 100 us that lose `cut`, beside exact ones of 3 ms.
-Measurement cut_off(double cut) {
+/// Bounded calls of 4 MiB with a bound of 100 us that lose `lost`, beside exact ones of 3 ms.
+Measurement cut_off(double lost) {
   Measurement measurement;
   measurement.size = 4 << 20;
   measurement.mode = measurement.asked_mode = Mode::bounded;
   measurement.given_bound_us = 100;
   measurement.divergence = Divergence{.exact_us = 3010};
   IterationLog log = log_of({100}, {0});
-  log.causes = {{.cut = cut}};
+  log.lost = {lost};
   merge({log}, measurement);
   return measurement;
 }
