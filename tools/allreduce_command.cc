@@ -5,6 +5,7 @@
 #include "tools/benchmark.h"
 #include "tools/exit_code.h"
 #include "tools/file_job.h"
+#include "tools/report_output.h"
 #include "tools/session.h"
 
 namespace tarpon {
@@ -38,7 +39,9 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
 
 }  // namespace
 
-int run_allreduce(const AllreduceOptions& options) {
+int run_allreduce(const AllreduceOptions& given) {
+  AllreduceOptions options = given;
+  options.job.text = text_stream(options.json);
   if (auto good = check_allreduce_options(options); !good) return report(good.error());
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/nccl_flags.h"
 #include "tools/option_kinds.h"
 #include "tools/units.h"
 
@@ -154,6 +155,7 @@ std::optional<double> given_bound_us(const AllreduceOptions& options) {
 void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
   add_job_options(app, options.job);
   add_benchmark_options(app, options);
+  add_nccl_flags(app);
   app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
   app.add_option("--output", options.output, "file form: where each rank's result goes");
   add_named_or_all(app, "-o,--op", options.function, options.all_functions, parse_tool_function,
@@ -181,7 +183,9 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
       "--flight", options.job.flight,
       "directory for flight recordings: after every status but complete, on SIGUSR1 to a "
       "rank and when a signal ends it (TARPON_FLIGHT; else none); tarpon flight reads them");
-  app.add_option("-J,--json", options.json, "write the results to this file (rank 0)");
+  app.add_option("-J,--json", options.json,
+                 "write the results to this file (rank 0); - is standard output, the table then "
+                 "goes to standard error");
 }
 
 Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {

@@ -4,18 +4,25 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <mutex>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "tools/agreement.h"
 #include "tools/datapath_text.h"
 #include "tools/exit_code.h"
+#include "tools/interruption.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
+#include "tools/report_output.h"
 #include "tools/tensor_memory.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
+#include "tools/work_estimate.h"
 
 namespace tarpon {
 namespace {
@@ -30,15 +37,18 @@ std::optional<std::uint64_t> next_size(const AllreduceOptions& options, std::uin
   return size + options.step_bytes;
 }
 
-double count_sizes(const AllreduceOptions& options) {
-  if (options.step_factor <= 1) {
-    const std::uint64_t range = options.max_bytes - options.min_bytes;
-    const std::uint64_t steps = options.step_bytes == 0 ? 0 : range / options.step_bytes;
-    return 1 + static_cast<double>(steps);
+/// What is measured, in its order: every size twice, of every kind, in every cycle.
+std::vector<std::uint64_t> items_of(const AllreduceOptions& options) {
+  constexpr std::size_t kMost = 100'000;  // for an estimate more are not needed
+  std::vector<std::uint64_t> sizes;
+  const std::size_t sweeps = options.run_cycles * kinds_of(options).size();
+  for (std::size_t sweep = 0; sweep < sweeps && sizes.size() < kMost; ++sweep) {
+    for (std::optional size = options.min_bytes; size && sizes.size() < kMost;
+         size = next_size(options, *size)) {
+      sizes.insert(sizes.end(), {*size, *size});
+    }
   }
-  double count = 0;
-  for (std::optional size = options.min_bytes; size; size = next_size(options, *size)) ++count;
-  return count;
+  return sizes;
 }
 
 class Benchmark {
@@ -49,13 +59,17 @@ class Benchmark {
         session_(session),
         communicator_(*session.communicator),
         first_(communicator_.rank() == 0),
-        progress_(first_, session.place.progress_fd) {}
+        text_(options.job.text),
+        progress_(first_, session.place.progress_fd),
+        items_(items_of(options)),
+        estimate_(items_, options.iterations + options.warmup) {}
 
   int run() {
     if (auto ready = agree(communicator_.control(), prepare()); !ready) {
       return give_up(ready.error());
     }
     print_head();
+    if (first_) interruption_.emplace([this] { last_words(); });
     for (std::uint32_t cycle = 0; cycle < options_.run_cycles; ++cycle) {
       for (const ElementKind& kind : kinds_) {
         options_.type = kind.type;
@@ -140,10 +154,18 @@ class Benchmark {
       };
     }
     if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
-    calls.progress = [&](std::uint32_t) {
-      progress_.update(
-          static_cast<double>(++steps_done_), total_steps(),
-          fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place"));
+    {
+      const std::lock_guard lock(mutex_);
+      partial_ = {{"size", result.size}, {"place", in_place ? "in" : "out"}};
+      partial_us_.clear();
+    }
+    const std::string what =
+        fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place");
+    calls.progress = [&](std::uint32_t done, double us) {
+      const std::lock_guard lock(mutex_);
+      if (done > options_.warmup) partial_us_.push_back(us);
+      estimate_.update(done, progress_.elapsed());
+      progress_.update(share_done(done), estimate_.left(), what);
     };
     Report last;
     const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
@@ -160,48 +182,58 @@ class Benchmark {
         result.squared_error = std::max(*result.squared_error, one.squared_error);
       }
     }
-    flows_ = result.flows;
     halted_ = log.halted;
     if (last.mode == Mode::bounded && halted_.empty() && communicator_.world_size() > 1) {
       result.divergence = measure_divergence(
           communicator_, output, options_.type, options_.job.deadline,
           std::span(input_).first(result.size), std::span(spare_).first(result.size));
     }
+    const std::lock_guard lock(mutex_);
+    estimate_.finish_item(progress_.elapsed());
+    partial_us_.clear();
     wrong_ += result.wrong;
     busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
     ++measured_;
+    flows_ = result.flows;
     results_.push_back(to_json(result, communicator_.world_size()));
     return result;
   }
 
-  double total_steps() const {
-    return 2.0 * options_.run_cycles * static_cast<double>(kinds_.size()) * count_sizes(options_) *
-           (options_.iterations + options_.warmup);
+  /// Of the whole work, after `done` steps of this item: of the time where that is known, else of
+  /// the steps.
+  double share_done(std::uint32_t done) const {
+    const double elapsed = progress_.elapsed();
+    if (const auto left = estimate_.left()) return elapsed / (elapsed + *left);
+    const double steps = options_.warmup + options_.iterations;
+    return std::min(1.0, (measured_ + done / steps) / static_cast<double>(items_.size()));
   }
 
   void print_head() {
     if (!first_) return;
     fmt::print(
+        text_,
         "# tarpon {} allreduce: {} ranks, over {}, {}, {}, MTU {}, slots of {} B, rank 0 on {} "
         "({})\n",
         kVersion, communicator_.world_size(), carrier(options_.job, session_),
         datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
         communicator_.slot_bytes(), communicator_.ranks()[0].interface, session_.interface_reason);
-    fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print("{}", table_header());
-    std::fflush(stdout);
+    fmt::print(text_, "# datapath: {}\n", datapath_text(communicator_.ranks()));
+    fmt::print(text_, "{}", table_header());
+    std::fflush(text_);
   }
 
   void print_row(const Measurement& out, const std::optional<Measurement>& in) {
     if (!first_) return;
+    const std::lock_guard lock(mutex_);
     progress_.clear();
-    fmt::print("{}{}{}{}", table_row(out, in, communicator_.world_size(), options_.check),
+    fmt::print(text_, "{}{}{}{}", table_row(out, in, communicator_.world_size(), options_.check),
                loss_line(out, in), notes(out), in ? notes(*in) : "");
-    fmt::print("{}", bound_warning(in ? *in : out));
-    std::fflush(stdout);
+    fmt::print(text_, "{}", bound_warning(in ? *in : out));
+    std::fflush(text_);
   }
 
   int give_up(const Error& error) {
+    end_interruption();
     progress_.clear();
     fmt::print(stderr, "tarpon: {}\n", error.message);
     if (failure_.is_null()) return 1;
@@ -210,23 +242,59 @@ class Benchmark {
   }
 
   int finish() {
+    end_interruption();
     // Every rank knows the sum: all of them end with the same code.
     const int code = wrong_ != 0 ? 1 : halted_.empty() ? 0 : kHalted;
     if (!halted_.empty()) fmt::print(stderr, "tarpon: {}\n", halted_);
-    if (first_) {
-      fmt::print("{}{}", flows_line(flows_, options_.job.flows == 0),
-                 table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
-                              measured_ > 0 ? busbw_ / measured_ : 0));
-      std::fflush(stdout);  // --json may go there too
-    }
+    print_footer();
     auto saved = agree(communicator_.control(), save());
     return saved ? code : give_up(saved.error());
+  }
+
+  void print_footer() {
+    if (!first_) return;
+    fmt::print(text_, "{}{}", flows_line(flows_, options_.job.flows == 0),
+               table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
+                            measured_ > 0 ? busbw_ / measured_ : 0));
+    std::fflush(text_);  // --json may go there too
+  }
+
+  /// What follows a Ctrl-C is no failure of its own.
+  void end_interruption() {
+    if (interruption_) interruption_->yield();
+    interruption_.reset();
+  }
+
+  /// On Ctrl-C, in a thread of its own: the main thread may be in a call.
+  void last_words() {
+    const std::lock_guard lock(mutex_);
+    progress_.clear();
+    interrupted_ = true;
+    if (!partial_us_.empty()) {
+      const double mean = std::accumulate(partial_us_.begin(), partial_us_.end(), 0.0) /
+                          static_cast<double>(partial_us_.size());
+      fmt::print(text_,
+                 "# interrupted          : {} B {}-place: {} of {} iterations, mean {:.2f} us\n",
+                 partial_["size"].get<std::uint64_t>(), partial_["place"].get<std::string>(),
+                 partial_us_.size(), options_.iterations, mean);
+    }
+    if (measured_ > 0) print_footer();
+    std::fflush(text_);
+    if (auto saved = save(); !saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
   }
 
   Result<void> save() {
     if (!first_) return {};
     nlohmann::json json{{"config", config_json(options_, communicator_)}, {"results", results_}};
     if (!failure_.is_null()) json["failure"] = failure_;
+    if (interrupted_) {
+      json["interrupted"] = true;
+      json["partial"] = nullptr;
+      if (!partial_us_.empty()) {
+        json["partial"] = partial_;
+        json["partial"]["time_us"] = partial_us_;
+      }
+    }
     return write_json(options_.json, json);
   }
 
@@ -235,17 +303,25 @@ class Benchmark {
   Session& session_;
   Communicator& communicator_;
   const bool first_;
+  std::FILE* const text_;  // for the table
   ProgressLine progress_;
+  const std::vector<std::uint64_t> items_;  // sizes
   TensorBytes input_, output_, spare_;
+  // With a Ctrl-C another thread reads what follows, but halted_ and failure_.
+  std::mutex mutex_;
+  WorkEstimate estimate_;
+  nlohmann::json partial_;          // of the size under way: "size", "place"
+  std::vector<double> partial_us_;  // its timed iterations so far, as rank 0 saw them
+  bool interrupted_ = false;
   std::vector<std::uint32_t> flows_;  // of each rank, after the last size
   std::uint64_t next_step_ = 0;
   std::string halted_;  // why the run ended early
   nlohmann::json results_ = nlohmann::json::array();
   nlohmann::json failure_;  // null: none
-  std::uint64_t steps_done_ = 0;
   std::uint64_t wrong_ = 0;
   double busbw_ = 0;
   int measured_ = 0;
+  std::optional<Interruption> interruption_;  // rank 0, while it measures; last: it uses the others
 };
 
 }  // namespace

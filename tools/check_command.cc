@@ -11,8 +11,8 @@
 #include "tools/datapath_text.h"
 #include "tools/exit_code.h"
 #include "tools/probe.h"
+#include "tools/report_output.h"
 #include "tools/session.h"
-#include "tools/timed_calls.h"
 
 namespace tarpon {
 namespace {
@@ -28,52 +28,53 @@ const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   return nullptr;
 }
 
-void print_matrix(const std::vector<PairProbe>& pairs, std::uint32_t world, const char* title,
-                  const std::function<std::string(const PairProbe&)>& cell) {
-  fmt::print("# {}\n  {:>6}", title, "");
-  for (std::uint32_t to = 0; to < world; ++to) fmt::print(" {:>8}", fmt::format("to {}", to));
-  fmt::print("\n");
+void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uint32_t world,
+                  const char* title, const std::function<std::string(const PairProbe&)>& cell) {
+  fmt::print(text, "# {}\n  {:>6}", title, "");
+  for (std::uint32_t to = 0; to < world; ++to) fmt::print(text, " {:>8}", fmt::format("to {}", to));
+  fmt::print(text, "\n");
   for (Rank from = 0; from < world; ++from) {
-    fmt::print("  {:>6}", fmt::format("from {}", from));
+    fmt::print(text, "  {:>6}", fmt::format("from {}", from));
     for (Rank to = 0; to < world; ++to) {
       const PairProbe* pair = find(pairs, from, to);
-      fmt::print(" {:>8}", pair == nullptr ? "-" : cell(*pair));
+      fmt::print(text, " {:>8}", pair == nullptr ? "-" : cell(*pair));
     }
-    fmt::print("\n");
+    fmt::print(text, "\n");
   }
 }
 
-void print(const std::vector<PairProbe>& pairs, const std::vector<RankInfo>& ranks) {
+void print(std::FILE* text, const std::vector<PairProbe>& pairs,
+           const std::vector<RankInfo>& ranks) {
   const auto world = static_cast<std::uint32_t>(ranks.size());
-  fmt::print("# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
-  fmt::print("# datapath: {}\n", datapath_text(ranks));
-  print_matrix(pairs, world, "reachable (a full-size packet and its reply pass)",
+  fmt::print(text, "# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
+  fmt::print(text, "# datapath: {}\n", datapath_text(ranks));
+  print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
-  print_matrix(pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
+  print_matrix(text, pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
     return pair.works() ? fmt::format("{:.1f}", pair.rtt_us) : "-";
   });
-  print_matrix(pairs, world, "probes lost on the way (%)",
+  print_matrix(text, pairs, world, "probes lost on the way (%)",
                [](const PairProbe& pair) { return fmt::format("{:.1f}", pair.loss() * 100); });
-  print_matrix(pairs, world, "flood, all ranks sending: lost on the way (%)",
+  print_matrix(text, pairs, world, "flood, all ranks sending: lost on the way (%)",
                [](const PairProbe& pair) {
                  return pair.flooded() ? fmt::format("{:.2f}", pair.flood_loss() * 100) : "-";
                });
-  print_matrix(pairs, world, "flood, all ranks sending: received (Gb/s)",
+  print_matrix(text, pairs, world, "flood, all ranks sending: received (Gb/s)",
                [](const PairProbe& pair) {
                  return pair.flooded() ? fmt::format("{:.2f}", pair.rate_gbps) : "-";
                });
-  fmt::print("# {}\n", kHowMeasured);
+  fmt::print(text, "# {}\n", kHowMeasured);
   int failing = 0;
   for (const PairProbe& pair : pairs) {
     if (pair.good()) continue;
     ++failing;
     const RankInfo& to = ranks[pair.to];
-    fmt::print("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
+    fmt::print(text, "FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
                ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
                likely_cause(pair, {to.mtu, ranks[pair.from].port, to.port}));
   }
-  if (failing == 0) fmt::print("# all {} pairs work\n", pairs.size());
-  std::fflush(stdout);
+  if (failing == 0) fmt::print(text, "# all {} pairs work\n", pairs.size());
+  std::fflush(text);
 }
 
 nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
@@ -102,7 +103,7 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   auto pairs = probe_pairs(*connection, options);
   if (!pairs) return report(pairs.error());
   const bool first = place.rank == 0;
-  if (first) print(*pairs, connection->ranks);
+  if (first) print(options.job.text, *pairs, connection->ranks);
   const auto written = first ? write_json(options.json, to_json(*pairs)) : Result<void>();
   if (auto saved = agree(*connection->control, written); !saved) return report(saved.error());
   const auto good = [](const PairProbe& pair) { return pair.good(); };
@@ -117,10 +118,15 @@ void add_check_options(CLI::App& app, CheckOptions& options) {
   app.add_option("--probes", options.probes, "round trips per pair")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("-J,--json", options.json, "write the matrix to this file (rank 0)");
+  app.add_option(
+      "-J,--json", options.json,
+      "write the matrix to this file (rank 0); - is standard output, the text then goes to "
+      "standard error");
 }
 
-int run_check(const CheckOptions& options) {
+int run_check(const CheckOptions& given) {
+  CheckOptions options = given;
+  options.job.text = text_stream(options.json);
   if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return check_as_rank(options, place); });

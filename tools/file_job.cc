@@ -14,10 +14,13 @@
 #include "tools/exit_code.h"
 #include "tools/file_check.h"
 #include "tools/fnv.h"
+#include "tools/interruption.h"
 #include "tools/npy.h"
 #include "tools/progress_line.h"
+#include "tools/report_output.h"
 #include "tools/timed_calls.h"
 #include "tools/version.h"
+#include "tools/work_estimate.h"
 
 namespace tarpon {
 namespace {
@@ -53,7 +56,9 @@ class FileJob {
     if (auto read = read_input(); !read) return give_up(read.error());
     Measurement measurement;
     Report last;
+    if (rank_ == 0) interruption_.emplace([this] { last_words(); });
     if (auto ran = reduce_all(measurement, last); !ran) return give_up(ran.error());
+    interruption_.reset();
     const Result<std::string> checked = check(last, measurement);
     if (!checked) return give_up(checked.error());
     if (measurement.wrong == 0 && halted_.empty()) {
@@ -105,8 +110,11 @@ class FileJob {
     calls.refill = [this] {
       std::memcpy(result_.data.data(), input_.data.data(), input_.data.size());
     };
-    calls.progress = [&](std::uint32_t done) {
-      progress_.update(done, options.iterations + options.warmup, "allreduce");
+    const std::uint32_t steps = options.iterations + options.warmup;
+    WorkEstimate estimate({result_.data.size()}, steps);
+    calls.progress = [&](std::uint32_t done, double /*us*/) {
+      estimate.update(done, progress_.elapsed());
+      progress_.update(static_cast<double>(done) / steps, estimate.left(), "allreduce");
     };
     const IterationLog log =
         run_timed(calls, result_.data.data(), result_.data.data(), result_.elements(), last);
@@ -191,43 +199,56 @@ class FileJob {
     return write_json(options_.json, json);
   }
 
+  /// On Ctrl-C, in a thread of its own.
+  void last_words() {
+    progress_.clear();
+    nlohmann::json json{{"config", config_json(options_, communicator_)},
+                        {"results", nlohmann::json::array()},
+                        {"interrupted", true}};
+    const auto saved = write_json(options_.json, json);
+    if (!saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+  }
+
   void print(const Measurement& measurement, const std::string& checked) const {
-    fmt::print("# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}\n", kVersion,
+    std::FILE* const text = text_stream(options_.json);
+    fmt::print(text, "# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}\n", kVersion,
                communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
                name(measurement.function), describe(input_), options_.input);
-    fmt::print("# datapath: {}\n", datapath_text(communicator_.ranks()));
+    fmt::print(text, "# datapath: {}\n", datapath_text(communicator_.ranks()));
     fmt::print(
         "{}{}{}{}", table_header(),
         table_row(std::nullopt, measurement, communicator_.world_size(), measurement.checked),
         loss_line(std::nullopt, measurement), notes(measurement));
-    fmt::print("{}", bound_warning(measurement));
+    fmt::print(text, "{}", bound_warning(measurement));
     if (measurement.lost_fraction == 0) {
-      fmt::print("# lost                 : nothing\n");
+      fmt::print(text, "# lost                 : nothing\n");
     } else {
-      fmt::print(
-          "# lost                 : {:.4f} % of the contributions ({:.4f} % in stage 1, "
-          "{:.4f} % in stage 2){}\n",
-          measurement.lost_fraction * 100, measurement.lost_stage1 * 100,
-          measurement.lost_stage2 * 100,
-          measurement.lost_stage2 == 0 ? ""
-          : measurement.coded > 0      ? ": replicas differ"
-                                       : ": replicas differ there");
+      fmt::print(text,
+                 "# lost                 : {:.4f} % of the contributions ({:.4f} % in stage 1, "
+                 "{:.4f} % in stage 2){}\n",
+                 measurement.lost_fraction * 100, measurement.lost_stage1 * 100,
+                 measurement.lost_stage2 * 100,
+                 measurement.lost_stage2 == 0 ? ""
+                 : measurement.coded > 0      ? ": replicas differ"
+                                              : ": replicas differ there");
     }
-    fmt::print("{}# checked              : {}\n",
+    fmt::print(text, "{}# checked              : {}\n",
                flows_line(measurement.flows, options_.job.flows == 0), checked);
     if (!options_.output.empty()) {
-      fmt::print("# written              : {}\n",
+      fmt::print(text, "# written              : {}\n",
                  measurement.wrong != 0 ? "nothing, because values are wrong"
                  : halted_.empty()      ? options_.output
                                         : "nothing, because the run was halted");
     }
-    fmt::print("{}",
+    fmt::print(text, "{}",
                table_footer(measurement.checked ? std::optional(measurement.wrong) : std::nullopt,
                             measurement.busbw(measurement.mean_us(), communicator_.world_size())));
-    std::fflush(stdout);
+    std::fflush(text);
   }
 
   int give_up(const Error& error) {
+    if (interruption_) interruption_->yield();
+    interruption_.reset();
     progress_.clear();
     fmt::print(stderr, "tarpon: {}\n", error.message);
     if (failure_.is_null()) return 1;
@@ -243,9 +264,10 @@ class FileJob {
   const Rank rank_;
   ProgressLine progress_;
   NpyArray input_, result_;
-  std::vector<std::string> identities_;  // of the ranks' inputs
-  std::string halted_;                   // why the run ended early
-  nlohmann::json failure_;               // null: none
+  std::vector<std::string> identities_;       // of the ranks' inputs
+  std::string halted_;                        // why the run ended early
+  nlohmann::json failure_;                    // null: none
+  std::optional<Interruption> interruption_;  // rank 0, while the calls run
 };
 
 }  // namespace

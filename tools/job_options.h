@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 
@@ -40,6 +41,7 @@ struct JobOptions {
   std::uint64_t max_rate = 0;            // bit/s; 0: no cap
   std::string flight;                    // directory of dumps; empty: TARPON_FLIGHT, or none
   std::string command_line;              // for the report
+  std::FILE* text = stdout;              // where the report's text goes
 
   /// Never longer than an explicit --deadline.
   Duration rendezvous_bound() const;

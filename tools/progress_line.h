@@ -1,6 +1,8 @@
-// One line of progress on a terminal, nothing when piped.
+// One line of progress on a terminal, nothing when piped. Any thread.
 #pragma once
 
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "transport/time.h"
@@ -16,15 +18,20 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// `done` of `total` steps of the whole work; at most ten lines a second are written.
-  void update(double done, double total, const std::string& what);
+  /// `share` of the whole work is done, and `left` seconds remain, if that is known. At most ten
+  /// lines a second are written.
+  void update(double share, std::optional<double> left, const std::string& what);
   void clear();
+
+  /// Seconds since it was made.
+  double elapsed() const;
 
  private:
   const int terminal_;
   const bool visible_;
+  std::mutex mutex_;
   bool shown_ = false;
-  Time started_;
+  const Time started_;
   Time last_{};
 };
 

@@ -114,7 +114,7 @@ struct LocalNetwork {
 };
 
 /// What the bridge has lost, if it was told to lose anything.
-void report(const Testbed& testbed) {
+void report(const Testbed& testbed, std::FILE* text) {
   TestbedLossCounters sum;
   for (std::uint32_t rank = 0; rank < testbed.ranks(); ++rank) {
     const auto counters = testbed.loss_counters(static_cast<Rank>(rank));
@@ -124,18 +124,18 @@ void report(const Testbed& testbed) {
     sum.limited += counters->limited;
     sum.policed += counters->policed;
   }
-  fmt::print(
-      "# bridge               : of {} packets {} lost, {} above their flow's limit, "
-      "{} policed\n",
-      sum.passed + sum.dropped + sum.limited, sum.dropped, sum.limited, sum.policed);
+  fmt::print(text,
+             "# bridge               : of {} packets {} lost, {} above their flow's limit, "
+             "{} policed\n",
+             sum.passed + sum.dropped + sum.limited, sum.dropped, sum.limited, sum.policed);
 }
 
 /// What the flows beside the job have carried. Returns the exit code.
-int report(const BackgroundTraffic& background, std::uint32_t flows) {
+int report(const BackgroundTraffic& background, const JobOptions& options) {
   const auto rate = background.rate();
   if (!rate) return report(rate.error());
-  fmt::print("# background           : {} TCP flows carried {:.2f} Gb/s meanwhile\n", flows,
-             *rate * 1e-9);
+  fmt::print(options.text, "# background           : {} TCP flows carried {:.2f} Gb/s meanwhile\n",
+             options.background, *rate * 1e-9);
   return 0;
 }
 
@@ -161,8 +161,8 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
   if (!ended) return report(ended.error());
   if (ended->ok()) {
-    if (network->testbed) report(*network->testbed);
-    return network->background ? report(*network->background, options.background) : 0;
+    if (network->testbed) report(*network->testbed, options.text);
+    return network->background ? report(*network->background, options) : 0;
   }
   // A rank of ours that exits with a code has said why.
   const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].exit_code < 0;

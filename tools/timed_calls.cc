@@ -12,7 +12,6 @@
 #include "tools/outcome.h"
 #include "tools/process_usage.h"
 #include "tools/version.h"
-#include "tools/whole_file.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
 
@@ -97,7 +96,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                                   report->detail));
     }
     last = std::move(*report);
-    calls.progress(i + 1);
+    calls.progress(i + 1, std::chrono::duration<double, std::micro>(stop - start).count());
     if (!agree_on_step(calls, last, log)) break;
   }
   if (log.outcome.is_null()) note_outcome(last, log);
@@ -225,16 +224,6 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
           {"slot_bytes", communicator.slot_bytes()},
           {"integrity", integrity},
           {"ranks", ranks}};
-}
-
-Result<void> check_json(const std::string& path) {
-  return path.empty() ? Result<void>() : WholeFile::check(path);
-}
-
-Result<void> write_json(const std::string& path, const nlohmann::json& json) {
-  if (path.empty()) return {};
-  return write_whole_file(
-      path, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
 }
 
 }  // namespace tarpon

@@ -26,7 +26,8 @@ struct TimedCalls {
   std::uint32_t warmup = 0;
   std::function<void()> refill;                     // before every iteration
   std::function<ResultCheck(const Report&)> check;  // after the last one; may be empty
-  std::function<void(std::uint32_t)> progress;      // after each iteration, warm-up included
+  /// After each iteration, warm-up included: how many are done, and how long the last one took.
+  std::function<void(std::uint32_t done, double us)> progress;
   std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
 };
 
@@ -48,12 +49,5 @@ std::string datapath_of(const Communicator& communicator);
 
 /// The report's "config" object; `seed` as used by faults.
 nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator);
-
-/// Whether write_json() will work; true for an empty path.
-Result<void> check_json(const std::string& path);
-
-/// Writes `json` to `path` whole, or says why not; bytes that are no UTF-8 are replaced. Writes
-/// nothing for an empty path.
-Result<void> write_json(const std::string& path, const nlohmann::json& json);
 
 }  // namespace tarpon

@@ -125,13 +125,40 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--rendezvous", "localhost:1"}, {"leave --rendezvous out"}},
       {{"--bogus"}, {"--bogus", "--help"}},
       {{"surplus"}, {"surplus", "--help"}},
-      {{"-g", "1"}, {"not expected: -g 1 (see --help)"}},
+      {{"-Q", "1"}, {"not expected: -Q 1 (see --help)"}},
       {{"--input", "/tmp/{rank}.npy", "-b", "1K"}, {"-b is of the benchmark form", "leave it out"}},
       {{"--input", "/tmp/{rank}.npy", "--stepfactor", "2"}, {"-f is of the benchmark form"}},
       {{"--input", "/tmp/{rank}.npy", "-d", "float"}, {"-d is of the benchmark form"}},
       {{"--input", "/tmp/{rank}.npy", "-o", "all"}, {"-o all is of the benchmark form"}},
       {{"--input", "/tmp/{rank}.npy", "-o", "bor"}, {"-o bor needs integers"}},
   }));
+}
+
+TEST(CliErrors, flags_of_nccl_tests__refused_by_name_where_they_ask_for_something) {
+  expect_refused(with_local_ranks({
+      {{"-g", "4"}, {"tarpon: -g 4: a flag of nccl-tests", "--local-ranks", "or give 0 or 1"}},
+      {{"--nthreads", "2"}, {"tarpon: -t 2: a flag of nccl-tests", "or give 1"}},
+      {{"-m", "10"}, {"-m 10", "not aggregated"}},
+      {{"-G", "1"}, {"-G 1", "no CUDA graphs"}},
+      {{"-a", "0"}, {"-a 0", "slowest rank", "or give 1 or 3"}},
+      {{"-F", "x.csv"}, {"-F x.csv", "--json FILE"}},
+  }));
+  const Ended good = run(tool({"allreduce", "--local-ranks",
+                               "2",         "-b",
+                               "8",         "-e",
+                               "8",         "-n",
+                               "1",         "-g",
+                               "1",         "-t",
+                               "1",         "-m",
+                               "1",         "-p",
+                               "0",         "-r",
+                               "0",         "-y",
+                               "0",         "-G",
+                               "0",         "-C",
+                               "0",         "-R",
+                               "0",         "-z",
+                               "0",         "-a"}));
+  EXPECT_EQ(good.exit_code, 0) << good.error;
 }
 
 TEST(CliErrors, place__which_rank_of_which_job) {
