@@ -32,16 +32,15 @@ Communicator::~Communicator() {
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
-  if (auto good = Flight::check(options.flight); !good) return fail(good.error());
   auto connection = connect_ranks(options);
   if (!connection) return fail(connection.error());
   const EndpointOptions& self = connection->agreed.endpoint;
   auto flight = std::make_unique<Flight>(
-      options.flight, FlightIdentity{connection->control->public_id(), self.rank, self.world_size,
-                                     connection->agreed.slot_bytes});
+      connection->options.flight, FlightIdentity{connection->control->public_id(), self.rank,
+                                                 self.world_size, connection->agreed.slot_bytes});
   connection->agreed.endpoint.recorder = &flight->recorder();
   const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
-  auto state = std::make_shared<State>(std::move(*connection), options, std::move(flight));
+  auto state = std::make_shared<State>(std::move(*connection), std::move(flight));
   if (threaded) state->start_thread();
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }

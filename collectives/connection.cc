@@ -10,9 +10,12 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/launcher.h"
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/datapath_port.h"
+#include "collectives/rendezvous/own_network.h"
 #include "collectives/rendezvous/rank_list.h"
+#include "collectives/version.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
@@ -72,10 +75,15 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
   return {};
 }
 
-Offer make_offer(const CommunicatorOptions& options) {
+/// Fills the network of `options`: see rendezvous::fill_network().
+Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
   Offer offer;
   offer.info.host = host_name();
   offer.info.network = network_name();
+  if (auto found = rendezvous::fill_network(options, local_address); !found) {
+    offer.info.error = found.error().message;
+    return offer;
+  }
   offer.info.address = options.address;
   offer.info.interface = options.interface;
   offer.info.driver = options.driver;
@@ -140,6 +148,7 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
     ranks.push_back(std::move(*info));
   }
   if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
 
@@ -219,6 +228,32 @@ std::string text(const std::vector<LossBudget>& budgets) {
   return result;
 }
 
+Result<void> check(const CommunicatorOptions& options) {
+  if (options.rendezvous.world_size > Connection::kMaxRanks) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("world size {}: at most {} ranks are supported",
+                            options.rendezvous.world_size, Connection::kMaxRanks));
+  }
+  if (options.dead_after <= Duration::zero()) {
+    return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
+  }
+  return Flight::check(options.flight);
+}
+
+/// Joins the job with the options that all ranks must have alike.
+Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
+  if (auto filled = rendezvous::fill_listen_address(options); !filled) return fail(filled.error());
+  RendezvousOptions rendezvous = options.rendezvous;
+  rendezvous.agreed =
+      fmt::format("version={}\nwire={}\n{}", kVersion, TARPON_WIRE_VERSION, rendezvous.agreed);
+  rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
+  rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
+  rendezvous.agreed +=
+      fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
+  rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
+  return ControlChannel::join(rendezvous);
+}
+
 }  // namespace
 
 std::string_view name(Datapath datapath) {
@@ -235,26 +270,20 @@ std::string_view name(Datapath datapath) {
   return "?";
 }
 
-Result<Connection> connect_ranks(const CommunicatorOptions& options) {
-  if (options.rendezvous.world_size > Connection::kMaxRanks) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("world size {}: at most {} ranks are supported",
-                            options.rendezvous.world_size, Connection::kMaxRanks));
+Result<Connection> connect_ranks(const CommunicatorOptions& given) {
+  if (auto good = check(given); !good) {
+    remove_rendezvous(given.rendezvous.address);
+    return fail(good.error());
   }
-  if (options.dead_after <= Duration::zero()) {
-    return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
-  }
+  CommunicatorOptions options = given;
+  std::string& address = options.rendezvous.address;
+  if (!address.empty() && address.find("://") == std::string::npos) address.insert(0, "tcp://");
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
-  RendezvousOptions rendezvous = options.rendezvous;
-  rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
-  rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
-  rendezvous.agreed +=
-      fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
-  rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
-  auto control = ControlChannel::join(rendezvous);
+  auto control = join(options);
+  remove_rendezvous(address);
   if (!control) return fail(control.error());
 
-  Offer offer = make_offer(options);
+  Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks);
@@ -278,8 +307,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& options) {
     faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
     port = std::make_unique<FaultPort>(std::move(port), faults);
   }
-  return Connection{std::move(*control), std::move(*ranks), agreed, std::move(port),
-                    *std::move(membership)};
+  return Connection{std::move(options), std::move(*control),   std::move(*ranks), agreed,
+                    std::move(port),    *std::move(membership)};
 }
 
 }  // namespace tarpon

@@ -8,6 +8,7 @@
 #include "collectives/control.h"
 #include "collectives/datapath.h"
 #include "collectives/engine.h"
+#include "collectives/environment.h"
 #include "collectives/flight.h"
 #include "collectives/membership.h"
 #include "collectives/rank_info.h"
@@ -16,15 +17,21 @@
 
 namespace tarpon {
 
+/// With rank, world size and rendezvous alone (for_rank()) a job works, on one host and on several:
+/// the rest has defaults, and connect() finds the network.
 struct CommunicatorOptions {
   RendezvousOptions rendezvous;
   Datapath datapath = Datapath::automatic;
-  /// IPv4 address of the interface that carries the job; packets leave with it as their source.
-  std::string address = "127.0.0.1";
-  /// How that interface is called and driven: passed on to the other ranks and the reports.
-  std::string interface = "lo";
-  std::string driver;
-  std::uint32_t mtu = 1500;  // bytes, of that interface
+  /// The interface that carries the job, its IPv4 address (packets leave with it as their source),
+  /// its driver (for reports) and its MTU in bytes. connect() fills the empty ones. It takes the
+  /// interface with the given name or address; without both, loopback in a job of one rank, else
+  /// the interface that reaches the rendezvous: loopback for a rendezvous on loopback, and never a
+  /// bridge, nor a veth beside other devices. An address that another rank cannot reach is an error
+  /// of connect() on all ranks.
+  std::string address = {};
+  std::string interface = {};
+  std::string driver = {};
+  std::uint32_t mtu = 0;
   /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
   std::uint32_t gso_segments = 0;
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
@@ -57,12 +64,26 @@ struct CommunicatorOptions {
   /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty: LossBudget's own
   /// values, but nothing below 20 times the loss target is skipped.
   std::vector<LossBudget> loss_budgets = {};
+
+  /// `rendezvous`: "tcp://HOST:PORT", "HOST:PORT" or "file://PATH" (RendezvousOptions::address).
+  static CommunicatorOptions for_rank(Rank rank, std::uint32_t world_size, std::string rendezvous);
+
+  /// Options from the variables of this process, network included. Rank and world size come from
+  /// torchrun, Open MPI, PMI (MPICH), PMIx or Slurm, the first complete set wins; the rendezvous
+  /// from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1, else, when all
+  /// ranks are on this host, a private directory. TARPON_INTERFACE (or TARPON_SOCKET_IFNAME)
+  /// names the interface; TARPON_DATAPATH, TARPON_LOSS_TARGET and TARPON_FLIGHT set what they say.
+  /// Errors: one line that names the variable, its value and the remedy. Reads the environment as
+  /// getenv() does: no other thread may change it meanwhile.
+  static Result<CommunicatorOptions> from_environment();
+  static Result<CommunicatorOptions> from_environment(const Environment& environment);
 };
 
 struct Connection {
   /// Largest job: contributor masks have 64 bits.
   static constexpr std::uint32_t kMaxRanks = 64;
 
+  CommunicatorOptions options;  // as given, and the network that was found
   std::unique_ptr<ControlChannel> control;
   std::vector<RankInfo> ranks;
   EngineOptions agreed;  // alike on all ranks but for the rank itself

@@ -57,12 +57,16 @@ Hello hello_of(const RendezvousOptions& options) {
   return {TARPON_WIRE_VERSION, options.rank, options.world_size, 0, options.agreed};
 }
 
+std::string listen_host(const RendezvousOptions& options) {
+  return options.listen_address.empty() ? "127.0.0.1" : options.listen_address;
+}
+
 /// The address at which rank 0 asks to listen; port 0 for a file.
 Result<sockaddr_in> listen_address(const RendezvousOptions& options, const Address& address) {
   if (!address.is_file()) return resolve(address.host, address.port);
   sockaddr_in wanted{};
   wanted.sin_family = AF_INET;
-  if (inet_pton(AF_INET, options.listen_address.c_str(), &wanted.sin_addr) != 1 ||
+  if (inet_pton(AF_INET, listen_host(options).c_str(), &wanted.sin_addr) != 1 ||
       wanted.sin_addr.s_addr == htonl(INADDR_ANY)) {
     return fail(
         Error::Code::invalid_argument,
@@ -111,6 +115,7 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   plan.job = *job;
   plan.public_id = *public_id;
   plan.on_refusal = options.on_refusal;
+  plan.loopback = (ntohl(bound.sin_addr.s_addr) >> 24) == 127;
   if (address.is_file()) plan.own.nonce = *nonce;
   // A name that means a loopback address on rank 0 alone is a common reason for missing ranks.
   if (host_text(bound) != address.host) plan.place += fmt::format(" ({})", host_port_text(bound));
@@ -144,7 +149,7 @@ Result<std::unique_ptr<ControlChannel>> ControlChannel::join(const RendezvousOpt
     const auto public_id = random_cookie<std::uint32_t>();
     if (!job) return fail(job.error());
     if (!public_id) return fail(public_id.error());
-    return make_host_channel({0, 1, *job, *public_id, options.listen_address},
+    return make_host_channel({0, 1, *job, *public_id, listen_host(options)},
                              std::vector<Connection>(1));
   }
   const Result<Address> address = parse_address(options.address);

@@ -25,7 +25,9 @@ struct RendezvousOptions {
   /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it
   /// there).
   std::string address;
-  std::string listen_address = "127.0.0.1";  // for file://
+  /// For file://. Empty: 127.0.0.1, which ranks of one host reach; Communicator::connect() takes
+  /// the address of the interface, where one is named.
+  std::string listen_address = {};
   /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
   std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;

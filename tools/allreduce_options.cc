@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/environment_options.h"
 #include "tools/nccl_flags.h"
 #include "tools/option_kinds.h"
 #include "tools/units.h"
@@ -205,6 +206,11 @@ Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
                   "--loss-target and --bound optireduce: leave one out");
     }
     options.bound.rule = BoundRule::learnt;
+  } else if (!options.mechanisms.optireduce) {
+    const auto settings = read_settings(process_environment());
+    if (!settings) return fail(settings.error());
+    options.job.mechanisms.loss_target =
+        settings->loss_target.value_or(options.job.mechanisms.loss_target);
   }
   if (auto sensible = check_bounded_only(app, options); !sensible) return sensible;
   auto budgets = options.budgets.settle();

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/environment.h"
+#include "collectives/environment.h"
 #include "xdp/result.h"
 
 namespace tarpon {

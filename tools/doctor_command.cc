@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "collectives/environment.h"
+#include "collectives/interfaces.h"
 #include "tools/doctor.h"
-#include "tools/environment.h"
-#include "tools/interfaces.h"
 #include "tools/xdp_command.h"
 
 namespace tarpon {

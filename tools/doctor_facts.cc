@@ -15,8 +15,8 @@
 #include <fstream>
 #include <memory>
 
+#include "collectives/interfaces.h"
 #include "tools/capabilities.h"
-#include "tools/interfaces.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/xdp_port.h"
 #include "xdp/file_descriptor.h"

@@ -13,7 +13,7 @@ struct HostInfo {
 };
 
 /// Reads /proc and asks the kernel; never fails, unknown texts are empty. An interface's driver:
-/// tools/interfaces.h.
+/// collectives/interfaces.h.
 HostInfo read_host_info();
 
 }  // namespace tarpon

@@ -8,7 +8,7 @@
 
 #include "collectives/communicator.h"
 #include "tools/cli_fwd.h"
-#include "tools/launcher.h"
+#include "tools/launch_place.h"
 #include "tools/testbed.h"
 #include "transport/ports/udp_options.h"
 #include "xdp/result.h"
@@ -25,7 +25,7 @@ struct JobOptions {
   TestbedOptions testbed;               // veth; ranks and seed are those of the job
   std::uint32_t background = 0;         // veth: bulk TCP flows between ranks 0 and 1
   std::uint64_t seed = 1;
-  Datapath datapath = Datapath::automatic;
+  std::optional<Datapath> datapath;  // else TARPON_DATAPATH, or auto
   std::uint32_t gso_segments = kMaxGsoSegments;
   std::uint32_t flows = 0;  // 0: by trial
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;

@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <optional>
 
+#include "collectives/environment_options.h"
 #include "tools/background_traffic.h"
 #include "tools/exit_code.h"
 #include "tools/guarded_run.h"
-#include "tools/interfaces.h"
 #include "tools/process_group.h"
 #include "tools/testbed.h"
 #include "tools/timed_calls.h"
@@ -50,27 +50,6 @@ class TemporaryDirectory {
   explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
   std::string path_;
 };
-
-Result<InterfaceChoice> find_interface(const JobOptions& options, const LaunchPlace& place,
-                                       const std::string& rendezvous,
-                                       const Environment& environment) {
-  auto interfaces = list_interfaces();
-  if (!interfaces) return fail(interfaces.error());
-  InterfaceRequest request;
-  request.name = options.interface ? options.interface : place.interface;
-  request.host = rendezvous_host(rendezvous);
-  request.all_local = place.all_local();
-  if (request.host) {
-    auto source = source_address_towards(*request.host);
-    if (!source) return fail(source.error());
-    request.source = *source;
-  }
-  auto choice = choose_interface(*interfaces, request, environment);
-  if (choice && !options.interface && place.interface) {
-    choice->reason = "the interface of the rank's namespace";
-  }
-  return choice;
-}
 
 /// Where local ranks meet: a directory on loopback, or the testbed with what runs on it.
 struct LocalNetwork {
@@ -219,39 +198,31 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   const DebugLog& log = place.log;
   const Environment environment = log.watch(process_environment());
   log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
-  auto rendezvous = find_rendezvous(place, environment);
-  if (!rendezvous) return fail(rendezvous.error());
-  auto chosen = find_interface(options, place, *rendezvous, environment);
-  if (!chosen) {
-    remove_rendezvous(*rendezvous);
-    return fail(chosen.error());
+  InterfaceRequest wish{.name = options.interface ? options.interface : place.interface,
+                        .named_by = "--interface"};
+  auto found = find_options(place, std::move(wish), environment);
+  if (!found) return fail(found.error());
+  if (!options.interface && place.interface) {
+    found->interface_reason = "the interface of the rank's namespace";
   }
-  log.write(DebugLevel::info, "NET",
-            fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
-                        place.world_size, place.launcher,
-                        rendezvous->empty() ? "not needed" : *rendezvous, chosen->interface.name,
-                        chosen->interface.address, chosen->reason));
-  if (reason != nullptr) *reason = chosen->reason;
-  CommunicatorOptions result;
-  result.rendezvous.rank = place.rank;
-  result.rendezvous.world_size = place.world_size;
-  result.rendezvous.address = *rendezvous;
-  result.rendezvous.listen_address = chosen->interface.address;
+  if (reason != nullptr) *reason = found->interface_reason;
+  CommunicatorOptions result = std::move(found->options);
+  const std::string& rendezvous = result.rendezvous.address;
+  log.write(
+      DebugLevel::info, "NET",
+      fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
+                  place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
+                  result.interface, result.address, found->interface_reason));
   result.rendezvous.timeout = options.rendezvous_bound();
   result.rendezvous.on_refusal = [](const std::string& line) {
     fmt::print(stderr, "tarpon: rendezvous: refused: {}\n", line);
   };
-  result.rendezvous.agreed = fmt::format(
-      "version={}\nwire={}\nintegrity={}\ndeadline={}\n{}", kVersion, TARPON_WIRE_VERSION,
-      static_cast<int>(options.integrity), format_duration(options.deadline), agreed);
+  result.rendezvous.agreed =
+      fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
   std::string line = result.rendezvous.agreed;
   std::replace(line.begin(), line.end(), '\n', ' ');
   log.write(DebugLevel::info, "INIT", "alike on all ranks: " + line);
-  result.datapath = options.datapath;
-  result.address = chosen->interface.address;
-  result.interface = chosen->interface.name;
-  result.driver = chosen->interface.driver;
-  result.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
+  if (options.datapath) result.datapath = *options.datapath;
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
   result.integrity = options.integrity;
@@ -262,8 +233,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.retain_bytes = options.retain_bytes;
   result.dead_after = options.dead_after;
   result.faults = options.faults;
-  result.flight.directory =
-      options.flight.empty() ? environment("TARPON_FLIGHT").value_or("") : options.flight;
+  if (!options.flight.empty()) result.flight.directory = options.flight;
   result.flight.signals = true;
   result.faults.seed = options.seed;
   return result;
@@ -271,7 +241,6 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
   auto connection = connect_ranks(options);
-  remove_rendezvous(options.rendezvous.address);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }
@@ -285,7 +254,6 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   if (!communicator_options) return fail(communicator_options.error());
   session.flight = communicator_options->flight.directory;
   auto communicator = Communicator::connect(*communicator_options);
-  remove_rendezvous(communicator_options->rendezvous.address);
   if (!communicator) return fail(communicator.error());
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
@@ -305,7 +273,7 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
   if (options.local_ranks > 0) return run_local(options, body, foreign);
   auto log = DebugLog::open(process_environment());
   if (!log) return report(log.error());
-  auto place = find_launch_place(options.place, log->watch(process_environment()));
+  auto place = find_job_place(options.place, log->watch(process_environment()));
   if (!place) return report(place.error());
   if (!*place) {
     fmt::print(stderr,
@@ -313,8 +281,9 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
                "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun\n");
     return 2;
   }
-  (*place)->log = std::move(*log);
-  return body(**place);
+  LaunchPlace launched{std::move(**place)};
+  launched.log = std::move(*log);
+  return body(launched);
 }
 
 }  // namespace tarpon

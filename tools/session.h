@@ -7,7 +7,7 @@
 #include "collectives/communicator.h"
 #include "tools/debug_log.h"
 #include "tools/job_options.h"
-#include "tools/launcher.h"
+#include "tools/launch_place.h"
 #include "xdp/result.h"
 
 namespace tarpon {

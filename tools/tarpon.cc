@@ -30,9 +30,13 @@ Environment:
   RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID (torchrun);
   OMPI_COMM_WORLD_*, PMI_*, MPI_LOCALNRANKS, PMIX_*, SLURM_* (mpirun, srun): which rank of which job
                          this is, unless --local-ranks or --rank says so
+  TARPON_RENDEZVOUS      where the ranks meet, as --rendezvous
+  TARPON_INTERFACE       the interface that carries the job, as --interface
   TARPON_SOCKET_IFNAME   interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings
                          with commas between; ^ in front excludes them, = means whole names
   GLOO_SOCKET_IFNAME     the same with whole names only, where the other is not set
+  TARPON_DATAPATH        auto, xdp, uring or mmsg, as --datapath
+  TARPON_LOSS_TARGET     as --loss-target, but a --bound stays what it is
   TARPON_FLIGHT          directory for flight recordings, as --flight
   TARPON_PORT            port of the rendezvous at MASTER_ADDR (MASTER_PORT + 1)
   TARPON_DEBUG           VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error

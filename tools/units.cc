@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <span>
 
@@ -190,24 +189,6 @@ std::string format_rate(std::uint64_t bits_per_second) {
     }
   }
   return "0bit";
-}
-
-Result<double> parse_probability(std::string_view text) {
-  const bool percent = text.ends_with('%');
-  const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value,
-                                            std::chars_format::general);
-  if (error != std::errc() || end != digits.data() + digits.size() || !std::isfinite(value)) {
-    return refuse(text, "is not a percentage", "write for example 1%");
-  }
-  if (!percent && value != 0) {
-    return refuse(text, "has no unit", "a percentage is meant: write for example 1%");
-  }
-  if (value < 0 || value > 100) {
-    return refuse(text, "is outside 0% to 100%", "write for example 1%");
-  }
-  return value / 100;
 }
 
 }  // namespace tarpon

@@ -1,4 +1,5 @@
-// Durations, sizes, rates and probabilities as users write and read them.
+// Durations, sizes and rates as users write and read them. Probabilities: the header included
+// below.
 //
 // Every parser takes the whole text or refuses it with one line that names the value and shows an
 // example; the caller adds the option's name. For every value, parsing what its formatter wrote
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/probability.h"
 #include "transport/time.h"
 #include "xdp/result.h"
 
@@ -34,8 +36,5 @@ Result<std::uint64_t> parse_rate(std::string_view text);
 
 /// "2gbit", "1500mbit".
 std::string format_rate(std::uint64_t bits_per_second);
-
-/// In [0, 1], from a percentage: "1%", "0.25%". A number without % is refused, except "0".
-Result<double> parse_probability(std::string_view text);
 
 }  // namespace tarpon

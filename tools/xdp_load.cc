@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <functional>
 
+#include "collectives/interfaces.h"
 #include "tools/capabilities.h"
 #include "tools/confirmation.h"
 #include "tools/drivers.h"
-#include "tools/interfaces.h"
 #include "tools/shared_program.h"
 #include "tools/units.h"
 #include "tools/xdp_command.h"

@@ -25,8 +25,8 @@ namespace tarpon {
 /// while it runs a piece of work on the buffers of a call.
 class Communicator::State {
  public:
-  State(Connection connection, const CommunicatorOptions& given, std::unique_ptr<Flight> flight)
-      : given_(given),
+  State(Connection connection, std::unique_ptr<Flight> flight)
+      : given_(std::move(connection.options)),
         flight_(std::move(flight)),
         control_(std::move(connection.control)),
         ranks_(std::move(connection.ranks)),
@@ -161,6 +161,7 @@ class Communicator::State {
 
   ControlChannel& control() { return *control_; }
   Membership& membership() { return *membership_; }
+  /// As given to connect(), and the network that was found.
   const CommunicatorOptions& given() const { return given_; }
   const std::vector<RankInfo>& ranks() const { return ranks_; }
   const EngineOptions& options() const { return options_; }

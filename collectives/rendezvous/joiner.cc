@@ -57,6 +57,7 @@ class Joiner {
   /// Nothing when it is worth another try; `reason_` says why.
   std::optional<Result<Joined>> try_at(const AddressFile& target) {
     port_ = ntohs(target.address.sin_port);
+    loopback_ = (ntohl(target.address.sin_addr.s_addr) >> 24) == 127;
     Result<FileDescriptor> socket = connect_to(target.address, deadline_);
     if (!socket) {
       // An attempt that the deadline cut short says less than the one before it.
@@ -115,6 +116,11 @@ class Joiner {
                                    address_.text, duration_text(timeout_), reason_);
     if (port_ != 0) {
       text += fmt::format(", and is TCP port {} open from this host to it?", port_);
+      if (loopback_) {
+        text +=
+            " That loopback address is on this host: if rank 0 runs on another one, give an "
+            "address of that host.";
+      }
     } else {
       text += ", and does it see the same file?";
     }
@@ -127,6 +133,7 @@ class Joiner {
   Duration timeout_;
   std::string reason_;
   std::uint16_t port_ = 0;  // tried last; 0: none found
+  bool loopback_ = false;   // that address is on this host
 };
 
 }  // namespace

@@ -230,6 +230,11 @@ std::string Meeting::missing_text(const std::string& when) const {
       "{} did not arrive {} at {}: {} running, and is TCP port {} of rank 0's host open to {}?",
       rank_list(never), when, plan_.place, one ? "is it" : "are they", plan_.port,
       one ? "it" : "them");
+  if (plan_.loopback) {
+    text +=
+        " No other host reaches that loopback address: for ranks on several hosts give an "
+        "address of rank 0 that all of them reach.";
+  }
   return gone.empty() ? text : text + " (" + gone + ")";
 }
 

@@ -36,6 +36,7 @@ class Meeting {
     Hello own;                    // rank 0's; its nonce is 0 for tcp://
     std::string place;            // for messages: "tcp://10.0.0.1:29500"
     std::uint16_t port = 0;       // for messages
+    bool loopback = false;        // for messages: no other host reaches `place`
     Duration timeout{};           // for messages
     std::uint32_t job = 0;        // cookie, told to the ranks that are seated
     std::uint32_t public_id = 0;  // as job

@@ -84,6 +84,7 @@ std::unique_ptr<Communicator> connect(const Options& options) {
   wanted.rendezvous.rank = static_cast<Rank>(options.rank);
   wanted.rendezvous.world_size = options.ranks;
   wanted.rendezvous.address = options.rendezvous;
+  wanted.mtu = 1500;
   wanted.retain_bytes = options.retain_bytes;
   wanted.receive_buffer_bytes = options.receive_buffer;
   return value_or_die(options, Communicator::connect(wanted));

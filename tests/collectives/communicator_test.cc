@@ -52,6 +52,7 @@ Ranks connect(std::uint32_t ranks, Datapath datapath,
     options.rendezvous.world_size = ranks;
     options.rendezvous.address = "file://" + file;
     options.datapath = datapath;
+    options.mtu = 1500;
     if (change) change(options);
     auto communicator = Communicator::connect(options);
     if (communicator) {

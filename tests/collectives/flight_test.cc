@@ -401,6 +401,7 @@ Ranks connect(std::uint32_t world, const Scratch& scratch) {
       options.rendezvous.world_size = world;
       options.rendezvous.address = "file://" + scratch.path() + "/rendezvous";
       options.flight.directory = scratch.path() + "/flight";
+      options.mtu = 1500;
       auto communicator = Communicator::connect(options);
       ASSERT_TRUE(communicator) << communicator.error().message;
       ranks[rank] = std::move(*communicator);

@@ -67,6 +67,7 @@ inline CommunicatorOptions options_of(Rank rank, std::uint32_t ranks, const std:
   options.rendezvous.world_size = ranks;
   options.rendezvous.address = "file://" + file;
   options.datapath = Datapath::mmsg;
+  options.mtu = 1500;
   return options;
 }
 

@@ -210,6 +210,7 @@ class OwnJob {
         options.rendezvous.world_size = 2;
         options.rendezvous.address = meet;
         options.flight.directory = flight;
+        options.mtu = 1500;
         auto made = Communicator::connect(options);
         if (made) ranks_[rank] = std::move(*made);
       });

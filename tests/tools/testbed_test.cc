@@ -14,9 +14,9 @@
 #include <filesystem>
 #include <set>
 
+#include "collectives/interfaces.h"
 #include "tests/tools/testbed_network.h"
 #include "tools/background_traffic.h"
-#include "tools/interfaces.h"
 #include "tools/network_namespace.h"
 #include "tools/process_group.h"
 #include "transport/clock.h"

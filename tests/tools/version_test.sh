@@ -16,10 +16,9 @@ in_tree() { git -C "$tree" -c user.name=t -c user.email=t@example.org -c commit.
 
 # expect COMMIT: what version.h then says.
 expect() {
-  "$cmake" -D SOURCE_DIR="$tree" -D PROJECT_VERSION=1.2.3 -D INPUT="$tools/version.h.in" \
+  "$cmake" -D SOURCE_DIR="$tree" -D INPUT="$tools/version.h.in" \
     -D OUTPUT="$work/version.h" -P "$tools/cmake/TarponVersion.cmake"
   grep -q "kGitCommit = \"$1\"" "$work/version.h" || { cat "$work/version.h"; echo "FAIL: not $1"; exit 1; }
-  grep -q 'kVersion = "1.2.3"' "$work/version.h"
 }
 
 expect unknown

@@ -1,4 +1,4 @@
-// Environment variables as an argument, so that what reads them can be tested.
+// Environment variables as an argument, so that code which reads them can be tested.
 #pragma once
 
 #include <cstdlib>
@@ -18,6 +18,11 @@ inline Environment process_environment() {
     if (value == nullptr || *value == '\0') return std::nullopt;
     return std::string(value);
   };
+}
+
+/// No variable is set.
+inline Environment empty_environment() {
+  return [](const char*) { return std::optional<std::string>(); };
 }
 
 }  // namespace tarpon

@@ -1,5 +1,5 @@
 // Which rank this is, by each launcher's variables, and where the ranks meet.
-#include "tools/launcher.h"
+#include "collectives/launcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,15 +27,15 @@ Environment environment(Variables variables) {
   };
 }
 
-LaunchPlace place(const Variables& variables, const LaunchFlags& flags = {}) {
-  const auto found = find_launch_place(flags, environment(variables));
+JobPlace place(const Variables& variables, const LaunchFlags& flags = {}) {
+  const auto found = find_job_place(flags, environment(variables));
   EXPECT_TRUE(found) << found.error().message;
   EXPECT_TRUE(found && *found);
-  return found && *found ? **found : LaunchPlace{};
+  return found && *found ? **found : JobPlace{};
 }
 
 std::string refusal(const Variables& variables, const LaunchFlags& flags = {}) {
-  const auto found = find_launch_place(flags, environment(variables));
+  const auto found = find_job_place(flags, environment(variables));
   return found ? "accepted" : found.error().message;
 }
 
@@ -43,22 +43,22 @@ const Variables kTorchrun = {{"RANK", "3"},           {"WORLD_SIZE", "8"},
                              {"LOCAL_RANK", "1"},     {"LOCAL_WORLD_SIZE", "2"},
                              {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29500"}};
 
-TEST(Launcher, find_launch_place__nobody) {
-  const auto found = find_launch_place({}, environment({}));
+TEST(Launcher, find_job_place__nobody) {
+  const auto found = find_job_place({}, environment({}));
   ASSERT_TRUE(found);
   EXPECT_FALSE(*found);
 }
 
-TEST(Launcher, find_launch_place__flags_win) {
-  const LaunchPlace found = place(kTorchrun, {5, 6, "10.0.0.1:7777"});
+TEST(Launcher, find_job_place__flags_win) {
+  const JobPlace found = place(kTorchrun, {5, 6, "10.0.0.1:7777"});
   EXPECT_EQ(found.launcher, "flags");
   EXPECT_EQ(found.rank, 5);
   EXPECT_EQ(found.world_size, 6u);
   EXPECT_EQ(found.rendezvous, "tcp://10.0.0.1:7777");
 }
 
-TEST(Launcher, find_launch_place__torchrun) {
-  const LaunchPlace found = place(kTorchrun);
+TEST(Launcher, find_job_place__torchrun) {
+  const JobPlace found = place(kTorchrun);
   EXPECT_EQ(found.launcher, "torchrun");
   EXPECT_EQ(found.rank, 3);
   EXPECT_EQ(found.world_size, 8u);
@@ -67,13 +67,13 @@ TEST(Launcher, find_launch_place__torchrun) {
   EXPECT_FALSE(found.all_local());
 }
 
-TEST(Launcher, find_launch_place__open_mpi) {
-  const LaunchPlace found = place({{"OMPI_COMM_WORLD_RANK", "1"},
-                                   {"OMPI_COMM_WORLD_SIZE", "4"},
-                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                                   {"PMIX_NAMESPACE", "1234@host"},
-                                   {"PMIX_RANK", "1"}});
+TEST(Launcher, find_job_place__open_mpi) {
+  const JobPlace found = place({{"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_COMM_WORLD_SIZE", "4"},
+                                {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                {"PMIX_NAMESPACE", "1234@host"},
+                                {"PMIX_RANK", "1"}});
   EXPECT_EQ(found.launcher, "Open MPI");
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.world_size, 4u);
@@ -82,34 +82,34 @@ TEST(Launcher, find_launch_place__open_mpi) {
   EXPECT_FALSE(found.rendezvous);
 }
 
-TEST(Launcher, find_launch_place__pmi) {
-  const LaunchPlace found = place(
+TEST(Launcher, find_job_place__pmi) {
+  const JobPlace found = place(
       {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_EQ(found.launcher, "PMI");
   EXPECT_TRUE(found.all_local());
   EXPECT_EQ(found.job_id, "parent-" + std::to_string(::getppid()));
 }
 
-TEST(Launcher, find_launch_place__pmix_takes_its_size_where_it_is) {
+TEST(Launcher, find_job_place__pmix_takes_its_size_where_it_is) {
   EXPECT_EQ(place({{"PMIX_RANK", "2"}, {"PMIX_SIZE", "3"}}).world_size, 3u);
-  const LaunchPlace found = place({{"PMIX_RANK", "2"},
-                                   {"PMIX_NAMESPACE", "slurm.pmix.7.0"},
-                                   {"SLURM_NTASKS", "4"},
-                                   {"SLURM_STEP_NUM_NODES", "1"}});
+  const JobPlace found = place({{"PMIX_RANK", "2"},
+                                {"PMIX_NAMESPACE", "slurm.pmix.7.0"},
+                                {"SLURM_NTASKS", "4"},
+                                {"SLURM_STEP_NUM_NODES", "1"}});
   EXPECT_EQ(found.launcher, "PMIx");
   EXPECT_EQ(found.world_size, 4u);
   EXPECT_TRUE(found.all_local());
-  const auto none = find_launch_place({}, environment({{"PMIX_RANK", "2"}}));
+  const auto none = find_job_place({}, environment({{"PMIX_RANK", "2"}}));
   ASSERT_TRUE(none);
   EXPECT_FALSE(*none);
 }
 
-TEST(Launcher, find_launch_place__slurm) {
+TEST(Launcher, find_job_place__slurm) {
   Variables variables = {{"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "8"},
                          {"SLURM_LOCALID", "1"},        {"SLURM_NTASKS_PER_NODE", "4"},
                          {"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_JOB_ID", "77"},
                          {"SLURM_STEP_ID", "3"}};
-  const LaunchPlace found = place(variables);
+  const JobPlace found = place(variables);
   EXPECT_EQ(found.launcher, "Slurm");
   EXPECT_EQ(found.rank, 5);
   EXPECT_EQ(found.local_size, 4);
@@ -121,18 +121,18 @@ TEST(Launcher, find_launch_place__slurm) {
   EXPECT_TRUE(place(variables).all_local());
 }
 
-TEST(Launcher, find_launch_place__first_complete_set) {
+TEST(Launcher, find_job_place__first_complete_set) {
   // RANK without WORLD_SIZE is somebody else's variable.
-  const LaunchPlace found = place({{"RANK", "9"},
-                                   {"PMI_RANK", "1"},
-                                   {"PMI_SIZE", "2"},
-                                   {"SLURM_PROCID", "0"},
-                                   {"SLURM_NTASKS", "7"}});
+  const JobPlace found = place({{"RANK", "9"},
+                                {"PMI_RANK", "1"},
+                                {"PMI_SIZE", "2"},
+                                {"SLURM_PROCID", "0"},
+                                {"SLURM_NTASKS", "7"}});
   EXPECT_EQ(found.launcher, "PMI");
   EXPECT_EQ(found.rank, 1);
 }
 
-TEST(Launcher, find_launch_place__bad_values) {
+TEST(Launcher, find_job_place__bad_values) {
   EXPECT_EQ(refusal({{"RANK", "abc"}, {"WORLD_SIZE", "4"}}), "RANK=abc: not a number from 0 to 3");
   EXPECT_EQ(refusal({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "RANK=4: must be 0 to 3");
   EXPECT_EQ(refusal({{"RANK", "-1"}, {"WORLD_SIZE", "4"}}), "RANK=-1: must be 0 to 3");
@@ -150,7 +150,7 @@ TEST(Launcher, find_launch_place__bad_values) {
   EXPECT_EQ(refusal({}, {0, 0, {}}), "--world-size=0: must be 1 to 65535");
 }
 
-TEST(Launcher, find_launch_place__master_port) {
+TEST(Launcher, find_job_place__master_port) {
   Variables variables = kTorchrun;
   variables["TARPON_PORT"] = "4000";
   EXPECT_EQ(place(variables).rendezvous, "tcp://node:4000");
@@ -163,7 +163,7 @@ TEST(Launcher, find_launch_place__master_port) {
   EXPECT_FALSE(place(variables).rendezvous);
 }
 
-TEST(Launcher, find_launch_place__explicit_rendezvous) {
+TEST(Launcher, find_job_place__explicit_rendezvous) {
   EXPECT_EQ(place({}, {0, 2, "host:1"}).rendezvous, "tcp://host:1");
   EXPECT_EQ(place({}, {0, 2, "tcp://host:1"}).rendezvous, "tcp://host:1");
   EXPECT_EQ(place({}, {0, 2, "file:///x/y"}).rendezvous, "file:///x/y");
@@ -172,6 +172,20 @@ TEST(Launcher, find_launch_place__explicit_rendezvous) {
        {"host", "", ":5", "tcp://", "file://", "udp://host:1", "host:0", "host:x", "host:70000"}) {
     EXPECT_THAT(refusal({}, {0, 2, text}), StartsWith("--rendezvous")) << text;
   }
+}
+
+TEST(Launcher, find_job_place__tarpon_rendezvous) {
+  Variables variables = kTorchrun;
+  variables["TARPON_RENDEZVOUS"] = "host:1";
+  EXPECT_EQ(place(variables).rendezvous, "tcp://host:1");
+  EXPECT_EQ(place(variables, {{}, {}, "flag:2"}).rendezvous, "tcp://flag:2");
+  variables["TARPON_RENDEZVOUS"] = "file:///x/y";
+  EXPECT_EQ(place(variables).rendezvous, "file:///x/y");
+  variables["TARPON_RENDEZVOUS"] = "host";
+  EXPECT_EQ(refusal(variables),
+            "TARPON_RENDEZVOUS=host: write HOST:PORT, tcp://HOST:PORT or file://PATH");
+  variables["TARPON_RENDEZVOUS"] = "host:99999";
+  EXPECT_THAT(refusal(variables), StartsWith("TARPON_RENDEZVOUS=host:99999: port=99999:"));
 }
 
 class PrivateDirectory : public ::testing::Test {
@@ -195,7 +209,7 @@ class PrivateDirectory : public ::testing::Test {
   }
 
   fs::path root_;
-  LaunchPlace place_;
+  JobPlace place_;
 };
 
 TEST_F(PrivateDirectory, find_rendezvous__made_private_and_shared_by_the_ranks) {
@@ -242,7 +256,7 @@ TEST_F(PrivateDirectory, find_rendezvous__asks_when_nothing_tells) {
 }
 
 TEST_F(PrivateDirectory, find_rendezvous__one_rank_meets_nobody) {
-  const LaunchPlace alone = place({}, {0, 1, {}});
+  const JobPlace alone = place({}, {0, 1, {}});
   EXPECT_TRUE(alone.all_local());
   EXPECT_EQ(find_rendezvous(alone, environment({})), "");
   EXPECT_TRUE(fs::is_empty(root_));

@@ -1,4 +1,4 @@
-#include "tools/interfaces.h"
+#include "collectives/interfaces.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -74,7 +74,11 @@ tl::unexpected<Error> refuse(std::string_view what, const std::vector<Interface>
               fmt::format("{}; interfaces that are up: {}", what, describe(interfaces)));
 }
 
-/// The lists of TARPON_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.
+/// Ends a refusal: the ways to name an interface.
+constexpr std::string_view kNameOne =
+    "name one with --interface, TARPON_INTERFACE or the option interface";
+
+/// Interfaces that the environment names.
 struct NameFilter {
   std::string origin;  // "TARPON_SOCKET_IFNAME=^docker"
   bool exclude = false;
@@ -101,6 +105,12 @@ std::vector<std::string> split_commas(std::string_view text) {
 
 std::optional<NameFilter> name_filter(const Environment& environment) {
   NameFilter filter;
+  if (const auto name = environment("TARPON_INTERFACE")) {
+    filter.origin = "TARPON_INTERFACE=" + *name;
+    filter.exact = true;
+    filter.names = {*name};
+    return filter;
+  }
   if (const auto own = environment("TARPON_SOCKET_IFNAME")) {
     std::string_view text = *own;
     filter.origin = "TARPON_SOCKET_IFNAME=" + *own;
@@ -129,11 +139,21 @@ const Interface* with_address(const std::vector<Interface>& interfaces,
   return nullptr;
 }
 
-/// Of several that the user allows, the one that routes to the rendezvous, else the first.
-const Interface& prefer_route(const std::vector<Interface>& allowed,
-                              const InterfaceRequest& request) {
+/// One of several that the user allows: the one with the address of the request, else the one that
+/// routes to the rendezvous, else the first.
+Result<InterfaceChoice> choose_allowed(const std::vector<Interface>& allowed,
+                                       const InterfaceRequest& request, const std::string& reason) {
+  if (request.address) {
+    if (const Interface* own = with_address(allowed, request.address)) {
+      return InterfaceChoice{*own, reason};
+    }
+    return refuse(fmt::format("{} does not have the address {}: give one of its own, or leave the "
+                              "address out",
+                              allowed.front().name, *request.address),
+                  allowed);
+  }
   const Interface* routed = with_address(allowed, request.source);
-  return routed == nullptr ? allowed.front() : *routed;
+  return InterfaceChoice{routed == nullptr ? allowed.front() : *routed, reason};
 }
 
 std::vector<Interface> admitted(const std::vector<Interface>& interfaces,
@@ -144,8 +164,11 @@ std::vector<Interface> admitted(const std::vector<Interface>& interfaces,
   return out;
 }
 
-bool is_loopback_address(std::string_view address) {
-  return address.starts_with("127.");
+/// In a container the way out is a veth, and there is no other device.
+bool leads_out(const std::vector<Interface>& interfaces, const Interface& one) {
+  if (one.kind != InterfaceKind::veth) return one.kind == InterfaceKind::device;
+  return std::none_of(interfaces.begin(), interfaces.end(),
+                      [](const Interface& each) { return each.kind == InterfaceKind::device; });
 }
 
 Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces,
@@ -153,15 +176,14 @@ Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces
   const Interface* routed = with_address(interfaces, request.source);
   const std::string& host = *request.host;
   if (routed == nullptr) {
-    return refuse(fmt::format("no allowed interface routes to {}: name one with --interface", host),
-                  interfaces);
+    return refuse(fmt::format("no allowed interface routes to {}: {}", host, kNameOne), interfaces);
   }
-  // A rendezvous on 127.0.0.1 is reached by nobody else: such a job is local.
+  // No other host reaches a rendezvous on 127.0.0.1: such a job is local.
   const bool local =
       routed->kind == InterfaceKind::loopback && is_loopback_address(routed->address);
-  if (routed->kind != InterfaceKind::device && !local) {
-    return refuse(fmt::format("{} is reached through {}, a {}: name it with --interface {} if its "
-                              "peers are meant",
+  if (!leads_out(interfaces, *routed) && !local) {
+    return refuse(fmt::format("{} is reached through {}, a {}: if all ranks are behind it, name it "
+                              "with --interface {}, TARPON_INTERFACE or the option interface",
                               host, routed->name, kind_name(routed->kind), routed->name),
                   interfaces);
   }
@@ -170,6 +192,15 @@ Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces
 
 Result<InterfaceChoice> choose_unnamed(const std::vector<Interface>& interfaces,
                                        const InterfaceRequest& request) {
+  if (request.address) {
+    if (const Interface* own = with_address(interfaces, request.address)) {
+      return InterfaceChoice{*own, "has the address " + *request.address};
+    }
+    return refuse(fmt::format("no interface has the address {}: give one of this host, or leave it "
+                              "out",
+                              *request.address),
+                  interfaces);
+  }
   if (request.all_local) {
     for (const Interface& each : interfaces) {
       if (each.kind == InterfaceKind::loopback) {
@@ -180,15 +211,15 @@ Result<InterfaceChoice> choose_unnamed(const std::vector<Interface>& interfaces,
   if (request.host) return choose_by_route(interfaces, request);
   const Interface* only = nullptr;
   for (const Interface& each : interfaces) {
-    if (each.kind != InterfaceKind::device) continue;
+    if (!leads_out(interfaces, each)) continue;
     if (only != nullptr && only->name != each.name) {
-      return refuse("several interfaces could reach the other ranks: name one with --interface",
+      return refuse(fmt::format("several interfaces could reach the other ranks: {}", kNameOne),
                     interfaces);
     }
     if (only == nullptr) only = &each;
   }
   if (only == nullptr) {
-    return refuse("no interface reaches other hosts: name one with --interface", interfaces);
+    return refuse(fmt::format("no interface reaches other hosts: {}", kNameOne), interfaces);
   }
   return InterfaceChoice{*only, "the only device"};
 }
@@ -266,23 +297,31 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interface
     const NameFilter filter{"", false, true, {*request.name}};
     const auto allowed = admitted(interfaces, filter);
     if (allowed.empty()) {
-      return refuse(fmt::format("--interface {}: no such interface, or it is down or has no IPv4 "
-                                "address",
-                                *request.name),
+      return refuse(fmt::format("{} {}: no such interface, or it is down or has no IPv4 address",
+                                request.named_by, *request.name),
                     interfaces);
     }
-    return InterfaceChoice{prefer_route(allowed, request), "named by --interface"};
+    return choose_allowed(allowed, request, "named by " + request.named_by);
   }
   const auto filter = name_filter(environment);
   if (!filter) return choose_unnamed(interfaces, request);
   const auto allowed = admitted(interfaces, *filter);
   if (allowed.empty()) return refuse(filter->origin + ": no interface matches", interfaces);
-  if (!filter->exclude) {
-    return InterfaceChoice{prefer_route(allowed, request), "matches " + filter->origin};
-  }
+  if (!filter->exclude) return choose_allowed(allowed, request, "matches " + filter->origin);
   auto choice = choose_unnamed(allowed, request);
   if (choice) choice->reason += " (" + filter->origin + ")";
   return choice;
+}
+
+Result<InterfaceChoice> choose_interface(InterfaceRequest request, const Environment& environment) {
+  const auto interfaces = list_interfaces();
+  if (!interfaces) return fail(interfaces.error());
+  if (request.host && !request.source) {
+    auto source = source_address_towards(*request.host);
+    if (!source) return fail(source.error());
+    request.source = *std::move(source);
+  }
+  return choose_interface(*interfaces, request, environment);
 }
 
 std::optional<std::string> rendezvous_host(std::string_view address) {
@@ -292,6 +331,10 @@ std::optional<std::string> rendezvous_host(std::string_view address) {
   const std::string host(address.substr(0, address.rfind(':')));
   if (host.empty() || host == "0.0.0.0" || host == "*") return std::nullopt;
   return host;
+}
+
+bool is_loopback_address(std::string_view address) {
+  return address.starts_with("127.");
 }
 
 }  // namespace tarpon

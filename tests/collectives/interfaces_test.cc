@@ -1,5 +1,5 @@
 // Which interface a job uses and why.
-#include "tools/interfaces.h"
+#include "collectives/interfaces.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ TEST(Interfaces, choose_interface__bridge_and_veth_only_when_named) {
   EXPECT_THAT(choice(towards("172.18.0.9", "172.18.0.1")), HasSubstr("through veth7, a veth"));
   InterfaceRequest named = towards("172.18.0.9", "172.18.0.1");
   named.name = "veth7";
-  EXPECT_EQ(choice(named), "veth7 172.18.0.1: named by --interface");
+  EXPECT_EQ(choice(named), "veth7 172.18.0.1: named by interface");
   EXPECT_EQ(
       choice(towards("172.18.0.9", "172.18.0.1"), environment({{"TARPON_SOCKET_IFNAME", "veth"}})),
       "veth7 172.18.0.1: matches TARPON_SOCKET_IFNAME=veth");
@@ -69,12 +69,53 @@ TEST(Interfaces, choose_interface__bridge_and_veth_only_when_named) {
 TEST(Interfaces, choose_interface__named) {
   InterfaceRequest request = towards("10.1.0.1", "10.1.0.5");
   request.name = "eth1";
+  request.named_by = "--interface";
   EXPECT_EQ(choice(request), "eth1 10.1.0.5: named by --interface");
   request.name = "eth0";
   EXPECT_EQ(choice(request), "eth0 192.168.1.5: named by --interface");
   request.name = "eth";
   EXPECT_THAT(choice(request), AllOf(HasSubstr("--interface eth: no such interface"),
                                      HasSubstr("lo (127.0.0.1), eth0 (192.168.1.5), eth1")));
+}
+
+TEST(Interfaces, choose_interface__by_its_address) {
+  InterfaceRequest request = towards("10.0.0.1", "10.0.0.5");
+  request.address = "192.168.1.5";
+  EXPECT_EQ(choice(request), "eth0 192.168.1.5: has the address 192.168.1.5");
+  request.address = "172.17.0.1";  // a bridge, but the caller means it
+  EXPECT_THAT(choice(request), HasSubstr("docker0 172.17.0.1: "));
+  request.address = "10.9.9.9";
+  EXPECT_THAT(choice(request), AllOf(HasSubstr("no interface has the address 10.9.9.9"),
+                                     HasSubstr("eth0 (192.168.1.5)")));
+  request.name = "eth1";
+  request.address = "10.1.0.5";
+  EXPECT_EQ(choice(request), "eth1 10.1.0.5: named by interface");
+  request.address = "192.168.1.5";
+  EXPECT_THAT(choice(request), HasSubstr("eth1 does not have the address 192.168.1.5"));
+}
+
+TEST(Interfaces, choose_interface__the_veth_of_a_container_leads_out) {
+  const std::vector<Interface> container = {
+      {"lo", "127.0.0.1", 65536, "", InterfaceKind::loopback},
+      {"eth0", "172.17.0.2", 1500, "veth", InterfaceKind::veth},
+  };
+  EXPECT_EQ(choice(towards("172.17.0.3", "172.17.0.2"), environment(), container),
+            "eth0 172.17.0.2: routes to 172.17.0.3");
+  EXPECT_EQ(choice({}, environment(), container), "eth0 172.17.0.2: the only device");
+  auto bridged = container;
+  bridged.push_back({"docker0", "172.18.0.1", 1500, "bridge", InterfaceKind::bridge});
+  EXPECT_THAT(choice(towards("172.18.0.3", "172.18.0.1"), environment(), bridged),
+              HasSubstr("through docker0, a bridge"));
+}
+
+TEST(Interfaces, choose_interface__tarpon_interface_is_a_whole_name) {
+  const InterfaceRequest request = towards("10.0.0.1", "10.0.0.5");
+  EXPECT_EQ(choice(request,
+                   environment({{"TARPON_INTERFACE", "eth0"}, {"TARPON_SOCKET_IFNAME", "eth1"}})),
+            "eth0 192.168.1.5: matches TARPON_INTERFACE=eth0");
+  EXPECT_THAT(choice(request, environment({{"TARPON_INTERFACE", "eth"}})),
+              AllOf(HasSubstr("refused: TARPON_INTERFACE=eth: no interface matches"),
+                    HasSubstr("eth0 (192.168.1.5)")));
 }
 
 TEST(Interfaces, choose_interface__all_ranks_local) {

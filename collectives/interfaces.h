@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/environment.h"
+#include "collectives/environment.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -35,11 +35,14 @@ std::string interface_driver(const std::string& name);
 /// cost a resolver query. Errors: unavailable (name unknown, no route).
 Result<std::string> source_address_towards(const std::string& host);
 
+/// What is known of the interface that a job is to use.
 struct InterfaceRequest {
-  std::optional<std::string> name;    // --interface
-  std::optional<std::string> host;    // of the rendezvous; nullopt for file://
-  std::optional<std::string> source;  // source_address_towards(*host)
-  bool all_local = false;             // every rank is on this host
+  std::optional<std::string> name = std::nullopt;
+  std::string named_by = "interface";                 // for messages: which option gave `name`
+  std::optional<std::string> address = std::nullopt;  // IPv4, dotted: one that the interface has
+  std::optional<std::string> host = std::nullopt;     // of the rendezvous; nullopt for file://
+  std::optional<std::string> source = std::nullopt;   // source_address_towards(*host)
+  bool all_local = false;                             // every rank is on this host
 };
 
 struct InterfaceChoice {
@@ -47,16 +50,26 @@ struct InterfaceChoice {
   std::string reason;  // for the report: "routes to 10.0.0.1"
 };
 
-/// By --interface; else by TARPON_SOCKET_IFNAME (NCCL's grammar: prefixes separated by commas, a
-/// leading '^' excludes, '=' means exact names) or GLOO_SOCKET_IFNAME (exact names); else loopback
-/// when all ranks are local; else the one that routes to the rendezvous; else the only device.
-/// Loopback, bridges and veths are taken for remote peers only when named. Pure but for
-/// `environment`. Errors name what exists.
+/// By `request.name`; else by TARPON_INTERFACE (a name); else by TARPON_SOCKET_IFNAME (NCCL's
+/// grammar: prefixes separated by commas, a leading '^' excludes, '=' means exact names) or
+/// GLOO_SOCKET_IFNAME (exact names); else by `request.address`; else loopback when all ranks are
+/// local; else the interface that routes to the rendezvous; else the only device. `request.address`
+/// selects among the addresses of an interface that is named. Loopback and bridges serve remote
+/// peers only when they are named. So do veths, but for a host without any other device: there the
+/// veth is the way out of a container. Pure but for `environment`. Errors name the interfaces that
+/// exist.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
                                          const InterfaceRequest& request,
                                          const Environment& environment);
 
+/// The same with list_interfaces(), and `request.source` found where it is missing. Errors: also
+/// those of both functions.
+Result<InterfaceChoice> choose_interface(InterfaceRequest request, const Environment& environment);
+
 /// The host in "tcp://HOST:PORT"; nullopt for file:// and for an unspecified address.
 std::optional<std::string> rendezvous_host(std::string_view address);
+
+/// Whether `address` (IPv4, dotted) is in 127.0.0.0/8, which only its own host reaches.
+bool is_loopback_address(std::string_view address);
 
 }  // namespace tarpon

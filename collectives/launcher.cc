@@ -1,4 +1,4 @@
-#include "tools/launcher.h"
+#include "collectives/launcher.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -72,15 +72,15 @@ Result<int> parse_optional(const Environment& environment, const char* name, Ran
   return static_cast<int>(*value);
 }
 
-Result<LaunchPlace> make_place(std::string_view launcher, std::int64_t rank, std::int64_t size) {
-  LaunchPlace place;
+Result<JobPlace> make_place(std::string_view launcher, std::int64_t rank, std::int64_t size) {
+  JobPlace place;
   place.launcher = launcher;
   place.rank = static_cast<Rank>(rank);
   place.world_size = static_cast<std::uint32_t>(size);
   return place;
 }
 
-Result<LaunchPlace> place_from_flags(const LaunchFlags& flags) {
+Result<JobPlace> place_from_flags(const LaunchFlags& flags) {
   if (!flags.rank || !flags.world_size) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("{} needs {} too", flags.rank ? "--rank" : "--world-size",
@@ -129,8 +129,8 @@ std::string job_id(const Launcher& launcher, const Environment& environment) {
   return id;
 }
 
-Result<LaunchPlace> place_from(const Launcher& launcher, const char* size_name,
-                               const Environment& environment) {
+Result<JobPlace> place_from(const Launcher& launcher, const char* size_name,
+                            const Environment& environment) {
   const auto size = parse(size_name, *environment(size_name), {1, kMaxRanks});
   if (!size) return fail(size.error());
   const auto rank = parse(launcher.rank, *environment(launcher.rank), {0, *size - 1});
@@ -166,21 +166,31 @@ Result<std::optional<std::string>> master_address(const Environment& environment
   return fmt::format("tcp://{}:{}", *host, port);
 }
 
-Result<std::string> explicit_address(const std::string& text) {
+/// `origin`: "--rendezvous " or "TARPON_RENDEZVOUS=".
+Result<std::string> explicit_address(std::string_view origin, const std::string& text) {
   std::string address = text.find("://") == std::string::npos ? "tcp://" + text : text;
   if (address.starts_with("file://") && address.size() > 7) return address;
   if (address.starts_with("tcp://")) {
     const std::size_t colon = address.rfind(':');
     if (colon > 6) {
       const auto port =
-          parse(fmt::format("--rendezvous {}: port", text), address.substr(colon + 1), {1, 65535});
+          parse(fmt::format("{}{}: port", origin, text), address.substr(colon + 1), {1, 65535});
       if (!port) return fail(port.error());
       return address;
     }
   }
-  return fail(
-      Error::Code::invalid_argument,
-      fmt::format("--rendezvous {}: write HOST:PORT, tcp://HOST:PORT or file://PATH", text));
+  return fail(Error::Code::invalid_argument,
+              fmt::format("{}{}: write HOST:PORT, tcp://HOST:PORT or file://PATH", origin, text));
+}
+
+/// By the flag, else by TARPON_RENDEZVOUS, else by the launcher.
+Result<std::optional<std::string>> given_rendezvous(const LaunchFlags& flags,
+                                                    const Environment& environment) {
+  if (flags.rendezvous) return explicit_address("--rendezvous ", *flags.rendezvous);
+  if (const auto own = environment("TARPON_RENDEZVOUS")) {
+    return explicit_address("TARPON_RENDEZVOUS=", *own);
+  }
+  return master_address(environment);
 }
 
 /// Safe as a file name: what is odd becomes '_'.
@@ -212,16 +222,18 @@ Result<std::string> private_directory(const std::string& job, const Environment&
   if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
     return fail(Error::Code::permission,
-                path + ": not a private directory of ours: remove it or give --rendezvous");
+                path +
+                    ": not a private directory of this user: remove it, or give --rendezvous or "
+                    "TARPON_RENDEZVOUS");
   }
   return path;
 }
 
 }  // namespace
 
-Result<std::optional<LaunchPlace>> find_launch_place(const LaunchFlags& flags,
-                                                     const Environment& environment) {
-  std::optional<LaunchPlace> found;
+Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
+                                               const Environment& environment) {
+  std::optional<JobPlace> found;
   if (flags.rank || flags.world_size) {
     auto place = place_from_flags(flags);
     if (!place) return fail(place.error());
@@ -236,19 +248,13 @@ Result<std::optional<LaunchPlace>> find_launch_place(const LaunchFlags& flags,
     found = std::move(*place);
   }
   if (!found) return found;
-  if (flags.rendezvous) {
-    auto address = explicit_address(*flags.rendezvous);
-    if (!address) return fail(address.error());
-    found->rendezvous = std::move(*address);
-  } else {
-    auto address = master_address(environment);
-    if (!address) return fail(address.error());
-    found->rendezvous = std::move(*address);
-  }
+  auto address = given_rendezvous(flags, environment);
+  if (!address) return fail(address.error());
+  found->rendezvous = std::move(*address);
   return found;
 }
 
-Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment& environment) {
+Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment) {
   if (place.rendezvous) return *place.rendezvous;
   if (place.world_size == 1) return std::string();
   if (place.all_local() && !place.job_id.empty()) {
@@ -259,7 +265,8 @@ Result<std::string> find_rendezvous(const LaunchPlace& place, const Environment&
   return fail(
       Error::Code::invalid_argument,
       fmt::format("nothing says where the ranks meet (rank and world size come from {}): give "
-                  "--rendezvous HOST:PORT with an address of rank 0",
+                  "TARPON_RENDEZVOUS=HOST:PORT or --rendezvous HOST:PORT with an address of "
+                  "rank 0",
                   place.launcher));
 }
 

@@ -1,0 +1,108 @@
+#include "collectives/environment_options.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "collectives/probability.h"
+
+namespace tarpon {
+namespace {
+
+Result<Datapath> parse_datapath(const std::string& text) {
+  for (const Datapath each :
+       {Datapath::automatic, Datapath::xdp, Datapath::uring, Datapath::mmsg}) {
+    if (text == name(each)) return each;
+  }
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_DATAPATH={}: use auto, xdp, uring or mmsg", text));
+}
+
+Result<double> parse_loss_target(const std::string& text) {
+  const auto share = parse_probability(text);
+  if (!share) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("TARPON_LOSS_TARGET: {}", share.error().message));
+  }
+  if (*share <= 0 || *share >= 1) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("TARPON_LOSS_TARGET={}: give a share above 0% and below 100%, such as "
+                            "0.1%",
+                            text));
+  }
+  return *share;
+}
+
+}  // namespace
+
+Result<EnvironmentSettings> read_settings(const Environment& environment) {
+  EnvironmentSettings settings;
+  if (const auto text = environment("TARPON_DATAPATH")) {
+    const auto datapath = parse_datapath(*text);
+    if (!datapath) return fail(datapath.error());
+    settings.datapath = *datapath;
+  }
+  if (const auto text = environment("TARPON_LOSS_TARGET")) {
+    const auto share = parse_loss_target(*text);
+    if (!share) return fail(share.error());
+    settings.loss_target = *share;
+  }
+  settings.flight = environment("TARPON_FLIGHT");
+  return settings;
+}
+
+Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
+                                  const Environment& environment) {
+  const auto settings = read_settings(environment);
+  if (!settings) return fail(settings.error());
+  auto rendezvous = find_rendezvous(place, environment);
+  if (!rendezvous) return fail(rendezvous.error());
+  wish.host = rendezvous_host(*rendezvous);
+  wish.all_local = place.all_local();
+  const auto chosen = choose_interface(std::move(wish), environment);
+  if (!chosen) {
+    remove_rendezvous(*rendezvous);
+    return fail(chosen.error());
+  }
+  FoundOptions found{
+      CommunicatorOptions::for_rank(place.rank, place.world_size, *std::move(rendezvous)),
+      chosen->reason};
+  CommunicatorOptions& options = found.options;
+  options.rendezvous.listen_address = chosen->interface.address;
+  options.address = chosen->interface.address;
+  options.interface = chosen->interface.name;
+  options.driver = chosen->interface.driver;
+  options.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
+  options.datapath = settings->datapath.value_or(options.datapath);
+  options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
+  options.flight.directory = settings->flight.value_or(std::string());
+  return found;
+}
+
+CommunicatorOptions CommunicatorOptions::for_rank(Rank rank, std::uint32_t world_size,
+                                                  std::string rendezvous) {
+  CommunicatorOptions options;
+  options.rendezvous.rank = rank;
+  options.rendezvous.world_size = world_size;
+  options.rendezvous.address = std::move(rendezvous);
+  return options;
+}
+
+Result<CommunicatorOptions> CommunicatorOptions::from_environment() {
+  return from_environment(process_environment());
+}
+
+Result<CommunicatorOptions> CommunicatorOptions::from_environment(const Environment& environment) {
+  auto place = find_job_place({}, environment);
+  if (!place) return fail(place.error());
+  if (!*place) {
+    return fail(Error::Code::invalid_argument,
+                "no variable says which rank this process is: start it with torchrun, mpirun or "
+                "srun, or set RANK, WORLD_SIZE and TARPON_RENDEZVOUS=HOST:PORT");
+  }
+  auto found = find_options(**place, {}, environment);
+  if (!found) return fail(found.error());
+  return std::move(found->options);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,40 @@
+// From environment variables and the network of this host to the options of a communicator.
+//
+// CommunicatorOptions::from_environment() is the short way. The parts are for programs that take
+// some of it from elsewhere, as the tarpon tool does from its flags.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "collectives/connection.h"
+#include "collectives/environment.h"
+#include "collectives/interfaces.h"
+#include "collectives/launcher.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// Settings that variables give, apart from the place in the job and the interface.
+struct EnvironmentSettings {
+  std::optional<Datapath> datapath;   // TARPON_DATAPATH=auto|xdp|uring|mmsg
+  std::optional<double> loss_target;  // TARPON_LOSS_TARGET=0.1%, above 0% and below 100%
+  std::optional<std::string> flight;  // TARPON_FLIGHT: directory of dumps
+};
+
+/// Errors (invalid_argument) name the variable, its value and what is allowed.
+Result<EnvironmentSettings> read_settings(const Environment& environment);
+
+struct FoundOptions {
+  CommunicatorOptions options;
+  std::string interface_reason;  // why this interface: "routes to 10.0.0.1"
+};
+
+/// The options of the rank at `place`: rendezvous and interface by their rules, the settings of the
+/// environment, and defaults. `wish`: what the caller knows of the interface; `host`, `source` and
+/// `all_local` follow from the place. Errors: those of find_rendezvous(), choose_interface() and
+/// read_settings().
+Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
+                                  const Environment& environment);
+
+}  // namespace tarpon

@@ -1,0 +1,57 @@
+// The place of this process in its job, and the place where the ranks meet.
+//
+// The rank comes from explicit flags or from the launcher's variables; the first complete set wins:
+// torchrun, Open MPI, PMI, PMIx, Slurm. find_rendezvous() has the rule for the meeting point.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "collectives/environment.h"
+#include "transport/port.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// What the user said; all optional.
+struct LaunchFlags {
+  std::optional<std::int64_t> rank;
+  std::optional<std::int64_t> world_size;
+  std::optional<std::string> rendezvous;  // "tcp://HOST:PORT", "HOST:PORT" or "file://PATH"
+};
+
+/// The place of a rank in its job.
+struct JobPlace {
+  Rank rank = 0;
+  std::uint32_t world_size = 1;
+  int local_size = -1;   // ranks on this host; -1: not known
+  std::string launcher;  // "flags", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"
+  /// Given, or from TARPON_RENDEZVOUS or MASTER_ADDR; nullopt: find_rendezvous() decides.
+  std::optional<std::string> rendezvous = std::nullopt;
+  std::string job_id = {};  // alike on the ranks of a job, differs between jobs of a user; or empty
+
+  bool all_local() const {
+    return world_size == 1 ||
+           (local_size > 0 && static_cast<std::uint32_t>(local_size) == world_size);
+  }
+};
+
+/// nullopt when neither flags nor a launcher place this process. Errors (invalid_argument) name the
+/// variable or flag, its value and what is allowed.
+Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
+                                               const Environment& environment);
+
+/// The address where the job meets: place.rendezvous. Without one: "" for a job of one rank, which
+/// meets nobody; when all ranks are local by the launcher's count, "file://DIR/rendezvous", where
+/// DIR is named by user and job, lies below $XDG_RUNTIME_DIR or /tmp, has mode 0700 and is made
+/// here, and checked to belong to this user (permission); otherwise an error that asks for an
+/// address.
+Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment);
+
+/// Removes the private directory of find_rendezvous() unless it holds a file: rank 0 removes its
+/// file when it has met the others, or cannot. connect_ranks() calls it when the rank has joined or
+/// failed to. Other addresses are left alone.
+void remove_rendezvous(const std::string& address);
+
+}  // namespace tarpon

@@ -1,0 +1,15 @@
+// Probabilities and shares as users write them.
+#pragma once
+
+#include <string_view>
+
+#include "xdp/result.h"
+
+namespace tarpon {
+
+/// In [0, 1], from a percentage: "1%", "0.25%". A number without % is refused, except "0". Takes
+/// the whole text or refuses it with one line that names the value and shows an example; the caller
+/// adds the name of the option. Pure.
+Result<double> parse_probability(std::string_view text);
+
+}  // namespace tarpon

@@ -1,0 +1,127 @@
+// From variables and the network of this host to options: what is found, and what is refused.
+#include "collectives/environment_options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace tarpon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Variables = std::map<std::string, std::string>;
+
+Environment environment(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end() || found->second.empty()) return std::nullopt;
+    return found->second;
+  };
+}
+
+const Variables kTwoHosts = {
+    {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TARPON_RENDEZVOUS", "127.0.0.1:29500"}};
+
+Variables with(const std::string& name, const std::string& value) {
+  Variables variables = kTwoHosts;
+  variables[name] = value;
+  return variables;
+}
+
+std::string refusal(const Variables& variables) {
+  const auto options = CommunicatorOptions::from_environment(environment(variables));
+  return options ? "accepted" : options.error().message;
+}
+
+TEST(FromEnvironment, place_and_network__are_found) {
+  const auto options = CommunicatorOptions::from_environment(environment(kTwoHosts));
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->rendezvous.rank, 1);
+  EXPECT_EQ(options->rendezvous.world_size, 2u);
+  EXPECT_EQ(options->rendezvous.address, "tcp://127.0.0.1:29500");
+  EXPECT_EQ(options->address, "127.0.0.1");
+  EXPECT_EQ(options->interface, "lo");
+  EXPECT_GT(options->mtu, 1500u);
+  EXPECT_EQ(options->datapath, Datapath::automatic);
+  EXPECT_EQ(options->flight.directory, "");
+  EXPECT_EQ(options->mechanisms, Mechanisms());
+}
+
+TEST(FromEnvironment, settings__override_defaults) {
+  Variables variables = kTwoHosts;
+  variables["TARPON_DATAPATH"] = "mmsg";
+  variables["TARPON_LOSS_TARGET"] = "2%";
+  variables["TARPON_FLIGHT"] = "/tmp/flight";
+  const auto options = CommunicatorOptions::from_environment(environment(variables));
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->datapath, Datapath::mmsg);
+  EXPECT_EQ(options->mechanisms.loss_target, 0.02);
+  EXPECT_EQ(options->flight.directory, "/tmp/flight");
+}
+
+TEST(FromEnvironment, one_rank__needs_no_rendezvous) {
+  const auto options =
+      CommunicatorOptions::from_environment(environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->rendezvous.address, "");
+  EXPECT_EQ(options->interface, "lo");
+}
+
+TEST(FromEnvironment, local_ranks__meet_in_a_private_directory_on_loopback) {
+  std::string root = (std::filesystem::temp_directory_path() / "tarpon-found-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  const auto options =
+      CommunicatorOptions::from_environment(environment({{"OMPI_COMM_WORLD_RANK", "1"},
+                                                         {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                         {"PMIX_NAMESPACE", "7"},
+                                                         {"XDG_RUNTIME_DIR", root}}));
+  EXPECT_TRUE(options) << options.error().message;
+  if (options) {
+    EXPECT_THAT(options->rendezvous.address, StartsWith("file://" + root + "/tarpon-"));
+    EXPECT_EQ(options->interface, "lo");
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
+  EXPECT_THAT(refusal({}), AllOf(HasSubstr("which rank"), HasSubstr("torchrun"),
+                                 HasSubstr("RANK, WORLD_SIZE and TARPON_RENDEZVOUS")));
+  EXPECT_EQ(refusal(with("RANK", "2")), "RANK=2: must be 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+            "nothing says where the ranks meet (rank and world size come from torchrun): give "
+            "TARPON_RENDEZVOUS=HOST:PORT or --rendezvous HOST:PORT with an address of rank 0");
+  EXPECT_THAT(refusal(with("TARPON_RENDEZVOUS", "nowhere")),
+              AllOf(StartsWith("TARPON_RENDEZVOUS=nowhere: "), HasSubstr("HOST:PORT")));
+  EXPECT_EQ(refusal(with("TARPON_DATAPATH", "rdma")),
+            "TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg");
+  EXPECT_EQ(refusal(with("TARPON_LOSS_TARGET", "0.01")),
+            "TARPON_LOSS_TARGET: \"0.01\" has no unit, and a percentage is meant: write for "
+            "example 1%");
+  EXPECT_EQ(refusal(with("TARPON_LOSS_TARGET", "100%")),
+            "TARPON_LOSS_TARGET=100%: give a share above 0% and below 100%, such as 0.1%");
+  EXPECT_THAT(refusal(with("TARPON_INTERFACE", "nope7")),
+              AllOf(StartsWith("TARPON_INTERFACE=nope7: no interface matches"),
+                    HasSubstr("lo (127.0.0.1)")));
+}
+
+TEST(FromEnvironment, refused_interface__leaves_no_directory) {
+  std::string root = (std::filesystem::temp_directory_path() / "tarpon-found-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  EXPECT_THAT(refusal({{"PMI_RANK", "0"},
+                       {"PMI_SIZE", "2"},
+                       {"MPI_LOCALNRANKS", "2"},
+                       {"TARPON_INTERFACE", "nope7"},
+                       {"XDG_RUNTIME_DIR", root}}),
+              StartsWith("TARPON_INTERFACE=nope7"));
+  EXPECT_TRUE(std::filesystem::is_empty(root));
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace
+}  // namespace tarpon
