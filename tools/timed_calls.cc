@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "collectives/report_text.h"
 #include "tools/agreement.h"
 #include "tools/host_info.h"
 #include "tools/outcome.h"
@@ -36,7 +37,7 @@ void note(const Report& report, IterationLog& log) {
 void note_outcome(const Report& report, IterationLog& log) {
   log.outcome = outcome_json(report);
   if (report.status == Status::complete) return;
-  log.outcome_text = fmt::format("{}: {}", name(report.status), outcome_text(report));
+  log.outcome_text = to_string(report);
 }
 
 IterationLog failed(IterationLog log, std::string error, std::string outcome) {
@@ -79,7 +80,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     if (!ended) {
       log.outcome = outcome_json(*report);
       return failed(std::move(log), fmt::format("{}: {}", name(report->status), report->detail),
-                    outcome_text(*report));
+                    progress_text(*report));
     }
     if (i >= calls.warmup) {
       log.cpu_s += process_cpu_seconds() - cpu_before;

@@ -1,0 +1,84 @@
+#include "collectives/report_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kMaxRanksInLine = 3;
+
+double us(Duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+std::uint64_t expected(const PeerReport& peer) {
+  return peer.bytes_expected[0] + peer.bytes_expected[1];
+}
+
+std::uint64_t received(const PeerReport& peer) {
+  return peer.bytes_received[0] + peer.bytes_received[1];
+}
+
+/// Ranks whose data is missing, the largest amount first.
+std::vector<Rank> incomplete(const Report& report) {
+  std::vector<Rank> ranks;
+  for (Rank rank = 0; rank < report.peers.size(); ++rank) {
+    const PeerReport& peer = report.peers[rank];
+    if (received(peer) < expected(peer)) ranks.push_back(rank);
+  }
+  const auto lack = [&](Rank rank) {
+    return expected(report.peers[rank]) - received(report.peers[rank]);
+  };
+  std::stable_sort(ranks.begin(), ranks.end(), [&](Rank a, Rank b) { return lack(a) > lack(b); });
+  return ranks;
+}
+
+std::string text_of(Rank rank, const PeerReport& peer) {
+  return fmt::format("of rank {} came {} of {} B, {}", rank, received(peer), expected(peer),
+                     peer.last_heard
+                         ? fmt::format("last heard {:.1f} ms ago", us(*peer.last_heard) / 1e3)
+                         : "never heard");
+}
+
+}  // namespace
+
+std::string progress_text(const Report& report) {
+  const std::vector<Rank> lack = incomplete(report);
+  std::string text = fmt::format("operation {} of tag {}, stage {}, {:.1f} ms", report.operation,
+                                 report.tag, name(report.stage), us(report.elapsed) / 1e3);
+  for (std::size_t i = 0; i < std::min(lack.size(), kMaxRanksInLine); ++i) {
+    text += "; " + text_of(lack[i], report.peers[lack[i]]);
+  }
+  if (lack.size() > kMaxRanksInLine) {
+    text += fmt::format("; less is lacking of {} more", lack.size() - kMaxRanksInLine);
+  }
+  if (report.lost_fraction > 0) {
+    text += fmt::format("; {:.4f} % of the contributions missing", report.lost_fraction * 100);
+  }
+  if (!report.void_shards.empty()) {
+    text += fmt::format("; nothing of the shard of rank {}", fmt::join(report.void_shards, ", "));
+  }
+  if (report.status == Status::late_self) {
+    text += fmt::format("; {} B fetched", report.bytes_fetched);
+  }
+  if (report.operations_missed > 0) {
+    text += fmt::format("; {} operations missed, from {} on", report.operations_missed,
+                        report.first_missed);
+  }
+  return text;
+}
+
+std::string to_string(const Report& report) {
+  const std::string progress = progress_text(report);
+  if (report.detail.empty()) return fmt::format("{}: {}", name(report.status), progress);
+  return fmt::format("{}: {} ({})", name(report.status), report.detail, progress);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,68 @@
+// A report in one line.
+#include "collectives/report_text.h"
+
+#include <gtest/gtest.h>
+
+namespace tarpon {
+namespace {
+
+/// Of each rank r > 0, r times 100 of 1000 bytes are missing.
+Report report_of(std::size_t ranks) {
+  Report report;
+  report.status = Status::partial;
+  report.operation = 7;
+  report.tag = 2;
+  report.stage = CallStage::result;
+  report.elapsed = 40100us;
+  report.peers.resize(ranks);
+  for (std::size_t rank = 1; rank < ranks; ++rank) {
+    PeerReport& peer = report.peers[rank];
+    peer.bytes_expected = {600, 400};
+    peer.bytes_received = {600 - 100 * rank, 400};
+    if (rank > 1) peer.last_heard = 2500us;
+  }
+  return report;
+}
+
+TEST(ReportText, to_string__status_detail_and_progress) {
+  Report report = report_of(2);
+  EXPECT_EQ(to_string(report),
+            "partial: operation 7 of tag 2, stage result, 40.1 ms; of rank 1 came 900 of 1000 B, "
+            "never heard");
+  report = report_of(1);
+  report.status = Status::peer_late;
+  report.detail = "rank 1 did not begin";
+  EXPECT_EQ(to_string(report),
+            "peer_late: rank 1 did not begin (operation 7 of tag 2, stage result, 40.1 ms)");
+}
+
+TEST(ReportText, progress_text__the_ranks_with_the_most_missing_data) {
+  EXPECT_EQ(progress_text(report_of(3)),
+            "operation 7 of tag 2, stage result, 40.1 ms; of rank 2 came 800 of 1000 B, "
+            "last heard 2.5 ms ago; of rank 1 came 900 of 1000 B, never heard");
+  const std::string five = progress_text(report_of(6));
+  EXPECT_NE(five.find("; of rank 3 came 700"), std::string::npos) << five;
+  EXPECT_EQ(five.find("rank 2"), std::string::npos) << five;
+  EXPECT_NE(five.find("; less is lacking of 2 more"), std::string::npos) << five;
+}
+
+TEST(ReportText, progress_text__what_was_fetched_and_missed) {
+  Report report = report_of(1);
+  report.status = Status::late_self;
+  report.void_shards = {0, 2};
+  report.bytes_fetched = 640;
+  report.lost_fraction = 0.25;
+  EXPECT_EQ(progress_text(report),
+            "operation 7 of tag 2, stage result, 40.1 ms; 25.0000 % of the contributions "
+            "missing; nothing of the shard of rank 0, 2; 640 B fetched");
+  report = report_of(1);
+  report.status = Status::evicted;
+  report.stage = CallStage::queued;
+  report.first_missed = 5;
+  report.operations_missed = 9;
+  EXPECT_EQ(progress_text(report),
+            "operation 7 of tag 2, stage queued, 40.1 ms; 9 operations missed, from 5 on");
+}
+
+}  // namespace
+}  // namespace tarpon
