@@ -79,6 +79,19 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   return found;
 }
 
+Result<CommunicatorOptions> find_options(InterfaceRequest wish, const Environment& environment) {
+  auto place = find_job_place({}, environment);
+  if (!place) return fail(place.error());
+  if (!*place) {
+    return fail(Error::Code::invalid_argument,
+                "no variable says which rank this process is: start it with torchrun, mpirun or "
+                "srun, or set RANK, WORLD_SIZE and TARPON_RENDEZVOUS=HOST:PORT");
+  }
+  auto found = find_options(**place, std::move(wish), environment);
+  if (!found) return fail(found.error());
+  return std::move(found->options);
+}
+
 CommunicatorOptions CommunicatorOptions::for_rank(Rank rank, std::uint32_t world_size,
                                                   std::string rendezvous) {
   CommunicatorOptions options;
@@ -93,16 +106,7 @@ Result<CommunicatorOptions> CommunicatorOptions::from_environment() {
 }
 
 Result<CommunicatorOptions> CommunicatorOptions::from_environment(const Environment& environment) {
-  auto place = find_job_place({}, environment);
-  if (!place) return fail(place.error());
-  if (!*place) {
-    return fail(Error::Code::invalid_argument,
-                "no variable says which rank this process is: start it with torchrun, mpirun or "
-                "srun, or set RANK, WORLD_SIZE and TARPON_RENDEZVOUS=HOST:PORT");
-  }
-  auto found = find_options(**place, {}, environment);
-  if (!found) return fail(found.error());
-  return std::move(found->options);
+  return find_options(InterfaceRequest(), environment);
 }
 
 }  // namespace tarpon

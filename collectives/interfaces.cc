@@ -192,15 +192,6 @@ Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces
 
 Result<InterfaceChoice> choose_unnamed(const std::vector<Interface>& interfaces,
                                        const InterfaceRequest& request) {
-  if (request.address) {
-    if (const Interface* own = with_address(interfaces, request.address)) {
-      return InterfaceChoice{*own, "has the address " + *request.address};
-    }
-    return refuse(fmt::format("no interface has the address {}: give one of this host, or leave it "
-                              "out",
-                              *request.address),
-                  interfaces);
-  }
   if (request.all_local) {
     for (const Interface& each : interfaces) {
       if (each.kind == InterfaceKind::loopback) {
@@ -302,6 +293,15 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interface
                     interfaces);
     }
     return choose_allowed(allowed, request, "named by " + request.named_by);
+  }
+  if (request.address) {
+    if (const Interface* own = with_address(interfaces, request.address)) {
+      return InterfaceChoice{*own, "has the address " + *request.address};
+    }
+    return refuse(fmt::format("no interface has the address {}: give one of this host, or leave it "
+                              "out",
+                              *request.address),
+                  interfaces);
   }
   const auto filter = name_filter(environment);
   if (!filter) return choose_unnamed(interfaces, request);

@@ -50,10 +50,10 @@ struct InterfaceChoice {
   std::string reason;  // for the report: "routes to 10.0.0.1"
 };
 
-/// By `request.name`; else by TARPON_INTERFACE (a name); else by TARPON_SOCKET_IFNAME (NCCL's
-/// grammar: prefixes separated by commas, a leading '^' excludes, '=' means exact names) or
-/// GLOO_SOCKET_IFNAME (exact names); else by `request.address`; else loopback when all ranks are
-/// local; else the interface that routes to the rendezvous; else the only device. `request.address`
+/// By `request.name`; else by `request.address`; else by TARPON_INTERFACE (a name); else by
+/// TARPON_SOCKET_IFNAME (NCCL's grammar: prefixes separated by commas, a leading '^' excludes, '='
+/// means exact names) or GLOO_SOCKET_IFNAME (exact names); else loopback when all ranks are local;
+/// else the interface that routes to the rendezvous; else the only device. `request.address`
 /// selects among the addresses of an interface that is named. Loopback and bridges serve remote
 /// peers only when they are named. So do veths, but for a host without any other device: there the
 /// veth is the way out of a container. Pure but for `environment`. Errors name the interfaces that

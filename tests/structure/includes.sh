@@ -70,7 +70,7 @@ includes() {
         allowed["tools"] = "tools collectives codec transport xdp bpf"
         allowed["tests"] = "tests tools collectives codec transport xdp bpf"
         count = split("transport/endpoint collectives/executor collectives/flight collectives/rendezvous " \
-                      "collectives/kernels tools/testbed", private, " ")
+                      "collectives/kernels collectives/c_api tools/testbed", private, " ")
         # As tools/cmake/TarponInstall.cmake installs them.
         public["bpf/wire.h"]; public["bpf/packet.h"]; public["transport/ports/fault_port.h"]
         count = split(generated, names, "\n")

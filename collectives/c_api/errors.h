@@ -1,0 +1,37 @@
+// Errors of the C interface: a number, and the text of the last one per thread.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "collectives/tarpon.h"
+#include "xdp/result.h"
+
+namespace tarpon::c_api {
+
+/// The text of the last error of this thread.
+const char* error_text();
+
+/// Keeps the text, and returns the number.
+int failed(tarpon_error code, std::string_view text);
+int failed(const Error& error);
+
+/// Of a pointer that must not be NULL.
+int failed_pointer(const char* function, const char* argument);
+
+/// Runs `body`, which returns a tarpon_error.
+template <typename Body>
+int guarded(Body body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return failed(TARPON_ERROR_NO_MEMORY, "no memory");
+  } catch (const std::exception& error) {
+    return failed(TARPON_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return failed(TARPON_ERROR_INTERNAL, "an unknown exception");
+  }
+}
+
+}  // namespace tarpon::c_api

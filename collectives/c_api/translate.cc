@@ -1,0 +1,225 @@
+#include "collectives/c_api/translate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "collectives/environment_options.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon::c_api {
+namespace {
+
+// -- the numbers of C and C++ are the same
+
+template <typename C, typename Cpp>
+constexpr bool same(C c, Cpp cpp) {
+  return static_cast<unsigned>(c) == static_cast<unsigned>(cpp);
+}
+
+static_assert(same(TARPON_FLOAT32, DataType::float32) && same(TARPON_FLOAT64, DataType::float64) &&
+              same(TARPON_INT32, DataType::int32) && same(TARPON_INT64, DataType::int64));
+static_assert(same(TARPON_SUM, ReduceOp::sum) && same(TARPON_AVG, ReduceOp::avg) &&
+              same(TARPON_MIN, ReduceOp::min) && same(TARPON_MAX, ReduceOp::max) &&
+              same(TARPON_PROD, ReduceOp::prod));
+static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::bounded));
+static_assert(same(TARPON_ORDER_FIXED, AdditionOrder::fixed) &&
+              same(TARPON_ORDER_ANY, AdditionOrder::any));
+static_assert(same(TARPON_MISSING_ZERO, MissingFill::zero) &&
+              same(TARPON_MISSING_LOCAL, MissingFill::local));
+static_assert(same(TARPON_DATAPATH_AUTO, Datapath::automatic) &&
+              same(TARPON_DATAPATH_XDP, Datapath::xdp) &&
+              same(TARPON_DATAPATH_URING, Datapath::uring) &&
+              same(TARPON_DATAPATH_MMSG, Datapath::mmsg));
+static_assert(same(TARPON_STATUS_COMPLETE, Status::complete) &&
+              same(TARPON_STATUS_PARTIAL, Status::partial) &&
+              same(TARPON_STATUS_LATE_SELF, Status::late_self) &&
+              same(TARPON_STATUS_PEER_LATE, Status::peer_late) &&
+              same(TARPON_STATUS_MISMATCH, Status::mismatch) &&
+              same(TARPON_STATUS_ABORTED, Status::aborted) &&
+              same(TARPON_STATUS_FAILED, Status::failed) &&
+              same(TARPON_STATUS_PEER_DEAD, Status::peer_dead) &&
+              same(TARPON_STATUS_EVICTED, Status::evicted) &&
+              same(TARPON_STATUS_PEER_LEFT, Status::peer_left));
+static_assert(same(TARPON_CAUSE_GIVEN_UP, AbortReason::given_up) &&
+              same(TARPON_CAUSE_MISMATCH, AbortReason::mismatch) &&
+              same(TARPON_CAUSE_EXPIRED, AbortReason::expired) &&
+              same(TARPON_CAUSE_LATE, AbortReason::late) &&
+              same(TARPON_CAUSE_ARGUMENT, AbortReason::argument) &&
+              same(TARPON_CAUSE_DEADLINE, AbortReason::deadline) &&
+              same(TARPON_CAUSE_MEMORY, AbortReason::memory) &&
+              same(TARPON_CAUSE_EXCEPTION, AbortReason::exception) &&
+              same(TARPON_CAUSE_TAG_FORGOTTEN, AbortReason::tag_forgotten));
+static_assert(same(TARPON_CALL_QUEUED, CallStage::queued) &&
+              same(TARPON_CALL_SCATTER, CallStage::scatter) &&
+              same(TARPON_CALL_GATHER, CallStage::gather) &&
+              same(TARPON_CALL_RESULT, CallStage::result));
+static_assert(same(TARPON_STEP_APPLY, Verdict::apply) && same(TARPON_STEP_SKIP, Verdict::skip) &&
+              same(TARPON_STEP_HALT, Verdict::halt));
+
+std::int64_t to_us(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+}
+
+/// A number without an enumerator stays one: the engine refuses it by name.
+template <typename Enum>
+Enum to_enum(std::uint32_t number) {
+  return static_cast<Enum>(std::min<std::uint32_t>(number, 0xff));
+}
+
+/// Why `options` cannot be meant. What is left to connect() is refused there.
+std::optional<std::string> nonsense(const tarpon_options& options) {
+  const auto text = [](const char* member, auto value, const char* remedy) {
+    return fmt::format("tarpon_options: {} is {}: {}", member, value, remedy);
+  };
+  if (options.datapath > TARPON_DATAPATH_MMSG) {
+    return text("datapath", options.datapath, "give a tarpon_datapath");
+  }
+  if (options.loss_target != 0 && !(options.loss_target > 0 && options.loss_target < 1)) {
+    return text("loss_target", options.loss_target, "give a share above 0 and below 1");
+  }
+  if (options.rendezvous_timeout_us < 0) {
+    return text("rendezvous_timeout_us", options.rendezvous_timeout_us, "give a positive time");
+  }
+  if (options.dead_after_us < 0) {
+    return text("dead_after_us", options.dead_after_us, "give a positive time");
+  }
+  if (!(options.max_bytes_per_second >= 0) || std::isinf(options.max_bytes_per_second)) {
+    return text("max_bytes_per_second", options.max_bytes_per_second, "give a rate, or 0 for none");
+  }
+  return std::nullopt;
+}
+
+bool given(const char* text) {
+  return text != nullptr && *text != '\0';
+}
+
+/// The members that do not say which rank this is, nor over which interface.
+void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
+  if (from.mtu != 0) to.mtu = from.mtu;
+  if (from.datapath != 0) to.datapath = to_enum<Datapath>(from.datapath);
+  if (from.loss_target != 0) to.mechanisms.loss_target = from.loss_target;
+  if (given(from.flight_directory)) to.flight.directory = from.flight_directory;
+  if (from.rendezvous_timeout_us != 0) to.rendezvous.timeout = from_us(from.rendezvous_timeout_us);
+  if (from.dead_after_us != 0) to.dead_after = from_us(from.dead_after_us);
+  if (from.retain_bytes != 0) to.retain_bytes = from.retain_bytes;
+  if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
+  if (from.flows != 0) to.flows = from.flows;
+  if (from.no_status_socket != 0) to.flight.socket = false;
+}
+
+}  // namespace
+
+Duration from_us(std::int64_t us) {
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max() / 1000;
+  return std::chrono::microseconds(std::clamp(us, -kMax, kMax));
+}
+
+Duration wait_from_us(std::int64_t us) {
+  return from_us(std::max<std::int64_t>(us, 0));
+}
+
+Rank to_rank(std::uint32_t number) {
+  return static_cast<Rank>(std::min<std::uint32_t>(number, kUnknownRank));
+}
+
+AllreduceArguments translate(const tarpon_arguments& from) {
+  AllreduceArguments to;
+  to.input = from.input;
+  to.output = from.output;
+  to.count = from.count;
+  to.type = to_enum<DataType>(from.type);
+  to.function = to_enum<ReduceOp>(from.function);
+  to.tag = from.tag;
+  to.mode = to_enum<Mode>(from.mode);
+  to.order = to_enum<AdditionOrder>(from.order);
+  to.missing = to_enum<MissingFill>(from.missing);
+  to.deadline = from_us(from.deadline_us);
+  if (from.bound_us != 0) to.bound = from_us(from.bound_us);
+  return to;
+}
+
+AllreduceArguments refused_call(std::uint32_t tag) {
+  AllreduceArguments call;
+  call.type = to_enum<DataType>(UINT32_MAX);
+  call.tag = tag;
+  return call;
+}
+
+Result<CommunicatorOptions> translate(const tarpon_options& from) {
+  if (auto wrong = nonsense(from)) return fail(Error::Code::invalid_argument, *wrong);
+  auto to = CommunicatorOptions::for_rank(to_rank(from.rank), from.world_size,
+                                          given(from.rendezvous) ? from.rendezvous : "");
+  if (given(from.interface)) to.interface = from.interface;
+  if (given(from.address)) to.address = from.address;
+  set_rest(from, to);
+  return to;
+}
+
+Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
+  if (auto wrong = nonsense(from)) return fail(Error::Code::invalid_argument, *wrong);
+  if (from.rank != 0 || from.world_size != 0) {
+    return fail(Error::Code::invalid_argument,
+                "tarpon_options: rank and world_size come from the environment: set them to 0, or "
+                "call tarpon_connect()");
+  }
+  InterfaceRequest wish;
+  if (given(from.interface)) wish.name = from.interface;
+  if (given(from.address)) wish.address = from.address;
+  Environment environment = process_environment();
+  if (given(from.rendezvous)) {
+    environment = [rendezvous = std::string(from.rendezvous),
+                   rest = std::move(environment)](const char* name) {
+      if (std::string_view(name) == "TARPON_RENDEZVOUS") return std::optional(rendezvous);
+      return rest(name);
+    };
+  }
+  auto to = find_options(std::move(wish), environment);
+  if (!to) return to;
+  set_rest(from, *to);
+  return to;
+}
+
+tarpon_summary summarize(const Report& report) {
+  tarpon_summary summary{};
+  summary.status = static_cast<std::uint32_t>(report.status);
+  summary.tag = report.tag;
+  summary.operation = report.operation;
+  summary.stage = static_cast<std::uint32_t>(report.stage);
+  summary.mode = static_cast<std::uint32_t>(report.mode);
+  summary.abort_cause = static_cast<std::uint32_t>(report.abort_reason);
+  summary.elapsed_us = to_us(report.elapsed);
+  summary.bound_us = to_us(report.bound);
+  summary.bytes_sent = report.bytes_sent;
+  summary.bytes_received = report.bytes_received;
+  summary.bytes_fetched = report.bytes_fetched;
+  summary.lost_fraction = report.lost_fraction;
+  summary.lost_stage1 = report.lost_stage1;
+  summary.lost_stage2 = report.lost_stage2;
+  summary.late_ranks = mask_of(report.late_ranks);
+  summary.blamed = mask_of(report.blamed);
+  summary.void_shards = mask_of(report.void_shards);
+  summary.nonfinite_ranks = mask_of(report.nonfinite_ranks);
+  summary.nonfinite = report.nonfinite ? 1 : 0;
+  summary.epoch = report.epoch;
+  summary.first_missed = report.first_missed;
+  summary.operations_missed = report.operations_missed;
+  return summary;
+}
+
+tarpon_step_verdict translate(const StepVerdict& from) {
+  tarpon_step_verdict to{};
+  to.step = from.step;
+  to.verdict = static_cast<std::uint32_t>(from.verdict);
+  to.decided_by = from.decided_by;
+  to.lost_fraction = from.lost_fraction;
+  to.reporters = from.reporters;
+  to.rejoin = from.rejoin;
+  from.detail.copy(to.detail, sizeof to.detail - 1);
+  return to;
+}
+
+}  // namespace tarpon::c_api

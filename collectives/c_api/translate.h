@@ -1,0 +1,41 @@
+// Between the values of the C interface and those of the library.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "collectives/tarpon.h"
+#include "transport/time.h"
+#include "xdp/result.h"
+
+namespace tarpon::c_api {
+
+/// Values that do not fit become the longest Duration.
+Duration from_us(std::int64_t us);
+
+/// For functions that refuse no deadline: one that has passed is 0.
+Duration wait_from_us(std::int64_t us);
+
+/// Numbers that no rank can have become kUnknownRank.
+Rank to_rank(std::uint32_t number);
+
+/// Numbers without an enumerator stay such: the engine refuses them by name.
+AllreduceArguments translate(const tarpon_arguments& from);
+
+/// A call that the engine refuses: it takes its number, and ends on all ranks.
+AllreduceArguments refused_call(std::uint32_t tag);
+
+/// Errors: invalid_argument names the member.
+Result<CommunicatorOptions> translate(const tarpon_options& from);
+
+/// The same, with the place and everything that `from` leaves out by the environment. Errors: also
+/// those of CommunicatorOptions::from_environment().
+Result<CommunicatorOptions> add_environment(const tarpon_options& from);
+
+tarpon_summary summarize(const Report& report);
+
+tarpon_step_verdict translate(const StepVerdict& from);
+
+}  // namespace tarpon::c_api

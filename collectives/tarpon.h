@@ -1,0 +1,449 @@
+/* The C interface of Tarpon: AllReduce among the ranks of a job. C99 and C++.
+ *
+ *   tarpon_communicator* job;
+ *   tarpon_arguments call = {.size = sizeof call};
+ *   if (tarpon_connect_from_environment(NULL, &job) != TARPON_OK) return fail(tarpon_error_text());
+ *   call.input = call.output = gradients;
+ *   call.count = n;
+ *   call.function = TARPON_AVG;
+ *   call.deadline_us = 10 * 1000000;
+ *   if (tarpon_allreduce(job, &call, NULL) != TARPON_OK) return fail(tarpon_error_text());
+ *   tarpon_close(job, 10 * 1000000);
+ *   tarpon_communicator_free(job);
+ *
+ * Link libtarpon.so: pkg-config tarpon-shared, or the CMake target tarpon::tarpon_shared.
+ *
+ * RETURN VALUES. A function that returns int returns TARPON_OK (0) or another value of
+ * tarpon_error. tarpon_error_text() then says in one line what failed and what to do. A failing
+ * call leaves the objects behind its output pointers as they are.
+ *
+ * STRUCTS begin with their size, so that later versions can add members at the end. Set `size` to
+ * sizeof of the struct and all members that you do not need to 0: 0 means the default. A smaller
+ * struct, of a program that was built with an older header, is taken: what it lacks has its
+ * default. In a larger struct, of a program that was built with a newer header, the bytes that this
+ * library does not know must be 0. In structs that a function fills, it leaves alone what lies
+ * beyond `size`, and sets bytes that it does not know to 0. A size is a multiple of 8.
+ *
+ * HANDLES (tarpon_communicator, tarpon_call, tarpon_report) are opaque. The function that makes one
+ * gives it to the caller, who frees it once, by the function named after it. NULL may be freed.
+ * Strings that a function returns belong to the library; strings that a caller gives are copied.
+ *
+ * CONCURRENCY. Any thread may use a communicator, several at the same time. Calls of one tag match
+ * across ranks in the order in which they were made, so one thread at a time should use a tag.
+ * While a handle is freed, no other thread may use it. After fork() a child may not use handles of
+ * its parent.
+ *
+ * REFUSED CALLS. A call of AllReduce that this rank cannot run (wrong arguments, a deadline that
+ * has passed, no memory) takes its number within the tag all the same, and ends as aborted on every
+ * rank, so that later calls of the tag match as before. That holds for every call with a valid
+ * communicator whose tag can be read: `arguments` is not NULL and its `size` makes sense.
+ *
+ * TIME is given in microseconds. No exception leaves a function.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the shared library exports: these functions and nothing else. */
+#define TARPON_API __attribute__((visibility("default")))
+
+/* A rank's place in a job. Freed by tarpon_communicator_free(). */
+typedef struct tarpon_communicator tarpon_communicator;
+
+/* A call that was started. Freed by tarpon_call_free(). */
+typedef struct tarpon_call tarpon_call;
+
+/* What one call's result is made of. Immutable; any thread may read it. Freed by
+ * tarpon_report_free(). */
+typedef struct tarpon_report tarpon_report;
+
+/* ---- numbers. They never change. */
+
+typedef enum tarpon_error {
+  TARPON_OK = 0,
+  TARPON_ERROR_INVALID_ARGUMENT = 1, /* the caller asked for something impossible */
+  TARPON_ERROR_MISMATCH = 2,         /* the ranks do not agree */
+  TARPON_ERROR_TIMEOUT = 3,          /* a deadline passed; the text names the ranks */
+  TARPON_ERROR_PERMISSION = 4,       /* the remedy needs privileges */
+  TARPON_ERROR_UNAVAILABLE = 5,      /* a kernel feature, a device or a rank is missing */
+  TARPON_ERROR_IO = 6,               /* a system call failed */
+  TARPON_ERROR_NO_MEMORY = 7,
+  TARPON_ERROR_NO_RESULT =
+      8, /* the call ended, and its output is undefined: tarpon_status says how */
+  TARPON_ERROR_INTERNAL = 9 /* a defect of Tarpon */
+} tarpon_error;
+
+/* Element types. Those from 4 on are reserved: a library that does not have them refuses them. */
+typedef enum tarpon_data_type {
+  TARPON_FLOAT32 = 0,
+  TARPON_FLOAT64 = 1,
+  TARPON_INT32 = 2,
+  TARPON_INT64 = 3,
+  TARPON_FLOAT16 = 4,
+  TARPON_BFLOAT16 = 5,
+  TARPON_INT8 = 6,
+  TARPON_UINT8 = 7,
+  TARPON_INT16 = 8,
+  TARPON_UINT16 = 9,
+  TARPON_UINT32 = 10,
+  TARPON_UINT64 = 11
+} tarpon_data_type;
+
+/* Functions. Those from 5 on are reserved, as types are. */
+typedef enum tarpon_function {
+  TARPON_SUM = 0,
+  TARPON_AVG = 1,
+  TARPON_MIN = 2,
+  TARPON_MAX = 3,
+  TARPON_PROD = 4,
+  TARPON_BAND = 5,
+  TARPON_BOR = 6,
+  TARPON_BXOR = 7,
+  TARPON_CUSTOM = 8
+} tarpon_function;
+
+typedef enum tarpon_mode {
+  TARPON_EXACT = 0,  /* lost data is repaired until the result is complete */
+  TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
+} tarpon_mode;
+
+typedef enum tarpon_order {
+  TARPON_ORDER_FIXED = 0, /* exact mode: the same bits on every run */
+  TARPON_ORDER_ANY = 1    /* added on arrival */
+} tarpon_order;
+
+/* What a bounded call puts where the reduced value could not be had. */
+typedef enum tarpon_missing {
+  TARPON_MISSING_ZERO = 0,
+  TARPON_MISSING_LOCAL = 1 /* this rank's own contribution, scaled */
+} tarpon_missing;
+
+typedef enum tarpon_datapath {
+  TARPON_DATAPATH_AUTO = 0,
+  TARPON_DATAPATH_XDP = 1,
+  TARPON_DATAPATH_URING = 2,
+  TARPON_DATAPATH_MMSG = 3
+} tarpon_datapath;
+
+/* How a call ended. The output is defined after the first three. */
+typedef enum tarpon_status {
+  TARPON_STATUS_COMPLETE = 0,  /* every contribution is in */
+  TARPON_STATUS_PARTIAL = 1,   /* bounded: the report says what is missing */
+  TARPON_STATUS_LATE_SELF = 2, /* bounded: this rank came late, and fetched the result */
+  TARPON_STATUS_PEER_LATE = 3, /* the deadline passed without the late ranks */
+  TARPON_STATUS_MISMATCH = 4,  /* the blamed ranks run another operation */
+  TARPON_STATUS_ABORTED = 5,   /* the blamed ranks gave the call up: abort_cause */
+  TARPON_STATUS_FAILED = 6,    /* the network port broke */
+  TARPON_STATUS_PEER_DEAD = 7, /* exact: the blamed ranks are dead; tarpon_shrink() */
+  TARPON_STATUS_EVICTED = 8,   /* the blamed ranks are out of this communicator; tarpon_rejoin() */
+  TARPON_STATUS_PEER_LEFT = 9  /* exact: the blamed ranks left the job */
+} tarpon_status;
+
+/* Why a call was aborted. */
+typedef enum tarpon_abort_cause {
+  TARPON_CAUSE_GIVEN_UP = 0, /* tarpon_abort(), tarpon_shrink(), tarpon_rejoin(), or freed */
+  TARPON_CAUSE_MISMATCH = 1,
+  TARPON_CAUSE_EXPIRED = 2, /* the deadline passed before the call could begin */
+  TARPON_CAUSE_LATE = 3,    /* the other ranks ended it at their deadline */
+  TARPON_CAUSE_ARGUMENT = 4,
+  TARPON_CAUSE_DEADLINE = 5,
+  TARPON_CAUSE_MEMORY = 6,
+  TARPON_CAUSE_EXCEPTION = 7,
+  TARPON_CAUSE_TAG_FORGOTTEN = 8
+} tarpon_abort_cause;
+
+/* How far a call had come when it ended. */
+typedef enum tarpon_call_stage {
+  TARPON_CALL_QUEUED = 0,
+  TARPON_CALL_SCATTER = 1,
+  TARPON_CALL_GATHER = 2,
+  TARPON_CALL_RESULT = 3
+} tarpon_call_stage;
+
+/* What becomes of a training step. */
+typedef enum tarpon_step {
+  TARPON_STEP_APPLY = 0,
+  TARPON_STEP_SKIP = 1, /* on no rank: too much was lost, or an input was not finite */
+  TARPON_STEP_HALT = 2  /* the job should stop */
+} tarpon_step;
+
+/* ---- structs */
+
+/* How a rank joins a job. Members that are 0 or NULL have the default. */
+typedef struct tarpon_options {
+  size_t size;            /* sizeof(tarpon_options) */
+  uint32_t rank;          /* 0 .. world_size - 1 */
+  uint32_t world_size;    /* 1 .. 64 */
+  const char* rendezvous; /* "HOST:PORT" or "tcp://HOST:PORT" of rank 0, or "file://PATH" */
+  /* The interface that carries the job, an IPv4 address of it, and its MTU in bytes. Default: the
+   * interface that reaches the rendezvous. */
+  const char* interface;
+  const char* address;
+  uint32_t mtu;
+  uint32_t datapath;  /* tarpon_datapath */
+  double loss_target; /* mean share that bounded calls may lose (0.001); alike on all ranks */
+  const char* flight_directory;  /* where failed calls leave dumps (none) */
+  int64_t rendezvous_timeout_us; /* 30 s */
+  int64_t dead_after_us; /* silence after which a needed rank is dead (5 s); alike on all ranks */
+  uint64_t retain_bytes; /* memory of results that are kept for late ranks (64 MiB) */
+  double max_bytes_per_second; /* cap of what this rank sends (none) */
+  uint32_t flows;              /* UDP flows to each rank: 1, 2, 4 or 8 (by trial) */
+  uint32_t no_status_socket;   /* 1: this rank does not answer `tarpon status` */
+} tarpon_options;
+
+/* What a caller asks of an AllReduce. */
+typedef struct tarpon_arguments {
+  size_t size;       /* sizeof(tarpon_arguments) */
+  const void* input; /* `count` elements; unchanged unless it is the output as well */
+  void* output;      /* `count` elements; equal to `input`, or apart from it */
+  uint64_t count;    /* 0: a call without data, for which exact calls wait all the same */
+  uint32_t type;     /* tarpon_data_type; alike on all ranks, as are function, mode and order */
+  uint32_t function; /* tarpon_function */
+  uint32_t tag;      /* calls of one tag match in order; 4294967295 belongs to barriers */
+  uint32_t mode;     /* tarpon_mode */
+  uint32_t order;    /* tarpon_order */
+  uint32_t missing;  /* tarpon_missing */
+  int64_t
+      deadline_us;  /* hard limit of the call. It has no default: 0 is a deadline that has passed */
+  int64_t bound_us; /* bounded: time of the whole call; 0: learnt from earlier calls */
+} tarpon_arguments;
+
+/* A report in numbers. Masks have bit r set for rank r. */
+typedef struct tarpon_summary {
+  size_t size;     /* sizeof(tarpon_summary) */
+  uint32_t status; /* tarpon_status */
+  uint32_t tag;
+  uint32_t operation;   /* number of the call within its tag */
+  uint32_t stage;       /* tarpon_call_stage */
+  uint32_t mode;        /* tarpon_mode that ran */
+  uint32_t abort_cause; /* tarpon_abort_cause, of aborted calls */
+  int64_t elapsed_us;   /* from the call to its end */
+  int64_t bound_us;     /* bounded: what the ranks agreed on */
+  uint64_t bytes_sent;  /* payload, each byte once */
+  uint64_t bytes_received;
+  uint64_t bytes_fetched;     /* late_self */
+  double lost_fraction;       /* 1 - contributions present / (ranks x count) */
+  double lost_stage1;         /* part of it: never reached the owner */
+  double lost_stage2;         /* part of it: the reduced value did not reach this rank */
+  uint64_t late_ranks;        /* mask: nothing of them is in the result */
+  uint64_t blamed;            /* mask: mismatch, aborted, peer_dead, peer_left, evicted */
+  uint64_t void_shards;       /* mask: owners of whose shard nothing is here */
+  uint64_t nonfinite_ranks;   /* mask: their input held NaN or infinity */
+  uint32_t nonfinite;         /* 1: an input did, and every element of the result is NaN */
+  uint32_t epoch;             /* bounded: of the job's agreed settings */
+  uint32_t first_missed;      /* evicted, at that rank: the first operation that it misses, */
+  uint32_t operations_missed; /* and how many */
+} tarpon_summary;
+
+/* What one rank tells the others of a step: the worst of its calls. */
+typedef struct tarpon_loss {
+  size_t size;          /* sizeof(tarpon_loss) */
+  double lost_fraction; /* tarpon_summary */
+  uint32_t nonfinite;   /* 1: an input held NaN or infinity */
+  uint32_t reserved;    /* 0 */
+} tarpon_loss;
+
+/* What becomes of a step, alike on all ranks that get a verdict. */
+typedef struct tarpon_step_verdict {
+  size_t size; /* sizeof(tarpon_step_verdict) */
+  uint64_t step;
+  uint32_t verdict;     /* tarpon_step */
+  uint32_t decided_by;  /* the rank that decided */
+  double lost_fraction; /* the worst of the reports that were heard */
+  uint64_t reporters;   /* mask: their reports were heard; 0: halted without a verdict */
+  uint64_t rejoin;      /* mask: these ranks wait in tarpon_rejoin() */
+  char detail[256];     /* one line for a person; empty for apply */
+} tarpon_step_verdict;
+
+/* ---- version and errors */
+
+/* Returns the version of the library, "0.1.0". Any thread. */
+TARPON_API const char* tarpon_version(void);
+
+/* Returns what failed in the last function that failed on this thread: one line that names the
+ * thing, the value and the remedy; "" before the first failure. The text is valid until the next
+ * function fails on this thread. */
+TARPON_API const char* tarpon_error_text(void);
+
+/* Returns the name of a tarpon_error, "timeout", or "?". Any thread. */
+TARPON_API const char* tarpon_error_name(int error);
+
+/* Returns the name of a tarpon_status, "peer_late", or "?". Any thread. */
+TARPON_API const char* tarpon_status_name(uint32_t status);
+
+/* ---- a job */
+
+/* Joins a job: all of its ranks call it. Blocks until they have, at most rendezvous_timeout_us.
+ *
+ * options       the place of this rank, and more
+ * communicator  set to a new handle, which the caller owns
+ *
+ * Errors: INVALID_ARGUMENT (a member of `options`), MISMATCH (an option that must be alike is not),
+ * TIMEOUT (names the ranks that did not come), PERMISSION, UNAVAILABLE, IO, NO_MEMORY. Ranks that
+ * reach each other get the same error. Any thread, several at a time for different jobs. */
+TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator** communicator);
+
+/* The same, with the place of this rank from the environment: RANK, WORLD_SIZE, MASTER_ADDR and
+ * MASTER_PORT of torchrun, the variables of Open MPI, MPICH (PMI), PMIx and Slurm;
+ * TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_LOSS_TARGET=1%,
+ * TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads them: no other thread
+ * may change them meanwhile.
+ *
+ * options       NULL, or settings that take precedence over the environment. Its rank and
+ * world_size must be 0 communicator  set to a new handle, which the caller owns
+ *
+ * Errors: as tarpon_connect(); INVALID_ARGUMENT names a variable and its value as well. */
+TARPON_API int tarpon_connect_from_environment(const tarpon_options* options,
+                                               tarpon_communicator** communicator);
+
+/* Returns the rank of this process, 0 .. tarpon_world_size() - 1; UINT32_MAX for NULL. Any thread.
+ */
+TARPON_API uint32_t tarpon_rank(const tarpon_communicator* communicator);
+
+/* Returns the number of ranks; 0 for NULL. Any thread. */
+TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
+
+/* ---- AllReduce */
+
+/* Reduces `count` elements over all ranks. Blocks until the call has ended, at most its deadline.
+ *
+ * arguments  what is asked; copied. The buffers belong to the caller again on return
+ * report     NULL, or set to a new report, which the caller owns. It is also set when the function
+ *            returns NO_RESULT, and when it refuses the call
+ *
+ * Returns OK when the output is defined: complete, partial and late_self. In bounded mode read the
+ * report. Errors: NO_RESULT (the call ended otherwise; the text is that of the report);
+ * INVALID_ARGUMENT (communicator or arguments are NULL, `size` is wrong, members that this version
+ * does not know are set, the tag is that of barriers); NO_MEMORY. Any thread; see CONCURRENCY and
+ * REFUSED CALLS above. */
+TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
+                                const tarpon_arguments* arguments, tarpon_report** report);
+
+/* Starts the same call and returns. Up to 8 calls of a tag run at once; further ones queue.
+ *
+ * arguments  what is asked; copied. The buffers belong to the call until it has ended
+ * call       set to a new handle, which the caller owns
+ *
+ * Errors: INVALID_ARGUMENT as tarpon_allreduce(), and for a NULL `call`; NO_MEMORY. Other arguments
+ * that make no sense are found when the call is waited for. Any thread. */
+TARPON_API int tarpon_allreduce_start(tarpon_communicator* communicator,
+                                      const tarpon_arguments* arguments, tarpon_call** call);
+
+/* Sets *done to 1 when the call has ended, else to 0. Does not block.
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL). Any thread. */
+TARPON_API int tarpon_test(const tarpon_call* call, int* done);
+
+/* Blocks until the call has ended; the thread moves packets meanwhile. A call may be waited for
+ * more than once, and by several threads.
+ *
+ * report  NULL, or set to a new report, which the caller owns, also when it returns NO_RESULT
+ *
+ * Returns OK when the output is defined. Errors: NO_RESULT, INVALID_ARGUMENT (`call` is NULL),
+ * NO_MEMORY. Any thread. */
+TARPON_API int tarpon_wait(tarpon_call* call, tarpon_report** report);
+
+/* Frees the handle. A call that has not ended goes on: its buffers belong to it until its
+ * communicator has been freed. */
+TARPON_API void tarpon_call_free(tarpon_call* call);
+
+/* ---- reports */
+
+/* Fills `summary`, whose size the caller has set.
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL, `size` is wrong). Any thread. */
+TARPON_API int tarpon_report_summary(const tarpon_report* report, tarpon_summary* summary);
+
+/* Returns the report in one line: status, reason, the call, and what came of each rank. Valid until
+ * the report is freed; "" for NULL. Any thread. */
+TARPON_API const char* tarpon_report_text(const tarpon_report* report);
+
+/* Makes `loss` the worse of itself and what the report means for its step: begin a step with a loss
+ * of zeros (and its size), and take in the report of each call.
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL, `size` is wrong). */
+TARPON_API int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss);
+
+/* Frees the report. */
+TARPON_API void tarpon_report_free(tarpon_report* report);
+
+/* ---- more than one call */
+
+/* Returns when every rank has entered it, at most `deadline_us` later.
+ *
+ * Errors: INVALID_ARGUMENT (communicator is NULL), TIMEOUT, MISMATCH, UNAVAILABLE (a rank is dead,
+ * evicted or has left; the deadline was not positive). Any thread; barriers match in the order in
+ * which they are called. */
+TARPON_API int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us);
+
+/* Ends all outstanding calls as aborted, on every rank, with this rank as the blamed one. Later
+ * calls end alike at once: only tarpon_shrink(), tarpon_rejoin(), tarpon_close() and freeing still
+ * work. A second one has no effect.
+ *
+ * reason  why, for the others' reports; NULL: none
+ *
+ * Errors: INVALID_ARGUMENT (communicator is NULL), NO_MEMORY. Any thread, also while others wait.
+ */
+TARPON_API int tarpon_abort(tarpon_communicator* communicator, const char* reason);
+
+/* Asks what becomes of a step. The lowest live rank decides by the reports of all ranks that arrive
+ * in half of the deadline. Blocks until `deadline_us` at most.
+ *
+ * step     steps ascend
+ * loss     what this rank lost in the step; NULL: nothing
+ * verdict  filled; its size is set by the caller. Without a verdict by the deadline it says halt
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL, a `size` is wrong), NO_MEMORY. One thread at a time
+ * for one step. */
+TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
+                            const tarpon_loss* loss, int64_t deadline_us,
+                            tarpon_step_verdict* verdict);
+
+/* Makes a communicator of the ranks that are neither dead nor evicted, who all call it: new ranks
+ * in the old order. The old communicator ends its calls as aborted, and is then to be freed.
+ *
+ * fresh  set to a new handle, which the caller owns
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL), TIMEOUT and UNAVAILABLE (name the ranks that did
+ * not come), those of tarpon_connect(). One thread. */
+TARPON_API int tarpon_shrink(tarpon_communicator* communicator, int64_t deadline_us,
+                             tarpon_communicator** fresh);
+
+/* The same with the ranks that were evicted, or dead by silence, and call it too
+ * (tarpon_step_verdict.rejoin). Then tarpon_resync() gives them the state of the others. */
+TARPON_API int tarpon_rejoin(tarpon_communicator* communicator, int64_t deadline_us,
+                             tarpon_communicator** fresh);
+
+/* Returns why ranks of the communicator before are not in this one, which tarpon_shrink() or
+ * tarpon_rejoin() made; "" where none is missing, and for NULL. Valid until the communicator is
+ * freed. Any thread. */
+TARPON_API const char* tarpon_left_out(const tarpon_communicator* communicator);
+
+/* Copies `bytes` bytes from rank `root` to all ranks, who all call it, exactly.
+ *
+ * data  read on root, written on the other ranks
+ *
+ * Errors: INVALID_ARGUMENT, MISMATCH (root or bytes differ), TIMEOUT, UNAVAILABLE. After an error
+ * `data` is untouched from some byte on. One thread. */
+TARPON_API int tarpon_resync(tarpon_communicator* communicator, uint32_t root, void* data,
+                             uint64_t bytes, int64_t deadline_us);
+
+/* Says goodbye: this rank makes no further call. Serves the others until they have what they need
+ * of this rank, at most `deadline_us`. Not collective. The communicator is then to be freed.
+ *
+ * Errors: INVALID_ARGUMENT (communicator is NULL), TIMEOUT (names the ranks that still lack data).
+ */
+TARPON_API int tarpon_close(tarpon_communicator* communicator, int64_t deadline_us);
+
+/* Frees the communicator. Outstanding calls end as aborted on all ranks. To the others a rank that
+ * frees it without tarpon_close() is dead. Calls and reports may be freed before or after it. */
+TARPON_API void tarpon_communicator_free(tarpon_communicator* communicator);
+
+#ifdef __cplusplus
+}
+#endif
