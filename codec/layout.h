@@ -14,6 +14,10 @@
 // the last row, are zero.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 
 namespace tarpon::codec {

@@ -1,6 +1,10 @@
 // What carries a rank's packets.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 #include <string_view>
 

@@ -1,6 +1,10 @@
 // Environment variables as an argument, so that code which reads them can be tested.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdlib>
 #include <functional>
 #include <optional>

@@ -9,6 +9,10 @@
 // No thread, clock or socket. Not thread-safe.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 #include <deque>
 #include <vector>

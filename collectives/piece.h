@@ -1,6 +1,10 @@
 // A piece of the work on the buffers of a call: encoding, decoding, filling, copying.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 #include <functional>
 

@@ -5,6 +5,10 @@
 // reduction kernels and tools/reference.h follow.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>

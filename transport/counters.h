@@ -2,6 +2,10 @@
 // counted here under exactly one reason.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,10 @@
 // CRC32C over header and payload, for jobs whose datapath has no checksum of its own.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <span>

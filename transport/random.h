@@ -2,6 +2,10 @@
 // compiler, which std:: distributions do not promise.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstdint>
 
 namespace tarpon {

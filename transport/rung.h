@@ -5,6 +5,10 @@
 // sendmmsg.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <algorithm>
 #include <cstdint>
 #include <string>

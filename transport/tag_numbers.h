@@ -7,6 +7,10 @@
 // Not thread-safe. No clock inside.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,10 @@
 // Time as the protocol sees it: an argument, never a clock read.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <chrono>
 
 namespace tarpon {

@@ -1,6 +1,10 @@
 // One owned file descriptor.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <unistd.h>
 
 #include <utility>

@@ -7,6 +7,10 @@
 // A frame of several chunks (`span` > 1) is named by its first one. One thread at a time.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>

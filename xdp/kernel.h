@@ -2,6 +2,10 @@
 // Values: include/uapi/linux/if_xdp.h of Linux 6.18.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <linux/if_xdp.h>
 #include <sys/socket.h>
 

@@ -1,6 +1,10 @@
 // Foreign text in messages and reports.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -4,6 +4,10 @@
 // not use it: it returns small enums and counts.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstring>
 #include <string>
 #include <tl/expected.hpp>
