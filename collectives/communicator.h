@@ -1,6 +1,8 @@
 // The library's front door: a job's ranks, and AllReduce among them.
 //
-//   auto communicator = Communicator::connect(options);           // collective: all ranks call it
+//   auto options = CommunicatorOptions::from_environment();        // or for_rank()
+//   if (!options) return report(options.error());
+//   auto communicator = Communicator::connect(*options);          // collective: all ranks call it
 //   if (!communicator) return report(communicator.error());
 //   auto result = (*communicator)->allreduce({.input = gradients, .output = gradients,
 //                                             .count = n, .function = ReduceOp::avg});
@@ -42,8 +44,9 @@ class AsyncAllreduce;
 
 class Communicator {
  public:
-  /// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the
-  /// same on every rank that could be reached and name the rank at fault.
+  /// Rendezvous, then the network where `options` leave it open, then the data path. Blocks for at
+  /// most options.rendezvous.timeout. Errors are the same on every rank that could be reached and
+  /// name the rank at fault.
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
 
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers

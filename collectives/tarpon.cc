@@ -57,6 +57,15 @@ int hand_over(Report report, tarpon_report** place) {
   return good ? kOk : failed(TARPON_ERROR_NO_RESULT, text);
 }
 
+/// The known part of `given`, or why it is refused.
+std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss) {
+  tarpon_loss known{};
+  if (auto wrong = read(given, "tarpon_loss", known)) return wrong;
+  if (known.reserved != 0) return "tarpon_loss: reserved is set: set it to 0";
+  loss = {known.lost_fraction, known.nonfinite != 0};
+  return std::nullopt;
+}
+
 int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
   if (!options) return failed(options.error());
   return hand_over(Communicator::connect(*options), place);
@@ -213,15 +222,15 @@ int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss) {
   return guarded([&] {
     if (report == nullptr) return failed_pointer("tarpon_report_loss", "report");
     if (loss == nullptr) return failed_pointer("tarpon_report_loss", "loss");
-    tarpon_loss known{};
-    if (auto wrong = read(*loss, "tarpon_loss", known)) {
+    LossReport before;
+    if (auto wrong = read_loss(*loss, before)) {
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
-    const LossReport sum =
-        worse({known.lost_fraction, known.nonfinite != 0}, loss_report(report->report));
-    known.lost_fraction = sum.lost_fraction;
-    known.nonfinite = sum.nonfinite ? 1 : 0;
-    write(known, *loss);
+    const LossReport after = worse(before, loss_report(report->report));
+    tarpon_loss value{};
+    value.lost_fraction = after.lost_fraction;
+    value.nonfinite = after.nonfinite ? 1 : 0;
+    write(value, *loss);
     return kOk;
   });
 }
@@ -251,12 +260,12 @@ int tarpon_agree(tarpon_communicator* communicator, uint64_t step, const tarpon_
   return guarded([&] {
     if (communicator == nullptr) return failed_pointer("tarpon_agree", "communicator");
     if (verdict == nullptr) return failed_pointer("tarpon_agree", "verdict");
-    tarpon_loss known{};
+    LossReport lost;
     auto wrong = wrong_size(*verdict, "tarpon_step_verdict");
-    if (!wrong && loss != nullptr) wrong = read(*loss, "tarpon_loss", known);
+    if (!wrong && loss != nullptr) wrong = read_loss(*loss, lost);
     if (wrong) return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
-    const StepVerdict decided = communicator->communicator->agree(
-        step, {known.lost_fraction, known.nonfinite != 0}, wait_from_us(deadline_us));
+    const StepVerdict decided =
+        communicator->communicator->agree(step, lost, wait_from_us(deadline_us));
     write(translate(decided), *verdict);
     return kOk;
   });

@@ -399,6 +399,9 @@ TEST_F(CApi, late_peer__is_named) {
   loss.size = sizeof loss;
   EXPECT_EQ(tarpon_report_loss(report, &loss), TARPON_OK);
   EXPECT_EQ(loss.lost_fraction, 1);
+  loss.reserved = 1;
+  EXPECT_EQ(tarpon_report_loss(report, &loss), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(tarpon_error_text(), "tarpon_loss: reserved is set: set it to 0");
   tarpon_report_free(report);
 }
 

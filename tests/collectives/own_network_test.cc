@@ -136,6 +136,18 @@ TEST_F(TwoHosts, loopback_for_another_host__is_refused_on_all_ranks_alike) {
   EXPECT_EQ(errors[0], errors[1]);
 }
 
+TEST_F(TwoHosts, rendezvous_on_loopback__is_given_as_the_reason) {
+  Ranks ranks;
+  const auto errors = connect(
+      [](CommunicatorOptions& options) {
+        options.rendezvous.address = "127.0.0.1:29500";
+        options.rendezvous.timeout = 1s;
+      },
+      ranks);
+  EXPECT_THAT(errors[0], HasSubstr("No other host reaches that loopback address"));
+  EXPECT_THAT(errors[1], HasSubstr("That loopback address is on this host"));
+}
+
 TEST_F(TwoHosts, interface_that_is_not_there__is_told_to_all_ranks) {
   Ranks ranks;
   const auto errors = connect(

@@ -45,6 +45,20 @@ TEST(CliDebug, info__what_was_read_chosen_and_why) {
   EXPECT_THAT(ended.error, Not(HasSubstr("CALL")));
 }
 
+TEST(CliDebug, settings_of_the_environment__give_way_to_options) {
+  const Variables variables{{"TARPON_DEBUG", "INFO"}, {"TARPON_DATAPATH", "mmsg"}};
+  EXPECT_THAT(debugged(variables).error,
+              AllOf(HasSubstr("] TARPON_DATAPATH=mmsg\n"), HasSubstr("on lo, mmsg (")));
+  EXPECT_THAT(
+      debugged({{"TARPON_DEBUG", "INFO"}, {"TARPON_DATAPATH", "xdp"}}, {"--datapath", "mmsg"})
+          .error,
+      HasSubstr("on lo, mmsg ("));
+  const Variables target{{"TARPON_LOSS_TARGET", "2%"}};
+  EXPECT_THAT(debugged(target, {"--mode", "bounded"}).out, HasSubstr(", target 2 %"));
+  EXPECT_THAT(debugged(target, {"--mode", "bounded", "--loss-target", "1%"}).out,
+              HasSubstr(", target 1 %"));
+}
+
 TEST(CliDebug, info__check_too) {
   Command command = tool({"check", "--local-ranks", "2", "--probes", "2"});
   command.environment = {{"TARPON_DEBUG", "INFO"}};
@@ -116,6 +130,11 @@ TEST(CliDebug, nonsense__named) {
             "tarpon: TARPON_DEBUG_SUBSYS=NET,DISK: use INIT, NET, CALL\n");
   EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_FILE", "/no/such/file"}}, 1),
             "tarpon: TARPON_DEBUG_FILE=/no/such/file: No such file or directory\n");
+  EXPECT_EQ(said({{"TARPON_DATAPATH", "rdma"}}),
+            "tarpon: TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg\n");
+  EXPECT_EQ(
+      said({{"TARPON_LOSS_TARGET", "100%"}}),
+      "tarpon: TARPON_LOSS_TARGET=100%: give a share above 0% and below 100%, such as 0.1%\n");
 }
 
 }  // namespace

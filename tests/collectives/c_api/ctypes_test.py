@@ -75,7 +75,12 @@ def main():
     library, meet = sys.argv[1:]
     ranks = []
     for rank in range(RANKS):
-        place = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "TARPON_RENDEZVOUS": "file://" + meet}
+        place = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(RANKS),
+            "TARPON_RENDEZVOUS": "file://" + meet,
+            "TARPON_INTERFACE": "lo",
+        }
         ranks.append(
             subprocess.Popen([sys.executable, __file__, library], env={**os.environ, **place})
         )

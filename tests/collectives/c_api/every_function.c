@@ -114,6 +114,7 @@ static void as_rank(uint32_t rank, const char* meet) {
   setenv("RANK", rank == 0 ? "0" : "1", 1);
   setenv("WORLD_SIZE", "2", 1);
   setenv("TARPON_RENDEZVOUS", meet, 1);
+  setenv("TARPON_INTERFACE", "lo", 1);
   REQUIRE(tarpon_connect_from_environment(NULL, &job) == TARPON_OK);
   check_calls(job, rank, 3);
   REQUIRE(tarpon_close(job, SECONDS(20)) == TARPON_OK);
