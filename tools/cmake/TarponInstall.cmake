@@ -24,6 +24,13 @@ install(TARGETS tarpon_bpf tarpon_xdp tarpon_codec tarpon_transport tarpon_colle
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${TARPON_HEADER_DIR})
 install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# By itself: who links the C interface needs no other package.
+if(TARGET tarpon_shared)
+  install(TARGETS tarpon_shared EXPORT tarpon-shared-targets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          INCLUDES DESTINATION ${TARPON_HEADER_DIR})
+  install(EXPORT tarpon-shared-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
+endif()
 
 # Public headers sit directly in their folder; of bpf/ and transport/ports/ only these are for callers.
 install(FILES bpf/packet.h bpf/wire.h DESTINATION ${TARPON_HEADER_DIR}/bpf)
@@ -33,11 +40,12 @@ foreach(folder IN ITEMS xdp codec transport collectives)
   install(FILES ${headers} DESTINATION ${TARPON_HEADER_DIR}/${folder})
 endforeach()
 install(FILES LICENSE PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY tools/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT tarpon-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
 configure_package_config_file(tools/cmake/tarpon-config.cmake.in tarpon-config.cmake
   INSTALL_DESTINATION ${TARPON_PACKAGE_DIR}
-  NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+  NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(tarpon-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tarpon-config.cmake
               ${PROJECT_BINARY_DIR}/tarpon-config-version.cmake
@@ -46,5 +54,7 @@ install(FILES ${PROJECT_BINARY_DIR}/tarpon-config.cmake
 # Relative to the .pc file, so that `cmake --install --prefix` may choose another place.
 file(RELATIVE_PATH TARPON_PC_PREFIX
   ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-configure_file(tools/cmake/tarpon.pc.in tarpon.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tarpon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name IN ITEMS tarpon tarpon-shared)
+  configure_file(tools/cmake/${name}.pc.in ${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
