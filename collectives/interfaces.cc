@@ -202,7 +202,7 @@ Result<InterfaceChoice> choose_unnamed(const std::vector<Interface>& interfaces,
   if (request.host) return choose_by_route(interfaces, request);
   const Interface* only = nullptr;
   for (const Interface& each : interfaces) {
-    if (!leads_out(interfaces, each)) continue;
+    if (each.kind != InterfaceKind::device) continue;
     if (only != nullptr && only->name != each.name) {
       return refuse(fmt::format("several interfaces could reach the other ranks: {}", kNameOne),
                     interfaces);

@@ -55,9 +55,9 @@ struct InterfaceChoice {
 /// means exact names) or GLOO_SOCKET_IFNAME (exact names); else loopback when all ranks are local;
 /// else the interface that routes to the rendezvous; else the only device. `request.address`
 /// selects among the addresses of an interface that is named. Loopback and bridges serve remote
-/// peers only when they are named. So do veths, but for a host without any other device: there the
-/// veth is the way out of a container. Pure but for `environment`. Errors name the interfaces that
-/// exist.
+/// peers only when they are named. So do veths, but where one routes to the rendezvous and the host
+/// has no other device: it is the way out of a container. Pure but for `environment`. Errors name
+/// the interfaces that exist.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
                                          const InterfaceRequest& request,
                                          const Environment& environment);

@@ -77,7 +77,12 @@ std::string progress_text(const Report& report) {
 
 std::string to_string(const Report& report) {
   const std::string progress = progress_text(report);
-  if (report.detail.empty()) return fmt::format("{}: {}", name(report.status), progress);
+  const bool has_result = report.status == Status::complete || report.status == Status::partial ||
+                          report.status == Status::late_self;
+  // The detail of a result repeats what the progress says.
+  if (has_result || report.detail.empty()) {
+    return fmt::format("{}: {}", name(report.status), progress);
+  }
   return fmt::format("{}: {} ({})", name(report.status), report.detail, progress);
 }
 

@@ -8,8 +8,8 @@
 namespace tarpon {
 
 /// One line, without a newline: "peer_late: DETAIL (operation 7 of tag 0, stage gather, 40.1 ms; of
-/// rank 2 came 1408 of 8192 B, last heard 39.8 ms ago)". Without a detail: "complete: operation 7
-/// of tag 0, stage result, 1.2 ms".
+/// rank 2 came 1408 of 8192 B, last heard 39.8 ms ago)". A call with a result has no detail:
+/// "complete: operation 7 of tag 0, stage result, 1.2 ms".
 std::string to_string(const Report& report);
 
 /// The part that says which call it was and how far it had come: the ranks whose data is missing,

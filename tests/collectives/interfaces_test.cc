@@ -101,7 +101,7 @@ TEST(Interfaces, choose_interface__the_veth_of_a_container_leads_out) {
   };
   EXPECT_EQ(choice(towards("172.17.0.3", "172.17.0.2"), environment(), container),
             "eth0 172.17.0.2: routes to 172.17.0.3");
-  EXPECT_EQ(choice({}, environment(), container), "eth0 172.17.0.2: the only device");
+  EXPECT_THAT(choice({}, environment(), container), HasSubstr("no interface reaches other hosts"));
   auto bridged = container;
   bridged.push_back({"docker0", "172.18.0.1", 1500, "bridge", InterfaceKind::bridge});
   EXPECT_THAT(choice(towards("172.18.0.3", "172.18.0.1"), environment(), bridged),

@@ -111,13 +111,19 @@ TEST_F(TwoHosts, file__members_follow_the_address_in_it) {
   EXPECT_EQ(ranks[0]->ranks()[1].address, "10.7.0.2");
 }
 
-TEST_F(TwoHosts, every_address__leaves_the_only_way_out) {
+TEST_F(TwoHosts, every_address__needs_a_name) {
+  std::string name;
+  const auto change = [&name](CommunicatorOptions& options) {
+    if (options.rendezvous.rank != 0) return;
+    options.rendezvous.address = "0.0.0.0:29500";
+    options.interface = name;
+  };
   Ranks ranks;
-  const auto errors = connect(
-      [](CommunicatorOptions& options) {
-        if (options.rendezvous.rank == 0) options.rendezvous.address = "0.0.0.0:29500";
-      },
-      ranks);
+  auto errors = connect(change, ranks);
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("rank 0: no interface reaches other hosts"),
+                               HasSubstr("TARPON_INTERFACE")));
+  name = "va";
+  errors = connect(change, ranks);
   ASSERT_TRUE(ranks[0] && ranks[1]) << errors[0] << "\n" << errors[1];
   EXPECT_EQ(ranks[1]->ranks()[0].address, "10.7.0.1");
 }

@@ -26,6 +26,7 @@ Report report_of(std::size_t ranks) {
 
 TEST(ReportText, to_string__status_detail_and_progress) {
   Report report = report_of(2);
+  report.detail = "9 % of the contributions are missing";
   EXPECT_EQ(to_string(report),
             "partial: operation 7 of tag 2, stage result, 40.1 ms; of rank 1 came 900 of 1000 B, "
             "never heard");
