@@ -78,14 +78,15 @@ typedef enum tarpon_error {
   TARPON_ERROR_INTERNAL = 9 /* a defect of Tarpon */
 } tarpon_error;
 
-/* Element types. Those from 4 on are reserved: a library that does not have them refuses them. */
+/* Element types. Sums, averages and products of the half types are computed in float32 and rounded
+ * once per result. Integers compute modulo 2^bits; averages of theirs truncate toward zero. */
 typedef enum tarpon_data_type {
   TARPON_FLOAT32 = 0,
   TARPON_FLOAT64 = 1,
   TARPON_INT32 = 2,
   TARPON_INT64 = 3,
-  TARPON_FLOAT16 = 4,
-  TARPON_BFLOAT16 = 5,
+  TARPON_FLOAT16 = 4,  /* IEEE binary16 */
+  TARPON_BFLOAT16 = 5, /* the upper half of a float32 */
   TARPON_INT8 = 6,
   TARPON_UINT8 = 7,
   TARPON_INT16 = 8,
@@ -94,17 +95,17 @@ typedef enum tarpon_data_type {
   TARPON_UINT64 = 11
 } tarpon_data_type;
 
-/* Functions. Those from 5 on are reserved, as types are. */
+/* Functions. */
 typedef enum tarpon_function {
   TARPON_SUM = 0,
   TARPON_AVG = 1,
   TARPON_MIN = 2,
   TARPON_MAX = 3,
   TARPON_PROD = 4,
-  TARPON_BAND = 5,
+  TARPON_BAND = 5, /* integers only, like BOR and BXOR */
   TARPON_BOR = 6,
   TARPON_BXOR = 7,
-  TARPON_CUSTOM = 8
+  TARPON_CUSTOM = 8 /* tarpon_arguments.custom_combine; exact mode */
 } tarpon_function;
 
 typedef enum tarpon_mode {
@@ -196,6 +197,13 @@ typedef struct tarpon_options {
   uint32_t no_status_socket;   /* 1: this rank does not answer `tarpon status` */
 } tarpon_options;
 
+/* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
+ * and commutative. `out` may equal `a`; pointers need no alignment. It runs on the thread that
+ * drives the communicator: it must be quick, throw nothing, and call no function of this interface.
+ */
+typedef void (*tarpon_combine)(void* out, const void* a, const void* b, size_t elements,
+                               void* context);
+
 /* What a caller asks of an AllReduce. */
 typedef struct tarpon_arguments {
   size_t size;       /* sizeof(tarpon_arguments) */
@@ -211,6 +219,10 @@ typedef struct tarpon_arguments {
   int64_t
       deadline_us;  /* hard limit of the call. It has no default: 0 is a deadline that has passed */
   int64_t bound_us; /* bounded: time of the whole call; 0: learnt from earlier calls */
+  uint32_t custom_id;            /* TARPON_CUSTOM: names the function; alike on all ranks */
+  uint32_t reserved;             /* 0 */
+  tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
+  void* custom_context; /* its last argument; stays the caller's until the call has ended */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */

@@ -54,7 +54,8 @@ std::vector<std::uint64_t> items_of(const AllreduceOptions& options) {
 class Benchmark {
  public:
   Benchmark(const AllreduceOptions& options, Session& session)
-      : options_(options),
+      : given_(options),
+        options_(options),
         kinds_(kinds_of(options)),
         session_(session),
         communicator_(*session.communicator),
@@ -285,7 +286,7 @@ class Benchmark {
 
   Result<void> save() {
     if (!first_) return {};
-    nlohmann::json json{{"config", config_json(options_, communicator_)}, {"results", results_}};
+    nlohmann::json json{{"config", config_json(given_, communicator_)}, {"results", results_}};
     if (!failure_.is_null()) json["failure"] = failure_;
     if (interrupted_) {
       json["interrupted"] = true;
@@ -298,6 +299,7 @@ class Benchmark {
     return write_json(options_.json, json);
   }
 
+  const AllreduceOptions& given_;
   AllreduceOptions options_;  // type and function: of the sweep that runs
   const std::vector<ElementKind> kinds_;
   Session& session_;

@@ -216,7 +216,7 @@ class FileJob {
                name(measurement.function), describe(input_), options_.input);
     fmt::print(text, "# datapath: {}\n", datapath_text(communicator_.ranks()));
     fmt::print(
-        "{}{}{}{}", table_header(),
+        text, "{}{}{}{}", table_header(),
         table_row(std::nullopt, measurement, communicator_.world_size(), measurement.checked),
         loss_line(std::nullopt, measurement), notes(measurement));
     fmt::print(text, "{}", bound_warning(measurement));

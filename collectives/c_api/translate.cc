@@ -21,10 +21,17 @@ constexpr bool same(C c, Cpp cpp) {
 }
 
 static_assert(same(TARPON_FLOAT32, DataType::float32) && same(TARPON_FLOAT64, DataType::float64) &&
-              same(TARPON_INT32, DataType::int32) && same(TARPON_INT64, DataType::int64));
+              same(TARPON_INT32, DataType::int32) && same(TARPON_INT64, DataType::int64) &&
+              same(TARPON_FLOAT16, DataType::float16) &&
+              same(TARPON_BFLOAT16, DataType::bfloat16) && same(TARPON_INT8, DataType::int8) &&
+              same(TARPON_UINT8, DataType::uint8) && same(TARPON_INT16, DataType::int16) &&
+              same(TARPON_UINT16, DataType::uint16) && same(TARPON_UINT32, DataType::uint32) &&
+              same(TARPON_UINT64, DataType::uint64) && same(TARPON_UINT64, kLastDataType));
 static_assert(same(TARPON_SUM, ReduceOp::sum) && same(TARPON_AVG, ReduceOp::avg) &&
               same(TARPON_MIN, ReduceOp::min) && same(TARPON_MAX, ReduceOp::max) &&
-              same(TARPON_PROD, ReduceOp::prod));
+              same(TARPON_PROD, ReduceOp::prod) && same(TARPON_BAND, ReduceOp::band) &&
+              same(TARPON_BOR, ReduceOp::bor) && same(TARPON_BXOR, ReduceOp::bxor) &&
+              same(TARPON_CUSTOM, ReduceOp::custom) && same(TARPON_CUSTOM, kLastReduceOp));
 static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::bounded));
 static_assert(same(TARPON_ORDER_FIXED, AdditionOrder::fixed) &&
               same(TARPON_ORDER_ANY, AdditionOrder::any));
@@ -133,6 +140,10 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.count = from.count;
   to.type = to_enum<DataType>(from.type);
   to.function = to_enum<ReduceOp>(from.function);
+  // Functions of C throw nothing.
+  to.custom = {from.custom_id,
+               reinterpret_cast<decltype(CustomFunction::combine)>(from.custom_combine),
+               from.custom_context};
   to.tag = from.tag;
   to.mode = to_enum<Mode>(from.mode);
   to.order = to_enum<AdditionOrder>(from.order);
