@@ -53,11 +53,12 @@ class Prober {
       round_trips(pair);
       if (auto met = meet(""); !met) return fail(met.error());
       const SliceTimes times = burst(pair.to);
+      if (auto settled = settle(); !settled) return fail(settled.error());
       auto seen = meet(nlohmann::json(heard_.slices).dump());
       if (!seen) return fail(seen.error());
       auto rate = burst_rate((*seen)[pair.to], times);
       if (!rate) return fail(rate.error());
-      flood(pair, *rate);
+      if (auto flooded = flood(pair, *rate); !flooded) return fail(flooded.error());
       mine_.push_back(pair);
       seen_.push_back(heard_);
     }
@@ -152,8 +153,8 @@ class Prober {
     small_replies_ = 0;
     const PortStatistics before = port_.statistics();
     const Time start = monotonic_now();
-    const Time stop = start + options_.probes * kProbeInterval + kLinger;
     Time next = start;
+    Time stop = kNever;
     for (Time now = start; now < stop; now = monotonic_now()) {
       receive(now);
       if (pair.sent < options_.probes && now >= next) {
@@ -161,6 +162,7 @@ class Prober {
         send(TARPON_PROBE, pair.to, kFull, pair.sent++, slot_bytes_);
         send(TARPON_PROBE, pair.to, kSmall, pair.small_sent++, 0);
         next = now + kProbeInterval;
+        if (pair.sent == options_.probes) stop = now + kLinger;
       }
       port_.wait(now, pair.sent < options_.probes ? next : stop);
     }
@@ -179,8 +181,16 @@ class Prober {
     return frames.size();
   }
 
+  /// Receives what the others still sent, however late a loaded host let them.
+  Result<void> settle() {
+    linger();
+    if (auto met = meet(""); !met) return fail(met.error());
+    linger();
+    return {};
+  }
+
   void linger() {
-    const Time stop = monotonic_now() + kLinger;
+    const Time stop = monotonic_now() + kLinger / 2;
     for (Time now = monotonic_now(); now < stop; now = monotonic_now()) {
       receive(now);
       port_.wait(now, stop);
@@ -201,7 +211,6 @@ class Prober {
       }
       times[slice] = now - start;
     }
-    linger();
     return times;
   }
 
@@ -220,7 +229,7 @@ class Prober {
 
   /// Sends `rate` packets a second. What the receiver's buffers lose is counted there and is no
   /// loss of the network.
-  void flood(PairProbe& pair, double rate) {
+  Result<void> flood(PairProbe& pair, double rate) {
     const PortStatistics before = port_.statistics();
     const auto step =
         static_cast<std::size_t>(rate * std::chrono::duration<double>(kFloodStep).count());
@@ -243,10 +252,11 @@ class Prober {
       }
     }
     flood_seconds_.push_back(std::chrono::duration<double>(now - start).count());
-    linger();
+    if (auto settled = settle(); !settled) return settled;
     const PortStatistics after = port_.statistics();
     pair.flood_sent -= std::min(pair.flood_sent, after.tx_dropped - before.tx_dropped);
     heard_.overrun = after.rx_overruns - before.rx_overruns;
+    return {};
   }
 
   nlohmann::json results() const {
