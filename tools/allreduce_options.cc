@@ -178,6 +178,9 @@ void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
                                                 {"local", MissingFill::local}},
              "bounded mode: what fills a hole: zero, or local (this rank's own contribution)")
       ->default_str("zero");
+  add_parsed(app, "--columns", options.columns, parse_columns,
+             "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, "
+             "lost, late (of in-place calls); (out,in,max; bounded: out,in,lost)");
   add_mechanism_options(app, options.mechanisms);
   add_loss_budget_options(app, options.budgets);
   app.add_option(

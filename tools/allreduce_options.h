@@ -7,6 +7,7 @@
 #include "tools/job_options.h"
 #include "tools/loss_budget_options.h"
 #include "tools/mechanism_options.h"
+#include "tools/result_table.h"
 
 namespace tarpon {
 
@@ -47,6 +48,7 @@ struct AllreduceOptions {
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;
   std::string json;
+  std::optional<TableShape> columns;  // else default_shape()
 
   bool file_form() const { return !input.empty(); }
 };

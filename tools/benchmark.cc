@@ -18,11 +18,13 @@
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
 #include "tools/report_output.h"
+#include "tools/result_table.h"
 #include "tools/tensor_memory.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
 #include "tools/work_estimate.h"
+#include "tools/wrapped_text.h"
 
 namespace tarpon {
 namespace {
@@ -61,6 +63,7 @@ class Benchmark {
         communicator_(*session.communicator),
         first_(communicator_.rank() == 0),
         text_(options.job.text),
+        shape_(options.columns.value_or(default_shape(options.mode))),
         progress_(first_, session.place.progress_fd),
         items_(items_of(options)),
         estimate_(items_, options.iterations + options.warmup) {}
@@ -212,14 +215,16 @@ class Benchmark {
   void print_head() {
     if (!first_) return;
     fmt::print(
-        text_,
-        "# tarpon {} allreduce: {} ranks, over {}, {}, {}, MTU {}, slots of {} B, rank 0 on {} "
-        "({})\n",
-        kVersion, communicator_.world_size(), carrier(options_.job, session_),
-        datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
-        communicator_.slot_bytes(), communicator_.ranks()[0].interface, session_.interface_reason);
-    fmt::print(text_, "# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print(text_, "{}", table_header());
+        text_, "{}\n{}\n",
+        wrapped(fmt::format(
+            "# tarpon {} allreduce: {} ranks, over {}, {}, {}, MTU {}, slots of {} B, rank 0 "
+            "on {} ({})",
+            kVersion, communicator_.world_size(), carrier(options_.job, session_),
+            datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
+            communicator_.slot_bytes(), communicator_.ranks()[0].interface,
+            session_.interface_reason)),
+        wrapped("# datapath: " + datapath_text(communicator_.ranks())));
+    fmt::print(text_, "{}", table_header(shape_));
     std::fflush(text_);
   }
 
@@ -227,7 +232,8 @@ class Benchmark {
     if (!first_) return;
     const std::lock_guard lock(mutex_);
     progress_.clear();
-    fmt::print(text_, "{}{}{}{}", table_row(out, in, communicator_.world_size(), options_.check),
+    fmt::print(text_, "{}{}{}{}",
+               table_row(shape_, out, in, communicator_.world_size(), options_.check),
                loss_line(out, in), notes(out), in ? notes(*in) : "");
     fmt::print(text_, "{}", bound_warning(in ? *in : out));
     std::fflush(text_);
@@ -306,6 +312,7 @@ class Benchmark {
   Communicator& communicator_;
   const bool first_;
   std::FILE* const text_;  // for the table
+  const TableShape shape_;
   ProgressLine progress_;
   const std::vector<std::uint64_t> items_;  // sizes
   TensorBytes input_, output_, spare_;

@@ -13,6 +13,7 @@
 #include "tools/probe.h"
 #include "tools/report_output.h"
 #include "tools/session.h"
+#include "tools/wrapped_text.h"
 
 namespace tarpon {
 namespace {
@@ -47,7 +48,7 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs,
            const std::vector<RankInfo>& ranks) {
   const auto world = static_cast<std::uint32_t>(ranks.size());
   fmt::print(text, "# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
-  fmt::print(text, "# datapath: {}\n", datapath_text(ranks));
+  fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
   print_matrix(text, pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
@@ -63,15 +64,17 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs,
                [](const PairProbe& pair) {
                  return pair.flooded() ? fmt::format("{:.2f}", pair.rate_gbps) : "-";
                });
-  fmt::print(text, "# {}\n", kHowMeasured);
+  fmt::print(text, "{}\n", wrapped(std::string("# ") + kHowMeasured));
   int failing = 0;
   for (const PairProbe& pair : pairs) {
     if (pair.good()) continue;
     ++failing;
     const RankInfo& to = ranks[pair.to];
-    fmt::print(text, "FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}\n", pair.from,
-               ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
-               likely_cause(pair, {to.mtu, ranks[pair.from].port, to.port}));
+    const std::string line =
+        fmt::format("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}", pair.from,
+                    ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
+                    likely_cause(pair, {to.mtu, ranks[pair.from].port, to.port}));
+    fmt::print(text, "{}\n", wrapped(line, "  "));
   }
   if (failing == 0) fmt::print(text, "# all {} pairs work\n", pairs.size());
   std::fflush(text);

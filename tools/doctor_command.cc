@@ -8,6 +8,7 @@
 #include "collectives/environment.h"
 #include "collectives/interfaces.h"
 #include "tools/doctor.h"
+#include "tools/wrapped_text.h"
 #include "tools/xdp_command.h"
 
 namespace tarpon {
@@ -51,13 +52,17 @@ Result<std::vector<std::string>> interfaces_to_look_at(const std::string& named)
   return names;
 }
 
+/// Of a row that is too long the command has a line of its own, to be copied.
 void print_rows(const std::vector<DoctorRow>& rows) {
+  const std::string indent(35, ' ');  // to below "why"
   for (const DoctorRow& row : rows) {
-    std::string text = row.why;
-    if (!row.command.empty()) text += (text.empty() ? "-> " : " -> ") + row.command;
-    std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.verdict), text);
+    std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.verdict), row.why);
+    const std::string command = row.command.empty() ? "" : "-> " + row.command;
+    const bool fits = line.size() + 1 + command.size() <= kTextWidth;
+    if (fits && !command.empty()) line += (row.why.empty() ? "" : " ") + command;
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    fmt::print("{}\n", wrapped(line, indent));
+    if (!fits) fmt::print("{}{}\n", indent, command);
   }
 }
 

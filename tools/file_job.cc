@@ -18,9 +18,11 @@
 #include "tools/npy.h"
 #include "tools/progress_line.h"
 #include "tools/report_output.h"
+#include "tools/result_table.h"
 #include "tools/timed_calls.h"
 #include "tools/version.h"
 #include "tools/work_estimate.h"
+#include "tools/wrapped_text.h"
 
 namespace tarpon {
 namespace {
@@ -211,14 +213,17 @@ class FileJob {
 
   void print(const Measurement& measurement, const std::string& checked) const {
     std::FILE* const text = text_stream(options_.json);
-    fmt::print(text, "# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}\n", kVersion,
-               communicator_.world_size(), carrier(options_.job, session_), measurement.datapath,
-               name(measurement.function), describe(input_), options_.input);
-    fmt::print(text, "# datapath: {}\n", datapath_text(communicator_.ranks()));
-    fmt::print(
-        text, "{}{}{}{}", table_header(),
-        table_row(std::nullopt, measurement, communicator_.world_size(), measurement.checked),
-        loss_line(std::nullopt, measurement), notes(measurement));
+    const TableShape shape = options_.columns.value_or(default_shape(options_.mode));
+    fmt::print(text, "{}\n{}\n",
+               wrapped(fmt::format("# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}",
+                                   kVersion, communicator_.world_size(),
+                                   carrier(options_.job, session_), measurement.datapath,
+                                   name(measurement.function), describe(input_), options_.input)),
+               wrapped("# datapath: " + datapath_text(communicator_.ranks())));
+    fmt::print(text, "{}{}{}{}", table_header(shape),
+               table_row(shape, std::nullopt, measurement, communicator_.world_size(),
+                         measurement.checked),
+               loss_line(std::nullopt, measurement), notes(measurement));
     fmt::print(text, "{}", bound_warning(measurement));
     if (measurement.lost_fraction == 0) {
       fmt::print(text, "# lost                 : nothing\n");
@@ -232,8 +237,8 @@ class FileJob {
                  : measurement.coded > 0      ? ": replicas differ"
                                               : ": replicas differ there");
     }
-    fmt::print(text, "{}# checked              : {}\n",
-               flows_line(measurement.flows, options_.job.flows == 0), checked);
+    fmt::print(text, "{}{}\n", flows_line(measurement.flows, options_.job.flows == 0),
+               wrapped("# checked              : " + checked));
     if (!options_.output.empty()) {
       fmt::print(text, "# written              : {}\n",
                  measurement.wrong != 0 ? "nothing, because values are wrong"

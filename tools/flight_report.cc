@@ -10,6 +10,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/flight_events.h"
+#include "tools/wrapped_text.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -243,26 +244,27 @@ std::string evidence_text(const FlightVerdict& verdict) {
     text += "# evidence, in ms since the first rank made the call:\n";
   }
   constexpr std::size_t kShownEvidence = 12;
+  const std::string indent(16, ' ');
   for (std::size_t i = 0; i < std::min(verdict.evidence.size(), kShownEvidence); ++i) {
     const FlightEvidence& one = verdict.evidence[i];
     const std::string time =
         one.at ? fmt::format("{:.3f}", to_ms(*one.at - verdict.zero)) : std::string("-");
-    text += fmt::format("{:>12}  rank {} {}\n", time, one.rank, one.text);
+    text += wrapped(fmt::format("{:>12}  rank {} {}", time, one.rank, one.text), indent) + "\n";
   }
   if (verdict.evidence.size() > kShownEvidence) {
     text += fmt::format("{:>12}  {} more: see --json\n", "...",
                         verdict.evidence.size() - kShownEvidence);
   }
-  for (const std::string& other : verdict.also) text += fmt::format("# also: {}\n", other);
+  for (const std::string& other : verdict.also) text += wrapped("# also: " + other) + "\n";
   return text;
 }
 
 }  // namespace
 
 std::string verdict_text(const FlightVerdict& verdict) {
-  std::string text = fmt::format("# verdict: {}\n", verdict.line);
-  if (!verdict.missing.empty()) text += fmt::format("# missing: {}\n", verdict.missing);
-  if (verdict.operation) text += fmt::format("# next: {}\n", verdict.next);
+  std::string text = wrapped("# verdict: " + verdict.line) + "\n";
+  if (!verdict.missing.empty()) text += wrapped("# missing: " + verdict.missing) + "\n";
+  if (verdict.operation) text += wrapped("# next: " + verdict.next) + "\n";
   return text;
 }
 

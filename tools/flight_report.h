@@ -10,8 +10,8 @@
 namespace tarpon {
 
 /// The ranks, then the events of the operation that the verdict is about (without a verdict: of the
-/// newest operation), then the evidence, and last the lines of verdict_text(). A long list of events
-/// is shortened in the middle. `all`: every event of the recordings.
+/// newest operation), then the evidence, and last the lines of verdict_text(). A long list of
+/// events is shortened in the middle. `all`: every event of the recordings.
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all);
 
 /// The verdict alone: "# verdict: ", "# missing: " if evidence is missing, "# next: ".

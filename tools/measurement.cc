@@ -12,6 +12,7 @@
 
 #include "tools/quantile.h"
 #include "tools/units.h"
+#include "tools/wrapped_text.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -265,7 +266,7 @@ std::string loss_line(const std::optional<Measurement>& out, const std::optional
     calls.insert(calls.end(), (*one)->calls.begin(), (*one)->calls.end());
     target = (*one)->loss_target;
   }
-  return calls.empty() ? "" : fmt::format("# bounded: {}\n", loss_text(calls, target));
+  return calls.empty() ? "" : wrapped("# bounded: " + loss_text(calls, target)) + "\n";
 }
 
 std::string bound_warning(const Measurement& m) {
@@ -279,13 +280,19 @@ std::string bound_warning(const Measurement& m) {
   };
   // Two digits.
   const double unit = std::pow(10, std::floor(std::log10(wanted_us)) - 1);
-  return fmt::format(
-      "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
-      "--bound "
-      "{} would do\n",
-      duration(*m.given_bound_us), format_bytes(m.size), m.mean_lost() * 100,
-      duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit));
+  return wrapped(fmt::format(
+             "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
+             "--bound {} would do",
+             duration(*m.given_bound_us), format_bytes(m.size), m.mean_lost() * 100,
+             duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit))) +
+         "\n";
 }
+
+namespace {
+
+constexpr const char* kNoteIndent = "#       ";
+
+}  // namespace
 
 std::string notes(const Measurement& m) {
   if (m.mode != Mode::bounded) {
@@ -311,79 +318,16 @@ std::string notes(const Measurement& m) {
   if (!m.nonfinite.empty()) {
     text += fmt::format("; NaN or infinity in the input of rank {}", fmt::join(m.nonfinite, ", "));
   }
-  text += "\n";
+  text = wrapped(text, kNoteIndent) + "\n";
   constexpr std::size_t kMost = 4;
   const std::size_t shown = std::min(kMost, m.outcome_texts.size());
-  for (std::size_t i = 0; i < shown; ++i) text += fmt::format("#     {}\n", m.outcome_texts[i]);
+  for (std::size_t i = 0; i < shown; ++i) {
+    text += wrapped("#     " + m.outcome_texts[i], kNoteIndent) + "\n";
+  }
   if (const std::size_t rest = m.outcome_texts.size() - shown; rest > 0) {
     text += fmt::format("#     {} more ranks: --json lists them\n", rest);
   }
   return text;
-}
-
-std::string table_header() {
-  return fmt::format(
-      "#\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:^34} {:^34} in-place: this tool's own\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:>9} {:>7} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}"
-      " {:>9} {:>9} {:>9} {:>7} {}\n"
-      "# {:>11} {:>13} {:>8} {:>6} {:>4} {:>9} {:>7} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}"
-      " {:>9} {:>9} {:>9} {:>7} {}\n",
-      "", "", "", "", "", "out-of-place", "in-place",                                        //
-      "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time",  //
-      "algbw", "busbw", "#wrong", "p50", "p99", "max", "lost", "late",                       //
-      "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)",
-      "", "(us)", "(us)", "(us)", "(%)", "ranks");
-}
-
-namespace {
-
-std::string columns(const std::optional<Measurement>& m, std::uint32_t world, bool checked) {
-  if (!m || m->time_us.empty()) {
-    return fmt::format("{:>9} {:>7} {:>7} {:>8}", "-", "-", "-", "-");
-  }
-  const double mean = m->mean_us();
-  return fmt::format("{:>9.2f} {:>7.3f} {:>7.3f} {:>8}", mean, m->algbw(mean),
-                     m->busbw(mean, world), checked ? fmt::format("{}", m->wrong) : "N/A");
-}
-
-std::string microseconds(std::optional<double> value) {
-  return value ? fmt::format("{:.2f}", *value) : "-";
-}
-
-}  // namespace
-
-std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,
-                      std::uint32_t world, bool checked) {
-  const Measurement& known = in ? *in : *out;
-  const std::vector<double> times = in ? in->time_us : std::vector<double>{};
-  return fmt::format(
-      "  {:>11} {:>13} {:>8} {:>6} {:>4} {} {} {:>9} {:>9} {:>9} {:>7} {}\n", known.size,
-      known.count, name(known.type), name(known.function), -1, columns(out, world, checked),
-      columns(in, world, checked), microseconds(quantile(times, 0.5)),
-      microseconds(quantile(times, 0.99)), microseconds(quantile(times, 1)),
-      times.empty() ? "-" : fmt::format("{:.4f}", in->lost_fraction * 100),
-      times.empty() || in->late.empty() ? "-" : fmt::format("{}", fmt::join(in->late, ",")));
-}
-
-std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial) {
-  const bool alike = std::all_of(flows.begin(), flows.end(),
-                                 [&](std::uint32_t one) { return one == flows.front(); });
-  const std::string many = alike && !flows.empty()
-                               ? fmt::format("{}", flows.front())
-                               : fmt::format("{}, of ranks 0 to {}", fmt::join(flows, " "),
-                                             flows.empty() ? 0 : flows.size() - 1);
-  return fmt::format("# Flows to each rank   : {}{}\n", many,
-                     by_trial ? ", by trial; messages below 1 MiB take 1" : "");
-}
-
-std::string table_footer(std::optional<std::uint64_t> wrong, double mean_busbw) {
-  return fmt::format(
-      "# Out of bounds values : {}\n"
-      "# Avg bus bandwidth    : {:.6g}\n"
-      "#\n",
-      wrong ? fmt::format("{} {}", *wrong, *wrong == 0 ? "OK" : "FAILED") : "not checked",
-      mean_busbw);
 }
 
 }  // namespace tarpon

@@ -96,8 +96,6 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement);
 
 nlohmann::json to_json(const Measurement& measurement, std::uint32_t world);
 
-/// nccl-tests' header lines, with our columns behind theirs.
-std::string table_header();
 /// "# bounded: ...", of the calls out of place and in place together; see loss_text(). Empty for
 /// exact ones.
 std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in);
@@ -108,13 +106,5 @@ std::string notes(const Measurement& measurement);
 /// One line where calls with a fixed bound lose more than 1 % and exact calls take longer than it:
 /// names a bound that would do. Else empty.
 std::string bound_warning(const Measurement& measurement);
-/// One row: `out` may lack (file form), then its columns show "-".
-std::string table_row(const std::optional<Measurement>& out, const std::optional<Measurement>& in,
-                      std::uint32_t world, bool checked);
-/// Over how many flows large messages go, alike or by rank; `by_trial`: chosen, not asked for.
-std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial);
-/// nccl-tests' closing lines.
-/// `wrong`: nothing where the results were not checked.
-std::string table_footer(std::optional<std::uint64_t> wrong, double mean_busbw);
 
 }  // namespace tarpon

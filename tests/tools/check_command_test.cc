@@ -30,7 +30,9 @@ class CheckCommand : public TestbedTest {
                                                        network.network_namespace(rank))});
       commands.push_back(std::move(command));
     }
-    return run_together(commands)[0];
+    Ended ended = run_together(commands)[0];
+    ended.out = unwrapped(ended.out);
+    return ended;
   }
 };
 
@@ -76,7 +78,7 @@ TEST_F(CheckCommand, flood__carries_what_the_links_do) {
   const Ended ended = check(make(options));
   EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
   std::smatch found;
-  const std::regex cell("received \\(Gb/s\\)\n.*\n +from 0 +- +([0-9.]+)");
+  const std::regex cell("received \\(Gb/s\\) .* from 0 +- +([0-9.]+)");
   ASSERT_TRUE(std::regex_search(ended.out, found, cell)) << ended.out;
   EXPECT_NEAR(std::stod(found[1]), 0.19, 0.03) << ended.out;
 }

@@ -86,7 +86,7 @@ TEST_F(CliXdp, report__says_which_datapath_and_why) {
   const Ended ended = run(tool({"allreduce", "--local-ranks", "3", "--net", "veth", "--datapath",
                                 "xdp", "-b", "64K", "-e", "64K", "--json", file}));
   ASSERT_EQ(ended.exit_code, 0) << ended.error;
-  EXPECT_THAT(ended.out,
+  EXPECT_THAT(unwrapped(ended.out),
               HasSubstr("# datapath: all ranks xdp: asked for: copy mode on eth0, queue 0"));
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream);
@@ -107,7 +107,7 @@ TEST_F(CliXdp, busy_poll__says_when_it_has_no_effect) {
   const Ended ended = run(tool({"allreduce", "--local-ranks", "2", "--net", "veth", "--datapath",
                                 "xdp", "--busy-poll", "-b", "64K", "-e", "64K"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
-  EXPECT_THAT(ended.out, HasSubstr("busy polling without effect"));
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("busy polling without effect"));
 }
 
 TEST_F(CliXdp, loopback__is_refused_in_one_line) {

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -219,6 +220,10 @@ std::vector<std::vector<std::string>> rows_of(const std::string& report) {
     rows.push_back({std::istream_iterator<std::string>(words), {}});
   }
   return rows;
+}
+
+std::string unwrapped(const std::string& text) {
+  return std::regex_replace(text, std::regex("\n#? {2,}"), " ");
 }
 
 std::string content_of(const std::string& path) {

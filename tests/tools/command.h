@@ -97,6 +97,9 @@ std::vector<std::string> lines_of(const std::string& text);
 /// Lines of a report that hold figures, cut at blanks.
 std::vector<std::vector<std::string>> rows_of(const std::string& report);
 
+/// `text` with lines that were broken to fit a terminal (tools/wrapped_text.h) in one piece.
+std::string unwrapped(const std::string& text);
+
 /// The whole file, "" when there is none.
 std::string content_of(const std::string& path);
 

@@ -126,8 +126,9 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   EXPECT_EQ(
       loss_line(std::nullopt, measurement),
       "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 37.5 %: 25 network, "
-      "12.5 at owner; late ranks: 1 (1 call), 25 %; void shards: 1 (1 call), 0 %\n");
-  EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2 calls)"));
+      "12.5 at owner; late ranks: 1 (1\n"
+      "#   call), 25 %; void shards: 1 (1 call), 0 %\n");
+  EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2\n#   calls)"));
 }
 
 TEST(Merge, loss__none_in_exact_mode) {
@@ -140,13 +141,6 @@ TEST(Merge, loss__none_in_exact_mode) {
     ASSERT_TRUE(json.contains(name)) << name;
     EXPECT_TRUE(json[name].is_null()) << name;
   }
-}
-
-TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
-  EXPECT_EQ(flows_line({2, 2}, false), "# Flows to each rank   : 2\n");
-  EXPECT_EQ(flows_line({4, 1, 4}, false), "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
-  EXPECT_EQ(flows_line({1}, true),
-            "# Flows to each rank   : 1, by trial; messages below 1 MiB take 1\n");
 }
 
 TEST(Log, text__comes_back) {
@@ -268,38 +262,6 @@ TEST(Notes, notes__say_where_bounded_calls_ran_exact) {
   EXPECT_EQ(notes(measurement), "#   out-of-place: ran exact: int32 sum has no bounded form\n");
   measurement.asked_mode = Mode::exact;
   EXPECT_EQ(notes(measurement), "");
-}
-
-TEST(Table, footer__says_where_nothing_was_checked) {
-  EXPECT_THAT(table_footer(0, 1), HasSubstr("# Out of bounds values : 0 OK\n"));
-  EXPECT_THAT(table_footer(2, 1), HasSubstr("# Out of bounds values : 2 FAILED\n"));
-  EXPECT_THAT(table_footer(std::nullopt, 1), HasSubstr("# Out of bounds values : not checked\n"));
-}
-
-TEST(Table, row__words_at_the_places_of_nccl_tests) {
-  Measurement in;
-  in.size = 4096;
-  in.count = 1024;
-  in.time_us = {10};
-  in.in_place = true;
-  in.late = {1, 3};
-  const auto words = [](const std::string& row) {
-    std::istringstream text(row);
-    return std::vector<std::string>{std::istream_iterator<std::string>(text), {}};
-  };
-  Measurement out = in;
-  out.time_us = {20};
-  EXPECT_THAT(words(table_row(out, in, 4, true)),
-              ElementsAre("4096", "1024", "float", "sum", "-1", "20.00", "0.205", "0.307", "0",
-                          "10.00", "0.410", "0.614", "0", "10.00", "-", "10.00", "0.0000", "1,3"));
-  const auto halted = words(table_row(out, std::nullopt, 4, true));
-  EXPECT_THAT(
-      std::vector(halted.begin() + 5, halted.end()),
-      ElementsAre("20.00", "0.205", "0.307", "0", "-", "-", "-", "-", "-", "-", "-", "-", "-"));
-  const auto lone = words(table_row(std::nullopt, in, 4, false));
-  EXPECT_EQ(lone.size(), 18u);
-  EXPECT_EQ(lone[5], "-");
-  EXPECT_EQ(lone[12], "N/A");
 }
 
 }  // namespace
