@@ -33,7 +33,7 @@ struct Newer {
   T* get() { return reinterpret_cast<T*>(this); }
 };
 
-void on_both(const std::function<void(int)>& body) {
+void on_both(const std::function<void(std::size_t)>& body) {
   std::thread other([&] { body(1); });
   body(0);
   other.join();
@@ -63,7 +63,7 @@ class CApi : public ::testing::Test {
   void SetUp() override {
     const std::string name = testing::TempDir() + "tarpon-c-" + std::to_string(::getpid());
     const std::string meet = "file://" + name;
-    on_both([&](int rank) {
+    on_both([&](std::size_t rank) {
       tarpon_options options{};
       options.size = sizeof options;
       options.rank = static_cast<std::uint32_t>(rank);
@@ -76,7 +76,7 @@ class CApi : public ::testing::Test {
   }
 
   void TearDown() override {
-    on_both([&](int rank) {
+    on_both([&](std::size_t rank) {
       if (ranks_[rank] != nullptr) tarpon_close(ranks_[rank], 5 * kSecond);
       tarpon_communicator_free(ranks_[rank]);
     });
@@ -84,7 +84,7 @@ class CApi : public ::testing::Test {
 
   /// A good call of `tag` on both ranks, which is number `operation` of it.
   void expect_pairs(std::uint32_t tag, std::uint32_t operation) {
-    on_both([&](int rank) {
+    on_both([&](std::size_t rank) {
       std::array<float, 100> data{};
       data.fill(static_cast<float>(rank + 1));
       const tarpon_arguments call = call_on(data.data(), data.size(), tag);
@@ -98,7 +98,7 @@ class CApi : public ::testing::Test {
 
   /// Rank 1 makes a good call of `tag`; it ends as aborted, blaming rank 0.
   void expect_aborted_by_rank_0(std::uint32_t tag, const std::function<void()>& rank_0) {
-    on_both([&](int rank) {
+    on_both([&](std::size_t rank) {
       if (rank == 0) return rank_0();
       float value = 1;
       const tarpon_arguments call = call_on(&value, 1, tag);
@@ -264,15 +264,15 @@ TEST(CApiAlone, error_text__is_of_the_thread) {
 // -- calls
 
 TEST_F(CApi, allreduce__every_type_and_function) {
-  on_both([&](int rank) {
-    std::int64_t value = rank + 1;
+  on_both([&](std::size_t rank) {
+    auto value = static_cast<std::int64_t>(rank + 1);
     tarpon_arguments call = call_on(nullptr, 1);
     call.input = call.output = &value;
     call.type = TARPON_INT64;
     call.function = TARPON_MAX;
     ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
     EXPECT_EQ(value, 2);
-    double real = rank + 1;
+    auto real = static_cast<double>(rank + 1);
     call.input = call.output = &real;
     call.type = TARPON_FLOAT64;
     call.function = TARPON_AVG;
@@ -282,7 +282,7 @@ TEST_F(CApi, allreduce__every_type_and_function) {
 }
 
 TEST_F(CApi, start_test_wait__more_than_once) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     std::vector<float> data(10'000, 1);
     const tarpon_arguments arguments = call_on(data.data(), data.size());
     tarpon_call* call = nullptr;
@@ -301,7 +301,7 @@ TEST_F(CApi, start_test_wait__more_than_once) {
 }
 
 TEST_F(CApi, arguments__of_an_older_and_a_newer_header) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     float value = static_cast<float>(rank);
     tarpon_arguments older = call_on(&value, 1);
     older.size = offsetof(tarpon_arguments, bound_us);
@@ -409,14 +409,14 @@ TEST_F(CApi, concurrency__threads_with_tags_of_their_own) {
   constexpr int kThreads = 4;
   constexpr int kCalls = 50;
   std::atomic<int> good = 0;
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     std::vector<std::thread> threads;
-    for (int tag = 0; tag < kThreads; ++tag) {
+    for (std::uint32_t tag = 0; tag < kThreads; ++tag) {
       threads.emplace_back([&, tag] {
         for (int i = 0; i < kCalls; ++i) {
           std::array<float, 500> data{};
           data.fill(static_cast<float>(tag + rank));
-          const auto call = call_on(data.data(), data.size(), static_cast<std::uint32_t>(tag));
+          const auto call = call_on(data.data(), data.size(), tag);
           tarpon_call* handle = nullptr;
           const bool waits = i % 2 == 0;
           int code = waits ? tarpon_allreduce(ranks_[rank], &call, nullptr)
@@ -435,7 +435,7 @@ TEST_F(CApi, concurrency__threads_with_tags_of_their_own) {
 // -- reports
 
 TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     float value = 1;
     const tarpon_arguments call = call_on(&value, 1, 3);
     tarpon_report* report = nullptr;
@@ -462,7 +462,7 @@ TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
 // -- more than one call
 
 TEST_F(CApi, agree__one_verdict) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     tarpon_loss loss{};
     loss.size = sizeof loss;
     loss.lost_fraction = rank == 1 ? 0.2 : 0;
@@ -481,7 +481,7 @@ TEST_F(CApi, agree__one_verdict) {
 }
 
 TEST_F(CApi, barrier_and_resync__and_deadlines_that_have_passed) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     EXPECT_EQ(tarpon_barrier(ranks_[rank], 5 * kSecond), TARPON_OK) << tarpon_error_text();
     char text[8] = "-------";
     if (rank == 1) std::memcpy(text, "weights", 8);
@@ -496,7 +496,7 @@ TEST_F(CApi, barrier_and_resync__and_deadlines_that_have_passed) {
 }
 
 TEST_F(CApi, abort__ends_calls_and_shrink_goes_on) {
-  on_both([&](int rank) {
+  on_both([&](std::size_t rank) {
     float value = 1;
     if (rank == 0) {
       EXPECT_EQ(tarpon_abort(ranks_[0], "enough"), TARPON_OK);
