@@ -104,7 +104,6 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
         gather_closed_ = true;
         gather_complete_ = event.closing == Closing::complete;
       }
-      if (scatter_closed_ && gather_closed_) closed_at_ = now;
       break;
     case Event::Kind::acknowledged:
       delivered_ = now;  // for learn(); step() asks the endpoint itself
@@ -488,7 +487,7 @@ void AllreduceOperation::piece_ended(Duration took) {
 }
 
 bool AllreduceOperation::is_cut() const {
-  return call_->report.stages[kGather].closing == Closing::bound && closed_at_ != kNever &&
+  return call_->report.stages[kGather].closing == Closing::bound && whole_since_ != kNever &&
          serves_afterwards();  // else it waits until its limit
 }
 
