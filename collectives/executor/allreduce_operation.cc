@@ -89,7 +89,7 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
 }
 
 AllreduceOperation::~AllreduceOperation() {
-  if (partials_) setting_.float_buffers->release(std::move(*partials_));
+  if (partials_) setting_.partial_buffers->release(std::move(*partials_));
 }
 
 void AllreduceOperation::on_event(const Event& event, Time now) {

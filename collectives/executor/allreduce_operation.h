@@ -36,7 +36,7 @@ class AllreduceOperation {
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;                 // the same
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
-    FloatBufferPool* float_buffers = nullptr;     // the same
+    FloatBufferPool* partial_buffers = nullptr;   // the same
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
