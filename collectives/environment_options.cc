@@ -79,8 +79,9 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   return found;
 }
 
-Result<CommunicatorOptions> find_options(InterfaceRequest wish, const Environment& environment) {
-  auto place = find_job_place({}, environment);
+Result<CommunicatorOptions> find_options(const LaunchFlags& flags, InterfaceRequest wish,
+                                         const Environment& environment) {
+  auto place = find_job_place(flags, environment);
   if (!place) return fail(place.error());
   if (!*place) {
     return fail(Error::Code::invalid_argument,
@@ -106,7 +107,7 @@ Result<CommunicatorOptions> CommunicatorOptions::from_environment() {
 }
 
 Result<CommunicatorOptions> CommunicatorOptions::from_environment(const Environment& environment) {
-  return find_options(InterfaceRequest(), environment);
+  return find_options(LaunchFlags(), InterfaceRequest(), environment);
 }
 
 }  // namespace tarpon

@@ -95,9 +95,10 @@ Result<JobPlace> place_from_flags(const LaunchFlags& flags) {
   return make_place("flags", *flags.rank, *flags.world_size);
 }
 
+/// Whether Slurm may have started the ranks: srun sets the variables of PMI and PMIx too.
 bool below_slurm(const Launcher& launcher) {
   const std::string_view name = launcher.name;
-  return name == "PMIx" || name == "Slurm";
+  return name == "PMI" || name == "PMIx" || name == "Slurm";
 }
 
 /// PMIx has no variable for the size that every launcher sets; below Slurm, Slurm tells it.
@@ -166,7 +167,7 @@ Result<std::optional<std::string>> master_address(const Environment& environment
   return fmt::format("tcp://{}:{}", *host, port);
 }
 
-/// `origin`: "--rendezvous " or "TARPON_RENDEZVOUS=".
+/// `origin`: "--rendezvous ", "TARPON_RENDEZVOUS=".
 Result<std::string> explicit_address(std::string_view origin, const std::string& text) {
   std::string address = text.find("://") == std::string::npos ? "tcp://" + text : text;
   if (address.starts_with("file://") && address.size() > 7) return address;
@@ -186,7 +187,7 @@ Result<std::string> explicit_address(std::string_view origin, const std::string&
 /// By the flag, else by TARPON_RENDEZVOUS, else by the launcher.
 Result<std::optional<std::string>> given_rendezvous(const LaunchFlags& flags,
                                                     const Environment& environment) {
-  if (flags.rendezvous) return explicit_address("--rendezvous ", *flags.rendezvous);
+  if (flags.rendezvous) return explicit_address(flags.rendezvous_named_by, *flags.rendezvous);
   if (const auto own = environment("TARPON_RENDEZVOUS")) {
     return explicit_address("TARPON_RENDEZVOUS=", *own);
   }

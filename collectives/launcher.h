@@ -19,6 +19,7 @@ struct LaunchFlags {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world_size;
   std::optional<std::string> rendezvous;  // "tcp://HOST:PORT", "HOST:PORT" or "file://PATH"
+  std::string rendezvous_named_by = "--rendezvous ";  // for messages: stands before its value
 };
 
 /// The place of a rank in its job.
