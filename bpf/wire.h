@@ -25,6 +25,7 @@
 #define TARPON_MAGIC 0x5054u /* "TP" on the wire */
 #define TARPON_WIRE_VERSION 1u
 #define TARPON_HEADER_BYTES 64u
+#define TARPON_MIN_PAYLOAD 448u /* the smallest slot of a job: fits every IPv4 path (576 bytes) */
 #define TARPON_MAX_STAGES 4u
 #define TARPON_MAX_FLOWS 8u /* source ports of one sender */
 #define TARPON_SIGNATURE_BYTES 24u
