@@ -240,7 +240,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 }
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
-  auto connection = connect_ranks(options);
+  auto connection = connect_ranks(options, SlotSizing::by_interface);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }
@@ -257,6 +257,8 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   if (!communicator) return fail(communicator.error());
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
+  const std::string& shrunk = session.communicator->shrunk_slots();
+  if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   return session;
 }
 

@@ -27,7 +27,8 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                                             const std::string& agreed,
                                             std::string* reason = nullptr);
 
-/// connect_ranks() with the options of session_options(), for a command without a communicator.
+/// connect_ranks() with the options of session_options(), for a command that looks at the paths
+/// itself: slots have the size that the interfaces allow.
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place);
 
 /// Finds rendezvous and interface by their rules and connects. `agreed` holds the command's own
