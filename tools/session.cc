@@ -17,6 +17,7 @@
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
+#include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -253,8 +254,12 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
   if (!communicator_options) return fail(communicator_options.error());
   session.flight = communicator_options->flight.directory;
+  const ProcessHoldings before = ProcessHoldings::read();
+  const Time start = monotonic_now();
   auto communicator = Communicator::connect(*communicator_options);
   if (!communicator) return fail(communicator.error());
+  session.cost = ConnectCost::since(before, start);
+  place.log.write(DebugLevel::info, "INIT", session.cost.text());
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
   const std::string& shrunk = session.communicator->shrunk_slots();

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "tools/connect_cost.h"
 #include "tools/debug_log.h"
 #include "tools/job_options.h"
 #include "tools/launch_place.h"
@@ -17,6 +18,7 @@ struct Session {
   LaunchPlace place;
   std::string interface_reason;
   DebugLog log;
+  ConnectCost cost;    // of the communicator
   std::string flight;  // where this rank leaves recordings; may be empty
   std::unique_ptr<Communicator> communicator;
 };

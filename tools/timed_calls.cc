@@ -225,6 +225,7 @@ nlohmann::json config_json(const AllreduceOptions& options, const Session& sessi
           {"world_size", communicator.world_size()},
           {"slot_bytes", communicator.slot_bytes()},
           {"shrunk_slots", communicator.shrunk_slots()},
+          {"connect", session.cost.json()},
           {"integrity", integrity},
           {"ranks", ranks}};
 }
