@@ -229,16 +229,33 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   return membership;
 }
 
-std::unique_ptr<Port> with_faults(std::unique_ptr<Port> port, const CommunicatorOptions& options) {
-  if (!options.faults.any()) return port;
+/// This rank's port; none, with an error in the offer, where it cannot be made.
+std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
+                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
+  if (!made) {
+    offer.info.error = made.error().message;
+    return nullptr;
+  }
+  offer.info.datapath = name(made->datapath);
+  offer.info.datapath_reason = made->reason + offer.one_flow;
+  if (!options.faults.any()) return std::move(made->port);
   FaultOptions faults = options.faults;
   faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
-  return std::make_unique<FaultPort>(std::move(port), faults);
+  return std::make_unique<FaultPort>(std::move(made->port), faults);
 }
 
-std::unique_ptr<Port> narrowed(std::unique_ptr<Port> port, std::uint32_t max_payload) {
-  if (max_payload >= port->capabilities().max_payload) return port;
-  return std::make_unique<NarrowPort>(std::move(port), max_payload);
+/// Takes slots of the size that the paths carry.
+Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
+  auto size = probe.finish(connection.ranks, deadline);
+  if (!size) return fail(size.error());
+  connection.agreed =
+      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
+  connection.shrunk_slots = std::move(size->reason);
+  if (size->slot_bytes < connection.port->capabilities().max_payload) {
+    connection.port = std::make_unique<NarrowPort>(std::move(connection.port), size->slot_bytes);
+  }
+  return {};
 }
 
 /// "1000:0.05:0.5" for each.
@@ -309,42 +326,30 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
-
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
-  if (made) {
-    offer.info.datapath = name(made->datapath);
-    offer.info.datapath_reason = made->reason + offer.one_flow;
-  } else {
-    offer.info.error = made.error().message;
-  }
+  const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
   // Every rank has its port before it answers here.
   auto membership =
       connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
-  if (!membership && made) offer.info.error = membership.error().message;
-  std::unique_ptr<Port> port = made ? with_faults(std::move(made->port), options) : nullptr;
+  if (!membership && port) offer.info.error = membership.error().message;
   std::optional<rendezvous::PathProbe> probe;
-  if (made && membership && sizing == SlotSizing::by_path) {
+  if (membership && port && sizing == SlotSizing::by_path) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();
   }
   // Again: nobody begins before every port works, and all know what the others took.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  std::string shrunk_slots;
+  Connection connection{.options = std::move(options),
+                        .control = std::move(*control),
+                        .ranks = std::move(*ranks),
+                        .agreed = agreed,
+                        .shrunk_slots = {},
+                        .port = std::move(port),
+                        .membership = *std::move(membership)};
   if (probe) {
-    auto size = probe->finish(*ranks, deadline);
-    if (!size) return fail(size.error());
-    agreed = agree(options, **control, *ranks, size->slot_bytes);
-    port = narrowed(std::move(port), size->slot_bytes);
-    shrunk_slots = std::move(size->reason);
+    if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
   }
-  return Connection{.options = std::move(options),
-                    .control = std::move(*control),
-                    .ranks = std::move(*ranks),
-                    .agreed = agreed,
-                    .shrunk_slots = std::move(shrunk_slots),
-                    .port = std::move(port),
-                    .membership = *std::move(membership)};
+  return connection;
 }
 
 }  // namespace tarpon

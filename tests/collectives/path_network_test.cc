@@ -197,6 +197,23 @@ TEST_P(BridgedPaths, a_port_of_the_bridge__that_drops_without_a_word) {
   EXPECT_EQ(pair.ranks[0]->ranks()[1].datapath, name(GetParam()));
 }
 
+TEST(BridgedPath, control_connections__pass_where_full_segments_are_lost_without_a_word) {
+  const auto network = Testbed::create({});
+  if (!network) GTEST_SKIP() << network.error().message;
+  for (const auto& [mtu, slot] : {std::pair{"576", TARPON_MIN_PAYLOAD}, std::pair{"350", 0u}}) {
+    const auto set = run_subprocess({{"ip", "link", "set", "p1", "mtu", mtu}, "", network->hub()});
+    ASSERT_TRUE(set) << set.error().message;
+    const Pair pair = connect({network->network_namespace(0), network->network_namespace(1)},
+                              network->address(0) + ":29500", Datapath::automatic);
+    if (slot > 0) {
+      expect_slots(pair, slot, "carries packets of 540 bytes and none of 796");
+    } else {
+      EXPECT_THAT(pair.errors[0], HasSubstr("only packets below 540 bytes arrive"));
+      EXPECT_EQ(pair.errors[0], pair.errors[1]);
+    }
+  }
+}
+
 TEST_P(BridgedPaths, losses__shrink_nothing) {
   TestbedOptions options;
   options.loss = TestbedLoss{.probability = 0.05, .seed = 3};
