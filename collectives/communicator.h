@@ -46,7 +46,8 @@ class Communicator {
  public:
   /// Rendezvous, then the network where `options` leave it open, then the data path. Blocks for at
   /// most options.rendezvous.timeout. Errors are the same on every rank that could be reached and
-  /// name the rank at fault.
+  /// name the rank at fault, or the pair of ranks between which packets do not arrive. Slots fit
+  /// what every pair carries in both directions (SlotSizing::by_path).
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
 
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers
@@ -57,6 +58,9 @@ class Communicator {
   std::uint32_t world_size() const;
   const std::vector<RankInfo>& ranks() const;
   std::uint32_t slot_bytes() const;
+  /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks
+  /// whose path carries less; empty: they are not. Alike on all ranks.
+  const std::string& shrunk_slots() const;
   tarpon_integrity integrity() const;
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its

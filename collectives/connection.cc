@@ -14,15 +14,20 @@
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/datapath_port.h"
 #include "collectives/rendezvous/own_network.h"
+#include "collectives/rendezvous/path_probe.h"
 #include "collectives/rendezvous/rank_list.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
+#include "transport/ports/narrow_port.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 
 namespace tarpon {
 namespace {
+
+constexpr std::uint32_t kMinMtu = 576;
+static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
 
 /// What a rank accepts on average must not be skipped when it is twenty times as much.
 std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
@@ -98,9 +103,9 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;
-  if (offer.info.max_payload < 512) {
-    offer.info.error = fmt::format("MTU {} of {} is too small: at least 604 bytes are needed",
-                                   options.mtu, options.interface);
+  if (options.mtu < kMinMtu) {
+    offer.info.error = fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
+                                   options.mtu, options.interface, kMinMtu);
     return offer;
   }
   UdpSocketOptions socket_options{.address = options.address};
@@ -152,11 +157,18 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   return ranks;
 }
 
+/// What the interface of every rank carries.
+std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
+  std::uint32_t payload = ranks[0].max_payload;
+  for (const RankInfo& rank : ranks) payload = std::min(payload, rank.max_payload);
+  return payload;
+}
+
 /// What all ranks must choose alike follows from what all ranks know.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
-                    const std::vector<RankInfo>& ranks) {
+                    const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
   EngineOptions agreed;
-  agreed.slot_bytes = ranks[0].max_payload;
+  agreed.slot_bytes = slot_bytes;
   agreed.endpoint.rank = control.rank();
   agreed.endpoint.world_size = static_cast<std::uint16_t>(control.world_size());
   agreed.endpoint.job = control.job();
@@ -171,7 +183,6 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   std::uint64_t receive_bytes = ranks[0].receive_bytes;
   bool xdp = false;
   for (const RankInfo& rank : ranks) {
-    agreed.slot_bytes = std::min(agreed.slot_bytes, rank.max_payload);
     receive_bytes = std::min(receive_bytes, rank.receive_bytes);
     xdp = xdp || rank.datapath == name(Datapath::xdp);
     if (!rank.checksums && options.integrity == TARPON_INTEGRITY_UDP) {
@@ -216,6 +227,35 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3);
   if (!opened) return fail(opened.error());
   return membership;
+}
+
+/// This rank's port; none, with an error in the offer, where it cannot be made.
+std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
+                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
+  if (!made) {
+    offer.info.error = made.error().message;
+    return nullptr;
+  }
+  offer.info.datapath = name(made->datapath);
+  offer.info.datapath_reason = made->reason + offer.one_flow;
+  if (!options.faults.any()) return std::move(made->port);
+  FaultOptions faults = options.faults;
+  faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
+  return std::make_unique<FaultPort>(std::move(made->port), faults);
+}
+
+/// Takes slots of the size that the paths carry.
+Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
+  auto size = probe.finish(connection.ranks, deadline);
+  if (!size) return fail(size.error());
+  connection.agreed =
+      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
+  connection.shrunk_slots = std::move(size->reason);
+  if (size->slot_bytes < connection.port->capabilities().max_payload) {
+    connection.port = std::make_unique<NarrowPort>(std::move(connection.port), size->slot_bytes);
+  }
+  return {};
 }
 
 /// "1000:0.05:0.5" for each.
@@ -270,7 +310,7 @@ std::string_view name(Datapath datapath) {
   return "?";
 }
 
-Result<Connection> connect_ranks(const CommunicatorOptions& given) {
+Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
   if (auto good = check(given); !good) {
     remove_rendezvous(given.rendezvous.address);
     return fail(good.error());
@@ -286,29 +326,30 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given) {
   Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  const EngineOptions agreed = agree(options, **control, *ranks);
-
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
-  if (made) {
-    offer.info.datapath = name(made->datapath);
-    offer.info.datapath_reason = made->reason + offer.one_flow;
-  } else {
-    offer.info.error = made.error().message;
-  }
+  const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
+  // Every rank has its port before it answers here.
   auto membership =
       connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
-  if (!membership && made) offer.info.error = membership.error().message;
+  if (!membership && port) offer.info.error = membership.error().message;
+  std::optional<rendezvous::PathProbe> probe;
+  if (membership && port && sizing == SlotSizing::by_path) {
+    probe.emplace(*port, **control, agreed.slot_bytes).begin();
+  }
   // Again: nobody begins before every port works, and all know what the others took.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  std::unique_ptr<Port> port = std::move(made->port);
-  if (options.faults.any()) {
-    FaultOptions faults = options.faults;
-    faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
-    port = std::make_unique<FaultPort>(std::move(port), faults);
+  Connection connection{.options = std::move(options),
+                        .control = std::move(*control),
+                        .ranks = std::move(*ranks),
+                        .agreed = agreed,
+                        .shrunk_slots = {},
+                        .port = std::move(port),
+                        .membership = *std::move(membership)};
+  if (probe) {
+    if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
   }
-  return Connection{std::move(options), std::move(*control),   std::move(*ranks), agreed,
-                    std::move(port),    *std::move(membership)};
+  return connection;
 }
 
 }  // namespace tarpon

@@ -87,12 +87,25 @@ struct Connection {
   std::unique_ptr<ControlChannel> control;
   std::vector<RankInfo> ranks;
   EngineOptions agreed;  // alike on all ranks but for the rank itself
+  /// Why slots are smaller than the interfaces allow: one line that names the pair of ranks whose
+  /// path carries less. Empty: they are not. Alike on all ranks.
+  std::string shrunk_slots;
   std::unique_ptr<Port> port;
   std::unique_ptr<Membership> membership;  // connected, not started
 };
 
+/// How the size of slots is found. Alike on all ranks.
+enum class SlotSizing : std::uint8_t {
+  /// Slots fit what every pair of ranks carries in both directions, found with packets of the full
+  /// size and smaller ones. A pair that carries not even packets of 576 bytes is an error.
+  by_path,
+  by_interface,  // slots fit the smallest MTU of the interfaces; no packet is sent
+};
+
 /// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the
-/// same on every rank that could be reached and name the rank at fault.
-Result<Connection> connect_ranks(const CommunicatorOptions& options);
+/// same on every rank that could be reached and name the rank at fault, or the pair of ranks
+/// between which packets do not arrive.
+Result<Connection> connect_ranks(const CommunicatorOptions& options,
+                                 SlotSizing sizing = SlotSizing::by_path);
 
 }  // namespace tarpon

@@ -17,6 +17,7 @@
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
+#include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -240,7 +241,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 }
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
-  auto connection = connect_ranks(options);
+  auto connection = connect_ranks(options, SlotSizing::by_interface);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }
@@ -253,10 +254,16 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
   if (!communicator_options) return fail(communicator_options.error());
   session.flight = communicator_options->flight.directory;
+  const ProcessHoldings before = ProcessHoldings::read();
+  const Time start = monotonic_now();
   auto communicator = Communicator::connect(*communicator_options);
   if (!communicator) return fail(communicator.error());
+  session.cost = ConnectCost::since(before, start);
+  place.log.write(DebugLevel::info, "INIT", session.cost.text());
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
+  const std::string& shrunk = session.communicator->shrunk_slots();
+  if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   return session;
 }
 

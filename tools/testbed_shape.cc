@@ -155,8 +155,8 @@ Result<TestbedLoss> parse_burst_loss(std::string_view text) {
 }
 
 void add_shape_options(CLI::App& app, TestbedOptions& options) {
-  app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
-      ->check(CLI::Range(604, 65535))
+  app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 576 to 65535")
+      ->check(CLI::Range(576, 65535))
       ->capture_default_str();
   add_one(app, "--rate", options.rate, parse_testbed_rate,
           "veth: rate of every link to a rank, burst and queue, as 2gbit or 2gbit/128K/400K");

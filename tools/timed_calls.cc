@@ -199,7 +199,8 @@ std::string datapath_of(const Communicator& communicator) {
   return ranks[0].datapath;
 }
 
-nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator) {
+nlohmann::json config_json(const AllreduceOptions& options, const Session& session) {
+  const Communicator& communicator = *session.communicator;
   const HostInfo host = read_host_info();
   nlohmann::json ranks = nlohmann::json::array();
   for (const RankInfo& rank : communicator.ranks()) {
@@ -223,6 +224,8 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
           {"cpus", host.cpus},
           {"world_size", communicator.world_size()},
           {"slot_bytes", communicator.slot_bytes()},
+          {"shrunk_slots", communicator.shrunk_slots()},
+          {"connect", session.cost.json()},
           {"integrity", integrity},
           {"ranks", ranks}};
 }

@@ -85,7 +85,7 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--inject-loss", "1"}, {"--inject-loss", "\"1\" has no unit", "1%"}},
       {{"--net", "veth", "--loss", "1"}, {"--loss", "\"1\" has no unit", "1%"}},
       {{"--net", "veth", "--rate", "5"}, {"--rate", "5gbit"}},
-      {{"--net", "veth", "--mtu", "10"}, {"--mtu", "604 to 65535"}},
+      {{"--net", "veth", "--mtu", "10"}, {"--mtu", "576 to 65535"}},
       {{"--gso-segments", "0"}, {"--gso-segments", "1 to 64"}},
       {{"--gso-segments", "65"}, {"--gso-segments", "1 to 64"}},
       {{"--flows", "3"}, {"--flows", "\"3\" is not one of 1, 2, 4, 8, auto"}},

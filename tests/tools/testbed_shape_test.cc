@@ -86,7 +86,7 @@ TEST(AddShapeOptions, add_shape_options__refuse) {
   EXPECT_THAT(refusal({"--police-of", "1=fast"}), HasSubstr("\"fast\" is not a rate"));
   EXPECT_THAT(refusal({"--burst-loss", "1%/x"}), HasSubstr("SHARE/PACKETS, for example 1%/8"));
   EXPECT_THAT(refusal({"--loss", "1"}), HasSubstr("\"1\" has no unit"));
-  EXPECT_THAT(refusal({"--mtu", "10"}), HasSubstr("604"));
+  EXPECT_THAT(refusal({"--mtu", "10"}), HasSubstr("576"));
 }
 
 TEST(IsShaped, is_shaped__by_any_option) {
