@@ -109,26 +109,27 @@ InfoSection processor_section() {
 InfoSection limit_section() {
   const EndpointOptions endpoint;
   const std::uint32_t most = Connection::kMaxRanks;
-  return {"limits",
-          "Limits",
-          {number("ranks", "ranks of a job", most, fmt::format("{}", most)),
-           number("flows", "UDP flows to a rank", TARPON_MAX_FLOWS,
-                  fmt::format("{}; a trial compares {} with 1", TARPON_MAX_FLOWS, kTrialFlows)),
-           number("slot_bytes_mtu_1500", "payload of a packet", max_payload_for_mtu(1500),
-                  fmt::format("{} bytes at MTU 1500, {} at 9000", max_payload_for_mtu(1500),
-                              max_payload_for_mtu(9000))),
-           number("slot_bytes_mtu_9000", "", max_payload_for_mtu(9000), ""),
-           number("open_operations", "open calls of a tag", endpoint.window,
-                  fmt::format("{}", endpoint.window)),
-           number("retain_bytes", "results kept", endpoint.retain_bytes,
-                  format_bytes(endpoint.retain_bytes) + " unless --retain says otherwise"),
-           number("remembered_tags", "tags remembered", endpoint.remembered_tags,
-                  fmt::format("{}", endpoint.remembered_tags)),
-           number("threads", "threads of a rank", kThreadsOfRank,
-                  fmt::format("{} beside its caller", kThreadsOfRank)),
-           number("descriptors", "descriptors of a rank", descriptors_of_rank(most),
-                  fmt::format("at most {} with 2 ranks, {} with {}", descriptors_of_rank(2),
-                              descriptors_of_rank(most), most))}};
+  return {
+      "limits",
+      "Limits",
+      {number("ranks", "ranks of a job", most, fmt::format("{}", most)),
+       number("flows", "UDP flows to a rank", TARPON_MAX_FLOWS,
+              fmt::format("{}; a trial compares {} with 1", TARPON_MAX_FLOWS, kTrialFlows)),
+       number("slot_bytes_mtu_1500", "payload of a packet", max_payload_for_mtu(1500),
+              fmt::format("{} bytes at MTU 1500, {} at 9000", max_payload_for_mtu(1500),
+                          max_payload_for_mtu(9000))),
+       number("slot_bytes_mtu_9000", "", max_payload_for_mtu(9000), ""),
+       number("open_operations", "open calls of a tag", endpoint.window,
+              fmt::format("{}", endpoint.window)),
+       number("retain_bytes", "results kept", endpoint.retain_bytes,
+              format_bytes(endpoint.retain_bytes) + " unless --retain says otherwise"),
+       number("remembered_tags", "tags remembered", endpoint.remembered_tags,
+              fmt::format("{}", endpoint.remembered_tags)),
+       number("threads", "threads of a rank", kThreadsOfRank,
+              fmt::format("{} beside its caller", kThreadsOfRank)),
+       number("descriptors", "descriptors of a rank", descriptors_of_rank(0, most),
+              fmt::format("up to {} in a job of 2, {} in one of {}; more with AF_XDP or --flows 8",
+                          descriptors_of_rank(0, 2), descriptors_of_rank(0, most), most))}};
 }
 
 InfoSection path_section(const Environment& environment) {
@@ -144,17 +145,20 @@ InfoSection path_section(const Environment& environment) {
             fmt::format("{}, {}", xdp::kBpfFileSystem,
                         mounted ? "mounted" : "not mounted: tarpon xdp load mounts it"),
             json{{"path", xdp::kBpfFileSystem}, {"mounted", mounted}}},
-           row("pins", "pinned programs", "below " + xdp::pin_root()),
+           {"pins", "pinned programs", "below " + xdp::pin_root(), xdp::pin_root()},
            {"flight", "flight recordings",
-            flight.value_or("nowhere: set TARPON_FLIGHT, or give --flight"),
+            flight ? printable(*flight, kLongestMessage)
+                   : "nowhere: set TARPON_FLIGHT, or give --flight",
             flight ? json(*flight) : json(nullptr)},
-           row("rendezvous", "local rendezvous", "below " + runtime)}};
+           {"rendezvous", "local rendezvous", "below " + printable(runtime, kLongestMessage),
+            runtime}}};
 }
 
 /// Where the variables put this process.
 InfoRow place_row(const Environment& environment) {
   const auto place = find_job_place({}, environment);
-  if (!place) return {"place", "place in a job", place.error().message, nullptr};
+  if (!place)
+    return {"place", "place in a job", printable(place.error().message, kLongestMessage), nullptr};
   if (!*place) return {"place", "place in a job", "none by the variables of a launcher", nullptr};
   const JobPlace& found = **place;
   return {"place", "place in a job",
@@ -182,8 +186,10 @@ InfoSection environment_section(const Environment& environment) {
 
 }  // namespace
 
-std::uint32_t descriptors_of_rank(std::uint32_t world) {
-  return 0 * world;
+std::uint32_t descriptors_of_rank(Rank rank, std::uint32_t world) {
+  constexpr std::uint32_t kOwn = 13;  // sockets of data path and mesh, events, rings, status socket
+  const std::uint32_t others = world - 1;
+  return kOwn + others + (rank == 0 ? others : 1);
 }
 
 std::vector<InfoSection> read_info(const Environment& environment) {

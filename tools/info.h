@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/environment.h"
+#include "transport/port.h"
 
 namespace tarpon {
 
@@ -33,8 +34,10 @@ std::string info_text(const std::vector<InfoSection>& sections);
 /// {SECTION: {ROW: VALUE}}
 nlohmann::json info_results(const std::vector<InfoSection>& sections);
 
-/// What a communicator of `world` ranks opens at most: descriptors of one rank.
-std::uint32_t descriptors_of_rank(std::uint32_t world);
+/// Descriptors that a communicator of `world` ranks has at most, by io_uring and up to four flows.
+/// A ring opens with the first wait, so that it may be two less. Rank 0 holds a connection to each
+/// other rank twice: for control and for the mesh.
+std::uint32_t descriptors_of_rank(Rank rank, std::uint32_t world);
 
 /// Threads of one rank beside its caller: progress, control mesh, flight recorder.
 inline constexpr std::uint32_t kThreadsOfRank = 3;

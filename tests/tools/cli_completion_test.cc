@@ -30,7 +30,7 @@ class CliCompletion : public ::testing::Test {
     std::string list;
     for (const std::string& word : words) list += " '" + word + "'";
     Command command{{"bash", "-c",
-                     fmt::format("source script; COMP_WORDS=(tarpon{}); COMP_CWORD={}; _tarpon; "
+                     fmt::format("source ./script; COMP_WORDS=(tarpon{}); COMP_CWORD={}; _tarpon; "
                                  "for each in \"${{COMPREPLY[@]}}\"; do echo \"$each\"; done",
                                  list, words.size())},
                     {},

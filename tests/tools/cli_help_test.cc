@@ -75,7 +75,7 @@ TEST(CliHelp, every_command__fits_a_terminal_and_speaks_no_jargon) {
     EXPECT_EQ(ended.error, "");
     for (const std::string& line : lines_of(ended.out)) {
       EXPECT_LE(line.size(), 100u) << command.back() << ": " << line;
-      for (const char* word : {"UINT", "FLOAT", " TEXT", "BOOLEAN", " INT", "4294967295"}) {
+      for (const char* word : {"UINT", "FLOAT", " TEXT ", "BOOLEAN", " INT ", "4294967295"}) {
         EXPECT_EQ(line.find(word), std::string::npos) << command.back() << ": " << line;
       }
     }

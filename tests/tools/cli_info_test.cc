@@ -1,8 +1,7 @@
-// `tarpon info` from outside: one screen, the same facts as JSON, and limits that hold.
+// `tarpon info` from outside: one screen, and the same facts as JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "collectives/version.h"
@@ -65,7 +64,7 @@ TEST(CliInfo, datapaths__as_doctor_has_them) {
     EXPECT_EQ(row["usable"], rung["verdict"] == "yes") << rung;
     EXPECT_EQ(row["why"], rung["why"]);
     EXPECT_EQ(row["command"], rung["command"]);
-    if (row["usable"] == false) EXPECT_NE(row["why"], "") << rung;
+    EXPECT_TRUE(row["usable"] == true || row["why"] != "") << rung;
   }
 }
 
@@ -87,33 +86,6 @@ TEST(CliInfo, environment__shows_what_is_set) {
   const std::string text = run(command).out;
   EXPECT_THAT(text, HasSubstr("rank 1 of 4, by torchrun"));
   EXPECT_EQ(text.find('\x1b'), std::string::npos) << "a variable's bytes reach the terminal";
-}
-
-/// Entries below /proc/PID.
-std::size_t entries(pid_t pid, const char* folder) {
-  std::size_t count = 0;
-  std::error_code gone;
-  for (const auto& entry :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/" + folder, gone)) {
-    (void)entry;
-    ++count;
-  }
-  return count;
-}
-
-TEST(CliInfo, limits__of_threads_and_descriptors_hold) {
-  const nlohmann::json limits = info_of(tool({"info", "--json"}))["results"]["limits"];
-  for (const std::uint32_t world : {2u, 4u}) {
-    Process job(tool({"allreduce", "--local-ranks", std::to_string(world), "-b", "16K", "-e", "16K",
-                      "-n", "1000000000"}));
-    ASSERT_TRUE(job.says("algbw"));  // the header: all are connected
-    const auto ranks = job.children();
-    ASSERT_EQ(ranks.size(), world);
-    for (const pid_t rank : ranks) {
-      EXPECT_EQ(entries(rank, "task"), limits["threads"].get<std::size_t>() + 1);
-      std::printf("world %u: %zu descriptors\n", world, entries(rank, "fd"));
-    }
-  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
-// The * of options in the help ("all ranks must be given the same"), held to what ranks compare when they meet: a job in which only
-// rank 1 is given such an option is refused, and one with any other option runs.
+// The * of options in the help, held to what ranks compare when they meet: a job in which rank 1
+// alone has such an option is refused, and one in which it has any other option runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
 
 #include "tests/tools/command.h"
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "collectives/communicator.h"
+#include "transport/ports/uring_port.h"
 
 namespace tarpon {
 namespace {
@@ -35,8 +36,7 @@ Taken taken_by(std::uint32_t world, Datapath datapath) {
     std::vector<std::jthread> threads;
     for (Rank rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank] {
-        auto options =
-            CommunicatorOptions::for_rank(rank, world, "file://" + directory + "/meet");
+        auto options = CommunicatorOptions::for_rank(rank, world, "file://" + directory + "/meet");
         options.interface = "lo";
         options.datapath = datapath;
         auto made = Communicator::connect(options);
@@ -51,12 +51,26 @@ Taken taken_by(std::uint32_t world, Datapath datapath) {
   return {during.threads - before.threads, during.descriptors - before.descriptors};
 }
 
-TEST(Info, threads_and_descriptors_of_a_rank__are_at_most_what_is_stated) {
+std::size_t stated_descriptors(std::uint32_t world) {
+  std::size_t sum = 0;
+  for (Rank rank = 0; rank < world; ++rank) sum += descriptors_of_rank(rank, world);
+  return sum;
+}
+
+TEST(Info, threads_and_descriptors__are_what_is_stated) {
+  for (const std::uint32_t world : {2u, 3u, 5u}) {
+    const Taken taken = taken_by(world, Datapath::mmsg);
+    EXPECT_EQ(taken.threads, kThreadsOfRank * world);
+    EXPECT_EQ(taken.descriptors, stated_descriptors(world) - 2 * world);  // the two of io_uring
+  }
+}
+
+TEST(Info, descriptors__of_io_uring_are_at_most_what_is_stated) {
+  if (const auto uring = check_uring(); !uring) GTEST_SKIP() << uring.error().message;
   for (const std::uint32_t world : {2u, 3u, 5u}) {
     const Taken taken = taken_by(world, Datapath::uring);
-    printf("%u: %zu %zu\n", world, taken.threads, taken.descriptors);
-    const Taken m = taken_by(world, Datapath::mmsg);
-    printf("mmsg %u: %zu %zu\n", world, m.threads, m.descriptors);
+    EXPECT_EQ(taken.threads, kThreadsOfRank * world);
+    EXPECT_LE(taken.descriptors, stated_descriptors(world));
   }
 }
 
