@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace tarpon {
 
@@ -15,5 +16,8 @@ struct HostInfo {
 /// Reads /proc and asks the kernel; never fails, unknown texts are empty. An interface's driver:
 /// collectives/interfaces.h.
 HostInfo read_host_info();
+
+/// What the kernel says that the processor can do: "avx2", ... Empty where it does not say.
+std::vector<std::string> cpu_flags();
 
 }  // namespace tarpon

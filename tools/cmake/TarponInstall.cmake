@@ -1,4 +1,4 @@
-# install() rules: libraries, public headers, the tool, find_package(tarpon), pkg-config.
+# install() rules: libraries, public headers, the tool with its pages, find_package(tarpon), pkg-config.
 include(CMakePackageConfigHelpers)
 
 # tarpon::tarpon is all that a caller needs; the executable has the plain name.
@@ -24,6 +24,8 @@ install(TARGETS tarpon_bpf tarpon_xdp tarpon_codec tarpon_transport tarpon_colle
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${TARPON_HEADER_DIR})
 install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${TARPON_PAGES_DIR}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(FILES ${TARPON_PAGES_DIR}/tarpon DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 # By itself: who links the C interface needs no other package.
 if(TARGET tarpon_shared)
   install(TARGETS tarpon_shared EXPORT tarpon-shared-targets
