@@ -17,7 +17,7 @@ void add_info_options(cli::OptionTable& table, InfoOptions& options) {
       "loopback; tarpon doctor says more of each interface. Changes nothing.");
 }
 
-int run_info(const InfoOptions& options) {
+int run_info(const InfoOptions& options, const cli::Invocation& invocation) {
   const auto sections = read_info(process_environment());
   if (!options.json) {
     fmt::print("{}", info_text(sections));
@@ -25,12 +25,13 @@ int run_info(const InfoOptions& options) {
   }
   const HostInfo host = read_host_info();
   const nlohmann::json all{{"config",
-                            {{"command", "info"},
+                            {{"command", invocation.command_line},
                              {"version", kVersion},
-                             {"commit", kGitCommit},
+                             {"git_commit", kGitCommit},
                              {"hostname", host.hostname},
                              {"kernel", host.kernel},
-                             {"cpu_model", host.cpu_model}}},
+                             {"cpu", host.cpu_model},
+                             {"cpus", host.cpus}}},
                            {"results", info_results(sections)}};
   fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;

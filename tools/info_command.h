@@ -1,7 +1,7 @@
 // `tarpon info`: this build, this processor and this host, on one screen.
 #pragma once
 
-#include "tools/cli/option_table.h"
+#include "tools/cli/command.h"
 
 namespace tarpon {
 
@@ -12,6 +12,6 @@ struct InfoOptions {
 void add_info_options(cli::OptionTable& table, InfoOptions& options);
 
 /// Changes nothing. Returns 0.
-int run_info(const InfoOptions& options);
+int run_info(const InfoOptions& options, const cli::Invocation& invocation);
 
 }  // namespace tarpon

@@ -50,13 +50,10 @@ void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options) {
         "alike; auto: on from --loss-target 0.5% on, else on above 2 % of loss and off below 1 %",
         Scope::job},
        {"--without",
-        cli::words(options.without, "NAME,...", cli::Times::list, mechanism_switches()),
+        cli::words(options.without, "NAME,...", cli::Times::list,
+                   {"rotation", "repair", "scatter-repair", "retention", "x-loop", "nonfinite"}),
         "mechanisms to take out: rotation, repair, scatter-repair, retention, x-loop, nonfinite",
         Scope::job}});
-}
-
-std::vector<std::string> mechanism_switches() {
-  return {"rotation", "repair", "scatter-repair", "retention", "x-loop", "nonfinite"};
 }
 
 }  // namespace tarpon

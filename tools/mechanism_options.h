@@ -25,7 +25,4 @@ struct MechanismOptions {
 
 void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options);
 
-/// What --without takes: all names of Mechanisms::take_out().
-std::vector<std::string> mechanism_switches();
-
 }  // namespace tarpon

@@ -166,32 +166,32 @@ cli::Value word(std::string& target, const std::vector<std::string>& words) {
 
 void add_network_options(cli::OptionTable& table, ScaleOptions& options) {
   const char* const rate = "RATE|none";
-  table.add(
-      "Network",
-      {{"--rate", cli::text(options.rate, "RATE"), "of the link to each rank"},
-       {"--egress-rate", otherwise(cli::text(options.egress_rate, rate), "that of --rate"),
-        "of each rank's own interface; none: no limit"},
-       {"--queue", cli::text(options.queue, "SIZE"), "before the link to a rank; 0: unlimited"},
-       {"--burst", cli::text(options.burst, "SIZE"),
-        "bytes that this link lets pass at once after a pause, as tbf does"},
-       {"--core", cli::text(options.core, rate), "rate of a core that all share"},
-       {"--delay", cli::text(options.delay, "DURATION"), "one way"},
-       {"--mtu", cli::whole(options.mtu, 0u, 9000u), "of all links"},
-       {"--frame", cli::whole(options.frame, 0u, 100u),
-        "bytes that a packet costs beyond the MTU; tc counts 14"},
-       {"--loss", cli::text(options.loss, "SHARE"), "of each packet"},
-       {"--tail", cli::number(options.tail, 1.0, 50.0),
-        "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail"},
-       {"--stragglers", cli::text(options.stragglers, "SHARE"),
-        "chance that a rank has an episode in an operation; 0.13% to 8%"},
-       {"--delay-trace", cli::file(options.delay_trace),
-        "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us"},
-       {"--straggler-trace", cli::file(options.straggler_trace),
-        "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us"},
-       {"--background", cli::text(options.background, rate),
-        "rate offered between ranks 0 and 1, each way, by others"},
-       {"--background-burst", cli::text(options.background_burst, "SIZE"),
-        "bytes that come at once"}});
+  table.add("Network",
+            {{"--rate", cli::text(options.rate, "RATE"), "rate of the link to each rank"},
+             {"--egress-rate", otherwise(cli::text(options.egress_rate, rate), "that of --rate"),
+              "rate of each rank's own interface; none: no limit"},
+             {"--queue", cli::text(options.queue, "SIZE"),
+              "queue before the link to a rank; 0: unlimited"},
+             {"--burst", cli::text(options.burst, "SIZE"),
+              "bytes that this link lets pass at once after a pause, as tbf does"},
+             {"--core", cli::text(options.core, rate), "rate of a core that all share"},
+             {"--delay", cli::text(options.delay, "DURATION"), "delay one way"},
+             {"--mtu", cli::whole(options.mtu, 0u, 9000u), "MTU of all links"},
+             {"--frame", cli::whole(options.frame, 0u, 100u),
+              "bytes that a packet costs beyond the MTU; tc counts 14"},
+             {"--loss", cli::text(options.loss, "SHARE"), "share of the packets that are lost"},
+             {"--tail", cli::number(options.tail, 1.0, 50.0),
+              "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail"},
+             {"--stragglers", cli::text(options.stragglers, "SHARE"),
+              "chance that a rank has an episode in an operation; 0.13% to 8%"},
+             {"--delay-trace", cli::file(options.delay_trace),
+              "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us"},
+             {"--straggler-trace", cli::file(options.straggler_trace),
+              "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us"},
+             {"--background", cli::text(options.background, rate),
+              "rate offered between ranks 0 and 1, each way, by others"},
+             {"--background-burst", cli::text(options.background_burst, "SIZE"),
+              "bytes that come at once"}});
 }
 
 void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
@@ -202,10 +202,10 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
        {"--algorithms",
         cli::words(options.algorithms, "NAME,...", cli::Times::list,
                    {"ring", "halving-doubling", "tar", "bounded"}),
-        "ring, halving-doubling, tar and bounded"},
-       {"--bytes", cli::text(options.bytes, "SIZE"), "of the bucket that is reduced"},
+        "which of ring, halving-doubling, tar and bounded to compare"},
+       {"--bytes", cli::text(options.bytes, "SIZE"), "size of the bucket that is reduced"},
        {"--operations", cli::whole(options.operations, 0u, 1'000'000u),
-        "that count, per cell; 0: 100, and 50 above 512 ranks"},
+        "operations of each cell; 0: 100, and 50 above 512 ranks"},
        {"--bound", cli::text(options.bound, "DURATION|learnt"),
         "time of a whole operation of bounded"},
        {"--loss-target",
@@ -217,9 +217,9 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
         "what TCP does when the end of a burst is lost; probe: as Linux"},
        {"--train", cli::whole(options.train, 0u, 64u),
         "packets that travel as one; 0: by the rank count"},
-       {"--seed", cli::whole(options.seed), "it fixes everything"},
+       {"--seed", cli::whole(options.seed), "the seed, which fixes everything"},
        {"--threads", cli::whole(options.threads, 0u, 1024u),
-        "0: one per processor; changes no result"}});
+        "threads; 0: one per processor; changes no result"}});
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
 void add_sim_options(cli::OptionTable& table, SimOptions& options) {
   table.add(
       "Seeds",
-      {{"--seed", cli::whole(options.seed), "the (first) seed; it fixes everything"},
+      {{"--seed", cli::whole(options.seed), "the (first) seed, which fixes everything"},
        {"--seeds",
         given(cli::whole(options.seeds, std::uint64_t{1}, std::uint64_t{UINT32_MAX}),
               cli::Times::last),
@@ -159,7 +159,7 @@ void add_sim_options(cli::OptionTable& table, SimOptions& options) {
        {"--jobs", given(cli::whole(options.jobs, 0u, 1024u), cli::Times::last),
         "seeds at once, 0: one per processor; changes no result"},
        {"--faults", cli::text(options.faults, "NAME,..."),
-        "no others than these: names with commas between them, all or none"},
+        "only these faults: names with commas between them, all or none"},
        {"--delays", cli::file(options.delays),
         "CSV file time_us,rank,delay_us: from then on what the rank (* for all) sends takes so "
         "much longer; beside the faults"},

@@ -35,7 +35,7 @@ TEST(CliInfo, text__is_one_screen) {
 
 TEST(CliInfo, json__has_the_same_sections) {
   const nlohmann::json info = info_of(tool({"info", "--json"}));
-  EXPECT_EQ(info["config"]["command"], "info");
+  EXPECT_EQ(info["config"]["command"], "tarpon info --json");
   EXPECT_EQ(info["config"]["version"], kVersion);
   const nlohmann::json& results = info["results"];
   for (const char* section :

@@ -129,6 +129,21 @@ TEST(CliScope, starred__is_refused_where_one_differs) {
   }
 }
 
+TEST(CliScope, check__compares_what_allreduce_does_and_the_probes) {
+  for (const auto& [option, text] : options_in_help({"check"})) {
+    const bool agreed =
+        compared().contains(option) || kOtherwise.contains(option) || option == "--probes";
+    EXPECT_EQ(same_on_all(text), agreed) << option << ": " << text;
+  }
+  const ScratchDirectory scratch;
+  auto commands = ranks_by_hand(2, "file://" + scratch / "meet", {});
+  for (Command& command : commands) command.arguments[1] = "check";
+  commands[1].arguments.insert(commands[1].arguments.end(), {"--probes", "3"});
+  for (const Ended& rank : run_together(commands)) {
+    EXPECT_THAT(rank.error, HasSubstr("probes=3")) << rank.out;
+  }
+}
+
 TEST(CliScope, others__may_differ) {
   const ScratchDirectory scratch;
   for (const auto& [option, values] : alone(scratch)) {

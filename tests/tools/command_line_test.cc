@@ -4,6 +4,7 @@
 
 #include "tools/cli/parser.h"
 #include "tools/cli/suggestion.h"
+#include "tools/mechanism_options.h"
 
 namespace tarpon::cli {
 namespace {
@@ -108,6 +109,17 @@ TEST(Option, initial__is_the_text_of_the_variable) {
 TEST(Option, names_of__splits) {
   EXPECT_THAT(names_of({"-c,--count", {}, ""}), ElementsAre("-c", "--count"));
   EXPECT_THAT(names_of({"FILE", {}, ""}), ElementsAre("FILE"));
+}
+
+TEST(Option, without__takes_every_switch_of_the_mechanisms) {
+  MechanismOptions options;
+  OptionTable table;
+  add_mechanism_options(table, options);
+  EXPECT_THAT(table.find("--without")->value.choices, ::testing::SizeIs(6));
+  for (const std::string& name : table.find("--without")->value.choices) {
+    EXPECT_TRUE(Mechanisms().take_out(name)) << name;
+    EXPECT_THAT(table.find("--without")->help, HasSubstr(name));
+  }
 }
 
 // parser.h: one table

@@ -20,7 +20,8 @@ std::string_view without_dashes(std::string_view word) {
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the table of distances between beginnings: of `a` without its last two, last one, none.
+  // Rows of the table of distances: between beginnings of `b` and those of `a` that end two letters
+  // before, one letter before and at letter i.
   std::vector<std::size_t> two_before, before(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) before[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
