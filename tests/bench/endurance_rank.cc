@@ -29,6 +29,8 @@
 #include "collectives/communicator.h"
 #include "tools/process_usage.h"
 #include "transport/clock.h"
+#include "transport/counters.h"
+#include "transport/port.h"
 
 namespace tarpon::bench {
 namespace {
