@@ -299,11 +299,12 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   return ControlChannel::join(rendezvous);
 }
 
-/// The same; a private directory where the ranks meet is there until rank 0 has met them.
+/// The same; a private directory where the ranks meet is there until rank 0 has met them, or
+/// a rank has failed to.
 Result<std::unique_ptr<ControlChannel>> meet(CommunicatorOptions& options) {
   if (auto made = make_rendezvous(options.rendezvous.address); !made) return fail(made.error());
   auto control = join(options);
-  if (options.rendezvous.rank == 0) remove_rendezvous(options.rendezvous.address);
+  if (!control || options.rendezvous.rank == 0) remove_rendezvous(options.rendezvous.address);
   return control;
 }
 
@@ -325,7 +326,7 @@ std::string_view name(Datapath datapath) {
 
 Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
   if (auto good = check(given); !good) {
-    if (given.rendezvous.rank == 0) remove_rendezvous(given.rendezvous.address);
+    remove_rendezvous(given.rendezvous.address);
     return fail(good.error());
   }
   CommunicatorOptions options = given;

@@ -61,7 +61,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   wish.all_local = place.all_local();
   const auto chosen = choose_interface(std::move(wish), environment);
   if (!chosen) {
-    if (place.rank == 0) remove_rendezvous(*rendezvous);
+    remove_rendezvous(*rendezvous);
     return fail(chosen.error());
   }
   FoundOptions found{

@@ -54,8 +54,8 @@ Result<std::string> find_rendezvous(const JobPlace& place, const Environment& en
 /// address needs it again. Does nothing for other addresses.
 Result<void> make_rendezvous(const std::string& address);
 
-/// Removes the private directory of find_rendezvous() unless it holds a file. Rank 0 calls it in
-/// connect_ranks() when it has met the others, or cannot. Other addresses are left alone.
+/// Removes the private directory of find_rendezvous() unless it holds a file: rank 0 has met the
+/// others, or this rank has failed to. Other addresses are left alone.
 void remove_rendezvous(const std::string& address);
 
 }  // namespace tarpon

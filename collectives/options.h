@@ -12,7 +12,7 @@
 #include "collectives/mechanisms.h"
 #include "collectives/rendezvous_options.h"
 #include "collectives/step_verdict.h"
-#include "transport/ports/fault_options.h"
+#include "transport/fault_options.h"
 #include "xdp/result.h"
 
 namespace tarpon {

@@ -27,7 +27,7 @@ TEST(CliInfo, text__is_one_screen) {
   EXPECT_GE(lines.size(), 25u) << ended.out;
   for (const std::string& line : lines) EXPECT_LE(line.size(), 100u) << line;
   for (const char* part :
-       {kVersion, "wire version 1", "liburing", "fmt ", "reduction kernels", "codec kernels",
+       {kVersion, "wire version 2", "liburing", "fmt ", "reduction kernels", "codec kernels",
         "io_uring", "AF_XDP", "mmsg", "65536", "/sys/fs/bpf", "@tarpon.", "TARPON_DATAPATH"}) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }

@@ -129,7 +129,7 @@ TEST(HostilePacketsTest, headers__each_lie_has_its_reason) {
   const std::vector<Lie> lies{
       {"magic", DropReason::magic, [](auto& h) { h.magic ^= 1; }},
       {"version 0", DropReason::version, [](auto& h) { h.version = 0; }},
-      {"version 2", DropReason::version, [](auto& h) { h.version = 2; }},
+      {"another version", DropReason::version, [](auto& h) { ++h.version; }},
       {"job", DropReason::foreign_job, [](auto& h) { h.job ^= 0x80000000; }},
       {"type 0", DropReason::type, [](auto& h) { h.type = 0; }},
       {"type end", DropReason::type, [](auto& h) { h.type = TARPON_TYPE_END; }},
