@@ -15,6 +15,7 @@
 #include "collectives/rendezvous/datapath_port.h"
 #include "collectives/rendezvous/own_network.h"
 #include "collectives/rendezvous/rank_list.h"
+#include "collectives/report_text.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_flows.h"
@@ -138,16 +139,16 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   auto texts = control.all_gather(encode(mine), deadline);
   if (!texts) return fail(texts.error());
   std::vector<RankInfo> ranks;
-  std::string errors;
-  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    auto info = decode_rank_info((*texts)[rank]);
+  std::vector<std::string> errors;
+  for (const std::string& text : *texts) {
+    auto info = decode_rank_info(text);
     if (!info) return fail(info.error());
-    if (!info->error.empty()) {
-      errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, info->error);
-    }
+    errors.push_back(info->error);
     ranks.push_back(std::move(*info));
   }
-  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  if (auto failed = errors_text(errors); !failed.empty()) {
+    return fail(Error::Code::unavailable, std::move(failed));
+  }
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
