@@ -34,4 +34,11 @@ HostInfo read_host_info() {
   return info;
 }
 
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
 }  // namespace tarpon

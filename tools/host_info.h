@@ -16,4 +16,7 @@ struct HostInfo {
 /// collectives/interfaces.h.
 HostInfo read_host_info();
 
+/// The program of this process and its arguments, with blanks between them.
+std::string command_line();
+
 }  // namespace tarpon

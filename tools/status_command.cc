@@ -10,6 +10,7 @@
 
 #include "collectives/allreduce.h"
 #include "tools/rank_sockets.h"
+#include "tools/report_output.h"
 #include "tools/status_json.h"
 
 namespace tarpon {
@@ -96,7 +97,7 @@ std::string text_of(const Row& row) {
 
 void add_status_options(CLI::App& app, StatusOptions& options) {
   app.footer(std::string(kHelp) + "\n\n" + app.get_footer());
-  app.add_flag("--json", options.json, "one JSON array: what each rank says");
+  app.add_flag("--json", options.json, "one JSON object: what each rank says");
 }
 
 int run_status(const StatusOptions& options) {
@@ -106,7 +107,7 @@ int run_status(const StatusOptions& options) {
   if (options.json) {
     nlohmann::json ranks = nlohmann::json::array();
     for (const Row& row : rows) ranks.push_back(json_of(row));
-    fmt::print("{}\n", ranks.dump(1));
+    fmt::print("{}", json_text(json_report(report_config(), std::move(ranks))));
     return 0;
   }
   if (rows.empty()) {

@@ -16,6 +16,7 @@
 #include "tools/status_command.h"
 #include "tools/testbed_command.h"
 #include "tools/version.h"
+#include "tools/voice.h"
 #include "tools/xdp_command.h"
 
 namespace {
@@ -42,12 +43,6 @@ Environment:
   TARPON_DEBUG           VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error
   TARPON_DEBUG_SUBSYS    only these of INIT,NET,CALL
   TARPON_DEBUG_FILE      to this file instead; %h is the host, %p the process)";
-
-std::string join(int argc, char** argv) {
-  std::string line;
-  for (int i = 0; i < argc; ++i) line += (i > 0 ? " " : "") + std::string(argv[i]);
-  return line;
-}
 
 /// "Could not convert: --seed = abc", with what would do in its place.
 std::string explain_conversion(const CLI::App& app, const std::string& text) {
@@ -78,7 +73,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
   }
   if (!parsed.empty() && parsed[0]->get_name() == "xdp" && parsed[0]->get_subcommands().empty()) {
     const std::string known = "use load, status, unload or clean";
-    return words.size() < 2 ? "xdp is no whole command: " + known
+    return words.size() < 2 ? "xdp needs a subcommand: " + known
                             : fmt::format("\"xdp {}\" is no command: {}", words[1], known);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
@@ -89,10 +84,10 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error,
     return explain_conversion(app, text);
   }
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
-    return text + ": write it at the end";
+    return text + ": add it as the last argument";
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-    return text.substr(0, text.find(':')) + ": write a value behind it";
+    return text.substr(0, text.find(':')) + " needs a value";
   }
   return text;
 }
@@ -105,7 +100,7 @@ int refuse(const CLI::App& app, const CLI::ParseError& error,
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
-  fmt::print(stderr, "tarpon: {} (see --help)\n", text);
+  tarpon::Voice().error(text + " (see --help)");
   return tarpon::kUsage;
 }
 
@@ -120,13 +115,11 @@ int main(int argc, char** argv) {
   app.footer(std::string(kExitCodes) + kEnvironment);  // of the commands too: it is inherited
 
   tarpon::AllreduceOptions allreduce;
-  allreduce.job.command_line = join(argc, argv);
   CLI::App* allreduce_app =
       app.add_subcommand("allreduce", "average or sum arrays over ranks; benchmark it");
   tarpon::add_allreduce_options(*allreduce_app, allreduce);
 
   tarpon::CheckOptions check;
-  check.job.command_line = allreduce.job.command_line;
   CLI::App* check_app = app.add_subcommand("check", "probe every pair of ranks");
   tarpon::add_check_options(*check_app, check);
 
@@ -189,8 +182,9 @@ int main(int argc, char** argv) {
   if (scale_app->parsed()) {
     for (const CLI::Option* option : sim_app->get_options()) {
       if (option->count() == 0) continue;
-      fmt::print(stderr, "tarpon: {} before scale is of sim: write scale's options behind it\n",
-                 option->get_name());
+      tarpon::Voice().error(
+          fmt::format("{} before scale is an option of sim: write the options of scale after it",
+                      option->get_name()));
       return tarpon::kUsage;
     }
     return tarpon::run_scale(scale);

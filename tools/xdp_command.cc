@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "tools/job_options.h"
+#include "tools/voice.h"
 
 namespace tarpon {
 namespace {
@@ -78,7 +79,7 @@ int run_xdp(const CLI::App& app, const XdpOptions& options) {
   }
   std::fflush(stdout);
   if (done) return 0;
-  fmt::print(stderr, "tarpon: {}\n", done.error().message);
+  Voice().error(done.error().message);
   return 1;
 }
 
