@@ -34,7 +34,7 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
 
 template <typename Value>
 std::string differs(std::string_view field, Value a, Value b) {
-  return fmt::format("{} {} here, {} there", field, a, b);
+  return fmt::format("{} {} instead of {}", field, a, b);
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ SignatureBytes encode(const OperationSignature& signature);
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes);
 
-/// The first field that differs, in words: "count 1000 here, 2000 there", "type float here, double
-/// there". Nothing when they are equal.
+/// The first field of `here` that differs, in words: "count 1000 instead of 2000", "type float
+/// instead of double". Nothing when they are equal.
 std::optional<std::string> first_difference(const OperationSignature& here,
                                             const OperationSignature& there);
 

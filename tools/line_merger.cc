@@ -78,7 +78,7 @@ void LineMerger::pass_on(const Line& line) const {
   const bool is_error = line.text.starts_with(kTool);
   if (ranks_.size() == 1) return output_(line.text, is_error);
   const std::string_view text = std::string_view(line.text).substr(is_error ? kTool.size() : 0);
-  if (names_a_rank(text)) return output_(text, is_error);
+  if (first_named_rank(text)) return output_(text, is_error);
   output_(fmt::format("{}: {}", rank_names(line.said), text), is_error);
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 #include "collectives/environment.h"
@@ -16,23 +17,28 @@ constexpr std::string_view kRank = "rank ", kRanks = "ranks ";
 
 }  // namespace
 
-Voice::Voice(Rank rank) : speaker_(fmt::format("rank {}", rank)) {}
+Voice::Voice(Rank rank) : rank_(rank) {}
 
 void Voice::error(std::string_view message) const {
-  const bool named = speaker_.starts_with(kRank) && names_a_rank(message);
-  const std::string line = named ? std::string(message) : fmt::format("{}: {}", speaker_, message);
+  const std::optional<Rank> named = rank_ ? first_named_rank(message) : std::nullopt;
+  if (named && *named != *rank_) return;
+  const std::string speaker = named ? "" : rank_ ? fmt::format("rank {}: ", *rank_) : "tarpon: ";
   const Colour colour(STDERR_FILENO, process_environment());
-  fmt::print(stderr, "{}\n", colour.failure(line));
+  fmt::print(stderr, "{}\n", colour.failure(speaker + std::string(message)));
 }
 
-bool names_a_rank(std::string_view text) {
+std::optional<Rank> first_named_rank(std::string_view text) {
   const std::string_view beginning = text.starts_with(kRanks) ? kRanks : kRank;
-  if (!text.starts_with(beginning)) return false;
+  if (!text.starts_with(beginning)) return std::nullopt;
   text.remove_prefix(beginning.size());
-  const std::size_t end = std::min(text.find_first_not_of("0123456789-, "), text.size());
-  std::string_view rest = text.substr(end);
+  Rank first = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), first).ec != std::errc()) {
+    return std::nullopt;
+  }
+  std::string_view rest =
+      text.substr(std::min(text.find_first_not_of("0123456789-, "), text.size()));
   if (rest.starts_with("and ")) rest = rest.substr(std::min(rest.find(':'), rest.size()));
-  return end > 0 && rest.starts_with(": ");
+  return rest.starts_with(": ") ? std::optional(first) : std::nullopt;
 }
 
 }  // namespace tarpon

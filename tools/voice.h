@@ -1,7 +1,7 @@
 // One line on standard error for each error that a user has to know.
 #pragma once
 
-#include <string>
+#include <optional>
 #include <string_view>
 
 #include "transport/port.h"
@@ -17,14 +17,15 @@ class Voice {
   Voice() = default;
   explicit Voice(Rank rank);
 
-  /// A message that begins with "rank N: " keeps that as its only beginning.
+  /// A message that begins with the names of ranks has been agreed on: all ranks know it. Among the
+  /// ranks of a launcher the first one that it names prints it, the others stay silent.
   void error(std::string_view message) const;
 
  private:
-  std::string speaker_ = "tarpon";
+  std::optional<Rank> rank_;
 };
 
-/// Whether `text` begins with "rank N: ", or with the names of several ranks.
-bool names_a_rank(std::string_view text);
+/// The first rank where `text` begins with names: 2 of "rank 2: ", 0 of "ranks 0, 3: ".
+std::optional<Rank> first_named_rank(std::string_view text);
 
 }  // namespace tarpon

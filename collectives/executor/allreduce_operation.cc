@@ -141,16 +141,18 @@ void AllreduceOperation::on_mismatch(const Event& event, Time now) {
   Report& report = call_->report;
   report.blamed.push_back(event.peer);
   const auto theirs = decode(event.signature);
-  const std::string difference = (theirs ? first_difference(signature(), *theirs) : std::nullopt)
-                                     .value_or("unknown operation");
+  const auto difference = [](const auto& of, const auto& from) {
+    return (of && from ? first_difference(*of, *from) : std::nullopt).value_or("unknown operation");
+  };
+  const std::optional<OperationSignature> ours = signature();
   if (report.blamed.size() == 1) {
     others_signature_ = theirs;
-    report.detail = fmt::format("rank {} differs: {}", event.peer, difference);
+    report.detail = fmt::format("rank {} differs: {}", event.peer, difference(theirs, ours));
   }
   others_alike_ = others_alike_ && theirs && theirs == others_signature_;
   if (others_alike_ && report.blamed.size() > 1 && report.blamed.size() + 1 == setting_.world) {
     report.blamed = {setting_.rank};
-    report.detail = fmt::format("this rank differs from all others: {}", difference);
+    report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
   }
   if (fail_at_ == kNever) fail_at_ = now + kMismatchGrace;
 }

@@ -73,15 +73,15 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
     return first_difference(OperationSignature{}, other).value_or("equal");
   };
   using S = OperationSignature;
-  EXPECT_EQ(words([](S& s) { s.count = 2000; }), "count 0 here, 2000 there");
-  EXPECT_EQ(words([](S& s) { s.type = DataType::float64; }), "type float here, double there");
-  EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum here, prod there");
-  EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 here, 7 there");
-  EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact here, bounded there");
-  EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed here, any there");
-  EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none here, hadamard there");
-  EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 here, 1408 there");
-  EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 here, 3 there");
+  EXPECT_EQ(words([](S& s) { s.count = 2000; }), "count 0 instead of 2000");
+  EXPECT_EQ(words([](S& s) { s.type = DataType::float64; }), "type float instead of double");
+  EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum instead of prod");
+  EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
+  EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
+  EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed instead of any");
+  EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
+  EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");
+  EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 instead of 3");
 }
 
 TEST(TypesTest, parse__is_the_inverse_of_name) {
