@@ -7,7 +7,6 @@
 
 #include "tools/scale/quantiles.h"
 #include "tools/scale/ticks.h"
-#include "tools/units.h"
 
 namespace tarpon::scale {
 namespace {
@@ -58,6 +57,13 @@ std::string text(double x, double y, std::string_view anchor, std::string_view w
   return fmt::format(
       "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" font-size=\"{}\">{}</text>\n", x, y,
       anchor, size, words);
+}
+
+/// "25 MiB", "1000 B".
+std::string size_text(std::uint64_t bytes) {
+  if (bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
 }
 
 std::string line(const std::vector<Point>& points, std::string_view colour, bool dashed) {
@@ -127,7 +133,8 @@ std::string rank_labels(std::vector<std::uint32_t> counts, const Axis& axis) {
     out += text(x, kLostBottom + 20, "middle", fmt::format("{}", ranks));
     right = x;
   }
-  return out + text((kLeft + kWidth - kRight) / 2, kLostBottom + 42, "middle", "ranks (logarithmic)");
+  return out +
+         text((kLeft + kWidth - kRight) / 2, kLostBottom + 42, "middle", "ranks (logarithmic)");
 }
 
 /// Beside the curves: the algorithms, and what solid and dashed lines are.
@@ -185,10 +192,9 @@ std::string draw(const Plan& plan, const std::vector<CellResult>& results) {
       kWidth);
   const Network& network = plan.network;
   out += text(kLeft, 26, "start",
-              fmt::format("AllReduce of {}, {} links, loss {:g} %, tail {:g}: a model",
-                          format_bytes(plan.bytes),
-                          format_rate(static_cast<std::uint64_t>(network.bits_per_second)),
-                          network.loss * 100, network.tail),
+              fmt::format("AllReduce of {}, links of {:g} Gb/s, loss {:g} %, tail {:g}: a model",
+                          size_text(plan.bytes), network.bits_per_second * 1e-9, network.loss * 100,
+                          network.tail),
               16);
   out += time_grid(time);
   out += lost_grid(lost) + rank_labels(plan.ranks, x);
