@@ -31,13 +31,18 @@
 #include <string>
 #include <vector>
 
-#include "collectives/agreement.h"
 #include "collectives/allreduce.h"
-#include "collectives/connection.h"
-#include "transport/counters.h"
+#include "collectives/options.h"
+#include "collectives/rank_info.h"
+#include "collectives/step_verdict.h"
 #include "xdp/result.h"
 
 namespace tarpon {
+
+class ControlChannel;     // collectives/control.h
+struct EndpointCounters;  // transport/counters.h
+struct PortStatistics;    // transport/port.h
+enum class Regroup : std::uint8_t;
 
 /// An AllReduce on its way. Copyable; all copies name the same call.
 class AsyncAllreduce;

@@ -18,6 +18,7 @@
 #include "collectives/rendezvous/rank_list.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
+#include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
@@ -86,7 +87,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.host = host_name();
   offer.info.network = network_name();
   if (auto found = rendezvous::fill_network(options, local_address); !found) {
-    offer.info.error = found.error().message;
+    offer.info.refuse(found.error());
     return offer;
   }
   offer.info.address = options.address;
@@ -95,7 +96,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.mtu = options.mtu;
   auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
   if (!datapath) {
-    offer.info.error = datapath.error().message;
+    offer.info.refuse(datapath.error());
     return offer;
   }
   if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
@@ -104,8 +105,10 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;
   if (options.mtu < kMinMtu) {
-    offer.info.error = fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
-                                   options.mtu, options.interface, kMinMtu);
+    offer.info.refuse(
+        Error::make(Error::Code::invalid_argument,
+                    fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
+                                options.mtu, options.interface, kMinMtu)));
     return offer;
   }
   UdpSocketOptions socket_options{.address = options.address};
@@ -114,17 +117,17 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   }
   auto socket = UdpSocket::open(socket_options);
   if (!socket) {
-    offer.info.error = socket.error().message;
+    offer.info.refuse(socket.error());
     return offer;
   }
   if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
-    offer.info.error = opened.error().message;
+    offer.info.refuse(opened.error());
     return offer;
   }
   for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
   auto door = mesh::open_door(options.address);
   if (!door) {
-    offer.info.error = door.error().message;
+    offer.info.refuse(door.error());
     return offer;
   }
   offer.door = std::move(*door);
@@ -144,15 +147,17 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   if (!texts) return fail(texts.error());
   std::vector<RankInfo> ranks;
   std::string errors;
+  Error::Code code = Error::Code::unavailable;  // of the lowest rank that has an error
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
     auto info = decode_rank_info((*texts)[rank]);
     if (!info) return fail(info.error());
     if (!info->error.empty()) {
+      if (errors.empty()) code = info->error_code;
       errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, info->error);
     }
     ranks.push_back(std::move(*info));
   }
-  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  if (!errors.empty()) return fail(code, errors);
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
@@ -234,7 +239,7 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
                                 const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
   auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
   if (!made) {
-    offer.info.error = made.error().message;
+    offer.info.refuse(made.error());
     return nullptr;
   }
   offer.info.datapath = name(made->datapath);
@@ -294,6 +299,14 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   return ControlChannel::join(rendezvous);
 }
 
+/// The same; a private directory where the ranks meet is there until rank 0 has met them.
+Result<std::unique_ptr<ControlChannel>> meet(CommunicatorOptions& options) {
+  if (auto made = make_rendezvous(options.rendezvous.address); !made) return fail(made.error());
+  auto control = join(options);
+  if (options.rendezvous.rank == 0) remove_rendezvous(options.rendezvous.address);
+  return control;
+}
+
 }  // namespace
 
 std::string_view name(Datapath datapath) {
@@ -312,15 +325,14 @@ std::string_view name(Datapath datapath) {
 
 Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
   if (auto good = check(given); !good) {
-    remove_rendezvous(given.rendezvous.address);
+    if (given.rendezvous.rank == 0) remove_rendezvous(given.rendezvous.address);
     return fail(good.error());
   }
   CommunicatorOptions options = given;
   std::string& address = options.rendezvous.address;
   if (!address.empty() && address.find("://") == std::string::npos) address.insert(0, "tcp://");
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
-  auto control = join(options);
-  remove_rendezvous(address);
+  auto control = meet(options);
   if (!control) return fail(control.error());
 
   Offer offer = make_offer(options, (*control)->local_address());
@@ -331,7 +343,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   // Every rank has its port before it answers here.
   auto membership =
       connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
-  if (!membership && port) offer.info.error = membership.error().message;
+  if (!membership && port) offer.info.refuse(membership.error());
   std::optional<rendezvous::PathProbe> probe;
   if (membership && port && sizing == SlotSizing::by_path) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();

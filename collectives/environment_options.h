@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "collectives/connection.h"
 #include "collectives/environment.h"
 #include "collectives/interfaces.h"
 #include "collectives/launcher.h"
+#include "collectives/options.h"
 #include "xdp/result.h"
 
 namespace tarpon {

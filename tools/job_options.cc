@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/connection.h"
 #include "tools/environment_variables.h"
 #include "tools/testbed_shape.h"
 #include "tools/units.h"

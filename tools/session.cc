@@ -23,6 +23,14 @@
 namespace tarpon {
 namespace {
 
+/// Has no state: communicators that come of shrink() may keep it.
+class PrintedRefusals : public RefusalListener {
+ public:
+  void on_refusal(const std::string& line) override {
+    fmt::print(stderr, "tarpon: rendezvous: refused: {}\n", line);
+  }
+};
+
 constexpr std::uint16_t kTestbedPort = 29500;
 
 // After one local rank has failed: long enough for the others to tell what they saw.
@@ -215,9 +223,8 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                   place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
                   result.interface, result.address, found->interface_reason));
   result.rendezvous.timeout = options.rendezvous_bound();
-  result.rendezvous.on_refusal = [](const std::string& line) {
-    fmt::print(stderr, "tarpon: rendezvous: refused: {}\n", line);
-  };
+  static PrintedRefusals refusals;
+  result.rendezvous.refusals = &refusals;
   result.rendezvous.agreed =
       fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
   std::string line = result.rendezvous.agreed;

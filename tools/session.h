@@ -5,6 +5,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/connection.h"
 #include "tools/connect_cost.h"
 #include "tools/debug_log.h"
 #include "tools/job_options.h"
