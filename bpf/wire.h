@@ -23,8 +23,9 @@
 #endif
 
 #define TARPON_MAGIC 0x5054u /* "TP" on the wire */
-#define TARPON_WIRE_VERSION 1u
+#define TARPON_WIRE_VERSION 2u
 #define TARPON_HEADER_BYTES 64u
+#define TARPON_MIN_PAYLOAD 448u /* the smallest slot of a job: fits every IPv4 path (576 bytes) */
 #define TARPON_MAX_STAGES 4u
 #define TARPON_MAX_FLOWS 8u /* source ports of one sender */
 #define TARPON_SIGNATURE_BYTES 24u
@@ -38,9 +39,17 @@ enum tarpon_type {
 	TARPON_CLOSED = 5,    /* the sender has closed this operation: see closed_below */
 	TARPON_HEARTBEAT = 6, /* the sender is alive; payload: how far it is, tag by tag */
 	TARPON_ABORT = 7,     /* the sender gives this operation up; `slot` holds the reason */
-	TARPON_PROBE = 8,     /* path probe: asks for a PROBE_REPLY with the same `slot` */
+	TARPON_PROBE = 8,     /* path probe; `stage`: enum tarpon_probe */
 	TARPON_PROBE_REPLY = 9,
 	TARPON_TYPE_END
+};
+
+/* PROBE and PROBE_REPLY: the kind, in `stage`. */
+enum tarpon_probe {
+	TARPON_PROBE_FULL = 0,  /* a full slot; its receiver answers */
+	TARPON_PROBE_SMALL = 1, /* no payload; its receiver answers */
+	TARPON_PROBE_BURST = 2, /* a full slot of a burst that is only counted */
+	TARPON_PROBE_PATH = 3,  /* at connect: a payload of a size in question; only counted */
 };
 
 /* CREDIT with this value in `slot`: the whole message has arrived. */

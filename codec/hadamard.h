@@ -30,11 +30,7 @@ namespace tarpon::codec {
 /// whole block may become infinite or NaN where a plain sum would be finite.
 inline constexpr float kLargest = 0x1p104f;
 
-/// Which signs: a function of (seed, tag, operation), equal on all ranks.
-struct SignKey {
-  std::uint32_t first = 0;
-  std::uint32_t second = 0;
-};
+/// The signs of an operation.
 SignKey sign_key(std::uint64_t seed, std::uint32_t tag, std::uint32_t operation);
 
 /// Whether element `element` of block `block` changes its sign: the definition, one at a time.

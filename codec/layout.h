@@ -22,6 +22,12 @@
 
 namespace tarpon::codec {
 
+/// Which signs: a function of (seed, tag, operation), equal on all ranks.
+struct SignKey {
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+};
+
 inline constexpr std::uint32_t kLeastBlock = 64;
 inline constexpr std::uint32_t kUsualBlock = 4096;  // 16 KiB of floats: stays in any L1
 inline constexpr std::uint32_t kMostBlock = 16384;

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "codec/hadamard.h"
+#include "codec/layout.h"
 #include "collectives/mechanisms.h"
 #include "collectives/types.h"
-#include "transport/endpoint.h"
+#include "transport/closing.h"
+#include "transport/rank.h"
 #include "transport/time.h"
 
 namespace tarpon {

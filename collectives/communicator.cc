@@ -57,6 +57,9 @@ const std::vector<RankInfo>& Communicator::ranks() const {
 std::uint32_t Communicator::slot_bytes() const {
   return state_->options().slot_bytes;
 }
+const std::string& Communicator::shrunk_slots() const {
+  return state_->shrunk_slots();
+}
 tarpon_integrity Communicator::integrity() const {
   return state_->options().endpoint.integrity;
 }

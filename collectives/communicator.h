@@ -31,13 +31,18 @@
 #include <string>
 #include <vector>
 
-#include "collectives/agreement.h"
 #include "collectives/allreduce.h"
-#include "collectives/connection.h"
-#include "transport/counters.h"
+#include "collectives/options.h"
+#include "collectives/rank_info.h"
+#include "collectives/step_verdict.h"
 #include "xdp/result.h"
 
 namespace tarpon {
+
+class ControlChannel;     // collectives/control.h
+struct EndpointCounters;  // transport/counters.h
+struct PortStatistics;    // transport/port.h
+enum class Regroup : std::uint8_t;
 
 /// An AllReduce on its way. Copyable; all copies name the same call.
 class AsyncAllreduce;
@@ -46,7 +51,8 @@ class Communicator {
  public:
   /// Rendezvous, then the network where `options` leave it open, then the data path. Blocks for at
   /// most options.rendezvous.timeout. Errors are the same on every rank that could be reached and
-  /// name the rank at fault.
+  /// name the rank at fault, or the pair of ranks between which packets do not arrive. Slots fit
+  /// what every pair carries in both directions (SlotSizing::by_path).
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
 
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers
@@ -57,6 +63,9 @@ class Communicator {
   std::uint32_t world_size() const;
   const std::vector<RankInfo>& ranks() const;
   std::uint32_t slot_bytes() const;
+  /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks
+  /// whose path carries less; empty: they are not. Alike on all ranks.
+  const std::string& shrunk_slots() const;
   tarpon_integrity integrity() const;
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its

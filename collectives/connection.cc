@@ -14,16 +14,22 @@
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/datapath_port.h"
 #include "collectives/rendezvous/own_network.h"
+#include "collectives/rendezvous/path_probe.h"
 #include "collectives/rendezvous/rank_list.h"
 #include "collectives/report_text.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
+#include "transport/ports/fault_port.h"
+#include "transport/ports/narrow_port.h"
 #include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 
 namespace tarpon {
 namespace {
+
+constexpr std::uint32_t kMinMtu = 576;
+static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
 
 /// What a rank accepts on average must not be skipped when it is twenty times as much.
 std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
@@ -82,7 +88,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.host = host_name();
   offer.info.network = network_name();
   if (auto found = rendezvous::fill_network(options, local_address); !found) {
-    offer.info.error = found.error().message;
+    offer.info.refuse(found.error());
     return offer;
   }
   offer.info.address = options.address;
@@ -91,7 +97,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.mtu = options.mtu;
   auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
   if (!datapath) {
-    offer.info.error = datapath.error().message;
+    offer.info.refuse(datapath.error());
     return offer;
   }
   if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
@@ -99,9 +105,11 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;
-  if (offer.info.max_payload < 512) {
-    offer.info.error = fmt::format("MTU {} of {} is too small: at least 604 bytes are needed",
-                                   options.mtu, options.interface);
+  if (options.mtu < kMinMtu) {
+    offer.info.refuse(
+        Error::make(Error::Code::invalid_argument,
+                    fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
+                                options.mtu, options.interface, kMinMtu)));
     return offer;
   }
   UdpSocketOptions socket_options{.address = options.address};
@@ -110,17 +118,17 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   }
   auto socket = UdpSocket::open(socket_options);
   if (!socket) {
-    offer.info.error = socket.error().message;
+    offer.info.refuse(socket.error());
     return offer;
   }
   if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
-    offer.info.error = opened.error().message;
+    offer.info.refuse(opened.error());
     return offer;
   }
   for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
   auto door = mesh::open_door(options.address);
   if (!door) {
-    offer.info.error = door.error().message;
+    offer.info.refuse(door.error());
     return offer;
   }
   offer.door = std::move(*door);
@@ -140,24 +148,33 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   if (!texts) return fail(texts.error());
   std::vector<RankInfo> ranks;
   std::vector<std::string> errors;
+  Error::Code code = Error::Code::unavailable;  // of the lowest rank that has an error
   for (const std::string& text : *texts) {
     auto info = decode_rank_info(text);
     if (!info) return fail(info.error());
+    const bool first = std::all_of(errors.begin(), errors.end(),
+                                   [](const std::string& error) { return error.empty(); });
+    if (first && !info->error.empty()) code = info->error_code;
     errors.push_back(info->error);
     ranks.push_back(std::move(*info));
   }
-  if (auto failed = errors_text(errors); !failed.empty()) {
-    return fail(Error::Code::unavailable, std::move(failed));
-  }
+  if (auto failed = errors_text(errors); !failed.empty()) return fail(code, std::move(failed));
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
 
+/// What the interface of every rank carries.
+std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
+  std::uint32_t payload = ranks[0].max_payload;
+  for (const RankInfo& rank : ranks) payload = std::min(payload, rank.max_payload);
+  return payload;
+}
+
 /// What all ranks must choose alike follows from what all ranks know.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
-                    const std::vector<RankInfo>& ranks) {
+                    const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
   EngineOptions agreed;
-  agreed.slot_bytes = ranks[0].max_payload;
+  agreed.slot_bytes = slot_bytes;
   agreed.endpoint.rank = control.rank();
   agreed.endpoint.world_size = static_cast<std::uint16_t>(control.world_size());
   agreed.endpoint.job = control.job();
@@ -172,7 +189,6 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   std::uint64_t receive_bytes = ranks[0].receive_bytes;
   bool xdp = false;
   for (const RankInfo& rank : ranks) {
-    agreed.slot_bytes = std::min(agreed.slot_bytes, rank.max_payload);
     receive_bytes = std::min(receive_bytes, rank.receive_bytes);
     xdp = xdp || rank.datapath == name(Datapath::xdp);
     if (!rank.checksums && options.integrity == TARPON_INTEGRITY_UDP) {
@@ -219,6 +235,35 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   return membership;
 }
 
+/// This rank's port; none, with an error in the offer, where it cannot be made.
+std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
+                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
+  if (!made) {
+    offer.info.refuse(made.error());
+    return nullptr;
+  }
+  offer.info.datapath = name(made->datapath);
+  offer.info.datapath_reason = made->reason + offer.one_flow;
+  if (!options.faults.any()) return std::move(made->port);
+  FaultOptions faults = options.faults;
+  faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
+  return std::make_unique<FaultPort>(std::move(made->port), faults);
+}
+
+/// Takes slots of the size that the paths carry.
+Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
+  auto size = probe.finish(connection.ranks, deadline);
+  if (!size) return fail(size.error());
+  connection.agreed =
+      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
+  connection.shrunk_slots = std::move(size->reason);
+  if (size->slot_bytes < connection.port->capabilities().max_payload) {
+    connection.port = std::make_unique<NarrowPort>(std::move(connection.port), size->slot_bytes);
+  }
+  return {};
+}
+
 /// "1000:0.05:0.5" for each.
 std::string text(const std::vector<LossBudget>& budgets) {
   std::string result;
@@ -255,6 +300,14 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   return ControlChannel::join(rendezvous);
 }
 
+/// The same; a private directory where the ranks meet is there until rank 0 has met them.
+Result<std::unique_ptr<ControlChannel>> meet(CommunicatorOptions& options) {
+  if (auto made = make_rendezvous(options.rendezvous.address); !made) return fail(made.error());
+  auto control = join(options);
+  if (options.rendezvous.rank == 0) remove_rendezvous(options.rendezvous.address);
+  return control;
+}
+
 }  // namespace
 
 std::string_view name(Datapath datapath) {
@@ -271,45 +324,45 @@ std::string_view name(Datapath datapath) {
   return "?";
 }
 
-Result<Connection> connect_ranks(const CommunicatorOptions& given) {
+Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
   if (auto good = check(given); !good) {
-    remove_rendezvous(given.rendezvous.address);
+    if (given.rendezvous.rank == 0) remove_rendezvous(given.rendezvous.address);
     return fail(good.error());
   }
   CommunicatorOptions options = given;
   std::string& address = options.rendezvous.address;
   if (!address.empty() && address.find("://") == std::string::npos) address.insert(0, "tcp://");
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
-  auto control = join(options);
-  remove_rendezvous(address);
+  auto control = meet(options);
   if (!control) return fail(control.error());
 
   Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  const EngineOptions agreed = agree(options, **control, *ranks);
-
-  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), *ranks, agreed);
-  if (made) {
-    offer.info.datapath = name(made->datapath);
-    offer.info.datapath_reason = made->reason + offer.one_flow;
-  } else {
-    offer.info.error = made.error().message;
-  }
+  const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
+  // Every rank has its port before it answers here.
   auto membership =
       connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
-  if (!membership && made) offer.info.error = membership.error().message;
+  if (!membership && port) offer.info.refuse(membership.error());
+  std::optional<rendezvous::PathProbe> probe;
+  if (membership && port && sizing == SlotSizing::by_path) {
+    probe.emplace(*port, **control, agreed.slot_bytes).begin();
+  }
   // Again: nobody begins before every port works, and all know what the others took.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
-  std::unique_ptr<Port> port = std::move(made->port);
-  if (options.faults.any()) {
-    FaultOptions faults = options.faults;
-    faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
-    port = std::make_unique<FaultPort>(std::move(port), faults);
+  Connection connection{.options = std::move(options),
+                        .control = std::move(*control),
+                        .ranks = std::move(*ranks),
+                        .agreed = agreed,
+                        .shrunk_slots = {},
+                        .port = std::move(port),
+                        .membership = *std::move(membership)};
+  if (probe) {
+    if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
   }
-  return Connection{std::move(options), std::move(*control),   std::move(*ranks), agreed,
-                    std::move(port),    *std::move(membership)};
+  return connection;
 }
 
 }  // namespace tarpon

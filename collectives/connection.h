@@ -6,78 +6,13 @@
 #include <vector>
 
 #include "collectives/control.h"
-#include "collectives/datapath.h"
 #include "collectives/engine.h"
-#include "collectives/environment.h"
-#include "collectives/flight.h"
 #include "collectives/membership.h"
+#include "collectives/options.h"
 #include "collectives/rank_info.h"
-#include "transport/ports/fault_port.h"
 #include "xdp/result.h"
 
 namespace tarpon {
-
-/// With rank, world size and rendezvous alone (for_rank()) a job works, on one host and on several:
-/// the rest has defaults, and connect() finds the network.
-struct CommunicatorOptions {
-  RendezvousOptions rendezvous;
-  Datapath datapath = Datapath::automatic;
-  /// The interface that carries the job, its IPv4 address (packets leave with it as their source),
-  /// its driver (for reports) and its MTU in bytes. connect() fills the empty ones. It takes the
-  /// interface with the given name or address; without both, loopback in a job of one rank, else
-  /// the interface that reaches the rendezvous: loopback for a rendezvous on loopback, and never a
-  /// bridge, nor a veth beside other devices. An address that another rank cannot reach is an error
-  /// of connect() on all ranks.
-  std::string address = {};
-  std::string interface = {};
-  std::string driver = {};
-  std::uint32_t mtu = 0;
-  /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
-  std::uint32_t gso_segments = 0;
-  /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
-  /// 4, 8, or 0: four for large messages where a trial shows that they carry more than one.
-  std::uint32_t flows = 0;
-  /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
-  /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size
-  /// that the kernel granted.
-  std::size_t receive_buffer_bytes = 0;
-  /// none is for benchmarks only. udp becomes crc32c for all as soon as one rank's datapath
-  /// verifies no checksum.
-  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
-  /// AF_XDP: poll the driver from the rank's own thread. RankInfo::datapath_reason says when that
-  /// has no effect.
-  bool busy_poll = false;
-  /// Alike on all ranks.
-  Mechanisms mechanisms;
-  /// Cap of what this rank sends as DATA, headers included; 0: none.
-  double max_bytes_per_second = 0;
-  /// Memory of retained results, bookkeeping included; one result is always retained.
-  std::uint64_t retain_bytes = 64ull << 20;
-  /// A rank that an exact call or shrink() needs is dead after so much silence, if more than half
-  /// of the live ranks do not hear it, or exactly half; final, as an eviction. Alike on all ranks.
-  Duration dead_after = 5s;
-  /// Dumps of the flight recorder, and the status socket: what this rank is doing, from outside.
-  FlightOptions flight;
-  FaultOptions faults;  // injected behind the port, for tests on live jobs
-  /// Without it asynchronous calls move only inside poll() and blocking calls.
-  bool progress_thread = true;
-  /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty: LossBudget's own
-  /// values, but nothing below 20 times the loss target is skipped.
-  std::vector<LossBudget> loss_budgets = {};
-
-  /// `rendezvous`: "tcp://HOST:PORT", "HOST:PORT" or "file://PATH" (RendezvousOptions::address).
-  static CommunicatorOptions for_rank(Rank rank, std::uint32_t world_size, std::string rendezvous);
-
-  /// Options from the variables of this process, network included. Rank and world size come from
-  /// torchrun, Open MPI, PMI (MPICH), PMIx or Slurm, the first complete set wins; the rendezvous
-  /// from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1, else, when all
-  /// ranks are on this host, a private directory. TARPON_INTERFACE (or TARPON_SOCKET_IFNAME)
-  /// names the interface; TARPON_DATAPATH, TARPON_LOSS_TARGET and TARPON_FLIGHT set what they say.
-  /// Errors: one line that names the variable, its value and the remedy. Reads the environment as
-  /// getenv() does: no other thread may change it meanwhile.
-  static Result<CommunicatorOptions> from_environment();
-  static Result<CommunicatorOptions> from_environment(const Environment& environment);
-};
 
 struct Connection {
   /// Largest job: contributor masks have 64 bits.
@@ -87,12 +22,25 @@ struct Connection {
   std::unique_ptr<ControlChannel> control;
   std::vector<RankInfo> ranks;
   EngineOptions agreed;  // alike on all ranks but for the rank itself
+  /// Why slots are smaller than the interfaces allow: one line that names the pair of ranks whose
+  /// path carries less. Empty: they are not. Alike on all ranks.
+  std::string shrunk_slots;
   std::unique_ptr<Port> port;
   std::unique_ptr<Membership> membership;  // connected, not started
 };
 
+/// How the size of slots is found. Alike on all ranks.
+enum class SlotSizing : std::uint8_t {
+  /// Slots fit what every pair of ranks carries in both directions, found with packets of the full
+  /// size and smaller ones. A pair that carries not even packets of 576 bytes is an error.
+  by_path,
+  by_interface,  // slots fit the smallest MTU of the interfaces; no packet is sent
+};
+
 /// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the
-/// same on every rank that could be reached and name the rank at fault.
-Result<Connection> connect_ranks(const CommunicatorOptions& options);
+/// same on every rank that could be reached and name the rank at fault, or the pair of ranks
+/// between which packets do not arrive.
+Result<Connection> connect_ranks(const CommunicatorOptions& options,
+                                 SlotSizing sizing = SlotSizing::by_path);
 
 }  // namespace tarpon

@@ -114,7 +114,7 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   plan.timeout = options.timeout;
   plan.job = *job;
   plan.public_id = *public_id;
-  plan.on_refusal = options.on_refusal;
+  plan.refusals = options.refusals;
   plan.loopback = (ntohl(bound.sin_addr.s_addr) >> 24) == 127;
   if (address.is_file()) plan.own.nonce = *nonce;
   // A name that means a loopback address on rank 0 alone is a common reason for missing ranks.

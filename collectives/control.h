@@ -6,37 +6,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "transport/port.h"
+#include "collectives/rendezvous_options.h"
+#include "transport/rank.h"
 #include "transport/time.h"
-#include "xdp/file_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
-
-struct RendezvousOptions {
-  Rank rank = 0;
-  std::uint32_t world_size = 1;
-  /// "tcp://HOST:PORT" (rank 0 listens there, HOST is an IPv4 address or a name) or "file://PATH"
-  /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it
-  /// there).
-  std::string address;
-  /// For file://. Empty: 127.0.0.1, which ranks of one host reach; Communicator::connect() takes
-  /// the address of the interface, where one is named.
-  std::string listen_address = {};
-  /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
-  std::shared_ptr<FileDescriptor> listener;
-  Duration timeout = 30s;
-  /// What all ranks must have alike, "name=value" lines: version and options.
-  std::string agreed;
-  /// Rank 0, tcp://: called in join() for each process that it refuses, with one line that names
-  /// the process, the difference and both values. At most 16 times, never twice with one line.
-  std::function<void(const std::string& line)> on_refusal = {};
-};
 
 class ControlChannel {
  public:

@@ -232,7 +232,8 @@ class Engine {
   std::unique_ptr<Bounds> bounds_;
   SenderLoss losses_;
   EpochHistory epochs_;
-  std::unique_ptr<FloatBufferPool> float_buffers_;
+  std::unique_ptr<FloatBufferPool> coded_buffers_;       // of coded buckets: prepared before use
+  std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
   std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
   std::vector<std::unique_ptr<AllreduceOperation>> running_;

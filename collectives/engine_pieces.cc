@@ -47,7 +47,7 @@ bool Engine::encode(const Waiting& next, Time now) {
                                   .piece_bytes = options_.piece_bytes,
                                   .now = now};
   encodings_.push_back(
-      std::make_unique<Encoding>(setting, next.call, next.submitted, *float_buffers_));
+      std::make_unique<Encoding>(setting, next.call, next.submitted, *coded_buffers_));
   return encodings_.back()->done();
 }
 
@@ -67,7 +67,7 @@ bool Engine::has_piece() const {
   const auto waits = [](const auto& one) { return one->has_piece(); };
   return !taken_ &&
          (std::any_of(encodings_.begin(), encodings_.end(), waits) ||
-          std::any_of(running_.begin(), running_.end(), waits) || float_buffers_->has_piece());
+          std::any_of(running_.begin(), running_.end(), waits) || coded_buffers_->has_piece());
 }
 
 Piece Engine::take_piece(Time now) {
@@ -95,14 +95,14 @@ Piece Engine::take_piece(Time now) {
   taken.operation = operation;
   taken_ = std::move(taken);
   if (operation != nullptr) return operation->take_piece();
-  return float_buffers_->take_piece(options_.piece_bytes);
+  return coded_buffers_->take_piece(options_.piece_bytes);
 }
 
 void Engine::piece_ended(Time now) {
   const Taken taken = std::move(*taken_);
   taken_.reset();
   if (taken.operation != nullptr) return taken.operation->piece_ended(now - taken.since);
-  if (taken.encoding == nullptr) return float_buffers_->piece_ended();
+  if (taken.encoding == nullptr) return coded_buffers_->piece_ended();
   if (taken.call_over) {
     taken.call->done = true;
     return;
@@ -142,7 +142,7 @@ void Engine::epoch_decided(const EpochRecord& record) {
     if (count == 0) break;
     elements.push_back(codec::strided_layout(count, most, options_.endpoint.world_size).room());
   }
-  float_buffers_->prepare(elements);
+  coded_buffers_->prepare(elements);
 }
 
 }  // namespace tarpon

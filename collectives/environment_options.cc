@@ -61,7 +61,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   wish.all_local = place.all_local();
   const auto chosen = choose_interface(std::move(wish), environment);
   if (!chosen) {
-    remove_rendezvous(*rendezvous);
+    if (place.rank == 0) remove_rendezvous(*rendezvous);
     return fail(chosen.error());
   }
   FoundOptions found{
@@ -79,8 +79,9 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   return found;
 }
 
-Result<CommunicatorOptions> find_options(InterfaceRequest wish, const Environment& environment) {
-  auto place = find_job_place({}, environment);
+Result<CommunicatorOptions> find_options(const LaunchFlags& flags, InterfaceRequest wish,
+                                         const Environment& environment) {
+  auto place = find_job_place(flags, environment);
   if (!place) return fail(place.error());
   if (!*place) {
     return fail(Error::Code::invalid_argument,
@@ -102,11 +103,7 @@ CommunicatorOptions CommunicatorOptions::for_rank(Rank rank, std::uint32_t world
 }
 
 Result<CommunicatorOptions> CommunicatorOptions::from_environment() {
-  return from_environment(process_environment());
-}
-
-Result<CommunicatorOptions> CommunicatorOptions::from_environment(const Environment& environment) {
-  return find_options(InterfaceRequest(), environment);
+  return find_options(LaunchFlags(), InterfaceRequest(), process_environment());
 }
 
 }  // namespace tarpon

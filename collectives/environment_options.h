@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "collectives/connection.h"
 #include "collectives/environment.h"
 #include "collectives/interfaces.h"
 #include "collectives/launcher.h"
+#include "collectives/options.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -37,8 +37,9 @@ struct FoundOptions {
 Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
                                   const Environment& environment);
 
-/// The same for the place that the environment gives. Errors: also those of find_job_place(), and
-/// invalid_argument where no variable says which rank this is.
-Result<CommunicatorOptions> find_options(InterfaceRequest wish, const Environment& environment);
+/// The same for the place that flags and environment give. Errors: also those of find_job_place(),
+/// and invalid_argument where no variable says which rank this is.
+Result<CommunicatorOptions> find_options(const LaunchFlags& flags, InterfaceRequest wish,
+                                         const Environment& environment);
 
 }  // namespace tarpon

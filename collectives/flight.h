@@ -19,23 +19,12 @@
 #include <string>
 #include <string_view>
 
+#include "collectives/flight_options.h"
 #include "transport/recorder.h"
 #include "transport/snapshot.h"
 #include "xdp/result.h"
 
 namespace tarpon {
-
-struct FlightOptions {
-  /// Where dumps go after every status but complete, at most one a second; made if it is missing.
-  /// Empty: none.
-  std::string directory;
-  /// Dump on SIGUSR1 too, and on SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and SIGTERM, whose
-  /// earlier handlers are called afterwards. With a directory only. Off in a library: signals
-  /// belong to the application.
-  bool signals = false;
-  /// Answer on the status socket.
-  bool socket = true;
-};
 
 struct FlightIdentity {
   std::uint32_t public_id = 0;  // of the job: the cookie stays out of names, dumps and answers

@@ -175,6 +175,7 @@ Result<InterfaceChoice> choose_by_route(const std::vector<Interface>& interfaces
                                         const InterfaceRequest& request) {
   const Interface* routed = with_address(interfaces, request.source);
   const std::string& host = *request.host;
+  if (request.no_source) return fail(*request.no_source);
   if (routed == nullptr) {
     return refuse(fmt::format("no allowed interface routes to {}: {}", host, kNameOne), interfaces);
   }
@@ -316,10 +317,13 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interface
 Result<InterfaceChoice> choose_interface(InterfaceRequest request, const Environment& environment) {
   const auto interfaces = list_interfaces();
   if (!interfaces) return fail(interfaces.error());
-  if (request.host && !request.source) {
+  if (request.host && !request.source && !request.all_local) {
     auto source = source_address_towards(*request.host);
-    if (!source) return fail(source.error());
-    request.source = *std::move(source);
+    if (source) {
+      request.source = *std::move(source);
+    } else {
+      request.no_source = source.error();
+    }
   }
   return choose_interface(*interfaces, request, environment);
 }

@@ -42,6 +42,7 @@ struct InterfaceRequest {
   std::optional<std::string> address = std::nullopt;  // IPv4, dotted: one that the interface has
   std::optional<std::string> host = std::nullopt;     // of the rendezvous; nullopt for file://
   std::optional<std::string> source = std::nullopt;   // source_address_towards(*host)
+  std::optional<Error> no_source = std::nullopt;      // why that is not known
   bool all_local = false;                             // every rank is on this host
 };
 

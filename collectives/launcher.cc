@@ -95,9 +95,10 @@ Result<JobPlace> place_from_flags(const LaunchFlags& flags) {
   return make_place("flags", *flags.rank, *flags.world_size);
 }
 
+/// Whether Slurm may have started the ranks: srun sets the variables of PMI and PMIx too.
 bool below_slurm(const Launcher& launcher) {
   const std::string_view name = launcher.name;
-  return name == "PMIx" || name == "Slurm";
+  return name == "PMI" || name == "PMIx" || name == "Slurm";
 }
 
 /// PMIx has no variable for the size that every launcher sets; below Slurm, Slurm tells it.
@@ -166,7 +167,7 @@ Result<std::optional<std::string>> master_address(const Environment& environment
   return fmt::format("tcp://{}:{}", *host, port);
 }
 
-/// `origin`: "--rendezvous " or "TARPON_RENDEZVOUS=".
+/// `origin`: "--rendezvous ", "TARPON_RENDEZVOUS=".
 Result<std::string> explicit_address(std::string_view origin, const std::string& text) {
   std::string address = text.find("://") == std::string::npos ? "tcp://" + text : text;
   if (address.starts_with("file://") && address.size() > 7) return address;
@@ -186,7 +187,7 @@ Result<std::string> explicit_address(std::string_view origin, const std::string&
 /// By the flag, else by TARPON_RENDEZVOUS, else by the launcher.
 Result<std::optional<std::string>> given_rendezvous(const LaunchFlags& flags,
                                                     const Environment& environment) {
-  if (flags.rendezvous) return explicit_address("--rendezvous ", *flags.rendezvous);
+  if (flags.rendezvous) return explicit_address(flags.rendezvous_named_by, *flags.rendezvous);
   if (const auto own = environment("TARPON_RENDEZVOUS")) {
     return explicit_address("TARPON_RENDEZVOUS=", *own);
   }
@@ -212,21 +213,19 @@ std::string runtime_directory(const Environment& environment) {
   return usable ? *own : "/tmp";
 }
 
-Result<std::string> private_directory(const std::string& job, const Environment& environment) {
-  const std::string path = fmt::format("{}{}{}-{}", runtime_directory(environment),
-                                       kDirectoryPrefix, ::geteuid(), file_name(job));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return fail_system(errno, path + ": cannot create");
-  }
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    return fail(Error::Code::permission,
-                path +
-                    ": not a private directory of this user: remove it, or give --rendezvous or "
-                    "TARPON_RENDEZVOUS");
-  }
-  return path;
+std::string private_directory(const std::string& job, const Environment& environment) {
+  return fmt::format("{}{}{}-{}", runtime_directory(environment), kDirectoryPrefix, ::geteuid(),
+                     file_name(job));
+}
+
+/// The private directory of this user in `address`; empty where that is another place.
+std::string private_directory_of(const std::string& address) {
+  if (!address.starts_with("file://") || !address.ends_with(kFileName)) return "";
+  std::string directory = address.substr(7, address.size() - 7 - kFileName.size());
+  const std::size_t slash = directory.rfind('/');
+  if (slash == std::string::npos) return "";
+  const std::string ours = fmt::format("{}{}-", kDirectoryPrefix, ::geteuid());
+  return std::string_view(directory).substr(slash).starts_with(ours) ? directory : "";
 }
 
 }  // namespace
@@ -258,9 +257,10 @@ Result<std::string> find_rendezvous(const JobPlace& place, const Environment& en
   if (place.rendezvous) return *place.rendezvous;
   if (place.world_size == 1) return std::string();
   if (place.all_local() && !place.job_id.empty()) {
-    const auto directory = private_directory(place.job_id, environment);
-    if (!directory) return fail(directory.error());
-    return fmt::format("file://{}{}", *directory, kFileName);
+    std::string address =
+        fmt::format("file://{}{}", private_directory(place.job_id, environment), kFileName);
+    if (auto made = make_rendezvous(address); !made) return fail(made.error());
+    return address;
   }
   return fail(
       Error::Code::invalid_argument,
@@ -270,16 +270,26 @@ Result<std::string> find_rendezvous(const JobPlace& place, const Environment& en
                   place.launcher));
 }
 
-void remove_rendezvous(const std::string& address) {
-  if (!address.starts_with("file://") || !address.ends_with(kFileName)) return;
-  const std::string directory = address.substr(7, address.size() - 7 - kFileName.size());
-  const std::size_t slash = directory.rfind('/');
-  if (slash == std::string::npos) return;
-  if (!std::string_view(directory).substr(slash).starts_with(
-          fmt::format("{}{}-", kDirectoryPrefix, ::geteuid()))) {
-    return;
+Result<void> make_rendezvous(const std::string& address) {
+  const std::string path = private_directory_of(address);
+  if (path.empty()) return {};
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return fail_system(errno, path + ": cannot create");
   }
-  ::rmdir(directory.c_str());
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
+    return fail(Error::Code::permission,
+                path +
+                    ": not a private directory of this user: remove it, or give --rendezvous or "
+                    "TARPON_RENDEZVOUS");
+  }
+  return {};
+}
+
+void remove_rendezvous(const std::string& address) {
+  const std::string directory = private_directory_of(address);
+  if (!directory.empty()) ::rmdir(directory.c_str());
 }
 
 }  // namespace tarpon

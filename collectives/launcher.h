@@ -19,6 +19,7 @@ struct LaunchFlags {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world_size;
   std::optional<std::string> rendezvous;  // "tcp://HOST:PORT", "HOST:PORT" or "file://PATH"
+  std::string rendezvous_named_by = "--rendezvous ";  // for messages: stands before its value
 };
 
 /// The place of a rank in its job.
@@ -44,14 +45,17 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
 
 /// The address where the job meets: place.rendezvous. Without one: "" for a job of one rank, which
 /// meets nobody; when all ranks are local by the launcher's count, "file://DIR/rendezvous", where
-/// DIR is named by user and job, lies below $XDG_RUNTIME_DIR or /tmp, has mode 0700 and is made
-/// here, and checked to belong to this user (permission); otherwise an error that asks for an
-/// address.
+/// DIR is named by user and job, lies below $XDG_RUNTIME_DIR or /tmp, and is made as
+/// make_rendezvous() makes it; otherwise an error that asks for an address.
 Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment);
 
-/// Removes the private directory of find_rendezvous() unless it holds a file: rank 0 removes its
-/// file when it has met the others, or cannot. connect_ranks() calls it when the rank has joined or
-/// failed to. Other addresses are left alone.
+/// Makes the private directory of find_rendezvous(), with mode 0700, where it is missing, and
+/// checks that it belongs to this user (permission). A job that connects a second time at the same
+/// address needs it again. Does nothing for other addresses.
+Result<void> make_rendezvous(const std::string& address);
+
+/// Removes the private directory of find_rendezvous() unless it holds a file. Rank 0 calls it in
+/// connect_ranks() when it has met the others, or cannot. Other addresses are left alone.
 void remove_rendezvous(const std::string& address);
 
 }  // namespace tarpon

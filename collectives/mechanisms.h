@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "transport/endpoint.h"
+#include "transport/traffic_rules.h"
 
 namespace tarpon {
 

@@ -25,6 +25,8 @@ bool number(const std::string& text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+constexpr auto kLastErrorCode = static_cast<unsigned>(Error::Code::io);
+
 /// "1,2,3"; none: "".
 template <typename T>
 bool numbers(const std::string& text, std::vector<T>& values) {
@@ -44,11 +46,11 @@ std::string encode(const RankInfo& info) {
       "{}\ndatapath "
       "{}\ndatapath_reason "
       "{}\n"
-      "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\n",
+      "queues {}\nmax_payload {}\nreceive_bytes {}\nchecksums {}\nerror {}\nerror_code {}\n",
       one_line(info.host), info.network, info.address, info.port, fmt::join(info.flow_ports, ","),
       info.control_port, info.interface, one_line(info.driver), info.mtu, info.datapath,
       one_line(info.datapath_reason), info.queues, info.max_payload, info.receive_bytes,
-      info.checksums ? 1 : 0, one_line(info.error));
+      info.checksums ? 1 : 0, one_line(info.error), static_cast<unsigned>(info.error_code));
 }
 
 Result<RankInfo> decode_rank_info(const std::string& text) {
@@ -60,12 +62,15 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   }
   RankInfo info;
   int checksums = 0;
-  const bool good =
-      fields.size() == 16 && number(fields["port"], info.port) &&
-      numbers(fields["flow_ports"], info.flow_ports) &&
-      number(fields["control_port"], info.control_port) && number(fields["mtu"], info.mtu) &&
-      number(fields["queues"], info.queues) && number(fields["max_payload"], info.max_payload) &&
-      number(fields["receive_bytes"], info.receive_bytes) && number(fields["checksums"], checksums);
+  unsigned error_code = 0;
+  const bool good = fields.size() == 17 && number(fields["port"], info.port) &&
+                    numbers(fields["flow_ports"], info.flow_ports) &&
+                    number(fields["control_port"], info.control_port) &&
+                    number(fields["mtu"], info.mtu) && number(fields["queues"], info.queues) &&
+                    number(fields["max_payload"], info.max_payload) &&
+                    number(fields["receive_bytes"], info.receive_bytes) &&
+                    number(fields["checksums"], checksums) &&
+                    number(fields["error_code"], error_code) && error_code <= kLastErrorCode;
   if (!good) {
     return fail(Error::Code::mismatch, "a rank described itself in a form this version lacks");
   }
@@ -78,6 +83,7 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   info.datapath_reason = fields["datapath_reason"];
   info.checksums = checksums != 0;
   info.error = fields["error"];
+  info.error_code = static_cast<Error::Code>(error_code);
   return info;
 }
 

@@ -26,6 +26,12 @@ struct RankInfo {
   std::uint64_t receive_bytes = 0;  // of its UDP socket's receive buffer
   bool checksums = false;           // its kernel verifies what arrives
   std::string error;                // set when this rank cannot take part: why
+  Error::Code error_code = Error::Code::unavailable;  // of that error
+
+  void refuse(const Error& why) {
+    error = why.message;
+    error_code = why.code;
+  }
 
   bool operator==(const RankInfo&) const = default;
 };

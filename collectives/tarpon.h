@@ -325,8 +325,8 @@ TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 /* Reduces `count` elements over all ranks. Blocks until the call has ended, at most its deadline.
  *
  * arguments  what is asked; copied. The buffers belong to the caller again on return
- * report     NULL, or set to a new report, which the caller owns. It is also set when the function
- *            returns NO_RESULT, and when it refuses the call
+ * report     NULL, or set to a new report, which the caller owns, whenever the call took its
+ * number: also when the function returns NO_RESULT, or refuses the call. Else it stays as it is
  *
  * Returns OK when the output is defined: complete, partial and late_self. In bounded mode read the
  * report. Errors: NO_RESULT (the call ended otherwise; the text is that of the report);

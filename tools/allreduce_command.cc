@@ -40,8 +40,8 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
 
 }  // namespace
 
-int run_allreduce(const AllreduceOptions& given) {
-  AllreduceOptions options = given;
+int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation) {
+  if (auto settled = settle_form(invocation, options); !settled) return report(settled.error());
   options.job.text = text_stream(options.json);
   if (auto good = check_allreduce_options(options); !good) return report(good.error());
   return run_job(options.job,

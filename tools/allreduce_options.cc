@@ -6,45 +6,49 @@
 
 #include "collectives/environment_options.h"
 #include "tools/nccl_flags.h"
-#include "tools/option_kinds.h"
 #include "tools/units.h"
 
 namespace tarpon {
+
+using cli::Scope;
+
 namespace {
 
-/// Adds an option whose values have names, in lower or upper case. `names` lists them for humans.
+constexpr std::uint32_t kFileIterations = 1, kFileWarmup = 0;  // of the file form
+
+/// A value that `parse` knows by name, in lower or upper case. `names`: what it lists of itself.
 template <typename T>
-CLI::Option* add_named(CLI::App& app, const std::string& name, T& target,
-                       std::optional<T> (*parse)(std::string_view), const std::string& names,
-                       const std::string& description) {
-  const auto take = [&target, parse, names, name](const std::string& text) {
-    const std::optional<T> value = parse(CLI::detail::to_lower(text));
-    if (!value) throw CLI::ValidationError(name, '"' + text + "\" is not one of " + names);
-    target = *value;
-  };
-  return app.add_option_function<std::string>(name, take, description)->type_name("");
+cli::Value named(T& target, std::optional<T> (*parse)(std::string_view),
+                 const std::vector<std::string>& names) {
+  cli::Choices<T> choices;
+  for (const std::string& one : names) choices.emplace_back(one, parse(one).value());
+  return cli::choice(target, choices);
 }
 
-/// The same, or `all`.
+/// The same, or `all`, and names that `parse` knows besides.
 template <typename T>
-CLI::Option* add_named_or_all(CLI::App& app, const std::string& name, T& target, bool& all,
-                              std::optional<T> (*parse)(std::string_view), const std::string& names,
-                              const std::string& description) {
-  const auto take = [&target, &all, parse, names, name](const std::string& text) {
-    const std::string lower = CLI::detail::to_lower(text);
-    const std::optional<T> value = parse(lower);
-    all = lower == "all";
-    if (value) target = *value;
-    if (!value && !all) {
-      throw CLI::ValidationError(name, '"' + text + "\" is not one of " + names + ", all");
-    }
+cli::Value named_or_all(T& target, bool& all, std::optional<T> (*parse)(std::string_view),
+                        std::vector<std::string> names) {
+  cli::Value value;
+  value.initial = name(target);
+  names.emplace_back("all");
+  value.choices = names;
+  value.read = [&target, &all, parse, names](const std::string& text) -> Result<void> {
+    const std::string word = cli::lower(text);
+    const std::optional<T> found = parse(word);
+    all = word == "all";
+    if (found) target = *found;
+    if (found || all) return {};
+    return cli::not_one_of(text, names);
   };
-  return app.add_option_function<std::string>(name, take, description)->type_name("");
+  return value;
 }
 
-constexpr const char* kDataTypeChoices =
-    "float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64";
-constexpr const char* kFunctionChoices = "sum, avg, min, max, prod, band, bor, bxor";
+const std::vector<std::string> kDataTypeChoices{"float", "double", "half",  "bfloat16",
+                                                "int8",  "uint8",  "int16", "uint16",
+                                                "int32", "uint32", "int64", "uint64"};
+const std::vector<std::string> kFunctionChoices{"sum",  "avg",  "min", "max",
+                                                "prod", "band", "bor", "bxor"};
 
 /// The tool has no function of its own.
 std::optional<ReduceOp> parse_tool_function(std::string_view text) {
@@ -52,42 +56,43 @@ std::optional<ReduceOp> parse_tool_function(std::string_view text) {
   return function == ReduceOp::custom ? std::nullopt : function;
 }
 
-void add_benchmark_options(CLI::App& app, AllreduceOptions& options) {
-  const std::string group = "Benchmark form (as nccl-tests)";
-  add_parsed(app, "-b,--minbytes", options.min_bytes, parse_bytes,
-             "smallest size (32M); K, M, G and T are powers of 1024, here and elsewhere")
-      ->group(group);
-  add_parsed(app, "-e,--maxbytes", options.max_bytes, parse_bytes, "largest size (32M)")
-      ->group(group);
-  add_parsed(app, "-i,--stepbytes", options.step_bytes, parse_bytes, "from size to size (1M)")
-      ->group(group);
-  app.add_option("-f,--stepfactor", options.step_factor, "multiply instead of adding -i")
-      ->check(at_least_one())
-      ->group(group);
-  app.add_option("-n,--iters", options.iterations, "timed iterations (20; file form: 1)")
-      ->check(at_least_one())
-      ->group(group);
-  app.add_option("-w,--warmup_iters", options.warmup, "iterations before them (5; file form: 0)")
-      ->group(group);
-  app.add_option("-c,--check", options.check, "check the result of the last iteration (1)")
-      ->group(group);
-  app.add_option("-N,--run_cycles", options.run_cycles, "repeat everything (1)")
-      ->check(at_least_one())
-      ->group(group);
-  add_named_or_all(app, "-d,--datatype", options.type, options.all_types, parse_data_type,
-                   kDataTypeChoices,
-                   "float, double, half, bfloat16, int8, uint8, ... uint64, or all of them")
-      ->default_str("float")
-      ->group(group);
-  app.add_option_function<std::uint32_t>(
-         "-T,--timeout",
-         [&options](const std::uint32_t& seconds) {
-           options.job.deadline = std::chrono::seconds(seconds);
-           options.job.deadline_given = true;
-         },
-         "deadline in seconds, as --deadline")
-      ->check(at_least_one())
-      ->group(group);
+cli::Value timeout(JobOptions& job) {
+  const auto parse = [&job](const std::string& text) -> Result<Duration> {
+    const auto seconds = cli::parse_whole(text, std::uint64_t{1}, std::uint64_t{UINT32_MAX});
+    if (!seconds) return fail(seconds.error());
+    job.deadline_given = true;
+    return std::chrono::seconds(*seconds);
+  };
+  return cli::parsed(job.deadline, "N", parse);
+}
+
+/// A default that the file form has otherwise.
+cli::Value of_benchmark(cli::Value value, std::uint32_t of_files) {
+  value.initial += fmt::format("; with --input {}", of_files);
+  return value;
+}
+
+void add_benchmark_options(cli::OptionTable& table, AllreduceOptions& options) {
+  table.add(
+      "Benchmark, as nccl-tests",
+      {{"-b,--minbytes", cli::size(options.min_bytes),
+        "smallest size; K, M, G and T are powers of 1024, here and elsewhere", Scope::job},
+       {"-e,--maxbytes", cli::size(options.max_bytes), "largest size", Scope::job},
+       {"-i,--stepbytes", cli::size(options.step_bytes), "from size to size", Scope::job},
+       {"-f,--stepfactor", otherwise(cli::whole(options.step_factor, 1u), ""),
+        "multiply instead of adding -i", Scope::job},
+       {"-n,--iters", of_benchmark(cli::whole(options.iterations, 1u), kFileIterations),
+        "timed iterations", Scope::job},
+       {"-w,--warmup_iters", of_benchmark(cli::whole(options.warmup), kFileWarmup),
+        "iterations before them", Scope::job},
+       {"-c,--check", cli::switched(options.check), "check the result of the last iteration",
+        Scope::job},
+       {"-N,--run_cycles", cli::whole(options.run_cycles, 1u), "repeat everything", Scope::job},
+       {"-d,--datatype",
+        noted(named_or_all(options.type, options.all_types, parse_data_type, kDataTypeChoices),
+              "TYPE"),
+        "float, double, half, bfloat16, int8, uint8, ... uint64, or all of them", Scope::job},
+       {"-T,--timeout", timeout(options.job), "deadline in seconds, as --deadline", Scope::job}});
 }
 
 Result<BoundOption> parse_bound(const std::string& text) {
@@ -100,17 +105,61 @@ Result<BoundOption> parse_bound(const std::string& text) {
 }
 
 /// Exact calls lose nothing: what says what to do about losses would have no effect.
-Result<void> check_bounded_only(const CLI::App& app, const AllreduceOptions& options) {
+Result<void> check_bounded_only(const cli::Invocation& invocation,
+                                const AllreduceOptions& options) {
   if (options.mode == Mode::bounded) return {};
   std::string flag;
   for (const char* one : {"--bound", "--loss-target", "--missing", "--rescale", "--codec"}) {
-    if (app.count(one) > 0) flag = one;
+    if (invocation.given(one)) flag = one;
   }
   for (const std::string& word : options.mechanisms.without) {
     if (word != "rotation") flag = "--without " + word;
   }
   if (flag.empty()) return {};
   return fail(Error::Code::invalid_argument, flag + " needs --mode bounded");
+}
+
+void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
+  const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
+  table.add(
+      "Call",
+      {{"-o,--op",
+        noted(named_or_all(options.function, options.all_functions, parse_tool_function,
+                           kFunctionChoices),
+              "FUNCTION"),
+        "sum, avg, min, max, prod, band, bor, bxor, or all of them", Scope::job},
+       {"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
+        "exact: repaired until complete; bounded: ends by its bound with what has arrived",
+        Scope::job},
+       {"--bound",
+        otherwise(cli::parsed(options.bound, "DURATION|optireduce", parse_bound), "learnt"),
+        "bounded mode: time of the whole call; optireduce: 95th percentile of 20 exact operations. "
+        "With --loss-target: the longest that is learnt",
+        Scope::job},
+       {"--loss-target",
+        otherwise(cli::share(options.loss_target),
+                  "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
+        "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
+       {"--order", named(options.order, parse_addition_order, {"fixed", "any"}),
+        "order of addition in exact mode; fixed: the same bits on every run", Scope::job},
+       {"--missing", cli::choice(options.missing, fills),
+        "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
+}
+
+void add_report_options(cli::OptionTable& table, AllreduceOptions& options) {
+  table.add(
+      "Reports",
+      {{"--columns",
+        otherwise(cli::parsed(options.columns, "NAME,...", parse_columns),
+                  "out,in,max; bounded: out,in,lost"),
+        "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, lost, "
+        "late (of in-place calls)"},
+       {"-J,--json", cli::file(options.json),
+        "write the results to this file (rank 0); - is standard output, the table then goes to "
+        "standard error"},
+       {"--flight", otherwise(cli::directory(options.job.flight), "TARPON_FLIGHT, else none"),
+        "directory for flight recordings: after every status but complete, on SIGUSR1 to a rank "
+        "and when a signal ends it; tarpon flight reads them"}});
 }
 
 }  // namespace
@@ -153,49 +202,23 @@ std::optional<double> given_bound_us(const AllreduceOptions& options) {
   return std::chrono::duration<double, std::micro>(*bound.given).count();
 }
 
-void add_allreduce_options(CLI::App& app, AllreduceOptions& options) {
-  add_job_options(app, options.job);
-  add_benchmark_options(app, options);
-  add_nccl_flags(app);
-  app.add_option("--input", options.input, "file form: .npy of each rank, as dir/rank{rank}.npy");
-  app.add_option("--output", options.output, "file form: where each rank's result goes");
-  add_named_or_all(app, "-o,--op", options.function, options.all_functions, parse_tool_function,
-                   kFunctionChoices, "sum, avg, min, max, prod, band, bor, bxor, or all of them")
-      ->default_str("sum");
-  add_named(app, "--mode", options.mode, parse_mode, "exact, bounded",
-            "exact: repaired until complete; bounded: ends by its bound with what has arrived")
-      ->default_str("exact");
-  add_parsed(app, "--bound", options.bound, parse_bound,
-             "bounded mode: time of the whole call, or optireduce (95th percentile of 20 exact "
-             "operations); else learnt. With --loss-target: the longest that is learnt");
-  add_parsed(app, "--loss-target", options.loss_target, parse_probability,
-             "bounded mode: the bound is the shortest that loses this share on average (0.1%)");
-  add_named(app, "--order", options.order, parse_addition_order, "fixed, any",
-            "order of addition in exact mode: fixed (the same bits on every run) or any")
-      ->default_str("fixed");
-  add_choice(app, "--missing", options.missing,
-             std::map<std::string, MissingFill>{{"zero", MissingFill::zero},
-                                                {"local", MissingFill::local}},
-             "bounded mode: what fills a hole: zero, or local (this rank's own contribution)")
-      ->default_str("zero");
-  add_parsed(app, "--columns", options.columns, parse_columns,
-             "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, "
-             "lost, late (of in-place calls); (out,in,max; bounded: out,in,lost)");
-  add_mechanism_options(app, options.mechanisms);
-  add_loss_budget_options(app, options.budgets);
-  app.add_option(
-      "--flight", options.job.flight,
-      "directory for flight recordings: after every status but complete, on SIGUSR1 to a "
-      "rank and when a signal ends it (TARPON_FLIGHT; else none); tarpon flight reads them");
-  app.add_option("-J,--json", options.json,
-                 "write the results to this file (rank 0); - is standard output, the table then "
-                 "goes to standard error");
+void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
+  add_job_options(table, options.job);
+  add_call_options(table, options);
+  add_benchmark_options(table, options);
+  table.add("Arrays from files",
+            {{"--input", cli::file(options.input), ".npy of each rank, as dir/rank{rank}.npy",
+              Scope::job},
+             {"--output", cli::file(options.output), "where each rank's result goes"}});
+  add_loss_budget_options(table, options.budgets);
+  add_report_options(table, options);
+  add_fault_options(table, options.job);
+  add_mechanism_options(table, options.mechanisms);
+  add_nccl_flags(table);
 }
 
-Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
-  auto mechanisms = options.mechanisms.settle();
-  if (!mechanisms) return fail(mechanisms.error());
-  options.job.mechanisms = *mechanisms;
+Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options) {
+  options.job.mechanisms = options.mechanisms.settle();
   if (options.loss_target) {
     if (*options.loss_target <= 0 || *options.loss_target >= 1) {
       return fail(Error::Code::invalid_argument,
@@ -215,24 +238,24 @@ Result<void> settle_form(const CLI::App& app, AllreduceOptions& options) {
     options.job.mechanisms.loss_target =
         settings->loss_target.value_or(options.job.mechanisms.loss_target);
   }
-  if (auto sensible = check_bounded_only(app, options); !sensible) return sensible;
+  if (auto sensible = check_bounded_only(invocation, options); !sensible) return sensible;
   auto budgets = options.budgets.settle();
   if (!budgets) return fail(budgets.error());
   options.job.loss_budgets = std::move(*budgets);
-  if (options.mechanisms.optireduce && options.mode == Mode::bounded && app.count("--bound") == 0 &&
-      !options.loss_target) {
+  if (options.mechanisms.optireduce && options.mode == Mode::bounded &&
+      !invocation.given("--bound") && !options.loss_target) {
     options.bound.rule = BoundRule::optireduce;
   }
   if (!options.file_form()) return {};
   for (const char* flag : {"-b", "-e", "-i", "-f", "-N", "-d"}) {
-    if (app.count(flag) == 0) continue;
+    if (!invocation.given(flag)) continue;
     return fail(Error::Code::invalid_argument,
                 fmt::format("{} is of the benchmark form: with --input the files say how much of "
                             "which type; leave it out",
                             flag));
   }
-  if (app.count("--iters") == 0) options.iterations = 1;
-  if (app.count("--warmup_iters") == 0) options.warmup = 0;
+  if (!invocation.given("--iters")) options.iterations = kFileIterations;
+  if (!invocation.given("--warmup_iters")) options.warmup = kFileWarmup;
   return {};
 }
 

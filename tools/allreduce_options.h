@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/cli/command.h"
 #include "tools/job_options.h"
 #include "tools/loss_budget_options.h"
 #include "tools/mechanism_options.h"
@@ -62,11 +63,11 @@ struct ElementKind {
 /// What the benchmark form measures, a sweep each: of `all` those that are defined.
 std::vector<ElementKind> kinds_of(const AllreduceOptions& options);
 
-void add_allreduce_options(CLI::App& app, AllreduceOptions& options);
+void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options);
 
 /// After parsing: what a profile stands for; the file form has defaults of its own, and refuses
 /// what only a sweep has.
-Result<void> settle_form(const CLI::App& app, AllreduceOptions& options);
+Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options);
 
 Result<void> check_allreduce_options(const AllreduceOptions& options);
 
@@ -87,7 +88,7 @@ std::optional<double> given_bound_us(const AllreduceOptions& options);
 AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
                                   std::uint64_t count);
 
-/// Runs the command in this process; returns the exit code.
-int run_allreduce(const AllreduceOptions& options);
+/// Settles what `options` stand for and runs the command in this process; returns the exit code.
+int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation);
 
 }  // namespace tarpon

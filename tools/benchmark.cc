@@ -224,7 +224,7 @@ class Benchmark {
                    communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
                    communicator_.ranks()[0].interface, session_.interface_reason)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text_, "{}", table_header(shape_));
+    fmt::print(text_, "{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape_));
     std::fflush(text_);
   }
 
@@ -292,7 +292,7 @@ class Benchmark {
 
   Result<void> save() {
     if (!first_) return {};
-    nlohmann::json json = json_report(config_json(given_, communicator_), results_);
+    nlohmann::json json = json_report(config_json(given_, session_), results_);
     if (!failure_.is_null()) json["failure"] = failure_;
     if (interrupted_) {
       json["interrupted"] = true;

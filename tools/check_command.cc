@@ -1,7 +1,6 @@
 #include "tools/check_command.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -132,20 +131,19 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
 
 }  // namespace
 
-void add_check_options(CLI::App& app, CheckOptions& options) {
-  app.footer(fmt::format("In the matrices {}.\n\n{}", kHowMeasured, app.get_footer()));
-  add_job_options(app, options.job);
-  app.add_option("--probes", options.probes, "round trips per pair")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option(
-      "-J,--json", options.json,
-      "write the matrix to this file (rank 0); - is standard output, the text then goes to "
-      "standard error");
+void add_check_options(cli::OptionTable& table, CheckOptions& options) {
+  add_job_options(table, options.job);
+  table.add("Probes", {{"--probes", cli::whole(options.probes, 1u, 1000u), "round trips per pair",
+                        cli::Scope::job}});
+  table.add("Reports",
+            {{"-J,--json", cli::file(options.json),
+              "write the matrix to this file (rank 0); - is standard output, the text then goes to "
+              "standard error"}});
+  add_fault_options(table, options.job);
+  table.note(fmt::format("In the matrices {}.", kHowMeasured));
 }
 
-int run_check(const CheckOptions& given) {
-  CheckOptions options = given;
+int run_check(CheckOptions& options, const cli::Invocation&) {
   options.job.text = text_stream(options.json);
   if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(options.job,

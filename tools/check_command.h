@@ -1,6 +1,7 @@
 // `tarpon check`: probes every pair of ranks in both directions before a job does.
 #pragma once
 
+#include "tools/cli/command.h"
 #include "tools/job_options.h"
 
 namespace tarpon {
@@ -11,9 +12,9 @@ struct CheckOptions {
   std::string json;
 };
 
-void add_check_options(CLI::App& app, CheckOptions& options);
+void add_check_options(cli::OptionTable& table, CheckOptions& options);
 
 /// Returns 0 when every pair works, 1 otherwise.
-int run_check(const CheckOptions& options);
+int run_check(CheckOptions& options, const cli::Invocation& invocation);
 
 }  // namespace tarpon

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "codec/hadamard.h"
 #include "tools/reference.h"
 
 namespace tarpon {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/wrapped_text.h"
+
 namespace tarpon {
 namespace {
 
@@ -41,6 +43,10 @@ std::string datapath_text(std::span<const RankInfo> ranks) {
                         runs(members), what);
   }
   return text;
+}
+
+std::string shrunk_line(const std::string& shrunk_slots) {
+  return shrunk_slots.empty() ? "" : wrapped("# " + shrunk_slots) + "\n";
 }
 
 }  // namespace tarpon

@@ -1,4 +1,4 @@
-// Which datapath each rank took and why, in one line.
+// Which datapath each rank took and why, in one line; and why slots are small.
 #pragma once
 
 #include <span>
@@ -11,5 +11,8 @@ namespace tarpon {
 /// "all ranks uring: eth0 has no XDP program", or the ranks in groups that say the same:
 /// "rank 0 xdp: ...; ranks 1-3,5 uring: ...".
 std::string datapath_text(std::span<const RankInfo> ranks);
+
+/// Communicator::shrunk_slots() as a line of the report, with its newline; empty where that is.
+std::string shrunk_line(const std::string& shrunk_slots);
 
 }  // namespace tarpon

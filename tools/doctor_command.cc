@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -129,14 +128,16 @@ Result<bool> examine(const DoctorOptions& options) {
 
 }  // namespace
 
-void add_doctor_options(CLI::App& app, DoctorOptions& options) {
-  app.footer(
-      "Without an interface: the one that a job of several hosts would take, else all but "
-      "loopback.\n"
-      "Changes nothing. Exit code: 0 when auto takes the best that the driver has (AF_XDP where it "
-      "has\nzero-copy, else io_uring), 1 when something keeps it lower, 2 wrong usage.");
-  app.add_option("interface", options.interface, "the interface");
-  app.add_flag("--json", options.json, "one JSON object instead of the table");
+void add_doctor_options(cli::OptionTable& table, DoctorOptions& options) {
+  table.add("Options",
+            {{"INTERFACE", cli::interface_name(options.interface),
+              "the interface; without one: the one that a job of several hosts would "
+              "take, else all but loopback"},
+             {"--json", cli::flag(options.json), "one JSON object instead of the table"}});
+  table.note("Changes nothing.");
+  table.exit_codes(
+      "Exit code: 0 when auto takes the best that the driver has (AF_XDP where it has zero-copy, "
+      "else io_uring); 1 when something keeps it lower; 2 wrong usage.");
 }
 
 int run_doctor(const DoctorOptions& options) {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -12,7 +12,7 @@ struct DoctorOptions {
   bool json = false;
 };
 
-void add_doctor_options(CLI::App& app, DoctorOptions& options);
+void add_doctor_options(cli::OptionTable& table, DoctorOptions& options);
 
 /// Changes nothing. Returns 0 when `auto` takes the best rung that each interface's driver has:
 /// AF_XDP with zero-copy, else io_uring; 1 otherwise.

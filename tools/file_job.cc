@@ -197,7 +197,7 @@ class FileJob {
 
   Result<void> save(const nlohmann::json& results) const {
     if (rank_ != 0) return {};
-    nlohmann::json json = json_report(config_json(options_, communicator_), results);
+    nlohmann::json json = json_report(config_json(options_, session_), results);
     if (!failure_.is_null()) json["failure"] = failure_;
     return write_json(options_.json, json);
   }
@@ -205,8 +205,7 @@ class FileJob {
   /// On Ctrl-C, in a thread of its own.
   void last_words() {
     progress_.clear();
-    nlohmann::json json =
-        json_report(config_json(options_, communicator_), nlohmann::json::array());
+    nlohmann::json json = json_report(config_json(options_, session_), nlohmann::json::array());
     json["interrupted"] = true;
     const auto saved = write_json(options_.json, json);
     if (!saved) session_.place.voice.error(saved.error().message);
@@ -221,7 +220,7 @@ class FileJob {
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text, "{}{}{}{}", table_header(shape),
+    fmt::print(text, "{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),
                          measurement.checked),
                loss_line(std::nullopt, measurement), notes(measurement));

@@ -1,7 +1,6 @@
 #include "tools/flight_command.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <charconv>
@@ -20,11 +19,6 @@ namespace tarpon {
 namespace {
 
 constexpr Duration kPatience = 1s;
-
-constexpr const char* kHelp =
-    R"(Recordings are JOB.RANK.flight in the directory that --flight or TARPON_FLIGHT named. Without FILE the
-ranks that run on this host are asked for theirs. Times are milliseconds since the first event shown;
-ranks on several hosts are laid onto one clock by their packets.)";
 
 Result<std::uint32_t> parse_job(const std::string& text) {
   std::uint32_t job = 0;
@@ -81,25 +75,26 @@ Result<void> show(const FlightCommandOptions& options) {
 
 }  // namespace
 
-void add_flight_options(CLI::App& app, FlightCommandOptions& options) {
-  app.footer(std::string(kHelp) + "\n\n" + app.get_footer());
-  app.add_option("FILE", options.paths, "recordings, or directories of them");
-  app.add_option_function<std::string>(
-         "--job",
-         [&options](const std::string& text) {
-           const auto job = parse_job(text);
-           if (!job) throw CLI::ValidationError("--job", job.error().message);
-           options.job = *job;
-         },
-         "the job with this id (default: the newest)")
-      ->type_name("");
-  CLI::Option* const all = app.add_flag("--all", options.all,
-                                        "every event, not only those of the operation in question");
-  CLI::Option* const json =
-      app.add_flag("--json", options.json, "one JSON object with every event");
-  app.add_flag("--verdict", options.verdict, "the verdict alone: the last lines of the report")
-      ->excludes(all, json);
-  app.add_option("--svg", options.svg, "draw it: ranks as rows, stages as bars");
+void add_flight_options(cli::OptionTable& table, FlightCommandOptions& options) {
+  cli::Value files = cli::words(options.paths, "FILE", cli::Times::each);
+  table.add("Options",
+            {{"FILE", completed(std::move(files), cli::Complete::file),
+              "recordings, or directories of them; without one the ranks that run on this host are "
+              "asked for theirs"},
+             {"--job", otherwise(cli::parsed(options.job, "ID", parse_job), "the newest"),
+              "the job with this id, 8 hex digits"},
+             {"--all", cli::flag(options.all),
+              "every event, not only those of the operation in question"},
+             {"--json", cli::flag(options.json), "one JSON object with every event"},
+             {.names = "--verdict",
+              .value = cli::flag(options.verdict),
+              .help = "the verdict alone: the last lines of the report",
+              .excludes = {"--all", "--json"}},
+             {"--svg", cli::file(options.svg), "draw it: ranks as rows, stages as bars"}});
+  table.note(
+      "Recordings are JOB.RANK.flight in the directory that --flight or TARPON_FLIGHT named. Times "
+      "are milliseconds since the first event shown; ranks on several hosts are laid onto one "
+      "clock by their packets.");
 }
 
 int run_flight(const FlightCommandOptions& options) {

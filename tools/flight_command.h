@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -19,7 +19,7 @@ struct FlightCommandOptions {
   std::string svg;  // file; empty: none
 };
 
-void add_flight_options(CLI::App& app, FlightCommandOptions& options);
+void add_flight_options(cli::OptionTable& table, FlightCommandOptions& options);
 
 /// Returns 0, or 1 after one line that says what could not be read or written.
 int run_flight(const FlightCommandOptions& options);

@@ -4,15 +4,17 @@
 #include <sys/utsname.h>
 
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 namespace tarpon {
 namespace {
 
-std::string cpu_model() {
+/// What /proc/cpuinfo says behind `name` of the first processor; "" where it does not.
+std::string cpu_line(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    // x86 says "model name"; others have no line that is alike everywhere.
-    if (!line.starts_with("model name")) continue;
+    if (!line.starts_with(name)) continue;
     const std::size_t at = line.find(": ");
     return at == std::string::npos ? "" : line.substr(at + 2);
   }
@@ -30,7 +32,7 @@ HostInfo read_host_info() {
   }
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) == 0) info.cpus = CPU_COUNT(&set);
-  info.cpu_model = cpu_model();
+  info.cpu_model = cpu_line("model name");  // of x86; others have no line that is alike everywhere
   return info;
 }
 
@@ -39,6 +41,11 @@ std::string command_line() {
   std::string line;
   for (std::string word; std::getline(file, word, '\0');) line += (line.empty() ? "" : " ") + word;
   return line;
+}
+
+std::vector<std::string> cpu_flags() {
+  std::istringstream line(cpu_line("flags"));
+  return {std::istream_iterator<std::string>(line), {}};
 }
 
 }  // namespace tarpon

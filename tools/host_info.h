@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace tarpon {
 
@@ -18,5 +19,8 @@ HostInfo read_host_info();
 
 /// The program of this process and its arguments, with blanks between them.
 std::string command_line();
+
+/// What the kernel says that the processor can do: "avx2", ... Empty where it does not say.
+std::vector<std::string> cpu_flags();
 
 }  // namespace tarpon

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 #include "tools/launch_place.h"
 #include "tools/testbed.h"
 #include "transport/ports/udp_options.h"
@@ -32,29 +32,32 @@ struct JobOptions {
   bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;
-  std::optional<Duration> rendezvous_timeout;
+  std::optional<Duration> rendezvous_timeout;  // else kRendezvousTimeout
   bool deadline_given = false;
-  std::uint64_t retain_bytes = 64ull << 20;
-  Duration dead_after = 5s;
+  std::uint64_t retain_bytes = CommunicatorOptions().retain_bytes;
+  Duration dead_after = CommunicatorOptions().dead_after;
   Mechanisms mechanisms;
   std::vector<LossBudget> loss_budgets;  // ascending by step; empty: no verdicts are asked for
   std::uint64_t max_rate = 0;            // bit/s; 0: no cap
   std::string flight;                    // directory of dumps; empty: TARPON_FLIGHT, or none
   std::FILE* text = stdout;              // where the report's text goes
 
+  static constexpr Duration kRendezvousTimeout = 30s;
+
   /// Never longer than an explicit --deadline.
   Duration rendezvous_bound() const;
 };
 
-/// A duration above 0.
-Result<Duration> parse_limit(const std::string& text);
+/// Ranks and rendezvous, network, data path; and the variables that a job reads.
+void add_job_options(cli::OptionTable& table, JobOptions& options);
 
-void add_job_options(CLI::App& app, JobOptions& options);
+/// --inject-*, --seed. Apart, because they come late in a help text.
+void add_fault_options(cli::OptionTable& table, JobOptions& options);
 
-/// Of them only --local-ranks and what shapes the testbed.
-void add_testbed_job_options(CLI::App& app, JobOptions& options);
+/// Only --local-ranks and what shapes the testbed.
+void add_testbed_job_options(cli::OptionTable& table, JobOptions& options);
 
-/// What CLI11 cannot see: combinations that make no sense.
+/// Combinations of options that make no sense.
 Result<void> check_job_options(const JobOptions& options);
 
 }  // namespace tarpon

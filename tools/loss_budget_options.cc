@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "tools/job_options.h"
-#include "tools/option_kinds.h"
 #include "tools/units.h"
 
 namespace tarpon {
@@ -69,21 +67,19 @@ Result<std::vector<LossBudget>> LossBudgetOptions::settle() const {
   return budgets;
 }
 
-void add_loss_budget_options(CLI::App& app, LossBudgetOptions& options) {
-  const std::string group = "Loss budgets (bounded mode; every call is a step, from 0)";
-  add_parsed(app, "--skip-above", options.skip_above, parse_probability,
-             "skip steps of which the worst rank lost more than this, as 1% (5% where another "
-             "budget is given)")
-      ->group(group);
-  add_parsed(app, "--halt-above", options.halt_above, parse_probability,
-             "end the run, with exit code 3, when it lost more than this (else 50%)")
-      ->group(group);
-  app.add_option("--loss-budget", options.phases,
-                 "STEP:SKIP:HALT, as 100:1%:20%: both from this step on; may be repeated")
-      ->type_name("")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group(group);
+void add_loss_budget_options(cli::OptionTable& table, LossBudgetOptions& options) {
+  using cli::Scope;
+  const LossBudget usual;
+  const std::string other = " where another budget is given";
+  table.add("Loss budgets (bounded mode; every call is a step, from 0)",
+            {{"--skip-above",
+              otherwise(cli::share(options.skip_above), cli::share_text(usual.skip_above) + other),
+              "skip steps of which the worst rank lost more than this, as 1%", Scope::job},
+             {"--halt-above",
+              otherwise(cli::share(options.halt_above), cli::share_text(usual.halt_above) + other),
+              "end the run, with exit code 3, when it lost more than this", Scope::job},
+             {"--loss-budget", cli::words(options.phases, "STEP:SKIP:HALT", cli::Times::each),
+              "both from this step on, as 100:1%:20%; may be repeated", Scope::job}});
 }
 
 }  // namespace tarpon

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/agreement.h"
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -19,6 +19,6 @@ struct LossBudgetOptions {
   Result<std::vector<LossBudget>> settle() const;
 };
 
-void add_loss_budget_options(CLI::App& app, LossBudgetOptions& options);
+void add_loss_budget_options(cli::OptionTable& table, LossBudgetOptions& options);
 
 }  // namespace tarpon

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "collectives/mechanisms.h"
-#include "tools/cli_fwd.h"
-#include "xdp/result.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -20,10 +19,10 @@ struct MechanismOptions {
   std::optional<CodecRule> codec;
   std::vector<std::string> without;
 
-  /// The profile, and what deviates from it. Errors: invalid_argument, for unknown names.
-  Result<Mechanisms> settle() const;
+  /// The profile, and what deviates from it.
+  Mechanisms settle() const;
 };
 
-void add_mechanism_options(CLI::App& app, MechanismOptions& options);
+void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options);
 
 }  // namespace tarpon

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -52,16 +51,19 @@ std::string refusal(const NcclFlag& flag, const std::string& value) {
 
 }  // namespace
 
-void add_nccl_flags(CLI::App& app) {
+void add_nccl_flags(cli::OptionTable& table) {
   for (const NcclFlag& flag : nccl_flags()) {
-    const auto take = [flag](const std::string& value) {
-      if (std::find(flag.accepted.begin(), flag.accepted.end(), value) != flag.accepted.end())
-        return;
-      throw CLI::ValidationError(refusal(flag, value));
+    cli::Value value;
+    value.notation = "N";
+    value.bare = !flag.accepted.empty() && flag.accepted.front().empty();
+    value.errors_name_it = true;
+    value.read = [flag](const std::string& word) -> Result<void> {
+      const bool good =
+          std::find(flag.accepted.begin(), flag.accepted.end(), word) != flag.accepted.end();
+      if (good) return {};
+      return fail(Error::Code::invalid_argument, refusal(flag, word));
     };
-    CLI::Option* const option = app.add_option_function<std::string>(flag.names, take)->group("");
-    const bool bare = !flag.accepted.empty() && flag.accepted.front().empty();
-    if (bare) option->expected(0, 1);
+    table.add("", {{flag.names, std::move(value), flag.why}});
   }
 }
 

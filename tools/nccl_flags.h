@@ -1,12 +1,12 @@
 // Flags of nccl-tests that mean nothing to this tool.
 #pragma once
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
 /// Accepts them, hidden from the help text, with the values that ask for nothing. Refuses other
 /// values by name.
-void add_nccl_flags(CLI::App& app);
+void add_nccl_flags(cli::OptionTable& table);
 
 }  // namespace tarpon

@@ -10,25 +10,21 @@
 
 #include "tools/quantile.h"
 #include "transport/clock.h"
+#include "transport/probe_packet.h"
 
 namespace tarpon {
 namespace {
-
-// Kinds of probe, in the header's stage field.
-constexpr std::uint8_t kFull = 0;
-constexpr std::uint8_t kSmall = 1;
-constexpr std::uint8_t kBurst = 2;  // in slot: the number of the slice
-constexpr std::uint8_t kFlood = 3;
 
 constexpr Duration kProbeInterval = 1ms;
 constexpr Duration kLinger = 100ms;  // for the last replies of a phase
 
 // The burst that finds a pair's rate: slices are counted apart, so that a pause of a process or a
 // queue that fills up spoils one of them. Queues fill in the first one, which does not count.
-constexpr std::size_t kSlices = 11;
+constexpr std::size_t kSlices = 11;  // the number of a probe of the burst is that of its slice
 constexpr Duration kSlice = 20ms;
 constexpr double kSliceQuantile = 0.75;  // other load on the hosts only slows slices down
-// The flood at that rate.
+// The flood at that rate: probes of the burst too, with the number behind its slices.
+constexpr std::uint32_t kFlood = kSlices;
 constexpr Duration kFloodTime = 100ms;
 constexpr Duration kFloodStep = 1ms;  // the longest pause between two trains of a fast flood
 
@@ -82,66 +78,41 @@ class Prober {
     return control_.all_gather(mine, monotonic_now() + options_.job.deadline);
   }
 
-  void send(std::uint8_t type, Rank to, std::uint8_t kind, std::uint32_t index,
-            std::uint32_t bytes) {
-    const std::span<TxPacket> frames = port_.transmit_frames(1);
-    if (frames.empty()) return;
-    fill(frames[0], type, to, kind, index, bytes);
-    port_.transmit(frames.first(1));
-  }
-
-  void fill(TxPacket& frame, std::uint8_t type, Rank to, std::uint8_t kind, std::uint32_t index,
-            std::uint32_t bytes) const {
-    tarpon_header header{};
-    header.magic = TARPON_MAGIC;
-    header.version = TARPON_WIRE_VERSION;
-    header.type = type;
-    header.job = job_;
-    header.sender = control_.rank();
-    header.slot = index;
-    header.stage = kind;
-    header.length = static_cast<std::uint16_t>(bytes);
-    std::memcpy(frame.header, &header, sizeof header);
-    frame.peer = to;
-    frame.flow = 0;
-    frame.payload = frame.room;
-    frame.lender = kNoLender;
-    frame.length = bytes;
-    if (bytes > 0) std::memset(frame.room, 0, bytes);
+  /// A probe that finds no frame free is lost.
+  void send(const ProbePacket& probe, Rank to) {
+    send_probe(port_, probe, job_, control_.rank(), to);
   }
 
   void receive(Time now) {
     for (const RxPacket& packet : port_.receive(now)) {
-      tarpon_header header;
-      if (packet.length < sizeof header || packet.source == kUnknownRank) continue;
-      std::memcpy(&header, packet.data, sizeof header);
-      if (tarpon_check_header(&header, job_, packet.length - TARPON_HEADER_BYTES) !=
-          TARPON_HEADER_OK) {
-        continue;
-      }
-      if (header.type == TARPON_PROBE && packet.source == source_) take_probe(header);
-      if (header.type == TARPON_PROBE_REPLY) take_reply(header, now);
+      const auto probe = read_probe(packet, job_);
+      if (!probe) continue;
+      if (probe->type == TARPON_PROBE && packet.source == source_) take_probe(*probe);
+      if (probe->type == TARPON_PROBE_REPLY) take_reply(*probe, now);
     }
   }
 
-  void take_probe(const tarpon_header& header) {
-    switch (header.stage) {
-      case kBurst:
-        if (header.slot < kSlices) ++heard_.slices[header.slot];
+  void take_probe(ProbePacket probe) {
+    switch (probe.kind) {
+      case TARPON_PROBE_BURST:
+        if (probe.number < kSlices) ++heard_.slices[probe.number];
+        if (probe.number == kFlood) ++heard_.flood;
         return;
-      case kFlood:
-        ++heard_.flood;
+      case TARPON_PROBE_FULL:
+      case TARPON_PROBE_SMALL:
+        (probe.kind == TARPON_PROBE_FULL ? heard_.full : heard_.small) += 1;
+        probe.type = TARPON_PROBE_REPLY;
+        send(probe, source_);
         return;
-      default:
-        (header.stage == kFull ? heard_.full : heard_.small) += 1;
-        send(TARPON_PROBE_REPLY, source_, header.stage, header.slot, header.length);
+      case TARPON_PROBE_PATH:  // of connect()
+        return;
     }
   }
 
-  void take_reply(const tarpon_header& header, Time now) {
-    if (header.stage == kSmall) ++small_replies_;
-    if (header.stage != kFull || header.slot >= sent_at_.size()) return;
-    Time& sent = sent_at_[header.slot];
+  void take_reply(const ProbePacket& reply, Time now) {
+    if (reply.kind == TARPON_PROBE_SMALL) ++small_replies_;
+    if (reply.kind != TARPON_PROBE_FULL || reply.number >= sent_at_.size()) return;
+    Time& sent = sent_at_[reply.number];
     if (sent == kNever) return;
     trips_.push_back(std::chrono::duration<double, std::micro>(now - sent).count());
     sent = kNever;
@@ -159,8 +130,8 @@ class Prober {
       receive(now);
       if (pair.sent < options_.probes && now >= next) {
         sent_at_[pair.sent] = monotonic_now();
-        send(TARPON_PROBE, pair.to, kFull, pair.sent++, slot_bytes_);
-        send(TARPON_PROBE, pair.to, kSmall, pair.small_sent++, 0);
+        send({TARPON_PROBE, TARPON_PROBE_FULL, pair.sent++, slot_bytes_}, pair.to);
+        send({TARPON_PROBE, TARPON_PROBE_SMALL, pair.small_sent++, 0}, pair.to);
         next = now + kProbeInterval;
         if (pair.sent == options_.probes) stop = now + kLinger;
       }
@@ -174,9 +145,10 @@ class Prober {
   }
 
   /// Sends at most `count` packets in one train; how many the port took.
-  std::size_t send_train(Rank to, std::uint8_t kind, std::uint32_t slot, std::size_t count) {
+  std::size_t send_train(Rank to, std::uint32_t number, std::size_t count) {
     const std::span<TxPacket> frames = port_.transmit_frames(count);
-    for (TxPacket& frame : frames) fill(frame, TARPON_PROBE, to, kind, slot, slot_bytes_);
+    const ProbePacket probe{TARPON_PROBE, TARPON_PROBE_BURST, number, slot_bytes_};
+    for (TxPacket& frame : frames) fill_probe(frame, probe, job_, control_.rank(), to);
     port_.transmit(frames);
     return frames.size();
   }
@@ -207,7 +179,7 @@ class Prober {
       const Time stop = start + kSlice;
       for (; now < stop; now = monotonic_now()) {
         receive(now);
-        if (send_train(to, kBurst, slice, train) == 0) port_.wait(now, stop);
+        if (send_train(to, slice, train) == 0) port_.wait(now, stop);
       }
       times[slice] = now - start;
     }
@@ -245,7 +217,7 @@ class Prober {
           (static_cast<double>(pair.flood_sent + train) - due) / rate);
       if (to_next.count() > 0) {
         port_.wait(now, std::min(stop, now + std::chrono::duration_cast<Duration>(to_next)));
-      } else if (const std::size_t sent = send_train(pair.to, kFlood, 0, train); sent > 0) {
+      } else if (const std::size_t sent = send_train(pair.to, kFlood, train); sent > 0) {
         pair.flood_sent += sent;
       } else {
         port_.wait(now, stop);

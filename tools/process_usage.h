@@ -24,4 +24,13 @@ inline std::uint64_t max_resident_kib() {
   return static_cast<std::uint64_t>(usage.ru_maxrss);
 }
 
+/// What this process holds now, by /proc/self; zeros where that is not mounted.
+struct ProcessHoldings {
+  std::int64_t descriptors = 0;
+  std::int64_t threads = 0;
+  std::int64_t resident_bytes = 0;
+
+  static ProcessHoldings read();
+};
+
 }  // namespace tarpon

@@ -21,8 +21,8 @@ Result<void> check_json(const std::string& path);
 /// "host", "kernel", "cpu" and "cpus".
 nlohmann::json report_config();
 
-/// The one shape of each command's JSON: {"config": CONFIG, "results": RESULTS}; the results are an
-/// array.
+/// The one shape of each command's JSON: {"config": CONFIG, "results": RESULTS}. The results are an
+/// array; those of `tarpon info` are an object.
 nlohmann::json json_report(nlohmann::json config, nlohmann::json results);
 
 /// `json` as ASCII text, ending in a newline. Bytes that are no UTF-8 are replaced.

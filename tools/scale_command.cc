@@ -7,8 +7,6 @@
 #include <string_view>
 
 #include "tools/interruption.h"
-#include "tools/job_options.h"
-#include "tools/option_kinds.h"
 #include "tools/progress_line.h"
 #include "tools/report_output.h"
 #include "tools/scale/experiment.h"
@@ -162,76 +160,78 @@ bool write(const std::string& path, const std::string& content) {
   return false;
 }
 
-void add_network_options(CLI::App& app, ScaleOptions& options) {
-  const auto add = [&app](const char* name, auto& value, const char* text) {
-    return app.add_option(name, value, text)->group("Network")->capture_default_str();
-  };
-  add("--rate", options.rate, "of the link to each rank");
-  add("--egress-rate", options.egress_rate,
-      "of each rank's own interface, none: no limit (default: --rate)");
-  add("--queue", options.queue, "bytes before the link to a rank, 0: unlimited");
-  add("--burst", options.burst,
-      "bytes that this link lets pass at once after a pause, as tbf does");
-  add("--core", options.core, "rate of a core that all share, or none");
-  add("--delay", options.delay, "one way");
-  add("--mtu", options.mtu, "of all links")->check(whole_number(9000));
-  add("--frame", options.frame, "bytes that a packet costs beyond the MTU; tc counts 14")
-      ->check(whole_number(100));
-  add("--loss", options.loss, "of each packet");
-  add("--tail", options.tail,
-      "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail")
-      ->check(CLI::Range(1.0, 50.0));
-  add("--stragglers", options.stragglers,
-      "chance that a rank has an episode in an operation; 0.13% to 8%");
-  add("--delay-trace", options.delay_trace,
-      "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us");
-  add("--straggler-trace", options.straggler_trace,
-      "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us");
-  add("--background", options.background,
-      "rate offered between ranks 0 and 1, each way, by others; or none");
-  add("--background-burst", options.background_burst, "bytes that come at once");
+/// Words that stand for themselves.
+cli::Value word(std::string& target, const std::vector<std::string>& words) {
+  cli::Choices<std::string> choices;
+  for (const std::string& one : words) choices.emplace_back(one, one);
+  return cli::choice(target, choices);
+}
+
+void add_network_options(cli::OptionTable& table, ScaleOptions& options) {
+  const char* const rate = "RATE|none";
+  table.add("Network",
+            {{"--rate", cli::text(options.rate, "RATE"), "rate of the link to each rank"},
+             {"--egress-rate", otherwise(cli::text(options.egress_rate, rate), "that of --rate"),
+              "rate of each rank's own interface; none: no limit"},
+             {"--queue", cli::text(options.queue, "SIZE"),
+              "queue before the link to a rank; 0: unlimited"},
+             {"--burst", cli::text(options.burst, "SIZE"),
+              "bytes that this link lets pass at once after a pause, as tbf does"},
+             {"--core", cli::text(options.core, rate), "rate of a core that all share"},
+             {"--delay", cli::text(options.delay, "DURATION"), "delay one way"},
+             {"--mtu", cli::whole(options.mtu, 0u, 9000u), "MTU of all links"},
+             {"--frame", cli::whole(options.frame, 0u, 100u),
+              "bytes that a packet costs beyond the MTU; tc counts 14"},
+             {"--loss", cli::text(options.loss, "SHARE"), "share of the packets that are lost"},
+             {"--tail", cli::number(options.tail, 1.0, 50.0),
+              "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail"},
+             {"--stragglers", cli::text(options.stragglers, "SHARE"),
+              "chance that a rank has an episode in an operation; 0.13% to 8%"},
+             {"--delay-trace", cli::file(options.delay_trace),
+              "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us"},
+             {"--straggler-trace", cli::file(options.straggler_trace),
+              "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us"},
+             {"--background", cli::text(options.background, rate),
+              "rate offered between ranks 0 and 1, each way, by others"},
+             {"--background-burst", cli::text(options.background_burst, "SIZE"),
+              "bytes that come at once"}});
+}
+
+void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
+  table.add(
+      "Comparison",
+      {{"--ranks", cli::text(options.ranks, "N|N..N"),
+        "a count, or FIRST..LAST: doubled from one to the next"},
+       {"--algorithms",
+        cli::words(options.algorithms, "NAME,...", cli::Times::list,
+                   {"ring", "halving-doubling", "tar", "bounded"}),
+        "which of ring, halving-doubling, tar and bounded to compare"},
+       {"--bytes", cli::text(options.bytes, "SIZE"), "size of the bucket that is reduced"},
+       {"--operations", cli::whole(options.operations, 0u, 1'000'000u),
+        "operations of each cell; 0: 100, and 50 above 512 ranks"},
+       {"--bound", cli::text(options.bound, "DURATION|learnt"),
+        "time of a whole operation of bounded"},
+       {"--loss-target",
+        otherwise(cli::text(options.loss_target, "SHARE"), cli::share_text(Plan().loss_target)),
+        "share that a learnt bound loses on average"},
+       {"--repair", word(options.repair, {"all", "gather", "none"}),
+        "in which stages bounded sends lost packets again; gather: the second"},
+       {"--tail-loss", word(options.tail_loss, {"probe", "rto"}),
+        "what TCP does when the end of a burst is lost; probe: as Linux"},
+       {"--train", cli::whole(options.train, 0u, 64u),
+        "packets that travel as one; 0: by the rank count"},
+       {"--seed", cli::whole(options.seed), "the seed, which fixes everything"},
+       {"--threads", cli::whole(options.threads, 0u, 1024u),
+        "threads; 0: one per processor; changes no result"}});
 }
 
 }  // namespace
 
-void add_scale_options(CLI::App& app, ScaleOptions& options) {
-  app.add_option("--ranks", options.ranks, "a count, or FIRST..LAST: doubled from one to the next")
-      ->capture_default_str();
-  app.add_option("--algorithms", options.algorithms, "which to compare")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"ring", "halving-doubling", "tar", "bounded"}))
-      ->capture_default_str();
-  app.add_option("--bytes", options.bytes, "of the bucket that is reduced")->capture_default_str();
-  app.add_option("--operations", options.operations,
-                 "that count, per cell; 0: 100, and 50 above 512 ranks")
-      ->check(whole_number(1'000'000))
-      ->capture_default_str();
-  app.add_option("--bound", options.bound,
-                 "time of a whole operation of bounded: learnt, or e.g. 20ms")
-      ->capture_default_str();
-  app.add_option("--loss-target", options.loss_target,
-                 "share that a learnt bound loses on average (0.1%)");
-  app.add_option("--repair", options.repair,
-                 "in which stages bounded sends lost packets again: all, gather (the second) or "
-                 "none")
-      ->check(CLI::IsMember({"all", "gather", "none"}))
-      ->capture_default_str();
-  app.add_option("--tail-loss", options.tail_loss,
-                 "what TCP does when the end of a burst is lost: probe (Linux) or rto")
-      ->check(CLI::IsMember({"probe", "rto"}))
-      ->capture_default_str();
-  app.add_option("--train", options.train, "packets that travel as one; 0: by the rank count")
-      ->check(whole_number(64))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "it fixes everything")
-      ->check(whole_number(UINT64_MAX))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "0: one per processor; changes no result")
-      ->check(whole_number(1024))
-      ->capture_default_str();
-  app.add_option("--json", options.json, "writes all figures to this file");
-  app.add_option("--svg", options.svg, "draws the curves into this file");
-  add_network_options(app, options);
+void add_scale_options(cli::OptionTable& table, ScaleOptions& options) {
+  add_comparison_options(table, options);
+  add_network_options(table, options);
+  table.add("Reports", {{"--json", cli::file(options.json), "write all figures to this file"},
+                        {"--svg", cli::file(options.svg), "draw the curves into this file"}});
 }
 
 int run_scale(const ScaleOptions& options) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -25,7 +25,7 @@ struct ScaleOptions {
   std::string json, svg;
 };
 
-void add_scale_options(CLI::App& app, ScaleOptions& options);
+void add_scale_options(cli::OptionTable& table, ScaleOptions& options);
 
 /// Returns 0; 1 when a file could not be written; 2 for wrong usage, said in one line.
 int run_scale(const ScaleOptions& options);

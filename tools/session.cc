@@ -19,12 +19,25 @@
 #include "tools/timed_calls.h"
 #include "tools/units.h"
 #include "tools/version.h"
+#include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
 namespace {
 
 constexpr std::string_view kPlacedByFlags = "flags";  // of JobPlace::launcher
+
+/// Of the rank of this process.
+class PrintedRefusals : public RefusalListener {
+ public:
+  explicit PrintedRefusals(const Voice& voice) : voice_(voice) {}
+  void on_refusal(const std::string& line) override {
+    voice_.error("rendezvous: refused: " + line);
+  }
+
+ private:
+  const Voice voice_;
+};
 
 constexpr std::uint16_t kTestbedPort = 29500;
 
@@ -237,9 +250,9 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                   place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
                   result.interface, result.address, found->interface_reason));
   result.rendezvous.timeout = options.rendezvous_bound();
-  result.rendezvous.on_refusal = [voice = place.voice](const std::string& line) {
-    voice.error("rendezvous: refused: " + line);
-  };
+  // Communicators that come of shrink() keep it: for the life of the process.
+  static PrintedRefusals refusals(place.voice);
+  result.rendezvous.refusals = &refusals;
   result.rendezvous.agreed =
       fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
   std::string line = result.rendezvous.agreed;
@@ -263,7 +276,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 }
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
-  auto connection = connect_ranks(options);
+  auto connection = connect_ranks(options, SlotSizing::by_interface);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }
@@ -276,10 +289,16 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
   if (!communicator_options) return fail(communicator_options.error());
   session.flight = communicator_options->flight.directory;
+  const ProcessHoldings before = ProcessHoldings::read();
+  const Time start = monotonic_now();
   auto communicator = Communicator::connect(*communicator_options);
   if (!communicator) return fail(communicator.error());
+  session.cost = ConnectCost::since(before, start);
+  place.log.write(DebugLevel::info, "INIT", session.cost.text());
   session.communicator = std::move(*communicator);
   tell(*communicator_options, place.log, session.communicator->ranks());
+  const std::string& shrunk = session.communicator->shrunk_slots();
+  if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   return session;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/connection.h"
+#include "tools/connect_cost.h"
 #include "tools/debug_log.h"
 #include "tools/job_options.h"
 #include "tools/launch_place.h"
@@ -17,6 +19,7 @@ struct Session {
   LaunchPlace place;
   std::string interface_reason;
   DebugLog log;
+  ConnectCost cost;    // of the communicator
   std::string flight;  // where this rank leaves recordings; may be empty
   std::unique_ptr<Communicator> communicator;
 };
@@ -27,7 +30,8 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                                             const std::string& agreed,
                                             std::string* reason = nullptr);
 
-/// connect_ranks() with the options of session_options(), for a command without a communicator.
+/// connect_ranks() with the options of session_options(), for a command that looks at the paths
+/// itself: slots have the size that the interfaces allow.
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place);
 
 /// Finds rendezvous and interface by their rules and connects. `agreed` holds the command's own

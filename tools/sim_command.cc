@@ -7,8 +7,6 @@
 #include <memory>
 
 #include "tools/interruption.h"
-#include "tools/job_options.h"
-#include "tools/option_kinds.h"
 #include "tools/progress_line.h"
 #include "tools/simulation_events.h"
 #include "tools/simulation_sweep.h"
@@ -155,33 +153,32 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
 
 }  // namespace
 
-void add_sim_options(CLI::App& app, SimOptions& options) {
-  app.add_option("--seed", options.seed, "the (first) seed; it fixes everything")
-      ->check(whole_number(UINT64_MAX))
-      ->capture_default_str();
-  app.add_option("--seeds", options.seeds, "how many, counting up")
-      ->check(at_least_one())
-      ->capture_default_str()
-      ->take_last();
-  app.add_option("--jobs", options.jobs, "seeds at once, 0: one per processor; changes no result")
-      ->check(whole_number(1024))
-      ->capture_default_str()
-      ->take_last();
-  app.add_option("--faults", options.faults,
-                 "no others than these: names with commas between them, all or none")
-      ->capture_default_str();
-  app.add_option("--failures", options.failures, "writes the seeds that fail to this file");
-  app.add_option("--marks", options.marks,
-                 "fails where a fault, a drop reason or a status is reached less often (default: "
-                 "100 from 10000 seeds with all faults on, else 0)");
-  app.add_option("--events", options.events,
-                 "writes what became of each packet of the seed to this file, as CSV");
-  app.add_option(
-      "--delays", options.delays,
-      "CSV file time_us,rank,delay_us: from then on what the rank (* for all) sends takes "
-      "so much longer; beside the faults");
-  app.add_option("--stragglers", options.stragglers,
-                 "CSV file time_us,rank,delay_us: the rank (* for all) stands still for so long");
+void add_sim_options(cli::OptionTable& table, SimOptions& options) {
+  table.add(
+      "Seeds",
+      {{"--seed", cli::whole(options.seed), "the (first) seed, which fixes everything"},
+       {"--seeds",
+        given(cli::whole(options.seeds, std::uint64_t{1}, std::uint64_t{UINT32_MAX}),
+              cli::Times::last),
+        "how many, counting up"},
+       {"--jobs", given(cli::whole(options.jobs, 0u, 1024u), cli::Times::last),
+        "seeds at once, 0: one per processor; changes no result"},
+       {"--faults", cli::text(options.faults, "NAME,..."),
+        "only these faults: names with commas between them, all or none"},
+       {"--delays", cli::file(options.delays),
+        "CSV file time_us,rank,delay_us: from then on what the rank (* for all) sends takes so "
+        "much longer; beside the faults"},
+       {"--stragglers", cli::file(options.stragglers),
+        "CSV file time_us,rank,delay_us: the rank (* for all) stands still for so long"}});
+  table.add(
+      "Reports",
+      {{"--failures", cli::file(options.failures), "write the seeds that fail to this file"},
+       {"--marks",
+        otherwise(cli::whole(options.marks),
+                  fmt::format("{} from {} seeds with all faults on, else 0", kEnough, kManySeeds)),
+        "fail where a fault, a drop reason or a status is reached less often"},
+       {"--events", cli::file(options.events),
+        "write what became of each packet of the seed to this file, as CSV"}});
 }
 
 int run_sim(const SimOptions& options) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -21,7 +21,7 @@ struct SimOptions {
   std::string stragglers;
 };
 
-void add_sim_options(CLI::App& app, SimOptions& options);
+void add_sim_options(cli::OptionTable& table, SimOptions& options);
 
 /// Returns 0, 1 when a promise was broken or something was reached too rarely, or 2 for options
 /// that make no sense.

@@ -367,8 +367,9 @@ SimulationResult Simulation::run() {
   return std::move(result_);
 }
 
-/// A call that the victim left before.
+/// What became of a victim that left, and the ranks that knew of it before a call.
 void Simulation::note_leaving(SimulatedCall& call) const {
+  call.served_in_vain = leaving_.in_vain();
   if (call.pending[plan_.victim] || !leaving_.has_left()) return;
   call.mismatched = call.refused = false;
   for (Rank rank = 0; rank < plan_.ranks; ++rank) call.told_left[rank] = leaving_.told_at(rank);

@@ -39,6 +39,7 @@ struct SimulatedCall {
   std::vector<Time> submit_at;         // by rank; of live calls not before healing
   std::vector<Time> submitted, ended;  // by rank, the network's time; kNever: not yet
   std::vector<Duration> worked;        // by rank: time of pieces of any call, while this one ran
+  bool served_in_vain = false;         // the victim left, and stopped to serve at its deadline
   std::vector<Time> told_left;  // by rank: that the victim left, without this call; kNever: no
   std::vector<std::vector<std::byte>> inputs, outputs;
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted

@@ -212,7 +212,7 @@ class Judge {
         // An evicted rank that is leaving goes without serving the calls that it has made. Word of
         // its end may come before word of its eviction.
         // A rank that gave the call up at its deadline before it left has not served it either.
-        return (left_out() || leaver_gave_up() ||
+        return (left_out() || leaver_gave_up() || call_.served_in_vain ||
                 (plan_.leave_at != kNever && on(FaultKind::evict))) &&
                !call_.bounded;
       case Status::failed:

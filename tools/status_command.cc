@@ -1,7 +1,6 @@
 #include "tools/status_command.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,11 +16,6 @@ namespace tarpon {
 namespace {
 
 constexpr Duration kPatience = 1s;
-
-constexpr const char* kHelp =
-    R"(Ranks of this user; as root those of every user, in all network namespaces. AGE is how long the oldest
-operation has been open; WAITING FOR names the ranks whose data it lacks, with * those of which nothing
-has come in it; HEARD is how long ago the quietest of them was heard at all.)";
 
 /// A socket, and what its rank said or why there is no status of it. Job, rank and process are
 /// those of the socket: the kernel vouches for the process, its answer does not.
@@ -95,9 +89,14 @@ std::string text_of(const Row& row) {
 
 }  // namespace
 
-void add_status_options(CLI::App& app, StatusOptions& options) {
-  app.footer(std::string(kHelp) + "\n\n" + app.get_footer());
-  app.add_flag("--json", options.json, "one JSON object: what each rank says");
+void add_status_options(cli::OptionTable& table, StatusOptions& options) {
+  table.add("Options",
+            {{"--json", cli::flag(options.json), "one JSON object: what each rank says"}});
+  table.note(
+      "Ranks of this user; as root those of every user, in all network namespaces. AGE is how long "
+      "the oldest operation has been open; WAITING FOR names the ranks whose data it lacks, with * "
+      "those of which nothing has come in it; HEARD is how long ago the quietest of them was heard "
+      "at all.");
 }
 
 int run_status(const StatusOptions& options) {

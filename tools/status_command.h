@@ -1,7 +1,7 @@
 // `tarpon status`: what the running ranks of this host are doing.
 #pragma once
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 
 namespace tarpon {
 
@@ -9,7 +9,7 @@ struct StatusOptions {
   bool json = false;
 };
 
-void add_status_options(CLI::App& app, StatusOptions& options);
+void add_status_options(cli::OptionTable& table, StatusOptions& options);
 
 /// Returns 0, also when no rank runs.
 int run_status(const StatusOptions& options);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <CLI/CLI.hpp>
 
 #include <cstdlib>
 #include <cstring>
@@ -41,15 +40,16 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
 
 }  // namespace
 
-void add_testbed_options(CLI::App& app, TestbedCommandOptions& options) {
-  add_testbed_job_options(app, options.job);
-  app.footer(
+void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options) {
+  add_testbed_job_options(table, options.job);
+  cli::Value program = cli::words(options.command, "PROGRAM", cli::Times::rest);
+  table.add("Program", {{.names = "PROGRAM",
+                         .value = completed(std::move(program), cli::Complete::program),
+                         .help = "the program and its arguments, after --",
+                         .required = true}});
+  table.note(
       "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
-      "MASTER_PORT,\n"
-      "TARPON_SOCKET_IFNAME. In its arguments, {rank} becomes the rank.\n\n" +
-      app.get_footer());
-  app.positionals_at_end();  // what follows the program is the program's
-  app.add_option("command", options.command, "the program and its arguments, after --")->required();
+      "MASTER_PORT, TARPON_SOCKET_IFNAME. In its arguments, {rank} becomes the rank.");
 }
 
 int run_testbed(TestbedCommandOptions options) {

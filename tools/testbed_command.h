@@ -13,7 +13,7 @@ struct TestbedCommandOptions {
   std::vector<std::string> command;
 };
 
-void add_testbed_options(CLI::App& app, TestbedCommandOptions& options);
+void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options);
 
 /// Runs the command once per rank, with torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK,
 /// MASTER_ADDR, MASTER_PORT) and {rank} replaced in its arguments. The interface is eth0. Returns 0

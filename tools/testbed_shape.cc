@@ -1,11 +1,9 @@
 #include "tools/testbed_shape.h"
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,71 +38,49 @@ Result<std::pair<Rank, std::string_view>> split_rank(std::string_view text) {
   return std::pair(rank, text.substr(at + 1));
 }
 
-using Take = std::function<Result<void>(const std::string& text)>;
-
-CLI::Option* add(CLI::App& app, const char* name, const Take& take, const char* description) {
-  return app.add_option_function<std::vector<std::string>>(
-      name,
-      [name, take](const std::vector<std::string>& texts) {
-        for (const std::string& text : texts) {
-          const auto good = take(text);
-          if (!good) throw CLI::ValidationError(name, good.error().message);
-        }
-      },
-      description);
-}
-
-/// An option that may be given once.
+/// RANK=VALUE, for several ranks.
 template <typename T>
-void add_one(CLI::App& app, const char* name, std::optional<T>& target,
-             Result<T> (*parse)(std::string_view), const char* description) {
-  const auto take = [&target, parse](const std::string& text) -> Result<void> {
-    auto value = parse(text);
-    if (!value) return fail(value.error());
-    target = *value;
-    return {};
-  };
-  add(app, name, take, description)->expected(1)->type_name("TEXT");
-}
-
-/// An option that may be given for several ranks.
-template <typename T>
-void add_for_ranks(CLI::App& app, const char* name, std::map<Rank, T>& target,
-                   Result<T> (*parse)(std::string_view), const char* description) {
-  const auto take = [&target, parse](const std::string& text) -> Result<void> {
+cli::Value for_ranks(std::map<Rank, T>& target, Result<T> (*parse)(std::string_view)) {
+  cli::Value value;
+  value.notation = "RANK=RATE";
+  value.times = cli::Times::each;
+  value.read = [&target, parse](const std::string& text) -> Result<void> {
     const auto parts = split_rank(text);
     if (!parts) return fail(parts.error());
-    auto value = parse(parts->second);
-    if (!value) return fail(value.error());
-    target[parts->first] = *value;
+    auto parsed = parse(parts->second);
+    if (!parsed) return fail(parsed.error());
+    target[parts->first] = *parsed;
     return {};
   };
-  add(app, name, take, description)->expected(1, -1)->allow_extra_args(false)->type_name("TEXT");
+  return value;
 }
 
-void add_loss_options(CLI::App& app, TestbedOptions& options) {
-  const auto take_loss = [&options](const std::string& text) -> Result<void> {
-    const auto value = parse_probability(text);
-    if (!value) return fail(value.error());
-    if (!options.loss) options.loss.emplace();
-    options.loss->probability = *value;
+/// Both kinds of loss are of one TestbedLoss, which is there when one of them is given.
+cli::Value single_losses(std::optional<TestbedLoss>& target) {
+  cli::Value value;
+  value.notation = "SHARE";
+  value.read = [&target](const std::string& text) -> Result<void> {
+    const auto share = parse_probability(text);
+    if (!share) return fail(share.error());
+    if (!target) target.emplace();
+    target->probability = *share;
     return {};
   };
-  add(app, "--loss", take_loss, "veth: share of packets lost at the bridge, as 1%")
-      ->expected(1)
-      ->type_name("TEXT");
-  const auto take_bursts = [&options](const std::string& text) -> Result<void> {
-    const auto value = parse_burst_loss(text);
-    if (!value) return fail(value.error());
-    if (!options.loss) options.loss.emplace();
-    options.loss->burst_share = value->burst_share;
-    options.loss->burst_packets = value->burst_packets;
+  return value;
+}
+
+cli::Value burst_losses(std::optional<TestbedLoss>& target) {
+  cli::Value value;
+  value.notation = "SHARE[/N]";
+  value.read = [&target](const std::string& text) -> Result<void> {
+    const auto loss = parse_burst_loss(text);
+    if (!loss) return fail(loss.error());
+    if (!target) target.emplace();
+    target->burst_share = loss->burst_share;
+    target->burst_packets = loss->burst_packets;
     return {};
   };
-  add(app, "--burst-loss", take_bursts,
-      "veth: share of packets lost there in bursts, and their mean length, as 1%/8")
-      ->expected(1)
-      ->type_name("TEXT");
+  return value;
 }
 
 }  // namespace
@@ -154,23 +130,26 @@ Result<TestbedLoss> parse_burst_loss(std::string_view text) {
   return loss;
 }
 
-void add_shape_options(CLI::App& app, TestbedOptions& options) {
-  app.add_option("--mtu", options.mtu, "veth: MTU in bytes, 604 to 65535")
-      ->check(CLI::Range(604, 65535))
-      ->capture_default_str();
-  add_one(app, "--rate", options.rate, parse_testbed_rate,
-          "veth: rate of every link to a rank, burst and queue, as 2gbit or 2gbit/128K/400K");
-  add_for_ranks(app, "--rate-of", options.rate_of, parse_testbed_rate,
-                "veth: that of one rank's link, as 3=1gbit; may be repeated");
-  add_loss_options(app, options);
-  add_one(app, "--police", options.police, parse_testbed_limit,
-          "veth: rate above which packets to a rank are lost, without a queue, as 1gbit/128K");
-  add_for_ranks(app, "--police-of", options.police_of, parse_testbed_limit,
-                "veth: that of packets to one rank, as 3=1gbit; may be repeated");
-  add_one(app, "--flow-limit", options.flow_limit, parse_testbed_limit,
-          "veth: rate above which packets of a UDP flow are lost, as 500mbit/128K");
-  app.add_option("--tcp-congestion", options.tcp_congestion,
-                 "veth: congestion control of TCP between ranks, as cubic; else the system's");
+void add_shape_options(cli::OptionTable& table, const std::string& group, TestbedOptions& options) {
+  const char* const limit = "RATE[/BURST]";
+  table.add(
+      group,
+      {{"--mtu", cli::whole(options.mtu, 576, 65535), "veth: MTU in bytes, 576 to 65535"},
+       {"--rate", cli::parsed(options.rate, "RATE[/BURST[/LIMIT]]", parse_testbed_rate),
+        "veth: rate of every link to a rank, burst and queue, as 2gbit or 2gbit/128K/400K"},
+       {"--rate-of", for_ranks(options.rate_of, parse_testbed_rate),
+        "veth: that of one rank's link, as 3=1gbit; may be repeated"},
+       {"--loss", single_losses(options.loss), "veth: share of packets lost at the bridge, as 1%"},
+       {"--burst-loss", burst_losses(options.loss),
+        "veth: share of packets lost there in bursts, and their mean length, as 1%/8"},
+       {"--police", cli::parsed(options.police, limit, parse_testbed_limit),
+        "veth: rate above which packets to a rank are lost, without a queue, as 1gbit/128K"},
+       {"--police-of", for_ranks(options.police_of, parse_testbed_limit),
+        "veth: that of packets to one rank, as 3=1gbit; may be repeated"},
+       {"--flow-limit", cli::parsed(options.flow_limit, limit, parse_testbed_limit),
+        "veth: rate above which packets of a UDP flow are lost, as 500mbit/128K"},
+       {"--tcp-congestion", cli::text(options.tcp_congestion, "NAME"),
+        "veth: congestion control of TCP between ranks, as cubic; else the system's"}});
 }
 
 bool is_shaped(const TestbedOptions& options) {

@@ -224,7 +224,8 @@ nlohmann::json ranks_json(const std::vector<RankInfo>& ranks) {
   return json;
 }
 
-nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator) {
+nlohmann::json config_json(const AllreduceOptions& options, const Session& session) {
+  const Communicator& communicator = *session.communicator;
   const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"
                           : communicator.integrity() == TARPON_INTEGRITY_UDP  ? "udp"
                                                                               : "none";
@@ -232,6 +233,8 @@ nlohmann::json config_json(const AllreduceOptions& options, const Communicator& 
   config.update({{"seed", options.job.seed},
                  {"world_size", communicator.world_size()},
                  {"slot_bytes", communicator.slot_bytes()},
+                 {"shrunk_slots", communicator.shrunk_slots()},
+                 {"connect", session.cost.json()},
                  {"integrity", integrity},
                  {"ranks", ranks_json(communicator.ranks())}});
   return config;

@@ -9,6 +9,7 @@
 #include "tools/allreduce_options.h"
 #include "tools/debug_log.h"
 #include "tools/measurement.h"
+#include "tools/session.h"
 
 namespace tarpon {
 
@@ -51,6 +52,6 @@ std::string datapath_of(const Communicator& communicator);
 nlohmann::json ranks_json(const std::vector<RankInfo>& ranks);
 
 /// The report's "config" object; `seed` as used by faults.
-nlohmann::json config_json(const AllreduceOptions& options, const Communicator& communicator);
+nlohmann::json config_json(const AllreduceOptions& options, const Session& session);
 
 }  // namespace tarpon

@@ -129,6 +129,15 @@ Result<Duration> parse_duration(std::string_view text) {
   return Duration(static_cast<Duration::rep>(*value));
 }
 
+Result<Duration> parse_limit(std::string_view text) {
+  auto value = parse_duration(text);
+  if (value && *value <= Duration::zero()) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("\"{}\" leaves no time: give a duration like 10s", text));
+  }
+  return value;
+}
+
 std::string format_duration(Duration duration) {
   if (duration.count() < 0) return "-" + format_duration(-duration);
   const auto value = static_cast<std::uint64_t>(duration.count());

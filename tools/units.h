@@ -20,6 +20,9 @@ namespace tarpon {
 /// refused. Fractions below a nanosecond are refused too.
 Result<Duration> parse_duration(std::string_view text);
 
+/// The same, above 0: for limits.
+Result<Duration> parse_limit(std::string_view text);
+
 /// The largest unit that shows the value exactly with at most three decimals: "1.5ms", "2s".
 std::string format_duration(Duration duration);
 

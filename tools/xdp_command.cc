@@ -3,84 +3,84 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <net/if.h>
-#include <CLI/CLI.hpp>
 
 #include <cerrno>
 #include <memory>
 
-#include "tools/job_options.h"
 #include "tools/voice.h"
+#include "xdp/pins.h"
 
 namespace tarpon {
 namespace {
 
-constexpr const char* kLoadHelp =
-    R"(Attaches the program and pins its link and maps, so that it stays until `tarpon xdp unload`; jobs then
-use it. With --confirm it is detached again unless the line "yes" comes on standard input in time; also
-at the end of input, and after a signal.)";
+constexpr const char* kGroup = "Options";
 
-void add_load(CLI::App& app, XdpOptions& options) {
-  CLI::App* load = app.add_subcommand("load", "attach our XDP program to an interface, to stay");
-  load->footer(std::string(kLoadHelp) + "\n\n" + app.get_footer());
-  load->add_option("interface", options.interface, "the interface")->required();
-  load->add_option_function<std::string>(
-          "--mode",
-          [&options](const std::string& text) {
-            if (text != "native" && text != "skb") {
-              throw CLI::ValidationError("--mode", '"' + text + "\" is not one of native, skb");
-            }
-            options.mode = text == "skb" ? xdp::AttachMode::generic : xdp::AttachMode::native;
-          },
-          "native: in the driver; skb: behind it, slow, for drivers without XDP (default: native)")
-      ->type_name("");
-  CLI::Option* shared = load->add_flag("--shared", options.shared,
-                                       "beside programs of others, by libxdp's dispatcher");
-  load->add_option("--pin", options.pin,
-                   "directory of a BPF file system for link and maps (default: below "
-                   "/sys/fs/bpf/tarpon)")
-      ->excludes(shared);
-  load->add_option_function<std::string>(
-          "--confirm",
-          [&options](const std::string& text) {
-            auto limit = parse_limit(text);
-            if (!limit) throw CLI::ValidationError("--confirm", limit.error().message);
-            options.confirm = *limit;
-          },
-          "detach again unless confirmed within this time, e.g. 30s")
-      ->type_name("");
+/// Of the three commands that name one interface, or may.
+cli::Option interface_row(XdpOptions& options, const char* help, bool required) {
+  return {.names = "INTERFACE",
+          .value = cli::interface_name(options.interface),
+          .help = help,
+          .required = required};
 }
 
-}  // namespace
-
-void add_xdp_options(CLI::App& app, XdpOptions& options) {
-  app.require_subcommand(1);
-  add_load(app, options);
-  CLI::App* status =
-      app.add_subcommand("status", "what is attached, our ports, sockets and counters");
-  status->add_option("interface", options.interface, "the interface (default: all)");
-  status->add_flag("--json", options.json, "one JSON object instead of text");
-  status->add_flag("--watch", options.watch, "again every second, until Ctrl-C");
-  CLI::App* unload =
-      app.add_subcommand("unload", "remove our program from an interface, nobody else's");
-  unload->add_option("interface", options.interface, "the interface")->required();
-  app.add_subcommand("clean", "remove what dead owners left: pins, ports, shared programs");
-}
-
-int run_xdp(const CLI::App& app, const XdpOptions& options) {
-  Result<void> done;
-  if (app.got_subcommand("load")) {
-    done = load_program(options);
-  } else if (app.got_subcommand("status")) {
-    done = show_status(options);
-  } else if (app.got_subcommand("unload")) {
-    done = unload_program(options);
-  } else {
-    done = clean_up();
-  }
+int finish(const Result<void>& done) {
   std::fflush(stdout);
   if (done) return 0;
   Voice().error(done.error().message);
   return 1;
+}
+
+}  // namespace
+
+void add_xdp_load_options(cli::OptionTable& table, XdpOptions& options) {
+  using xdp::AttachMode;
+  const cli::Choices<AttachMode> modes{{"native", AttachMode::native},
+                                       {"skb", AttachMode::generic}};
+  table.add(kGroup, {interface_row(options, "the interface", true),
+                     {"--mode", otherwise(cli::choice(options.mode, modes), "native"),
+                      "native: in the driver; skb: behind it, slow, for drivers without XDP"},
+                     {"--shared", cli::flag(options.shared),
+                      "beside programs of others, by libxdp's dispatcher"},
+                     {.names = "--pin",
+                      .value = otherwise(cli::directory(options.pin), "below " + xdp::pin_root()),
+                      .help = "directory of a BPF file system for link and maps",
+                      .excludes = {"--shared"}},
+                     {"--confirm", cli::duration(options.confirm),
+                      "detach again unless confirmed within this time, as 30s"}});
+  table.note(
+      "Attaches the program and pins its link and maps, so that it stays until tarpon xdp unload; "
+      "jobs then use it. With --confirm it is detached again unless the line \"yes\" comes on "
+      "standard input in time; also at the end of input, and after a signal.");
+}
+
+void add_xdp_status_options(cli::OptionTable& table, XdpOptions& options) {
+  table.add(kGroup, {interface_row(options, "the interface; without one: all", false),
+                     {"--json", cli::flag(options.json), "one JSON object instead of text"},
+                     {"--watch", cli::flag(options.watch), "again every second, until Ctrl-C"}});
+}
+
+void add_xdp_unload_options(cli::OptionTable& table, XdpOptions& options) {
+  table.add(kGroup, {interface_row(options, "the interface", true)});
+}
+
+void add_xdp_clean_options(cli::OptionTable& table, XdpOptions&) {
+  table.note("Detaches what dead owners left, never what belongs to a running process.");
+}
+
+int run_xdp_load(const XdpOptions& options) {
+  return finish(load_program(options));
+}
+
+int run_xdp_status(const XdpOptions& options) {
+  return finish(show_status(options));
+}
+
+int run_xdp_unload(const XdpOptions& options) {
+  return finish(unload_program(options));
+}
+
+int run_xdp_clean(const XdpOptions&) {
+  return finish(clean_up());
 }
 
 Result<std::vector<unsigned>> all_interfaces() {

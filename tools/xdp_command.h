@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/cli_fwd.h"
+#include "tools/cli/option_table.h"
 #include "transport/time.h"
 #include "xdp/attached.h"
 
@@ -21,10 +21,16 @@ struct XdpOptions {
   bool watch = false;
 };
 
-void add_xdp_options(CLI::App& app, XdpOptions& options);
+void add_xdp_load_options(cli::OptionTable& table, XdpOptions& options);
+void add_xdp_status_options(cli::OptionTable& table, XdpOptions& options);
+void add_xdp_unload_options(cli::OptionTable& table, XdpOptions& options);
+void add_xdp_clean_options(cli::OptionTable& table, XdpOptions& options);
 
-/// Runs what `app` has parsed. Returns 0, or 1 after one line that says what is wrong.
-int run_xdp(const CLI::App& app, const XdpOptions& options);
+/// Each returns 0, or 1 after one line that says what is wrong.
+int run_xdp_load(const XdpOptions& options);
+int run_xdp_status(const XdpOptions& options);
+int run_xdp_unload(const XdpOptions& options);
+int run_xdp_clean(const XdpOptions& options);
 
 /// The parts, each in a file of its own.
 Result<void> load_program(const XdpOptions& options);

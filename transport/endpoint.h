@@ -26,11 +26,13 @@
 #include <vector>
 
 #include "bpf/wire.h"
+#include "transport/closing.h"
 #include "transport/counters.h"
 #include "transport/port.h"
 #include "transport/recorder.h"
 #include "transport/snapshot.h"
 #include "transport/time.h"
+#include "transport/traffic_rules.h"
 
 namespace tarpon {
 
@@ -166,14 +168,6 @@ constexpr Lender lender_of(OperationHandle operation) {
   return (Lender{operation.generation} << 32 | operation.index) + 1;
 }
 
-/// How a stage ended.
-enum class Closing : std::uint8_t {
-  complete,  // nothing is missing
-  given_up,  // whoever could still send has passed the operation
-  early,     // what is missing is known to be lost, or all tails were seen and silence since
-  bound,     // time was up
-};
-
 struct Event {
   enum class Kind : std::uint8_t {
     stage_closed,  // nothing more will be delivered in `stage`; `closing` says why
@@ -229,19 +223,6 @@ struct Retained {
   std::uint8_t stage = 0;
   std::pmr::vector<std::byte> bytes;             // one message, the same for all peers
   std::pmr::vector<std::uint64_t> contributors;  // per slot
-};
-
-/// What a receiver lets come.
-enum class InflowRule : std::uint8_t {
-  window,   // credit over all senders, adapted and paced by loss, delivery and delay
-  incast,   // OptiReduce: so many senders at once, +1 after a clean round, half after loss
-  buffers,  // what receive buffers hold
-};
-
-/// What a sender obeys besides credit.
-enum class SendRule : std::uint8_t {
-  credit,  // nothing
-  timely,  // OptiReduce: a rate per peer that follows the round trip
 };
 
 /// Flows that a trial compares with one (EndpointOptions::flows).

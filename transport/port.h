@@ -13,15 +13,11 @@
 #include <string_view>
 
 #include "bpf/wire.h"
+#include "transport/rank.h"
 #include "transport/time.h"
 #include "xdp/result.h"
 
 namespace tarpon {
-
-using Rank = std::uint16_t;
-
-/// A datagram whose source address belongs to no rank of the job.
-inline constexpr Rank kUnknownRank = 0xffff;
 
 /// Identifies whose memory a payload lies in. The port only compares it. An endpoint has one lender
 /// for each operation (lender_of()).

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 #include "collectives/tarpon.h"
 #include "xdp/result.h"
@@ -27,6 +28,8 @@ int guarded(Body body) noexcept {
     return body();
   } catch (const std::bad_alloc&) {
     return failed(TARPON_ERROR_NO_MEMORY, "no memory");
+  } catch (const std::system_error& error) {  // no thread could be started
+    return failed(TARPON_ERROR_UNAVAILABLE, error.what());
   } catch (const std::exception& error) {
     return failed(TARPON_ERROR_INTERNAL, error.what());
   } catch (...) {

@@ -104,6 +104,19 @@ bool given(const char* text) {
   return text != nullptr && *text != '\0';
 }
 
+/// The environment without the variables that members of `options` take precedence over.
+Environment environment_below(const tarpon_options& options) {
+  return [rest = process_environment(), datapath = options.datapath != 0,
+          target = options.loss_target != 0,
+          flight = given(options.flight_directory)](const char* name) {
+    const std::string_view variable = name;
+    const bool hidden = (datapath && variable == "TARPON_DATAPATH") ||
+                        (target && variable == "TARPON_LOSS_TARGET") ||
+                        (flight && variable == "TARPON_FLIGHT");
+    return hidden ? std::nullopt : rest(name);
+  };
+}
+
 /// The members that do not say which rank this is, nor over which interface.
 void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.mtu != 0) to.mtu = from.mtu;
@@ -180,15 +193,12 @@ Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
   InterfaceRequest wish;
   if (given(from.interface)) wish.name = from.interface;
   if (given(from.address)) wish.address = from.address;
-  Environment environment = process_environment();
+  LaunchFlags flags;
   if (given(from.rendezvous)) {
-    environment = [rendezvous = std::string(from.rendezvous),
-                   rest = std::move(environment)](const char* name) {
-      if (std::string_view(name) == "TARPON_RENDEZVOUS") return std::optional(rendezvous);
-      return rest(name);
-    };
+    flags.rendezvous = from.rendezvous;
+    flags.rendezvous_named_by = "tarpon_options: rendezvous ";
   }
-  auto to = find_options(std::move(wish), environment);
+  auto to = find_options(flags, std::move(wish), environment_below(from));
   if (!to) return to;
   set_rest(from, *to);
   return to;

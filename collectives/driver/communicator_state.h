@@ -31,6 +31,7 @@ class Communicator::State {
         control_(std::move(connection.control)),
         ranks_(std::move(connection.ranks)),
         options_(connection.agreed),
+        shrunk_slots_(std::move(connection.shrunk_slots)),
         port_(std::move(connection.port)),
         engine_(options_, *port_),
         membership_(std::move(connection.membership)) {
@@ -165,6 +166,7 @@ class Communicator::State {
   const CommunicatorOptions& given() const { return given_; }
   const std::vector<RankInfo>& ranks() const { return ranks_; }
   const EngineOptions& options() const { return options_; }
+  const std::string& shrunk_slots() const { return shrunk_slots_; }
 
  private:
   /// On the mesh's thread.
@@ -329,6 +331,7 @@ class Communicator::State {
   std::unique_ptr<ControlChannel> control_;
   const std::vector<RankInfo> ranks_;
   const EngineOptions options_;
+  const std::string shrunk_slots_;
   std::unique_ptr<Port> port_;
   Engine engine_;
 

@@ -90,7 +90,7 @@ AllreduceOperation::AllreduceOperation(const Setting& setting, std::shared_ptr<P
 }
 
 AllreduceOperation::~AllreduceOperation() {
-  if (partials_) setting_.float_buffers->release(std::move(*partials_));
+  if (partials_) setting_.partial_buffers->release(std::move(*partials_));
 }
 
 void AllreduceOperation::on_event(const Event& event, Time now) {
@@ -105,7 +105,6 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
         gather_closed_ = true;
         gather_complete_ = event.closing == Closing::complete;
       }
-      if (scatter_closed_ && gather_closed_) closed_at_ = now;
       break;
     case Event::Kind::acknowledged:
       delivered_ = now;  // for learn(); step() asks the endpoint itself
@@ -501,7 +500,7 @@ void AllreduceOperation::piece_ended(Duration took) {
 }
 
 bool AllreduceOperation::is_cut() const {
-  return call_->report.stages[kGather].closing == Closing::bound && closed_at_ != kNever &&
+  return call_->report.stages[kGather].closing == Closing::bound && whole_since_ != kNever &&
          serves_afterwards();  // else it waits until its limit
 }
 

@@ -36,7 +36,7 @@ class AllreduceOperation {
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;                 // the same
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
-    FloatBufferPool* float_buffers = nullptr;     // the same
+    FloatBufferPool* partial_buffers = nullptr;   // the same
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
@@ -104,10 +104,11 @@ class AllreduceOperation {
   /// How long the pieces took, and how much they moved.
   Duration worked() const { return worked_; }
   std::uint64_t worked_bytes() const { return worked_bytes_; }
-  /// Whether the bound closed its stages, and nothing but work followed.
+  /// Whether the bound closed its stages, and nothing but work followed since_closing().
   bool is_cut() const;
-  /// How long ago both stages closed. REQUIRES: is_cut().
-  Duration since_closing(Time now) const { return now - closed_at_; }
+  /// How long ago both stages closed, and the peers' answers about a doubt were here. REQUIRES:
+  /// is_cut().
+  Duration since_closing(Time now) const { return now - whole_since_; }
 
   const Report& report() const { return call_->report; }
   PendingCall& call() { return *call_; }
@@ -229,7 +230,6 @@ class AllreduceOperation {
   Time delivered_ = kNever;        // when all peers had confirmed our shard
   Time work_at_ = kNever;          // bounded: when to compare work_left() with what time is left
   std::optional<BoundSample> sample_;
-  Time closed_at_ = kNever;    // when both stages had closed
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
   Time wake_at_ = kNever;      // when step() should look again

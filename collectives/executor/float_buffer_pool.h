@@ -1,4 +1,4 @@
-// Memory for coded buckets and for partial results in float32.
+// Memory for coded buckets, or for partial results in float32: a pool of its own for each.
 //
 // Buffers are kept from call to call: fresh memory would cost a page fault for every 4 KiB, more
 // than coding does. Before the codec is turned on, buffers for the first coded calls are made and
@@ -29,14 +29,16 @@ class FloatBufferPool {
 
   /// `memory` outlives the pool and its buffers.
   explicit FloatBufferPool(std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
-      : memory_(memory) {}
+      : memory_(memory) {
+    idle_.reserve(kMaxIdle + 1);
+  }
 
   /// Aligned to a page, at least `elements`, with the contents of its last use. Throws
   /// std::bad_alloc.
   Buffer allocate(std::uint64_t elements);
 
-  /// Keeps the buffer for later calls. Frees buffers that have been idle for long, and the smallest
-  /// one when there are too many.
+  /// Keeps the buffer for later calls; allocates nothing. Frees buffers that have been idle for
+  /// long, and the smallest one when there are too many.
   void release(Buffer buffer);
 
   /// Makes a buffer for each of these sizes, unless an idle one fits: up to kMaxIdle buffers and

@@ -44,7 +44,7 @@ Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) {
   }
   shape.custom = call_->arguments.custom;
   if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
-    partials_ = setting_.float_buffers->allocate(shape.bytes / element_bytes(shape.type));
+    partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
     shape.partials = partials_->get();
   }
   return shape;

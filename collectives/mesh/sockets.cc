@@ -100,6 +100,7 @@ StreamId SocketNetwork::connect(Rank peer) {
   int error = socket ? 0 : errno;
   if (error == 0) {
     tune(socket.get());
+    rendezvous::limit_segments(socket);
     const auto* const door = reinterpret_cast<const sockaddr*>(&doors_[peer]);
     if (::connect(socket.get(), door, sizeof doors_[peer]) != 0 && errno != EINPROGRESS) {
       error = errno;

@@ -148,7 +148,7 @@ void Meeting::refuse(Connection connection, const Difference& why) {
   const bool known = std::find(refusals_.begin(), refusals_.end(), line) != refusals_.end();
   if (!known && refusals_.size() < kRefusals) {
     refusals_.push_back(line);
-    if (plan_.on_refusal) plan_.on_refusal(line);
+    if (plan_.refusals != nullptr) plan_.refusals->on_refusal(line);
   }
   // A few bytes into an empty socket buffer always fit.
   connection.send(verdict_frame({.error = why.for_guest}));

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +24,7 @@
 
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/hello.h"
+#include "collectives/rendezvous_options.h"
 #include "transport/time.h"
 #include "xdp/result.h"
 
@@ -40,7 +40,7 @@ class Meeting {
     Duration timeout{};           // for messages
     std::uint32_t job = 0;        // cookie, told to the ranks that are seated
     std::uint32_t public_id = 0;  // as job
-    std::function<void(const std::string& line)> on_refusal;  // see RendezvousOptions
+    RefusalListener* refusals = nullptr;
   };
 
   Meeting(Plan plan, FileDescriptor listener);

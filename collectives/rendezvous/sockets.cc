@@ -78,6 +78,12 @@ Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port) {
   return address;
 }
 
+void limit_segments(const FileDescriptor& socket) {
+  const int bytes = 256;
+  // The kernel refuses no such value; without it the path's MTU has to be known.
+  (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof bytes);
+}
+
 Result<FileDescriptor> listen_at(const sockaddr_in& address) {
   FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_system(errno, "socket");
@@ -85,6 +91,7 @@ Result<FileDescriptor> listen_at(const sockaddr_in& address) {
   if (setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
     return fail_system(errno, "setsockopt(SO_REUSEADDR)");
   }
+  limit_segments(socket);
   if (bind(socket.get(), generic(address), sizeof address) != 0 ||
       listen(socket.get(), kBacklog) != 0) {
     const int error = errno;
@@ -112,6 +119,7 @@ sockaddr_in local_name(const FileDescriptor& socket) {
 Result<FileDescriptor> connect_to(const sockaddr_in& address, Time deadline) {
   FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_system(errno, "socket");
+  limit_segments(socket);
   int error = connect(socket.get(), generic(address), sizeof address) == 0 ? 0 : errno;
   if (error == EINPROGRESS) {
     std::vector<pollfd> entries{{socket.get(), POLLOUT, 0}};

@@ -22,6 +22,11 @@ std::string host_port_text(const sockaddr_in& address);
 /// which has a bound of its own. Errors: invalid_argument (no such name), unavailable (resolver).
 Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port);
 
+/// Before `socket` connects or listens: its connections carry segments of at most 256 bytes, in
+/// both directions. So control messages pass a path whose MTU is small and not known yet, also
+/// where no ICMP message tells of it. listen_at() and connect_to() do that.
+void limit_segments(const FileDescriptor& socket);
+
 /// Listens at `address`; port 0 takes any. Errors: io (in use, not an address of this host).
 Result<FileDescriptor> listen_at(const sockaddr_in& address);
 

@@ -29,6 +29,7 @@
 #include "collectives/communicator.h"
 #include "tools/process_usage.h"
 #include "transport/clock.h"
+#include "transport/counters.h"
 
 namespace tarpon::bench {
 namespace {

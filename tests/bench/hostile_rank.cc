@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/control.h"
 #include "tests/hostile/hostile_frames.h"
 #include "tools/process_usage.h"
 #include "transport/clock.h"

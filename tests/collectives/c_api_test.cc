@@ -79,6 +79,7 @@ class CApi : public ::testing::Test {
     on_both([&](std::size_t rank) {
       if (ranks_[rank] != nullptr) tarpon_close(ranks_[rank], 5 * kSecond);
       tarpon_communicator_free(ranks_[rank]);
+      ranks_[rank] = nullptr;
     });
   }
 
@@ -248,6 +249,24 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   options.interface = "nope7";
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(tarpon_error_text(), HasSubstr("nope7: no such interface"));
+  options.interface = nullptr;
+  options.rendezvous = "nonsense";
+  EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), StartsWith("tarpon_options: rendezvous nonsense: write HOST"));
+  options.rendezvous = nullptr;
+  ::setenv("TARPON_DATAPATH", "warp", 1);
+  EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), StartsWith("TARPON_DATAPATH=warp"));
+  options.datapath = TARPON_DATAPATH_MMSG;  // takes precedence
+  EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_OK) << tarpon_error_text();
+  tarpon_communicator_free(job);
+  ::unsetenv("TARPON_DATAPATH");
+  ::setenv("MASTER_ADDR", "::1", 1);  // one rank meets nobody: no route is needed
+  ::setenv("MASTER_PORT", "29500", 1);
+  EXPECT_EQ(tarpon_connect_from_environment(nullptr, &job), TARPON_OK) << tarpon_error_text();
+  tarpon_communicator_free(job);
+  ::unsetenv("MASTER_ADDR");
+  ::unsetenv("MASTER_PORT");
   ::setenv("RANK", "1", 1);
   EXPECT_EQ(tarpon_connect_from_environment(nullptr, &job), TARPON_ERROR_INVALID_ARGUMENT);
   EXPECT_STREQ(tarpon_error_text(), "RANK=1: must be 0 to 0");
@@ -263,7 +282,138 @@ TEST(CApiAlone, error_text__is_of_the_thread) {
 
 // -- calls
 
-TEST_F(CApi, allreduce__every_type_and_function) {
+/// 1 and 2 as elements of `type`.
+std::vector<std::byte> element(std::uint32_t type, bool two) {
+  const auto bytes_of = [](auto value) {
+    std::vector<std::byte> bytes(sizeof value);
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+  };
+  switch (type) {
+    case TARPON_FLOAT32:
+      return bytes_of(two ? 2.0f : 1.0f);
+    case TARPON_FLOAT64:
+      return bytes_of(two ? 2.0 : 1.0);
+    case TARPON_FLOAT16:
+      return bytes_of(std::uint16_t{two ? std::uint16_t{0x4000} : std::uint16_t{0x3c00}});
+    case TARPON_BFLOAT16:
+      return bytes_of(std::uint16_t{two ? std::uint16_t{0x4000} : std::uint16_t{0x3f80}});
+    case TARPON_INT8:
+    case TARPON_UINT8:
+      return bytes_of(static_cast<std::uint8_t>(two ? 2 : 1));
+    case TARPON_INT16:
+    case TARPON_UINT16:
+      return bytes_of(static_cast<std::uint16_t>(two ? 2 : 1));
+    case TARPON_INT32:
+    case TARPON_UINT32:
+      return bytes_of(static_cast<std::uint32_t>(two ? 2 : 1));
+    default:
+      return bytes_of(static_cast<std::uint64_t>(two ? 2 : 1));
+  }
+}
+
+TEST_F(CApi, allreduce__every_type) {
+  for (std::uint32_t type = 0; type <= TARPON_UINT64; ++type) {
+    on_both([&](std::size_t rank) {
+      std::vector<std::byte> value = element(type, rank == 1);
+      tarpon_arguments call = call_on(nullptr, 1);
+      call.input = call.output = value.data();
+      call.type = type;
+      call.function = TARPON_MAX;
+      ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+      EXPECT_EQ(value, element(type, true)) << type;
+      value = element(type, false);
+      call.input = call.output = value.data();
+      call.function = TARPON_SUM;
+      ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+      EXPECT_EQ(value, element(type, true)) << type;
+    });
+  }
+}
+
+/// Adds pairs of a number and a count; `context` counts the calls.
+void add_pairs(void* out, const void* a, const void* b, std::size_t elements, void* context) {
+  ++*static_cast<std::atomic<int>*>(context);
+  for (std::size_t i = 0; i < elements; ++i) {
+    std::uint64_t sum = 0;
+    std::uint64_t other = 0;
+    std::memcpy(&sum, static_cast<const std::byte*>(a) + 8 * i, 8);
+    std::memcpy(&other, static_cast<const std::byte*>(b) + 8 * i, 8);
+    sum += other;
+    std::memcpy(static_cast<std::byte*>(out) + 8 * i, &sum, 8);
+  }
+}
+
+TEST_F(CApi, allreduce__a_function_of_the_caller) {
+  std::array<std::atomic<int>, 2> calls{};
+  on_both([&](std::size_t rank) {
+    std::array<std::uint64_t, 300> pairs{};
+    pairs.fill((std::uint64_t{rank} << 32) + 1);
+    tarpon_arguments call = call_on(nullptr, pairs.size());
+    call.input = call.output = pairs.data();
+    call.type = TARPON_UINT64;
+    call.function = TARPON_CUSTOM;
+    call.custom_id = 77;
+    call.custom_combine = &add_pairs;
+    call.custom_context = &calls[rank];
+    ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(pairs[299], (std::uint64_t{1} << 32) + 2);
+    EXPECT_GT(calls[rank], 0);
+    call.custom_id = static_cast<std::uint32_t>(rank);
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(), StartsWith("mismatch: "));
+  });
+}
+
+TEST_F(CApi, wait__several_threads_wait_for_one_call) {
+  on_both([&](std::size_t rank) {
+    std::vector<float> data(1'000'000, 1.0f);
+    tarpon_arguments arguments = call_on(data.data(), data.size());
+    arguments.deadline_us = INT64_MAX;
+    tarpon_call* call = nullptr;
+    ASSERT_EQ(tarpon_allreduce_start(ranks_[rank], &arguments, &call), TARPON_OK);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] { EXPECT_EQ(tarpon_wait(call, nullptr), TARPON_OK); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(data[999'999], 2.0f);
+    tarpon_call_free(call);
+  });
+}
+
+TEST_F(CApi, call_free__the_call_goes_on) {
+  std::array<std::vector<float>, 2> data{std::vector<float>(500'000, 1.0f),
+                                         std::vector<float>(500'000, 1.0f)};
+  on_both([&](std::size_t rank) {
+    tarpon_arguments arguments = call_on(data[rank].data(), data[rank].size());
+    tarpon_call* call = nullptr;
+    ASSERT_EQ(tarpon_allreduce_start(ranks_[rank], &arguments, &call), TARPON_OK);
+    tarpon_call_free(call);
+  });
+  // Up to 8 calls of a tag run at once: the ninth begins when the first has ended.
+  for (std::uint32_t number = 1; number <= 8; ++number) expect_pairs(0, number);
+  for (const std::vector<float>& one : data) EXPECT_EQ(one[499'999], 2.0f);
+}
+
+TEST_F(CApi, communicator_free__before_its_calls) {
+  std::vector<float> data(1000, 1.0f);
+  tarpon_arguments arguments = call_on(data.data(), data.size());
+  tarpon_call* call = nullptr;
+  ASSERT_EQ(tarpon_allreduce_start(ranks_[0], &arguments, &call), TARPON_OK);  // rank 1 never does
+  tarpon_communicator_free(ranks_[0]);
+  ranks_[0] = nullptr;
+  int done = 0;
+  EXPECT_EQ(tarpon_test(call, &done), TARPON_OK);
+  EXPECT_EQ(done, 1);
+  tarpon_report* report = nullptr;
+  EXPECT_EQ(tarpon_wait(call, &report), TARPON_ERROR_NO_RESULT);
+  EXPECT_EQ(summary_of(report).status, TARPON_STATUS_ABORTED);
+  tarpon_report_free(report);
+  tarpon_call_free(call);
+}
+
+TEST_F(CApi, allreduce__numbers_of_functions) {
   on_both([&](std::size_t rank) {
     auto value = static_cast<std::int64_t>(rank + 1);
     tarpon_arguments call = call_on(nullptr, 1);

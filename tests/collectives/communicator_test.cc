@@ -15,9 +15,12 @@
 #include <numeric>
 #include <thread>
 
+#include "collectives/control.h"
 #include "tests/sanitized.h"
 #include "tools/process_usage.h"
 #include "transport/clock.h"
+#include "transport/counters.h"
+#include "transport/endpoint.h"
 #include "transport/ports/uring_port.h"
 #include "xdp/file_descriptor.h"
 

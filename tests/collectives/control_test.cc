@@ -14,6 +14,7 @@
 #include <optional>
 #include <thread>
 
+#include "bpf/wire.h"
 #include "collectives/rendezvous/address.h"
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/hello.h"
@@ -336,14 +337,16 @@ TEST(ControlJoinTest, file__contradiction__an_option_that_one_side_lacks) {
 // tcp:// has no such proof: a guest that contradicts rank 0 is refused, and ends nothing.
 
 /// Rank 0 of a job of two, in a thread; collects what it refuses.
-class WaitingHost {
+class WaitingHost : public RefusalListener {
  public:
   explicit WaitingHost(RendezvousOptions wanted) : address_(wanted.address) {
-    wanted.on_refusal = [this](const std::string& line) { refusals_.push_back(line); };
+    wanted.refusals = this;
     thread_ = std::thread([this, wanted] { joined_ = ControlChannel::join(wanted); });
   }
   WaitingHost(const WaitingHost&) = delete;
-  ~WaitingHost() { end(); }
+  ~WaitingHost() override { end(); }
+
+  void on_refusal(const std::string& line) override { refusals_.push_back(line); }
 
   /// REQUIRES: the other rank joins, or the timeout is near.
   Joined& end() {

@@ -34,12 +34,12 @@ Variables with(const std::string& name, const std::string& value) {
 }
 
 std::string refusal(const Variables& variables) {
-  const auto options = CommunicatorOptions::from_environment(environment(variables));
+  const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
   return options ? "accepted" : options.error().message;
 }
 
 TEST(FromEnvironment, place_and_network__are_found) {
-  const auto options = CommunicatorOptions::from_environment(environment(kTwoHosts));
+  const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(kTwoHosts));
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->rendezvous.rank, 1);
   EXPECT_EQ(options->rendezvous.world_size, 2u);
@@ -57,7 +57,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_DATAPATH"] = "mmsg";
   variables["TARPON_LOSS_TARGET"] = "2%";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
-  const auto options = CommunicatorOptions::from_environment(environment(variables));
+  const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->datapath, Datapath::mmsg);
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
@@ -65,8 +65,8 @@ TEST(FromEnvironment, settings__override_defaults) {
 }
 
 TEST(FromEnvironment, one_rank__needs_no_rendezvous) {
-  const auto options =
-      CommunicatorOptions::from_environment(environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  const auto options = find_options(LaunchFlags(), InterfaceRequest(),
+                                    environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->rendezvous.address, "");
   EXPECT_EQ(options->interface, "lo");
@@ -75,12 +75,12 @@ TEST(FromEnvironment, one_rank__needs_no_rendezvous) {
 TEST(FromEnvironment, local_ranks__meet_in_a_private_directory_on_loopback) {
   std::string root = (std::filesystem::temp_directory_path() / "tarpon-found-XXXXXX").string();
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
-  const auto options =
-      CommunicatorOptions::from_environment(environment({{"OMPI_COMM_WORLD_RANK", "1"},
-                                                         {"OMPI_COMM_WORLD_SIZE", "2"},
-                                                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                                                         {"PMIX_NAMESPACE", "7"},
-                                                         {"XDG_RUNTIME_DIR", root}}));
+  const auto options = find_options(LaunchFlags(), InterfaceRequest(),
+                                    environment({{"OMPI_COMM_WORLD_RANK", "1"},
+                                                 {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                 {"PMIX_NAMESPACE", "7"},
+                                                 {"XDG_RUNTIME_DIR", root}}));
   EXPECT_TRUE(options) << options.error().message;
   if (options) {
     EXPECT_THAT(options->rendezvous.address, StartsWith("file://" + root + "/tarpon-"));

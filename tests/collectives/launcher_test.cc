@@ -121,6 +121,18 @@ TEST(Launcher, find_job_place__slurm) {
   EXPECT_TRUE(place(variables).all_local());
 }
 
+TEST(Launcher, find_job_place__pmi_below_slurm) {
+  // srun --mpi=pmi2 sets no count of the ranks on this host.
+  Variables variables = {{"PMI_RANK", "1"},     {"PMI_SIZE", "4"},
+                         {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"},
+                         {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_NUM_NODES", "1"}};
+  const JobPlace found = place(variables);
+  EXPECT_EQ(found.launcher, "PMI");
+  EXPECT_TRUE(found.all_local());
+  variables["SLURM_STEP_NUM_NODES"] = "2";
+  EXPECT_FALSE(place(variables).all_local());
+}
+
 TEST(Launcher, find_job_place__first_complete_set) {
   // RANK without WORLD_SIZE is somebody else's variable.
   const JobPlace found = place({{"RANK", "9"},

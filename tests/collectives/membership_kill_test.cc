@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "collectives/control.h"
 #include "tests/collectives/membership_job.h"
 
 namespace tarpon {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "collectives/agreement.h"
 #include "tests/collectives/membership_job.h"
 
 namespace tarpon {

@@ -55,6 +55,32 @@ TEST_P(WorkTimeTest, a_call_that_is_cut_ends_by_its_bound) {
   }
 }
 
+/// Peers ask a rank that has not begun whether it ended the call, and wait for an answer. A call
+/// that took this wait for work would make the next one close its stages before the gather begins.
+TEST(WorkTimeWithAbsentRank, waiting_for_answers_is_no_work) {
+  constexpr std::uint16_t kWorld = 4;
+  SimulatedJobOptions options{.ranks = kWorld, .slot_bytes = 1408, .piece_bytes = 64 << 10};
+  options.links.emplace();
+  options.links->ingress = {.bits_per_second = 10e9, .queue_bytes = 4 << 20};
+  SimulatedJob job(options);
+  Buffers<float> buffers(kWorld, kCount, false);
+  std::vector<double> lost;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (Rank rank = 0; rank + 1 < kWorld; ++rank) {
+      AllreduceArguments one = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      one.mode = Mode::bounded;
+      one.bound = 20ms;
+      calls.push_back(job.submit(rank, one));
+    }
+    ASSERT_TRUE(job.finish());
+    lost.push_back(calls[0]->report.lost_fraction);
+  }
+  EXPECT_NEAR(lost.front(), 1 - 3.0 / 16, 1e-9)
+      << "how long the work takes is not known: no gather";
+  EXPECT_LT(lost.back(), lost.front() - 0.05);
+}
+
 INSTANTIATE_TEST_SUITE_P(Codec, WorkTimeTest, testing::Values(CodecRule::off, CodecRule::on),
                          [](const auto& param) {
                            return param.param == CodecRule::on ? "on" : "off";

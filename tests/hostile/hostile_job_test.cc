@@ -14,10 +14,13 @@
 #include <thread>
 
 #include "collectives/communicator.h"
+#include "collectives/control.h"
 #include "tests/hostile/hostile_frames.h"
 #include "tools/network_namespace.h"
 #include "tools/testbed.h"
 #include "transport/clock.h"
+#include "transport/counters.h"
+#include "transport/endpoint.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/uring_port.h"
 

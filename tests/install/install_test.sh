@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs a finished build into a temporary prefix and uses it from outside: the tool, each public
-# header by itself, the examples by find_package(tarpon) and by pkg-config, in C and in C++. Any step
+# Installs a finished build into a temporary prefix and uses it from outside: the tool with its manual
+# pages and completion, each public header by itself, the examples by find_package(tarpon) and by pkg-config, in C and in C++. Any step
 # that fails fails the test.
 #
-#   install_test.sh CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR
+#   install_test.sh CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR MANDIR DATADIR
 set -euo pipefail
-[ $# -eq 6 ] || { echo "usage: $0 CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR" >&2; exit 2; }
-cmake=$1 build=$2 cc=$3 cxx=$4 libdir=$5 docdir=$6
+[ $# -eq 8 ] ||
+  { echo "usage: $0 CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR MANDIR DATADIR" >&2; exit 2; }
+cmake=$1 build=$2 cc=$3 cxx=$4 libdir=$5 docdir=$6 mandir=$7 datadir=$8
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
@@ -22,6 +23,26 @@ fi
 
 echo "== the tool"
 "$prefix/bin/tarpon" --version
+
+echo "== manual pages and completion"
+man=$prefix/$mandir/man1
+# Each command has its page: those that the program's own page names.
+pages=$(sed -n 's/^\.BR tarpon\\-\([a-z]*\) (1).*/\1/p' "$man/tarpon.1")
+[ "$(wc -w <<<"$pages")" -ge 9 ] || { echo "FAIL: tarpon.1 names few commands: $pages" >&2; exit 1; }
+for page in $pages xdp-load sim-scale; do
+  head -1 "$man/tarpon-$page.1" | grep -q '^\.TH TARPON' ||
+    { echo "FAIL: tarpon-$page.1 is no manual page" >&2; exit 1; }
+done
+if command -v man >/dev/null; then
+  for page in "$man"/*.1; do
+    said=$(MANROFFSEQ='' man --warnings -l "$page" 2>&1 >"$work/page.txt")
+    [ -z "$said" ] || { echo "FAIL: $page: $said" >&2; exit 1; }
+    grep -q SYNOPSIS "$work/page.txt" || { echo "FAIL: $page has no synopsis" >&2; exit 1; }
+  done
+else
+  echo "no man here: the pages are not formatted"
+fi
+bash -n "$prefix/$datadir/bash-completion/completions/tarpon"
 
 echo "== each public header by itself, and older C++"
 cd "$prefix/include/tarpon"

@@ -83,10 +83,11 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// exact calls expire behind earlier ones, which loss holds up: nobody is late, and a rank that
 /// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
 /// leaves, and some peers hear of its end before its eviction. In 4128949 and 4590292 a lie says
-/// that a rank has begun which is cut off. In 6048440 a rank gives its call up and leaves.
+/// that a rank has begun which is cut off. In 6048440 a rank gives its call up and leaves. In
+/// 7508611 a rank that is cut off leaves, and stops to serve at its deadline.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed :
-       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u}) {
+       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u, 7508611u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

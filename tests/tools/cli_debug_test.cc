@@ -38,7 +38,8 @@ TEST(CliDebug, info__what_was_read_chosen_and_why) {
               AllOf(HasSubstr(" INFO INIT "), HasSubstr("] TARPON_DEBUG=INFO\n"),
                     HasSubstr("mode=bounded"), HasSubstr("deadline=10s"),
                     HasSubstr("rank 0 of 2 by flags"), HasSubstr("interface lo (127.0.0.1)"),
-                    HasSubstr("named by --interface"), HasSubstr("] rank 1 at 127.0.0.1:"),
+                    HasSubstr("named by --interface"), HasSubstr("] connected in "),
+                    HasSubstr(" descriptors, 3 threads and "), HasSubstr("] rank 1 at 127.0.0.1:"),
                     HasSubstr(", MTU "), HasSubstr("(0 by that socket), lost 0 in full buffers")));
   EXPECT_THAT(ended.error, ::testing::ContainsRegex("on lo, (uring|mmsg) \\(.+\\)"));
   EXPECT_THAT(ended.error, Not(HasSubstr("GLOO"))) << "not read: --interface was given";

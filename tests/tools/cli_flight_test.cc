@@ -15,6 +15,8 @@
 #include <thread>
 
 #include "collectives/communicator.h"
+#include "collectives/control.h"
+#include "collectives/flight.h"
 #include "collectives/flight_file.h"
 #include "tests/tools/command.h"
 

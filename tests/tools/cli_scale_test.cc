@@ -136,7 +136,7 @@ TEST(CliScale, refused__one_line_that_names_it) {
       {{"--train", "65"}, "--train"},
       {{"--mtu", "100"}, "--mtu"},
       {{"--operations", "2000000"}, "--operations"},
-      {{"--operations", "-1"}, "\"-1\" is no whole number from 0 to 1000000"},
+      {{"--operations", "-1"}, "\"-1\" is not a whole number from 0 to 1000000"},
       {{"--operations", "5x"}, "--operations"},
       {{"--operations", "1.5"}, "--operations"},
       {{"--ranks", "-8"}, "--ranks"},

@@ -544,12 +544,26 @@ TEST(CliHelp, every_command__helps) {
       EXPECT_EQ(count(ended.out, word), reads ? 1u : 0u) << command << " " << word;
     }
   }
-  const std::string help = run(tool({"allreduce", "--help"})).out;
-  for (const char* word :
-       {"--op=sum", "--mode=exact", "--order=fixed", "--missing=zero", "--datatype=float",
-        "--datapath=auto", "--integrity=udp", "--net=loopback", "powers of 1024"}) {
-    EXPECT_THAT(help, HasSubstr(word));
+  const auto options = options_in_help({"allreduce"});
+  for (const auto& [option, initial] :
+       std::map<std::string, std::string>{{"--op", "sum"},
+                                          {"--mode", "exact"},
+                                          {"--order", "fixed"},
+                                          {"--missing", "zero"},
+                                          {"--datatype", "float"},
+                                          {"--datapath", "TARPON_DATAPATH, else auto"},
+                                          {"--integrity", "udp"},
+                                          {"--net", "loopback"},
+                                          {"--minbytes", "32M"},
+                                          {"--iters", "20; with --input 1"},
+                                          {"--deadline", "10s"},
+                                          {"--flows", "auto"},
+                                          {"--rendezvous-timeout", "30s"},
+                                          {"--retain", "64M"},
+                                          {"--dead-after", "5s"}}) {
+    EXPECT_THAT(options.at(option), HasSubstr("default " + initial)) << option;
   }
+  EXPECT_THAT(options.at("--minbytes"), HasSubstr("powers of 1024"));
   EXPECT_THAT(run(tool({"--version"})).out, HasSubstr("tarpon "));
 }
 

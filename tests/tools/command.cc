@@ -212,6 +212,29 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::map<std::string, std::string> options_in_help(const std::vector<std::string>& command) {
+  std::vector<std::string> words = command;
+  words.push_back("--help");
+  std::map<std::string, std::string> options;
+  std::string* text = nullptr;  // of the option whose lines these are
+  for (const std::string& line : lines_of(run(tool(words)).out)) {
+    const std::size_t first = line.find_first_not_of(' ');
+    const bool name = first != std::string::npos && first > 0 && first < 8 && line[first] == '-';
+    if (name) {
+      const std::size_t at = line.find("--");
+      const std::size_t end = line.find_first_of(" \n", at);
+      text = &options[line.substr(at, end - at)];
+      const std::size_t beside = line.find("  ", at);
+      if (beside != std::string::npos) *text = line.substr(line.find_first_not_of(' ', beside));
+    } else if (text != nullptr && first != std::string::npos && first >= 8) {
+      *text += (text->empty() ? "" : " ") + line.substr(first);
+    } else {
+      text = nullptr;
+    }
+  }
+  return options;
+}
+
 std::vector<std::vector<std::string>> rows_of(const std::string& report) {
   std::vector<std::vector<std::string>> rows;
   for (const std::string& line : lines_of(report)) {

@@ -94,6 +94,10 @@ class ScratchDirectory {
 
 std::vector<std::string> lines_of(const std::string& text);
 
+/// The options in the help of `command`, by their long names, each with its text in one line:
+/// "smallest size (default 32M) *".
+std::map<std::string, std::string> options_in_help(const std::vector<std::string>& command);
+
 /// Lines of a report that hold figures, cut at blanks.
 std::vector<std::vector<std::string>> rows_of(const std::string& report);
 

@@ -13,6 +13,7 @@
 #include "tools/network_namespace.h"
 #include "tools/testbed.h"
 #include "transport/clock.h"
+#include "transport/endpoint.h"
 
 namespace tarpon {
 namespace {

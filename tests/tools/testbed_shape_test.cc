@@ -3,29 +3,30 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <CLI/CLI.hpp>
+
+#include "tools/cli/parser.h"
 
 namespace tarpon {
 namespace {
 
 using ::testing::HasSubstr;
 
-TestbedOptions parse(std::vector<std::string> arguments) {
-  CLI::App app;
+std::string refusal_into(TestbedOptions& options, const std::vector<std::string>& arguments) {
+  cli::OptionTable table;
+  add_shape_options(table, "Network", options);
+  return cli::parse_options(table, arguments).mistake;
+}
+
+TestbedOptions parse(const std::vector<std::string>& arguments) {
   TestbedOptions options;
-  add_shape_options(app, options);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
-  app.parse(arguments);
+  EXPECT_EQ(refusal_into(options, arguments), "");
   return options;
 }
 
 std::string refusal(const std::vector<std::string>& arguments) {
-  try {
-    parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    return error.what();
-  }
-  return "accepted";
+  TestbedOptions options;
+  const std::string mistake = refusal_into(options, arguments);
+  return mistake.empty() ? "accepted" : mistake;
 }
 
 TEST(ParseTestbedRate, parse_testbed_rate__parts_have_defaults) {
@@ -86,7 +87,7 @@ TEST(AddShapeOptions, add_shape_options__refuse) {
   EXPECT_THAT(refusal({"--police-of", "1=fast"}), HasSubstr("\"fast\" is not a rate"));
   EXPECT_THAT(refusal({"--burst-loss", "1%/x"}), HasSubstr("SHARE/PACKETS, for example 1%/8"));
   EXPECT_THAT(refusal({"--loss", "1"}), HasSubstr("\"1\" has no unit"));
-  EXPECT_THAT(refusal({"--mtu", "10"}), HasSubstr("604"));
+  EXPECT_THAT(refusal({"--mtu", "10"}), HasSubstr("576"));
 }
 
 TEST(IsShaped, is_shaped__by_any_option) {

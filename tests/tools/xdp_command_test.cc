@@ -202,8 +202,9 @@ TEST_F(XdpCommand, load__refusals_name_thing_and_remedy) {
   expect_refused(xdp_tool({"status", "nope"}), {"no interface \"nope\""});
   expect_refused(xdp_tool({"unload", "nope"}), {"no interface \"nope\""});
   expect_refused(xdp_tool({}), {"load, status, unload or clean"}, 2);
-  expect_refused(xdp_tool({"lod"}), {"\"xdp lod\"", "load, status, unload or clean"}, 2);
-  expect_refused(xdp_tool({"load"}), {"interface is required"}, 2);
+  expect_refused(xdp_tool({"lod"}), {"\"xdp lod\" is not a command: did you mean load?"}, 2);
+  expect_refused(xdp_tool({"load"}),
+                 {"INTERFACE is missing: write tarpon xdp load [OPTION...] INTERFACE"}, 2);
   expect_refused(load({"--confirm", "30"}), {"--confirm", "\"30\" has no unit"}, 2);
   const Ended loopback = xdp_tool({"load", "lo"});
   EXPECT_EQ(loopback.exit_code, 1);

@@ -184,7 +184,7 @@ class Harness {
  public:
   explicit Harness(std::uint16_t world, EndpointOptions options = small_options(),
                    const PortCapabilities& port = plain_port())
-      : world_(world) {
+      : max_payload_(port.max_payload), world_(world) {
     for (Rank rank = 0; rank < world; ++rank) {
       options.rank = rank;
       options.world_size = world;
@@ -219,6 +219,7 @@ class Harness {
       const std::size_t used = (*this)[rank].poll_transmit(now, frames);
       if (used == 0) return result;
       for (std::size_t i = 0; i < used; ++i) {
+        EXPECT_LE(frames[i].length, max_payload_);
         Packet packet{rank, frames[i].peer, {}, frames[i].flow};
         packet.bytes.resize(TARPON_HEADER_BYTES + frames[i].length);
         std::memcpy(packet.bytes.data(), frames[i].header, TARPON_HEADER_BYTES);
@@ -318,6 +319,7 @@ class Harness {
     }
   }
 
+  std::uint32_t max_payload_;
   std::uint16_t world_;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<Call>> calls_;

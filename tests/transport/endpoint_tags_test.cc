@@ -57,6 +57,59 @@ TEST(EndpointTagsTest, fresh_tags__lost_heartbeats_are_made_up_for) {
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(net[rank].memory().active_tags, 0u);
 }
 
+PortCapabilities narrow_port() {
+  PortCapabilities port = plain_port();
+  port.max_payload = TARPON_MIN_PAYLOAD;
+  port.receive_bytes = 1 << 20;
+  return port;
+}
+
+TEST(EndpointTagsTest, fresh_tags__heartbeats_fit_the_smallest_slot) {
+  Harness net(2, small_options(), narrow_port());  // which looks at the length of each packet
+  for (std::uint32_t tag = 0; tag < 3 * TARPON_MAX_PASSED; ++tag) run_one(net, tag);
+  net.run_until(net.now + 1s);
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(net[rank].memory().active_tags, 0u);
+}
+
+TEST(EndpointTagsTest, heartbeat__with_more_tags_than_an_answer_holds_is_dropped) {
+  Harness net(2, small_options(), narrow_port());
+  run_one(net, 0);
+  Packet question;
+  net.run_until(net.now + 1s, [&](const Packet& packet) {
+    if (packet.header().type == TARPON_HEARTBEAT && packet.from == 1) question = packet;
+    return 1;
+  });
+  ASSERT_FALSE(question.bytes.empty());
+  tarpon_header header = question.header();
+  header.slot = TARPON_HEARTBEAT_QUESTION;
+  question.set(header);
+  const std::vector<tarpon_passed> tags(TARPON_MIN_PAYLOAD / sizeof(tarpon_passed) + 1);
+  question.set_payload(tags.data(), tags.size() * sizeof(tarpon_passed));
+  net.give(question);
+  EXPECT_EQ(net.dropped(0, DropReason::fields), 1u);
+  question.set_payload(tags.data(), (tags.size() - 1) * sizeof(tarpon_passed));
+  net.give(question);
+  EXPECT_EQ(net.dropped(0, DropReason::fields), 1u);
+  EXPECT_FALSE(net.poll(0).empty());
+}
+
+TEST(EndpointTagsTest, repair__fits_the_smallest_slot) {
+  Harness net(2, small_options(), narrow_port());
+  constexpr std::uint64_t kBytes = 400 * kSlot;
+  const Call& a = net.submit(exchange(0, 2, kBytes), 0);
+  const Call& b = net.submit(exchange(1, 2, kBytes), 1);
+  std::size_t most_ranges = 0;
+  net.run_until(net.now + 5s, [&](const Packet& packet) {
+    const tarpon_header header = packet.header();
+    if (header.type == TARPON_REPAIR) most_ranges = std::max(most_ranges, packet.ranges().size());
+    const bool lost = header.type == TARPON_DATA && header.slot % 2 == 1 &&
+                      (header.flags & TARPON_FLAG_REPAIR) == 0;
+    return lost ? 0 : 1;
+  });
+  expect_exchanged(net, a, b, kBytes);
+  EXPECT_EQ(most_ranges, TARPON_MIN_PAYLOAD / sizeof(tarpon_range));
+}
+
 TEST(EndpointTagsTest, fresh_tags__one_heartbeat_tells_many) {
   Harness net(2);
   for (std::uint32_t tag = 0; tag < TARPON_MAX_PASSED; ++tag) run_one(net, tag);

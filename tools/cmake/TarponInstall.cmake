@@ -1,4 +1,4 @@
-# install() rules: libraries, public headers, the tool, find_package(tarpon), pkg-config.
+# install() rules: libraries, public headers, the tool with its pages, find_package(tarpon), pkg-config.
 include(CMakePackageConfigHelpers)
 
 # tarpon::tarpon is all that a caller needs; the executable has the plain name.
@@ -24,6 +24,8 @@ install(TARGETS tarpon_bpf tarpon_xdp tarpon_codec tarpon_transport tarpon_colle
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${TARPON_HEADER_DIR})
 install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(DIRECTORY ${TARPON_PAGES_DIR}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(FILES ${TARPON_PAGES_DIR}/tarpon DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 # By itself: who links the C interface needs no other package.
 if(TARGET tarpon_shared)
   install(TARGETS tarpon_shared EXPORT tarpon-shared-targets
@@ -32,14 +34,27 @@ if(TARGET tarpon_shared)
   install(EXPORT tarpon-shared-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
 endif()
 
-# Public headers sit directly in their folder; of bpf/ and transport/ports/ only these are for callers.
-install(FILES bpf/packet.h bpf/wire.h DESTINATION ${TARPON_HEADER_DIR}/bpf)
-install(FILES transport/ports/fault_port.h DESTINATION ${TARPON_HEADER_DIR}/transport/ports)
-foreach(folder IN ITEMS xdp codec transport collectives)
-  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
-  install(FILES ${headers} DESTINATION ${TARPON_HEADER_DIR}/${folder})
-endforeach()
-install(FILES LICENSE PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Callers include these headers; the headers that they include are installed with them.
+set(TARPON_PUBLIC_HEADERS
+  collectives/tarpon.h collectives/communicator.h collectives/report_text.h collectives/environment_options.h
+  collectives/version.h codec/hadamard.h xdp/queue.h xdp/program.h transport/endpoint.h transport/port.h)
+set(headers ${TARPON_PUBLIC_HEADERS})
+while(headers)
+  list(POP_FRONT headers header)
+  if(header IN_LIST installed_headers)
+    continue()
+  endif()
+  list(APPEND installed_headers ${header})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${header} DESTINATION ${TARPON_HEADER_DIR}/${folder})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+  file(STRINGS ${header} lines REGEX "^#include \"(bpf|xdp|codec|transport|collectives)/")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" included "${line}")
+    list(APPEND headers ${included})
+  endforeach()
+endwhile()
+install(FILES LICENSE README.md PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY tools/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT tarpon-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})

@@ -27,7 +27,8 @@ std::uint32_t read_ranges(std::span<const std::byte> payload, std::uint32_t limi
   return count;
 }
 
-bool well_formed(const tarpon_header& header, std::size_t payload_bytes) {
+/// `max_entries`: of a HEARTBEAT, whose answer has as many.
+bool well_formed(const tarpon_header& header, std::size_t payload_bytes, std::size_t max_entries) {
   if (header.type == TARPON_READY) return payload_bytes == sizeof(tarpon_ready);
   if (header.type == TARPON_REPAIR) return payload_bytes % sizeof(tarpon_range) == 0;
   if (header.type == TARPON_ABORT) {
@@ -35,7 +36,7 @@ bool well_formed(const tarpon_header& header, std::size_t payload_bytes) {
   }
   if (header.type == TARPON_HEARTBEAT) {
     return header.slot < TARPON_HEARTBEAT_END && payload_bytes % sizeof(tarpon_passed) == 0 &&
-           payload_bytes <= TARPON_MAX_PASSED * sizeof(tarpon_passed);
+           payload_bytes <= max_entries * sizeof(tarpon_passed);
   }
   return true;
 }
@@ -69,7 +70,7 @@ CallTerms terms_of(const tarpon_ready& ready) {
 
 void Endpoint::State::take_control(Time now, const tarpon_header& header,
                                    std::span<const std::byte> payload) {
-  if (!well_formed(header, payload.size())) {
+  if (!well_formed(header, payload.size(), max_entries())) {
     ++counters[DropReason::fields];
     return;
   }

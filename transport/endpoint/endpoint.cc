@@ -261,8 +261,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
     : state_(std::make_unique<State>(options, port)) {
   require(options.rank < options.world_size, "rank is below the world size");
-  require(port.max_payload >= sizeof(tarpon_range) * kMaxRepairRanges,
-          "the port carries the longest control packet");
+  require(port.max_payload >= TARPON_MIN_PAYLOAD, "the port carries the smallest slot of a job");
 }
 
 Endpoint::~Endpoint() = default;

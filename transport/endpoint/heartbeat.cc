@@ -26,7 +26,7 @@ void Endpoint::State::note_untold(Channel& channel) {
     channel.untold = true;
     untold_tags.push_back(channel.tag);
   }
-  const bool full = untold_tags.size() >= TARPON_MAX_PASSED;
+  const bool full = untold_tags.size() >= max_entries();
   tell_at = std::min(tell_at, full ? latest : latest + kTellAfter);
   ask_passed_at = std::min(ask_passed_at, latest + kAskPassedAfter);
   timer = std::min({timer, tell_at, ask_passed_at});
@@ -48,7 +48,7 @@ void Endpoint::State::tell_passed(Time now) {
     // Packets of an open operation say it.
     if (channel != nullptr && !channel->open.empty()) continue;
     numbers.push_back({tag, tags.lowest_open(tag)});
-    if (numbers.size() == TARPON_MAX_PASSED) flush();
+    if (numbers.size() == max_entries()) flush();
   }
   flush();
   untold_tags.clear();
@@ -70,7 +70,7 @@ void Endpoint::State::ask_passed(Time now) {
       if (!channel.open.empty()) continue;
       if (!before(passed_by(channel, peer), channel.next_number)) continue;
       numbers.push_back({channel.tag, channel.next_number});
-      if (numbers.size() < TARPON_MAX_PASSED) continue;
+      if (numbers.size() < max_entries()) continue;
       queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::exchange(numbers, {}));
       ++questions;
     }

@@ -8,6 +8,7 @@
 // Outflow, TagHistory, Liveness, ParkingLot.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -336,6 +337,13 @@ struct Endpoint::State {
   void another_has_begun(Operation& operation);
   void fewer_take_part(Operation& operation, Time now);
   void start_clock(Operation& operation, Time at, Duration read_after);
+
+  /// Entries of 8 bytes, ranges of a REPAIR or tags of a HEARTBEAT, that one packet carries.
+  std::size_t max_entries() const {
+    static_assert(sizeof(tarpon_range) == sizeof(tarpon_passed));
+    static_assert(kMaxRepairRanges == TARPON_MAX_PASSED);
+    return std::min<std::size_t>(kMaxRepairRanges, max_payload / sizeof(tarpon_range));
+  }
 
   const EndpointOptions options;
   const bool gathers;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "transport/endpoint/state.h"
 #include "transport/integrity.h"
@@ -138,7 +139,8 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     const Stage& stage = operation->stages[due.stage];
     ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
     if (stage.closed || message == nullptr || message->presence.complete()) return false;
-    std::array<tarpon_range, kMaxRepairRanges> ranges;
+    std::array<tarpon_range, kMaxRepairRanges> room;
+    const std::span<tarpon_range> ranges(room.data(), max_entries());
     const std::uint32_t below = std::min(message->granted, message->repair_below);
     std::size_t count = message->lost(below, granter.repair(operation->slot_bytes), ranges);
     // Without proof of a loss one slot of each flow is asked for: its answer tells whether the rest

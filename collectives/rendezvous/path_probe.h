@@ -1,0 +1,57 @@
+// Finds how large packets may be that every pair of ranks carries: interfaces may say MTU 1500
+// where the path between them carries 1400.
+//
+// Every rank sends every other one a packet of the full size. When all arrive, that settles it: the
+// cost is these packets and one exchange over the control channel. Where a packet is missing, the
+// ranks of that pair go through all candidates (path_size.h) in rounds. An exchange between sending
+// and counting proves that the sender has sent, however slowly its process runs. Then a wait of
+// 20 ms is left for packets that are slower than the control channel. There are at most 4 rounds,
+// of some 50 ms each, while chance may explain what is missing.
+//
+// REQUIRES, of all ranks: the port of every rank is open when begin() is called on any. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/control.h"
+#include "collectives/rank_info.h"
+#include "collectives/rendezvous/path_size.h"
+#include "transport/port.h"
+
+namespace tarpon::rendezvous {
+
+class PathProbe {
+ public:
+  /// `slot_bytes`: the full size. `port` and `control` outlive the probe.
+  PathProbe(Port& port, ControlChannel& control, std::uint32_t slot_bytes);
+
+  /// Sends the first packets. An exchange over the control channel follows before finish().
+  void begin();
+
+  /// Collective. Everything that the port receives until then is taken. Errors: those of decide();
+  /// those of the control channel.
+  Result<PathSize> finish(const std::vector<RankInfo>& ranks, Time deadline);
+
+ private:
+  using Tallies = std::vector<PathTally>;
+
+  void send(std::span<const Rank> peers, std::size_t candidate);
+  void receive(Time now);
+  void pause(Duration duration);
+  void settle();
+  bool all_full() const;
+  Result<Tallies> share(Time deadline);
+  bool certain(const Tallies& tallies) const;
+  Result<void> search(const Tallies& tallies, Time deadline);
+
+  Port& port_;
+  ControlChannel& control_;
+  const std::vector<std::uint32_t> candidates_;
+  std::vector<std::vector<std::uint32_t>> arrived_;  // by rank, then by candidate
+  std::vector<std::uint32_t> sent_;                  // by candidate, to each rank
+  Time send_until_{};                                // no send() waits longer for the port
+};
+
+}  // namespace tarpon::rendezvous

@@ -1,0 +1,70 @@
+// How large packets may be that every pair of ranks carries in both directions: the decision, from
+// counts of probes that have arrived. Pure; path_probe.h sends and counts them.
+//
+// DESIGN NOTES
+// 1. A lost probe is no evidence: networks lose packets. A size counts as not carried when a
+// smaller
+//    one has arrived, the size itself has not, and that is no chance at the loss which the carried
+//    sizes show (judge()).
+// 2. All ranks decide from the same counts, and so alike.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/rank_info.h"
+#include "transport/port.h"
+
+namespace tarpon::rendezvous {
+
+/// Bytes of the IPv4 packet that carries a payload of `payload` bytes.
+constexpr std::uint32_t packet_bytes(std::uint32_t payload) {
+  return 20 + 8 + TARPON_HEADER_BYTES + payload;
+}
+
+/// Payloads to try, descending: `full`, the slots of usual MTUs below it down to
+/// TARPON_MIN_PAYLOAD, and 0, which tells a small MTU from a block.
+std::vector<std::uint32_t> path_candidates(std::uint32_t full);
+
+/// Probes of one ordered pair that have arrived, by candidate.
+struct PathTally {
+  Rank from = 0;
+  Rank to = 0;
+  std::vector<std::uint32_t> arrived;
+
+  bool operator==(const PathTally&) const = default;
+};
+
+/// Tallies as text for the control channel: a line "FROM COUNT COUNT ..." each; `to` is the rank
+/// that sends the text.
+std::string encode(const std::vector<PathTally>& tallies);
+/// Errors: mismatch, for what is no such text of `candidates` counts a line and ranks below
+/// `world`.
+Result<std::vector<PathTally>> decode_tallies(const std::string& text, Rank to, std::uint32_t world,
+                                              std::size_t candidates);
+
+struct PathVerdict {
+  std::optional<std::size_t> carried;  // the largest candidate that has arrived
+  bool certain = false;                // that the larger ones are not carried is no chance
+
+  bool operator==(const PathVerdict&) const = default;
+};
+
+/// `arrived` and `sent` by candidate, descending in size.
+PathVerdict judge(std::span<const std::uint32_t> arrived, std::span<const std::uint32_t> sent);
+
+struct PathSize {
+  std::uint32_t slot_bytes = 0;
+  std::string reason = {};  // one line that names the pair; empty: every pair carries full packets
+};
+
+/// The largest candidate that every pair carries. `tallies`: of the pairs that lack the full size,
+/// ascending by sender, then receiver. Errors: unavailable: a pair carries not even
+/// TARPON_MIN_PAYLOAD; names the pair, its direction and the remedy.
+Result<PathSize> decide(const std::vector<std::uint32_t>& candidates,
+                        const std::vector<PathTally>& tallies, const std::vector<RankInfo>& ranks);
+
+}  // namespace tarpon::rendezvous

@@ -1,0 +1,44 @@
+// Where and how the ranks of a job meet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "transport/rank.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+class FileDescriptor;
+
+/// Hears of processes that rank 0 refuses.
+class RefusalListener {
+ public:
+  virtual ~RefusalListener() = default;
+  /// `line` names the process, the difference and both values. At most 16 times, never twice with
+  /// one line.
+  virtual void on_refusal(const std::string& line) = 0;
+};
+
+struct RendezvousOptions {
+  Rank rank = 0;
+  std::uint32_t world_size = 1;
+  /// "tcp://HOST:PORT" (rank 0 listens there, HOST is an IPv4 address or a name) or "file://PATH"
+  /// (a path all ranks see; rank 0 listens on `listen_address`, any free port, and writes it
+  /// there).
+  std::string address;
+  /// For file://. Empty: 127.0.0.1, which ranks of one host reach; Communicator::connect() takes
+  /// the address of the interface, where one is named.
+  std::string listen_address = {};
+  /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
+  std::shared_ptr<FileDescriptor> listener;
+  Duration timeout = 30s;
+  /// What all ranks must have alike, "name=value" lines: version and options.
+  std::string agreed;
+  /// Rank 0, tcp://: hears in join() of each process that it refuses. Outlives join(), and that of
+  /// communicators made by shrink() and rejoin(). Null: none.
+  RefusalListener* refusals = nullptr;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,32 @@
+#include "tools/cli/program.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "tools/cli/help_text.h"
+#include "tools/cli/parser.h"
+#include "tools/exit_code.h"
+#include "tools/voice.h"
+
+namespace tarpon::cli {
+
+int run_program(const Catalogue& catalogue, const std::vector<std::string>& words) {
+  const Parsed parsed = parse(catalogue, words);
+  const About& about = catalogue.about();
+  if (const auto* const mistake = std::get_if<Mistake>(&parsed)) {
+    Voice().error(mistake->text + " (see --help)");
+    return kUsage;
+  }
+  if (const auto* const call = std::get_if<Call>(&parsed))
+    return call->entry->run(call->invocation);
+  if (const auto* const help = std::get_if<ShowHelp>(&parsed)) {
+    fmt::print("{}", help->entry == nullptr ? program_help(catalogue)
+                                            : command_help(catalogue, *help->entry));
+  } else {
+    fmt::print("{} {} ({})\n", about.name, about.version, about.build);
+  }
+  return 0;
+}
+
+}  // namespace tarpon::cli

@@ -1,0 +1,15 @@
+// A program of commands: takes its command line apart and runs the command.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/catalogue.h"
+
+namespace tarpon::cli {
+
+/// `words`: without the program. Returns the exit code of the command; 0 after help or version, 2
+/// after one line on standard error where the words make no sense.
+int run_program(const Catalogue& catalogue, const std::vector<std::string>& words);
+
+}  // namespace tarpon::cli

@@ -1,0 +1,20 @@
+// How a stage of an operation ended.
+#pragma once
+
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
+#include <cstdint>
+
+namespace tarpon {
+
+/// How a stage ended.
+enum class Closing : std::uint8_t {
+  complete,  // nothing is missing
+  given_up,  // whoever could still send has passed the operation
+  early,     // what is missing is known to be lost, or all tails were seen and silence since
+  bound,     // time was up
+};
+
+}  // namespace tarpon

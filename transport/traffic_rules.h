@@ -1,0 +1,25 @@
+// What limits the traffic of a rank: the rule of its receivers, and that of its senders.
+#pragma once
+
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
+#include <cstdint>
+
+namespace tarpon {
+
+/// What a receiver lets come.
+enum class InflowRule : std::uint8_t {
+  window,   // credit over all senders, adapted and paced by loss, delivery and delay
+  incast,   // OptiReduce: so many senders at once, +1 after a clean round, half after loss
+  buffers,  // what receive buffers hold
+};
+
+/// What a sender obeys besides credit.
+enum class SendRule : std::uint8_t {
+  credit,  // nothing
+  timely,  // OptiReduce: a rate per peer that follows the round trip
+};
+
+}  // namespace tarpon
