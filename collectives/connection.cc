@@ -16,6 +16,7 @@
 #include "collectives/rendezvous/own_network.h"
 #include "collectives/rendezvous/path_probe.h"
 #include "collectives/rendezvous/rank_list.h"
+#include "collectives/report_text.h"
 #include "collectives/version.h"
 #include "transport/clock.h"
 #include "transport/ports/fault_port.h"
@@ -146,18 +147,18 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   auto texts = control.all_gather(encode(mine), deadline);
   if (!texts) return fail(texts.error());
   std::vector<RankInfo> ranks;
-  std::string errors;
+  std::vector<std::string> errors;
   Error::Code code = Error::Code::unavailable;  // of the lowest rank that has an error
-  for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    auto info = decode_rank_info((*texts)[rank]);
+  for (const std::string& text : *texts) {
+    auto info = decode_rank_info(text);
     if (!info) return fail(info.error());
-    if (!info->error.empty()) {
-      if (errors.empty()) code = info->error_code;
-      errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, info->error);
-    }
+    const bool first = std::all_of(errors.begin(), errors.end(),
+                                   [](const std::string& error) { return error.empty(); });
+    if (first && !info->error.empty()) code = info->error_code;
+    errors.push_back(info->error);
     ranks.push_back(std::move(*info));
   }
-  if (!errors.empty()) return fail(code, errors);
+  if (auto failed = errors_text(errors); !failed.empty()) return fail(code, std::move(failed));
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }

@@ -14,6 +14,7 @@
 #include "collectives/executor/work_rate.h"
 #include "collectives/flight_events.h"
 #include "collectives/reduce.h"
+#include "collectives/rendezvous/rank_list.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -254,7 +255,7 @@ void Engine::expire_waiting(Time now) {
     report.detail = encoding ? "its bucket was still being encoded at its deadline"
                              : fmt::format("queued behind unfinished calls of tag {}", report.tag);
     if (!report.late_ranks.empty()) {
-      report.detail += fmt::format(": no answer from rank {}", fmt::join(report.late_ranks, ", "));
+      report.detail += ": no answer from " + rendezvous::rank_list(report.late_ranks);
     }
     note_unbegun(report, waiting.submitted, now);
     end_before_start(*waiting.call);

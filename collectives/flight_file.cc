@@ -36,10 +36,10 @@ Result<FlightDump> parse_flight(std::span<const std::byte> bytes, const std::str
   if (header.magic != kFlightMagic) return refuse("not a flight recording");
   if (header.version != kFlightVersion || header.header_bytes != sizeof header ||
       header.record_bytes != sizeof(RecordWords)) {
-    return refuse(
-        fmt::format("flight recording of version {}; this tarpon reads {}: use the tarpon that "
-                    "wrote it",
-                    header.version, kFlightVersion));
+    return refuse(fmt::format(
+        "flight recording of version {}; this version of Tarpon reads {}: use the one that "
+        "wrote it",
+        header.version, kFlightVersion));
   }
   if (header.world_size == 0 || header.world_size > 64 || header.rank >= header.world_size) {
     return refuse(fmt::format("rank {} of {} ranks: damaged", header.rank, header.world_size));

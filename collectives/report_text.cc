@@ -7,6 +7,7 @@
 #include <chrono>
 #include <vector>
 
+#include "collectives/rendezvous/rank_list.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -41,7 +42,7 @@ std::vector<Rank> incomplete(const Report& report) {
 }
 
 std::string text_of(Rank rank, const PeerReport& peer) {
-  return fmt::format("of rank {} came {} of {} B, {}", rank, received(peer), expected(peer),
+  return fmt::format("rank {}: {} of {} B received, {}", rank, received(peer), expected(peer),
                      peer.last_heard
                          ? fmt::format("last heard {:.1f} ms ago", us(*peer.last_heard) / 1e3)
                          : "never heard");
@@ -57,13 +58,13 @@ std::string progress_text(const Report& report) {
     text += "; " + text_of(lack[i], report.peers[lack[i]]);
   }
   if (lack.size() > kMaxRanksInLine) {
-    text += fmt::format("; less is lacking of {} more", lack.size() - kMaxRanksInLine);
+    text += fmt::format("; data of {} other ranks is missing too", lack.size() - kMaxRanksInLine);
   }
   if (report.lost_fraction > 0) {
     text += fmt::format("; {:.4f} % of the contributions missing", report.lost_fraction * 100);
   }
   if (!report.void_shards.empty()) {
-    text += fmt::format("; nothing of the shard of rank {}", fmt::join(report.void_shards, ", "));
+    text += fmt::format("; nothing of the shard of {}", rendezvous::rank_list(report.void_shards));
   }
   if (report.status == Status::late_self) {
     text += fmt::format("; {} B fetched", report.bytes_fetched);
@@ -84,6 +85,21 @@ std::string to_string(const Report& report) {
     return fmt::format("{}: {}", name(report.status), progress);
   }
   return fmt::format("{}: {} ({})", name(report.status), report.detail, progress);
+}
+
+std::string errors_text(const std::vector<std::string>& error_by_rank) {
+  std::string text;
+  for (std::size_t rank = 0; rank < error_by_rank.size(); ++rank) {
+    const std::string& error = error_by_rank[rank];
+    std::vector<std::size_t> alike;
+    for (std::size_t other = 0; other < error_by_rank.size(); ++other) {
+      if (error_by_rank[other] == error) alike.push_back(other);
+    }
+    if (error.empty() || alike.front() != rank) continue;
+    text += text.empty() ? "" : "; ";
+    text += fmt::format("{}: {}", rendezvous::rank_list(alike), error);
+  }
+  return text;
 }
 
 }  // namespace tarpon

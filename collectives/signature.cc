@@ -34,7 +34,7 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
 
 template <typename Value>
 std::string differs(std::string_view field, Value a, Value b) {
-  return fmt::format("{} {} against {}", field, a, b);
+  return fmt::format("{} {} instead of {}", field, a, b);
 }
 
 }  // namespace
@@ -78,20 +78,22 @@ std::optional<OperationSignature> decode(
   return signature;
 }
 
-std::optional<std::string> first_difference(const OperationSignature& a,
-                                            const OperationSignature& b) {
-  if (a.count != b.count) return differs("count", a.count, b.count);
-  if (a.type != b.type) return differs("type", name(a.type), name(b.type));
-  if (a.function != b.function) return differs("function", name(a.function), name(b.function));
-  if (a.custom != b.custom) return differs("custom function", a.custom, b.custom);
-  if (a.mode != b.mode) return differs("mode", name(a.mode), name(b.mode));
-  if (a.algorithm != b.algorithm) {
-    return differs("algorithm", name(a.algorithm), name(b.algorithm));
+std::optional<std::string> first_difference(const OperationSignature& here,
+                                            const OperationSignature& there) {
+  if (here.count != there.count) return differs("count", here.count, there.count);
+  if (here.type != there.type) return differs("type", name(here.type), name(there.type));
+  if (here.function != there.function)
+    return differs("function", name(here.function), name(there.function));
+  if (here.custom != there.custom) return differs("custom function", here.custom, there.custom);
+  if (here.mode != there.mode) return differs("mode", name(here.mode), name(there.mode));
+  if (here.algorithm != there.algorithm) {
+    return differs("algorithm", name(here.algorithm), name(there.algorithm));
   }
-  if (a.order != b.order) return differs("order", name(a.order), name(b.order));
-  if (a.codec != b.codec) return differs("codec", name(a.codec), name(b.codec));
-  if (a.slot_bytes != b.slot_bytes) return differs("slot bytes", a.slot_bytes, b.slot_bytes);
-  if (a.epoch != b.epoch) return differs("epoch", a.epoch, b.epoch);
+  if (here.order != there.order) return differs("order", name(here.order), name(there.order));
+  if (here.codec != there.codec) return differs("codec", name(here.codec), name(there.codec));
+  if (here.slot_bytes != there.slot_bytes)
+    return differs("slot bytes", here.slot_bytes, there.slot_bytes);
+  if (here.epoch != there.epoch) return differs("epoch", here.epoch, there.epoch);
   return std::nullopt;
 }
 

@@ -46,9 +46,9 @@ SignatureBytes encode(const OperationSignature& signature);
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes);
 
-/// The first field that differs, in words, `a` first: "count 1000 against 2000", "type float
-/// against double". Nothing when they are equal.
-std::optional<std::string> first_difference(const OperationSignature& a,
-                                            const OperationSignature& b);
+/// The first field of `here` that differs, in words: "count 1000 instead of 2000", "type float
+/// instead of double". Nothing when they are equal.
+std::optional<std::string> first_difference(const OperationSignature& here,
+                                            const OperationSignature& there);
 
 }  // namespace tarpon

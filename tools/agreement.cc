@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/report_text.h"
 #include "transport/clock.h"
 
 namespace tarpon {
@@ -17,15 +18,17 @@ Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std
   const std::string said = mine ? kText + *mine : kError + mine.error().message;
   auto texts = control.all_gather(said, monotonic_now() + kControlBound);
   if (!texts) return texts;
-  std::string errors;
+  std::vector<std::string> errors(texts->size());
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
     std::string& text = (*texts)[rank];
-    if (text.empty()) return fail(Error::Code::mismatch, fmt::format("rank {} said nothing", rank));
+    if (text.empty()) return fail(Error::Code::mismatch, fmt::format("rank {} sent nothing", rank));
     const bool failed = text.front() == kError;
     text.erase(0, 1);
-    if (failed) errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, text);
+    if (failed) errors[rank] = text;
   }
-  if (!errors.empty()) return fail(Error::Code::unavailable, errors);
+  if (auto failed = errors_text(errors); !failed.empty()) {
+    return fail(Error::Code::unavailable, std::move(failed));
+  }
   return texts;
 }
 

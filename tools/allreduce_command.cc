@@ -20,19 +20,20 @@ std::string counts(const PortStatistics& port) {
 }
 
 int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
-  if (auto good = check_paths(options, place.world_size); !good) return report(good.error());
+  if (auto good = check_paths(options, place.world_size); !good)
+    return report(good.error(), place.voice);
   auto session = open_session(options.job, place, agreed_options(options));
-  if (!session) return report(session.error());
+  if (!session) return report(session.error(), place.voice);
   const int code =
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
   if (code != 0 && !session->flight.empty()) {
-    fmt::print(stderr, "tarpon: what led to it: tarpon flight {}\n", session->flight);
+    place.voice.error("what led to it: tarpon flight " + session->flight);
   }
   // Peers may still need this rank's last result; after a failure nobody is waited for.
   if (code == 0) {
     session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));
     if (auto closed = session->communicator->close(options.job.deadline); !closed)
-      return report(closed.error());
+      return report(closed.error(), place.voice);
   }
   return code;
 }
@@ -40,7 +41,6 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
 }  // namespace
 
 int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation) {
-  options.job.command_line = invocation.command_line;
   if (auto settled = settle_form(invocation, options); !settled) return report(settled.error());
   options.job.text = text_stream(options.json);
   if (auto good = check_allreduce_options(options); !good) return report(good.error());

@@ -17,6 +17,7 @@
 #include "tools/interruption.h"
 #include "tools/pattern.h"
 #include "tools/progress_line.h"
+#include "tools/rank_names.h"
 #include "tools/report_output.h"
 #include "tools/result_table.h"
 #include "tools/tensor_memory.h"
@@ -214,16 +215,15 @@ class Benchmark {
 
   void print_head() {
     if (!first_) return;
-    fmt::print(
-        text_, "{}\n{}\n",
-        wrapped(fmt::format(
-            "# tarpon {} allreduce: {} ranks, over {}, {}, {}, MTU {}, slots of {} B, rank 0 "
-            "on {} ({})",
-            kVersion, communicator_.world_size(), carrier(options_.job, session_),
-            datapath_of(communicator_), name(options_.mode), communicator_.ranks()[0].mtu,
-            communicator_.slot_bytes(), communicator_.ranks()[0].interface,
-            session_.interface_reason)),
-        wrapped("# datapath: " + datapath_text(communicator_.ranks())));
+    fmt::print(text_, "{}\n{}\n",
+               wrapped(fmt::format(
+                   "# tarpon {} allreduce: {}, over {}, {}, {}, MTU {}, slots of {} B, rank 0 "
+                   "on {} ({})",
+                   kVersion, rank_count(communicator_.world_size()),
+                   carrier(options_.job, session_), datapath_of(communicator_), name(options_.mode),
+                   communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
+                   communicator_.ranks()[0].interface, session_.interface_reason)),
+               wrapped("# datapath: " + datapath_text(communicator_.ranks())));
     fmt::print(text_, "{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape_));
     std::fflush(text_);
   }
@@ -242,9 +242,9 @@ class Benchmark {
   int give_up(const Error& error) {
     end_interruption();
     progress_.clear();
-    fmt::print(stderr, "tarpon: {}\n", error.message);
+    session_.place.voice.error(error.message);
     if (failure_.is_null()) return 1;
-    if (auto saved = save(); !saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+    if (auto saved = save(); !saved) session_.place.voice.error(saved.error().message);
     return 1;
   }
 
@@ -252,7 +252,7 @@ class Benchmark {
     end_interruption();
     // Every rank knows the sum: all of them end with the same code.
     const int code = wrong_ != 0 ? 1 : halted_.empty() ? 0 : kHalted;
-    if (!halted_.empty()) fmt::print(stderr, "tarpon: {}\n", halted_);
+    if (!halted_.empty()) session_.place.voice.error(halted_);
     print_footer();
     auto saved = agree(communicator_.control(), save());
     return saved ? code : give_up(saved.error());
@@ -287,12 +287,12 @@ class Benchmark {
     }
     if (measured_ > 0) print_footer();
     std::fflush(text_);
-    if (auto saved = save(); !saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+    if (auto saved = save(); !saved) session_.place.voice.error(saved.error().message);
   }
 
   Result<void> save() {
     if (!first_) return {};
-    nlohmann::json json{{"config", config_json(given_, session_)}, {"results", results_}};
+    nlohmann::json json = json_report(config_json(given_, session_), results_);
     if (!failure_.is_null()) json["failure"] = failure_;
     if (interrupted_) {
       json["interrupted"] = true;

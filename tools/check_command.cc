@@ -7,11 +7,14 @@
 #include <functional>
 
 #include "tools/agreement.h"
+#include "tools/colour.h"
 #include "tools/datapath_text.h"
 #include "tools/exit_code.h"
 #include "tools/probe.h"
+#include "tools/rank_names.h"
 #include "tools/report_output.h"
 #include "tools/session.h"
+#include "tools/timed_calls.h"
 #include "tools/wrapped_text.h"
 
 namespace tarpon {
@@ -28,6 +31,11 @@ const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
   return nullptr;
 }
 
+/// Of the pairs that fail, and with them the run.
+Colour failure_colour(std::FILE* text) {
+  return {::fileno(text), process_environment()};
+}
+
 void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uint32_t world,
                   const char* title, const std::function<std::string(const PairProbe&)>& cell) {
   fmt::print(text, "# {}\n  {:>6}", title, "");
@@ -37,7 +45,9 @@ void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uin
     fmt::print(text, "  {:>6}", fmt::format("from {}", from));
     for (Rank to = 0; to < world; ++to) {
       const PairProbe* pair = find(pairs, from, to);
-      fmt::print(text, " {:>8}", pair == nullptr ? "-" : cell(*pair));
+      const std::string padded = fmt::format("{:>8}", pair == nullptr ? "-" : cell(*pair));
+      const bool failed = pair != nullptr && !pair->works();
+      fmt::print(text, " {}", failed ? failure_colour(text).failure(padded) : padded);
     }
     fmt::print(text, "\n");
   }
@@ -46,7 +56,7 @@ void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uin
 void print(std::FILE* text, const std::vector<PairProbe>& pairs,
            const std::vector<RankInfo>& ranks) {
   const auto world = static_cast<std::uint32_t>(ranks.size());
-  fmt::print(text, "# {} ranks, MTU {}, full-size packets\n", world, ranks[0].mtu);
+  fmt::print(text, "# {}, MTU {}, full-size packets\n", rank_count(world), ranks[0].mtu);
   fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
@@ -73,13 +83,18 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs,
         fmt::format("FAILING: rank {} ({}, {}) -> rank {} ({}, {}): {}", pair.from,
                     ranks[pair.from].host, ranks[pair.from].address, pair.to, to.host, to.address,
                     likely_cause(pair, {to.mtu, ranks[pair.from].port, to.port}));
-    fmt::print(text, "{}\n", wrapped(line, "  "));
+    fmt::print(text, "{}\n", failure_colour(text).failure(wrapped(line, "  ")));
   }
   if (failing == 0) fmt::print(text, "# all {} pairs work\n", pairs.size());
   std::fflush(text);
 }
 
-nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
+nlohmann::json to_json(const std::vector<PairProbe>& pairs, const Connection& connection,
+                       const CheckOptions& options) {
+  nlohmann::json config = report_config();
+  config.update({{"probes", options.probes},
+                 {"world_size", connection.ranks.size()},
+                 {"ranks", ranks_json(connection.ranks)}});
   nlohmann::json json = nlohmann::json::array();
   for (const PairProbe& pair : pairs) {
     json.push_back({{"from", pair.from},
@@ -93,21 +108,23 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs) {
     json.back()["flood_loss"] = pair.flood_loss();
     json.back()["rate_gbps"] = pair.rate_gbps;
   }
-  return json;
+  return json_report(std::move(config), std::move(json));
 }
 
 int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   auto communicator_options = session_options(
       options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
-  if (!communicator_options) return report(communicator_options.error());
+  if (!communicator_options) return report(communicator_options.error(), place.voice);
   auto connection = connect_session(*communicator_options, place);
-  if (!connection) return report(connection.error());
+  if (!connection) return report(connection.error(), place.voice);
   auto pairs = probe_pairs(*connection, options);
-  if (!pairs) return report(pairs.error());
+  if (!pairs) return report(pairs.error(), place.voice);
   const bool first = place.rank == 0;
   if (first) print(options.job.text, *pairs, connection->ranks);
-  const auto written = first ? write_json(options.json, to_json(*pairs)) : Result<void>();
-  if (auto saved = agree(*connection->control, written); !saved) return report(saved.error());
+  const auto written =
+      first ? write_json(options.json, to_json(*pairs, *connection, options)) : Result<void>();
+  if (auto saved = agree(*connection->control, written); !saved)
+    return report(saved.error(), place.voice);
   const auto good = [](const PairProbe& pair) { return pair.good(); };
   return std::all_of(pairs->begin(), pairs->end(), good) ? 0 : 1;
 }
@@ -126,8 +143,7 @@ void add_check_options(cli::OptionTable& table, CheckOptions& options) {
   table.note(fmt::format("In the matrices {}.", kHowMeasured));
 }
 
-int run_check(CheckOptions& options, const cli::Invocation& invocation) {
-  options.job.command_line = invocation.command_line;
+int run_check(CheckOptions& options, const cli::Invocation&) {
   options.job.text = text_stream(options.json);
   if (auto good = check_job_options(options.job); !good) return report(good.error());
   return run_job(options.job,

@@ -38,7 +38,7 @@ Requirement up(const DoctorFacts& facts) {
 Requirement ipv4(const DoctorFacts& facts) {
   std::string why = facts.address;
   if (why.empty()) {
-    why = facts.has_ipv6 ? "it has IPv6 addresses only; tarpon speaks IPv4" : "it has no address";
+    why = facts.has_ipv6 ? "it has IPv6 addresses only; Tarpon needs IPv4" : "it has no address";
   }
   return requirement("ipv4", "IPv4 address", verdict_of(!facts.address.empty()), why,
                      fmt::format("ip address add ADDRESS/PREFIX dev {}", facts.name), kAll);
@@ -105,7 +105,8 @@ Requirement no_foreigner(const DoctorFacts& facts) {
   return requirement(
       "no_foreign_program", "no foreign XDP program", Verdict::no,
       fmt::format("{} (id {}) is attached{}", facts.attached->name, facts.attached->id,
-                  sharable ? ", which can be shared with" : ": unload it where it came from"),
+                  sharable ? ", which can be shared with"
+                           : ": remove it with the program that attached it"),
       sharable ? fmt::format("tarpon xdp load {} --shared", facts.name) : "", kXdp);
 }
 
@@ -144,7 +145,9 @@ Requirement one_buffer(const DoctorFacts& facts) {
       : good ? fmt::format("{}: {} buffers, of {} that the driver takes", facts.mtu, buffers, most)
              : fmt::format("{}, above {}: {} buffers a frame, never zero-copy", facts.mtu,
                            kSingleBufferMtu, buffers),
-      fmt::format("ip link set dev {} mtu {}", facts.name, kSingleBufferMtu), kZeroCopy);
+      // Loopback has no zero-copy with any MTU.
+      facts.loopback ? "" : fmt::format("ip link set dev {} mtu {}", facts.name, kSingleBufferMtu),
+      kZeroCopy);
 }
 
 /// For drivers that keep half of the channels for XDP.
@@ -162,7 +165,7 @@ Requirement half_of_channels(const DoctorFacts& facts, const ChannelCount& chann
 Requirement queues(const DoctorFacts& facts) {
   if (!facts.channels) {
     return requirement("queues", "queues for XDP", Verdict::unknown,
-                       "the driver does not tell its channels", "", 0);
+                       "the driver does not report its channels", "", 0);
   }
   const ChannelCount& channels = *facts.channels;
   if (driver_notes(facts.driver).half_of_channels) return half_of_channels(facts, channels);
@@ -187,7 +190,8 @@ Requirement loaded(const DoctorFacts& facts) {
   const std::string command = fmt::format("tarpon xdp load {}", facts.name);
   if (!facts.attached || !facts.attached->ours) {
     return requirement("loaded", "our XDP program loaded", Verdict::no,
-                       "auto attaches nothing by itself; --datapath xdp does", command, 0);
+                       "auto attaches nothing by itself; --datapath xdp does",
+                       facts.loopback ? "" : command, 0);
   }
   const bool native = facts.attached->mode == xdp::AttachMode::native;
   return requirement(
@@ -197,6 +201,12 @@ Requirement loaded(const DoctorFacts& facts) {
 }
 
 Requirement bpf_file_system(const DoctorFacts& facts) {
+  if (!facts.bpf_file_system && facts.mounts_go_with_us) {
+    return requirement("bpf_file_system", "BPF file system", Verdict::no,
+                       "a mount made here goes with this process, as below `ip netns exec`: "
+                       "tarpon xdp load refuses",
+                       "nsenter --net=/run/netns/NAME tarpon xdp load " + facts.name, 0);
+  }
   return requirement("bpf_file_system", "BPF file system", verdict_of(facts.bpf_file_system),
                      facts.bpf_file_system ? "" : "tarpon xdp load mounts it",
                      "mount -t bpf bpf /sys/fs/bpf", 0);
@@ -262,7 +272,7 @@ Diagnosis diagnose(const DoctorFacts& facts) {
   result.rungs = {
       rung_row("af_xdp_zero_copy", "AF_XDP zero-copy", kZeroCopy, all, how_to_get(facts)),
       rung_row("af_xdp_copy", "AF_XDP copy", kCopy, all,
-               "only where asked for: io_uring carries more; " + how_to_get(facts)),
+               "never by auto, because io_uring carries more; " + how_to_get(facts)),
       rung_row("io_uring", "io_uring", kUring, all, ""),
       rung_row("mmsg", "mmsg with GSO and GRO", kMmsg, all, "always there")};
   for (const Requirement& each : all) result.requirements.push_back(each.row);

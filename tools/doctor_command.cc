@@ -1,12 +1,16 @@
 #include "tools/doctor_command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "collectives/environment.h"
 #include "collectives/interfaces.h"
+#include "tools/colour.h"
 #include "tools/doctor.h"
+#include "tools/report_output.h"
+#include "tools/voice.h"
 #include "tools/wrapped_text.h"
 #include "tools/xdp_command.h"
 
@@ -54,13 +58,15 @@ Result<std::vector<std::string>> interfaces_to_look_at(const std::string& named)
 /// Of a row that is too long the command has a line of its own, to be copied.
 void print_rows(const std::vector<DoctorRow>& rows) {
   const std::string indent(35, ' ');  // to below "why"
+  const Colour colour(STDOUT_FILENO, process_environment());
   for (const DoctorRow& row : rows) {
     std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.verdict), row.why);
     const std::string command = row.command.empty() ? "" : "-> " + row.command;
     const bool fits = line.size() + 1 + command.size() <= kTextWidth;
     if (fits && !command.empty()) line += (row.why.empty() ? "" : " ") + command;
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", wrapped(line, indent));
+    const std::string lines = wrapped(line, indent);
+    fmt::print("{}\n", row.verdict == Verdict::no ? colour.failure(lines) : lines);
     if (!fits) fmt::print("{}{}\n", indent, command);
   }
 }
@@ -102,19 +108,21 @@ Result<bool> examine(const DoctorOptions& options) {
   const auto names = interfaces_to_look_at(options.interface);
   if (!names) return fail(names.error());
   bool best = true;
-  nlohmann::json json{{"interfaces", nlohmann::json::array()}};
+  nlohmann::json interfaces = nlohmann::json::array();
   for (const std::string& each : *names) {
     const auto facts = read_doctor_facts(each);
     if (!facts) return fail(facts.error());
     const Diagnosis diagnosis = diagnose(*facts);
     best = best && diagnosis.best;
     if (options.json) {
-      json["interfaces"].push_back(to_json(*facts, diagnosis));
+      interfaces.push_back(to_json(*facts, diagnosis));
     } else {
       print_text(*facts, diagnosis);
     }
   }
-  if (options.json) fmt::print("{}\n", json.dump(2));
+  if (options.json) {
+    fmt::print("{}", json_text(json_report(report_config(), std::move(interfaces))));
+  }
   return best;
 }
 
@@ -136,7 +144,7 @@ int run_doctor(const DoctorOptions& options) {
   const auto best = examine(options);
   std::fflush(stdout);
   if (best) return *best ? 0 : 1;
-  fmt::print(stderr, "tarpon: {}\n", best.error().message);
+  Voice().error(best.error().message);
   return 1;
 }
 

@@ -136,6 +136,7 @@ void read_machine(DoctorFacts& facts) {
   facts.huge_page_bytes = value_in("/proc/meminfo", "Hugepagesize:") << 10;
   facts.huge_pages_free = value_in("/proc/meminfo", "HugePages_Free:");
   facts.bpf_file_system = xdp::bpf_file_system_mounted();
+  facts.mounts_go_with_us = xdp::mounts_go_with_this_process();
   std::ifstream("/proc/sys/kernel/io_uring_disabled") >> facts.uring_disabled;
   facts.seccomp = value_in("/proc/thread-self/status", "Seccomp:") != 0;
   facts.udp_gso = takes_option(UDP_SEGMENT);

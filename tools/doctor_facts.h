@@ -44,7 +44,8 @@ struct DoctorFacts {
   std::uint64_t huge_page_bytes = 0;             // 0: none configured
   std::uint64_t huge_pages_free = 0;
   bool bpf_file_system = false;
-  int uring_disabled = 0;  // kernel.io_uring_disabled
+  bool mounts_go_with_us = false;  // below `ip netns exec`: tarpon xdp load mounts nothing there
+  int uring_disabled = 0;          // kernel.io_uring_disabled
   bool seccomp = false;
   bool udp_gso = false;
   bool udp_gro = false;

@@ -1,11 +1,9 @@
 #include "tools/exit_code.h"
 
-#include <fmt/format.h>
-
 namespace tarpon {
 
-int report(const Error& error) {
-  fmt::print(stderr, "tarpon: {}\n", error.message);
+int report(const Error& error, const Voice& voice) {
+  voice.error(error.message);
   return error.code == Error::Code::invalid_argument ? kUsage : kFailed;
 }
 

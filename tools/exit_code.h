@@ -1,6 +1,7 @@
 // How a command ends.
 #pragma once
 
+#include "tools/voice.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -11,6 +12,6 @@ inline constexpr int kHalted = 3;    // by a loss budget
 inline constexpr int kNotRun = 127;  // of a rank: its program was not found, as a shell says it
 
 /// Prints the error; kUsage where somebody asked for what is impossible, else kFailed.
-int report(const Error& error);
+int report(const Error& error, const Voice& voice = {});
 
 }  // namespace tarpon

@@ -17,6 +17,7 @@
 #include "tools/interruption.h"
 #include "tools/npy.h"
 #include "tools/progress_line.h"
+#include "tools/rank_names.h"
 #include "tools/report_output.h"
 #include "tools/result_table.h"
 #include "tools/timed_calls.h"
@@ -72,7 +73,7 @@ class FileJob {
     if (auto saved = agree(control_, save(results)); !saved) return give_up(saved.error());
     if (measurement.wrong != 0) return 1;
     if (halted_.empty()) return 0;
-    fmt::print(stderr, "tarpon: {}\n", halted_);
+    session_.place.voice.error(halted_);
     return kHalted;
   }
 
@@ -196,7 +197,7 @@ class FileJob {
 
   Result<void> save(const nlohmann::json& results) const {
     if (rank_ != 0) return {};
-    nlohmann::json json{{"config", config_json(options_, session_)}, {"results", results}};
+    nlohmann::json json = json_report(config_json(options_, session_), results);
     if (!failure_.is_null()) json["failure"] = failure_;
     return write_json(options_.json, json);
   }
@@ -204,19 +205,18 @@ class FileJob {
   /// On Ctrl-C, in a thread of its own.
   void last_words() {
     progress_.clear();
-    nlohmann::json json{{"config", config_json(options_, session_)},
-                        {"results", nlohmann::json::array()},
-                        {"interrupted", true}};
+    nlohmann::json json = json_report(config_json(options_, session_), nlohmann::json::array());
+    json["interrupted"] = true;
     const auto saved = write_json(options_.json, json);
-    if (!saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+    if (!saved) session_.place.voice.error(saved.error().message);
   }
 
   void print(const Measurement& measurement, const std::string& checked) const {
-    std::FILE* const text = text_stream(options_.json);
+    std::FILE* const text = options_.job.text;
     const TableShape shape = options_.columns.value_or(default_shape(options_.mode));
     fmt::print(text, "{}\n{}\n",
-               wrapped(fmt::format("# tarpon {} allreduce: {} ranks, over {}, {}, {} of {} from {}",
-                                   kVersion, communicator_.world_size(),
+               wrapped(fmt::format("# tarpon {} allreduce: {}, over {}, {}, {} of {} from {}",
+                                   kVersion, rank_count(communicator_.world_size()),
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
@@ -255,10 +255,10 @@ class FileJob {
     if (interruption_) interruption_->yield();
     interruption_.reset();
     progress_.clear();
-    fmt::print(stderr, "tarpon: {}\n", error.message);
+    session_.place.voice.error(error.message);
     if (failure_.is_null()) return 1;
     const auto saved = save(nlohmann::json::array());
-    if (!saved) fmt::print(stderr, "tarpon: {}\n", saved.error().message);
+    if (!saved) session_.place.voice.error(saved.error().message);
     return 1;
   }
 

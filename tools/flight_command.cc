@@ -10,6 +10,8 @@
 #include "tools/flight_report.h"
 #include "tools/flight_verdict.h"
 #include "tools/rank_sockets.h"
+#include "tools/report_output.h"
+#include "tools/voice.h"
 #include "tools/whole_file.h"
 #include "xdp/printable.h"
 
@@ -36,13 +38,13 @@ Result<std::vector<FlightDump>> ask_for_flights() {
   for (const RankAnswer& answer : ask_ranks("flight", kPatience)) {
     const std::string name = fmt::format("rank {} of job {:08x}", answer.rank, answer.public_id);
     if (!answer.error.empty()) {
-      fmt::print(stderr, "tarpon: {}: {}\n", name, answer.error);
+      Voice().error(fmt::format("{}: {}", name, answer.error));
       continue;
     }
     auto dump = parse_flight(std::as_bytes(std::span(answer.bytes)), name);
     // Another job may run another version; to root it may be a stranger's.
     if (!dump) {
-      fmt::print(stderr, "tarpon: {}\n", dump.error().message);
+      Voice().error(dump.error().message);
       continue;
     }
     dumps.push_back(std::move(*dump));
@@ -59,9 +61,9 @@ Result<void> show(const FlightCommandOptions& options) {
   if (!job) return fail(job.error());
   const FlightVerdict verdict = judge_flight(*job);
   if (options.json) {
-    fmt::print(
-        "{}\n",
-        flight_json(*job, verdict).dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
+    nlohmann::json results = nlohmann::json::array();
+    results.push_back(flight_json(*job, verdict));
+    fmt::print("{}", json_text(json_report(report_config(), std::move(results))));
   } else if (options.verdict) {
     fmt::print("{}", verdict_text(verdict));
   } else {
@@ -99,7 +101,7 @@ int run_flight(const FlightCommandOptions& options) {
   const auto shown = show(options);
   std::fflush(stdout);
   if (shown) return 0;
-  fmt::print(stderr, "tarpon: {}\n", printable(shown.error().message, kLongestMessage));
+  Voice().error(printable(shown.error().message, kLongestMessage));
   return 1;
 }
 

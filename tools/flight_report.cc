@@ -10,6 +10,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/flight_events.h"
+#include "tools/rank_names.h"
 #include "tools/wrapped_text.h"
 #include "transport/rank_mask.h"
 
@@ -35,7 +36,7 @@ std::string_view closing_name(std::uint8_t closing) {
 
 std::string naming(const Record& record) {
   const auto ranks = ranks_of(record.mask());
-  return ranks.empty() ? "" : fmt::format(", naming rank {}", fmt::join(ranks, ", "));
+  return ranks.empty() ? "" : ", naming " + rank_names(ranks);
 }
 
 std::string why_dumped(const FlightHeader& header) {
@@ -269,7 +270,7 @@ std::string verdict_text(const FlightVerdict& verdict) {
 }
 
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all) {
-  std::string text = fmt::format("# job {:08x}, {} ranks\n", job.job, job.ranks.size());
+  std::string text = fmt::format("# job {:08x}, {}\n", job.job, rank_count(job.ranks.size()));
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     text += rank_line(job.ranks[rank], rank);
   }

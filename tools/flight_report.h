@@ -17,7 +17,7 @@ std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool
 /// The verdict alone: "# verdict: ", "# missing: " if evidence is missing, "# next: ".
 std::string verdict_text(const FlightVerdict& verdict);
 
-/// Everything: "job", "world_size", "ranks", "verdict", "events".
+/// The job's row of the JSON report: "job", "world_size", "ranks", "verdict", "events".
 nlohmann::json flight_json(const FlightJob& job, const FlightVerdict& verdict);
 
 /// Ranks as rows, stages as bars: the operation of the verdict and what was around it. One file

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "tools/flight_rules.h"
+#include "tools/rank_names.h"
 
 namespace tarpon {
 namespace {
@@ -274,11 +275,10 @@ std::string missing_evidence(const FlightCase& of) {
   }
   std::string text;
   if (!none.empty()) {
-    text = fmt::format("the recording of this operation of rank {}", fmt::join(none, ", "));
+    text = fmt::format("the recording of this operation of {}", rank_names(none));
   }
   if (!unplaced.empty()) {
-    text += fmt::format("{}a common clock for rank {}", text.empty() ? "" : "; ",
-                        fmt::join(unplaced, ", "));
+    text += fmt::format("{}a common clock for {}", text.empty() ? "" : "; ", rank_names(unplaced));
   }
   return text;
 }

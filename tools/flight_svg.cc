@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "collectives/allreduce.h"
 #include "tools/flight_report.h"
+#include "tools/rank_names.h"
+#include "tools/wrapped_text.h"
 
 namespace tarpon {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 70, kRight = 20, kTop = 70, kRow = 30, kBar = 11, kGap = 6;
+constexpr double kWidth = 960, kLeft = 70, kRight = 20, kTop = 70, kRow = 30, kBar = 11, kGap = 6,
+                 kHeadLine = 16;
 
 // Operations before the one in question that are drawn beside it.
 constexpr std::size_t kBefore = 5;
@@ -144,6 +148,22 @@ std::string panel_text(const FlightJob& job, const Panel& panel, double bottom) 
   return svg + text(panel.left, bottom + 32, "start", fmt::format("{:.3f} ms", span));
 }
 
+/// The verdict in as many lines as fit above the bars; `tarpon flight` prints all of it.
+std::vector<std::string> head_lines(const std::string& verdict) {
+  constexpr std::size_t kColumns = 110, kMost = 4;
+  std::istringstream words(wrapped(verdict, "", kColumns));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(words, line);) {
+    if (lines.size() == kMost) {
+      lines.back() += " ...";
+      break;
+    }
+    lines.push_back(line);
+  }
+  if (lines.empty()) lines.emplace_back();
+  return lines;
+}
+
 std::string legend() {
   std::string result;
   double x = kLeft;
@@ -164,15 +184,21 @@ std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
   std::vector<Panel> panels = choose_panels(job, verdict);
   lay_out(panels);
   const double bottom = kTop + kRow * static_cast<double>(job.ranks.size());
+  // How it ended by rank is in the bars.
+  const std::vector<std::string> head =
+      head_lines(verdict.line.substr(0, verdict.line.find(" (by rank")));
+  const double below = kHeadLine * static_cast<double>(head.size() - 1);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" "
       "viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"{0}\" height=\"{1}\" fill=\"white\"/>\n",
-      kWidth, bottom + 40);
-  svg += text(kLeft, 18, "start", fmt::format("job {:08x}, {} ranks", job.job, job.ranks.size()));
-  // How it ended by rank is in the bars.
-  svg += text(kLeft, 36, "start", verdict.line.substr(0, verdict.line.find(" (by rank")));
-  svg += legend();
+      kWidth, bottom + below + 40);
+  svg += text(kLeft, 18, "start",
+              fmt::format("job {:08x}, {}", job.job, rank_count(job.ranks.size())));
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    svg += text(kLeft, 36 + kHeadLine * static_cast<double>(i), "start", head[i]);
+  }
+  svg += fmt::format("<g transform=\"translate(0,{})\">\n", below) + legend();
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const double y = kTop + kRow * static_cast<double>(rank);
     const bool guilty = std::any_of(verdict.guilty.begin(), verdict.guilty.end(),
@@ -181,7 +207,7 @@ std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
     if (!job.ranks[rank].dump) svg += text(kLeft, y + 12, "start", "no recording");
   }
   for (const Panel& panel : panels) svg += panel_text(job, panel, bottom);
-  return svg + "</svg>\n";
+  return svg + "</g>\n</svg>\n";
 }
 
 }  // namespace tarpon

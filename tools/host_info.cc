@@ -36,6 +36,13 @@ HostInfo read_host_info() {
   return info;
 }
 
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
 std::vector<std::string> cpu_flags() {
   std::istringstream line(cpu_line("flags"));
   return {std::istream_iterator<std::string>(line), {}};

@@ -17,6 +17,9 @@ struct HostInfo {
 /// collectives/interfaces.h.
 HostInfo read_host_info();
 
+/// The program of this process and its arguments, with blanks between them.
+std::string command_line();
+
 /// What the kernel says that the processor can do: "avx2", ... Empty where it does not say.
 std::vector<std::string> cpu_flags();
 

@@ -4,9 +4,8 @@
 
 #include <cstdio>
 
-#include "tools/host_info.h"
 #include "tools/info.h"
-#include "tools/version.h"
+#include "tools/report_output.h"
 
 namespace tarpon {
 
@@ -17,23 +16,14 @@ void add_info_options(cli::OptionTable& table, InfoOptions& options) {
       "loopback; tarpon doctor says more of each interface. Changes nothing.");
 }
 
-int run_info(const InfoOptions& options, const cli::Invocation& invocation) {
+int run_info(const InfoOptions& options, const cli::Invocation&) {
   const auto sections = read_info(process_environment());
   if (!options.json) {
     fmt::print("{}", info_text(sections));
     return 0;
   }
-  const HostInfo host = read_host_info();
-  const nlohmann::json all{{"config",
-                            {{"command", invocation.command_line},
-                             {"version", kVersion},
-                             {"git_commit", kGitCommit},
-                             {"hostname", host.hostname},
-                             {"kernel", host.kernel},
-                             {"cpu", host.cpu_model},
-                             {"cpus", host.cpus}}},
-                           {"results", info_results(sections)}};
-  fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const std::string text = json_text(json_report(report_config(), info_results(sections)));
+  fmt::print("{}", text);
   return 0;
 }
 

@@ -40,7 +40,6 @@ struct JobOptions {
   std::vector<LossBudget> loss_budgets;  // ascending by step; empty: no verdicts are asked for
   std::uint64_t max_rate = 0;            // bit/s; 0: no cap
   std::string flight;                    // directory of dumps; empty: TARPON_FLIGHT, or none
-  std::string command_line;              // for the report
   std::FILE* text = stdout;              // where the report's text goes
 
   static constexpr Duration kRendezvousTimeout = 30s;

@@ -6,6 +6,7 @@
 
 #include "collectives/launcher.h"
 #include "tools/debug_log.h"
+#include "tools/voice.h"
 
 namespace tarpon {
 
@@ -14,6 +15,7 @@ struct LaunchPlace : JobPlace {
   std::optional<std::string> interface = std::nullopt;
   /// Where progress may be shown: standard error, unless that is captured.
   int progress_fd = 2;
+  Voice voice = {};   // that tells this rank's errors
   DebugLog log = {};  // opened by the code that starts the rank
 };
 

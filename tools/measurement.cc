@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tools/quantile.h"
+#include "tools/rank_names.h"
 #include "tools/units.h"
 #include "tools/wrapped_text.h"
 #include "transport/rank_mask.h"
@@ -316,7 +317,8 @@ std::string notes(const Measurement& m) {
                         m.verdicts[2]);
   }
   if (!m.nonfinite.empty()) {
-    text += fmt::format("; NaN or infinity in the input of rank {}", fmt::join(m.nonfinite, ", "));
+    text += fmt::format("; NaN or infinity in the input of {}",
+                        rank_names({m.nonfinite.begin(), m.nonfinite.end()}));
   }
   text = wrapped(text, kNoteIndent) + "\n";
   constexpr std::size_t kMost = 4;

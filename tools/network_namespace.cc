@@ -36,11 +36,11 @@ Result<FileDescriptor> make_one() {
     if (errno == EPERM) {
       return fail(Error{Error::Code::permission, EPERM,
                         "network namespaces need root (or CAP_SYS_ADMIN+CAP_NET_ADMIN): run as "
-                        "root, or use --net loopback"});
+                        "root"});
     }
     if (errno == EINVAL) {
       return fail(Error{Error::Code::unavailable, EINVAL,
-                        "this kernel has no network namespaces: use --net loopback"});
+                        "this kernel has no network namespaces (CONFIG_NET_NS)"});
     }
     return fail_system(errno, "cannot make a network namespace");
   }

@@ -39,14 +39,14 @@ int run_body(const std::function<int(Rank)>& body, Rank rank) {
   try {
     return body(rank);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %u: %s\n", static_cast<unsigned>(rank), error.what());
+    std::fprintf(stderr, "tarpon: %s\n", error.what());
   } catch (...) {
-    std::fprintf(stderr, "rank %u: unknown exception\n", static_cast<unsigned>(rank));
+    std::fprintf(stderr, "tarpon: unknown exception\n");
   }
   return 1;
 }
 
-void write_to_standard_error(std::string_view line) {
+void write_to_standard_error(std::string_view line, bool /*is_error*/) {
   const std::string text = fmt::format("{}\n", line);
   // Nobody is left to tell when this fails.
   [[maybe_unused]] const ssize_t put = ::write(2, text.data(), text.size());
@@ -91,11 +91,14 @@ class Group {
       read_errors();
       reap();
       escalate(monotonic_now());
+      lines_.release(monotonic_now());
     }
     subreaper_.kill_all();
-    // Whoever got the pipe from a child may hold it open, so its end is not waited for.
+    // A process that inherited the pipe may hold it open, so its end is not waited for.
     read_errors();
-    for (std::uint32_t rank = 0; rank < children_.size(); ++rank) lines_.finish(rank);
+    const Time now = monotonic_now();
+    for (std::uint32_t rank = 0; rank < children_.size(); ++rank)
+      lines_.finish(static_cast<Rank>(rank), now);
     return std::move(result_);
   }
 
@@ -148,8 +151,8 @@ class Group {
       if (child.error_pipe) ready.push_back({child.error_pipe.get(), POLLIN, 0});
     }
     int timeout_ms = -1;
-    if (deadline_ != kNever) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - monotonic_now());
+    if (const Time next = std::min(deadline_, lines_.due()); next != kNever) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - monotonic_now());
       timeout_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
     }
     // A failure shows again in what follows: poll() only says when to look.
@@ -167,15 +170,19 @@ class Group {
   }
 
   void read_errors() {
+    const Time now = monotonic_now();
     std::array<char, 16 << 10> buffer{};
     for (std::uint32_t rank = 0; rank < children_.size(); ++rank) {
       FileDescriptor& pipe = children_[rank].error_pipe;
       // Bounded, so that one rank that never stops talking cannot keep us from the others.
       for (int round = 0; round < 64 && pipe; ++round) {
         const ssize_t got = ::read(pipe.get(), buffer.data(), buffer.size());
-        if (got > 0) lines_.add(rank, {buffer.data(), static_cast<std::size_t>(got)});
-        if (got == 0) pipe.reset();
+        if (got > 0)
+          lines_.add(static_cast<Rank>(rank), {buffer.data(), static_cast<std::size_t>(got)}, now);
         if (got < 0) break;
+        if (got > 0) continue;
+        pipe.reset();
+        lines_.finish(static_cast<Rank>(rank), now);
       }
     }
   }
@@ -213,6 +220,7 @@ class Group {
 
   void enter(Phase phase) {
     phase_ = phase;
+    lines_.hold();  // the group ends within a bound, and ranks notice a failure at different times
     switch (phase) {
       case Phase::grace:
         deadline_ = monotonic_now() + options_.grace;

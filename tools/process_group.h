@@ -21,9 +21,9 @@ struct ProcessGroupOptions {
   Duration grace = 5s;
   /// ... and after SIGTERM, or a signal that was passed on, this long until SIGKILL.
   Duration kill_after = 2s;
-  /// Takes each line of the ranks' standard error, without the newline; a line that several ranks
-  /// say comes once. Default: our own standard error.
-  std::function<void(std::string_view line)> on_error_line;
+  /// Takes the lines of the ranks' standard error, with the ranks that say them, without the
+  /// newline (tools/line_merger.h). Default: our own standard error.
+  std::function<void(std::string_view line, bool is_error)> on_error_line;
 };
 
 /// How a rank's process ended.

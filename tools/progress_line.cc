@@ -9,6 +9,12 @@
 #include "transport/clock.h"
 
 namespace tarpon {
+namespace {
+
+constexpr double kQuiet = 3;  // seconds without an estimate
+constexpr const char* kErase = "\r\033[K";
+
+}  // namespace
 
 ProgressLine::ProgressLine(bool visible, int terminal)
     : terminal_(terminal), visible_(visible && isatty(terminal) == 1), started_(monotonic_now()) {}
@@ -24,14 +30,25 @@ void ProgressLine::update(double share, std::optional<double> left, const std::s
   last_ = now;
   shown_ = true;
   const std::string rest = left ? fmt::format("  ETA {:.0f} s", *left) : "";
-  dprintf(terminal_, "%s", fmt::format("\r\033[K{:3.0f} %  {}{}", 100 * share, what, rest).c_str());
+  dprintf(terminal_, "%s",
+          fmt::format("{}{:3.0f} %  {}{}", kErase, 100 * share, what, rest).c_str());
+}
+
+void ProgressLine::update(double share, const std::string& what) {
+  const double now = elapsed();
+  const bool known = now >= kQuiet && share > 0;
+  update(share, known ? std::optional(now / share - now) : std::nullopt, what);
 }
 
 void ProgressLine::clear() {
   const std::lock_guard lock(mutex_);
   if (!shown_) return;
-  dprintf(terminal_, "\r\033[K");
+  dprintf(terminal_, "%s", kErase);
   shown_ = false;
+}
+
+void erase_progress(int terminal) {
+  if (isatty(terminal) == 1) dprintf(terminal, "%s", kErase);
 }
 
 }  // namespace tarpon

@@ -21,6 +21,8 @@ class ProgressLine {
   /// `share` of the whole work is done, and `left` seconds remain, if that is known. At most ten
   /// lines a second are written.
   void update(double share, std::optional<double> left, const std::string& what);
+  /// For work whose time is even: the time left follows from `share`, from the third second on.
+  void update(double share, const std::string& what);
   void clear();
 
   /// Seconds since it was made.
@@ -34,5 +36,8 @@ class ProgressLine {
   const Time started_;
   Time last_{};
 };
+
+/// Erases a progress line that another process left on `terminal`. Nothing when it is none.
+void erase_progress(int terminal);
 
 }  // namespace tarpon

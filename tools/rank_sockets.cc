@@ -159,7 +159,7 @@ bool read_some(Asked& one) {
     if (got <= 0) return true;
     one.answer.bytes.append(piece.data(), static_cast<std::size_t>(got));
     if (one.answer.bytes.size() > kLongestAnswer) {
-      one.answer.error = "its answer has no end";
+      one.answer.error = "its answer does not end";
       return true;
     }
   }

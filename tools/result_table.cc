@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tools/quantile.h"
+#include "tools/rank_names.h"
 #include "tools/wrapped_text.h"
 
 namespace tarpon {
@@ -84,7 +85,7 @@ std::string place_cells(const std::optional<Measurement>& m, std::uint32_t world
 std::string late_text(const std::vector<Rank>& late, std::size_t width) {
   if (late.empty()) return "-";
   std::string text = fmt::format("{}", fmt::join(late, ","));
-  return text.size() <= width ? text : fmt::format("{} ranks", late.size());
+  return text.size() <= width ? text : rank_count(late.size());
 }
 
 std::string own_cell(OwnColumn own, const std::optional<Measurement>& in) {

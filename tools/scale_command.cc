@@ -6,12 +6,15 @@
 #include <charconv>
 #include <string_view>
 
+#include "tools/interruption.h"
 #include "tools/progress_line.h"
+#include "tools/report_output.h"
 #include "tools/scale/experiment.h"
 #include "tools/scale/report.h"
 #include "tools/scale/svg.h"
 #include "tools/text_file.h"
 #include "tools/units.h"
+#include "tools/voice.h"
 #include "tools/whole_file.h"
 
 namespace tarpon {
@@ -153,7 +156,7 @@ bool write(const std::string& path, const std::string& content) {
   if (path.empty()) return true;
   const auto written = write_whole_file(path, content);
   if (written) return true;
-  fmt::print(stderr, "tarpon: {}: choose another path\n", written.error().message);
+  Voice().error(written.error().message + ": choose another path");
   return false;
 }
 
@@ -234,23 +237,27 @@ void add_scale_options(cli::OptionTable& table, ScaleOptions& options) {
 int run_scale(const ScaleOptions& options) {
   const Result<Plan> plan = read_plan(options);
   if (!plan) {
-    fmt::print(stderr, "tarpon: {}\n", plan.error().message);
+    Voice().error(plan.error().message);
     return 2;
   }
   for (const std::string& path : {options.json, options.svg}) {
     const auto possible = path.empty() ? Result<void>() : WholeFile::check(path);
     if (possible) continue;
-    fmt::print(stderr, "tarpon: {}\n", possible.error().message);
+    Voice().error(possible.error().message);
     return 1;
   }
   fmt::print("{}", describe(*plan));
   ProgressLine progress(true);
+  const Interruption interruption([&progress] { progress.clear(); });
   const auto results = run_plan(*plan, [&](double done, double total) {
-    progress.update(done, total, "of the operations, by their size");
+    progress.update(done / total, "of the operations, by their size");
   });
   progress.clear();
   fmt::print("{}", table(results));
-  const bool report = write(options.json, to_json(*plan, results).dump(1) + "\n");
+  nlohmann::json config = report_config();
+  config.update(scale::config_json(*plan));
+  const nlohmann::json json = json_report(std::move(config), results_json(results));
+  const bool report = write(options.json, json_text(json));
   const bool curves = write(options.svg, draw(*plan, results));
   return report && curves ? 0 : 1;
 }

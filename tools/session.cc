@@ -10,9 +10,11 @@
 
 #include "collectives/environment_options.h"
 #include "tools/background_traffic.h"
+#include "tools/colour.h"
 #include "tools/exit_code.h"
 #include "tools/guarded_run.h"
 #include "tools/process_group.h"
+#include "tools/progress_line.h"
 #include "tools/testbed.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
@@ -23,12 +25,18 @@
 namespace tarpon {
 namespace {
 
-/// Has no state: communicators that come of shrink() may keep it.
+constexpr std::string_view kPlacedByFlags = "flags";  // of JobPlace::launcher
+
+/// Of the rank of this process.
 class PrintedRefusals : public RefusalListener {
  public:
+  explicit PrintedRefusals(const Voice& voice) : voice_(voice) {}
   void on_refusal(const std::string& line) override {
-    fmt::print(stderr, "tarpon: rendezvous: refused: {}\n", line);
+    voice_.error("rendezvous: refused: " + line);
   }
+
+ private:
+  const Voice voice_;
 };
 
 constexpr std::uint16_t kTestbedPort = 29500;
@@ -127,10 +135,25 @@ int report(const BackgroundTraffic& background, const JobOptions& options) {
   return 0;
 }
 
+/// The same error where the ranks of a job could also meet without network namespaces.
+Error or_loopback(Error error) {
+  if (error.code == Error::Code::permission) error.message += ", or use --net loopback";
+  return error;
+}
+
+/// A program of others may be in the middle of a line on the same terminal: nothing is erased
+/// there.
+void write_error_line(std::string_view line, bool is_error, bool foreign) {
+  if (!foreign) erase_progress(STDERR_FILENO);
+  const Colour colour(STDERR_FILENO, process_environment());
+  const std::string text = is_error ? colour.failure(line) : std::string(line);
+  fmt::print(stderr, "{}\n", text);
+}
+
 int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
               bool foreign) {
   const auto network = LocalNetwork::make(options);
-  if (!network) return report(network.error());
+  if (!network) return report(foreign ? network.error() : or_loopback(network.error()));
   const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
   const auto rank_body = [&](Rank rank) {
     LaunchPlace place;
@@ -146,7 +169,11 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   };
   ProcessGroupOptions group;
   group.grace = kGrace;
+  group.on_error_line = [foreign](std::string_view line, bool is_error) {
+    write_error_line(line, is_error, foreign);
+  };
   const auto ended = run_process_group(options.local_ranks, rank_body, group);
+  if (!foreign) erase_progress(STDERR_FILENO);  // of a rank that was killed
   if (!ended) return report(ended.error());
   if (ended->ok()) {
     if (network->testbed) report(*network->testbed, options.text);
@@ -157,7 +184,7 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   const bool untold =
       foreign && ended->first_failure && ended->ranks[*ended->first_failure].exit_code != kNotRun;
   if (killed || untold || ended->interrupted_by != 0) {
-    fmt::print(stderr, "tarpon: {}\n", ended->summary());
+    Voice().error(ended->summary());
   }
   if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;
   // Whoever halts, or was started wrongly, knows it from all: they end alike.
@@ -223,7 +250,8 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                   place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
                   result.interface, result.address, found->interface_reason));
   result.rendezvous.timeout = options.rendezvous_bound();
-  static PrintedRefusals refusals;
+  // Communicators that come of shrink() keep it: for the life of the process.
+  static PrintedRefusals refusals(place.voice);
   result.rendezvous.refusals = &refusals;
   result.rendezvous.agreed =
       fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
@@ -290,13 +318,15 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
   auto place = find_job_place(options.place, log->watch(process_environment()));
   if (!place) return report(place.error());
   if (!*place) {
-    fmt::print(stderr,
-               "tarpon: which rank is this? Give --local-ranks P, or --rank R --world-size P "
-               "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun\n");
+    Voice().error(
+        "which rank is this? Give --local-ranks P, or --rank R --world-size P --rendezvous "
+        "tcp://HOST:PORT, or start it under mpirun, srun or torchrun");
     return 2;
   }
   LaunchPlace launched{std::move(**place)};
   launched.log = std::move(*log);
+  const bool mixed = launched.launcher != kPlacedByFlags && launched.world_size > 1;
+  if (mixed) launched.voice = Voice(launched.rank);
   return body(launched);
 }
 

@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <memory>
 
+#include "tools/interruption.h"
 #include "tools/progress_line.h"
 #include "tools/simulation_events.h"
 #include "tools/simulation_sweep.h"
 #include "tools/text_file.h"
+#include "tools/voice.h"
 #include "transport/links/delay_trace.h"
 #include "xdp/output_place.h"
 
@@ -21,7 +23,7 @@ constexpr std::uint64_t kManySeeds = 10'000;
 constexpr std::uint64_t kEnough = 100;
 
 int refuse(const std::string& message) {
-  fmt::print(stderr, "tarpon: {}\n", message);
+  Voice().error(message);
   return 2;
 }
 
@@ -30,7 +32,9 @@ std::string complaint(const SimulationPlan& plan, const SimulationResult& result
                       const SimOptions& options) {
   if (result.violations.empty()) return "";
   std::string text;
-  for (const std::string& violation : result.violations) text += "  broken: " + violation + "\n";
+  for (const std::string& violation : result.violations) {
+    text += "  broken: " + violation + "\n";
+  }
   const auto said = [](const char* option, const std::string& value) {
     return value.empty() ? "" : fmt::format(" {} {}", option, value);
   };
@@ -119,6 +123,7 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
     file.reset(*opened);
   }
   ProgressLine progress(true);
+  const Interruption interruption([&progress] { progress.clear(); });
   std::uint64_t failed = 0;
   const auto report = [&](const SimulationPlan& plan, const SimulationResult& result) {
     ++failed;
@@ -132,7 +137,7 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
   };
   const Coverage coverage = run_seeds(
       {options.seed, options.seeds, options.jobs}, plan_of, report, [&](std::uint64_t done) {
-        progress.update(static_cast<double>(done), static_cast<double>(options.seeds),
+        progress.update(static_cast<double>(done) / static_cast<double>(options.seeds),
                         fmt::format("{} seeds, {} failed", done, failed));
       });
   progress.clear();

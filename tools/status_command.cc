@@ -9,6 +9,7 @@
 
 #include "collectives/allreduce.h"
 #include "tools/rank_sockets.h"
+#include "tools/report_output.h"
 #include "tools/status_json.h"
 
 namespace tarpon {
@@ -90,7 +91,7 @@ std::string text_of(const Row& row) {
 
 void add_status_options(cli::OptionTable& table, StatusOptions& options) {
   table.add("Options",
-            {{"--json", cli::flag(options.json), "one JSON array: what each rank says"}});
+            {{"--json", cli::flag(options.json), "one JSON object: what each rank says"}});
   table.note(
       "Ranks of this user; as root those of every user, in all network namespaces. AGE is how long "
       "the oldest operation has been open; WAITING FOR names the ranks whose data it lacks, with * "
@@ -105,7 +106,7 @@ int run_status(const StatusOptions& options) {
   if (options.json) {
     nlohmann::json ranks = nlohmann::json::array();
     for (const Row& row : rows) ranks.push_back(json_of(row));
-    fmt::print("{}\n", ranks.dump(1));
+    fmt::print("{}", json_text(json_report(report_config(), std::move(ranks))));
     return 0;
   }
   if (rows.empty()) {

@@ -70,7 +70,7 @@ struct TestbedLossCounters {
 /// Move-only owner of the network. Const calls from any thread.
 class Testbed {
  public:
-  /// Errors: permission ("... run as root, or use --net loopback"), invalid_argument (options),
+  /// Errors: permission ("... run as root"), invalid_argument (options),
   /// unavailable (no iproute2, kernel features).
   static Result<Testbed> create(const TestbedOptions& options);
 

@@ -9,6 +9,7 @@
 #include "tools/exit_code.h"
 #include "tools/file_job.h"
 #include "tools/session.h"
+#include "tools/voice.h"
 
 namespace tarpon {
 namespace {
@@ -33,7 +34,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
-  fmt::print(stderr, "tarpon: cannot run {}: {}\n", words[0], std::strerror(errno));
+  Voice().error(fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
   return kNotRun;
 }
 
@@ -53,7 +54,7 @@ void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options
 
 int run_testbed(TestbedCommandOptions options) {
   if (options.job.local_ranks == 0) {
-    fmt::print(stderr, "tarpon: how many network namespaces? Give --local-ranks P\n");
+    Voice().error("how many network namespaces? Give --local-ranks P");
     return 2;
   }
   options.job.network = Network::veth;

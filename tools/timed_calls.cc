@@ -4,15 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <set>
 #include <span>
 
 #include "collectives/report_text.h"
 #include "tools/agreement.h"
-#include "tools/host_info.h"
 #include "tools/outcome.h"
 #include "tools/process_usage.h"
-#include "tools/version.h"
+#include "tools/rank_names.h"
+#include "tools/report_output.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
 
@@ -132,16 +131,28 @@ void append(const IterationLog& piece, IterationLog& log) {
   log.verdicts.insert(log.verdicts.end(), piece.verdicts.begin(), piece.verdicts.end());
 }
 
-/// Whether nobody's run has failed.
+std::vector<Rank> ranks_that_say(const std::vector<IterationLog>& logs, const std::string& error) {
+  std::vector<Rank> ranks;
+  for (std::size_t rank = 0; rank < logs.size(); ++rank) {
+    if (logs[rank].error == error) ranks.push_back(static_cast<Rank>(rank));
+  }
+  return ranks;
+}
+
+/// Whether no rank's run has failed.
 Result<void> all_good(const std::vector<IterationLog>& logs) {
   std::string errors;
-  std::set<std::string> said;
+  bool late = false;
   for (std::size_t rank = 0; rank < logs.size(); ++rank) {
-    if (logs[rank].error.empty() || !said.insert(logs[rank].error).second) continue;
-    errors += fmt::format("{}rank {}: {}", errors.empty() ? "" : "; ", rank, failure(logs[rank]));
+    const IterationLog& log = logs[rank];
+    late = late || (log.outcome.is_object() && log.outcome["status"] == name(Status::peer_late));
+    const std::vector<Rank> alike = ranks_that_say(logs, log.error);
+    if (log.error.empty() || alike.front() != rank) continue;
+    errors += fmt::format("{}{}: {}", errors.empty() ? "" : "; ", rank_names(alike), failure(log));
   }
-  if (!errors.empty()) return fail(Error::Code::io, errors);
-  return {};
+  if (errors.empty()) return {};
+  if (late) errors += "; tarpon check shows pairs of ranks whose packets are lost";
+  return fail(Error::Code::io, errors);
 }
 
 Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
@@ -199,35 +210,34 @@ std::string datapath_of(const Communicator& communicator) {
   return ranks[0].datapath;
 }
 
+nlohmann::json ranks_json(const std::vector<RankInfo>& ranks) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const RankInfo& rank : ranks) {
+    json.push_back({{"host", rank.host},
+                    {"interface", rank.interface},
+                    {"driver", rank.driver},
+                    {"mtu", rank.mtu},
+                    {"datapath", rank.datapath},
+                    {"datapath_reason", rank.datapath_reason},
+                    {"address", rank.address}});
+  }
+  return json;
+}
+
 nlohmann::json config_json(const AllreduceOptions& options, const Session& session) {
   const Communicator& communicator = *session.communicator;
-  const HostInfo host = read_host_info();
-  nlohmann::json ranks = nlohmann::json::array();
-  for (const RankInfo& rank : communicator.ranks()) {
-    ranks.push_back({{"host", rank.host},
-                     {"interface", rank.interface},
-                     {"driver", rank.driver},
-                     {"mtu", rank.mtu},
-                     {"datapath", rank.datapath},
-                     {"datapath_reason", rank.datapath_reason},
-                     {"address", rank.address}});
-  }
   const char* integrity = communicator.integrity() == TARPON_INTEGRITY_CRC32C ? "crc32c"
                           : communicator.integrity() == TARPON_INTEGRITY_UDP  ? "udp"
                                                                               : "none";
-  return {{"command", options.job.command_line},
-          {"version", kVersion},
-          {"git_commit", kGitCommit},
-          {"seed", options.job.seed},
-          {"kernel", host.kernel},
-          {"cpu", host.cpu_model},
-          {"cpus", host.cpus},
-          {"world_size", communicator.world_size()},
-          {"slot_bytes", communicator.slot_bytes()},
-          {"shrunk_slots", communicator.shrunk_slots()},
-          {"connect", session.cost.json()},
-          {"integrity", integrity},
-          {"ranks", ranks}};
+  nlohmann::json config = report_config();
+  config.update({{"seed", options.job.seed},
+                 {"world_size", communicator.world_size()},
+                 {"slot_bytes", communicator.slot_bytes()},
+                 {"shrunk_slots", communicator.shrunk_slots()},
+                 {"connect", session.cost.json()},
+                 {"integrity", integrity},
+                 {"ranks", ranks_json(communicator.ranks())}});
+  return config;
 }
 
 }  // namespace tarpon

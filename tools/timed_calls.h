@@ -48,6 +48,9 @@ Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const Iter
 /// "uring", or "mixed" when ranks differ.
 std::string datapath_of(const Communicator& communicator);
 
+/// Each rank's host, interface and data path.
+nlohmann::json ranks_json(const std::vector<RankInfo>& ranks);
+
 /// The report's "config" object; `seed` as used by faults.
 nlohmann::json config_json(const AllreduceOptions& options, const Session& session);
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "tools/voice.h"
 #include "xdp/pins.h"
 
 namespace tarpon {
@@ -25,7 +26,7 @@ cli::Option interface_row(XdpOptions& options, const char* help, bool required) 
 int finish(const Result<void>& done) {
   std::fflush(stdout);
   if (done) return 0;
-  fmt::print(stderr, "tarpon: {}\n", done.error().message);
+  Voice().error(done.error().message);
   return 1;
 }
 

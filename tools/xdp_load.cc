@@ -54,10 +54,11 @@ Result<void> check_attached(const Attached& attached, const Place& place,
                             const XdpOptions& options) {
   if (!attached.ours) {
     if (options.shared) return {};  // attach_shared() knows whether it can be shared with
-    return fail(Error::Code::unavailable,
-                fmt::format("{} has the XDP program {} (id {}) of somebody else: unload it there, "
-                            "or try --shared",
-                            place.name, attached.name, attached.id));
+    return fail(
+        Error::Code::unavailable,
+        fmt::format("{} has the XDP program {} (id {}) of somebody else: unload it with the "
+                    "program that attached it, or try --shared",
+                    place.name, attached.name, attached.id));
   }
   if (options.shared && !attached.dispatcher) {
     return fail(Error::Code::unavailable,
@@ -139,7 +140,7 @@ Result<void> load_alone(const Place& place, const XdpOptions& options, bool atta
   if (!attached) return fail(attached.error());
   if (!*attached || (*attached)->our_program != program->id()) {
     xdp::remove_pin_directory(place.directory);
-    return fail(Error::Code::unavailable, place.name + ": detached by somebody meanwhile");
+    return fail(Error::Code::unavailable, place.name + ": another process detached it meanwhile");
   }
   fmt::print("{}: {} ({}, id {}), pinned at {}\n", place.name,
              program->attached_here() ? "loaded" : "already loaded by a job, stays now",

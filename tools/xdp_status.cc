@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
+#include "tools/report_output.h"
 #include "tools/xdp_command.h"
 #include "tools/xdp_report.h"
 
@@ -34,9 +35,10 @@ void print_text(const std::vector<XdpReport>& reports) {
 }
 
 void print_json(const std::vector<XdpReport>& reports, bool one_line) {
-  nlohmann::json json{{"interfaces", nlohmann::json::array()}};
-  for (const XdpReport& report : reports) json["interfaces"].push_back(to_json(report));
-  fmt::print("{}\n", json.dump(one_line ? -1 : 2));
+  nlohmann::json interfaces = nlohmann::json::array();
+  for (const XdpReport& report : reports) interfaces.push_back(to_json(report));
+  const nlohmann::json json = json_report(report_config(), std::move(interfaces));
+  fmt::print("{}", json_text(json, one_line));
 }
 
 /// Every interface, or the one that was named, as they are now.

@@ -85,7 +85,7 @@ Result<InterfaceFeatures> interface_features(unsigned interface) {
   const int family = family_number(socket.get());
   if (family < 0) {
     return fail(Error::Code::unavailable,
-                "this kernel does not tell the XDP features of interfaces (it needs Linux 6.3)");
+                "this kernel does not report the XDP features of interfaces (it needs Linux 6.3)");
   }
   const Message message = request(family, kDeviceGet, kFamilyVersion);
   if (message == nullptr) return fail(Error::Code::io, "netlink: out of memory");

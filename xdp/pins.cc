@@ -35,15 +35,6 @@ bool is_bpf_file_system(const std::string& path) {
          static_cast<std::uint32_t>(info.f_type) == BPF_FS_MAGIC;
 }
 
-/// A mount of ours would go with us: whoever started us is in another mount namespace.
-bool alone_in_mount_namespace() {
-  struct stat ours {};
-  struct stat parents {};
-  if (::stat("/proc/self/ns/mnt", &ours) != 0) return false;
-  if (::stat(fmt::format("/proc/{}/ns/mnt", ::getppid()).c_str(), &parents) != 0) return false;
-  return ours.st_ino != parents.st_ino;
-}
-
 std::uint64_t network_namespace() {
   struct stat info {};
   return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
@@ -112,9 +103,17 @@ bool bpf_file_system_mounted() {
   return is_bpf_file_system(kBpfFileSystem);
 }
 
+bool mounts_go_with_this_process() {
+  struct stat ours {};
+  struct stat parents {};
+  if (::stat("/proc/self/ns/mnt", &ours) != 0) return false;
+  if (::stat(fmt::format("/proc/{}/ns/mnt", ::getppid()).c_str(), &parents) != 0) return false;
+  return ours.st_ino != parents.st_ino;
+}
+
 Result<void> mount_bpf_file_system() {
   if (bpf_file_system_mounted()) return {};
-  if (alone_in_mount_namespace()) {
+  if (mounts_go_with_this_process()) {
     return fail(Error::Code::unavailable,
                 fmt::format("no BPF file system at {}, and one mounted now would go with this "
                             "process (ip netns exec does that): use nsenter --net=FILE",

@@ -18,8 +18,12 @@ inline constexpr std::string_view kLinkPin = "link";
 
 bool bpf_file_system_mounted();
 
-/// Mounts it at kBpfFileSystem where it is not. Errors: permission; unavailable where the mount
-/// would go with this process (`ip netns exec` makes such a mount namespace), io.
+/// Whether a file system that this process mounts would go with it: it has a mount namespace of its
+/// own, as below `ip netns exec`.
+bool mounts_go_with_this_process();
+
+/// Mounts it at kBpfFileSystem where it is not. Errors: permission; unavailable where
+/// mounts_go_with_this_process(), io.
 Result<void> mount_bpf_file_system();
 
 /// kBpfFileSystem/tarpon

@@ -7,7 +7,10 @@
 #include <fmt/format.h>
 #include <linux/bpf.h>
 #include <linux/if_link.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -70,6 +73,18 @@ bool fits(const bpf_map_info& info, const MapPlan& plan) {
          info.value_size == plan.value_bytes && info.max_entries == plan.entries;
 }
 
+bool is_loopback(const std::string& interface) {
+  const FileDescriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  interface.copy(request.ifr_name, IFNAMSIZ - 1);
+  return socket && ::ioctl(socket.get(), SIOCGIFFLAGS, &request) == 0 &&
+         (request.ifr_flags & IFF_LOOPBACK) != 0;
+}
+
+std::string load_in_skb_mode(const std::string& interface) {
+  return fmt::format("load it in skb mode: tarpon xdp load {} --mode skb", interface);
+}
+
 /// The kernel's reasons are in a log that a link does not give.
 Error attach_error(int error, const std::string& interface, AttachMode mode) {
   if (error == EPERM || error == EACCES) {
@@ -77,27 +92,33 @@ Error attach_error(int error, const std::string& interface, AttachMode mode) {
                                             "(run as root)",
                                             interface));
   }
+  if (mode == AttachMode::native && is_loopback(interface)) {
+    return Error::make(Error::Code::unavailable,
+                       fmt::format("{} is loopback, which has no native XDP: choose another "
+                                   "interface or another data path",
+                                   interface));
+  }
   if (mode == AttachMode::native) {
     switch (error) {
       case EOPNOTSUPP:
         return Error::make(Error::Code::unavailable,
-                           fmt::format("the driver of {} has no native XDP, or not with its LRO "
-                                       "switched on: ethtool -K {} lro off, or use skb mode",
-                                       interface, interface));
+                           fmt::format("the driver of {} has no native XDP, or none while LRO is "
+                                       "on: ethtool -K {} lro off, or {}",
+                                       interface, interface, load_in_skb_mode(interface)));
       case EINVAL:
       case ERANGE:
       case EMSGSIZE:
         return Error::make(Error::Code::unavailable,
                            fmt::format("the driver of {} refuses native XDP with its MTU: ip link "
-                                       "set dev {} mtu 3498, or use skb mode",
-                                       interface, interface));
+                                       "set dev {} mtu 3498, or {}",
+                                       interface, interface, load_in_skb_mode(interface)));
       case ENOSPC:
       case ENOMEM:
         return Error::make(
             Error::Code::unavailable,
-            fmt::format("{} has not the queues that native XDP needs (a veth: no fewer receive "
-                        "queues than its peer sends on; some NICs: half of the channels): "
-                        "ethtool -L {} rx N",
+            fmt::format("{} has too few queues for native XDP (a veth needs as many receive queues "
+                        "as its peer sends on; some NICs need half of their channels): ethtool -L "
+                        "{} rx N",
                         interface, interface));
       default:
         break;
@@ -196,7 +217,7 @@ Result<Program> Program::find(unsigned interface) {
       !program.late_) {
     return fail(
         Error::Code::unavailable,
-        fmt::format("the XDP program on {} is of another version of Tarpon: unload it first",
+        fmt::format("the XDP program on {0} is of another version of Tarpon: tarpon xdp unload {0}",
                     interface_text(interface)));
   }
   program.link_ = find_link(program.id_, interface);

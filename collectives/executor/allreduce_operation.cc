@@ -1,11 +1,12 @@
 #include "collectives/executor/allreduce_operation.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
 #include <new>
+
+#include "collectives/rendezvous/rank_list.h"
 
 namespace tarpon {
 namespace {
@@ -17,7 +18,7 @@ constexpr Duration kMismatchGrace = 50ms;
 constexpr Duration kLeastSettling = 1ms;
 
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
-  const std::string who = fmt::format("rank {}", fmt::join(ranks, ", "));
+  const std::string who = rendezvous::rank_list(ranks);
   switch (reason) {
     case AbortReason::given_up:
       return who + " gave the operation up";
@@ -108,17 +109,9 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
     case Event::Kind::acknowledged:
       delivered_ = now;  // for learn(); step() asks the endpoint itself
       break;
-    case Event::Kind::mismatch: {
-      call_->report.blamed.push_back(event.peer);
-      const auto theirs = decode(event.signature);
-      const auto difference = theirs ? first_difference(signature(), *theirs) : std::nullopt;
-      if (call_->report.blamed.size() == 1) {
-        call_->report.detail = fmt::format("rank {} differs: {}", event.peer,
-                                           difference.value_or("unknown operation"));
-      }
-      if (fail_at_ == kNever) fail_at_ = now + kMismatchGrace;
+    case Event::Kind::mismatch:
+      on_mismatch(event, now);
       break;
-    }
     case Event::Kind::aborted:
       on_abort(event, now);
       break;
@@ -140,6 +133,27 @@ void AllreduceOperation::on_event(const Event& event, Time now) {
       }
       break;
   }
+}
+
+/// Where all others made one and the same other call, this rank is the one to blame.
+void AllreduceOperation::on_mismatch(const Event& event, Time now) {
+  Report& report = call_->report;
+  report.blamed.push_back(event.peer);
+  const auto theirs = decode(event.signature);
+  const auto difference = [](const auto& of, const auto& from) {
+    return (of && from ? first_difference(*of, *from) : std::nullopt).value_or("unknown operation");
+  };
+  const std::optional<OperationSignature> ours = signature();
+  if (report.blamed.size() == 1) {
+    others_signature_ = theirs;
+    report.detail = fmt::format("rank {} differs: {}", event.peer, difference(theirs, ours));
+  }
+  others_alike_ = others_alike_ && theirs && theirs == others_signature_;
+  if (others_alike_ && report.blamed.size() > 1 && report.blamed.size() + 1 == setting_.world) {
+    report.blamed = {setting_.rank};
+    report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
+  }
+  if (fail_at_ == kNever) fail_at_ = now + kMismatchGrace;
 }
 
 void AllreduceOperation::on_abort(const Event& event, Time now) {
@@ -181,13 +195,12 @@ void AllreduceOperation::on_late_abort(const Event& event, Time now) {
   if (cut_off || late.empty()) late = {event.peer};
   Report& report = call_->report;
   report.status = Status::peer_late;
-  report.detail = cut_off
-                      ? fmt::format(
-                            "rank {} gave the call up at its deadline: it did not hear "
-                            "ranks that others heard",
-                            event.peer)
-                      : fmt::format("no complete answer from rank {} by the deadline of rank {}",
-                                    fmt::join(ranks_of(event.ranks), ", "), event.peer);
+  report.detail = cut_off ? fmt::format(
+                                "rank {} gave the call up at its deadline: it did not hear "
+                                "ranks that others heard",
+                                event.peer)
+                          : fmt::format("no complete answer from {} by the deadline of rank {}",
+                                        rendezvous::rank_list(ranks_of(event.ranks)), event.peer);
   report.late_ranks = std::move(late);
   report_end(now);
   endpoint_.abort(handle_, TARPON_ABORT_LATE, event.ranks);  // passed on as it came
@@ -235,11 +248,11 @@ std::vector<Rank> AllreduceOperation::late_ranks() const {
 void AllreduceOperation::end_at_deadline(Time now) {
   Report& report = call_->report;
   report.late_ranks = late_ranks();
-  const std::string detail =
-      fmt::format("no complete answer from rank {} within the deadline of {} s{}",
-                  fmt::join(report.late_ranks, ", "),
-                  std::chrono::duration<double>(call_->arguments.deadline).count(),
-                  queued_too_long() ? ": most of it was spent behind earlier calls" : "");
+  const std::string detail = fmt::format(
+      "no complete answer from {} within the deadline of {} s{}",
+      report.late_ranks.empty() ? "the other ranks" : rendezvous::rank_list(report.late_ranks),
+      std::chrono::duration<double>(call_->arguments.deadline).count(),
+      queued_too_long() ? ": most of it was spent behind earlier calls" : "");
   const std::uint64_t late = mask_of(report.late_ranks);
   if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
   // An exact call is over for all: the late ranks learn it at once, and the next calls pair.

@@ -157,6 +157,7 @@ class AllreduceOperation {
   bool confirmed() const;
   void on_abort(const Event& event, Time now);
   bool is_cut_off(const Event& late_abort) const;
+  void on_mismatch(const Event& event, Time now);
   void on_late_abort(const Event& event, Time now);
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
   void finish(Time now);
@@ -232,7 +233,10 @@ class AllreduceOperation {
   Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
   Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
   Time wake_at_ = kNever;      // when step() should look again
-  Time fail_at_ = kNever;      // after a mismatch: when to stop collecting whom it concerns
+  Time fail_at_ = kNever;      // after a mismatch: when to stop collecting the ranks that differ
+  // What the first rank that differs asked for, and whether all that differ asked for the same.
+  std::optional<OperationSignature> others_signature_;
+  bool others_alike_ = true;
   std::uint64_t held_back_by_ = 0;
   bool waited_in_vain_ = false;
   bool late_self_ = false;   // a peer has ended this bounded call without us

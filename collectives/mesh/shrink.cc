@@ -138,7 +138,7 @@ std::string Shrinking::lacking() const {
   }
   if (!ranks.empty()) return fmt::format("{} did not come", rendezvous::rank_list(ranks));
   if (planner() >= facts_.world_size()) return "every rank has left";
-  return planner() == rank_ ? "no plan" : fmt::format("no plan of rank {}", planner());
+  return planner() == rank_ ? "no plan" : fmt::format("no plan from rank {}", planner());
 }
 
 }  // namespace tarpon::mesh

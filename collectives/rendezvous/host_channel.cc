@@ -119,9 +119,8 @@ class HostChannel final : public StarChannel {
       return Error::make(Error::Code::mismatch, collection.elsewhere);
     }
     if (const auto ranks = with(Answer::awaited); !ranks.empty()) {
-      return Error::make(
-          Error::Code::timeout,
-          fmt::format("{} did not answer all_gather by the deadline", rank_list(ranks)));
+      return Error::make(Error::Code::timeout,
+                         fmt::format("{} did not answer rank 0 by the deadline", rank_list(ranks)));
     }
     return std::nullopt;
   }

@@ -74,8 +74,7 @@ class MemberChannel final : public StarChannel {
         return fail(host_left());
       }
       if (last_look) {
-        return fail(Error::Code::timeout,
-                    fmt::format("rank 0 did not answer {} by the deadline", name(kind)));
+        return fail(Error::Code::timeout, "rank 0 did not answer by the deadline");
       }
       std::vector<pollfd> entries{host_.poll_entry()};
       poll_until(entries, deadline);

@@ -99,8 +99,7 @@ Result<FileDescriptor> listen_at(const sockaddr_in& address) {
         Error::system(error, fmt::format("cannot listen at {}", host_port_text(address)));
     if (error == EADDRINUSE) {
       failure.message +=
-          ": choose another port, or stop the program that listens there, or another rank 0 is "
-          "running";
+          ": stop the program that listens there (perhaps another rank 0), or choose another port";
     } else if (error == EADDRNOTAVAIL) {
       failure.message +=
           ": start rank 0 on the host that has this address, or name one of this host";

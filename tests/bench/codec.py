@@ -9,7 +9,8 @@ evenly costs p / (1 - p) of the data's square."""
 import argparse, collections, glob, html, json, os, re, subprocess
 
 from figures import MIB, Progress, at_least, at_most, finish, human, judged, median, ratios
-from tail_page import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, frame, svg
+from tail_page import (BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, frame, legend, legend_height,
+                       svg)
 
 # Of the network whose gradients the repository has: convolutions, normalisations, linear layers.
 LAYERS = 288, 32, 32, 32, 18432, 64, 64, 64, 262144, 256, 2560, 10
@@ -146,16 +147,17 @@ def plot(report, pattern):
     across = Axis([100 * c["nominal"] for c in cells], LEFT, WIDTH - RIGHT, log=True)
     up = Axis([error for c in cells for error in (max(c["error"]), sum(c["error"]) / len(c["error"]))],
               HEIGHT - BOTTOM, TOP, log=True)
-    parts = frame(across, up, "lost packets of stage 2, % (logarithmic)", "squared error / square")
-    for number, (way, colour) in enumerate(COLOURS.items()):
+    grid = [(across.place(tick), f"{tick:.6g}") for tick in across.ticks]
+    parts = [frame(grid, up, "lost packets of stage 2, % (logarithmic)", "squared error / square")]
+    for way, colour in COLOURS.items():
         mine = [c for c in cells if c["way"] == way]
         for value, dash in ((lambda e: sum(e) / len(e), ""), (max, 'stroke-dasharray="4 3"')):
             line = " ".join(f"{across.place(100 * c['nominal']):.1f},{up.place(value(c['error'])):.1f}"
                             for c in mine)
             parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" {dash} '
                          'stroke-width="1.8"/>')
-        parts.append(f'<text x="{LEFT + 10}" y="{TOP + 16 + 15 * number}" fill="{colour}">{way}</text>')
-    return svg(parts)
+    names = [(f"{way}: mean, and worst (dashed)", colour) for way, colour in COLOURS.items()]
+    return svg([*parts, legend(names)], height=HEIGHT + legend_height(names))
 
 
 def write_page(path, reports):

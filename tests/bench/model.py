@@ -31,7 +31,7 @@ def modelled(binaries, ranks, operations, delay):
                         "--rate", rate, "--burst", burst, "--queue", queue, "--egress-rate", "none",
                         "--frame", "14", "--delay", delay, "--loss", "0", "--tail", "1",
                         "--json", report.name], check=True, timeout=600, stdout=subprocess.DEVNULL)
-        cells = json.load(open(report.name))["cells"]
+        cells = json.load(open(report.name))["results"]
     return {cell["algorithm"]: [1000 * ms for ms in cell["completions_ms"]] for cell in cells}
 
 

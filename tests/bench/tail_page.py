@@ -9,24 +9,55 @@ COLOURS = ["#1565c0", "#d84315", "#2e7d32", "#6a1b9a", "#f9a825", "#00838f", "#a
            "#546e7a", "#9e9d24"]
 
 
+NEAR = 34, 16  # px that two labels need: beside each other, below each other
+
+
+def round_step(span):
+    """1, 2 or 5 times a power of ten: a fifth of `span`, or a little more."""
+    power = 10 ** math.floor(math.log10(span / 5))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5 * 0.999)
+
+
+def round_numbers(low, high):
+    step = round_step(high - low)
+    return [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def round_logarithms(low, high):
+    """Powers of ten where there are three, else 1, 2 and 5 times those, else even steps."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in (1,), (1, 2, 5):
+        ticks = [factor * 10.0 ** power for power in powers for factor in factors]
+        ticks = [tick for tick in ticks if low * 0.999999 <= tick <= high * 1.000001]
+        if len(ticks) >= 3:
+            return ticks
+    return round_numbers(low, high)
+
+
 class Axis:
-    """From values to places. A linear axis ends at round numbers, a logarithmic one at its
-    values."""
+    """From values to places, with round numbers as `ticks`. A linear axis ends at round numbers, a
+    logarithmic one at its values."""
 
     def __init__(self, values, start, end, log=False):
         self.low, self.high, self.log = min(values), max(values), log
         self.start, self.end = start, end
         if self.high == self.low:
-            self.high = self.low * 1.1 or 1
+            self.low, self.high = self.low * 0.9, self.high * 1.1 or 1
         if log:
-            self.ticks = [self.low * (self.high / self.low) ** (i / 5) for i in range(6)]
+            self.ticks = self.apart(round_logarithms(self.low, self.high))
             return
-        rough = (self.high - self.low) / 5
-        power = 10 ** math.floor(math.log10(rough))
-        step = next(f * power for f in (1, 2, 5, 10) if f * power >= rough * 0.999)
+        step = round_step(self.high - self.low)
         first, last = math.floor(self.low / step + 1e-9), math.ceil(self.high / step - 1e-9)
         self.ticks = [step * i for i in range(first, last + 1)]
         self.low, self.high = self.ticks[0], self.ticks[-1]
+
+    def apart(self, ticks):
+        """Those whose labels do not run into the one before."""
+        kept, near = [], NEAR[0] if self.end > self.start else NEAR[1]
+        for tick in ticks:
+            if not kept or abs(self.place(tick) - self.place(kept[-1])) >= near:
+                kept.append(tick)
+        return kept
 
     def place(self, value):
         if self.log:
@@ -51,12 +82,22 @@ def frame(grid, up, across_title, up_title):
         y = up.place(value)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
                      f'stroke="#eee"/><text x="{LEFT - 6}" y="{y + 4:.1f}" '
-                     f'text-anchor="end">{value:.3g}</text>')
+                     f'text-anchor="end">{value:.6g}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">'
                  f'{across_title}</text>')
     parts.append(f'<text transform="translate(13,{(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" '
                  f'text-anchor="middle">{up_title}</text>')
     return "".join(parts)
+
+
+def legend(names):
+    """Below the frame, a line a curve: (name, colour)."""
+    return "".join(f'<text x="{LEFT}" y="{HEIGHT + 15 + 15 * number}" fill="{colour}">● '
+                   f'{html.escape(name)}</text>' for number, (name, colour) in enumerate(names))
+
+
+def legend_height(names):
+    return 15 * len(names) + 10
 
 
 def svg(parts, width=WIDTH, height=HEIGHT):
@@ -70,18 +111,18 @@ def distribution(rows):
     curves = [sorted(time / 1000 for time in row["times_us"]) for row in rows]
     time = Axis([value for curve in curves for value in curve], LEFT, WIDTH - RIGHT, log=True)
     up = Axis([0, 1], HEIGHT - BOTTOM, TOP)
-    parts = [frame([(time.place(tick), f"{tick:.3g}") for tick in time.ticks], up,
-                   "ms (logarithmic)", "share of calls")]
+    parts = [frame([(time.place(tick), f"{tick:.6g}") for tick in time.ticks], up,
+                   "time of a call, ms (logarithmic)", "share of calls")]
+    names = []
     for number, (row, curve) in enumerate(zip(rows, curves)):
         points = [(curve[0], 0)]
         for i, value in enumerate(curve):
             points += [(value, i / len(curve)), (value, (i + 1) / len(curve))]
         line = " ".join(f"{time.place(x):.1f},{up.place(y):.1f}" for x, y in points)
-        colour, y = COLOURS[number % len(COLOURS)], HEIGHT - BOTTOM - 10 - 15 * number
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
-                     f'<text x="{WIDTH - RIGHT - 8}" y="{y}" fill="{colour}" text-anchor="end">'
-                     f'{html.escape(row["who"])}</text>')
-    return svg(parts)
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        names.append((row["who"], colour))
+    return svg([*parts, legend(names)], height=HEIGHT + legend_height(names))
 
 
 def by_cell(rows):
@@ -100,7 +141,7 @@ def frontier_panel(cells, key, unit, title):
     up = Axis([row[key] / unit for row in known], HEIGHT - BOTTOM, TOP)
     grid = [(x, {"Gloo": "Gloo's best"}.get(name, name)) for name, x in places.items()]
     grid += [(target.place(share), f"{100 * share:g} %") for share in targets]
-    parts = [frame(grid, up, "loss target", title)]
+    parts = [frame(grid, up, "loss target (logarithmic)", title)]
     for number, (name, rows) in enumerate(cells):
         colour, points = COLOURS[number % len(COLOURS)], []
         for row in (row for row in rows if row in known):

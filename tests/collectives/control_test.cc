@@ -812,7 +812,7 @@ TEST(ControlExchangeTest, absent_rank_0__ends_by_the_deadline) {
   Job job(2);
   const auto all = job[1].all_gather("x", monotonic_now() + 20ms);
   ASSERT_FALSE(all.has_value());
-  EXPECT_THAT(all.error().message, HasSubstr("rank 0 did not answer all_gather"));
+  EXPECT_THAT(all.error().message, HasSubstr("rank 0 did not answer by the deadline"));
   const auto told = job[1].broadcast("", monotonic_now() + 20ms);
   ASSERT_FALSE(told.has_value());
   EXPECT_EQ(told.error().code, Error::Code::timeout);

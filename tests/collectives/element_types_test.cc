@@ -253,7 +253,7 @@ TEST(CustomFunctionTest, different_ids_are_a_mismatch) {
   ASSERT_TRUE(custom.job.finish());
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(pending[rank]->report.status, Status::mismatch);
-    EXPECT_THAT(pending[rank]->report.detail, HasSubstr("custom function 7 against 8"));
+    EXPECT_THAT(pending[rank]->report.detail, HasSubstr("custom function 8 instead of 7"));
   }
 }
 

@@ -28,7 +28,7 @@ TEST(ReportText, to_string__status_detail_and_progress) {
   Report report = report_of(2);
   report.detail = "9 % of the contributions are missing";
   EXPECT_EQ(to_string(report),
-            "partial: operation 7 of tag 2, stage result, 40.1 ms; of rank 1 came 900 of 1000 B, "
+            "partial: operation 7 of tag 2, stage result, 40.1 ms; rank 1: 900 of 1000 B received, "
             "never heard");
   report = report_of(1);
   report.status = Status::peer_late;
@@ -39,12 +39,18 @@ TEST(ReportText, to_string__status_detail_and_progress) {
 
 TEST(ReportText, progress_text__the_ranks_with_the_most_missing_data) {
   EXPECT_EQ(progress_text(report_of(3)),
-            "operation 7 of tag 2, stage result, 40.1 ms; of rank 2 came 800 of 1000 B, "
-            "last heard 2.5 ms ago; of rank 1 came 900 of 1000 B, never heard");
+            "operation 7 of tag 2, stage result, 40.1 ms; rank 2: 800 of 1000 B received, "
+            "last heard 2.5 ms ago; rank 1: 900 of 1000 B received, never heard");
   const std::string five = progress_text(report_of(6));
-  EXPECT_NE(five.find("; of rank 3 came 700"), std::string::npos) << five;
+  EXPECT_NE(five.find("; rank 3: 700"), std::string::npos) << five;
   EXPECT_EQ(five.find("rank 2"), std::string::npos) << five;
-  EXPECT_NE(five.find("; less is lacking of 2 more"), std::string::npos) << five;
+  EXPECT_NE(five.find("; data of 2 other ranks is missing too"), std::string::npos) << five;
+}
+
+TEST(ReportText, errors_text__each_error_once_with_its_ranks) {
+  EXPECT_EQ(errors_text({"", ""}), "");
+  EXPECT_EQ(errors_text({"no memory", "", "no memory", "no such file"}),
+            "ranks 0, 2: no memory; rank 3: no such file");
 }
 
 TEST(ReportText, progress_text__what_was_fetched_and_missed) {
@@ -55,7 +61,7 @@ TEST(ReportText, progress_text__what_was_fetched_and_missed) {
   report.lost_fraction = 0.25;
   EXPECT_EQ(progress_text(report),
             "operation 7 of tag 2, stage result, 40.1 ms; 25.0000 % of the contributions "
-            "missing; nothing of the shard of rank 0, 2; 640 B fetched");
+            "missing; nothing of the shard of ranks 0, 2; 640 B fetched");
   report = report_of(1);
   report.status = Status::evicted;
   report.stage = CallStage::queued;

@@ -72,7 +72,7 @@ TEST(ShrinkTest, plan__of_the_lowest_live_rank_once_all_have_entered) {
   EXPECT_FALSE(three->ready());
   EXPECT_EQ(three->lacking(), "rank 1 did not come");
   three->receive(1, "\1");
-  EXPECT_EQ(three->lacking(), "no plan of rank 1");
+  EXPECT_EQ(three->lacking(), "no plan from rank 1");
   EXPECT_EQ(three->needed(), 0b0010u);
   pass(three, 3, one, 1);
   ASSERT_TRUE(one->ready());
@@ -171,7 +171,7 @@ TEST_F(HealedTest, rejoin__of_all_when_no_rank_is_live_or_evicted) {
   EXPECT_FALSE(ranks[1]->ready());
   EXPECT_EQ(ranks[1]->lacking(), "rank 0 did not come");
   enter(0);
-  EXPECT_EQ(ranks[3]->lacking(), "no plan of rank 0");
+  EXPECT_EQ(ranks[3]->lacking(), "no plan from rank 0");
   for (const Rank rank : {Rank{1}, Rank{2}, Rank{3}}) EXPECT_FALSE(ranks[rank]->ready());
   ASSERT_TRUE(ranks[0]->ready());
   ranks[0]->decide("tcp://127.0.0.1:7");
@@ -192,7 +192,7 @@ TEST_F(HealedTest, rejoin__waits_for_no_rank_whose_process_is_gone) {
   ranks[1]->gone(0);
   ASSERT_TRUE(ranks[1]->ready());
   ranks[1]->decide("tcp://127.0.0.1:7");
-  EXPECT_EQ(ranks[2]->lacking(), "no plan of rank 0");  // without the proof
+  EXPECT_EQ(ranks[2]->lacking(), "no plan from rank 0");  // without the proof
   for (const auto& [to, frame] : ranks[1]->take_outbox()) {
     if (to != 0) ranks[to]->planned(1, frame.body);
   }

@@ -73,15 +73,15 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
     return first_difference(OperationSignature{}, other).value_or("equal");
   };
   using S = OperationSignature;
-  EXPECT_EQ(words([](S& s) { s.count = 2000; }), "count 0 against 2000");
-  EXPECT_EQ(words([](S& s) { s.type = DataType::float64; }), "type float against double");
-  EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum against prod");
-  EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 against 7");
-  EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact against bounded");
-  EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed against any");
-  EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none against hadamard");
-  EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 against 1408");
-  EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 against 3");
+  EXPECT_EQ(words([](S& s) { s.count = 2000; }), "count 0 instead of 2000");
+  EXPECT_EQ(words([](S& s) { s.type = DataType::float64; }), "type float instead of double");
+  EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum instead of prod");
+  EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
+  EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
+  EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed instead of any");
+  EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
+  EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");
+  EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 instead of 3");
 }
 
 TEST(TypesTest, parse__is_the_inverse_of_name) {

@@ -61,7 +61,7 @@ TEST(CliBudgets, halt_above__ends_the_run) {
   const ScratchDirectory scratch;
   const Ended ended = lossy(scratch, {"--halt-above", "0%"});
   EXPECT_EQ(ended.exit_code, 3) << ended.error;
-  EXPECT_THAT(lines_of(ended.error), testing::Contains(HasSubstr("tarpon: halted at step 0: ")));
+  EXPECT_THAT(lines_of(ended.error), testing::Contains(HasSubstr(": halted at step 0: ")));
   const nlohmann::json results = results_in(scratch);
   ASSERT_EQ(results.size(), 1u);
   EXPECT_EQ(results[0].at("verdicts").at("halt"), 1);

@@ -126,11 +126,11 @@ TEST(CliDebug, nonsense__named) {
     return ended.error;
   };
   EXPECT_EQ(said({{"TARPON_DEBUG", "LOUD"}}),
-            "tarpon: TARPON_DEBUG=LOUD: use VERSION, WARN, INFO or TRACE\n");
+            "ranks 0-1: TARPON_DEBUG=LOUD: use VERSION, WARN, INFO or TRACE\n");
   EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_SUBSYS", "NET,DISK"}}),
-            "tarpon: TARPON_DEBUG_SUBSYS=NET,DISK: use INIT, NET, CALL\n");
+            "ranks 0-1: TARPON_DEBUG_SUBSYS=NET,DISK: use INIT, NET, CALL\n");
   EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_FILE", "/no/such/file"}}, 1),
-            "tarpon: TARPON_DEBUG_FILE=/no/such/file: No such file or directory\n");
+            "ranks 0-1: TARPON_DEBUG_FILE=/no/such/file: No such file or directory\n");
   EXPECT_EQ(said({{"TARPON_DATAPATH", "rdma"}}),
             "tarpon: TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg\n");
   EXPECT_EQ(

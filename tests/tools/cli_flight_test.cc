@@ -41,10 +41,19 @@ nlohmann::json json_of(const Ended& ended) {
   return nlohmann::json::parse(ended.out, nullptr, false);
 }
 
+/// The only row of `tarpon flight --json`.
+nlohmann::json flight_in(const std::string& directory) {
+  const nlohmann::json json = json_of(run(tool({"flight", "--json", directory})));
+  EXPECT_EQ(json["results"].size(), 1u) << json.dump(1);
+  EXPECT_THAT(json["config"]["command"].get<std::string>(), HasSubstr("flight --json"));
+  return json["results"][0];
+}
+
 /// What the ranks among `pids` say now.
 nlohmann::json status_of(const std::vector<pid_t>& pids) {
   nlohmann::json found = nlohmann::json::array();
-  for (const auto& rank : json_of(run(tool({"status", "--json"})))) {
+  const nlohmann::json rows = json_of(run(tool({"status", "--json"})))["results"];
+  for (const auto& rank : rows) {
     if (std::find(pids.begin(), pids.end(), rank["pid"].get<pid_t>()) != pids.end()) {
       found.push_back(rank);
     }
@@ -70,7 +79,7 @@ TEST(CliFlight, stopped_rank__is_the_guilty_one) {
   EXPECT_THAT(told.out, HasSubstr("# rank 1   no recording"));
   EXPECT_THAT(told.out, HasSubstr("left no recording: stopped, killed or cut off"));
   EXPECT_THAT(content_of(scratch / "f.svg"), HasSubstr("! rank 1"));
-  const nlohmann::json json = json_of(run(tool({"flight", "--json", scratch / "f"})));
+  const nlohmann::json json = flight_in(scratch / "f");
   ASSERT_EQ(json["verdict"]["guilty"].size(), 1u) << json["verdict"].dump();
   EXPECT_EQ(json["verdict"]["guilty"][0]["rank"], 1);
   EXPECT_EQ(json["world_size"], 3);
@@ -95,7 +104,7 @@ TEST(CliFlight, rank_that_was_stopped_past_the_deadline_and_continued__is_the_gu
   ::kill(ranks[2], SIGCONT);
   EXPECT_EQ(job.wait().exit_code, 1);
 
-  const nlohmann::json json = json_of(run(tool({"flight", "--json", scratch / "f"})));
+  const nlohmann::json json = flight_in(scratch / "f");
   EXPECT_EQ(guilty_of(json), std::vector<int>{2}) << json["verdict"].dump(1);
   // Stopped between two calls it makes the next one late.
   const std::string cause = json["verdict"]["cause"];
@@ -123,7 +132,7 @@ TEST(CliFlight, killed_rank__is_the_guilty_one) {
   ASSERT_EQ(ranks.size(), 3u);
   ::kill(ranks[1], SIGKILL);
   EXPECT_EQ(job.wait().exit_code, 1);
-  const nlohmann::json json = json_of(run(tool({"flight", "--json", scratch / "f"})));
+  const nlohmann::json json = flight_in(scratch / "f");
   EXPECT_EQ(guilty_of(json), std::vector<int>{1}) << json["verdict"].dump(1);
   EXPECT_EQ(json["verdict"]["cause"], "died") << json["verdict"].dump(1);
 }
@@ -138,7 +147,7 @@ TEST(CliFlight, killed_by_a_fault__is_the_guilty_one) {
   ASSERT_EQ(ranks.size(), 3u);
   ::kill(ranks[2], SIGSEGV);
   EXPECT_EQ(job.wait().exit_code, 1);
-  const nlohmann::json json = json_of(run(tool({"flight", "--json", scratch / "f"})));
+  const nlohmann::json json = flight_in(scratch / "f");
   EXPECT_EQ(json["ranks"][2]["signal"], SIGSEGV);
   EXPECT_EQ(guilty_of(json), std::vector<int>{2}) << json["verdict"].dump(1);
 }

@@ -26,7 +26,8 @@ void expect_one_report(const std::vector<Ended>& ranks) {
     EXPECT_EQ(ranks[rank].error, "");
     EXPECT_EQ(ranks[rank].out.empty(), rank > 0) << ranks[rank].out;
   }
-  EXPECT_THAT(ranks[0].out, HasSubstr(fmt::format(" {} ranks, ", ranks.size())));
+  EXPECT_THAT(ranks[0].out,
+              HasSubstr(fmt::format(" {} rank{}, ", ranks.size(), ranks.size() == 1 ? "" : "s")));
   EXPECT_THAT(ranks[0].out, HasSubstr("# Out of bounds values : 0 OK\n"));
 }
 
@@ -178,6 +179,28 @@ TEST(CliLaunchers, pmi__variables) {
                                               {"MPI_LOCALNRANKS", "2"},
                                               {"XDG_RUNTIME_DIR", scratch.path()}};
   }));
+}
+
+/// Variables of torchrun for a job of two on this host.
+Command torchrun_of_two(int rank, const std::string& meet, const std::vector<std::string>& more) {
+  Command command = tool({"allreduce", "--rendezvous", meet});
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  command.environment = {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"}};
+  return command;
+}
+
+// A launcher mixes the standard error of its ranks.
+TEST(CliLaunchers, errors__begin_with_the_rank_and_appear_once) {
+  const Ended alone =
+      run(torchrun_of_two(1, free_meeting_point(), {"--rendezvous-timeout", "100ms"}));
+  EXPECT_THAT(alone.error, ::testing::StartsWith("rank 1: cannot reach rank 0 at "));
+  const std::string meet = free_meeting_point();
+  const std::vector<std::string> large{"-b", "100T", "-e", "100T"};
+  const auto both =
+      run_together({torchrun_of_two(0, meet, large), torchrun_of_two(1, meet, large)});
+  EXPECT_THAT(both[0].error, ::testing::StartsWith("ranks 0, 1: no memory for "));
+  EXPECT_EQ(both[1].error, "");
+  EXPECT_EQ(both[1].exit_code, 1);
 }
 
 TEST(CliLaunchers, variables__nonsense_is_named) {

@@ -31,12 +31,12 @@ TEST(CliScale, table_json_and_svg) {
   EXPECT_EQ(rows[11][1], "bounded");
 
   const auto json = nlohmann::json::parse(content_of(scratch / "a.json"));
-  ASSERT_EQ(json["cells"].size(), 12u);
-  for (const auto& cell : json["cells"]) {
+  ASSERT_EQ(json["results"].size(), 12u);
+  for (const auto& cell : json["results"]) {
     EXPECT_EQ(cell["completions_ms"].size(), 5u);
     EXPECT_LE(cell["p50_ms"], cell["p99_ms"]);
   }
-  EXPECT_EQ(json["network"]["loss"], 0.001);
+  EXPECT_EQ(json["config"]["network"]["loss"], 0.001);
 
   const std::string svg = content_of(scratch / "a.svg");
   EXPECT_TRUE(svg.starts_with("<svg xmlns="));
@@ -101,7 +101,7 @@ TEST(CliScale, testbed__all_parameters_of_the_link) {
                                 scratch / "a.json"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_EQ(rows_of(ended.out).size(), 2u);
-  const auto network = nlohmann::json::parse(content_of(scratch / "a.json"))["network"];
+  const auto network = nlohmann::json::parse(content_of(scratch / "a.json"))["config"]["network"];
   EXPECT_EQ(network["bits_per_second"], 2e9);
   EXPECT_EQ(network["egress_bits_per_second"], 0);
   EXPECT_EQ(network["queue_bytes"], 400 << 10);
@@ -183,7 +183,7 @@ void write(const std::string& path, const std::string& text) {
 }
 
 double p50(const ScratchDirectory& scratch) {
-  return nlohmann::json::parse(content_of(scratch / "a.json"))["cells"][0]["p50_ms"];
+  return nlohmann::json::parse(content_of(scratch / "a.json"))["results"][0]["p50_ms"];
 }
 
 TEST(CliScale, traces__delay_and_stop_ranks) {

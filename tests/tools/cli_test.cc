@@ -78,8 +78,9 @@ TEST(CliReport, ranks__one_report_for_1_to_8) {
       SCOPED_TRACE(fmt::format("{} ranks", static_cast<std::size_t>(first) + i));
       expect_good(ended[i]);
       EXPECT_EQ(rows_of(ended[i].out).size(), 1u);
-      EXPECT_THAT(ended[i].out, HasSubstr(fmt::format(" {} ranks, over loopback, ",
-                                                      static_cast<std::size_t>(first) + i)));
+      const std::size_t ranks = static_cast<std::size_t>(first) + i;
+      EXPECT_THAT(ended[i].out, HasSubstr(fmt::format(" {} rank{}, over loopback, ", ranks,
+                                                      ranks == 1 ? "" : "s")));
     }
   }
 }
@@ -138,7 +139,8 @@ TEST(CliReport, faults__exact_loses_nothing) {
   const auto ended = run_together(commands);
   for (const Ended& one : ended) expect_good(one);
   for (const std::string& name : scratch.names()) {
-    for (const auto& result : json_of(scratch / name)["results"]) {
+    const nlohmann::json rows = json_of(scratch / name)["results"];
+    for (const auto& result : rows) {
       EXPECT_EQ(result["lost_fraction"], 0.0) << name;
       EXPECT_EQ(result["nwrong"], 0) << name;
       EXPECT_EQ(result["mode"], "exact") << name;
@@ -152,7 +154,8 @@ TEST(CliReport, faults__bounded_counts_the_loss) {
       3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound", "50ms",
           "--without", "repair,scatter-repair", "--inject-loss", "5%", "-J", scratch / "j"}));
   expect_good(ended);
-  for (const auto& result : json_of(scratch / "j")["results"]) {
+  const nlohmann::json rows = json_of(scratch / "j")["results"];
+  for (const auto& result : rows) {
     EXPECT_EQ(result["mode"], "bounded");
     EXPECT_GT(result["lost_fraction"], 0.0);
     EXPECT_LT(result["lost_fraction"], 0.5);
@@ -173,7 +176,7 @@ TEST(CliReport, failure__says_how_far_the_call_had_come) {
                                     "8mbit", "--deadline", "500ms", "-J", scratch / "j"}));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.error, HasSubstr("(operation 0 of tag 0, stage scatter, "));
-  EXPECT_THAT(ended.error, HasSubstr("of 8388608 B, last heard "));
+  EXPECT_THAT(ended.error, HasSubstr("of 8388608 B received, last heard "));
   const auto failure = json_of(scratch / "j")["failure"];
   ASSERT_EQ(failure["outcomes"].size(), 2u);
   EXPECT_THAT(ended.error, HasSubstr(failure["error"].get<std::string>()));
@@ -210,7 +213,8 @@ TEST(CliReport, veth__shaped) {
   expect_good(ended);
   EXPECT_THAT(ended.out,
               ::testing::ContainsRegex("# bridge +: of [0-9]+ packets [1-9][0-9]* lost"));
-  for (const auto& rank : json_of(scratch / "j")["config"]["ranks"]) {
+  const nlohmann::json rows = json_of(scratch / "j")["config"]["ranks"];
+  for (const auto& rank : rows) {
     EXPECT_EQ(rank["interface"], "eth0");
     EXPECT_EQ(rank["driver"], "veth");
     EXPECT_EQ(rank["mtu"], 9000);
@@ -298,7 +302,7 @@ TEST(CliJson, dash__is_standard_output_and_the_text_goes_to_standard_error) {
   EXPECT_THAT(ended.error, HasSubstr("# Out of bounds values : 0 OK\n"));
   EXPECT_TRUE(scratch.names().empty());
   const Ended check = run(tool({"check", "--local-ranks", "2", "--probes", "2", "-J", "-"}));
-  EXPECT_EQ(nlohmann::json::parse(check.out, nullptr, false).size(), 2u) << check.out;
+  EXPECT_EQ(nlohmann::json::parse(check.out, nullptr, false)["results"].size(), 2u) << check.out;
   EXPECT_THAT(check.error, HasSubstr("# all 2 pairs work"));
 }
 
@@ -370,7 +374,10 @@ TEST(CliCheck, matrix__all_pairs) {
   EXPECT_EQ(count(ended.out, "yes"), 6u) << ended.out;
   EXPECT_THAT(ended.out, HasSubstr("one other at a time, so rates do not add up"));
   EXPECT_THAT(ended.out, HasSubstr("# all 6 pairs work"));
-  const auto pairs = json_of(scratch / "j");
+  const auto json = json_of(scratch / "j");
+  EXPECT_EQ(json["config"]["probes"], 5);
+  EXPECT_EQ(json["config"]["ranks"].size(), 3u);
+  const auto pairs = json["results"];
   ASSERT_EQ(pairs.size(), 6u);
   for (const auto& pair : pairs) {
     EXPECT_TRUE(pair["reachable"].get<bool>());
@@ -401,7 +408,8 @@ TEST(CliCheck, silent_rank__failing_pairs_and_their_cause) {
                                      "reply comes back: UDP from rank {} to rank 1 is blocked",
                                      other, other)));
   }
-  for (const auto& pair : json_of(scratch / "j")) {
+  const nlohmann::json rows = json_of(scratch / "j")["results"];
+  for (const auto& pair : rows) {
     EXPECT_EQ(pair["reachable"].get<bool>(), pair["from"] != 1 && pair["to"] != 1) << pair;
     EXPECT_EQ(pair["loss"], pair["to"] == 1 ? 1.0 : 0.0) << pair;
     for (const char* figure : {"flood_loss", "rate_gbps"}) {
@@ -417,7 +425,8 @@ double flood_rate() {
       run(tool({"check", "--local-ranks", "2", "--probes", "2", "--json", scratch / "j"}));
   EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
   double sum = 0;
-  for (const auto& pair : json_of(scratch / "j")) sum += pair["rate_gbps"].get<double>() / 2;
+  const nlohmann::json pairs = json_of(scratch / "j")["results"];
+  for (const auto& pair : pairs) sum += pair["rate_gbps"].get<double>() / 2;
   return sum;
 }
 

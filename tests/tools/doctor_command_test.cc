@@ -33,7 +33,7 @@ class DoctorCommand : public XdpNetworkTest {
   nlohmann::json examine(const std::string& interface) {
     const Ended ended = doctor({interface, "--json"});
     EXPECT_EQ(ended.error, "");
-    return nlohmann::json::parse(ended.out).at("interfaces").at(0);
+    return nlohmann::json::parse(ended.out).at("results").at(0);
   }
 };
 
@@ -68,7 +68,7 @@ TEST_F(DoctorCommand, our_program_is_seen_and_does_not_lift_a_veth) {
 TEST_F(DoctorCommand, an_interface_without_ipv4_fails_with_the_remedy) {
   const Ended ended = doctor({"vb", "--json"});
   EXPECT_EQ(ended.exit_code, 1);
-  const auto json = nlohmann::json::parse(ended.out).at("interfaces").at(0);
+  const auto json = nlohmann::json::parse(ended.out).at("results").at(0);
   EXPECT_EQ(row_of(json.at("requirements"), "ipv4").at("command"),
             "ip address add ADDRESS/PREFIX dev vb");
   EXPECT_EQ(json.at("best"), false);
@@ -78,7 +78,7 @@ TEST_F(DoctorCommand, the_interface__named_chosen_or_all) {
   const auto names = [](const Ended& ended) {
     std::vector<std::string> found;
     const auto json = nlohmann::json::parse(ended.out);
-    for (const auto& each : json.at("interfaces")) {
+    for (const auto& each : json.at("results")) {
       found.push_back(each.at("interface"));
     }
     return found;

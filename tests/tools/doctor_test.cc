@@ -96,6 +96,18 @@ TEST(Doctor, diagnose__the_interface) {
   EXPECT_EQ(row_of(diagnose(facts).requirements, "mtu").verdict, Verdict::yes);
 }
 
+TEST(Doctor, diagnose__loopback_is_told_nothing_that_would_not_help) {
+  DoctorFacts facts = good_facts();
+  facts.name = "lo";
+  facts.loopback = true;
+  facts.mtu = 65536;
+  facts.attached.reset();
+  facts.features = xdp::InterfaceFeatures{};
+  for (const char* id : {"mtu", "native_xdp", "loaded"}) {
+    EXPECT_EQ(row_of(diagnose(facts).requirements, id).command, "") << id;
+  }
+}
+
 TEST(Doctor, diagnose__the_driver) {
   DoctorFacts facts = good_facts();
   facts.features->zero_copy = false;
@@ -197,6 +209,8 @@ TEST(Doctor, diagnose__the_machine) {
   facts = good_facts();
   facts.bpf_file_system = false;
   expect_no(facts, "bpf_file_system", "mount -t bpf bpf /sys/fs/bpf", {});
+  facts.mounts_go_with_us = true;  // below `ip netns exec`
+  expect_no(facts, "bpf_file_system", "nsenter --net=/run/netns/NAME tarpon xdp load eth0", {});
   facts = good_facts();
   facts.huge_pages_free = 1;
   expect_no(facts, "huge_pages", "sysctl -w vm.nr_hugepages=$(($(sysctl -n vm.nr_hugepages) + 5))",

@@ -205,7 +205,7 @@ TEST(FlightVerdict, other_signature__the_minority_and_the_field) {
   }
   const FlightVerdict verdict = judge_flight(story.merge());
   EXPECT_EQ(guilty(verdict), Guilty{1});
-  EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2000 against 1000"));
+  EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2000 instead of 1000"));
 }
 
 TEST(FlightVerdict, two_ranks_that_differ__undecided_between_both) {
@@ -216,7 +216,7 @@ TEST(FlightVerdict, two_ranks_that_differ__undecided_between_both) {
   EXPECT_EQ(verdict.cause, FlightCause::undecided);
   EXPECT_TRUE(verdict.guilty.empty());
   ASSERT_EQ(verdict.candidates.size(), 2u);
-  EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2 against 1"));
+  EXPECT_THAT(verdict.line, HasSubstr("rank 1: count 2 instead of 1"));
 }
 
 TEST(FlightVerdict, rank_that_died_of_a_signal) {

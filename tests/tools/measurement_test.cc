@@ -213,7 +213,10 @@ TEST(ShareLogs, share_logs__a_failure_is_told_with_how_far_the_call_had_come) {
   nlohmann::json failure;
   const auto logs = share_logs(**alone, log, 1s, failure);
   ASSERT_FALSE(logs);
-  EXPECT_EQ(logs.error().message, "rank 0: peer_late: no answer (operation 3 of tag 0)");
+  EXPECT_EQ(
+      logs.error().message,
+      "rank 0: peer_late: no answer (operation 3 of tag 0); tarpon check shows pairs of ranks "
+      "whose packets are lost");
   EXPECT_EQ(failure["error"], logs.error().message);
   EXPECT_EQ(failure["outcomes"], nlohmann::json::array({log.outcome}));
 }

@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 /// Ends far later than any test waits; a test that reaches it fails by its time limit.
@@ -52,7 +53,7 @@ struct Collected {
   std::vector<std::string> lines;
 
   Collected() {
-    options.on_error_line = [this](std::string_view line) { lines.emplace_back(line); };
+    options.on_error_line = [this](std::string_view line, bool) { lines.emplace_back(line); };
   }
 };
 
@@ -173,7 +174,7 @@ TEST(ProcessGroup, run__lost_status_is_a_failure) {
   collected.options.grace = 10ms;
   // From the first line on, the kernel keeps no status of a child that ends.
   const Shared<std::atomic<bool>> ignored;
-  collected.options.on_error_line = [&](std::string_view) {
+  collected.options.on_error_line = [&](std::string_view, bool) {
     std::signal(SIGCHLD, SIG_IGN);
     *ignored = true;
   };
@@ -268,7 +269,7 @@ TEST(ProcessGroup, run__second_signal_kills_at_once) {
   EXPECT_EQ(result->ranks[0].signal, SIGKILL);
 }
 
-TEST(ProcessGroup, run__identical_lines_appear_once) {
+TEST(ProcessGroup, run__identical_lines_appear_once_with_their_ranks) {
   Collected collected;
   const auto result = run_process_group(
       4,
@@ -279,9 +280,10 @@ TEST(ProcessGroup, run__identical_lines_appear_once) {
       },
       collected.options);
   ASSERT_TRUE(result);
-  EXPECT_THAT(collected.lines,
-              UnorderedElementsAre("no route to 10.0.0.1", "rank 0: own", "rank 1: own",
-                                   "rank 2: own", "rank 3: own", "no newline at the end"));
+  EXPECT_THAT(
+      collected.lines,
+      UnorderedElementsAre("ranks 0-3: no route to 10.0.0.1", "rank 0: own", "rank 1: own",
+                           "rank 2: own", "rank 3: own", "ranks 0-3: no newline at the end"));
 }
 
 TEST(ProcessGroup, run__much_text_is_neither_lost_nor_blocks) {
@@ -375,29 +377,85 @@ TEST(ProcessGroup, run__children_die_with_a_killed_parent) {
   for (pollfd& end : ends) EXPECT_EQ(::poll(&end, 1, 10000), 1);
 }
 
-TEST(LineMerger, add__nth_time_of_a_line_appears_once) {
+/// Collects what a merger passes on; errors of the tool end in " (error)".
+struct Merged {
   std::vector<std::string> lines;
-  LineMerger merger(3, [&](std::string_view line) { lines.emplace_back(line); });
-  merger.add(0, "a\na\nb");
-  merger.add(1, "a\n");
-  merger.add(2, "a\na\na\n");
-  merger.add(0, "c\n");
-  merger.add(1, "\n\nbc\n");
-  EXPECT_THAT(lines, ElementsAre("a", "a", "a", "bc", "", ""));
+  LineMerger merger;
+
+  explicit Merged(std::uint32_t ranks)
+      : merger(ranks, [this](std::string_view line, bool is_error) {
+          lines.push_back(std::string(line) + (is_error ? " (error)" : ""));
+        }) {}
+};
+
+constexpr Time kStart{1s};
+
+TEST(LineMerger, add__nth_time_of_a_line_appears_once_with_its_ranks) {
+  Merged merged(3);
+  LineMerger& merger = merged.merger;
+  merger.add(0, "a\na\nb", kStart);
+  merger.add(1, "a\n", kStart);
+  EXPECT_THAT(merged.lines, IsEmpty());
+  merger.add(2, "a\na\nc\n", kStart);
+  EXPECT_THAT(merged.lines, ElementsAre("ranks 0-2: a"));
+  merger.add(0, "d\n", kStart);
+  for (Rank rank = 0; rank < 3; ++rank) merger.finish(rank, kStart);
+  EXPECT_THAT(merged.lines,
+              ElementsAre("ranks 0-2: a", "ranks 0, 2: a", "rank 2: c", "rank 0: bd"));
+}
+
+TEST(LineMerger, release__a_line_waits_a_second_for_other_ranks) {
+  Merged merged(3);
+  EXPECT_EQ(merged.merger.due(), kNever);
+  merged.merger.add(1, "slow\n", kStart);
+  EXPECT_EQ(merged.merger.due(), kStart + 1s);
+  merged.merger.release(kStart + 999ms);
+  EXPECT_THAT(merged.lines, IsEmpty());
+  merged.merger.release(kStart + 1s);
+  EXPECT_THAT(merged.lines, ElementsAre("rank 1: slow"));
+}
+
+TEST(LineMerger, hold__lines_wait_for_every_rank_that_still_speaks) {
+  Merged merged(3);
+  merged.merger.hold();
+  merged.merger.add(1, "tarpon: gone\n", kStart);
+  EXPECT_EQ(merged.merger.due(), kNever);
+  merged.merger.release(kStart + 1h);
+  merged.merger.finish(1, kStart + 1h);
+  merged.merger.add(0, "tarpon: gone\n", kStart + 1h);
+  EXPECT_THAT(merged.lines, IsEmpty());
+  merged.merger.finish(2, kStart + 1h);
+  EXPECT_THAT(merged.lines, ElementsAre("ranks 0-1: gone (error)"));
+}
+
+TEST(LineMerger, add__an_error_that_names_its_rank_keeps_that_beginning) {
+  Merged merged(2);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    merged.merger.add(rank, "tarpon: rank 0: full\ntarpon: ranks 0-1: late\ntarpon: rank 1 came\n",
+                      kStart);
+  }
+  EXPECT_THAT(merged.lines, ElementsAre("rank 0: full (error)", "ranks 0-1: late (error)",
+                                        "ranks 0-1: rank 1 came (error)"));
+}
+
+TEST(LineMerger, add__one_rank_in_all_speaks_for_itself) {
+  Merged merged(1);
+  merged.merger.add(0, "tarpon: full\nplain\n", kStart);
+  EXPECT_THAT(merged.lines, ElementsAre("tarpon: full (error)", "plain"));
 }
 
 TEST(LineMerger, add__long_lines_and_many_lines_are_bounded) {
   std::size_t bytes = 0;
-  LineMerger merger(2, [&](std::string_view line) { bytes += line.size(); });
-  for (int i = 0; i < 100; ++i) merger.add(0, std::string(10000, 'x'));
+  LineMerger merger(1, [&](std::string_view line, bool) { bytes += line.size(); });
+  for (int i = 0; i < 100; ++i) merger.add(0, std::string(10000, 'x'), kStart);
   EXPECT_GE(bytes, 900000u);
-  merger.finish(0);
+  merger.finish(0, kStart);
   EXPECT_EQ(bytes, 1000000u);
-  // Beyond what is remembered, lines still appear.
+  // Beyond what is held, the oldest lines leave at once.
   int count = 0;
-  LineMerger many(2, [&](std::string_view) { ++count; });
-  for (int i = 0; i < 10000; ++i) many.add(0, std::to_string(i) + "\n");
-  EXPECT_EQ(count, 10000);
+  LineMerger many(2, [&](std::string_view, bool) { ++count; });
+  for (int i = 0; i < 10000; ++i) many.add(0, std::to_string(i) + "\n", kStart);
+  EXPECT_EQ(count, 10000 - 256);
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ TEST_F(TestbedTest, create__without_privileges_names_the_remedy) {
     if (::setresuid(65534, 65534, 65534) != 0) return 1;
     const auto testbed = Testbed::create({});
     if (testbed || testbed.error().code != Error::Code::permission) return 2;
-    return testbed.error().message.find("--net loopback") == std::string::npos ? 3 : 0;
+    return testbed.error().message.find("run as root") == std::string::npos ? 3 : 0;
   });
   ASSERT_TRUE(result);
   EXPECT_TRUE(result->ok()) << result->summary();

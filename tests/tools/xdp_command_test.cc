@@ -208,7 +208,7 @@ TEST_F(XdpCommand, load__refusals_name_thing_and_remedy) {
   expect_refused(load({"--confirm", "30"}), {"--confirm", "\"30\" has no unit"}, 2);
   const Ended loopback = xdp_tool({"load", "lo"});
   EXPECT_EQ(loopback.exit_code, 1);
-  EXPECT_THAT(loopback.error, HasSubstr("the driver of lo has no native XDP"));
+  EXPECT_THAT(loopback.error, HasSubstr("lo is loopback, which has no native XDP"));
   EXPECT_THAT(bpf_files(), IsEmpty());
 }
 

@@ -77,7 +77,7 @@ inline Ended xdp_tool(std::vector<std::string> arguments) {
 inline nlohmann::json status_of(const std::string& interface) {
   const Ended ended = xdp_tool({"status", interface, "--json"});
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
-  return nlohmann::json::parse(ended.out).at("interfaces").at(0);
+  return nlohmann::json::parse(ended.out).at("results").at(0);
 }
 
 /// A veth pair in the namespaces of this program; without them the test is skipped.

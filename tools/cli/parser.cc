@@ -215,9 +215,7 @@ Parsed parse(const Catalogue& catalogue, const std::vector<std::string>& words) 
     return Mistake{fmt::format("{} is missing: write {}", parsed.missing,
                                synopsis(catalogue.about(), *entry))};
   }
-  std::string line = catalogue.about().name;
-  for (const std::string& word : words) line += " " + word;
-  return Call{entry, {&catalogue, std::move(line), std::move(parsed.names)}};
+  return Call{entry, {&catalogue, std::move(parsed.names)}};
 }
 
 }  // namespace tarpon::cli

@@ -7,6 +7,7 @@
 #include "tools/cli/help_text.h"
 #include "tools/cli/parser.h"
 #include "tools/exit_code.h"
+#include "tools/voice.h"
 
 namespace tarpon::cli {
 
@@ -14,7 +15,7 @@ int run_program(const Catalogue& catalogue, const std::vector<std::string>& word
   const Parsed parsed = parse(catalogue, words);
   const About& about = catalogue.about();
   if (const auto* const mistake = std::get_if<Mistake>(&parsed)) {
-    fmt::print(stderr, "{}: {} (see --help)\n", about.name, mistake->text);
+    Voice().error(mistake->text + " (see --help)");
     return kUsage;
   }
   if (const auto* const call = std::get_if<Call>(&parsed))

@@ -142,17 +142,20 @@ nlohmann::json cell_json(const CellResult& cell) {
 
 }  // namespace
 
-nlohmann::json to_json(const Plan& plan, const std::vector<CellResult>& results) {
-  nlohmann::json out = {{"bytes", plan.bytes},
-                        {"seed", plan.seed},
-                        {"bound", plan.bound ? format_duration(*plan.bound) : "learnt"},
-                        {"loss_target", plan.loss_target},
-                        {"repair", name_of(plan.repair)},
-                        {"tail_loss", plan.tail_loss == TailLoss::probe ? "probe" : "rto"},
-                        {"network", network_json(plan.network)},
-                        {"cells", nlohmann::json::array()}};
-  for (const CellResult& cell : results) out["cells"].push_back(cell_json(cell));
-  return out;
+nlohmann::json config_json(const Plan& plan) {
+  return {{"bytes", plan.bytes},
+          {"seed", plan.seed},
+          {"bound", plan.bound ? format_duration(*plan.bound) : "learnt"},
+          {"loss_target", plan.loss_target},
+          {"repair", name_of(plan.repair)},
+          {"tail_loss", plan.tail_loss == TailLoss::probe ? "probe" : "rto"},
+          {"network", network_json(plan.network)}};
+}
+
+nlohmann::json results_json(const std::vector<CellResult>& results) {
+  nlohmann::json json = nlohmann::json::array();
+  for (const CellResult& cell : results) json.push_back(cell_json(cell));
+  return json;
 }
 
 }  // namespace tarpon::scale

@@ -15,6 +15,10 @@ std::string describe(const Plan& plan);
 /// A line per cell: completion times in ms, P99/P50, and what a result lacks in %.
 std::string table(const std::vector<CellResult>& results);
 
-nlohmann::json to_json(const Plan& plan, const std::vector<CellResult>& results);
+/// What was modelled: of the JSON report's "config".
+nlohmann::json config_json(const Plan& plan);
+
+/// A row per cell: the JSON report's "results".
+nlohmann::json results_json(const std::vector<CellResult>& results);
 
 }  // namespace tarpon::scale

@@ -6,12 +6,15 @@
 #include <cmath>
 
 #include "tools/scale/quantiles.h"
-#include "tools/units.h"
+#include "tools/scale/ticks.h"
 
 namespace tarpon::scale {
 namespace {
 
 constexpr double kWidth = 820, kLeft = 70, kRight = 190;
+constexpr double kLabelHeight = 14, kLabelWidth = 36;  // room that a number needs
+constexpr std::size_t kEnoughForTail = 100;            // operations: of fewer, P99 is the longest
+constexpr std::string_view kNoColour = "#666";
 constexpr double kTimeTop = 60, kTimeBottom = 400, kLostTop = 450, kLostBottom = 560;
 
 /// Colours that stay apart for colour-blind readers (Okabe & Ito).
@@ -56,6 +59,13 @@ std::string text(double x, double y, std::string_view anchor, std::string_view w
       anchor, size, words);
 }
 
+/// "25 MiB", "1000 B".
+std::string size_text(std::uint64_t bytes) {
+  if (bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
 std::string line(const std::vector<Point>& points, std::string_view colour, bool dashed) {
   std::string path, dots;
   for (const Point& point : points) {
@@ -94,21 +104,64 @@ Axis time_axis(const std::vector<CellResult>& results) {
 
 std::string time_grid(const Axis& axis) {
   std::string out;
-  for (double decade = 1e-6; decade < 1e9; decade *= 10) {
-    for (const double factor : {1.0, 2.0, 5.0}) {
-      const double value = decade * factor;
-      if (value >= axis.low && value <= axis.high) {
-        out += grid(axis.at(value), fmt::format("{:.6g}", value));
-      }
-    }
+  double below = INFINITY;
+  for (const double value : logarithmic_ticks(axis.low, axis.high)) {
+    const double y = axis.at(value);
+    if (below - y < kLabelHeight) continue;
+    out += grid(y, fmt::format("{:.6g}", value));
+    below = y;
   }
-  return out + text(kLeft, kTimeTop - 10, "start", "completion time (ms)");
+  return out + text(kLeft, kTimeTop - 10, "start", "completion time (ms, logarithmic)");
+}
+
+std::string lost_grid(const Axis& axis) {
+  std::string out;
+  for (const double value : linear_ticks(axis.low, axis.high)) {
+    out += grid(axis.at(value), fmt::format("{:.6g}", value));
+  }
+  return out + text(kLeft, kLostTop - 10, "start", "lost share of the contributions (%), mean");
+}
+
+/// Rank counts below the curves; those that would run into their neighbour stay without.
+std::string rank_labels(std::vector<std::uint32_t> counts, const Axis& axis) {
+  std::sort(counts.rbegin(), counts.rend());
+  std::string out;
+  double right = INFINITY;
+  for (const std::uint32_t ranks : counts) {
+    const double x = axis.at(ranks);
+    if (right - x < kLabelWidth) continue;
+    out += text(x, kLostBottom + 20, "middle", fmt::format("{}", ranks));
+    right = x;
+  }
+  return out +
+         text((kLeft + kWidth - kRight) / 2, kLostBottom + 42, "middle", "ranks (logarithmic)");
+}
+
+/// Beside the curves: the algorithms, and what solid and dashed lines are.
+std::string legend(const Plan& plan, const std::vector<CellResult>& results) {
+  const double left = kWidth - kRight + 15;
+  double y = kTimeTop + 10;
+  std::string out;
+  const auto row = [&](std::string_view colour, bool dashed, std::string_view words) {
+    out += line({{left, y}, {left + 24, y}}, colour, dashed);
+    out += text(left + 32, y + 4, "start", words);
+    y += 22;
+  };
+  for (const Algorithm algorithm : plan.algorithms) {
+    row(colour_of(algorithm), false, name_of(algorithm));
+  }
+  y += 12;
+  const bool enough = std::all_of(results.begin(), results.end(), [](const CellResult& cell) {
+    return cell.completions.size() >= kEnoughForTail;
+  });
+  row(kNoColour, false, "P50, lost share");
+  row(kNoColour, true, enough ? "P99" : "P99, or longest");
+  return out;
 }
 
 std::string curves(const Plan& plan, const std::vector<CellResult>& results, const Axis& x,
                    const Axis& time, const Axis& lost) {
   std::string out;
-  double legend = kTimeTop + 10;
   for (const Algorithm algorithm : plan.algorithms) {
     std::vector<Point> half, tail, share;
     for (const CellResult& cell : results) {
@@ -120,13 +173,8 @@ std::string curves(const Plan& plan, const std::vector<CellResult>& results, con
     }
     const std::string_view colour = colour_of(algorithm);
     out += line(half, colour, false) + line(tail, colour, true) + line(share, colour, false);
-    const double left = kWidth - kRight + 15;
-    out += line({{left, legend}, {left + 24, legend}}, colour, false);
-    out += text(left + 32, legend + 4, "start", name_of(algorithm));
-    legend += 22;
   }
-  return out + text(kWidth - kRight + 15, legend + 10, "start",
-                    "solid P50, dashed P99 (of fewer than 100: the longest)");
+  return out;
 }
 
 }  // namespace
@@ -144,22 +192,13 @@ std::string draw(const Plan& plan, const std::vector<CellResult>& results) {
       kWidth);
   const Network& network = plan.network;
   out += text(kLeft, 26, "start",
-              fmt::format("AllReduce of {}, {} links, loss {:g} %, tail {:g}: a model",
-                          format_bytes(plan.bytes),
-                          format_rate(static_cast<std::uint64_t>(network.bits_per_second)),
-                          network.loss * 100, network.tail),
+              fmt::format("AllReduce of {}, links of {:g} Gb/s, loss {:g} %, tail {:g}: a model",
+                          size_text(plan.bytes), network.bits_per_second * 1e-9, network.loss * 100,
+                          network.tail),
               16);
   out += time_grid(time);
-  for (int step = 0; step <= 4; ++step) {
-    const double value = lost.high * step / 4;
-    out += grid(lost.at(value), fmt::format("{:.2g}", value));
-  }
-  out += text(kLeft, kLostTop - 10, "start", "lost share (%), mean");
-  for (const std::uint32_t ranks : plan.ranks) {
-    out += text(x.at(ranks), kLostBottom + 20, "middle", fmt::format("{}", ranks));
-  }
-  out += text((kLeft + kWidth - kRight) / 2, kLostBottom + 42, "middle", "ranks");
-  return out + curves(plan, results, x, time, lost) + "</svg>\n";
+  out += lost_grid(lost) + rank_labels(plan.ranks, x);
+  return out + curves(plan, results, x, time, lost) + legend(plan, results) + "</svg>\n";
 }
 
 }  // namespace tarpon::scale

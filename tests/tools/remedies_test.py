@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""remedies_test.py TOOL SOURCE: whatever a message advises, the tool takes.
+
+The string literals of tools/, collectives/, transport/ and xdp/ are read from the source. Each
+`tarpon COMMAND ...` in them must be a command, and each option must be one of that command; an option
+without a command must be one of all commands that can print the message (PRINTED_BY). Values that look
+like a choice (`--mode skb`) are given to the tool as well."""
+import collections, functools, glob, os, re, subprocess, sys, unittest
+
+TOOL, SOURCE = sys.argv[1], sys.argv[2]
+
+COMMANDS = ("allreduce", "check", "doctor", "flight", "sim", "sim scale", "status", "testbed", "xdp",
+            "xdp load", "xdp status", "xdp unload", "xdp clean")
+JOBS = "allreduce", "check"
+LOAD = "xdp load",
+# Commands that print the messages of a file; the first pattern that fits counts.
+PRINTED_BY = (
+    (r"tools/(sim_command|simulation\w*|coded_reference)\.cc", ("sim",)),
+    (r"tools/(scale_command|scale/\w+)\.cc", ("sim scale",)),
+    (r"tools/flight_rules\w*\.cc|tools/flight_cause\.cc", ("allreduce",)),  # advice for the job
+    (r"tools/flight_\w+\.cc", ("flight",)),
+    (r"tools/(status_\w+|rank_sockets)\.cc", ("status",)),
+    (r"tools/(xdp_command|xdp_load|shared_program|confirmation)\.cc", LOAD),
+    (r"tools/(xdp_status|xdp_report)\.cc", ("xdp status",)),
+    (r"tools/(testbed|testbed_shape|network_namespace|testbed/\w+)\.cc", ("testbed", *JOBS)),
+    (r"tools/testbed_command\.cc", ("testbed",)),
+    (r"tools/(check_command|probe)\.cc", ("check",)),
+    (r"tools/(doctor\w*|drivers)\.cc", JOBS),  # advice for a job
+    (r"tools/(job_options|session|debug_log|datapath_text|option_kinds|background_traffic)\.cc", JOBS),
+    (r"tools/.*", ("allreduce",)),
+    (r"(collectives|transport|xdp)/.*", JOBS),
+)
+# (file, option or command): reason.
+EXCEPTIONS = {
+    ("tools/tarpon.cc", "--version"): "an option of the program, not of a command",
+    ("tools/flight_command.cc", "--flight"): "of the job that wrote the recordings",
+    ("tools/flight_merge.cc", "--flight"): "of the job that wrote the recordings",
+    ("tools/xdp_command.cc", "--json"): "defined there for xdp status",
+    ("tools/xdp_command.cc", "--watch"): "defined there for xdp status",
+}
+# Programs of others, up to the end of their part of the sentence.
+FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|gdb) [^:;,(]*|\$\(command -v")
+# What may follow an option as its value, rather than go on with the sentence.
+CHOICES = {"skb", "native", "veth", "loopback", "exact", "bounded", "xdp", "uring", "mmsg", "on", "off",
+           "float", "int8"}
+OPTION = re.compile(r"(?<![\w/=\"-])(--[a-z][\w-]*|-[A-Za-z])(?![\w-])(?:[ =]([\w:/.]+))?")
+CALL = re.compile(r"\btarpon ((?:[a-z]+ )?[a-z]+)\b([^,;:()\"]*)")
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+
+def literals(path):
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    raw = re.findall(r'R"\((.*?)\)"', text, re.DOTALL)
+    text = re.sub(r'R"\(.*?\)"', '""', text, flags=re.DOTALL)
+    text = re.sub(r"^\s*#include.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"(?<![:\"])//.*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r'"\s*\n\s*"', "", text)
+    return raw + [re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), one)
+                  for one in LITERAL.findall(text)]
+
+
+@functools.cache
+def takes(command, option, value):
+    """Whether the tool parses it. --help comes last, so that nothing runs."""
+    words = [TOOL, *command.split(), option, *([value] if value else []), "--help"]
+    if not value:
+        return option in options_of(command)
+    return subprocess.run(words, capture_output=True, timeout=20).returncode == 0
+
+
+@functools.cache
+def options_of(command):
+    ended = subprocess.run([TOOL, *command.split(), "--help"], capture_output=True, text=True, timeout=20,
+                           check=True)
+    names = re.findall(r"^\s+((?:-[\w-]+,? ?)+)", ended.stdout, re.MULTILINE)
+    return {name for group in names for name in re.findall(r"-[\w-]+", group)}
+
+
+def printers(file):
+    return next(commands for pattern, commands in PRINTED_BY if re.fullmatch(pattern, file))
+
+
+def wrong_in(file, literal):
+    """What the tool does not take, as (file, what) and why."""
+    found = {}
+    text = FOREIGN.sub(" ", literal)
+
+    def check(commands, part):
+        for option, value in OPTION.findall(part):
+            value = value if value in CHOICES else ""
+            for command in commands:
+                if not takes(command, option, value):
+                    found[file, f"{option} {value}".strip()] = f"{command} does not take it: {literal!r}"
+
+    for words, rest in CALL.findall(text):
+        command = next((known for known in (words, words.split()[0]) if known in COMMANDS), None)
+        if command is None:
+            found[file, f"tarpon {words}"] = f"no such command: {literal!r}"
+        else:
+            check((command,), rest)
+    check(printers(file), CALL.sub(" ", text))
+    return found
+
+
+def files():
+    for folder in "tools", "collectives", "transport", "xdp":
+        for path in sorted(glob.glob(os.path.join(SOURCE, folder, "**/*.cc"), recursive=True)):
+            file = os.path.relpath(path, SOURCE)
+            if not file.startswith("tools/examples/"):
+                yield file, path
+
+
+class Remedies(unittest.TestCase):
+    def test_every_message(self):
+        wrong, seen = {}, collections.Counter()
+        for file, path in files():
+            for literal in literals(path):
+                if re.fullmatch(r"-\w,--\w+", literal):
+                    continue  # the definition of an option; those of nccl-tests are not in the help
+                seen["options"] += len(OPTION.findall(literal))
+                seen["commands"] += len(CALL.findall(literal))
+                wrong |= wrong_in(file, literal)
+        self.assertGreater(seen["options"], 100)
+        self.assertGreater(seen["commands"], 15)
+        unknown = {what: why for what, why in wrong.items() if what not in EXCEPTIONS}
+        self.assertEqual(unknown, {}, "\n".join(f"{file}: {what}: {why}"
+                                                for (file, what), why in unknown.items()))
+        self.assertEqual(set(EXCEPTIONS) - set(wrong), set(), "exceptions that nothing needs")
+
+    def test_it_finds_what_it_is_for(self):
+        for file, literal, what in (
+                ("xdp/program.cc", "refuses: use --mode skb", "--mode skb"),
+                ("tools/network_namespace.cc", "run as root, or use --net loopback", "--net loopback"),
+                ("collectives/flight.cc", "see tarpon fly", "tarpon fly"),
+                ("collectives/flight.cc", "see tarpon flight --everything", "--everything"),
+                ("tools/probe.cc", "choose a smaller -e", "-e")):
+            self.assertIn((file, what), wrong_in(file, literal))
+        for file, literal in (("xdp/program.cc", "tarpon xdp load {} --mode skb"),
+                              ("collectives/interfaces.cc", "name one with --interface"),
+                              ("xdp/pins.cc", "ip netns exec does that: use nsenter --net=FILE")):
+            self.assertEqual(wrong_in(file, literal), {})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,24 @@
+// Red for what failed, on a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "collectives/environment.h"
+
+namespace tarpon {
+
+/// Colours text, or leaves it as it is. A value: copies behave alike.
+class Colour {
+ public:
+  /// Colours only where `fd` is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb".
+  Colour(int fd, const Environment& environment);
+
+  /// `text` in red: for an error, or a figure that fails a run.
+  std::string failure(std::string_view text) const;
+
+ private:
+  bool on_;
+};
+
+}  // namespace tarpon
