@@ -8,7 +8,8 @@ Jobs of Tarpon stay alive between their turns, so that they learn their bound on
 also say what the oracle's D is: the smallest bound that loses the target's share of those calls.
 
 Prints a line a cell, a table, and the targets at the end; exit code 1 when one is missed. Writes
-tail.json, tail.html (distributions and frontier) and tail-frontier.svg."""
+tail.json, tail.html (distributions and frontier), tail-frontier.svg, and tail-longest.svg: the slowest
+calls beside the ring of 4."""
 import argparse, os, signal, sys, time
 
 from contenders import GLOO
@@ -16,7 +17,7 @@ from figures import Progress, finish, judged, mean, median, shown
 from tail_bed import Background, Bed, Failed, parse_pause
 from tail_cells import PLANS, SETTLE_SHARE, SIZE, cells_of, seconds_of
 from tail_jobs import Job
-from tail_page import markdown, write_frontier, write_page
+from tail_page import exceeded, frontier, markdown, write_page, write_picture
 from tail_targets import Figures, Judge, oracle_us
 
 ALONE_S = 5, 0.5  # the ring beside, measured alone; --smoke
@@ -96,6 +97,12 @@ class Tail:
 
     def rows(self):
         return [figures.row(cell) for (cell, _), figures in self.figures.items()]
+
+    def longest_rows(self):
+        """Of the cell with the frontier: Gloo, exact calls, the shortest and the longest bound."""
+        chosen = {cell: [who for who in ("gloo", "exact", 0.001, 0.01) if (cell, who) in self.figures]
+                  for cell in self.cells if cell.background == 4 and cell.is_usual()}
+        return [self.figures[cell, who].row(cell) for cell, whos in chosen.items() for who in whos]
 
     def targets(self):
         judge = Judge(self.cells, self.figures, self.means, self.arguments.baseline)
@@ -275,8 +282,12 @@ def main():
     page = os.path.join(arguments.build, "tail.html")
     write_page(page, rows)
     picture = os.path.join(arguments.build, "tail-frontier.svg")
-    write_frontier(picture, rows)
+    write_picture(picture, frontier(rows))
     print(f"\ndistributions: {page}\nfrontier: {picture}")
+    if longest := bench.longest_rows():
+        picture = os.path.join(arguments.build, "tail-longest.svg")
+        write_picture(picture, exceeded(longest))
+        print(f"slowest calls: {picture}")
     finish(os.path.join(arguments.build, "tail.json"), bench.targets(), rows=rows)
 
 

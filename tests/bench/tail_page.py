@@ -125,6 +125,26 @@ def distribution(rows):
     return svg([*parts, legend(names)], height=HEIGHT + legend_height(names))
 
 
+def exceeded(rows):
+    """Of each contender the share of calls that take longer, so that the slowest calls are what is seen."""
+    curves = [sorted(time / 1000 for time in row["times_us"]) for row in rows]
+    time = Axis([value for curve in curves for value in curve], LEFT, WIDTH - RIGHT, log=True)
+    up = Axis([100 / max(map(len, curves)), 100], HEIGHT - BOTTOM, TOP, log=True)
+    parts = [frame([(time.place(tick), f"{tick:.6g}") for tick in time.ticks], up,
+                   "time, ms (logarithmic)", "calls that take longer, % (logarithmic)")]
+    names = []
+    for number, (row, curve) in enumerate(zip(rows, curves)):
+        points = []
+        for i, value in enumerate(curve):
+            points += [(value, 100 - 100 * i / len(curve))]
+            points += [(value, 100 - 100 * (i + 1) / len(curve))] * (i + 1 < len(curve))
+        line = " ".join(f"{time.place(x):.1f},{up.place(y):.1f}" for x, y in points)
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        names.append((f'{row["who"]}: P99 {shown(row["p99_us"], 1000)} ms', colour))
+    return svg([*parts, legend(names)], height=HEIGHT + legend_height(names))
+
+
 def by_cell(rows):
     return [(name, list(group)) for name, group in
             itertools.groupby(rows, key=lambda row: row["cell"])]
@@ -170,9 +190,9 @@ def frontier(rows):
     return svg(parts, height=2 * HEIGHT + 15 * len(cells) + 10)
 
 
-def write_frontier(path, rows):
+def write_picture(path, picture):
     with open(path, "w", encoding="utf-8") as file:
-        file.write(frontier(rows) + "\n")
+        file.write(picture + "\n")
 
 
 # Of the tables: title, key of the row, unit, decimals.
@@ -209,7 +229,8 @@ def write_page(path, rows):
              "td,th{padding:2px 10px;text-align:right}</style><h1>Tail of AllReduce</h1>"
              "<p>Times in ms.</p>"]
     for name, group in by_cell(rows):
-        parts.append(f"<h2>{html.escape(name)}</h2>{distribution(group)}{table(group)}")
+        parts.append(f"<h2>{html.escape(name)}</h2>{distribution(group)}"
+                     f"{exceeded(group)}{table(group)}")
     parts.append(f"<h2>P99 / P50 and mean over the loss target</h2>{frontier(rows)}</html>")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))

@@ -134,9 +134,13 @@ class Pictures(unittest.TestCase):
     def test_codec(self):
         self.page("codec", codec.write_page, [codec_report()])
 
-    def test_loss_target(self):
-        with open(os.path.join(SOURCE, "tools/loss_target.svg"), encoding="utf-8") as file:
-            self.check("loss_target", file.read())
+    def test_pages(self):
+        """The pictures that the pages show."""
+        found = glob.glob(os.path.join(SOURCE, "tools/*.svg"))
+        self.assertTrue(found)
+        for path in found:
+            with open(path, encoding="utf-8") as file:
+                self.check(os.path.basename(path).removesuffix(".svg"), file.read())
 
 
 class Ticks(unittest.TestCase):
