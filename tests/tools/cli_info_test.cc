@@ -10,6 +10,7 @@
 namespace tarpon::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 nlohmann::json info_of(const Command& command) {
@@ -35,7 +36,7 @@ TEST(CliInfo, text__is_one_screen) {
 
 TEST(CliInfo, json__has_the_same_sections) {
   const nlohmann::json info = info_of(tool({"info", "--json"}));
-  EXPECT_EQ(info["config"]["command"], "tarpon info --json");
+  EXPECT_THAT(info["config"]["command"].get<std::string>(), EndsWith("tarpon info --json"));
   EXPECT_EQ(info["config"]["version"], kVersion);
   const nlohmann::json& results = info["results"];
   for (const char* section :
@@ -57,7 +58,7 @@ TEST(CliInfo, datapaths__as_doctor_has_them) {
   const nlohmann::json results = info_of(tool({"info", "--json"}))["results"]["datapaths"];
   const std::string interface = results["interface"];
   const nlohmann::json doctor =
-      nlohmann::json::parse(run(tool({"doctor", "--json", interface})).out)["interfaces"][0];
+      nlohmann::json::parse(run(tool({"doctor", "--json", interface})).out).at("results").at(0);
   ASSERT_EQ(doctor["rungs"].size(), 4u);
   for (const nlohmann::json& rung : doctor["rungs"]) {
     const nlohmann::json& row = results[rung["id"].get<std::string>()];

@@ -9,7 +9,7 @@ import collections, functools, glob, os, re, subprocess, sys, unittest
 
 TOOL, SOURCE = sys.argv[1], sys.argv[2]
 
-COMMANDS = ("allreduce", "check", "doctor", "flight", "sim", "sim scale", "status", "testbed", "xdp",
+COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "sim", "sim scale", "status", "testbed", "xdp",
             "xdp load", "xdp status", "xdp unload", "xdp clean")
 JOBS = "allreduce", "check"
 LOAD = "xdp load",
@@ -26,13 +26,12 @@ PRINTED_BY = (
     (r"tools/testbed_command\.cc", ("testbed",)),
     (r"tools/(check_command|probe)\.cc", ("check",)),
     (r"tools/(doctor\w*|drivers)\.cc", JOBS),  # advice for a job
-    (r"tools/(job_options|session|debug_log|datapath_text|option_kinds|background_traffic)\.cc", JOBS),
+    (r"tools/(job_options|session|debug_log|datapath_text|background_traffic)\.cc", JOBS),
     (r"tools/.*", ("allreduce",)),
     (r"(collectives|transport|xdp)/.*", JOBS),
 )
 # (file, option or command): reason.
 EXCEPTIONS = {
-    ("tools/tarpon.cc", "--version"): "an option of the program, not of a command",
     ("tools/flight_command.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/flight_merge.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/xdp_command.cc", "--json"): "defined there for xdp status",
@@ -107,7 +106,8 @@ def files():
     for folder in "tools", "collectives", "transport", "xdp":
         for path in sorted(glob.glob(os.path.join(SOURCE, folder, "**/*.cc"), recursive=True)):
             file = os.path.relpath(path, SOURCE)
-            if not file.startswith("tools/examples/"):
+            # The parser and the help speak of the program's own options.
+            if not file.startswith(("tools/examples/", "tools/cli/")):
                 yield file, path
 
 

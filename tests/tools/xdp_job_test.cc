@@ -225,7 +225,7 @@ TEST_F(XdpJobTest, loopback_is_refused) {
   options.datapath = Datapath::xdp;
   const auto alone = Communicator::connect(options);
   ASSERT_FALSE(alone);
-  EXPECT_THAT(alone.error().message, HasSubstr("lo has no native XDP"));
+  EXPECT_THAT(alone.error().message, HasSubstr("which has no native XDP"));
 }
 
 TEST_F(XdpJobTest, an_interface_that_goes_down_ends_the_call_by_its_deadline) {
