@@ -142,6 +142,21 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   return offer;
 }
 
+/// Slots are made of them.
+Result<void> check_payloads(const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::uint32_t payload = ranks[rank].max_payload;
+    if (payload >= TARPON_MIN_PAYLOAD && payload <= kLargestSlot && payload % kPayloadStep == 0) {
+      continue;
+    }
+    return fail(Error::Code::mismatch,
+                fmt::format("rank {} offers slots of {} bytes: this version has multiples of {} "
+                            "from {} to {}",
+                            rank, payload, kPayloadStep, TARPON_MIN_PAYLOAD, kLargestSlot));
+  }
+  return {};
+}
+
 Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& mine,
                                        Time deadline) {
   auto texts = control.all_gather(encode(mine), deadline);
@@ -159,6 +174,7 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
     ranks.push_back(std::move(*info));
   }
   if (auto failed = errors_text(errors); !failed.empty()) return fail(code, std::move(failed));
+  if (auto good = check_payloads(ranks); !good) return fail(good.error());
   if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
   return ranks;
 }
@@ -279,6 +295,13 @@ Result<void> check(const CommunicatorOptions& options) {
     return fail(Error::Code::invalid_argument,
                 fmt::format("world size {}: at most {} ranks are supported",
                             options.rendezvous.world_size, Connection::kMaxRanks));
+  }
+  if (options.rendezvous.world_size > 0 &&
+      options.rendezvous.rank >= options.rendezvous.world_size) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("rank {} is out of range: {} ranks are numbered 0 to {}",
+                            options.rendezvous.rank, options.rendezvous.world_size,
+                            options.rendezvous.world_size - 1));
   }
   if (options.dead_after <= Duration::zero()) {
     return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");

@@ -18,11 +18,8 @@
 namespace tarpon {
 namespace {
 
-// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
-constexpr std::uint32_t kMostPayload = 8896;
-
 std::uint32_t payload_for(std::uint32_t mtu) {
-  return std::min(kMostPayload, max_payload_for_mtu(mtu));
+  return std::min(kLargestSlot, max_payload_for_mtu(mtu));
 }
 
 DatapathOffer socket_offer(std::string reason, std::uint32_t mtu) {

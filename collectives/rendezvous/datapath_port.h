@@ -25,6 +25,9 @@
 
 namespace tarpon {
 
+/// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
+inline constexpr std::uint32_t kLargestSlot = 8896;
+
 /// What a rank can do before it knows the others.
 struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;

@@ -1,6 +1,8 @@
 #include "collectives/rendezvous/path_probe.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "transport/clock.h"
 #include "transport/probe_packet.h"
@@ -19,6 +21,8 @@ constexpr std::uint32_t kRounds = 4;
 constexpr Duration kPassInterval = 2ms;
 constexpr Duration kPerByte = 10ns;
 
+constexpr std::uint32_t kLastBatches = 64;  // of receive(): more than a socket buffer holds
+
 }  // namespace
 
 PathProbe::PathProbe(Port& port, ControlChannel& control, std::uint32_t slot_bytes)
@@ -26,7 +30,8 @@ PathProbe::PathProbe(Port& port, ControlChannel& control, std::uint32_t slot_byt
       control_(control),
       candidates_(path_candidates(slot_bytes)),
       arrived_(control.world_size(), std::vector<std::uint32_t>(candidates_.size())),
-      sent_(candidates_.size()) {}
+      sent_(candidates_.size()),
+      send_errors_(control.world_size()) {}
 
 void PathProbe::begin() {
   const std::uint32_t world = control_.world_size();
@@ -49,7 +54,7 @@ Result<PathSize> PathProbe::finish(const std::vector<RankInfo>& ranks, Time dead
     tallies = share(deadline);
   }
   if (!tallies) return fail(tallies.error());
-  return decide(candidates_, *tallies, ranks);
+  return decide(candidates_, *tallies, ranks, send_errors_);
 }
 
 /// To each of `peers`, in trains of their own: a network may let a long train pass and lose its
@@ -72,8 +77,10 @@ void PathProbe::send(std::span<const Rank> peers, std::size_t candidate) {
   }
 }
 
-void PathProbe::receive(Time now) {
-  for (const RxPacket& packet : port_.receive(now)) {
+/// False when nothing waits.
+bool PathProbe::receive(Time now) {
+  const std::span<const RxPacket> packets = port_.receive(now);
+  for (const RxPacket& packet : packets) {
     const auto probe = read_probe(packet, control_.job());
     if (!probe || probe->type != TARPON_PROBE || probe->kind != TARPON_PROBE_PATH ||
         probe->number >= candidates_.size() || probe->bytes != candidates_[probe->number] ||
@@ -82,6 +89,7 @@ void PathProbe::receive(Time now) {
     }
     ++arrived_[packet.source][probe->number];
   }
+  return !packets.empty();
 }
 
 /// Receives for `duration`, and until the port has sent all.
@@ -95,13 +103,15 @@ void PathProbe::pause(Duration duration) {
   }
 }
 
-/// Receives until nothing is missing, at most kSettle.
+/// Receives until nothing is missing, at most kSettle; then what waits, if the process has slept.
 void PathProbe::settle() {
   const Time stop = monotonic_now() + kSettle;
   for (Time now = monotonic_now(); now < stop; now = monotonic_now()) {
     receive(now);
     if (all_full()) return;
     port_.wait(now, stop);
+  }
+  for (std::uint32_t batch = 0; batch < kLastBatches && receive(monotonic_now()); ++batch) {
   }
 }
 
@@ -114,24 +124,34 @@ bool PathProbe::all_full() const {
 
 /// The pairs that lack the full size, of all ranks.
 Result<PathProbe::Tallies> PathProbe::share(Time deadline) {
-  Tallies mine;
+  PathReport mine{.tallies = {}, .send_error = send_error()};
   for (std::size_t rank = 0; rank < arrived_.size(); ++rank) {
     if (rank == control_.rank() || arrived_[rank][0] > 0) continue;
-    mine.push_back({static_cast<Rank>(rank), control_.rank(), arrived_[rank]});
+    mine.tallies.push_back({static_cast<Rank>(rank), control_.rank(), arrived_[rank]});
   }
   auto texts = control_.all_gather(encode(mine), deadline);
   if (!texts) return fail(texts.error());
   Tallies all;
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
-    auto told = decode_tallies((*texts)[rank], static_cast<Rank>(rank), control_.world_size(),
-                               candidates_.size());
+    auto told = decode_path_report((*texts)[rank], static_cast<Rank>(rank), control_.world_size(),
+                                   candidates_.size());
     if (!told) return fail(told.error());
-    all.insert(all.end(), told->begin(), told->end());
+    all.insert(all.end(), told->tallies.begin(), told->tallies.end());
+    send_errors_[rank] = std::move(told->send_error);
   }
   std::sort(all.begin(), all.end(), [](const PathTally& a, const PathTally& b) {
     return std::pair(a.from, a.to) < std::pair(b.from, b.to);
   });
   return all;
+}
+
+/// Why this rank's probes did not leave.
+std::string PathProbe::send_error() const {
+  if (const auto failure = port_.failure()) return failure->message;
+  const int error = port_.statistics().send_error;
+  if (error == 0) return "";
+  return std::strerror(error) +
+         std::string(error == EPERM ? ": open UDP to the other ranks in its firewall" : "");
 }
 
 bool PathProbe::certain(const Tallies& tallies) const {
@@ -151,7 +171,7 @@ Result<void> PathProbe::search(const Tallies& tallies, Time deadline) {
   const Duration interval =
       std::max<Duration>(kPassInterval, kPerByte * static_cast<Duration::rep>(bytes));
   send_until_ = monotonic_now() + kPasses * interval + kBackPressure;
-  for (std::uint32_t pass = 0; pass < kPasses; ++pass) {
+  for (std::uint32_t pass = 0; pass < kPasses && monotonic_now() < deadline; ++pass) {
     for (std::size_t candidate = 0; candidate < candidates_.size(); ++candidate) {
       send(peers, candidate);
     }

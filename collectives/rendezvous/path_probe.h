@@ -6,13 +6,15 @@
 // ranks of that pair go through all candidates (path_size.h) in rounds. An exchange between sending
 // and counting proves that the sender has sent, however slowly its process runs. Then a wait of
 // 20 ms is left for packets that are slower than the control channel. There are at most 4 rounds,
-// of some 50 ms each, while chance may explain what is missing.
+// of some 50 ms each (200 ms with 64 ranks and jumbo frames), while chance may explain what is
+// missing.
 //
 // REQUIRES, of all ranks: the port of every rank is open when begin() is called on any. One thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/control.h"
@@ -38,11 +40,12 @@ class PathProbe {
   using Tallies = std::vector<PathTally>;
 
   void send(std::span<const Rank> peers, std::size_t candidate);
-  void receive(Time now);
+  bool receive(Time now);
   void pause(Duration duration);
   void settle();
   bool all_full() const;
   Result<Tallies> share(Time deadline);
+  std::string send_error() const;
   bool certain(const Tallies& tallies) const;
   Result<void> search(const Tallies& tallies, Time deadline);
 
@@ -51,6 +54,7 @@ class PathProbe {
   const std::vector<std::uint32_t> candidates_;
   std::vector<std::vector<std::uint32_t>> arrived_;  // by rank, then by candidate
   std::vector<std::uint32_t> sent_;                  // by candidate, to each rank
+  std::vector<std::string> send_errors_;             // by rank, as told
   Time send_until_{};                                // no send() waits longer for the port
 };
 

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <sstream>
 
+#include "xdp/printable.h"
+
 namespace tarpon::rendezvous {
 namespace {
 
@@ -21,6 +23,8 @@ constexpr std::array<std::uint32_t, 15> kUsualSlots{8896, 8768, 8384, 8064, 3968
 // A size is called not carried when chance explains its absence with at most this probability: some
 // thousand pairs and a dozen sizes are judged at once.
 constexpr double kChance = 1e-6;
+
+constexpr char kErrorMark = '!';
 
 template <typename T>
 bool number(const std::string& text, T& value) {
@@ -39,18 +43,25 @@ std::optional<std::size_t> largest(const PathTally& tally) {
   return static_cast<std::size_t>(arrived - tally.arrived.begin());
 }
 
-Error too_small(const PathTally& worst, std::size_t others, const std::vector<RankInfo>& ranks) {
+std::string silence(const PathTally& worst, const std::string& more, const std::string& refused) {
+  if (!refused.empty()) {
+    return fmt::format("nothing arrives{}: rank {} cannot send: {}", more, worst.from, refused);
+  }
+  return fmt::format("nothing arrives{}: open UDP to rank {} in its firewall or security group",
+                     more, worst.to);
+}
+
+Error too_small(const PathTally& worst, std::size_t others, const std::vector<RankInfo>& ranks,
+                const std::string& refused) {
   const std::string more =
       others == 0 ? "" : fmt::format(" ({} more pair{} alike)", others, others == 1 ? "" : "s");
   const std::string pair = place(worst.from, ranks) + " -> " + place(worst.to, ranks);
   const std::string why =
-      largest(worst)
-          ? fmt::format(
-                "only packets below {} bytes arrive, and Tarpon needs an MTU of 576{}: "
-                "raise the path's MTU",
-                packet_bytes(TARPON_MIN_PAYLOAD), more)
-          : fmt::format("nothing arrives{}: open UDP to rank {} in its firewall or security group",
-                        more, worst.to);
+      largest(worst) ? fmt::format(
+                           "only packets below {} bytes arrive, and Tarpon needs an MTU of 576{}: "
+                           "raise the path's MTU",
+                           packet_bytes(TARPON_MIN_PAYLOAD), more)
+                     : silence(worst, more, refused);
   return Error::make(
       Error::Code::unavailable,
       fmt::format("{}: {}; `tarpon check` with the same options looks at every pair", pair, why));
@@ -82,9 +93,12 @@ std::vector<std::uint32_t> path_candidates(std::uint32_t full) {
   return candidates;
 }
 
-std::string encode(const std::vector<PathTally>& tallies) {
+std::string encode(const PathReport& report) {
   std::string text;
-  for (const PathTally& tally : tallies) {
+  if (!report.send_error.empty()) {
+    text = fmt::format("{}{}\n", kErrorMark, printable(report.send_error, kLongestMessage));
+  }
+  for (const PathTally& tally : report.tallies) {
     text += std::to_string(tally.from);
     for (const std::uint32_t count : tally.arrived) text += fmt::format(" {}", count);
     text += '\n';
@@ -92,25 +106,30 @@ std::string encode(const std::vector<PathTally>& tallies) {
   return text;
 }
 
-Result<std::vector<PathTally>> decode_tallies(const std::string& text, Rank to, std::uint32_t world,
-                                              std::size_t candidates) {
-  std::vector<PathTally> tallies;
+Result<PathReport> decode_path_report(const std::string& text, Rank to, std::uint32_t world,
+                                      std::size_t candidates) {
+  PathReport report;
+  std::vector<PathTally>& tallies = report.tallies;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kErrorMark) && tallies.empty() && report.send_error.empty()) {
+      report.send_error = printable(line.substr(1), kLongestMessage);
+      continue;
+    }
     PathTally tally{.from = 0, .to = to, .arrived = {}};
     std::istringstream words(line);
     std::string word;
     bool good = words >> word && number(word, tally.from);
     while (words >> word) good = good && number(word, tally.arrived.emplace_back());
     good = good && tally.from < world && tally.from != to && tally.arrived.size() == candidates &&
-           tallies.size() + 1 < world;
+           tally.arrived[0] == 0 && tallies.size() + 1 < world;
     if (!good) {
       return fail(Error::Code::mismatch,
                   fmt::format("rank {} told its probes in a form this version lacks", to));
     }
     tallies.push_back(std::move(tally));
   }
-  return tallies;
+  return report;
 }
 
 PathVerdict judge(std::span<const std::uint32_t> arrived, std::span<const std::uint32_t> sent) {
@@ -130,7 +149,8 @@ PathVerdict judge(std::span<const std::uint32_t> arrived, std::span<const std::u
 }
 
 Result<PathSize> decide(const std::vector<std::uint32_t>& candidates,
-                        const std::vector<PathTally>& tallies, const std::vector<RankInfo>& ranks) {
+                        const std::vector<PathTally>& tallies, const std::vector<RankInfo>& ranks,
+                        const std::vector<std::string>& send_errors) {
   if (tallies.empty()) return PathSize{candidates.front()};
   const auto rung = [&](const PathTally& tally) {
     return largest(tally).value_or(candidates.size());
@@ -142,7 +162,8 @@ Result<PathSize> decide(const std::vector<std::uint32_t>& candidates,
   if (rung(worst) > last) {
     const auto failing = std::count_if(tallies.begin(), tallies.end(),
                                        [&](const PathTally& one) { return rung(one) > last; });
-    return fail(too_small(worst, static_cast<std::size_t>(failing) - 1, ranks));
+    return fail(
+        too_small(worst, static_cast<std::size_t>(failing) - 1, ranks, send_errors[worst.from]));
   }
   return PathSize{candidates[rung(worst)], shrunk(candidates, worst, tallies.size() - 1, ranks)};
 }

@@ -3,9 +3,8 @@
 //
 // DESIGN NOTES
 // 1. A lost probe is no evidence: networks lose packets. A size counts as not carried when a
-// smaller
-//    one has arrived, the size itself has not, and that is no chance at the loss which the carried
-//    sizes show (judge()).
+//    smaller one has arrived, the size itself has not, and that is no chance at the loss which the
+//    carried sizes show (judge()).
 // 2. All ranks decide from the same counts, and so alike.
 #pragma once
 
@@ -38,13 +37,21 @@ struct PathTally {
   bool operator==(const PathTally&) const = default;
 };
 
-/// Tallies as text for the control channel: a line "FROM COUNT COUNT ..." each; `to` is the rank
-/// that sends the text.
-std::string encode(const std::vector<PathTally>& tallies);
-/// Errors: mismatch, for what is no such text of `candidates` counts a line and ranks below
-/// `world`.
-Result<std::vector<PathTally>> decode_tallies(const std::string& text, Rank to, std::uint32_t world,
-                                              std::size_t candidates);
+/// What one rank tells the others.
+struct PathReport {
+  std::vector<PathTally> tallies;  // of the pairs to this rank that lack the full size
+  std::string send_error = {};     // why its kernel refused probes; empty: it refused none
+
+  bool operator==(const PathReport&) const = default;
+};
+
+/// A report as text for the control channel: "!ERROR" in a line of its own where there is one, then
+/// a line "FROM COUNT COUNT ..." for each tally.
+std::string encode(const PathReport& report);
+/// `to`: the rank that sent the text. Errors: mismatch, for what is no such text of `candidates`
+/// counts a line, the first one 0, and ranks below `world`.
+Result<PathReport> decode_path_report(const std::string& text, Rank to, std::uint32_t world,
+                                      std::size_t candidates);
 
 struct PathVerdict {
   std::optional<std::size_t> carried;  // the largest candidate that has arrived
@@ -62,9 +69,10 @@ struct PathSize {
 };
 
 /// The largest candidate that every pair carries. `tallies`: of the pairs that lack the full size,
-/// ascending by sender, then receiver. Errors: unavailable: a pair carries not even
-/// TARPON_MIN_PAYLOAD; names the pair, its direction and the remedy.
+/// ascending by sender, then receiver. `send_errors`: by rank (PathReport). Errors: unavailable: a
+/// pair carries not even TARPON_MIN_PAYLOAD; names the pair, its direction and the remedy.
 Result<PathSize> decide(const std::vector<std::uint32_t>& candidates,
-                        const std::vector<PathTally>& tallies, const std::vector<RankInfo>& ranks);
+                        const std::vector<PathTally>& tallies, const std::vector<RankInfo>& ranks,
+                        const std::vector<std::string>& send_errors);
 
 }  // namespace tarpon::rendezvous

@@ -194,6 +194,7 @@ TEST(PathProbeTest, blocked__is_an_error_of_all_ranks_before_their_deadline) {
     EXPECT_THAT(size.error().message, HasSubstr("rank 0 (here, 127.0.0.1) -> rank 1"));
     EXPECT_THAT(size.error().message, HasSubstr("nothing arrives"));
   }
+  EXPECT_LT(outcome.longest, 10s) << "of 30 s";
 }
 
 TEST(PathProbeTest, losses__shrink_nothing) {

@@ -54,24 +54,30 @@ TEST(PathSizeTest, path_candidates__fill_the_usual_mtus) {
   }
 }
 
-TEST(PathSizeTest, decode_tallies__inverts_encode) {
-  const std::vector<PathTally> tallies{{0, 3, {0, 1, 2}}, {2, 3, {0, 0, 4000000000u}}};
-  const auto decoded = decode_tallies(encode(tallies), 3, 4, 3);
-  ASSERT_TRUE(decoded) << decoded.error().message;
-  EXPECT_EQ(*decoded, tallies);
-  EXPECT_TRUE(decode_tallies("", 3, 4, 3)->empty());
+TEST(PathSizeTest, decode_path_report__inverts_encode) {
+  for (const char* error : {"", "Operation not permitted"}) {
+    const PathReport report{{{0, 3, {0, 1, 2}}, {2, 3, {0, 0, 4000000000u}}}, error};
+    const auto decoded = decode_path_report(encode(report), 3, 4, 3);
+    ASSERT_TRUE(decoded) << decoded.error().message;
+    EXPECT_EQ(*decoded, report);
+  }
+  EXPECT_EQ(*decode_path_report("", 3, 4, 3), PathReport{});
+  EXPECT_EQ(decode_path_report("!\x1b[2J\n", 3, 4, 3)->send_error, "?[2J");
 }
 
-TEST(PathSizeTest, decode_tallies__refuses_what_is_none) {
-  for (const char* text : {"4 0 0 0\n", "3 0 0 0\n", "0 0 0\n", "0 0 0 0 0\n", "0 0 0 x\n", "x\n",
-                           "0 0 0 -1\n", "0 0 0 0\n1 0 0 0\n2 0 0 0\n0 0 0 0\n", "\n"}) {
-    const auto decoded = decode_tallies(text, 3, 4, 3);
+TEST(PathSizeTest, decode_path_report__refuses_what_is_none) {
+  for (const char* text :
+       {"4 0 0 0\n", "3 0 0 0\n", "0 0 0\n", "0 0 0 0 0\n", "0 0 0 x\n", "x\n", "0 0 0 -1\n",
+        "0 0 0 0\n1 0 0 0\n2 0 0 0\n0 0 0 0\n", "\n", "0 1 0 0\n", "!a\n!b\n", "0 0 0 0\n!a\n"}) {
+    const auto decoded = decode_path_report(text, 3, 4, 3);
     ASSERT_FALSE(decoded) << text;
     EXPECT_THAT(decoded.error().message, HasSubstr("rank 3"));
   }
 }
 
 using Counts = std::vector<std::uint32_t>;
+
+const std::vector<std::string> kNoErrors(3);
 
 TEST(PathSizeTest, judge__without_loss_one_round_is_enough) {
   EXPECT_EQ(judge(Counts{0, 0, 6, 6, 6}, Counts{8, 6, 6, 6, 6}), (PathVerdict{2, true}));
@@ -112,7 +118,7 @@ TEST(PathSizeTest, judge__takes_no_chance_for_a_small_path) {
 }
 
 TEST(PathSizeTest, decide__full_packets_everywhere_need_no_word) {
-  const auto size = decide(path_candidates(1408), {}, ranks(3));
+  const auto size = decide(path_candidates(1408), {}, ranks(3), kNoErrors);
   ASSERT_TRUE(size);
   EXPECT_EQ(size->slot_bytes, 1408u);
   EXPECT_EQ(size->reason, "");
@@ -120,8 +126,9 @@ TEST(PathSizeTest, decide__full_packets_everywhere_need_no_word) {
 
 TEST(PathSizeTest, decide__names_the_pair_that_carries_least) {
   const auto candidates = path_candidates(1408);
-  const auto size = decide(
-      candidates, {{0, 2, from_on(candidates, 1344)}, {1, 2, from_on(candidates, 1280)}}, ranks(3));
+  const auto size =
+      decide(candidates, {{0, 2, from_on(candidates, 1344)}, {1, 2, from_on(candidates, 1280)}},
+             ranks(3), kNoErrors);
   ASSERT_TRUE(size) << size.error().message;
   EXPECT_EQ(size->slot_bytes, 1280u);
   EXPECT_EQ(size->reason,
@@ -131,8 +138,8 @@ TEST(PathSizeTest, decide__names_the_pair_that_carries_least) {
 
 TEST(PathSizeTest, decide__the_smallest_slot_still_works) {
   const auto candidates = path_candidates(8896);
-  const auto size =
-      decide(candidates, {{2, 0, from_on(candidates, TARPON_MIN_PAYLOAD)}}, ranks(3, 9001));
+  const auto size = decide(candidates, {{2, 0, from_on(candidates, TARPON_MIN_PAYLOAD)}},
+                           ranks(3, 9001), kNoErrors);
   ASSERT_TRUE(size) << size.error().message;
   EXPECT_EQ(size->slot_bytes, TARPON_MIN_PAYLOAD);
   EXPECT_THAT(size->reason, HasSubstr("rank 2 -> rank 0 carries packets of 540 bytes"));
@@ -140,7 +147,7 @@ TEST(PathSizeTest, decide__the_smallest_slot_still_works) {
 
 TEST(PathSizeTest, decide__below_the_smallest_slot_it_is_an_error) {
   const auto candidates = path_candidates(1408);
-  const auto size = decide(candidates, {{2, 0, from_on(candidates, 0)}}, ranks(3));
+  const auto size = decide(candidates, {{2, 0, from_on(candidates, 0)}}, ranks(3), kNoErrors);
   ASSERT_FALSE(size);
   EXPECT_EQ(size.error().code, Error::Code::unavailable);
   EXPECT_THAT(size.error().message,
@@ -153,13 +160,24 @@ TEST(PathSizeTest, decide__below_the_smallest_slot_it_is_an_error) {
 TEST(PathSizeTest, decide__where_nothing_arrives_it_is_a_block) {
   const auto candidates = path_candidates(1408);
   const Counts nothing(candidates.size());
-  const auto size = decide(
-      candidates, {{0, 1, nothing}, {0, 2, from_on(candidates, 1280)}, {1, 0, nothing}}, ranks(3));
+  const auto size =
+      decide(candidates, {{0, 1, nothing}, {0, 2, from_on(candidates, 1280)}, {1, 0, nothing}},
+             ranks(3), kNoErrors);
   ASSERT_FALSE(size);
   EXPECT_THAT(size.error().message,
               AllOf(HasSubstr("rank 0 (host0, 10.0.0.1) -> rank 1 (host1, 10.0.0.2): nothing "
                               "arrives (1 more pair alike): open UDP to rank 1 in its firewall"),
                     Not(HasSubstr("MTU"))));
+}
+
+TEST(PathSizeTest, decide__where_the_sender_is_blocked_its_kernel_has_said_so) {
+  const auto candidates = path_candidates(1408);
+  const auto size = decide(candidates, {{2, 1, Counts(candidates.size())}}, ranks(3),
+                           {"of another rank", "", "Operation not permitted"});
+  ASSERT_FALSE(size);
+  EXPECT_THAT(size.error().message,
+              AllOf(HasSubstr("nothing arrives: rank 2 cannot send: Operation not permitted"),
+                    Not(HasSubstr("rank 1 in its firewall"))));
 }
 
 }  // namespace

@@ -76,8 +76,9 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   }
   ++counters.control_in;
   note_control_in(header);
-  note_clock(header, now);
+  // Late ones of the search for the size of slots: they hold no clock.
   if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
+  note_clock(header, now);
   if (header.type == TARPON_HEARTBEAT) return take_heartbeat(header, payload, now);
   Channel* channel = channel_of(header);
   if (channel == nullptr) {
