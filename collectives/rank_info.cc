@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "bpf/wire.h"
+#include "xdp/printable.h"
 
 namespace tarpon {
 namespace {
@@ -74,15 +75,15 @@ Result<RankInfo> decode_rank_info(const std::string& text) {
   if (!good) {
     return fail(Error::Code::mismatch, "a rank described itself in a form this version lacks");
   }
-  info.host = fields["host"];
-  info.network = fields["network"];
-  info.address = fields["address"];
-  info.interface = fields["interface"];
-  info.driver = fields["driver"];
-  info.datapath = fields["datapath"];
-  info.datapath_reason = fields["datapath_reason"];
+  info.host = printable(fields["host"]);
+  info.network = printable(fields["network"]);
+  info.address = printable(fields["address"]);
+  info.interface = printable(fields["interface"]);
+  info.driver = printable(fields["driver"]);
+  info.datapath = printable(fields["datapath"]);
+  info.datapath_reason = printable(fields["datapath_reason"], kLongestMessage);
   info.checksums = checksums != 0;
-  info.error = fields["error"];
+  info.error = printable(fields["error"], kLongestMessage);
   info.error_code = static_cast<Error::Code>(error_code);
   return info;
 }

@@ -4,6 +4,7 @@
 
 #include "collectives/report_text.h"
 #include "transport/clock.h"
+#include "xdp/printable.h"
 
 namespace tarpon {
 namespace {
@@ -24,7 +25,7 @@ Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std
     if (text.empty()) return fail(Error::Code::mismatch, fmt::format("rank {} sent nothing", rank));
     const bool failed = text.front() == kError;
     text.erase(0, 1);
-    if (failed) errors[rank] = text;
+    if (failed) errors[rank] = printable(text, kLongestMessage);
   }
   if (auto failed = errors_text(errors); !failed.empty()) {
     return fail(Error::Code::unavailable, std::move(failed));

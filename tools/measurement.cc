@@ -15,6 +15,7 @@
 #include "tools/units.h"
 #include "tools/wrapped_text.h"
 #include "transport/rank_mask.h"
+#include "xdp/printable.h"
 
 namespace tarpon {
 namespace {
@@ -83,7 +84,7 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     log.causes = unpack(json.at("causes").get<std::vector<PackedCauses>>());
     json.at("void_shards").get_to(log.void_shards);
     json.at("verdicts").get_to(log.verdicts);
-    json.at("halted").get_to(log.halted);
+    log.halted = printable(json.at("halted").get<std::string>(), kLongestMessage);
     json.at("nonfinite").get_to(log.nonfinite);
     json.at("flows").get_to(log.flows);
     json.at("coded").get_to(log.coded);
@@ -95,8 +96,8 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("cpu_s").get_to(log.cpu_s);
     json.at("max_rss_kib").get_to(log.max_rss_kib);
     log.outcome = json.at("outcome");
-    json.at("outcome_text").get_to(log.outcome_text);
-    json.at("error").get_to(log.error);
+    log.outcome_text = printable(json.at("outcome_text").get<std::string>(), kLongestMessage);
+    log.error = printable(json.at("error").get<std::string>(), kLongestMessage);
     return log;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;

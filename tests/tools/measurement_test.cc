@@ -170,12 +170,15 @@ TEST(Log, text__comes_back) {
   }
 }
 
-TEST(Log, text__bytes_that_are_no_utf8_are_replaced) {
+TEST(Log, text__bytes_that_are_not_printable_are_replaced) {
   IterationLog log;
-  log.error = "in\xff.npy";
+  log.error = "in\xff.npy";  // JSON has no such byte: three bytes stand for it
+  log.outcome_text = log.halted = "\x1b[2J";
   const auto back = iteration_log_from(to_text(log, 0, 1));
   ASSERT_TRUE(back);
-  EXPECT_EQ(back->error, "in\xef\xbf\xbd.npy");
+  EXPECT_EQ(back->error, "in???.npy");
+  EXPECT_EQ(back->outcome_text, "?[2J");
+  EXPECT_EQ(back->halted, "?[2J");
 }
 
 TEST(ShareLogs, share_logs__of_any_length) {
