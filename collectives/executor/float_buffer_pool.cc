@@ -12,8 +12,16 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2 << 20;
 
+// Half precision takes a buffer for every call, however small; from here on huge pages pay.
+constexpr std::size_t kLarge = 1 << 20;
+
+std::size_t page_of(std::size_t bytes) {
+  return bytes >= kLarge ? kHugePage : kPage;
+}
+
 std::size_t whole_pages(std::uint64_t elements) {
-  return (elements * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+  const std::size_t bytes = std::max<std::size_t>(elements * sizeof(float), 1);
+  return (bytes + page_of(bytes) - 1) / page_of(bytes) * page_of(bytes);
 }
 
 /// A buffer that is much too large stays for larger calls.
@@ -24,7 +32,7 @@ bool fits(std::size_t has, std::size_t bytes) {
 }  // namespace
 
 void FloatBufferPool::Deallocate::operator()(float* buffer) const {
-  memory->deallocate(buffer, bytes, kHugePage);
+  memory->deallocate(buffer, bytes, page_of(bytes));
 }
 
 FloatBufferPool::Buffer FloatBufferPool::allocate(std::uint64_t elements) {
@@ -48,8 +56,9 @@ FloatBufferPool::Buffer FloatBufferPool::allocate(std::uint64_t elements) {
 }
 
 FloatBufferPool::Buffer FloatBufferPool::make(std::size_t bytes) {
-  void* const memory = memory_->allocate(bytes, kHugePage);
-  madvise(memory, bytes, MADV_HUGEPAGE);  // rows of a group lie far apart; works without, slower
+  void* const memory = memory_->allocate(bytes, page_of(bytes));
+  // Rows of a group lie far apart. Works without, slower.
+  if (page_of(bytes) == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return Buffer(static_cast<float*>(memory), Deallocate{memory_, bytes});
 }
 
