@@ -13,6 +13,10 @@ namespace {
 // One interruption makes so few pieces look slow: a call with fewer teaches nothing.
 constexpr std::uint64_t kFewPieces = 4;
 
+// Ranks that may share a processor. What is longer is no work: the process was stopped, or nobody
+// drove the engine.
+constexpr int kMostShared = 8;
+
 }  // namespace
 
 /// The encoding of a call in `waiting_`; null where there is none.
@@ -119,7 +123,7 @@ void Engine::note_work(const AllreduceOperation& operation, Time now) {
   if (!ended || bytes < kFewPieces * options_.piece_bytes) return;
   const bool cut = operation.is_cut();
   Duration took = operation.worked();
-  if (cut) took = std::max(took, operation.since_closing(now));
+  if (cut) took = std::clamp(operation.since_closing(now), took, kMostShared * took);
   work_rates_[operation.coded() ? 1 : 0]->learn(bytes, took, cut);
 }
 
