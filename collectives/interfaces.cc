@@ -23,6 +23,8 @@
 namespace tarpon {
 namespace {
 
+constexpr const char* kNoSocket = "cannot look at the network interfaces (see `ulimit -n`)";
+
 FileDescriptor query_socket() {
   return FileDescriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
@@ -233,6 +235,7 @@ Result<std::vector<Interface>> list_interfaces() {
   if (::getifaddrs(&head) != 0) return fail_system(errno, "cannot list the network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(head, &::freeifaddrs);
   const FileDescriptor fd = query_socket();
+  if (!fd) return fail_system(errno, kNoSocket);
   std::vector<Interface> out;
   for (const ifaddrs* each = head; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
@@ -272,6 +275,7 @@ Result<std::string> source_address_towards(const std::string& host) {
   std::memcpy(&address, found->ai_addr, sizeof address);
   address.sin_port = htons(9);  // any port: connecting a UDP socket only looks up the route
   const FileDescriptor fd = query_socket();
+  if (!fd) return fail_system(errno, kNoSocket);
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (::connect(fd.get(), generic, sizeof address) != 0) {
     return fail(Error::Code::unavailable,
