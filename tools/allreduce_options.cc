@@ -159,7 +159,7 @@ void add_report_options(cli::OptionTable& table, AllreduceOptions& options) {
         "standard error"},
        {"--flight", otherwise(cli::directory(options.job.flight), "TARPON_FLIGHT, else none"),
         "directory for flight recordings: after every status but complete, on SIGUSR1 to a rank "
-        "and when a signal ends it; tarpon flight reads them"}});
+        "and when SIGTERM or a crash ends it; tarpon flight reads them"}});
 }
 
 }  // namespace

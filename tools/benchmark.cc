@@ -175,8 +175,13 @@ class Benchmark {
     Report last;
     const IterationLog log = run_timed(calls, in_place ? output.data() : input.data(),
                                        output.data(), result.count, last);
-    auto logs = share_logs(communicator_.control(), log, options_.job.deadline, failure_);
-    if (!logs) return fail(logs.error());
+    nlohmann::json failure;
+    auto logs = share_logs(communicator_.control(), log, options_.job.deadline, failure);
+    if (!logs) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::move(failure);
+      return fail(logs.error());
+    }
     result.mode = last.mode;
     result.bound_rule = bound_rule(options_.bound);
     result.loss_target = loss_target(options_);
@@ -266,13 +271,13 @@ class Benchmark {
     std::fflush(text_);  // --json may go there too
   }
 
-  /// What follows a Ctrl-C is no failure of its own.
+  /// What follows a signal is no failure of its own.
   void end_interruption() {
     if (interruption_) interruption_->yield();
     interruption_.reset();
   }
 
-  /// On Ctrl-C, in a thread of its own: the main thread may be in a call.
+  /// After a signal, in a thread of its own: the main thread may be in a call.
   void last_words() {
     const std::lock_guard lock(mutex_);
     progress_.clear();
@@ -293,7 +298,7 @@ class Benchmark {
   Result<void> save() {
     if (!first_) return {};
     nlohmann::json json = json_report(config_json(given_, session_), results_);
-    if (!failure_.is_null()) json["failure"] = failure_;
+    if (!failure_.is_null() && !interrupted_) json["failure"] = failure_;
     if (interrupted_) {
       json["interrupted"] = true;
       json["partial"] = nullptr;
@@ -316,7 +321,7 @@ class Benchmark {
   ProgressLine progress_;
   const std::vector<std::uint64_t> items_;  // sizes
   TensorBytes input_, output_, spare_;
-  // With a Ctrl-C another thread reads what follows, but halted_ and failure_.
+  // After a signal another thread reads what follows, but halted_.
   std::mutex mutex_;
   WorkEstimate estimate_;
   nlohmann::json partial_;          // of the size under way: "size", "place"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 
 #include "tools/agreement.h"
@@ -61,12 +62,13 @@ class FileJob {
     Report last;
     if (rank_ == 0) interruption_.emplace([this] { last_words(); });
     if (auto ran = reduce_all(measurement, last); !ran) return give_up(ran.error());
-    interruption_.reset();
+    remember(measurement);
     const Result<std::string> checked = check(last, measurement);
     if (!checked) return give_up(checked.error());
     if (measurement.wrong == 0 && halted_.empty()) {
       if (auto written = write_output(); !written) return give_up(written.error());
     }
+    interruption_.reset();
     if (rank_ == 0) print(measurement, *checked);
     nlohmann::json results = nlohmann::json::array();
     results.push_back(to_json(measurement, communicator_.world_size()));
@@ -116,12 +118,16 @@ class FileJob {
     const std::uint32_t steps = options.iterations + options.warmup;
     WorkEstimate estimate({result_.data.size()}, steps);
     calls.progress = [&](std::uint32_t done, double /*us*/) {
+      const std::lock_guard lock(mutex_);
       estimate.update(done, progress_.elapsed());
       progress_.update(static_cast<double>(done) / steps, estimate.left(), "allreduce");
     };
     const IterationLog log =
         run_timed(calls, result_.data.data(), result_.data.data(), result_.elements(), last);
-    progress_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      progress_.clear();
+    }
     auto logs = share_logs(control_, log, options.job.deadline, failure_);
     if (!logs) return fail(logs.error());
     measurement.size = result_.data.size();
@@ -202,11 +208,19 @@ class FileJob {
     return write_json(options_.json, json);
   }
 
-  /// On Ctrl-C, in a thread of its own.
+  /// For last_words(): the calls have been made.
+  void remember(const Measurement& measurement) {
+    const std::lock_guard lock(mutex_);
+    measured_.push_back(to_json(measurement, communicator_.world_size()));
+  }
+
+  /// After a signal, in a thread of its own: the main thread may be in a call, or check the result.
   void last_words() {
+    const std::lock_guard lock(mutex_);
     progress_.clear();
-    nlohmann::json json = json_report(config_json(options_, session_), nlohmann::json::array());
+    nlohmann::json json = json_report(config_json(options_, session_), measured_);
     json["interrupted"] = true;
+    json["partial"] = nullptr;
     const auto saved = write_json(options_.json, json);
     if (!saved) session_.place.voice.error(saved.error().message);
   }
@@ -269,10 +283,12 @@ class FileJob {
   const Rank rank_;
   ProgressLine progress_;
   NpyArray input_, result_;
-  std::vector<std::string> identities_;       // of the ranks' inputs
-  std::string halted_;                        // why the run ended early
-  nlohmann::json failure_;                    // null: none
-  std::optional<Interruption> interruption_;  // rank 0, while the calls run
+  std::vector<std::string> identities_;  // of the ranks' inputs
+  std::string halted_;                   // why the run ended early
+  nlohmann::json failure_;               // null: none
+  std::mutex mutex_;                     // of progress_ and measured_, which last_words() uses
+  nlohmann::json measured_ = nlohmann::json::array();
+  std::optional<Interruption> interruption_;  // rank 0, until the output is written
 };
 
 }  // namespace

@@ -3,12 +3,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
+#include <exception>
 #include <utility>
+
+#include "tools/voice.h"
 
 namespace tarpon {
 namespace {
@@ -19,22 +20,18 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 std::atomic<bool> interrupted{false};
 
-constexpr char kInterrupted = 'i';
-constexpr char kOver = 'o';
+constexpr char kOver = 0;  // no signal
 
-extern "C" void on_interrupt(int /*signal*/) {
+extern "C" void on_signal(int signal) {
   const int error = errno;
-  interrupted = true;
-  // A full or closed pipe changes nothing: the next SIGINT ends the process.
-  [[maybe_unused]] const ssize_t put = ::write(notify.load(), &kInterrupted, 1);
+  if (interrupted.exchange(true)) {  // a second one: the first one's work is given up
+    std::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
+  const char which = static_cast<char>(signal);
+  // A full or closed pipe changes nothing: the next signal ends the process.
+  [[maybe_unused]] const ssize_t put = ::write(notify.load(), &which, 1);
   errno = error;
-}
-
-void set_handler(void (*handler)(int), int flags) {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = flags;
-  ::sigaction(SIGINT, &action, nullptr);
 }
 
 }  // namespace
@@ -46,13 +43,20 @@ Interruption::Interruption(std::function<void()> last_words) : last_words_(std::
   write_end_ = FileDescriptor(pipe[1]);
   notify = write_end_.get();
   thread_ = std::thread([this] { watch(); });
-  set_handler(on_interrupt, SA_RESTART | static_cast<int>(SA_RESETHAND));
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (Watched& one : watched_) {
+    ::sigaction(one.signal, nullptr, &one.earlier);
+    one.ignored = (one.earlier.sa_flags & SA_SIGINFO) == 0 && one.earlier.sa_handler == SIG_IGN;
+    if (!one.ignored) ::sigaction(one.signal, &action, nullptr);
+  }
 }
 
 Interruption::~Interruption() {
   if (!thread_.joinable()) return;
   yield();
-  set_handler(SIG_DFL, 0);
+  restore();
   [[maybe_unused]] const ssize_t put = ::write(write_end_.get(), &kOver, 1);
   thread_.join();
   notify = -1;
@@ -62,15 +66,26 @@ void Interruption::yield() const {
   while (interrupted && thread_.joinable()) ::pause();
 }
 
-void Interruption::watch() {
-  char what = kOver;
-  while (::read(read_end_.get(), &what, 1) < 0 && errno == EINTR) {
+void Interruption::restore() {
+  for (const Watched& one : watched_) {
+    if (!one.ignored) ::sigaction(one.signal, &one.earlier, nullptr);
   }
-  if (what != kInterrupted) return;
-  last_words_();
+}
+
+void Interruption::watch() {
+  char which = kOver;
+  while (::read(read_end_.get(), &which, 1) < 0 && errno == EINTR) {
+  }
+  if (which == kOver) return;
+  try {
+    last_words_();
+  } catch (const std::exception& error) {  // a full disk behind standard output; no memory
+    Voice().error(error.what());
+  }
   std::fflush(nullptr);
-  ::raise(SIGINT);             // the handler was reset
-  ::kill(::getpid(), SIGINT);  // where this thread blocks it
+  restore();
+  ::raise(which);
+  ::kill(::getpid(), which);  // where this thread blocks it
 }
 
 }  // namespace tarpon

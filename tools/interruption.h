@@ -1,6 +1,8 @@
-// SIGINT as a request to say what is known so far.
+// SIGINT and SIGTERM as a request to say what is known so far.
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <functional>
 #include <thread>
 
@@ -8,11 +10,15 @@
 
 namespace tarpon {
 
-/// While it lives, the first SIGINT to this process runs `last_words` in a thread of its own, and
-/// then ends the process by SIGINT. A second SIGINT ends it at once. `last_words` has to guard what
-/// it shares with other threads; it may use what a thread may use.
+/// While it lives, the first SIGINT or SIGTERM to this process runs `last_words` in a thread of its
+/// own. Then the signal takes the effect that it had before. A second signal ends the process at
+/// once. `last_words` has to guard what it shares with other threads; it may use what a thread may
+/// use, and throw what std::exception is the base of.
 ///
-/// REQUIRES: one object at a time. Where the signal cannot be watched, SIGINT keeps its effect.
+/// A signal that the process ignores stays ignored. mpirun and batch systems send SIGTERM for a
+/// user's Ctrl-C.
+///
+/// REQUIRES: one object at a time. Where signals cannot be watched, they keep their effect.
 class Interruption {
  public:
   explicit Interruption(std::function<void()> last_words);
@@ -20,14 +26,22 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  /// After a SIGINT: does not return. For a failure that may follow from the same Ctrl-C, which
+  /// After a signal: does not return. For a failure that may follow from the same Ctrl-C, which
   /// ends the other ranks too.
   void yield() const;
 
  private:
+  struct Watched {
+    int signal = 0;
+    bool ignored = false;
+    struct sigaction earlier {};
+  };
+
   void watch();
+  void restore();
 
   std::function<void()> last_words_;
+  std::array<Watched, 2> watched_{{{SIGINT}, {SIGTERM}}};
   FileDescriptor read_end_, write_end_;
   std::thread thread_;
 };

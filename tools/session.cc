@@ -44,6 +44,9 @@ constexpr std::uint16_t kTestbedPort = 29500;
 // After one local rank has failed: long enough for the others to tell what they saw.
 constexpr Duration kGrace = 2s;
 
+// After a signal, for rank 0: long enough to write a large report to a slow disk.
+constexpr Duration kLastWords = 6s;
+
 /// A private directory that goes with its owner, or before: it is named such that the ranks remove
 /// it once they have joined (remove_rendezvous()), so that from then on not even SIGKILL leaves it
 /// behind.
@@ -169,6 +172,7 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   };
   ProcessGroupOptions group;
   group.grace = kGrace;
+  if (!foreign) group.kill_after = kLastWords;
   group.on_error_line = [foreign](std::string_view line, bool is_error) {
     write_error_line(line, is_error, foreign);
   };
@@ -314,9 +318,10 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
             bool foreign) {
   if (options.local_ranks > 0) return run_local(options, body, foreign);
   auto log = DebugLog::open(process_environment());
-  if (!log) return report(log.error());
+  const Voice voice = Voice::of_launcher(process_environment());
+  if (!log) return report(log.error(), voice);
   auto place = find_job_place(options.place, log->watch(process_environment()));
-  if (!place) return report(place.error());
+  if (!place) return report(place.error(), voice);
   if (!*place) {
     Voice().error(
         "which rank is this? Give --local-ranks P, or --rank R --world-size P --rendezvous "

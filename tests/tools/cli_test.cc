@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(CliReport, table__nccl_tests_columns) {
   const Ended ended = run(local(3, {"-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "1"}));
@@ -307,22 +309,40 @@ TEST(CliJson, dash__is_standard_output_and_the_text_goes_to_standard_error) {
 }
 
 TEST(CliJson, interrupt__leaves_the_figures_so_far) {
-  const ScratchDirectory scratch;
-  Process job(local(
-      2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "20000", "-w", "0", "--json", scratch / "j"}));
-  ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
-  ::usleep(100'000);
-  ::kill(job.pid(), SIGINT);
-  const Ended ended = job.wait();
-  EXPECT_EQ(ended.exit_code, 128 + SIGINT);
-  EXPECT_EQ(ended.error, "tarpon: interrupted by signal 2 (Interrupt)\n");
-  EXPECT_THAT(ended.out, HasSubstr("# interrupted          : 2048 B out-place: "));
-  EXPECT_THAT(ended.out, HasSubstr("# Avg bus bandwidth    : "));
-  const auto report = json_of(scratch / "j");
-  EXPECT_EQ(report["interrupted"], true) << report.dump();
-  EXPECT_EQ(report["results"].size(), 2u);
-  EXPECT_EQ(report["partial"]["size"], 2048);
-  EXPECT_GT(report["partial"]["time_us"].size(), 0u);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(signal);
+    const ScratchDirectory scratch;
+    Process job(local(
+        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "20000", "-w", "0", "--json", scratch / "j"}));
+    ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
+    ::usleep(100'000);
+    ::kill(job.pid(), signal);
+    const Ended ended = job.wait();
+    EXPECT_EQ(ended.exit_code, 128 + signal);
+    EXPECT_EQ(ended.error,
+              fmt::format("tarpon: interrupted by signal {} ({})\n", signal, ::strsignal(signal)));
+    EXPECT_THAT(ended.out, HasSubstr("# interrupted          : 2048 B out-place: "));
+    EXPECT_THAT(ended.out, HasSubstr("# Avg bus bandwidth    : "));
+    const auto report = json_of(scratch / "j");
+    EXPECT_EQ(report["interrupted"], true) << report.dump();
+    EXPECT_FALSE(report.contains("failure")) << report.dump();
+    EXPECT_EQ(report["results"].size(), 2u);
+    EXPECT_EQ(report["partial"]["size"], 2048);
+    EXPECT_GT(report["partial"]["time_us"].size(), 0u);
+  }
+}
+
+TEST(CliOutput, full_disk__is_an_error) {
+  for (const char* arguments :
+       {"info", "help allreduce", "sim --seeds 2", "help --man allreduce"}) {
+    SCOPED_TRACE(arguments);
+    Command command = tool({});
+    const std::string program = command.arguments[0];
+    command.arguments = {"sh", "-c", fmt::format("exec {} {} >/dev/full", program, arguments)};
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.error, StartsWith("tarpon: ")) << ended.error;
+  }
 }
 
 TEST(CliReport, bounded__says_where_calls_ran_exact) {
