@@ -41,9 +41,11 @@ int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place)
 }  // namespace
 
 int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation) {
-  if (auto settled = settle_form(invocation, options); !settled) return report(settled.error());
+  const Voice voice = Voice::of_launcher(process_environment());
+  if (auto settled = settle_form(invocation, options); !settled)
+    return report(settled.error(), voice);
   options.job.text = text_stream(options.json);
-  if (auto good = check_allreduce_options(options); !good) return report(good.error());
+  if (auto good = check_allreduce_options(options); !good) return report(good.error(), voice);
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });
 }

@@ -117,9 +117,12 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   if (!communicator_options) return report(communicator_options.error(), place.voice);
   auto connection = connect_session(*communicator_options, place);
   if (!connection) return report(connection.error(), place.voice);
+  const bool first = place.rank == 0;
+  const auto possible = first ? check_json(options.json) : Result<void>();
+  if (auto all = agree(*connection->control, possible); !all)
+    return report(all.error(), place.voice);
   auto pairs = probe_pairs(*connection, options);
   if (!pairs) return report(pairs.error(), place.voice);
-  const bool first = place.rank == 0;
   if (first) print(options.job.text, *pairs, connection->ranks);
   const auto written =
       first ? write_json(options.json, to_json(*pairs, *connection, options)) : Result<void>();
@@ -144,8 +147,9 @@ void add_check_options(cli::OptionTable& table, CheckOptions& options) {
 }
 
 int run_check(CheckOptions& options, const cli::Invocation&) {
+  const Voice voice = Voice::of_launcher(process_environment());
   options.job.text = text_stream(options.json);
-  if (auto good = check_job_options(options.job); !good) return report(good.error());
+  if (auto good = check_job_options(options.job); !good) return report(good.error(), voice);
   return run_job(options.job,
                  [&](const LaunchPlace& place) { return check_as_rank(options, place); });
 }

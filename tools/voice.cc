@@ -7,17 +7,23 @@
 #include <charconv>
 #include <cstdio>
 
-#include "collectives/environment.h"
+#include "collectives/launcher.h"
 #include "tools/colour.h"
 
 namespace tarpon {
 namespace {
 
-constexpr std::string_view kRank = "rank ", kRanks = "ranks ";
+constexpr std::string_view kRank = "rank ", kRanks = "ranks ", kAnd = "and ", kMore = " more";
 
 }  // namespace
 
 Voice::Voice(Rank rank) : rank_(rank) {}
+
+Voice Voice::of_launcher(const Environment& environment) {
+  const auto place = find_job_place({}, environment);
+  const bool several = place && *place && (*place)->world_size > 1;
+  return several ? Voice((*place)->rank) : Voice();
+}
 
 void Voice::error(std::string_view message) const {
   const std::optional<Rank> named = rank_ ? first_named_rank(message) : std::nullopt;
@@ -37,7 +43,12 @@ std::optional<Rank> first_named_rank(std::string_view text) {
   }
   std::string_view rest =
       text.substr(std::min(text.find_first_not_of("0123456789-, "), text.size()));
-  if (rest.starts_with("and ")) rest = rest.substr(std::min(rest.find(':'), rest.size()));
+  if (rest.starts_with(kAnd)) {  // "and 3 more: "
+    rest.remove_prefix(kAnd.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of("0123456789"), rest.size()));
+    if (!rest.starts_with(kMore)) return std::nullopt;
+    rest.remove_prefix(kMore.size());
+  }
   return rest.starts_with(": ") ? std::optional(first) : std::nullopt;
 }
 

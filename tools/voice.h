@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "collectives/environment.h"
 #include "transport/port.h"
 
 namespace tarpon {
@@ -16,6 +17,10 @@ class Voice {
  public:
   Voice() = default;
   explicit Voice(Rank rank);
+
+  /// Before the place of this process is known by its options: that of a rank of a launcher, where
+  /// the variables say so.
+  static Voice of_launcher(const Environment& environment);
 
   /// A message that begins with the names of ranks has been agreed on: all ranks know it. Among the
   /// ranks of a launcher the first one that it names prints it, the others stay silent.
