@@ -205,14 +205,6 @@ std::string file_name(std::string_view text) {
   return out;
 }
 
-std::string runtime_directory(const Environment& environment) {
-  struct stat status {};
-  const auto own = environment("XDG_RUNTIME_DIR");
-  const bool usable = own && own->starts_with('/') && ::stat(own->c_str(), &status) == 0 &&
-                      S_ISDIR(status.st_mode) && ::access(own->c_str(), W_OK) == 0;
-  return usable ? *own : "/tmp";
-}
-
 std::string private_directory(const std::string& job, const Environment& environment) {
   return fmt::format("{}{}{}-{}", runtime_directory(environment), kDirectoryPrefix, ::geteuid(),
                      file_name(job));
@@ -229,6 +221,14 @@ std::string private_directory_of(const std::string& address) {
 }
 
 }  // namespace
+
+std::string runtime_directory(const Environment& environment) {
+  struct stat status {};
+  const auto own = environment("XDG_RUNTIME_DIR");
+  const bool usable = own && own->starts_with('/') && ::stat(own->c_str(), &status) == 0 &&
+                      S_ISDIR(status.st_mode) && ::access(own->c_str(), W_OK) == 0;
+  return usable ? *own : "/tmp";
+}
 
 Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
                                                const Environment& environment) {

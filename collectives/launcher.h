@@ -49,6 +49,10 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
 /// make_rendezvous() makes it; otherwise an error that asks for an address.
 Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment);
 
+/// Where private directories of find_rendezvous() are: $XDG_RUNTIME_DIR where that is a directory
+/// which this user may write to, else /tmp.
+std::string runtime_directory(const Environment& environment);
+
 /// Makes the private directory of find_rendezvous(), with mode 0700, where it is missing, and
 /// checks that it belongs to this user (permission). A job that connects a second time at the same
 /// address needs it again. Does nothing for other addresses.

@@ -9,8 +9,8 @@
 #include "collectives/interfaces.h"
 #include "tools/colour.h"
 #include "tools/doctor.h"
+#include "tools/exit_code.h"
 #include "tools/report_output.h"
-#include "tools/voice.h"
 #include "tools/wrapped_text.h"
 #include "tools/xdp_command.h"
 
@@ -144,8 +144,7 @@ int run_doctor(const DoctorOptions& options) {
   const auto best = examine(options);
   std::fflush(stdout);
   if (best) return *best ? 0 : 1;
-  Voice().error(best.error().message);
-  return 1;
+  return report(best.error());
 }
 
 }  // namespace tarpon

@@ -133,7 +133,7 @@ InfoSection limit_section() {
 }
 
 InfoSection path_section(const Environment& environment) {
-  const std::string runtime = environment("XDG_RUNTIME_DIR").value_or("/tmp");
+  const std::string runtime = runtime_directory(environment);
   const std::string sockets = fmt::format("@tarpon.{}.JOB.RANK", geteuid());
   const bool mounted = xdp::bpf_file_system_mounted();
   const auto flight = environment("TARPON_FLIGHT");
@@ -150,7 +150,7 @@ InfoSection path_section(const Environment& environment) {
             flight ? printable(*flight, kLongestMessage)
                    : "nowhere: set TARPON_FLIGHT, or give --flight",
             flight ? json(*flight) : json(nullptr)},
-           {"rendezvous", "local rendezvous", "below " + printable(runtime, kLongestMessage),
+           {"rendezvous", "rendezvous of launchers", "below " + printable(runtime, kLongestMessage),
             runtime}}};
 }
 

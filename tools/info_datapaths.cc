@@ -4,6 +4,7 @@
 
 #include "collectives/interfaces.h"
 #include "tools/doctor.h"
+#include "xdp/printable.h"
 
 namespace tarpon {
 namespace {
@@ -31,7 +32,8 @@ InterfaceChoice interface_of_job(const Environment& environment) {
   if (chosen) return *chosen;
   InterfaceChoice loopback;
   loopback.interface.name = "lo";
-  loopback.reason = "a job of several hosts finds none";
+  loopback.reason =
+      "of a job of several hosts: " + printable(chosen.error().message, kLongestMessage);
   return loopback;
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "tools/exit_code.h"
 #include "tools/interruption.h"
 #include "tools/progress_line.h"
 #include "tools/report_output.h"
@@ -14,7 +15,6 @@
 #include "tools/scale/svg.h"
 #include "tools/text_file.h"
 #include "tools/units.h"
-#include "tools/voice.h"
 #include "tools/whole_file.h"
 
 namespace tarpon {
@@ -152,14 +152,6 @@ Result<Plan> read_plan(const ScaleOptions& options) {
   return plan;
 }
 
-bool write(const std::string& path, const std::string& content) {
-  if (path.empty()) return true;
-  const auto written = write_whole_file(path, content);
-  if (written) return true;
-  Voice().error(written.error().message + ": choose another path");
-  return false;
-}
-
 /// Words that stand for themselves.
 cli::Value word(std::string& target, const std::vector<std::string>& words) {
   cli::Choices<std::string> choices;
@@ -230,7 +222,9 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
 void add_scale_options(cli::OptionTable& table, ScaleOptions& options) {
   add_comparison_options(table, options);
   add_network_options(table, options);
-  table.add("Reports", {{"--json", cli::file(options.json), "write all figures to this file"},
+  table.add("Reports", {{"--json", cli::file(options.json),
+                         "write all figures to this file; - is standard output, the table then "
+                         "goes to standard error"},
                         {"--svg", cli::file(options.svg), "draw the curves into this file"}});
 }
 
@@ -238,28 +232,30 @@ int run_scale(const ScaleOptions& options) {
   const Result<Plan> plan = read_plan(options);
   if (!plan) {
     Voice().error(plan.error().message);
-    return 2;
+    return kUsage;
   }
-  for (const std::string& path : {options.json, options.svg}) {
-    const auto possible = path.empty() ? Result<void>() : WholeFile::check(path);
-    if (possible) continue;
-    Voice().error(possible.error().message);
-    return 1;
-  }
-  fmt::print("{}", describe(*plan));
+  Result<void> possible = check_json(options.json);
+  if (possible && !options.svg.empty()) possible = WholeFile::check(options.svg);
+  if (!possible) return report(possible.error());
+  std::FILE* const text = text_stream(options.json);
+  fmt::print(text, "{}", describe(*plan));
   ProgressLine progress(true);
   const Interruption interruption([&progress] { progress.clear(); });
   const auto results = run_plan(*plan, [&](double done, double total) {
     progress.update(done / total, "of the operations, by their size");
   });
   progress.clear();
-  fmt::print("{}", table(results));
+  fmt::print(text, "{}", table(results));
   nlohmann::json config = report_config();
   config.update(scale::config_json(*plan));
-  const nlohmann::json json = json_report(std::move(config), results_json(results));
-  const bool report = write(options.json, json_text(json));
-  const bool curves = write(options.svg, draw(*plan, results));
-  return report && curves ? 0 : 1;
+  const auto reported =
+      write_json(options.json, json_report(std::move(config), results_json(results)));
+  const auto drawn =
+      options.svg.empty() ? Result<void>() : write_whole_file(options.svg, draw(*plan, results));
+  for (const Result<void>& written : {reported, drawn}) {
+    if (!written) report(written.error());
+  }
+  return reported && drawn ? 0 : kFailed;
 }
 
 }  // namespace tarpon

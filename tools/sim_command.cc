@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "tools/exit_code.h"
 #include "tools/interruption.h"
 #include "tools/progress_line.h"
 #include "tools/simulation_events.h"
@@ -143,7 +144,8 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
   progress.clear();
   fmt::print("{}{} seeds, {} failed\n", coverage.table(kEnough), options.seeds, failed);
   if (file != nullptr && std::ferror(file.get()) != 0) {
-    return refuse(fmt::format("--failures {}: not all of it could be written", options.failures));
+    Voice().error(fmt::format("--failures {}: not all of it could be written", options.failures));
+    return kFailed;
   }
   const bool many = options.seeds >= kManySeeds && faults == all_faults();
   const std::vector<std::string> rare = coverage.rare(options.marks.value_or(many ? kEnough : 0));

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "tools/voice.h"
+#include "tools/exit_code.h"
 #include "xdp/pins.h"
 
 namespace tarpon {
@@ -27,7 +27,7 @@ int finish(const Result<void>& done) {
   std::fflush(stdout);
   if (done) return 0;
   Voice().error(done.error().message);
-  return 1;
+  return kFailed;
 }
 
 }  // namespace

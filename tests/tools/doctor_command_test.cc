@@ -87,7 +87,7 @@ TEST_F(DoctorCommand, the_interface__named_chosen_or_all) {
   EXPECT_THAT(names(doctor({"--json"}, {{"TARPON_SOCKET_IFNAME", "va"}})),
               ::testing::ElementsAre("va"));
   const Ended unknown = doctor({"nope"});
-  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.error, HasSubstr("no interface \"nope\""));
   EXPECT_EQ(doctor({"--bogus"}).exit_code, 2);
   pair_.reset();
