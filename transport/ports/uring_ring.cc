@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 
@@ -13,6 +14,10 @@ namespace {
 constexpr unsigned kSubmissionEntries = 128;  // a batch of 64 sends and the few that are armed
 constexpr unsigned kCompletionEntries = 512;
 constexpr std::size_t kPage = 4096;
+
+// liburing maps rings by system calls that ThreadSanitizer does not see. To it a ring at the address
+// of one that is gone would be shared with that one's thread. This count tells it their order.
+std::atomic<int> open_rings = 0;
 
 // 0: allowed to all, 1: to root and the group, 2: to nobody; -1: no such setting.
 int io_uring_disabled() {
@@ -67,6 +72,7 @@ Result<void> UringRing::open_ring() {
   }
   if (error != 0) return fail(refusal(error));
   ring_open_ = true;
+  ++open_rings;
   return {};
 }
 
@@ -99,6 +105,7 @@ UringRing::~UringRing() {
   // Best effort: the kernel cancels the rest, only later, once the ring is closed.
   ::io_uring_register_sync_cancel(&ring_, &all);
   ::io_uring_get_events(&ring_);
+  --open_rings;
   ::io_uring_queue_exit(&ring_);
 }
 
