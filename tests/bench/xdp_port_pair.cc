@@ -207,7 +207,7 @@ class Sink {
     }
     const std::size_t elements = payload.size() / sizeof(float);
     if (at_ + elements > sums_.size()) at_ = 0;
-    kernels_.combine(&sums_[at_], &sums_[at_], payload.data(), elements);
+    kernels_.only.combine(&sums_[at_], &sums_[at_], payload.data(), elements);
     at_ += elements;
     added_ += elements;
   }
