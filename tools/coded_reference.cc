@@ -14,6 +14,9 @@ namespace {
 // Coding rounds each coefficient and each element a dozen times; so do additions.
 constexpr double kRounding = 1e-5;
 
+// PROTOCOL.md, "Coded operations".
+constexpr double kLargestGain = 2;
+
 /// H of x, unscaled, in Sylvester's order.
 void hadamard(std::vector<double>& x) {
   for (std::size_t half = x.size() / 2; half > 0; half /= 2) {
@@ -79,7 +82,8 @@ class Expectation {
       sums[c] = reduce_over<double>(
           present, world_, 0, function_, [&](Rank rank) { return coded[rank][c]; }, rescale_);
     }
-    const double gain = came == 0 ? 0 : static_cast<double>(layout_.block) / came;
+    const double gain =
+        came == 0 ? 0 : std::min(kLargestGain, static_cast<double>(layout_.block) / came);
     const double scale = gain / layout_.block;
     hadamard(sums);
     for (std::uint64_t i = 0; i < length; ++i) {

@@ -1,6 +1,16 @@
 #include "collectives/executor/coding.h"
 
+#include <algorithm>
+
 namespace tarpon {
+namespace {
+
+// With the gain 1 / p where a share p of a block's coefficients is here, the squared error is
+// (1 - p) / p of the block's own. Below p = 1/2 that is more than zeros would cost. With the gain 2
+// it is (1 - 2 p)^2 + 4 p (1 - p) = 1.
+constexpr float kLargestGain = 2;
+
+}  // namespace
 
 Coding::Coding(const codec::CodedLayout& layout, codec::SignKey key, FloatBufferPool& buffers)
     : layout_(layout),
@@ -38,7 +48,8 @@ std::vector<Coding::Gap> Coding::start_decoding() {
     if (came_[group] == 0) {
       all = false;
     } else {
-      gains_[group] = static_cast<float>(layout_.block) / static_cast<float>(came_[group]);
+      gains_[group] = std::min(
+          kLargestGain, static_cast<float>(layout_.block) / static_cast<float>(came_[group]));
     }
   }
   std::vector<Gap> gaps;

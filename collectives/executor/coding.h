@@ -53,7 +53,8 @@ class Coding {
   /// Once all missing rows are known: where decode() will write nothing.
   std::vector<Gap> start_decoding();
   /// Writes the elements of some members but the gaps. The coefficients of a block that are here
-  /// stand for all of the block: the estimate is unbiased.
+  /// stand for all of the block: the estimate is unbiased where at least half of them are. Where
+  /// fewer are, it is drawn towards zero, so that it costs no more than zeros would.
   void decode(float* output, codec::MemberRange members);
 
  private:
