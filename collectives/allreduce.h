@@ -180,6 +180,7 @@ struct Report {
   CallStage stage = CallStage::queued;  // where it was at the end
   Mode mode = Mode::exact;              // what ran
   Duration elapsed{};                   // from submission to the end
+  Duration paused{};                    // of it: this process stood still when it was due to act
   std::uint64_t bytes_sent = 0;         // payload of this rank's messages, each counted once
   std::uint64_t bytes_received = 0;     // payload that came, of all ranks
   std::vector<PeerReport> peers;        // by rank, whatever the status

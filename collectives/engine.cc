@@ -330,7 +330,7 @@ void Engine::step(Time now) {
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
-    note_loss(report);
+    note_codec(report);
     note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
@@ -357,15 +357,22 @@ void Engine::note_held_back(const AllreduceOperation& operation, Time now) {
   }
 }
 
-/// What the network lost, not what a late rank did not send.
-void Engine::note_loss(const Report& report) {
-  const bool ended = report.status == Status::complete || report.status == Status::partial;
+/// The loss of the network, not what a late rank did not send. Time also of a rank that came late:
+/// encoding may have made it late.
+void Engine::note_codec(const Report& report) {
+  const bool in_time = report.status == Status::complete || report.status == Status::partial;
+  const bool ended = in_time || report.status == Status::late_self;
   const bool decides =
       options_.mechanisms.codec == CodecRule::automatic && !options_.mechanisms.always_coded();
-  if (!decides || report.mode != Mode::bounded) return;
-  if (ended && report.late_ranks.empty() && report.void_shards.empty()) {
-    losses_told_.push_back(report.lost_fraction);
+  if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
+  CodecEvidence evidence{.lost = std::nullopt,
+                         .coded = report.coded.has_value(),
+                         .bound = report.bound,
+                         .took = report.elapsed - std::max(report.clock_start, Duration{})};
+  if (in_time && report.late_ranks.empty() && report.void_shards.empty()) {
+    evidence.lost = report.lost_fraction;
   }
+  codec_evidence_.push_back(evidence);
 }
 
 bool Engine::transmit(Time now) {
@@ -388,7 +395,10 @@ bool Engine::transmit(Time now) {
 void Engine::note_pause(Time now) {
   const Time last = std::exchange(driven_, now);
   if (now - last < kShortestPause || outstanding() == 0) return;
-  record_pause(options_.endpoint.recorder, last, std::max(last, next_deadline()), now);
+  const Time due = std::max(last, next_deadline());
+  record_pause(options_.endpoint.recorder, last, due, now);
+  if (due >= now) return;
+  for (const auto& operation : running_) operation->note_pause(now - due);
 }
 
 bool Engine::progress(Time now) noexcept {

@@ -143,8 +143,8 @@ class Engine {
   /// The next number of each tag that was called: those below have begun here or wait to.
   std::vector<EpochRecord::Start> next_numbers() const;
 
-  /// What bounded calls lacked of ranks that were in time, since the last time: shares.
-  std::vector<double> take_losses() { return std::exchange(losses_told_, {}); }
+  /// Of the bounded calls that have ended since the last time.
+  std::vector<CodecEvidence> take_codec_evidence() { return std::exchange(codec_evidence_, {}); }
 
   const EndpointCounters& counters() const { return endpoint_.counters(); }
 
@@ -212,7 +212,7 @@ class Engine {
   bool transmit(Time now);
   void note_pause(Time now);
   void note_held_back(const AllreduceOperation& operation, Time now);
-  void note_loss(const Report& report);
+  void note_codec(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
@@ -261,7 +261,7 @@ class Engine {
   std::uint64_t wish_ = 0;
   Time held_back_since_ = kNever;  // since when bounded calls have found no room for their shards
   Time driven_{};  // when progress() ran last, or the first running call was submitted
-  std::vector<double> losses_told_;
+  std::vector<CodecEvidence> codec_evidence_;
 };
 
 }  // namespace tarpon

@@ -15,7 +15,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
+
+#include "transport/time.h"
 
 namespace tarpon {
 
@@ -34,6 +37,15 @@ struct EpochRecord {
   EpochSetting setting;
   std::vector<Start> starts;  // tags that are not listed are in it from their first operation on
   bool operator==(const EpochRecord&) const = default;
+};
+
+/// What a bounded call of this rank tells of the codec.
+struct CodecEvidence {
+  std::optional<double>
+      lost;  // share that its result lacked; none: ranks were late, or shards void
+  bool coded = false;
+  Duration bound{};
+  Duration took{};  // since its clock started
 };
 
 /// What holds for each operation, as far as this rank knows.

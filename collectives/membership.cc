@@ -234,10 +234,10 @@ void Membership::wish_eviction(std::uint64_t ranks) {
   impl_->apply([&](mesh::Member& member, Time now) { member.wish_eviction(ranks, now); });
 }
 
-void Membership::note_losses(const std::vector<double>& shares) {
-  if (shares.empty()) return;
+void Membership::note_calls(const std::vector<CodecEvidence>& calls) {
+  if (calls.empty()) return;
   impl_->apply([&](mesh::Member& member, Time now) {
-    for (const double share : shares) member.note_loss(share, now);
+    for (const CodecEvidence& call : calls) member.note_call(call, now);
   });
 }
 

@@ -92,8 +92,8 @@ class Membership {
   void set_silent(std::uint64_t ranks);
   /// This rank's bounded calls are held back by `ranks`, beyond what it may retain. Never blocks.
   void wish_eviction(std::uint64_t ranks);
-  /// What bounded calls of this rank lacked, as shares. Never blocks.
-  void note_losses(const std::vector<double>& shares);
+  /// Bounded calls of this rank have ended. Never blocks.
+  void note_calls(const std::vector<CodecEvidence>& calls);
 
   /// Ranks that wait in rejoin() for the others, also by the verdicts so far: bit r: rank r.
   std::uint64_t rejoin_wanted() const;

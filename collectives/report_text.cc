@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxRanksInLine = 3;
 
+constexpr Duration kNotablePause = 100ms;
+
 double us(Duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
@@ -54,6 +56,9 @@ std::string progress_text(const Report& report) {
   const std::vector<Rank> lack = incomplete(report);
   std::string text = fmt::format("operation {} of tag {}, stage {}, {:.1f} ms", report.operation,
                                  report.tag, name(report.stage), us(report.elapsed) / 1e3);
+  if (report.paused >= kNotablePause) {
+    text += fmt::format("; this rank stood still for {:.1f} ms of it", us(report.paused) / 1e3);
+  }
   for (std::size_t i = 0; i < std::min(lack.size(), kMaxRanksInLine); ++i) {
     text += "; " + text_of(lack[i], report.peers[lack[i]]);
   }
@@ -70,8 +75,8 @@ std::string progress_text(const Report& report) {
     text += fmt::format("; {} B fetched", report.bytes_fetched);
   }
   if (report.operations_missed > 0) {
-    text += fmt::format("; {} operations missed, from {} on", report.operations_missed,
-                        report.first_missed);
+    text += fmt::format("; {} operation{} missed, from {} on", report.operations_missed,
+                        report.operations_missed == 1 ? "" : "s", report.first_missed);
   }
   return text;
 }

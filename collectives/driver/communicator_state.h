@@ -234,7 +234,7 @@ class Communicator::State {
         announce();
         moved = true;  // whoever polls wants to know
         membership_->wish_eviction(engine_.take_eviction_wish());
-        membership_->note_losses(engine_.take_losses());
+        membership_->note_calls(engine_.take_codec_evidence());
       }
       membership_->passed(engine_.take_passed());
       if (moved) {

@@ -113,6 +113,8 @@ class AllreduceOperation {
   const Report& report() const { return call_->report; }
   PendingCall& call() { return *call_; }
   const PendingCall& call() const { return *call_; }
+  /// The process stood still for so long when it was due to act.
+  void note_pause(Duration pause) { call_->report.paused += pause; }
   Time submitted() const { return submitted_; }
   bool coded() const { return coding_ != nullptr; }
   std::uint64_t bucket_bytes() const;

@@ -83,12 +83,28 @@ void Epochs::send(Rank to, FrameKind kind, std::string body) {
   outbox_.emplace_back(to, Frame{kind, std::move(body)});
 }
 
-bool Epochs::note_loss(double share, Time now) {
+void Epochs::note_cost(const CodecEvidence& call) {
+  if (call.coded) {
+    const double overran = call.took > call.bound * kOverrun ? 1 : 0;
+    overruns_ += (overran - overruns_) * kWeight;
+    if (overruns_ > kMostly) costly_bound_ = std::max(costly_bound_, call.bound);
+  } else if (call.bound > 2 * costly_bound_) {
+    overruns_ = 0;
+    costly_bound_ = Duration{};
+  }
+}
+
+Epochs::Level Epochs::level() const {
+  if (costly_bound_ > Duration{}) return Level::costly;
+  return loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
+}
+
+bool Epochs::note_call(const CodecEvidence& call, Time now) {
   if (!automatic_) return false;
-  loss_ += (share - loss_) * kWeight;
-  const Level level = loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
-  if (level == levels_[rank_] || !live(rank_)) return false;
-  levels_[rank_] = level;
+  if (call.lost) loss_ += (*call.lost - loss_) * kWeight;
+  note_cost(call);
+  if (level() == levels_[rank_] || !live(rank_)) return false;
+  levels_[rank_] = level();
   tell_level();
   consider(now);
   return true;
@@ -139,7 +155,7 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
   if (!automatic_ || !live(rank_) || !live(from)) return;
   switch (frame.kind) {
     case FrameKind::epoch_level:
-      if (frame.body.size() != 4 || read_u32(frame.body.data()) > 2) return;
+      if (frame.body.size() != 4 || read_u32(frame.body.data()) > 3) return;
       levels_[from] = static_cast<Level>(read_u32(frame.body.data()));
       told_ |= bit(from);
       return consider(now);
@@ -160,13 +176,14 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
 
 /// Whether calls should be coded; nothing: as they are.
 std::optional<bool> Epochs::wanted() const {
-  bool calm = true;
+  bool calm = true, lossy = false;
   for (Rank rank = 0; rank < levels_.size(); ++rank) {
     if (!live(rank)) continue;
-    if (levels_[rank] == Level::lossy) return true;
+    if (levels_[rank] == Level::costly) return false;
+    lossy |= levels_[rank] == Level::lossy;
     calm &= levels_[rank] == Level::calm;
   }
-  return calm ? std::optional(false) : std::nullopt;
+  return lossy || calm ? std::optional(lossy) : std::nullopt;
 }
 
 /// Whether this rank has something to ask.

@@ -1,8 +1,10 @@
 // How ranks agree on an epoch record: the rules, without thread, clock or socket.
 //
 // Every rank watches the loss of its own results and tells the decider, the lowest live rank, when
-// it leaves or enters a level: lossy above 2 %, calm below 1 %, as an average over 16 calls. Calls
-// are to be coded when one rank is lossy, and no longer when all are calm.
+// it leaves or enters a level: lossy above 2 %, calm below 1 %, as an average over 16 calls; costly
+// where most of its coded calls took more than 1.25 times their bound, until a bound is twice as
+// long. Calls are to be coded when one rank is lossy and none is costly, and no longer when all are
+// calm or one is costly.
 //
 // To change that the decider asks all live ranks, twice, how far their calls have come: a record
 // starts, tag by tag, beyond the furthest of them by as much as they go in half a second, and by
@@ -51,7 +53,9 @@ class Epochs {
  public:
   static constexpr double kLossy = 0.02;
   static constexpr double kCalm = 0.01;
-  static constexpr double kWeight = 1.0 / 16;       // of a call in the average
+  static constexpr double kWeight = 1.0 / 16;  // of a call in the averages
+  static constexpr double kOverrun = 1.25;     // of the bound
+  static constexpr double kMostly = 0.5;
   static constexpr std::uint32_t kMargin = 8;       // operations
   static constexpr Duration kBetweenRounds = 50ms;  // of questions
   static constexpr std::uint32_t kAhead = 10;       // times what a tag goes between them
@@ -61,8 +65,8 @@ class Epochs {
   /// Without `automatic` nothing is ever asked. `facts` outlives the rules.
   Epochs(Rank rank, const Facts& facts, bool automatic);
 
-  /// A bounded call of this rank lacked this share. Whether that changed this rank's level.
-  bool note_loss(double share, Time now);
+  /// A bounded call of this rank has ended. Whether that changed this rank's level.
+  bool note_call(const CodecEvidence& call, Time now);
 
   /// A row has risen. A rank that is not live itself takes no part any more.
   void facts_changed(Time now);
@@ -86,12 +90,14 @@ class Epochs {
   std::vector<std::pair<Rank, Frame>> take_outbox();
 
  private:
-  enum class Level : std::uint8_t { calm = 0, between = 1, lossy = 2 };
+  enum class Level : std::uint8_t { calm = 0, between = 1, lossy = 2, costly = 3 };
   struct Question {
     Rank from = 0;
     std::uint32_t round = 0;
   };
   bool live(Rank rank) const { return facts_.is_live(rank); }
+  void note_cost(const CodecEvidence& call);
+  Level level() const;
   void tell_level();
   std::optional<bool> wanted() const;
   bool curious() const;
@@ -108,6 +114,8 @@ class Epochs {
   const bool automatic_;
   Rank decider_ = 0;
   double loss_ = 0;
+  double overruns_ = 0;        // share of the coded calls
+  Duration costly_bound_{};    // under which coded calls overran; 0: none
   std::vector<Level> levels_;  // by rank, as far as told
   std::uint64_t told_ = 0;     // bit r: rank r has told this one
   EpochSetting setting_;       // the latest one decided

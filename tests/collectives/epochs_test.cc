@@ -108,7 +108,13 @@ class Job {
   void wake(Rank rank) { silent_[rank] = false; }
 
   void lose(Rank rank, double share, int calls = 100) {
-    for (int i = 0; i < calls; ++i) ranks_[rank].note_loss(share, now);
+    for (int i = 0; i < calls; ++i) ranks_[rank].note_call({.lost = share}, now);
+    settle();
+  }
+  void overrun(Rank rank, Duration took, bool coded = true, Duration bound = 10ms) {
+    for (int i = 0; i < 100; ++i) {
+      ranks_[rank].note_call({.lost = 0.05, .coded = coded, .bound = bound, .took = took}, now);
+    }
     settle();
   }
 
@@ -385,6 +391,30 @@ TEST(EpochsTest, malformed_frames_are_ignored) {
   job[0].take(1, {FrameKind::epoch_level, std::string(4, '\x03')}, job.now);
   job.run(1s);
   EXPECT_TRUE(job.records.empty());
+}
+
+TEST(EpochsTest, coded_calls_that_overrun_their_bound_turn_the_codec_off) {
+  Job job(3);
+  job.numbers = {{}, {}, {}};
+  job.lose(2, 0.05);
+  job.run(2s);
+  ASSERT_EQ(job.records.size(), 3u);
+  ASSERT_TRUE(job.records.back().second.setting.coded);
+  job.overrun(1, 12ms);
+  job.run(2s);
+  EXPECT_EQ(job.records.size(), 3u) << "within 1.25 times the bound";
+  job.overrun(1, 13ms);
+  job.run(2s);
+  ASSERT_EQ(job.records.size(), 6u);
+  EXPECT_FALSE(job.records.back().second.setting.coded);
+  job.lose(2, 0.2);
+  job.overrun(1, 5ms, false, 20ms);
+  job.run(2s);
+  EXPECT_EQ(job.records.size(), 6u) << "bounds are not twice as long";
+  job.overrun(1, 5ms, false, 21ms);
+  job.run(2s);
+  ASSERT_EQ(job.records.size(), 9u);
+  EXPECT_TRUE(job.records.back().second.setting.coded);
 }
 
 }  // namespace

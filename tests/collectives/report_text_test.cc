@@ -71,5 +71,16 @@ TEST(ReportText, progress_text__what_was_fetched_and_missed) {
             "operation 7 of tag 2, stage queued, 40.1 ms; 9 operations missed, from 5 on");
 }
 
+TEST(ReportText, progress_text__a_pause_of_this_rank_that_counts) {
+  Report report = report_of(1);
+  report.paused = 99ms;
+  const std::string usual = progress_text(report);
+  report.paused = 5900ms;
+  EXPECT_EQ(progress_text(report),
+            "operation 7 of tag 2, stage result, 40.1 ms; this rank stood still for 5900.0 ms of "
+            "it" +
+                usual.substr(usual.find("40.1 ms") + 7));
+}
+
 }  // namespace
 }  // namespace tarpon

@@ -216,7 +216,7 @@ class Scenario {
     tell("step " + std::to_string(step));
     for (Rank rank = 0; rank < job_.size(); ++rank) {
       if (job_.runs(rank) && draw_.chance(0.9)) report(rank, step);
-      if (draw_.chance(0.3)) job_[rank].member().note_loss(0.05, job_.world.now);
+      if (draw_.chance(0.3)) job_[rank].member().note_call({.lost = 0.05}, job_.world.now);
     }
   }
   void report(Rank rank, std::uint64_t step) {
