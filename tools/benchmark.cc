@@ -210,23 +210,35 @@ class Benchmark {
   }
 
   /// Of the whole work, after `done` steps of this item: of the time where that is known, else of
-  /// the steps.
-  double share_done(std::uint32_t done) const {
+  /// the bytes. Never less than before.
+  double share_done(std::uint32_t done) {
     const double elapsed = progress_.elapsed();
-    if (const auto left = estimate_.left()) return elapsed / (elapsed + *left);
-    const double steps = options_.warmup + options_.iterations;
-    return std::min(1.0, (measured_ + done / steps) / static_cast<double>(items_.size()));
+    if (const auto left = estimate_.left()) {
+      share_ = std::max(share_, elapsed / (elapsed + *left));
+    } else {
+      constexpr double kCall = 256 << 10;  // what the latency of a call counts, in bytes
+      const auto work = [](double sum, std::uint64_t size) {
+        return sum + kCall + static_cast<double>(size);
+      };
+      const auto item =
+          items_.begin() + std::min<std::ptrdiff_t>(measured_, std::ssize(items_) - 1);
+      const double before = std::accumulate(items_.begin(), item, 0.0, work);
+      const double all = std::accumulate(item, items_.end(), before, work);
+      const double here = work(0, *item) * done / (options_.warmup + options_.iterations);
+      share_ = std::max(share_, std::min(1.0, (before + here) / all));
+    }
+    return share_;
   }
 
   void print_head() {
     if (!first_) return;
     fmt::print(text_, "{}\n{}\n",
                wrapped(fmt::format(
-                   "# tarpon {} allreduce: {}, over {}, {}, {}, MTU {}, slots of {} B, rank 0 "
+                   "# tarpon {} allreduce: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
                    "on {} ({})",
                    kVersion, rank_count(communicator_.world_size()),
                    carrier(options_.job, session_), datapath_of(communicator_), name(options_.mode),
-                   communicator_.ranks()[0].mtu, communicator_.slot_bytes(),
+                   mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
                    communicator_.ranks()[0].interface, session_.interface_reason)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
     fmt::print(text_, "{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape_));
@@ -285,10 +297,10 @@ class Benchmark {
     if (!partial_us_.empty()) {
       const double mean = std::accumulate(partial_us_.begin(), partial_us_.end(), 0.0) /
                           static_cast<double>(partial_us_.size());
-      fmt::print(text_,
-                 "# interrupted          : {} B {}-place: {} of {} iterations, mean {:.2f} us\n",
-                 partial_["size"].get<std::uint64_t>(), partial_["place"].get<std::string>(),
-                 partial_us_.size(), options_.iterations, mean);
+      fmt::print(text_, "# interrupted          : {} B {}: {} of {} iterations, mean {:.2f} us\n",
+                 partial_["size"].get<std::uint64_t>(),
+                 partial_["place"] == "in" ? "in-place" : "out-of-place", partial_us_.size(),
+                 options_.iterations, mean);
     }
     if (measured_ > 0) print_footer();
     std::fflush(text_);
@@ -324,6 +336,7 @@ class Benchmark {
   // After a signal another thread reads what follows, but halted_.
   std::mutex mutex_;
   WorkEstimate estimate_;
+  double share_ = 0;                // done, as last shown
   nlohmann::json partial_;          // of the size under way: "size", "place"
   std::vector<double> partial_us_;  // its timed iterations so far, as rank 0 saw them
   bool interrupted_ = false;

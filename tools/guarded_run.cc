@@ -32,7 +32,7 @@ namespace {
 }
 
 /// Passes signals on until `worker` has ended; its wait status.
-Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, const SignalQueue& signals) {
+Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, SignalQueue& signals) {
   for (;;) {
     int status = 0;
     const pid_t found = ::waitpid(worker, &status, WNOHANG);
@@ -51,7 +51,7 @@ Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, const SignalQueu
 
 Result<int> run_guarded(const std::function<int()>& body) {
   const Subreaper subreaper;
-  const SignalQueue signals;
+  SignalQueue signals;
   if (signals.fd() < 0) return fail_system(errno, "cannot watch for signals");
   // Text that waits in a buffer now would be printed by the child as well.
   std::fflush(nullptr);

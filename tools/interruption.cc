@@ -9,7 +9,9 @@
 #include <exception>
 #include <utility>
 
+#include "tools/signal_queue.h"
 #include "tools/voice.h"
+#include "transport/clock.h"
 
 namespace tarpon {
 namespace {
@@ -18,14 +20,18 @@ namespace {
 std::atomic<int> notify{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-std::atomic<bool> interrupted{false};
+std::atomic<Duration::rep> interrupted_at{0};  // by the first signal; 0: not yet
+static_assert(std::atomic<Duration::rep>::is_always_lock_free);
 
 constexpr char kOver = 0;  // no signal
 
 extern "C" void on_signal(int signal) {
   const int error = errno;
-  if (interrupted.exchange(true)) {  // a second one: the first one's work is given up
-    std::signal(signal, SIG_DFL);
+  const Duration::rep now = monotonic_now().time_since_epoch().count();
+  Duration::rep first = 0;
+  if (!interrupted_at.compare_exchange_strong(first, now)) {
+    if (now - first < kSameRequest.count()) return;
+    std::signal(signal, SIG_DFL);  // a second request: the work of the first one is given up
     ::raise(signal);
   }
   const char which = static_cast<char>(signal);
@@ -63,7 +69,7 @@ Interruption::~Interruption() {
 }
 
 void Interruption::yield() const {
-  while (interrupted && thread_.joinable()) ::pause();
+  while (interrupted_at != 0 && thread_.joinable()) ::pause();
 }
 
 void Interruption::restore() {

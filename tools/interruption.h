@@ -11,9 +11,9 @@
 namespace tarpon {
 
 /// While it lives, the first SIGINT or SIGTERM to this process runs `last_words` in a thread of its
-/// own. Then the signal takes the effect that it had before. A second signal ends the process at
-/// once. `last_words` has to guard what it shares with other threads; it may use what a thread may
-/// use, and throw what std::exception is the base of.
+/// own. Then the signal takes the effect that it had before. A second one, later than kSameRequest
+/// (signal_queue.h), ends the process at once. `last_words` has to guard what it shares with other
+/// threads; it may use what a thread may use, and throw what std::exception is the base of.
 ///
 /// A signal that the process ignores stays ignored. mpirun and batch systems send SIGTERM for a
 /// user's Ctrl-C.

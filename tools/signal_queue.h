@@ -7,18 +7,26 @@
 #include <csignal>
 #include <optional>
 
+#include "transport/clock.h"
+#include "transport/time.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
 
-/// Blocks both signals in the calling thread and queues them while this object lives.
+/// A signal so soon after another one is the same request: `timeout` and batch systems signal each
+/// process of a group, and our parent passes its own on.
+inline constexpr Duration kSameRequest = 500ms;
+
+/// Blocks both signals in the calling thread and queues them while this object lives. A signal that
+/// the process ignores, as those in the background of a script ignore SIGINT, stays ignored.
 class SignalQueue {
  public:
   SignalQueue() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    for (const int signal : {SIGINT, SIGTERM}) {
+      if (!is_ignored(signal)) sigaddset(&set, signal);
+    }
     ::pthread_sigmask(SIG_BLOCK, &set, &before_);
     fd_ = FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -31,17 +39,30 @@ class SignalQueue {
   /// Readable when a signal waits; negative where the kernel refused it.
   int fd() const { return fd_.get(); }
 
-  std::optional<signalfd_siginfo> next() const {
+  /// The next request; repeats of it are passed over.
+  std::optional<signalfd_siginfo> next() {
     signalfd_siginfo info{};
-    if (::read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-    return info;
+    while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
+      const Time now = monotonic_now();
+      if (now < last_ + kSameRequest) continue;
+      last_ = now;
+      return info;
+    }
+    return std::nullopt;
   }
 
   /// Whether the terminal sent it, which sends Ctrl-C to every process of the job by itself.
   static bool is_from_terminal(const signalfd_siginfo& info) { return info.ssi_code == SI_KERNEL; }
 
  private:
+  static bool is_ignored(int signal) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
+  }
+
   sigset_t before_{};
+  Time last_ = Time{} - kSameRequest;
   FileDescriptor fd_;
 };
 

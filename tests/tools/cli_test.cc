@@ -309,11 +309,16 @@ TEST(CliJson, dash__is_standard_output_and_the_text_goes_to_standard_error) {
 }
 
 TEST(CliJson, interrupt__leaves_the_figures_so_far) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    SCOPED_TRACE(signal);
+  struct Case {
+    int signal;
+    bool to_all;  // processes of the group, as `timeout` and batch systems do it
+  };
+  for (const auto [signal, to_all] :
+       {Case{SIGINT, false}, Case{SIGTERM, false}, Case{SIGINT, true}, Case{SIGTERM, true}}) {
+    SCOPED_TRACE(fmt::format("signal {}{}", signal, to_all ? " to all" : ""));
     const ScratchDirectory scratch;
     Process job(local(
-        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "20000", "-w", "0", "--json", scratch / "j"}));
+        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "10000", "-w", "0", "--json", scratch / "j"}));
     ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
     ::usleep(100'000);
     ::kill(job.pid(), signal);
@@ -321,7 +326,7 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
     EXPECT_EQ(ended.exit_code, 128 + signal);
     EXPECT_EQ(ended.error,
               fmt::format("tarpon: interrupted by signal {} ({})\n", signal, ::strsignal(signal)));
-    EXPECT_THAT(ended.out, HasSubstr("# interrupted          : 2048 B out-place: "));
+    EXPECT_THAT(ended.out, HasSubstr("# interrupted          : 2048 B out-of-place: "));
     EXPECT_THAT(ended.out, HasSubstr("# Avg bus bandwidth    : "));
     const auto report = json_of(scratch / "j");
     EXPECT_EQ(report["interrupted"], true) << report.dump();

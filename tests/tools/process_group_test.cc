@@ -14,8 +14,10 @@
 #include <csignal>
 #include <cstdio>
 #include <stdexcept>
+#include <thread>
 
 #include "tools/line_merger.h"
+#include "tools/signal_queue.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {
@@ -260,6 +262,7 @@ TEST(ProcessGroup, run__second_signal_kills_at_once) {
         std::signal(SIGINT, [](int) { asked = 1; });
         ::kill(parent, SIGINT);
         while (asked == 0) ::usleep(1000);  // the first has been passed on
+        std::this_thread::sleep_for(kSameRequest);
         ::kill(parent, SIGINT);
         sleep_forever();
         return 0;
