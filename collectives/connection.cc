@@ -267,13 +267,26 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
   return std::make_unique<FaultPort>(std::move(made->port), faults);
 }
 
+/// Names two ranks whose interfaces have different MTUs; empty where all are alike.
+std::string narrow_interface(const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
+  const auto [least, most] =
+      std::minmax_element(ranks.begin(), ranks.end(),
+                          [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; });
+  if (least->mtu == most->mtu || least->max_payload >= most->max_payload) return "";
+  return fmt::format(
+      "slots shrink to {} bytes: the interface of rank {} has MTU {}, that of rank {} MTU {}",
+      slot_bytes, least - ranks.begin(), least->mtu, most - ranks.begin(), most->mtu);
+}
+
 /// Takes slots of the size that the paths carry.
 Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
   auto size = probe.finish(connection.ranks, deadline);
   if (!size) return fail(size.error());
   connection.agreed =
       agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
-  connection.shrunk_slots = std::move(size->reason);
+  connection.shrunk_slots = size->reason.empty()
+                                ? narrow_interface(connection.ranks, size->slot_bytes)
+                                : std::move(size->reason);
   if (size->slot_bytes < connection.port->capabilities().max_payload) {
     connection.port = std::make_unique<NarrowPort>(std::move(connection.port), size->slot_bytes);
   }

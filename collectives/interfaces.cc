@@ -279,7 +279,8 @@ Result<std::string> source_address_towards(const std::string& host) {
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (::connect(fd.get(), generic, sizeof address) != 0) {
     return fail(Error::Code::unavailable,
-                fmt::format("{}: no route: {}", host, std::strerror(errno)));
+                fmt::format("{}: no route: {}: check the address, and `ip route get {}`", host,
+                            std::strerror(errno), host));
   }
   socklen_t length = sizeof address;
   if (::getsockname(fd.get(), generic, &length) != 0) return fail_system(errno, host);

@@ -280,6 +280,12 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   }
   const std::uint32_t local = std::max(1u, options.job.local_ranks);
   if (auto paths = check_paths(options, local); !paths) return paths;
+  const double deadline_us =
+      std::chrono::duration<double, std::micro>(options.job.deadline).count();
+  if (const auto bound_us = given_bound_us(options); bound_us && *bound_us > deadline_us) {
+    return refuse("--bound " + bound_rule(options.bound) + " is above --deadline " +
+                  format_duration(options.job.deadline) + ": raise --deadline");
+  }
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "collectives/rendezvous/path_size.h"
 #include "tools/agreement.h"
 #include "tools/colour.h"
 #include "tools/datapath_text.h"
@@ -53,10 +54,11 @@ void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uin
   }
 }
 
-void print(std::FILE* text, const std::vector<PairProbe>& pairs,
-           const std::vector<RankInfo>& ranks) {
+void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connection& connection) {
+  const std::vector<RankInfo>& ranks = connection.ranks;
   const auto world = static_cast<std::uint32_t>(ranks.size());
-  fmt::print(text, "# {}, MTU {}, full-size packets\n", rank_count(world), ranks[0].mtu);
+  fmt::print(text, "# {}, {}, full-size packets of {} B\n", rank_count(world), mtu_text(ranks),
+             rendezvous::packet_bytes(connection.agreed.slot_bytes));
   fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
@@ -123,7 +125,7 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
     return report(all.error(), place.voice);
   auto pairs = probe_pairs(*connection, options);
   if (!pairs) return report(pairs.error(), place.voice);
-  if (first) print(options.job.text, *pairs, connection->ranks);
+  if (first) print(options.job.text, *pairs, *connection);
   const auto written =
       first ? write_json(options.json, to_json(*pairs, *connection, options)) : Result<void>();
   if (auto saved = agree(*connection->control, written); !saved)

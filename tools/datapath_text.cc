@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -43,6 +44,15 @@ std::string datapath_text(std::span<const RankInfo> ranks) {
                         runs(members), what);
   }
   return text;
+}
+
+std::string mtu_text(const std::vector<RankInfo>& ranks) {
+  const auto [least, most] =
+      std::minmax_element(ranks.begin(), ranks.end(),
+                          [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; });
+  if (least->mtu == most->mtu) return fmt::format("MTU {}", least->mtu);
+  return fmt::format("MTU {} (rank {}) to {} (rank {})", least->mtu, least - ranks.begin(),
+                     most->mtu, most - ranks.begin());
 }
 
 std::string shrunk_line(const std::string& shrunk_slots) {

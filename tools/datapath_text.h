@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/rank_info.h"
 
@@ -11,6 +12,9 @@ namespace tarpon {
 /// "all ranks uring: eth0 has no XDP program", or the ranks in groups that say the same:
 /// "rank 0 xdp: ...; ranks 1-3,5 uring: ...".
 std::string datapath_text(std::span<const RankInfo> ranks);
+
+/// "MTU 1500"; "MTU 1400 (rank 1) to 9000 (rank 0)" where interfaces differ.
+std::string mtu_text(const std::vector<RankInfo>& ranks);
 
 /// Communicator::shrunk_slots() as a line of the report, with its newline; empty where that is.
 std::string shrunk_line(const std::string& shrunk_slots);

@@ -86,7 +86,8 @@ std::string loss_text(std::span<const CallLoss> calls, std::optional<double> tar
   std::string text = "bound " + bound_text(calls);
   if (target) text += fmt::format(", target {} %", percent(*target));
   if (mean.of_network() == 0 && late.empty() && voids.empty()) return text + ", nothing lost";
-  text += fmt::format(", lost {} %", percent(mean.of_network()));
+  const double all = std::min(1.0, mean.of_network() + mean.late_ranks + mean.void_shards);
+  text += fmt::format(", lost {} %", percent(all));
   const char* before = ": ";
   for (const auto& [share, name] : {std::pair(mean.cut, "cut"), std::pair(mean.network, "network"),
                                     std::pair(mean.at_owner, "at owner")}) {
@@ -94,7 +95,11 @@ std::string loss_text(std::span<const CallLoss> calls, std::optional<double> tar
     text += fmt::format("{}{} {}", before, percent(share), name);
     before = ", ";
   }
-  return text + late + voids;
+  text += late + voids;
+  if (target && all > mean.of_network()) {
+    text += fmt::format("; {} % count against the target", percent(mean.of_network()));
+  }
+  return text;
 }
 
 void to_json(nlohmann::json& json, const LossCauses& causes) {

@@ -32,7 +32,8 @@ LossCauses mean_causes(std::span<const CallLoss> calls);
 /// The bound of each call.
 std::vector<double> bounds_of(std::span<const CallLoss> calls);
 
-/// One line: the bound, the target if there is one, the mean loss and its causes that are not zero.
+/// One line: the bound, the target if there is one, the mean loss and its causes that are not zero;
+/// with a target the part of it that counts, where that is not all.
 /// Ends without a newline. "-" stands for the bound of no calls.
 std::string loss_text(std::span<const CallLoss> calls, std::optional<double> target);
 

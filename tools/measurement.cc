@@ -274,6 +274,7 @@ std::string loss_line(const std::optional<Measurement>& out, const std::optional
 std::string bound_warning(const Measurement& m) {
   constexpr double kTolerated = 0.01;
   constexpr double kMargin = 2;  // calls have a tail
+  constexpr double kOverrun = 1.5;
   if (m.mode != Mode::bounded || !m.given_bound_us || !m.divergence) return "";
   const double wanted_us = m.divergence->exact_us * kMargin;
   if (m.mean_lost() <= kTolerated || wanted_us <= *m.given_bound_us) return "";
@@ -282,12 +283,16 @@ std::string bound_warning(const Measurement& m) {
   };
   // Two digits.
   const double unit = std::pow(10, std::floor(std::log10(wanted_us)) - 1);
-  return wrapped(fmt::format(
-             "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
-             "--bound {} would do",
-             duration(*m.given_bound_us), format_bytes(m.size), m.mean_lost() * 100,
-             duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit))) +
-         "\n";
+  std::string text = fmt::format(
+      "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "
+      "--bound {} would do",
+      duration(*m.given_bound_us), format_bytes(m.size), m.mean_lost() * 100,
+      duration(m.divergence->exact_us), duration(std::ceil(wanted_us / unit) * unit));
+  if (m.mean_us() > kOverrun * *m.given_bound_us) {
+    text += fmt::format(". Calls take {} all the same: the work on the buffers needs that time{}",
+                        duration(m.mean_us()), m.coded > 0 ? "; --codec off needs less" : "");
+  }
+  return wrapped(text) + "\n";
 }
 
 namespace {

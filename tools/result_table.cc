@@ -159,10 +159,11 @@ Result<TableShape> parse_columns(const std::string& text) {
     }
   }
   if (const std::size_t width = width_of(shape); width > kTextWidth) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("the table would have {} columns of {}: leave out or others out; "
-                            "--json has everything",
-                            width, kTextWidth));
+    return fail(
+        Error::Code::invalid_argument,
+        fmt::format("the table would have {} columns of {}: leave \"in\", \"out\" or others out; "
+                    "--json has everything",
+                    width, kTextWidth));
   }
   return shape;
 }

@@ -11,7 +11,7 @@ namespace tarpon {
 
 /// As the user wrote them; run_scale() reads the units.
 struct ScaleOptions {
-  std::string ranks = "8..1024";
+  std::string ranks = "8..256";
   std::vector<std::string> algorithms = {"ring", "halving-doubling", "tar", "bounded"};
   std::string bytes = "25M", rate = "10gbit", egress_rate, queue = "1M", burst = "0", core = "none",
               delay = "25us", loss = "0.1%", stragglers = "0.2%", bound = "learnt", loss_target,

@@ -67,24 +67,27 @@ std::string heard_text(const StatusReply& reply, const StatusReply::Operation& o
   return longest < 0 ? "-" : milliseconds(longest);
 }
 
+std::string call_text(std::uint32_t tag, std::uint32_t number) {
+  return tag == kBarrierTag ? fmt::format("barrier {}", number) : fmt::format("{}:{}", tag, number);
+}
+
 std::string text_of(const Row& row) {
   const std::string head =
       fmt::format("{:08x} {:>4} {:>8}", row.asked.public_id, row.asked.rank, row.asked.pid);
   if (!row.reply) return fmt::format("{}  {}", head, row.reply.error().message);
   const StatusReply& reply = *row.reply;
-  const std::string last =
-      reply.last_end ? fmt::format("{} ({})", reply.last_end->status, reply.last_end->number) : "-";
+  const std::string last = reply.last_end
+                               ? fmt::format("{} ({})", reply.last_end->status,
+                                             call_text(reply.last_end->tag, reply.last_end->number))
+                               : "-";
   if (reply.operations.empty()) {
     return fmt::format("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}", head, "idle", "-", "-", "-", "-",
                        last);
   }
   const StatusReply::Operation& oldest = reply.operations.front();
-  const std::string operation = oldest.tag == kBarrierTag
-                                    ? fmt::format("barrier {}", oldest.number)
-                                    : fmt::format("{}:{}", oldest.tag, oldest.number);
-  return fmt::format("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}", head, oldest.stage, operation,
-                     milliseconds(oldest.age_ms), heard_text(reply, oldest), waiting_text(oldest),
-                     last);
+  return fmt::format("{}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}", head, oldest.stage,
+                     call_text(oldest.tag, oldest.number), milliseconds(oldest.age_ms),
+                     heard_text(reply, oldest), waiting_text(oldest), last);
 }
 
 }  // namespace

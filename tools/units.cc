@@ -117,7 +117,10 @@ Result<Duration> parse_duration(std::string_view text) {
   const auto number = split(text);
   if (!number) return refuse(text, "is not a duration", "write for example 500ms");
   if (number->unit.empty()) {
-    return refuse(text, "has no unit", fmt::format("write for example {}ms or {}s", text, text));
+    const bool nothing = text.find_first_not_of("0.") == std::string_view::npos;
+    return refuse(text, "has no unit",
+                  nothing ? "write for example 500ms"
+                          : fmt::format("write for example {}ms or {}s", text, text));
   }
   const Unit* unit = find_unit(kDurations, number->unit);
   if (unit == nullptr) {

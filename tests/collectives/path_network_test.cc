@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,8 +85,10 @@ class RoutedPaths : public ::testing::Test {
     namespaces_ = std::move(*made);
   }
 
-  /// `interface`: MTU of both hosts' eth0. `to[h]`: of the way to host h.
-  Pair connect(int interface, const int (&to)[2], Datapath datapath = Datapath::automatic) {
+  /// `interface`: MTU of both hosts' eth0. `to[h]`: of the way to host h. `of_host_1`: where its
+  /// eth0 has another.
+  Pair connect(int interface, const int (&to)[2], Datapath datapath = Datapath::automatic,
+               std::optional<int> of_host_1 = std::nullopt) {
     run(kRouter, "link set lo up\n");
     for (std::size_t host = 0; host < 2; ++host) {
       const std::string there = fmt::format("/proc/{}/fd/{}", ::getpid(), namespaces_[host].get());
@@ -94,7 +97,8 @@ class RoutedPaths : public ::testing::Test {
                       "link add to{0} mtu {2} type veth peer name back mtu {2} netns {3}\n"
                       "address add 10.7.{0}.1/24 dev from{0}\naddress add 10.8.{0}.1/24 dev to{0}\n"
                       "link set from{0} up\nlink set to{0} up\n",
-                      host, interface, to[host], there));
+                      host, host == 1 ? of_host_1.value_or(interface) : interface, to[host],
+                      there));
       run(host, fmt::format("link set lo up\naddress add 10.7.{0}.2/24 dev eth0\n"
                             "address add 10.8.{0}.2/24 dev back\nlink set eth0 up\n"
                             "link set back up\nroute add default via 10.7.{0}.1\n",
@@ -144,6 +148,12 @@ TEST_F(RoutedPaths, jumbo_frames_with_1500_between) {
   expect_slots(connect(9000, {9000, 1500}), 1408,
                "rank 0 -> rank 1 carries packets of 1500 bytes and none of 2012 (interface MTU "
                "9000)");
+}
+
+TEST_F(RoutedPaths, interfaces_that_differ__are_named) {
+  expect_slots(connect(9000, {9000, 9000}, Datapath::automatic, 1400), 1280,
+               "slots shrink to 1280 bytes: the interface of rank 1 has MTU 1400, that of rank 0 "
+               "MTU 9000");
 }
 
 TEST_F(RoutedPaths, mmsg__finds_the_same) {

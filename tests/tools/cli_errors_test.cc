@@ -105,6 +105,10 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
   expect_refused(with_local_ranks({
       {{"-b", "2K", "-e", "1K"}, {"-b 2K is above -e 1K"}},
       {{"-b", "0", "-e", "1K", "-f", "2"}, {"-b 0 with -f never grows"}},
+      {{"--mode", "bounded", "--bound", "20s"},
+       {"--bound 20s is above --deadline 10s: raise --deadline"}},
+      {{"--mode", "bounded", "--bound", "0"},
+       {"--bound", "\"0\" has no unit: write for example 500ms"}},
       {{"-b", "1K", "-e", "2K", "-i", "0"}, {"-i 0 never reaches -e"}},
       {{"--output", "/tmp/{rank}"}, {"--output needs --input"}},
       {{"--input", "/tmp/x.npy"}, {"--input /tmp/x.npy: put {rank}"}},

@@ -54,8 +54,8 @@ TEST(LossText, late_ranks_and_void_shards__which_and_in_how_many_calls) {
       call_of(1000, {.late_ranks = 0.25, .void_shards = 0.25}, 0b0100, 0b0100),
       call_of(1000, {.late_ranks = 0.25}, 0b0101), call_of(1000), call_of(1000)};
   EXPECT_EQ(loss_text(calls, 0.001),
-            "bound 1.0 ms, target 0.1 %, lost 0 %; late ranks: 0 (1 call), 2 (2 calls), 12.5 %; "
-            "void shards: 2 (1 call), 6.25 %");
+            "bound 1.0 ms, target 0.1 %, lost 18.8 %; late ranks: 0 (1 call), 2 (2 calls), 12.5 %; "
+            "void shards: 2 (1 call), 6.25 %; 0 % count against the target");
 }
 
 TEST(LossCauses, json__shares_by_name) {

@@ -125,9 +125,9 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
                                             {"void_shards", 0.0}}));
   EXPECT_EQ(
       loss_line(std::nullopt, measurement),
-      "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 37.5 %: 25 network, "
+      "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 62.5 %: 25 network, "
       "12.5 at owner; late ranks: 1 (1\n"
-      "#   call), 25 %; void shards: 1 (1 call), 0 %\n");
+      "#   call), 25 %; void shards: 1 (1 call), 0 %; 37.5 % count against the target\n");
   EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2\n#   calls)"));
 }
 
