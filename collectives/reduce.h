@@ -45,7 +45,7 @@ struct ReduceKernels {
   // Where partial results are elements, all four are equal.
   ReduceStep only;   // both of two contributions: elements into elements
   ReduceStep first;  // the first two of several: elements into partial results
-  ReduceStep next;   // partial results into partial results; `out` equals `a`
+  ReduceStep next;   // partial results into partial results
   ReduceStep last;   // partial results into elements
 
   /// out[i] = in[i] * numerator / denominator: a slot with c of N contributions takes N / c for sum

@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "collectives/schedule.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
+namespace {
+
+constexpr int kWaiting = 2;  // contributions have the room of a float each
+
+}  // namespace
 
 Reducer::Reducer(const Shape& shape)
     : shape_(shape),
       kernels_(reduce_kernels(shape.type, shape.function)),
       everybody_(shape.world >= 64 ? ~0ull : (1ull << shape.world) - 1),
-      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), bit(shape.rank), shape.memory) {}
+      contributors_(tarpon::slots(shape.bytes, shape.slot_bytes), bit(shape.rank), shape.memory),
+      sum_(shape.partials == nullptr ? 0 : shape.slot_bytes / element_bytes(shape.type),
+           shape.memory) {}
 
 std::size_t Reducer::length(std::uint32_t slot) const {
   return slot_length(shape_.bytes, shape_.slot_bytes, slot);
@@ -26,7 +34,25 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
   advance();
 }
 
-/// Where the slot is reduced until its last contribution.
+/// Whether the contributions `present`, besides the owner's own, wait as they came.
+bool Reducer::waits(std::uint64_t present) const {
+  return shape_.partials != nullptr && shape_.weights.empty() &&
+         std::popcount(present) <= 1 + kWaiting;
+}
+
+/// Makes the sum of the owner's own contribution and those that wait, of which there is one at
+/// least.
+std::byte* Reducer::sum_of_waiting(std::uint32_t slot, std::uint64_t present) {
+  auto* const sum = reinterpret_cast<std::byte*>(sum_.data());
+  const std::size_t elements = length(slot) / element_bytes(shape_.type);
+  kernels_.first.combine(sum, shape_.own[slot], sums(slot), elements);
+  if (std::popcount(present) > 2) {
+    kernels_.next.combine(sum, sum, sums(slot) + length(slot), elements);
+  }
+  return sum;
+}
+
+/// Where the slot is reduced until its last contribution, or contributions wait.
 std::byte* Reducer::sums(std::uint32_t slot) const {
   if (shape_.partials == nullptr) return shape_.accumulator[slot];
   const std::size_t elements = shape_.slot_bytes / element_bytes(shape_.type);
@@ -35,16 +61,22 @@ std::byte* Reducer::sums(std::uint32_t slot) const {
 
 void Reducer::add(Rank from, std::uint32_t slot, std::span<const std::byte> payload) {
   std::uint64_t& present = contributors_[slot];
-  const bool first = present == bit(shape_.rank);
-  present |= bit(from);
+  const std::uint64_t before = std::exchange(present, present | bit(from));
+  const bool first = before == bit(shape_.rank);
   const bool whole = present == everybody_;
+  if (waits(present) && !whole) {
+    std::memcpy(sums(slot) + (first ? 0 : payload.size()), payload.data(), payload.size());
+    return;
+  }
   const bool divide = whole && shape_.function == ReduceOp::avg;
   const bool weighted = !shape_.weights.empty() && shape_.weights[from] != 1;
   const bool last = whole && !(weighted && divide);  // a weighted average is divided by scale
   const ReduceStep& step =
       first ? (last ? kernels_.only : kernels_.first) : (last ? kernels_.last : kernels_.next);
   std::byte* const out = last ? shape_.accumulator[slot] : sums(slot);
-  const std::byte* const a = first ? shape_.own[slot] : sums(slot);
+  const std::byte* const a = first           ? shape_.own[slot]
+                             : waits(before) ? sum_of_waiting(slot, before)
+                                             : sums(slot);
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
   if (shape_.function == ReduceOp::custom) {
     shape_.custom.combine(out, a, payload.data(), elements, shape_.custom.context);
@@ -80,7 +112,9 @@ void Reducer::rescale(std::uint32_t slot) {
   const std::uint64_t present = contributors_[slot];
   const bool alone = present == bit(shape_.rank);
   std::byte* const out = shape_.accumulator[slot];
-  const std::byte* const in = alone ? shape_.own[slot] : sums(slot);
+  const std::byte* const in = alone            ? shape_.own[slot]
+                              : waits(present) ? sum_of_waiting(slot, present)
+                                               : sums(slot);
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
   const bool average = shape_.function == ReduceOp::avg;
   const bool by_count = shape_.rescale == Rescale::count;

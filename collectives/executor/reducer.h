@@ -14,8 +14,12 @@ namespace tarpon {
 
 /// Payload is reduced straight from the receive buffer into `accumulator`, the owner's shard of the
 /// output. The first contribution to a slot reads the owner's own one from `own`, so that an
-/// out-of-place call copies nothing beforehand. Partial results that are no elements
-/// (needs_partials()) stand in `partials` until the slot is ready.
+/// out-of-place call copies nothing beforehand.
+///
+/// Partial results that are no elements (needs_partials()) take twice the memory of elements, and
+/// memory is what a large call waits for. So the first two contributions to a slot wait in
+/// `partials` as they came. With the next one the sum is made in a buffer of one slot, which stays
+/// in the first cache, and goes to the accumulator if that was the last one, else to `partials`.
 class Reducer : public Sink, public Source {
  public:
   struct Shape {
@@ -67,7 +71,9 @@ class Reducer : public Sink, public Source {
  private:
   std::size_t length(std::uint32_t slot) const;
   bool settled(std::uint32_t slot) const;
+  bool waits(std::uint64_t present) const;
   std::byte* sums(std::uint32_t slot) const;
+  std::byte* sum_of_waiting(std::uint32_t slot, std::uint64_t present);
   void add(Rank from, std::uint32_t slot, std::span<const std::byte> payload);
   void rescale(std::uint32_t slot);
   void advance();
@@ -77,6 +83,7 @@ class Reducer : public Sink, public Source {
   std::uint64_t everybody_;
   ContributorMasks contributors_;    // per slot, the owner's own included
   std::vector<std::uint64_t> lost_;  // per slot; empty while nothing is
+  std::pmr::vector<float> sum_;      // of one slot, with partials
   std::uint32_t ready_ = 0;
 };
 

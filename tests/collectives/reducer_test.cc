@@ -216,6 +216,58 @@ TEST(ReducerTest, half__slots_that_lack_contributions_are_scaled_from_partial_re
   }
 }
 
+/// Elements that differ, a last slot that is short, and as many contributions as `arrivals` says.
+void expect_rounded_once(std::uint32_t ranks, std::uint32_t arrivals, bool in_place) {
+  SCOPED_TRACE(testing::Message() << ranks << " ranks, " << arrivals << " arrivals, " << in_place);
+  constexpr std::size_t kCount = 2 * HalfRig::kSlotElements + 5;
+  const auto value = [](Rank rank, std::size_t i) {
+    return Float16(static_cast<float>((i * 37 + rank * 101) % 199) / 7 - 10);
+  };
+  std::vector<Float16> own, result(kCount, Float16(-1));
+  for (std::size_t i = 0; i < kCount; ++i) own.push_back(value(0, i));
+  if (in_place) result = own;
+  std::vector<float> partials(kCount);
+  Reducer::Shape shape;
+  shape.own = {reinterpret_cast<const std::byte*>(in_place ? result.data() : own.data()),
+               kSlotBytes};
+  shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), kSlotBytes};
+  shape.bytes = kCount * 2;
+  shape.slot_bytes = kSlotBytes;
+  shape.type = DataType::float16;
+  shape.world = ranks;
+  shape.rescale = Rescale::none;
+  shape.partials = partials.data();
+  Reducer reducer(shape);
+  std::vector<float> sums(own.begin(), own.end());
+  for (std::uint32_t slot = 0; slot < reducer.slots(); ++slot) {
+    const std::size_t first = slot * HalfRig::kSlotElements;
+    for (std::uint32_t arrival = 0; arrival < arrivals; ++arrival) {
+      const auto from = static_cast<Rank>(1 + (arrival + slot) % (ranks - 1));
+      std::vector<Float16> payload;
+      for (std::size_t i = first; i < std::min(kCount, first + HalfRig::kSlotElements); ++i) {
+        payload.push_back(value(from, i));
+        sums[i] += payload.back();
+      }
+      reducer.deliver(from, slot, std::as_bytes(std::span(payload)), 0);
+    }
+  }
+  reducer.settle(reducer.slots() - reducer.ready());
+  for (std::size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(result[i].bits(), Float16(sums[i]).bits()) << i;
+  }
+  ASSERT_EQ(partials.size(), kCount);
+}
+
+TEST(ReducerTest, half__any_number_of_contributions_is_rounded_once) {
+  for (const bool in_place : {false, true}) {
+    for (std::uint32_t ranks = 3; ranks <= 8; ++ranks) {
+      for (std::uint32_t arrivals = 0; arrivals < ranks; ++arrivals) {
+        expect_rounded_once(ranks, arrivals, in_place);
+      }
+    }
+  }
+}
+
 TEST(ReducerTest, half__weighted_contributions_are_rounded_once) {
   for (const bool in_place : {false, true}) {
     for (const bool heavy_last : {false, true}) {
