@@ -44,6 +44,17 @@ else
 fi
 bash -n "$prefix/$datadir/bash-completion/completions/tarpon"
 
+echo "== the pages lead to each other"
+(
+  cd "$prefix/$docdir"
+  find . -name '*.md' | while read -r page; do
+    { grep -o '](\([^)#]*\)' "$page" || true; } | sed 's/^](//' | while read -r link; do
+      case $link in http*) continue ;; esac
+      [ -e "$(dirname "$page")/$link" ] || { echo "FAIL: $page: $link is not installed" >&2; exit 1; }
+    done
+  done
+)
+
 echo "== each public header by itself, and older C++"
 cd "$prefix/include/tarpon"
 find . -name '*.h' | sort | while read -r header; do

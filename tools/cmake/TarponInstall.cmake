@@ -54,7 +54,14 @@ while(headers)
     list(APPEND headers ${included})
   endforeach()
 endwhile()
-install(FILES LICENSE README.md PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# What they link to is among them (tests/install/install_test.sh).
+foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md collectives/README.md collectives/USAGE.md
+             tests/bench/README.md tools/LOSS_TARGET.md tools/README.md tools/SIMULATION.md tools/USAGE.md
+             tools/loss_target.svg tools/scale/README.md)
+  get_filename_component(folder ${page} DIRECTORY)
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()
 install(DIRECTORY tools/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT tarpon-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
