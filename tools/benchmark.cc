@@ -54,6 +54,15 @@ std::vector<std::uint64_t> items_of(const AllreduceOptions& options) {
   return sizes;
 }
 
+/// Work before each item, and all work, in bytes; the latency of a call counts some too.
+std::vector<double> work_before(const std::vector<std::uint64_t>& sizes) {
+  constexpr double kCall = 256 << 10;
+  std::vector<double> work{0};
+  for (const std::uint64_t size : sizes)
+    work.push_back(work.back() + kCall + static_cast<double>(size));
+  return work;
+}
+
 class Benchmark {
  public:
   Benchmark(const AllreduceOptions& options, Session& session)
@@ -67,6 +76,7 @@ class Benchmark {
         shape_(options.columns.value_or(default_shape(options.mode))),
         progress_(first_, session.place.progress_fd),
         items_(items_of(options)),
+        work_before_(work_before(items_)),
         estimate_(items_, options.iterations + options.warmup) {}
 
   int run() {
@@ -213,21 +223,16 @@ class Benchmark {
   /// the bytes. Never less than before.
   double share_done(std::uint32_t done) {
     const double elapsed = progress_.elapsed();
+    double share = 0;
     if (const auto left = estimate_.left()) {
-      share_ = std::max(share_, elapsed / (elapsed + *left));
+      share = elapsed / (elapsed + *left);
     } else {
-      constexpr double kCall = 256 << 10;  // what the latency of a call counts, in bytes
-      const auto work = [](double sum, std::uint64_t size) {
-        return sum + kCall + static_cast<double>(size);
-      };
-      const auto item =
-          items_.begin() + std::min<std::ptrdiff_t>(measured_, std::ssize(items_) - 1);
-      const double before = std::accumulate(items_.begin(), item, 0.0, work);
-      const double all = std::accumulate(item, items_.end(), before, work);
-      const double here = work(0, *item) * done / (options_.warmup + options_.iterations);
-      share_ = std::max(share_, std::min(1.0, (before + here) / all));
+      const std::size_t item = std::min(static_cast<std::size_t>(measured_), items_.size() - 1);
+      const double here = (work_before_[item + 1] - work_before_[item]) * done;
+      const double steps = options_.warmup + options_.iterations;
+      share = std::min(1.0, (work_before_[item] + here / steps) / work_before_.back());
     }
-    return share_;
+    return share_ = std::max(share_, share);
   }
 
   void print_head() {
@@ -332,6 +337,7 @@ class Benchmark {
   const TableShape shape_;
   ProgressLine progress_;
   const std::vector<std::uint64_t> items_;  // sizes
+  const std::vector<double> work_before_;
   TensorBytes input_, output_, spare_;
   // After a signal another thread reads what follows, but halted_.
   std::mutex mutex_;

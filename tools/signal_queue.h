@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "transport/clock.h"
 #include "transport/time.h"
@@ -44,7 +46,9 @@ class SignalQueue {
     signalfd_siginfo info{};
     while (::read(fd_.get(), &info, sizeof info) == sizeof info) {
       const Time now = monotonic_now();
-      if (now < last_ + kSameRequest) continue;
+      const bool repeated = std::exchange(last_signal_, info.ssi_signo) == info.ssi_signo &&
+                            now < last_ + kSameRequest;
+      if (repeated) continue;
       last_ = now;
       return info;
     }
@@ -62,7 +66,8 @@ class SignalQueue {
   }
 
   sigset_t before_{};
-  Time last_ = Time{} - kSameRequest;
+  Time last_{};
+  std::uint32_t last_signal_ = 0;
   FileDescriptor fd_;
 };
 
