@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "collectives/rendezvous/path_size.h"
 #include "tools/agreement.h"
 #include "tools/colour.h"
 #include "tools/datapath_text.h"
@@ -57,8 +56,8 @@ void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uin
 void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connection& connection) {
   const std::vector<RankInfo>& ranks = connection.ranks;
   const auto world = static_cast<std::uint32_t>(ranks.size());
-  fmt::print(text, "# {}, {}, full-size packets of {} B\n", rank_count(world), mtu_text(ranks),
-             rendezvous::packet_bytes(connection.agreed.slot_bytes));
+  fmt::print(text, "# {}, {}, full-size packets, slots of {} B\n", rank_count(world),
+             mtu_text(ranks), connection.agreed.slot_bytes);
   fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
