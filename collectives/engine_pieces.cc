@@ -13,8 +13,8 @@ namespace {
 // One interruption makes so few pieces look slow: a call with fewer teaches nothing.
 constexpr std::uint64_t kFewPieces = 4;
 
-// Ranks that may share a processor. What is longer is no work: the process was stopped, or nobody
-// drove the engine.
+// Ranks that may share a processor. Work does not take longer than that: the process was stopped,
+// or no thread drove the engine.
 constexpr int kMostShared = 8;
 
 }  // namespace

@@ -41,8 +41,7 @@ struct EpochRecord {
 
 /// What a bounded call of this rank tells of the codec.
 struct CodecEvidence {
-  std::optional<double>
-      lost;  // share that its result lacked; none: ranks were late, or shards void
+  std::optional<double> lost;  // share that its result lacked; none with late ranks or void shards
   bool coded = false;
   Duration bound{};
   Duration took{};  // since its clock started

@@ -194,8 +194,7 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
       "Comparison",
       {{"--ranks", cli::text(options.ranks, "N|N..N"),
         "a count, or FIRST..LAST: doubled from one to the next; on 2 cores 8..256 takes some 3 "
-        "minutes, "
-        "8..1024 some 15"},
+        "minutes, 8..1024 some 15"},
        {"--algorithms",
         cli::words(options.algorithms, "NAME,...", cli::Times::list,
                    {"ring", "halving-doubling", "tar", "bounded"}),

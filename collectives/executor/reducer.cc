@@ -40,8 +40,7 @@ bool Reducer::waits(std::uint64_t present) const {
          std::popcount(present) <= 1 + kWaiting;
 }
 
-/// Makes the sum of the owner's own contribution and those that wait, of which there is one at
-/// least.
+/// Adds the one or two contributions that wait to the owner's own. Returns the sum in float32.
 std::byte* Reducer::sum_of_waiting(std::uint32_t slot, std::uint64_t present) {
   auto* const sum = reinterpret_cast<std::byte*>(sum_.data());
   const std::size_t elements = length(slot) / element_bytes(shape_.type);
@@ -52,7 +51,7 @@ std::byte* Reducer::sum_of_waiting(std::uint32_t slot, std::uint64_t present) {
   return sum;
 }
 
-/// Where the slot is reduced until its last contribution, or contributions wait.
+/// Where the slot is reduced until its last contribution. Contributions wait there too.
 std::byte* Reducer::sums(std::uint32_t slot) const {
   if (shape_.partials == nullptr) return shape_.accumulator[slot];
   const std::size_t elements = shape_.slot_bytes / element_bytes(shape_.type);

@@ -48,8 +48,8 @@ struct PathReport {
 /// A report as text for the control channel: "!ERROR" in a line of its own where there is one, then
 /// a line "FROM COUNT COUNT ..." for each tally.
 std::string encode(const PathReport& report);
-/// `to`: the rank that sent the text. Errors: mismatch, for what is no such text of `candidates`
-/// counts a line, the first one 0, and ranks below `world`.
+/// `to`: the rank that sent the text. Errors: mismatch, unless each tally has `candidates` counts,
+/// of which the first is 0, and a rank below `world`.
 Result<PathReport> decode_path_report(const std::string& text, Rank to, std::uint32_t world,
                                       std::size_t candidates);
 

@@ -25,7 +25,7 @@ class CliCompletion : public ::testing::Test {
     std::ofstream(scratch_ / "script") << made.out;
   }
 
-  /// What is offered for the last of `words`. bash makes words of their own of `=`.
+  /// What the completion offers for the last of `words`. bash makes `=` a word of its own.
   std::vector<std::string> complete(std::vector<std::string> words) const {
     std::string list;
     for (const std::string& word : words) list += " '" + word + "'";

@@ -52,14 +52,14 @@ TEST(CliTerminal, check__failing_pairs_are_red) {
   EXPECT_THAT(ended.out, HasSubstr("\033[31m      NO\033[0m"));
 }
 
-/// Something was erased, and nothing of a progress line is left after that.
+/// The output erases a progress line, and prints no other one after that.
 void expect_erased(const std::string& out) {
   const std::size_t last = out.rfind(kErase);
   ASSERT_NE(last, std::string::npos) << out;
   EXPECT_THAT(out.substr(last), Not(HasSubstr(" %  "))) << out;
 }
 
-/// The command shows progress with an estimate, and leaves nothing of it behind after a Ctrl-C.
+/// The command shows progress with an estimate, and erases it after a Ctrl-C.
 void expect_progress_erased(const std::string& arguments) {
   SCOPED_TRACE(arguments);
   const Ended ended = on_terminal("timeout --foreground -s INT 5", arguments);

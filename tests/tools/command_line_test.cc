@@ -1,4 +1,4 @@
-// Rows of options, the parser that takes them from a command line, and what it says of mistakes.
+// Rows of options, and the parser: the values that it takes, and its messages about mistakes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -454,7 +454,7 @@ TEST(LineMerger, add__long_lines_and_many_lines_are_bounded) {
   EXPECT_GE(bytes, 900000u);
   merger.finish(0, kStart);
   EXPECT_EQ(bytes, 1000000u);
-  // Beyond what is held, the oldest lines leave at once.
+  // Above 256 lines the oldest ones leave at once.
   int count = 0;
   LineMerger many(2, [&](std::string_view, bool) { ++count; });
   for (int i = 0; i < 10000; ++i) many.add(0, std::to_string(i) + "\n", kStart);
