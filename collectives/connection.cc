@@ -269,13 +269,12 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
 
 /// Names two ranks whose interfaces have different MTUs; empty where all are alike.
 std::string narrow_interface(const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
-  const auto [least, most] =
-      std::minmax_element(ranks.begin(), ranks.end(),
-                          [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; });
-  if (least->mtu == most->mtu || least->max_payload >= most->max_payload) return "";
+  const auto [least, most] = extreme_mtus(ranks);
+  const RankInfo &narrow = ranks[least], &wide = ranks[most];
+  if (narrow.mtu == wide.mtu || narrow.max_payload >= wide.max_payload) return "";
   return fmt::format(
       "slots shrink to {} bytes: the interface of rank {} has MTU {}, that of rank {} MTU {}",
-      slot_bytes, least - ranks.begin(), least->mtu, most - ranks.begin(), most->mtu);
+      slot_bytes, least, narrow.mtu, most, wide.mtu);
 }
 
 /// Takes slots of the size that the paths carry.

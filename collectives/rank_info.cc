@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -39,6 +40,13 @@ bool numbers(const std::string& text, std::vector<T>& values) {
 }
 
 }  // namespace
+
+std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks) {
+  const auto by_mtu = [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; };
+  const auto number_of = [&](auto place) { return static_cast<Rank>(place - ranks.begin()); };
+  return {number_of(std::min_element(ranks.begin(), ranks.end(), by_mtu)),
+          number_of(std::max_element(ranks.begin(), ranks.end(), by_mtu))};
+}
 
 std::string encode(const RankInfo& info) {
   return fmt::format(

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "transport/rank.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -35,6 +37,10 @@ struct RankInfo {
 
   bool operator==(const RankInfo&) const = default;
 };
+
+/// The ranks whose interfaces have the smallest and the largest MTU; the first ones of several.
+/// REQUIRES: not empty.
+std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks);
 
 /// One line a field, "name value"; values hold no newline. decode() inverts it and refuses a text
 /// with a field missing.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -47,12 +46,10 @@ std::string datapath_text(std::span<const RankInfo> ranks) {
 }
 
 std::string mtu_text(const std::vector<RankInfo>& ranks) {
-  const auto [least, most] =
-      std::minmax_element(ranks.begin(), ranks.end(),
-                          [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; });
-  if (least->mtu == most->mtu) return fmt::format("MTU {}", least->mtu);
-  return fmt::format("MTU {} (rank {}) to {} (rank {})", least->mtu, least - ranks.begin(),
-                     most->mtu, most - ranks.begin());
+  const auto [least, most] = extreme_mtus(ranks);
+  const std::uint32_t narrow = ranks[least].mtu, wide = ranks[most].mtu;
+  if (narrow == wide) return fmt::format("MTU {}", narrow);
+  return fmt::format("MTU {} (rank {}) to {} (rank {})", narrow, least, wide, most);
 }
 
 std::string shrunk_line(const std::string& shrunk_slots) {

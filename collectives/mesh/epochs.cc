@@ -99,15 +99,14 @@ Epochs::Level Epochs::level() const {
   return loss_ > kLossy ? Level::lossy : loss_ < kCalm ? Level::calm : Level::between;
 }
 
-bool Epochs::note_call(const CodecEvidence& call, Time now) {
-  if (!automatic_) return false;
+void Epochs::note_call(const CodecEvidence& call, Time now) {
+  if (!automatic_) return;
   if (call.lost) loss_ += (*call.lost - loss_) * kWeight;
   note_cost(call);
-  if (level() == levels_[rank_] || !live(rank_)) return false;
+  if (level() == levels_[rank_] || !live(rank_)) return;
   levels_[rank_] = level();
   tell_level();
   consider(now);
-  return true;
 }
 
 void Epochs::tell_level() {

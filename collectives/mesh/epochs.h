@@ -55,8 +55,8 @@ class Epochs {
   static constexpr double kCalm = 0.01;
   static constexpr double kWeight = 1.0 / 16;  // of a call in the averages
   static constexpr double kOverrun = 1.25;     // of the bound
-  static constexpr double kMostly = 0.5;
-  static constexpr std::uint32_t kMargin = 8;       // operations
+  static constexpr double kMostly = 0.5;       // of the coded calls: they overrun, as an average
+  static constexpr std::uint32_t kMargin = 8;  // operations
   static constexpr Duration kBetweenRounds = 50ms;  // of questions
   static constexpr std::uint32_t kAhead = 10;       // times what a tag goes between them
   static constexpr Duration kPatience = 2s;         // for answers
@@ -65,8 +65,8 @@ class Epochs {
   /// Without `automatic` nothing is ever asked. `facts` outlives the rules.
   Epochs(Rank rank, const Facts& facts, bool automatic);
 
-  /// A bounded call of this rank has ended. Whether that changed this rank's level.
-  bool note_call(const CodecEvidence& call, Time now);
+  /// A bounded call of this rank has ended.
+  void note_call(const CodecEvidence& call, Time now);
 
   /// A row has risen. A rank that is not live itself takes no part any more.
   void facts_changed(Time now);

@@ -68,7 +68,7 @@ class Member {
   void abort(const std::string& reason, bool peers_too);
   void set_silent(std::uint64_t ranks, Time now) { votes_.set_silent(ranks, now); }
   void wish_eviction(std::uint64_t ranks, Time now) { votes_.wish_eviction(ranks, now); }
-  void note_call(const CodecEvidence& call, Time now) { (void)epochs_.note_call(call, now); }
+  void note_call(const CodecEvidence& call, Time now) { epochs_.note_call(call, now); }
 
   /// Whether the numbers of this rank are wanted, for answer_numbers().
   bool numbers_wanted() const { return epochs_.asked(); }
