@@ -547,6 +547,7 @@ void AllreduceOperation::peers_gone(const Facts& facts, Time now) {
 
 void AllreduceOperation::evicted(const std::string& detail, Time now) {
   if (over_) return;
+  if (fail_at_ != kNever) return end(Status::mismatch, "", now);
   if (finishing_ || (scatter_closed_ && gather_closed_ && !unheard())) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);

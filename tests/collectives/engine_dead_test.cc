@@ -330,6 +330,24 @@ TEST(EngineDeadTest, evicted_itself__all_its_calls_end_and_nobody_is_told) {
   EXPECT_EQ(job[2].outstanding(), 0u);
 }
 
+TEST(EngineDeadTest, evicted_itself__a_call_that_others_make_differently_is_a_mismatch) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 20'000, false);
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    AllreduceArguments arguments = bounded(buffers, rank, 5ms);
+    if (rank == 2) arguments.count /= 2;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  job.run_for(20ms);  // the bound is over, and the ranks that differ are still collected
+  ASSERT_FALSE(calls[2]->done);
+  job[2].learn(testing_support::evicted(2), job.now());
+  job.run_for(1ms);
+  ASSERT_TRUE(calls[2]->done);
+  EXPECT_EQ(calls[2]->report.status, Status::mismatch) << name(calls[2]->report.status);
+  EXPECT_THAT(calls[2]->report.blamed, ElementsAre(2));
+}
+
 TEST(EngineDeadTest, dead_itself_to_the_others__all_its_calls_end_as_evicted) {
   SimulatedJob job({.ranks = 3});
   Buffers<float> buffers(3, 20'000, false);
