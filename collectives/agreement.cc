@@ -14,7 +14,7 @@
 namespace tarpon {
 namespace {
 
-constexpr std::size_t kMessageBytes = 56;
+constexpr std::size_t kMessageBytes = 80;
 
 // Steps that are collected for at once; more are not asked of a rank that works in order.
 constexpr std::size_t kMostPending = 2 * Agreement::kKept;
@@ -34,6 +34,17 @@ std::uint64_t read(std::string_view bytes, std::size_t at, std::size_t width) {
     value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
   }
   return value;
+}
+
+/// The ranks whose digest is not that of the lowest one.
+std::uint64_t differing(const std::vector<std::pair<Rank, std::uint64_t>>& digests) {
+  if (digests.empty()) return 0;
+  const std::uint64_t usual = std::min_element(digests.begin(), digests.end())->second;
+  std::uint64_t others = 0;
+  for (const auto& [rank, digest] : digests) {
+    if (digest != usual) others |= bit(rank);
+  }
+  return others;
 }
 
 std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
@@ -62,11 +73,12 @@ std::string_view name(Verdict verdict) {
 }
 
 LossReport loss_report(const Report& report) {
+  const std::uint64_t late = mask_of(report.late_ranks);
   switch (report.status) {
     case Status::complete:
     case Status::partial:
     case Status::late_self:
-      return {report.lost_fraction, report.nonfinite};
+      return {report.lost_fraction, report.nonfinite, late, 0};
     case Status::peer_late:
     case Status::mismatch:
     case Status::aborted:
@@ -76,11 +88,12 @@ LossReport loss_report(const Report& report) {
     case Status::peer_left:
       break;
   }
-  return {1.0, report.nonfinite};  // no result
+  return {1.0, report.nonfinite, late, 0};  // no result
 }
 
 LossReport worse(const LossReport& a, const LossReport& b) {
-  return {std::max(share(a.lost_fraction), share(b.lost_fraction)), a.nonfinite || b.nonfinite};
+  return {std::max(share(a.lost_fraction), share(b.lost_fraction)), a.nonfinite || b.nonfinite,
+          a.late | b.late, a.digest != 0 ? a.digest : b.digest};
 }
 
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step) {
@@ -115,6 +128,9 @@ std::string encode(const AgreementMessage& message) {
   append(bytes, std::bit_cast<std::uint64_t>(message.verdict.lost_fraction), 8);
   append(bytes, message.verdict.reporters, 8);
   append(bytes, message.verdict.rejoin, 8);
+  append(bytes, message.report.late, 8);
+  append(bytes, message.report.digest, 8);
+  append(bytes, message.verdict.differing, 8);
   append(bytes, message.patience_ms, 4);
   append(bytes, message.verdict.detail.size(), 4);
   return bytes + message.verdict.detail;
@@ -125,19 +141,22 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body) {
   const std::uint64_t kind = read(body, 0, 1);
   const std::uint64_t verdict = read(body, 2, 1);
   if (kind < 1 || kind > 3 || verdict > 2) return std::nullopt;
-  if (read(body, 52, 4) != body.size() - kMessageBytes) return std::nullopt;
+  if (read(body, 76, 4) != body.size() - kMessageBytes) return std::nullopt;
   AgreementMessage message;
   message.kind = static_cast<AgreementMessage::Kind>(kind);
   message.step = read(body, 8, 8);
   message.report.nonfinite = read(body, 1, 1) != 0;
   message.report.lost_fraction = std::bit_cast<double>(read(body, 16, 8));
-  message.patience_ms = static_cast<std::uint32_t>(read(body, 48, 4));
+  message.patience_ms = static_cast<std::uint32_t>(read(body, 72, 4));
   message.verdict.verdict = static_cast<Verdict>(verdict);
   message.verdict.step = message.step;
   message.verdict.decided_by = static_cast<Rank>(read(body, 4, 4));
   message.verdict.lost_fraction = std::bit_cast<double>(read(body, 24, 8));
   message.verdict.reporters = read(body, 32, 8);
   message.verdict.rejoin = read(body, 40, 8);
+  message.report.late = read(body, 48, 8);
+  message.report.digest = read(body, 56, 8);
+  message.verdict.differing = read(body, 64, 8);
   message.verdict.detail = body.substr(kMessageBytes);
   return message;
 }
@@ -205,6 +224,7 @@ void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& rep
   if ((one.reporters & bit(from)) != 0) return;
   one.reporters |= bit(from);
   one.reports.push_back(report);
+  if (report.digest != 0) one.digests.emplace_back(from, report.digest);
 }
 
 void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
@@ -326,7 +346,9 @@ void Agreement::try_to_decide(Time now) {
       pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
-    const bool all = (facts_.live() & ~one.reporters) == 0;
+    std::uint64_t late = 0;
+    for (const LossReport& report : one.reports) late |= report.late;
+    const bool all = (facts_.live() & ~silent_ & ~late & ~one.reporters) == 0;
     if (one.reports.empty() || (!all && now < one.collect_until)) {
       ++i;
       continue;
@@ -338,6 +360,7 @@ void Agreement::try_to_decide(Time now) {
     verdict.reporters = one.reporters;
     verdict.decided_by = rank_;
     verdict.rejoin = rejoin_;
+    verdict.differing = differing(one.digests);
     for (const LossReport& report : one.reports) {
       verdict.lost_fraction = std::max(verdict.lost_fraction, share(report.lost_fraction));
     }
@@ -345,6 +368,11 @@ void Agreement::try_to_decide(Time now) {
     keep(verdict);  // removes it from pending_
     tell_all(verdict);
   }
+}
+
+void Agreement::set_silent(std::uint64_t ranks, Time now) {
+  silent_ = ranks;
+  try_to_decide(now);
 }
 
 void Agreement::tick(Time now) {

@@ -1,7 +1,8 @@
 // What becomes of a training step after AllReduces that lost something: apply, skip or halt, alike
 // on all ranks.
 //
-// The lowest live rank decides: by the worst report, of those that arrive in time. Its verdict goes
+// The lowest live rank decides: by the worst report, of those that arrive in time. It does not wait
+// for a rank that is silent on the data path, or was late for a call of the step. Its verdict goes
 // to all and is kept, by step, for ranks that come late to it.
 //
 // A step is decided once, also when the decider goes. When the facts exclude every lower rank, the
@@ -82,6 +83,9 @@ class Agreement {
   /// Who waits in rejoin(): goes into the verdicts to come.
   void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
 
+  /// These ranks are silent on the data path: their reports are not waited for.
+  void set_silent(std::uint64_t ranks, Time now);
+
   /// Decides what may not wait longer.
   void tick(Time now);
   Time next_deadline() const;
@@ -95,7 +99,8 @@ class Agreement {
   struct Pending {
     std::uint64_t step = 0;
     std::uint64_t reporters = 0;
-    std::vector<LossReport> reports;
+    std::vector<LossReport> reports;  // of the reporters, in the order in which they came
+    std::vector<std::pair<Rank, std::uint64_t>> digests;  // of those that told one
     std::uint32_t own_patience_ms = 0;
     std::optional<LossReport> own;
     Time collect_until = kNever;
@@ -116,6 +121,7 @@ class Agreement {
   std::uint64_t yielded_;  // ranks that have handed over to this one as decider
   Rank decider_ = 0;
   std::uint64_t rejoin_ = 0;
+  std::uint64_t silent_ = 0;
   std::deque<StepVerdict> kept_;
   std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten
   std::vector<Pending> pending_;

@@ -129,6 +129,8 @@ class Engine {
 
   /// Ranks that running exact calls lack and that are silent: bit r: rank r.
   std::uint64_t awaited() const;
+  /// Ranks that are silent, needed or not.
+  std::uint64_t silent() const { return endpoint_.silent(); }
 
   /// When the last valid packet of `rank` came; Time{}: never.
   Time last_heard(Rank rank) const { return endpoint_.last_heard(rank); }

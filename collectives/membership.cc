@@ -229,6 +229,10 @@ void Membership::set_silent(std::uint64_t ranks) {
   impl_->apply([&](mesh::Member& member, Time now) { member.set_silent(ranks, now); });
 }
 
+void Membership::set_all_silent(std::uint64_t ranks) {
+  impl_->apply([&](mesh::Member& member, Time now) { member.set_all_silent(ranks, now); });
+}
+
 void Membership::wish_eviction(std::uint64_t ranks) {
   if (ranks == 0) return;
   impl_->apply([&](mesh::Member& member, Time now) { member.wish_eviction(ranks, now); });

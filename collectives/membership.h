@@ -90,6 +90,9 @@ class Membership {
 
   /// Exact calls need `ranks` (bit r: rank r), which are silent on the data path now. Never blocks.
   void set_silent(std::uint64_t ranks);
+  /// All ranks that are silent on the data path, needed or not: agree() does not wait for them.
+  /// Never blocks.
+  void set_all_silent(std::uint64_t ranks);
   /// This rank's bounded calls are held back by `ranks`, beyond what it may retain. Never blocks.
   void wish_eviction(std::uint64_t ranks);
   /// Bounded calls of this rank have ended. Never blocks.

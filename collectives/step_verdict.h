@@ -22,6 +22,8 @@ struct LossBudget {
 struct LossReport {
   double lost_fraction = 0;  // Report::lost_fraction; above 1, or not a number: all is lost
   bool nonfinite = false;    // an input was infinite or no number: skips the step
+  std::uint64_t late = 0;    // bit r: rank r was late for a call; its report is not waited for
+  std::uint64_t digest = 0;  // of this rank's model, or whatever is to be alike; 0: none is told
 };
 
 struct Report;
@@ -45,6 +47,8 @@ struct StepVerdict {
   Rank decided_by = 0;
   std::string detail;        // one line for a human; empty for apply
   std::uint64_t rejoin = 0;  // bit r: rank r waits in Communicator::rejoin(), as the decider knew
+  /// bit r: rank r told another digest than the lowest rank that told one.
+  std::uint64_t differing = 0;
 
   bool same(const StepVerdict& other) const {
     return verdict == other.verdict && step == other.step;

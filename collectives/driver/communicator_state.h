@@ -237,6 +237,10 @@ class Communicator::State {
         membership_->note_calls(engine_.take_codec_evidence());
       }
       membership_->passed(engine_.take_passed());
+      const std::uint64_t all_silent = engine_.silent();
+      if (std::exchange(all_silent_, all_silent) != all_silent) {
+        membership_->set_all_silent(all_silent);
+      }
       if (moved) {
         while (claims_ > 0) {  // std::mutex is not fair: step aside
           lock.unlock();
@@ -345,8 +349,8 @@ class Communicator::State {
   PortStatistics before_sleep_;
   bool stopping_ = false;
   std::atomic<bool> regrouped_ = false;
-  std::uint64_t silent_ = 0;                // as told to the membership
-  std::atomic<std::uint32_t> callers_ = 0;  // in wait()
+  std::uint64_t silent_ = 0, all_silent_ = 0;  // as told to the membership
+  std::atomic<std::uint32_t> callers_ = 0;     // in wait()
   std::atomic<Time> last_caller_ = Time{};
   std::atomic<std::uint32_t> claims_ = 0;
   std::thread thread_;

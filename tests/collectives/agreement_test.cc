@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -50,10 +51,11 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   AgreementMessage message;
   message.kind = AgreementMessage::Kind::verdict;
   message.step = 0x123456789abcull;
-  message.report = {0.25, true};
+  message.report = {0.25, true, 0x1000000000000001ull, 0x99aabbccddeeff00ull};
   message.patience_ms = 77;
-  message.verdict = {Verdict::skip, message.step,         0.375, 0x8000000000000001ull, 63,
-                     "why",         0x4000000000000004ull};
+  message.verdict = {
+      Verdict::skip,         message.step,         0.375, 0x8000000000000001ull, 63, "why",
+      0x4000000000000004ull, 0x2000000000000002ull};
   const std::string bytes = encode(message);
   const auto decoded = decode_agreement(bytes);
   ASSERT_TRUE(decoded);
@@ -61,6 +63,8 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   EXPECT_EQ(decoded->step, message.step);
   EXPECT_EQ(decoded->report.lost_fraction, 0.25);
   EXPECT_TRUE(decoded->report.nonfinite);
+  EXPECT_EQ(decoded->report.late, message.report.late);
+  EXPECT_EQ(decoded->report.digest, message.report.digest);
   EXPECT_EQ(decoded->patience_ms, 77u);
   EXPECT_TRUE(decoded->verdict.same(message.verdict));
   EXPECT_EQ(decoded->verdict.lost_fraction, 0.375);
@@ -68,6 +72,7 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   EXPECT_EQ(decoded->verdict.decided_by, 63);
   EXPECT_EQ(decoded->verdict.detail, "why");
   EXPECT_EQ(decoded->verdict.rejoin, message.verdict.rejoin);
+  EXPECT_EQ(decoded->verdict.differing, message.verdict.differing);
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(decode_agreement(bytes.substr(0, length))) << length;
   }
@@ -92,8 +97,8 @@ class Job {
 
   Agreement& operator[](Rank rank) { return machines_[rank]; }
 
-  void report(Rank rank, std::uint64_t step, double lost) {
-    machines_[rank].report(step, {.lost_fraction = lost}, 1s, now);
+  void report(Rank rank, std::uint64_t step, double lost, std::uint64_t digest = 0) {
+    machines_[rank].report(step, {.lost_fraction = lost, .digest = digest}, 1s, now);
     collect(rank);
   }
 
@@ -176,6 +181,23 @@ TEST(AgreementTest, all_report__one_verdict_everywhere) {
   }
 }
 
+TEST(AgreementTest, digests__those_that_differ_from_the_lowest_rank_s_are_named) {
+  Job job(5);
+  const std::array<std::uint64_t, 5> digests{0, 7, 8, 7, 9};  // rank 0 tells none
+  for (const Rank rank : std::initializer_list<Rank>{4, 2, 0, 1, 3}) {
+    job.report(rank, 4, 0, digests[rank]);
+  }
+  for (Rank rank = 0; rank < 5; ++rank) job.report(rank, 5, 0, 7);
+  for (Rank rank = 0; rank < 5; ++rank) job.report(rank, 6, 0);
+  job.deliver_all();
+  for (Rank rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(job[rank].verdict(4)->verdict, Verdict::apply);
+    EXPECT_EQ(job[rank].verdict(4)->differing, 0b10100u);
+    EXPECT_EQ(job[rank].verdict(5)->differing, 0u);
+    EXPECT_EQ(job[rank].verdict(6)->differing, 0u);
+  }
+}
+
 TEST(AgreementTest, late_rank__is_not_waited_for_and_gets_the_same) {
   Job job(3);
   job.report(0, 4, 0);
@@ -189,6 +211,38 @@ TEST(AgreementTest, late_rank__is_not_waited_for_and_gets_the_same) {
   job.report(2, 4, 1.0);  // changes nothing any more
   job.deliver_all();
   for (Rank rank = 0; rank < 3; ++rank) EXPECT_EQ(job[rank].verdict(4)->verdict, Verdict::apply);
+}
+
+TEST(AgreementTest, rank_that_was_late_for_a_call__is_not_waited_for) {
+  Job job(3);
+  job[0].report(4, {.lost_fraction = 0, .late = 0b100}, 1s, job.now);
+  job.report(1, 4, 0);
+  job.deliver_all();
+  job.pass(1ms);
+  job.deliver_all();
+  ASSERT_TRUE(job[2].verdict(4));
+  EXPECT_EQ(job[2].verdict(4)->reporters, 0b011u);
+}
+
+TEST(AgreementTest, silent_rank__is_not_waited_for) {
+  Job job(3);
+  job[0].set_silent(0b100, job.now);
+  job.report(0, 4, 0);
+  job.report(1, 4, 0);
+  job.deliver_all();
+  ASSERT_TRUE(job[1].verdict(4));
+  EXPECT_EQ(job[1].verdict(4)->reporters, 0b011u);
+  job.report(0, 5, 0);
+  job.report(1, 5, 0);
+  job[0].set_silent(0, job.now);  // it answers again, before the others have reported
+  job.report(0, 6, 0);
+  job.report(1, 6, 0);
+  job.deliver_all();
+  EXPECT_FALSE(job[1].verdict(6));
+  job[0].set_silent(0b100, job.now);
+  job.pass(1ms);
+  job.deliver_all();
+  EXPECT_TRUE(job[1].verdict(6));
 }
 
 TEST(AgreementTest, decider__that_is_late_itself_decides_from_the_others) {
