@@ -18,6 +18,14 @@ Result<Datapath> parse_datapath(const std::string& text) {
               fmt::format("TARPON_DATAPATH={}: use auto, xdp, uring or mmsg", text));
 }
 
+Result<CodecRule> parse_codec(const std::string& text) {
+  for (const CodecRule each : {CodecRule::automatic, CodecRule::on, CodecRule::off}) {
+    if (text == name(each)) return each;
+  }
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_CODEC={}: use auto, on or off", text));
+}
+
 Result<double> parse_loss_target(const std::string& text) {
   const auto share = parse_probability(text);
   if (!share) {
@@ -41,6 +49,11 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     const auto datapath = parse_datapath(*text);
     if (!datapath) return fail(datapath.error());
     settings.datapath = *datapath;
+  }
+  if (const auto text = environment("TARPON_CODEC")) {
+    const auto codec = parse_codec(*text);
+    if (!codec) return fail(codec.error());
+    settings.codec = *codec;
   }
   if (const auto text = environment("TARPON_LOSS_TARGET")) {
     const auto share = parse_loss_target(*text);
@@ -74,6 +87,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.driver = chosen->interface.driver;
   options.mtu = static_cast<std::uint32_t>(chosen->interface.mtu);
   options.datapath = settings->datapath.value_or(options.datapath);
+  options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
   options.flight.directory = settings->flight.value_or(std::string());
   return found;

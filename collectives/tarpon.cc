@@ -62,7 +62,7 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
   tarpon_loss known{};
   if (auto wrong = read(given, "tarpon_loss", known)) return wrong;
   if (known.reserved != 0) return "tarpon_loss: reserved is set: set it to 0";
-  loss = {known.lost_fraction, known.nonfinite != 0};
+  loss = {known.lost_fraction, known.nonfinite != 0, known.late_ranks, known.digest};
   return std::nullopt;
 }
 
@@ -71,6 +71,11 @@ std::optional<std::string> unknown_arguments(const tarpon_arguments& given,
                                              const tarpon_arguments& known) {
   if (known.reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
   return unknown_members(given, "tarpon_arguments");
+}
+
+const RankInfo& own_info(const tarpon_communicator& handle) {
+  const Communicator& job = *handle.communicator;
+  return job.ranks()[job.rank()];
 }
 
 int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
@@ -127,12 +132,45 @@ int tarpon_connect_from_environment(const tarpon_options* options,
   });
 }
 
+int tarpon_listen(const char* host, const char* interface, tarpon_listener** listener) {
+  return guarded([&] {
+    if (listener == nullptr) return failed_pointer("tarpon_listen", "listener");
+    InterfaceRequest wish;
+    if (host != nullptr && *host != '\0') wish.host = host;
+    if (interface != nullptr && *interface != '\0') wish.name = interface;
+    auto place = open_meeting_place(wish, process_environment());
+    if (!place) return failed(place.error());
+    *listener = new tarpon_listener{*std::move(place)};
+    return kOk;
+  });
+}
+
+const char* tarpon_listener_address(const tarpon_listener* listener) {
+  return listener == nullptr ? "" : listener->place.address.c_str();
+}
+
+void tarpon_listener_free(tarpon_listener* listener) {
+  delete listener;
+}
+
 uint32_t tarpon_rank(const tarpon_communicator* communicator) {
   return communicator == nullptr ? UINT32_MAX : communicator->communicator->rank();
 }
 
 uint32_t tarpon_world_size(const tarpon_communicator* communicator) {
   return communicator == nullptr ? 0 : communicator->communicator->world_size();
+}
+
+const char* tarpon_datapath_name(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : own_info(*communicator).datapath.c_str();
+}
+
+const char* tarpon_interface_name(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : own_info(*communicator).interface.c_str();
+}
+
+const char* tarpon_shrunk_slots(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->communicator->shrunk_slots().c_str();
 }
 
 int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* arguments,
@@ -237,6 +275,8 @@ int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss) {
     tarpon_loss value{};
     value.lost_fraction = after.lost_fraction;
     value.nonfinite = after.nonfinite ? 1 : 0;
+    value.late_ranks = after.late;
+    value.digest = after.digest;
     write(value, *loss);
     return kOk;
   });

@@ -58,6 +58,9 @@ typedef struct tarpon_communicator tarpon_communicator;
 /* A call that was started. Freed by tarpon_call_free(). */
 typedef struct tarpon_call tarpon_call;
 
+/* Where the ranks of a job meet, before they have connected. Freed by tarpon_listener_free(). */
+typedef struct tarpon_listener tarpon_listener;
+
 /* What one call's result is made of. Immutable; any thread may read it. Freed by
  * tarpon_report_free(). */
 typedef struct tarpon_report tarpon_report;
@@ -131,6 +134,14 @@ typedef enum tarpon_datapath {
   TARPON_DATAPATH_MMSG = 3
 } tarpon_datapath;
 
+/* Whether bounded calls of float32 travel as coefficients, so that losses cost all elements alike.
+ */
+typedef enum tarpon_codec {
+  TARPON_CODEC_AUTO = 0, /* by the loss */
+  TARPON_CODEC_ON = 1,
+  TARPON_CODEC_OFF = 2
+} tarpon_codec;
+
 /* How a call ended. The output is defined after the first three. */
 typedef enum tarpon_status {
   TARPON_STATUS_COMPLETE = 0,  /* every contribution is in */
@@ -195,6 +206,11 @@ typedef struct tarpon_options {
   double max_bytes_per_second; /* cap of what this rank sends (none) */
   uint32_t flows;              /* UDP flows to each rank: 1, 2, 4 or 8 (by trial) */
   uint32_t no_status_socket;   /* 1: this rank does not answer `tarpon status` */
+  /* Rank 0, in place of `rendezvous`: where it listens already. Stays the caller's, to be freed
+   * after tarpon_connect(), and serves one connect. */
+  tarpon_listener* listener;
+  uint32_t codec;    /* tarpon_codec, alike on all ranks */
+  uint32_t reserved; /* 0 */
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -258,6 +274,8 @@ typedef struct tarpon_loss {
   double lost_fraction; /* tarpon_summary */
   uint32_t nonfinite;   /* 1: an input held NaN or infinity */
   uint32_t reserved;    /* 0 */
+  uint64_t late_ranks;  /* mask: they were late for a call, and are not waited for */
+  uint64_t digest; /* of what is to be alike on all ranks, such as the model; 0: none is told */
 } tarpon_loss;
 
 /* What becomes of a step, alike on all ranks that get a verdict. */
@@ -270,6 +288,7 @@ typedef struct tarpon_step_verdict {
   uint64_t reporters;   /* mask: their reports were heard; 0: halted without a verdict */
   uint64_t rejoin;      /* mask: these ranks wait in tarpon_rejoin() */
   char detail[256];     /* one line for a person; empty for apply */
+  uint64_t differing;   /* mask: they told another digest than the lowest rank that told one */
 } tarpon_step_verdict;
 
 /* ---- version and errors */
@@ -300,18 +319,40 @@ TARPON_API const char* tarpon_status_name(uint32_t status);
  * reach each other get the same error. Any thread, several at a time for different jobs. */
 TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator** communicator);
 
-/* The same, with the place of this rank from the environment: RANK, WORLD_SIZE, MASTER_ADDR and
- * MASTER_PORT of torchrun, the variables of Open MPI, MPICH (PMI), PMIx and Slurm;
- * TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_LOSS_TARGET=1%,
- * TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads them: no other thread
- * may change them meanwhile.
+/* The same, with what `options` leave out from the environment: the place of this rank from RANK,
+ * WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH (PMI),
+ * PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC,
+ * TARPON_LOSS_TARGET=1%, TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads
+ * them: no other thread may change them meanwhile.
  *
- * options       NULL, or settings that take precedence over the environment. Its rank and
- * world_size must be 0 communicator  set to a new handle, which the caller owns
+ * options       NULL, or settings that take precedence over the environment: with a world_size, its
+ *               rank as well
+ * communicator  set to a new handle, which the caller owns
  *
  * Errors: as tarpon_connect(); INVALID_ARGUMENT names a variable and its value as well. */
 TARPON_API int tarpon_connect_from_environment(const tarpon_options* options,
                                                tarpon_communicator** communicator);
+
+/* Listens for the ranks of a job that pass the address of rank 0 on themselves, for example through
+ * a store of keys and values. Rank 0 calls it, gives tarpon_listener_address() to the other ranks,
+ * which connect with it as their `rendezvous`, and connects with `listener`. Does not block, but
+ * for the system's resolver where `host` is a name.
+ *
+ * host       NULL, or a host that all ranks reach, such as that of the store: rank 0 listens on the
+ *            interface that reaches it
+ * interface  NULL, or the interface to listen on; NULL: that of TARPON_INTERFACE where it is set
+ * listener   set to a new handle, which the caller owns
+ *
+ * Errors: INVALID_ARGUMENT (names the interfaces that exist), UNAVAILABLE (`host` is not known, or
+ * no route leads there), IO, NO_MEMORY. Any thread. */
+TARPON_API int tarpon_listen(const char* host, const char* interface, tarpon_listener** listener);
+
+/* Returns the address for the other ranks, "tcp://10.0.0.1:45123"; "" for NULL. Valid until the
+ * listener is freed. Any thread. */
+TARPON_API const char* tarpon_listener_address(const tarpon_listener* listener);
+
+/* Frees the listener, before or after a communicator that was connected by it. */
+TARPON_API void tarpon_listener_free(tarpon_listener* listener);
 
 /* Returns the rank of this process, 0 .. tarpon_world_size() - 1; UINT32_MAX for NULL. Any thread.
  */
@@ -319,6 +360,17 @@ TARPON_API uint32_t tarpon_rank(const tarpon_communicator* communicator);
 
 /* Returns the number of ranks; 0 for NULL. Any thread. */
 TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
+
+/* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
+ * communicator is freed, as is the text of the next two. Any thread. */
+TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
+
+/* Returns the interface that carries this rank's traffic, "eth0"; "" for NULL. Any thread. */
+TARPON_API const char* tarpon_interface_name(const tarpon_communicator* communicator);
+
+/* Returns why packets are smaller than the interfaces allow, in one line that names the pair of
+ * ranks whose path carries less; "" where they are not, and for NULL. Any thread. */
+TARPON_API const char* tarpon_shrunk_slots(const tarpon_communicator* communicator);
 
 /* ---- AllReduce */
 

@@ -217,6 +217,19 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_nccl_flags(table);
 }
 
+/// Loss target and codec by the variables, where no option says otherwise.
+Result<void> add_environment(AllreduceOptions& options) {
+  if (options.mechanisms.optireduce) return {};
+  const auto settings = read_settings(process_environment());
+  if (!settings) return fail(settings.error());
+  Mechanisms& mechanisms = options.job.mechanisms;
+  if (!options.loss_target) {
+    mechanisms.loss_target = settings->loss_target.value_or(mechanisms.loss_target);
+  }
+  if (!options.mechanisms.codec) mechanisms.codec = settings->codec.value_or(mechanisms.codec);
+  return {};
+}
+
 Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options) {
   options.job.mechanisms = options.mechanisms.settle();
   if (options.loss_target) {
@@ -232,12 +245,8 @@ Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& op
                   "--loss-target and --bound optireduce: leave one out");
     }
     options.bound.rule = BoundRule::learnt;
-  } else if (!options.mechanisms.optireduce) {
-    const auto settings = read_settings(process_environment());
-    if (!settings) return fail(settings.error());
-    options.job.mechanisms.loss_target =
-        settings->loss_target.value_or(options.job.mechanisms.loss_target);
   }
+  if (auto added = add_environment(options); !added) return added;
   if (auto sensible = check_bounded_only(invocation, options); !sensible) return sensible;
   auto budgets = options.budgets.settle();
   if (!budgets) return fail(budgets.error());

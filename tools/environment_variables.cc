@@ -17,6 +17,7 @@ std::vector<cli::Variable> environment_variables() {
        "between; ^ in front excludes them, = means whole names"},
       {"GLOO_SOCKET_IFNAME", "the same with whole names only, where the other is not set"},
       {"TARPON_DATAPATH", "auto, xdp, uring or mmsg, as --datapath"},
+      {"TARPON_CODEC", "auto, on or off, as --codec"},
       {"TARPON_LOSS_TARGET", "as --loss-target, but a --bound stays what it is"},
       {"TARPON_FLIGHT", "directory for flight recordings, as --flight"},
       {"TARPON_DEBUG", "VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error"},

@@ -77,6 +77,25 @@ Enum to_enum(std::uint32_t number) {
   return static_cast<Enum>(std::min<std::uint32_t>(number, 0xff));
 }
 
+bool given(const char* text) {
+  return text != nullptr && *text != '\0';
+}
+
+/// REQUIRES: options.listener.
+std::optional<std::string> wrong_listener(const tarpon_options& options) {
+  if (options.rank != 0) {
+    return fmt::format("tarpon_options: listener is given to rank {}: rank 0 alone listens",
+                       options.rank);
+  }
+  if (given(options.rendezvous)) {
+    return "tarpon_options: listener and rendezvous are given: leave rendezvous NULL on rank 0";
+  }
+  if (!*options.listener->place.listener) {
+    return "tarpon_options: listener has served a connect: make a new one with tarpon_listen()";
+  }
+  return std::nullopt;
+}
+
 /// Why `options` cannot be meant. What is left to connect() is refused there.
 std::optional<std::string> nonsense(const tarpon_options& options) {
   const auto text = [](const char* member, auto value, const char* remedy) {
@@ -97,21 +116,33 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (!(options.max_bytes_per_second >= 0) || std::isinf(options.max_bytes_per_second)) {
     return text("max_bytes_per_second", options.max_bytes_per_second, "give a rate, or 0 for none");
   }
-  return std::nullopt;
+  if (options.codec > TARPON_CODEC_OFF) {
+    return text("codec", options.codec, "give a tarpon_codec");
+  }
+  if (options.reserved != 0) return text("reserved", options.reserved, "set it to 0");
+  return options.listener == nullptr ? std::nullopt : wrong_listener(options);
 }
 
-bool given(const char* text) {
-  return text != nullptr && *text != '\0';
+/// REQUIRES: sensible options.
+std::string rendezvous_of(const tarpon_options& options) {
+  if (options.listener != nullptr) return options.listener->place.address;
+  return given(options.rendezvous) ? options.rendezvous : "";
+}
+
+CodecRule codec_rule(std::uint32_t codec) {
+  if (codec == TARPON_CODEC_AUTO) return CodecRule::automatic;
+  return codec == TARPON_CODEC_ON ? CodecRule::on : CodecRule::off;
 }
 
 /// The environment without the variables that members of `options` take precedence over.
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
-          target = options.loss_target != 0,
+          target = options.loss_target != 0, codec = options.codec != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
     const bool hidden = (datapath && variable == "TARPON_DATAPATH") ||
                         (target && variable == "TARPON_LOSS_TARGET") ||
+                        (codec && variable == "TARPON_CODEC") ||
                         (flight && variable == "TARPON_FLIGHT");
     return hidden ? std::nullopt : rest(name);
   };
@@ -122,6 +153,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.mtu != 0) to.mtu = from.mtu;
   if (from.datapath != 0) to.datapath = to_enum<Datapath>(from.datapath);
   if (from.loss_target != 0) to.mechanisms.loss_target = from.loss_target;
+  if (from.codec != 0) to.mechanisms.codec = codec_rule(from.codec);
   if (given(from.flight_directory)) to.flight.directory = from.flight_directory;
   if (from.rendezvous_timeout_us != 0) to.rendezvous.timeout = from_us(from.rendezvous_timeout_us);
   if (from.dead_after_us != 0) to.dead_after = from_us(from.dead_after_us);
@@ -129,6 +161,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
   if (from.no_status_socket != 0) to.flight.socket = false;
+  if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
 }
 
 }  // namespace
@@ -175,8 +208,7 @@ AllreduceArguments refused_call(std::uint32_t tag) {
 
 Result<CommunicatorOptions> translate(const tarpon_options& from) {
   if (auto wrong = nonsense(from)) return fail(Error::Code::invalid_argument, *wrong);
-  auto to = CommunicatorOptions::for_rank(to_rank(from.rank), from.world_size,
-                                          given(from.rendezvous) ? from.rendezvous : "");
+  auto to = CommunicatorOptions::for_rank(to_rank(from.rank), from.world_size, rendezvous_of(from));
   if (given(from.interface)) to.interface = from.interface;
   if (given(from.address)) to.address = from.address;
   set_rest(from, to);
@@ -185,17 +217,22 @@ Result<CommunicatorOptions> translate(const tarpon_options& from) {
 
 Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
   if (auto wrong = nonsense(from)) return fail(Error::Code::invalid_argument, *wrong);
-  if (from.rank != 0 || from.world_size != 0) {
+  if (from.rank != 0 && from.world_size == 0) {
     return fail(Error::Code::invalid_argument,
-                "tarpon_options: rank and world_size come from the environment: set them to 0, or "
-                "call tarpon_connect()");
+                fmt::format("tarpon_options: rank is {} and world_size 0: give both, or neither "
+                            "for those of the environment",
+                            from.rank));
   }
   InterfaceRequest wish;
   if (given(from.interface)) wish.name = from.interface;
   if (given(from.address)) wish.address = from.address;
   LaunchFlags flags;
-  if (given(from.rendezvous)) {
-    flags.rendezvous = from.rendezvous;
+  if (from.world_size != 0) {
+    flags.rank = from.rank;
+    flags.world_size = from.world_size;
+  }
+  if (std::string rendezvous = rendezvous_of(from); !rendezvous.empty()) {
+    flags.rendezvous = std::move(rendezvous);
     flags.rendezvous_named_by = "tarpon_options: rendezvous ";
   }
   auto to = find_options(flags, std::move(wish), environment_below(from));
@@ -239,6 +276,7 @@ tarpon_step_verdict translate(const StepVerdict& from) {
   to.lost_fraction = from.lost_fraction;
   to.reporters = from.reporters;
   to.rejoin = from.rejoin;
+  to.differing = from.differing;
   from.detail.copy(to.detail, sizeof to.detail - 1);
   return to;
 }

@@ -6,9 +6,14 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/meeting_place.h"
 #include "collectives/tarpon.h"
 #include "transport/time.h"
 #include "xdp/result.h"
+
+struct tarpon_listener {
+  tarpon::MeetingPlace place;
+};
 
 namespace tarpon::c_api {
 

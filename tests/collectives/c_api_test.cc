@@ -242,10 +242,13 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   tarpon_communicator_free(job);
   tarpon_options options{};
   options.size = sizeof options;
-  options.world_size = 1;
+  options.rank = 1;
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
-  EXPECT_THAT(tarpon_error_text(), HasSubstr("rank and world_size come from the environment"));
-  options.world_size = 0;
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("rank is 1 and world_size 0"));
+  options.world_size = 1;  // takes precedence over the environment
+  EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("must be 0 to 0"));
+  options.rank = options.world_size = 0;
   options.interface = "nope7";
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(tarpon_error_text(), HasSubstr("nope7: no such interface"));
@@ -272,6 +275,59 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   EXPECT_STREQ(tarpon_error_text(), "RANK=1: must be 0 to 0");
   ::unsetenv("RANK");
   ::unsetenv("WORLD_SIZE");
+}
+
+TEST(CApiAlone, listen__the_ranks_meet_at_its_address) {
+  tarpon_listener* listener = nullptr;
+  ASSERT_EQ(tarpon_listen("localhost", nullptr, &listener), TARPON_OK) << tarpon_error_text();
+  const std::string address = tarpon_listener_address(listener);
+  EXPECT_THAT(address, StartsWith("tcp://127.0.0.1:"));
+  on_both([&](std::size_t rank) {
+    tarpon_options options{};
+    options.size = sizeof options;
+    options.rank = static_cast<std::uint32_t>(rank);
+    options.world_size = 2;
+    options.codec = TARPON_CODEC_OFF;
+    if (rank == 0) options.listener = listener;
+    if (rank == 1) options.rendezvous = address.c_str();
+    tarpon_communicator* job = nullptr;
+    ASSERT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_world_size(job), 2u);
+    EXPECT_EQ(tarpon_barrier(job, 5 * kSecond), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_close(job, 5 * kSecond), TARPON_OK) << tarpon_error_text();
+    tarpon_communicator_free(job);
+  });
+  tarpon_options again{};
+  again.size = sizeof again;
+  again.world_size = 2;
+  again.listener = listener;
+  EXPECT_THAT(refusal(again), HasSubstr("listener has served a connect"));
+  tarpon_listener_free(listener);
+}
+
+TEST(CApiAlone, listen__what_makes_no_sense) {
+  tarpon_listener* listener = nullptr;
+  EXPECT_EQ(tarpon_listen(nullptr, nullptr, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("listener is NULL"));
+  EXPECT_EQ(tarpon_listen(nullptr, "nope7", &listener), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("nope7"));
+  EXPECT_EQ(listener, nullptr);
+  EXPECT_STREQ(tarpon_listener_address(nullptr), "");
+  tarpon_listener_free(nullptr);
+  ASSERT_EQ(tarpon_listen(nullptr, "lo", &listener), TARPON_OK) << tarpon_error_text();
+  tarpon_options options{};
+  options.size = sizeof options;
+  options.rank = 1;
+  options.world_size = 2;
+  options.listener = listener;
+  EXPECT_THAT(refusal(options), HasSubstr("listener is given to rank 1"));
+  options.rank = 0;
+  options.rendezvous = "127.0.0.1:1";
+  EXPECT_THAT(refusal(options), HasSubstr("listener and rendezvous are given"));
+  options.rendezvous = nullptr;
+  options.codec = 3;
+  EXPECT_THAT(refusal(options), HasSubstr("codec is 3"));
+  tarpon_listener_free(listener);
 }
 
 TEST(CApiAlone, error_text__is_of_the_thread) {

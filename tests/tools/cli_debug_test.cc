@@ -58,6 +58,10 @@ TEST(CliDebug, settings_of_the_environment__give_way_to_options) {
   EXPECT_THAT(debugged(target, {"--mode", "bounded"}).out, HasSubstr(", target 2 %"));
   EXPECT_THAT(debugged(target, {"--mode", "bounded", "--loss-target", "1%"}).out,
               HasSubstr(", target 1 %"));
+  const Variables codec{{"TARPON_CODEC", "on"}};
+  EXPECT_THAT(debugged(codec, {"--mode", "bounded"}).out, HasSubstr(", codec on"));
+  EXPECT_THAT(debugged(codec, {"--mode", "bounded", "--codec", "off"}).out,
+              Not(HasSubstr(", codec on")));
 }
 
 TEST(CliDebug, info__check_too) {

@@ -74,6 +74,7 @@ static void as_rank(uint32_t rank, const char* meet) {
   tarpon_options options = {.size = sizeof options};
   tarpon_communicator* job = NULL;
   tarpon_communicator* fresh = NULL;
+  tarpon_listener* listener = NULL;
   static float data[COUNT];
   const tarpon_arguments arguments = sum_of(data);
   tarpon_report* report = NULL;
@@ -81,11 +82,16 @@ static void as_rank(uint32_t rank, const char* meet) {
   int64_t state = rank == 1 ? 77 : 0;
 
   REQUIRE(strlen(tarpon_version()) > 0);
+  REQUIRE(tarpon_listen(NULL, "lo", &listener) == TARPON_OK);
+  REQUIRE(strncmp(tarpon_listener_address(listener), "tcp://127.", 10) == 0);
+  tarpon_listener_free(listener);
   options.rank = rank;
   options.world_size = RANKS;
   options.rendezvous = meet;
   REQUIRE(tarpon_connect(&options, &job) == TARPON_OK);
   REQUIRE(tarpon_rank(job) == rank && tarpon_world_size(job) == RANKS);
+  REQUIRE(strcmp(tarpon_interface_name(job), "lo") == 0);
+  REQUIRE(strlen(tarpon_datapath_name(job)) > 0 && strlen(tarpon_shrunk_slots(job)) == 0);
   check_calls(job, rank, 6);
   REQUIRE(tarpon_resync(job, 1, &state, sizeof state, SECONDS(20)) == TARPON_OK && state == 77);
 
