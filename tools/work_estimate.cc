@@ -10,7 +10,7 @@ constexpr double kQuiet = 3;  // seconds
 // Beyond this factor above the largest size that was seen, time per byte is a guess.
 constexpr double kReach = 16;
 // Below it latency rules, which says nothing about larger sizes.
-constexpr std::uint64_t kLarge = 1 << 20;
+constexpr std::uint64_t kLarge = 4 << 20;
 
 }  // namespace
 
