@@ -1,0 +1,283 @@
+#include "collectives/gloo/carrier.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+
+namespace tarpon::gloo_shim {
+namespace {
+
+// Of tarpon.h: barriers have it.
+constexpr std::uint32_t kBarrierTag = UINT32_MAX;
+
+std::string terms_of(const Settings& settings) {
+  return std::string(tarpon_version()) + " mode=" + mode_name(settings) +
+         " min=" + std::to_string(settings.bounded_min) +
+         " bound=" + std::to_string(settings.bound_us) +
+         " deadline=" + std::to_string(settings.deadline_us);
+}
+
+constexpr std::chrono::milliseconds kLongestMeeting = std::chrono::hours(24);
+
+// All ranks are ready when they connect.
+constexpr std::int64_t kConnectUs = 30'000'000;
+
+/// Programs say "no limit" by the largest duration.
+std::int64_t to_us(std::chrono::milliseconds time) {
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24 * 365);
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::min(time, kMost)).count();
+}
+
+const char* or_null(const std::string& text) {
+  return text.empty() ? nullptr : text.c_str();
+}
+
+/// A host that all ranks reach, where no interface is known: that of torchrun's store.
+const char* master_host(const Carrier::Place& place) {
+  return place.interface.empty() ? std::getenv("MASTER_ADDR") : nullptr;
+}
+
+/// What a rank has of a job that is not carried yet.
+struct Meeting {
+  tarpon_listener* listener = nullptr;
+  tarpon_communicator* job = nullptr;
+
+  Meeting() = default;
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  ~Meeting() {
+    tarpon_listener_free(listener);
+    tarpon_communicator_free(job);
+  }
+};
+
+/// The type that has elements of this size, for callbacks of which only that is known.
+std::optional<std::uint32_t> type_of_size(std::size_t size) {
+  switch (size) {
+    case 1:
+      return TARPON_UINT8;
+    case 2:
+      return TARPON_UINT16;
+    case 4:
+      return TARPON_UINT32;
+    case 8:
+      return TARPON_UINT64;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Calls a callback of the program from Tarpon's thread: its operands are aligned, and what it
+/// throws is kept.
+class Custom {
+ public:
+  Custom(const Combine& combine, std::size_t size) : combine_(combine), size_(size) {}
+
+  static void run(void* out, const void* a, const void* b, std::size_t elements, void* context) {
+    static_cast<Custom*>(context)->combine(out, a, b, elements);
+  }
+
+  bool failed() const { return error_ != nullptr; }
+
+  /// Throws what the callback has thrown.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  bool is_aligned(const void* pointer) const {
+    return reinterpret_cast<std::uintptr_t>(pointer) % size_ == 0;
+  }
+
+  void combine(void* out, const void* a, const void* b, std::size_t elements) noexcept {
+    if (error_) return;
+    try {
+      if (is_aligned(out) && is_aligned(a) && is_aligned(b)) return combine_(out, a, b, elements);
+      const std::size_t bytes = elements * size_;
+      scratch_.resize(2 * bytes + 2 * sizeof(std::max_align_t));
+      auto* const first = scratch_.data();
+      auto* const second = first + (bytes + sizeof(std::max_align_t) - 1) /
+                                       sizeof(std::max_align_t) * sizeof(std::max_align_t);
+      std::memcpy(first, a, bytes);
+      std::memcpy(second, b, bytes);
+      combine_(first, first, second, elements);
+      std::memcpy(out, first, bytes);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  const Combine& combine_;
+  const std::size_t size_;
+  std::vector<unsigned char> scratch_;
+  std::exception_ptr error_;
+};
+
+/// The text of an exception for a call that failed.
+std::string failure_text(const GlooCall& call, const tarpon_report* report, bool bounded,
+                         std::int64_t deadline_us) {
+  if (report == nullptr) return tarpon_error_text();
+  tarpon_summary summary{};
+  summary.size = sizeof summary;
+  tarpon_report_summary(report, &summary);
+  std::string text = tarpon_report_text(report);
+  const bool late =
+      summary.status == TARPON_STATUS_PEER_LATE ||
+      (summary.status == TARPON_STATUS_ABORTED &&
+       (summary.abort_cause == TARPON_CAUSE_LATE || summary.abort_cause == TARPON_CAUSE_EXPIRED));
+  if (!late) return text;
+  const auto limit = bounded ? deadline_us / 1000 : call.timeout.count();
+  return "Timed out after " + std::to_string(limit) + " ms: " + text;
+}
+
+void add(std::atomic<double>& sum, double value) {
+  double before = sum.load(std::memory_order_relaxed);
+  while (!sum.compare_exchange_weak(before, before + value, std::memory_order_relaxed)) continue;
+}
+
+}  // namespace
+
+std::optional<std::string> Carrier::obstacle(const Place& place) {
+  tarpon_listener* listener = nullptr;
+  const int code = tarpon_listen(master_host(place), or_null(place.interface), &listener);
+  tarpon_listener_free(listener);
+  return code == TARPON_OK ? std::nullopt : std::optional<std::string>(tarpon_error_text());
+}
+
+std::unique_ptr<Carrier> Carrier::meet(Store& store, const Place& place, const Settings& settings,
+                                       const std::optional<std::string>& refusal,
+                                       std::string& why) {
+  Meeting meeting;
+  const char* const interface = or_null(place.interface);
+  Joining joining;
+  joining.listen = [&](std::string& address) -> std::string {
+    if (tarpon_listen(master_host(place), interface, &meeting.listener) != TARPON_OK)
+      return tarpon_error_text();
+    address = tarpon_listener_address(meeting.listener);
+    return "";
+  };
+  joining.connect = [&](const std::string& address) -> std::string {
+    tarpon_options options{};
+    options.size = sizeof options;
+    options.rank = static_cast<std::uint32_t>(place.rank);
+    options.world_size = static_cast<std::uint32_t>(place.ranks);
+    options.interface = interface;
+    options.rendezvous_timeout_us = std::clamp<std::int64_t>(to_us(place.timeout), 1, kConnectUs);
+    if (place.rank == 0) options.listener = meeting.listener;
+    if (place.rank != 0) options.rendezvous = address.c_str();
+    const int code = tarpon_connect_from_environment(&options, &meeting.job);
+    return code == TARPON_OK ? "" : tarpon_error_text();
+  };
+  const AgreementOptions agreement{place.rank, place.ranks, terms_of(settings),
+                                   std::min(place.timeout, kLongestMeeting)};
+  if (const auto refused = agree(store, agreement, refusal, joining)) {
+    why = refused->why;
+    return nullptr;
+  }
+  return std::unique_ptr<Carrier>(
+      new Carrier(std::exchange(meeting.job, nullptr), settings, place.timeout));
+}
+
+Carrier::~Carrier() {
+  tarpon_communicator_free(job_);
+}
+
+bool Carrier::carries(const GlooCall& call) {
+  return call.elements > 0 && call.tag != kBarrierTag && type_of_size(call.element_size) &&
+         !call.outputs.empty();
+}
+
+tarpon_arguments Carrier::arguments_of(const GlooCall& call) const {
+  tarpon_arguments arguments{};
+  arguments.size = sizeof arguments;
+  arguments.output = call.outputs[0];
+  arguments.count = call.elements;
+  arguments.tag = call.tag;
+  // Gloo's kUnsetTimeout is negative.
+  arguments.deadline_us = to_us(call.timeout.count() < 0 ? timeout_ : call.timeout);
+  const auto known = classify_function(*call.combine, call.element_size);
+  if (!known) {
+    arguments.type = *type_of_size(call.element_size);
+    arguments.function = TARPON_CUSTOM;
+    arguments.custom_id = 1;
+    arguments.custom_combine = &Custom::run;
+    return arguments;
+  }
+  arguments.type = known->type;
+  arguments.function = known->function;
+  const bool loses = known->function == TARPON_SUM &&
+                     (known->type == TARPON_FLOAT32 || known->type == TARPON_FLOAT16 ||
+                      known->type == TARPON_BFLOAT16);
+  if (settings_.bounded && loses && call.elements * call.element_size > settings_.bounded_min) {
+    arguments.mode = TARPON_BOUNDED;
+    arguments.bound_us = settings_.bound_us;
+    arguments.deadline_us = settings_.deadline_us;
+  }
+  return arguments;
+}
+
+void Carrier::run(const GlooCall& call, Tally& tally) {
+  tarpon_arguments arguments = arguments_of(call);
+  const std::vector<const void*> inputs =
+      call.inputs.empty() ? std::vector<const void*>(call.outputs.begin(), call.outputs.end())
+                          : call.inputs;
+  arguments.input = inputs[0];
+  if (inputs.size() > 1) {
+    // The inputs of this rank first.
+    void* const sum = call.outputs[0];
+    (*call.combine)(sum, inputs[0], inputs[1], call.elements);
+    for (std::size_t i = 2; i < inputs.size(); ++i) {
+      (*call.combine)(sum, sum, inputs[i], call.elements);
+    }
+    arguments.input = sum;
+  }
+  reduce(call, arguments, tally);
+  for (std::size_t i = 1; i < call.outputs.size(); ++i) {
+    std::memcpy(call.outputs[i], call.outputs[0], call.elements * call.element_size);
+  }
+}
+
+void Carrier::reduce(const GlooCall& call, tarpon_arguments arguments, Tally& tally) {
+  Custom custom(*call.combine, call.element_size);
+  if (arguments.function == TARPON_CUSTOM) arguments.custom_context = &custom;
+  tarpon_report* report = nullptr;
+  const int code = tarpon_allreduce(job_, &arguments, &report);
+  const std::unique_ptr<tarpon_report, decltype(&tarpon_report_free)> owner(report,
+                                                                            &tarpon_report_free);
+  const bool bounded = arguments.mode == TARPON_BOUNDED;
+  if (code != TARPON_OK) {
+    throw CallFailed(failure_text(call, report, bounded, settings_.deadline_us));
+  }
+  if (arguments.function == TARPON_CUSTOM) share_failure(arguments, custom.failed());
+  custom.rethrow();
+  const std::uint64_t bytes = call.elements * call.element_size;
+  tally.calls += 1;
+  tally.bytes += bytes;
+  if (!bounded) return;
+  tarpon_summary summary{};
+  summary.size = sizeof summary;
+  tarpon_report_summary(report, &summary);
+  tally.bounded_bytes += bytes;
+  add(tally.lost_bytes, summary.lost_fraction * static_cast<double>(bytes));
+}
+
+/// A callback that throws on one rank leaves the others without that rank's part of the result.
+void Carrier::share_failure(const tarpon_arguments& arguments, bool failed) {
+  std::uint8_t any = failed ? 1 : 0;
+  tarpon_arguments shared = arguments;
+  shared.input = shared.output = &any;
+  shared.count = 1;
+  shared.type = TARPON_UINT8;
+  shared.function = TARPON_MAX;
+  if (tarpon_allreduce(job_, &shared, nullptr) != TARPON_OK) throw CallFailed(tarpon_error_text());
+  if (any != 0 && !failed) throw CallFailed("the reduction function of another rank has thrown");
+}
+
+void Carrier::close(double seconds) {
+  tarpon_close(job_, static_cast<std::int64_t>(seconds * 1e6));
+}
+
+}  // namespace tarpon::gloo_shim

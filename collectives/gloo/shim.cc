@@ -1,0 +1,356 @@
+// libtarpon_gloo.so: the functions of Gloo that are carried by Tarpon, under Gloo's own names.
+//
+// Loaded before Gloo, by LD_PRELOAD or as the first library that a program links. It depends on
+// libtarpon alone: Gloo's own functions are found at run time, so that a preloaded shim drags Gloo
+// into no process.
+#include <gloo/allreduce.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/device.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <typeinfo>
+
+#include "collectives/environment.h"
+#include "collectives/gloo/carrier.h"
+#include "collectives/gloo/original.h"
+
+namespace tarpon::gloo_shim {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr char kAllreduce[] = "_ZN4gloo9allreduceERKNS_16AllreduceOptionsE";
+constexpr char kConnect[] =
+    "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_9transport6"
+    "DeviceEE";
+constexpr char kDestroy[] = "_ZN4gloo10rendezvous7ContextD1Ev";
+constexpr char kDelete[] = "_ZN4gloo10rendezvous7ContextD0Ev";
+constexpr char kTimeout[] = "_ZNK4gloo7Context10getTimeoutEv";
+// There since 2017, gone in September 2024 with the virtual functions of gloo::Context: where it is
+// missing, the members of a context lie elsewhere than this shim's headers say.
+constexpr char kContextTable[] = "_ZTVN4gloo7ContextE";
+
+constexpr double kCloseSeconds = 2;
+
+/// What lies behind a PrefixStore. A dynamic_cast would need a symbol of Gloo when this library is
+/// loaded.
+struct BehindPrefix : ::gloo::rendezvous::PrefixStore {
+  static ::gloo::rendezvous::Store& of(::gloo::rendezvous::Store& store) {
+    return static_cast<BehindPrefix&>(store).store_;
+  }
+};
+
+/// Whether the keys lie in a store of PyTorch.
+bool is_of_pytorch(::gloo::rendezvous::Store& store) {
+  constexpr std::string_view kPrefixStore = "N4gloo10rendezvous11PrefixStoreE";
+  ::gloo::rendezvous::Store* inner = &store;
+  while (typeid(*inner).name() == kPrefixStore) inner = &BehindPrefix::of(*inner);
+  return std::strstr(typeid(*inner).name(), "c10d") != nullptr;
+}
+
+class GlooStore : public Store {
+ public:
+  explicit GlooStore(::gloo::rendezvous::Store& store)
+      : store_(store), of_pytorch_(is_of_pytorch(store)) {}
+
+  bool may_give_up() const override { return !of_pytorch_; }
+
+  void write_gloo_key(int rank) override {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    set(gloo_key(rank), host);  // what Gloo writes there
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    store_.set(key, std::vector<char>(value.begin(), value.end()));
+  }
+
+  /// Stores tell a key that is not there in time by an exception of their own. One that comes well
+  /// before its time says that the store is broken.
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds wait) override {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      store_.wait({key}, wait);
+    } catch (const std::exception&) {
+      const bool early = std::chrono::steady_clock::now() - start < wait / 2;
+      if (early && wait >= kBelievable) throw;
+      return std::nullopt;
+    }
+    const std::vector<char> value = store_.get(key);
+    return std::string(value.begin(), value.end());
+  }
+
+ private:
+  static constexpr auto kBelievable = 100ms;
+
+  ::gloo::rendezvous::Store& store_;
+  const bool of_pytorch_;
+};
+
+/// "eth0" of "tcp, pci=, iface=eth0, speed=-1, addr=[10.0.0.1]"; empty where the text has none.
+std::string interface_of(const std::string& device) {
+  constexpr std::string_view kBefore = "iface=";
+  const std::size_t begin = device.find(kBefore);
+  if (begin == std::string::npos) return "";
+  const std::size_t name = begin + kBefore.size();
+  return device.substr(name, device.find(',', name) - name);
+}
+
+bool names_interface(const Environment& environment) {
+  return environment("TARPON_INTERFACE") || environment("TARPON_SOCKET_IFNAME");
+}
+
+/// The contexts of this process that Tarpon carries, by address, until their destructors run.
+class Contexts {
+ public:
+  Contexts() {
+    auto read = read_settings(process_environment());
+    if (auto* const wrong = std::get_if<std::string>(&read)) {
+      wrong_setting_ = *wrong;
+    } else {
+      settings_ = std::get<Settings>(read);
+    }
+  }
+
+  /// Errors: InvalidOperationException where Tarpon is required and cannot carry the context.
+  void connect(::gloo::rendezvous::Context& context, ::gloo::rendezvous::Store& program_store,
+               const ::gloo::transport::Device& device, std::chrono::milliseconds timeout) {
+    Carrier::Place place{context.rank, context.size, timeout, ""};
+    if (!names_interface(process_environment())) place.interface = interface_of(device.str());
+    GlooStore store(program_store);
+    std::string why;
+    const auto refusal = wrong_setting_ ? wrong_setting_ : Carrier::obstacle(place);
+    std::shared_ptr<Carrier> carrier = Carrier::meet(store, place, settings_, refusal, why);
+    tell(context, carrier.get(), why);
+    if (!carrier) return require(why);
+    const std::lock_guard lock(mutex_);
+    contexts_[&context] = std::move(carrier);
+  }
+
+  bool required() const { return required_; }
+
+  /// Throws where the user requires Tarpon.
+  void require(const std::string& why) const {
+    if (!required_) return;
+    throw ::gloo::InvalidOperationException("TARPON_REQUIRE=1, and Tarpon cannot carry: " + why);
+  }
+
+  /// Null: Gloo carries it.
+  std::shared_ptr<Carrier> find(const ::gloo::Context& context) {
+    const std::lock_guard lock(mutex_);
+    const auto found = contexts_.find(&context);
+    if (found == contexts_.end()) return nullptr;
+    const bool same =
+        found->second->rank() == context.rank && found->second->ranks() == context.size;
+    return same ? found->second : nullptr;
+  }
+
+  /// The context is gone, or begins anew.
+  void forget(const ::gloo::Context* context) {
+    std::shared_ptr<Carrier> carrier;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = contexts_.find(context);
+      if (found == contexts_.end()) return;
+      carrier = std::move(found->second);
+      contexts_.erase(found);
+    }
+    if (::getpid() == process_) carrier->close(kCloseSeconds);
+  }
+
+  Tally& tally() { return tally_; }
+
+  /// At exit.
+  void say_goodbye() {
+    if (::getpid() != process_) return;  // a forked child has no part in the jobs of its parent
+    const std::lock_guard lock(mutex_);
+    const auto end =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(kCloseSeconds);
+    for (auto& [context, carrier] : contexts_) {
+      const std::chrono::duration<double> left = end - std::chrono::steady_clock::now();
+      carrier->close(std::max(left.count(), 0.0));
+    }
+    if (!settings_.told || first_rank_ < 0) return;
+    const double bounded = static_cast<double>(tally_.bounded_bytes.load());
+    const double lost = bounded > 0 ? tally_.lost_bytes.load() / bounded : 0;
+    std::fprintf(stderr,
+                 "tarpon: rank %d carried %llu allreduces, %llu bytes, datapath %s, mode %s, lost "
+                 "%.4g%%\n",
+                 first_rank_, static_cast<unsigned long long>(tally_.calls.load()),
+                 static_cast<unsigned long long>(tally_.bytes.load()), datapath_.c_str(),
+                 mode_name(settings_), lost * 100);
+  }
+
+ private:
+  /// The first context of this process, on its rank 0: what is carried, or why nothing is.
+  void tell(const ::gloo::rendezvous::Context& context, const Carrier* carrier,
+            const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    const bool first = !told_;
+    told_ = true;
+    if (carrier != nullptr && first_rank_ < 0) {
+      first_rank_ = context.rank;
+      datapath_ = carrier->datapath();
+    }
+    if (!first || context.rank != 0) return;
+    if (carrier == nullptr) {
+      std::fprintf(stderr, "tarpon: AllReduce stays with Gloo: %s\n", why.c_str());
+      return;
+    }
+    std::fprintf(stderr,
+                 "tarpon: carries AllReduce of %d ranks by %s on %s, %s; Gloo carries the rest\n",
+                 context.size, carrier->datapath(), carrier->interface(), mode_name(settings_));
+  }
+
+  const pid_t process_ = ::getpid();
+  const bool required_ = process_environment()("TARPON_REQUIRE") == "1";  // also with a wrong one
+  Settings settings_;
+  std::optional<std::string> wrong_setting_;
+  std::mutex mutex_;
+  std::map<const ::gloo::Context*, std::shared_ptr<Carrier>> contexts_;
+  Tally tally_;
+  bool told_ = false;
+  int first_rank_ = -1;
+  std::string datapath_;
+};
+
+/// Never destroyed: threads of the program may run until its very end.
+Contexts& contexts() {
+  static Contexts* const instance = [] {
+    auto* const made = new Contexts;
+    std::atexit([] { contexts().say_goodbye(); });
+    return made;
+  }();
+  return *instance;
+}
+
+/// Whether the members of gloo::Context lie where this shim's headers say. Else it says so, once.
+bool is_known_layout(const void* caller) {
+  if (find_original(kContextTable, caller) != nullptr) return true;
+  static std::once_flag said;
+  std::call_once(said, [] {
+    std::fputs("tarpon: AllReduce stays with Gloo: this Gloo is newer than the shim knows\n",
+               stderr);
+  });
+  return false;
+}
+
+GlooCall call_of(const ::gloo::detail::AllreduceOptionsImpl& options) {
+  GlooCall call;
+  for (const auto& buffer : options.in) call.inputs.push_back(buffer->ptr);
+  for (const auto& buffer : options.out) call.outputs.push_back(buffer->ptr);
+  call.elements = options.elements;
+  call.element_size = options.elementSize;
+  call.combine = &options.reduce;
+  call.tag = options.tag;
+  call.timeout = options.timeout;
+  return call;
+}
+
+/// Whether Tarpon has carried the call.
+bool carry(const ::gloo::detail::AllreduceOptionsImpl& options, const void* caller) {
+  const std::shared_ptr<Carrier> carrier = contexts().find(*options.context);
+  if (!carrier) {
+    if (contexts().required() && is_known_layout(caller) && options.context->size > 1) {
+      contexts().require("its context was not connected by rendezvous::Context::connectFullMesh()");
+    }
+    return false;
+  }
+  const GlooCall call = call_of(options);
+  if (!Carrier::carries(call)) return false;
+  try {
+    carrier->run(call, contexts().tally());
+  } catch (const CallFailed& failure) {
+    throw ::gloo::IoException(std::string("tarpon: ") + failure.what());
+  }
+  return true;
+}
+
+template <typename Function>
+Function& gloo_function(const char* symbol, const void* caller) {
+  auto* const found = original<Function>(symbol, caller);
+  if (found == nullptr) {
+    throw ::gloo::InvalidOperationException(
+        std::string("tarpon: Gloo's own ") + symbol +
+        " is not found: link or load the shim before a libgloo.so");
+  }
+  return *found;
+}
+
+struct Destructors {
+  void (&destroy)(::gloo::rendezvous::Context*);
+  void (&destroy_and_free)(::gloo::rendezvous::Context*);
+};
+
+/// Gloo's own. Found by the first caller: a context that is destroyed later may be so from
+/// anywhere.
+const Destructors& destructors(const void* caller) {
+  static const Destructors found{
+      gloo_function<void(::gloo::rendezvous::Context*)>(kDestroy, caller),
+      gloo_function<void(::gloo::rendezvous::Context*)>(kDelete, caller)};
+  return found;
+}
+
+}  // namespace
+}  // namespace tarpon::gloo_shim
+
+namespace gloo {
+
+__attribute__((visibility("default"))) void allreduce(const AllreduceOptions& options) {
+  using namespace tarpon::gloo_shim;
+  const void* const caller = __builtin_return_address(0);
+  if (carry(options.impl_, caller)) return;
+  gloo_function<void(const AllreduceOptions&)>(kAllreduce, caller)(options);
+}
+
+namespace rendezvous {
+
+__attribute__((visibility("default"))) void Context::connectFullMesh(
+    Store& store, std::shared_ptr<transport::Device>& device) {
+  using namespace tarpon::gloo_shim;
+  const void* const caller = __builtin_return_address(0);
+  auto& own =
+      gloo_function<void(Context*, Store&, std::shared_ptr<transport::Device>&)>(kConnect, caller);
+  destructors(caller);
+  contexts().forget(this);
+  // A strange context is not read: the other ranks take its silence for a refusal.
+  if (!is_known_layout(caller)) {
+    contexts().require("this Gloo is newer than the shim knows");
+  } else if (size > 1) {
+    auto& timeout =
+        gloo_function<std::chrono::milliseconds(const ::gloo::Context*)>(kTimeout, caller);
+    contexts().connect(*this, store, *device, timeout(this));
+  }
+  own(this, store, device);
+}
+
+}  // namespace rendezvous
+}  // namespace gloo
+
+// The destructors of gloo::rendezvous::Context: the one that a shared_ptr of make_shared() calls,
+// and that of a delete. Both stand in the table of virtual functions.
+extern "C" {
+
+__attribute__((visibility("default"))) void _ZN4gloo10rendezvous7ContextD1Ev(
+    gloo::rendezvous::Context* context) {
+  using namespace tarpon::gloo_shim;
+  contexts().forget(context);
+  destructors(__builtin_return_address(0)).destroy(context);
+}
+
+__attribute__((visibility("default"))) void _ZN4gloo10rendezvous7ContextD0Ev(
+    gloo::rendezvous::Context* context) {
+  using namespace tarpon::gloo_shim;
+  contexts().forget(context);
+  destructors(__builtin_return_address(0)).destroy_and_free(context);
+}
+
+}  // extern "C"

@@ -1,0 +1,52 @@
+"""Gloo's AllReduce with the shim in front of it gives what it gives without.
+
+    differential_test.py PROGRAM SHIM [CASE]     PROGRAM: gloo_differential, SHIM: libtarpon_gloo.so
+"""
+
+import difflib
+import os
+import re
+import subprocess
+import sys
+
+# What stays with Gloo by mistake would be equal as well.
+CARRIED = re.compile(
+    r"tarpon: rank \d+ carried (\d+) allreduces, (\d+) bytes, datapath \w+, mode exact, lost 0%"
+)
+
+
+def run(words, **variables):
+    ended = subprocess.run(
+        words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300
+    )
+    if ended.returncode != 0:
+        sys.exit(f"FAIL: {' '.join(words)} {variables}: code {ended.returncode}\n"
+                 f"{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}")
+    return ended
+
+
+def main():
+    program, shim, *case = sys.argv[1:]
+    plain = run([program, *case])
+    carried = run([program, *case], LD_PRELOAD=shim, TARPON_DEBUG="INFO")
+    difference = list(
+        difflib.unified_diff(
+            plain.stdout.splitlines(), carried.stdout.splitlines(), "Gloo", "Tarpon", lineterm=""
+        )
+    )
+    if difference:
+        sys.exit("FAIL:\n" + "\n".join(difference[:40]))
+    said = CARRIED.search(carried.stderr)
+    expected = re.search(r"^carried are (\d+)$", carried.stderr, re.MULTILINE)
+    if not said or said.group(1) != expected.group(1):
+        sys.exit(f"FAIL: Tarpon did not carry all that it should: {carried.stderr[-2000:]}")
+    if case == ["failures"]:
+        for rank in (0, 1):
+            text = re.search(rf"^rank {rank}: (.*)$", carried.stderr, re.MULTILINE)
+            if not text or "Timed out after 300 ms" not in text[1] or "rank 2" not in text[1]:
+                sys.exit(f"FAIL: rank {rank} does not name the missing rank: {carried.stderr}")
+    lines = plain.stdout.count("\n")
+    print(f"{lines} results are equal; Tarpon carried {said.group(1)} calls of {said.group(2)} bytes")
+
+
+main()

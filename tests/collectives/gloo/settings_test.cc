@@ -1,0 +1,63 @@
+// The variables of the shim.
+#include "collectives/gloo/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace tarpon::gloo_shim {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::variant<Settings, std::string> read(const Variables& variables) {
+  return read_settings([&](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+std::string refusal(const std::string& name, const std::string& value) {
+  const auto found = read({{name, value}});
+  const auto* const text = std::get_if<std::string>(&found);
+  return text == nullptr ? "" : *text;
+}
+
+TEST(GlooSettings, none__exact) {
+  const auto found = std::get<Settings>(read({}));
+  EXPECT_FALSE(found.bounded);
+  EXPECT_EQ(found.bounded_min, 1u << 20);
+  EXPECT_EQ(found.bound_us, 0);
+  EXPECT_EQ(found.deadline_us, 10'000'000);
+  EXPECT_FALSE(found.required || found.told);
+}
+
+TEST(GlooSettings, all_of_them) {
+  const auto found = std::get<Settings>(read({{"TARPON_MODE", "bounded"},
+                                              {"TARPON_BOUNDED_MIN", "64K"},
+                                              {"TARPON_BOUND", "2.5ms"},
+                                              {"TARPON_DEADLINE", "3s"},
+                                              {"TARPON_REQUIRE", "1"},
+                                              {"TARPON_DEBUG", "INFO"}}));
+  EXPECT_TRUE(found.bounded);
+  EXPECT_EQ(found.bounded_min, 64u << 10);
+  EXPECT_EQ(found.bound_us, 2500);
+  EXPECT_EQ(found.deadline_us, 3'000'000);
+  EXPECT_TRUE(found.required && found.told);
+}
+
+TEST(GlooSettings, nonsense__names_the_variable_its_value_and_the_remedy) {
+  EXPECT_EQ(refusal("TARPON_MODE", "fast"), "TARPON_MODE=fast: use exact or bounded");
+  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "big"), "TARPON_BOUNDED_MIN=big: write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "-1"), "TARPON_BOUNDED_MIN=-1: write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "1e30G"),
+            "TARPON_BOUNDED_MIN=1e30G: write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUND", "50"), "TARPON_BOUND=50: write for example 50ms");
+  EXPECT_EQ(refusal("TARPON_BOUND", "0s"), "TARPON_BOUND=0s: write for example 50ms");
+  EXPECT_EQ(refusal("TARPON_DEADLINE", "99999999999999s"),
+            "TARPON_DEADLINE=99999999999999s: write for example 10s");
+  EXPECT_EQ(refusal("TARPON_REQUIRE", "yes"), "TARPON_REQUIRE=yes: use 1, or 0");
+}
+
+}  // namespace
+}  // namespace tarpon::gloo_shim
