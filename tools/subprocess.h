@@ -12,7 +12,7 @@ namespace tarpon {
 struct Subprocess {
   std::vector<std::string>
       arguments;               // the first is looked up in PATH, then in /usr/sbin and /sbin
-  std::string input;           // its standard input
+  std::string input = {};      // its standard input
   int network_namespace = -1;  // file descriptor of the one to run it in; -1: ours
   Duration limit = 10s;        // killed after that
 };

@@ -12,6 +12,7 @@
 #include "tools/environment_variables.h"
 #include "tools/flight_command.h"
 #include "tools/info_command.h"
+#include "tools/run_command.h"
 #include "tools/scale_command.h"
 #include "tools/sim_command.h"
 #include "tools/status_command.h"
@@ -41,6 +42,8 @@ std::vector<tarpon::cli::Command> commands() {
               cli::run_help),
       command("info", "versions, build, instruction sets, data paths, limits and paths",
               add_info_options, run_info),
+      command("run", "run a program of PyTorch or Gloo, its AllReduces carried by Tarpon",
+              add_run_options, run_program),
       command("sim", "repeat a seed of the simulation", add_sim_options, run_sim),
       command("sim scale",
               "a model of up to 4096 ranks: ring, halving-doubling and TAR beside bounded TAR",

@@ -1,0 +1,41 @@
+// `tarpon run`: a program of PyTorch or Gloo, with its AllReduces carried by Tarpon.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/datapath.h"
+#include "collectives/mechanisms.h"
+#include "tools/cli/command.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+struct RunOptions {
+  bool bounded = false;
+  std::optional<double> loss_target;
+  std::optional<Duration> bound;
+  Duration deadline = 10s;
+  std::uint64_t bounded_min = 1 << 20;
+  CodecRule codec = CodecRule::automatic;
+  Datapath datapath = Datapath::automatic;
+  std::optional<std::string> interface;
+  bool required = false;
+  bool told = false;
+  std::vector<std::string> command;
+};
+
+void add_run_options(cli::OptionTable& table, RunOptions& options);
+
+/// Sets the variables of the options that were given, puts libtarpon_gloo.so before all other
+/// libraries, and becomes the program. Returns only on failure.
+int run_program(const RunOptions& options, const cli::Invocation& invocation);
+
+/// What keeps the shim from carrying the PyTorch that the program would load, and what to do
+/// instead; nullopt where nothing does, or the program is none of Python. Runs the program's
+/// interpreter, which looks for the module and does not load it.
+std::optional<std::string> obstacle_to_preload(const std::string& program);
+
+}  // namespace tarpon
