@@ -31,6 +31,11 @@ if(TARGET tarpon_shared)
   install(TARGETS tarpon_shared EXPORT tarpon-shared-targets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
           INCLUDES DESTINATION ${TARPON_HEADER_DIR})
+  if(TARGET tarpon_gloo)
+    set_target_properties(tarpon_gloo PROPERTIES EXPORT_NAME gloo)
+    install(TARGETS tarpon_gloo EXPORT tarpon-shared-targets
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
   install(EXPORT tarpon-shared-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
 endif()
 
@@ -56,9 +61,9 @@ while(headers)
 endwhile()
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # What they link to is among them (tests/install/install_test.sh).
-foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md collectives/README.md collectives/USAGE.md
+foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md collectives/README.md collectives/USAGE.md collectives/gloo/README.md
              tests/bench/README.md tools/LOSS_TARGET.md tools/README.md tools/SIMULATION.md tools/USAGE.md
-             tools/loss_target.svg tools/scale/README.md)
+             tools/loss_target.svg tools/scale/README.md tools/torch/README.md tools/torch/example.py)
   get_filename_component(folder ${page} DIRECTORY)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

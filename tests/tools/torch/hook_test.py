@@ -1,0 +1,199 @@
+"""The hook of bounded gradients: beside Gloo, with reports, verdicts, and replicas that stay one."""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+
+import ranks
+import torch
+import torch.distributed as dist
+from models import batches, digest, small_model, summary, train
+from torch.nn.parallel import DistributedDataParallel
+
+import tarpon_torch
+
+
+# Nothing is lost on loopback where a call has so much time.
+LONG = 5.0
+
+
+def trained(steps, **options):
+    made = []
+
+    def register(ddp, optimizer):
+        made.append(tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, **options))
+
+    result = train(steps, register)
+    hook = made[0]
+    result["reports"] = [vars(report) for report in hook.reports]
+    hook.finish()
+    return result
+
+
+def trained_without_optimizer(steps):
+    made = []
+    result = train(
+        steps, lambda ddp, optimizer: made.append(tarpon_torch.bounded_hook(ddp, bound=LONG))
+    )
+    made[0].finish()
+    result["reports"] = [vars(report) for report in made[0].reports]
+    return result
+
+
+def plain(steps):
+    return train(steps)
+
+
+def _loop(ddp, optimizer, steps, before_step):
+    data = batches(dist.get_rank())
+    for step in range(steps):
+        before_step(step)
+        inputs, labels = next(data)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        optimizer.step()
+
+
+def _ddp():
+    ddp = DistributedDataParallel(small_model(), bucket_cap_mb=0.05, broadcast_buffers=False)
+    return ddp, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+
+
+def strayed():
+    """Rank 1's model is changed behind the others' backs: found, and mended."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, compare_every=5)
+
+    def before(step):
+        if step == 7 and dist.get_rank() == 1:
+            with torch.no_grad():
+                next(ddp.parameters()).add_(1)
+
+    _loop(ddp, optimizer, 20, before)
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    hook.finish()
+    return result
+
+
+def skipped():
+    """A step whose gradients hold NaN on one rank is applied on none."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)
+    before = digest(ddp.module)
+    loss = ddp(torch.randn(4, 64)).sum()
+    (loss * float("nan") if dist.get_rank() == 1 else loss).backward()
+    optimizer.step()
+    result = {"same": digest(ddp.module) == before, "decision": hook.reports[-1].decision}
+    hook.finish()
+    return result
+
+
+def stopped(steps, pause):
+    """Rank 2 stands still in the middle, until a signal from outside."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, compare_every=10)
+    longest = 0.0
+    began = time.monotonic()
+
+    def before(step):
+        nonlocal longest, began
+        now = time.monotonic()
+        longest = max(longest, now - began) if step > 1 else 0.0
+        began = now
+        if step == 20 and dist.get_rank() == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(pause)
+
+    _loop(ddp, optimizer, steps, before)
+    equal = hook.compare().equal
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    result["longest"] = longest
+    result["equal"] = equal
+    hook.finish()
+    return result
+
+
+def _same_digests(results):
+    assert all(one["digest"] == results[0]["digest"] for one in results), "models differ"
+
+
+def test_like_gloo():
+    """On a quiet network nothing is lost, and the model is that of stock Gloo within rounding."""
+    for function in ("trained", "trained_without_optimizer"):
+        ours = ranks.run(function, 3, {"steps": 30}, backend="gloo")
+        stock = ranks.run("plain", 3, {"steps": 30}, backend="gloo")
+        _same_digests(ours)
+        apart = max(abs(a - b) for a, b in zip(ours[0]["sums"], stock[0]["sums"]))
+        assert apart < 1e-3, apart
+        for one in ours:
+            assert [report["step"] for report in one["reports"]] == list(range(30))
+            assert all(report["decision"] == "apply" for report in one["reports"])
+            # DDP has one bucket until it has seen the order of the gradients.
+            assert all(report["calls"] > 1 for report in one["reports"][1:])
+
+
+def test_log():
+    with tempfile.TemporaryDirectory() as directory:
+        log = os.path.join(directory, "log")
+        ranks.run("trained", 2, {"steps": 5, "log": log}, backend="gloo")
+        lines = [json.loads(line) for line in open(log, encoding="utf-8")]
+    assert len(lines) == 10 and lines[0]["bytes"] > 0, lines
+
+
+def test_strayed():
+    results = ranks.run("strayed", 3, backend="gloo")
+    _same_digests(results)
+    compared = [r for r in results[0]["reports"] if r["replicas_equal"] is not None]
+    assert [r["replicas_equal"] for r in compared] == [True, True, False, True], compared
+    assert [r["resynced"] for r in compared] == [False, False, True, False], compared
+    assert compared[2]["distance"] > 0.1, compared
+
+
+def test_skipped():
+    for one in ranks.run("skipped", 2, backend="gloo"):
+        assert one == {"same": True, "decision": "skip"}, one
+
+
+def test_stopped():
+    """The others go on within the bound; the stopped rank ends with their parameters."""
+
+    def wake(processes):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] == "T":
+                    break
+            time.sleep(0.05)
+        time.sleep(3)
+        processes[2].send_signal(signal.SIGCONT)
+
+    results = ranks.run(
+        "stopped", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=wake
+    )
+    _same_digests(results)
+    others = [results[rank] for rank in (0, 1, 3)]
+    for one in others:
+        assert one["equal"], one["reports"][-3:]
+        assert any(2 in report["late_ranks"] for report in one["reports"]), "it is not named"
+        assert one["longest"] < 2.5, one["longest"]
+
+
+FUNCTIONS = {
+    function.__name__: function
+    for function in (trained, trained_without_optimizer, plain, strayed, skipped, stopped)
+}
+TESTS = {
+    "like_gloo": test_like_gloo,
+    "log": test_log,
+    "strayed": test_strayed,
+    "skipped": test_skipped,
+    "stopped": test_stopped,
+}
+
+if __name__ == "__main__":
+    sys.exit(ranks.main(FUNCTIONS, TESTS))

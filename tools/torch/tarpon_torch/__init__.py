@@ -1,0 +1,38 @@
+"""Tarpon for PyTorch: AllReduce in bounded time on ordinary Ethernet.
+
+    import tarpon_torch                                     # registers the backend
+    dist.init_process_group("tarpon")                       # AllReduce by Tarpon
+
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)        # or: bounded gradients beside any backend
+
+The tutorial is in README.md beside this package's sources.
+"""
+
+from .c10d import ProcessGroupTarpon, register
+from .communicator import CallError, Communicator, Report, Verdict
+from .hook import BoundedHook, HaltError, StepReport, bounded_hook
+from .library import TarponError, library
+from .replicas import Comparison
+
+__all__ = [
+    "BoundedHook",
+    "CallError",
+    "Communicator",
+    "Comparison",
+    "HaltError",
+    "ProcessGroupTarpon",
+    "Report",
+    "StepReport",
+    "TarponError",
+    "Verdict",
+    "bounded_hook",
+    "version",
+]
+
+
+def version() -> str:
+    """The version of the library that is loaded."""
+    return library().tarpon_version().decode()
+
+
+register()

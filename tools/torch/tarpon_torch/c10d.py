@@ -1,0 +1,293 @@
+"""The c10d backend "tarpon": AllReduce by Tarpon, everything else by a Gloo group inside."""
+
+import collections
+import datetime
+import threading
+from typing import Any, Deque, Dict, List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Work
+
+from . import library as lib
+from .communicator import BOUNDED_TYPES, MAX_RANKS, TYPES, Communicator, Report, _Call
+from .library import TarponError
+from .settings import Settings
+
+BACKEND = "tarpon"
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_FUNCTIONS: Dict[Any, int] = {
+    dist.ReduceOp.RedOpType.SUM: lib.SUM,
+    dist.ReduceOp.RedOpType.AVG: lib.AVG,
+    dist.ReduceOp.RedOpType.PRODUCT: lib.PROD,
+    dist.ReduceOp.RedOpType.MIN: lib.MIN,
+    dist.ReduceOp.RedOpType.MAX: lib.MAX,
+    dist.ReduceOp.RedOpType.BAND: lib.BAND,
+    dist.ReduceOp.RedOpType.BOR: lib.BOR,
+    dist.ReduceOp.RedOpType.BXOR: lib.BXOR,
+}
+_KEPT_WORKS = 1000
+
+_BITWISE = (lib.BAND, lib.BOR, lib.BXOR)
+
+
+def _function(op: Any) -> Optional[int]:
+    """The library's number of a reduction; None where it has none."""
+    for known, number in _FUNCTIONS.items():
+        if op == known:
+            return number
+    return None
+
+
+def _options(given: Any) -> Any:
+    """AllreduceOptions of those, of AllreduceCoalescedOptions, of a function, or of nothing."""
+    if isinstance(given, dist.AllreduceOptions):
+        return given
+    options = dist.AllreduceOptions()
+    if hasattr(given, "reduceOp"):
+        options.reduceOp, options.timeout = given.reduceOp, given.timeout
+    elif given is not None:
+        options.reduceOp = given
+    return options
+
+
+class Outcome:
+    """The end of several calls, which fails with the first error."""
+
+    def __init__(self, calls: int, value: Any):
+        self._left = calls
+        self._value = value
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
+        self.error: Optional[Exception] = None
+        # An error that set_exception() sets shows in Python alone. C++ sees that of a callback.
+        self.future = self._ended.then(lambda _: self._settle())
+
+    def _settle(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self._value
+
+    def end(self, error: Optional[Exception]) -> None:
+        with self._lock:
+            self._left -= 1
+            self.error = self.error or error
+            over = self._left == 0
+        if over:
+            self._over.set()
+            self._ended.set_result(None)
+
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self) -> None:
+        """Errors: that of the first call that failed."""
+        self._over.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class _Work(Work):
+    """What c10d waits for. Its calls have deadlines, so that no wait needs one."""
+
+    def __init__(self, outcome: Outcome, tensors: List[torch.Tensor]):
+        super().__init__()
+        self._outcome = outcome
+        self._tensors = tensors
+
+    def is_completed(self) -> bool:
+        return self._outcome.is_over()
+
+    def is_success(self) -> bool:
+        return self._outcome.is_over() and self._outcome.error is None
+
+    def exception(self) -> Optional[Exception]:
+        return self._outcome.error
+
+    def wait(self, timeout: Any = None) -> bool:
+        self._outcome.wait()
+        return True
+
+    def synchronize(self) -> None:
+        self._outcome.wait()
+
+    def result(self) -> List[torch.Tensor]:
+        self._outcome.wait()
+        return self._tensors
+
+    def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        return self._outcome.future
+
+
+class ProcessGroupTarpon(dist.ProcessGroup):
+    """A process group whose AllReduces run on Tarpon."""
+
+    def __init__(
+        self, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
+    ) -> None:
+        super().__init__(rank, world_size)
+        if world_size > MAX_RANKS:
+            raise TarponError(
+                f'backend "{BACKEND}": {world_size} ranks: at most {MAX_RANKS} are supported; use '
+                'backend "gloo"'
+            )
+        self._timeout = timeout.total_seconds()
+        self._settings = Settings.from_environment()
+        self._inner = dist.ProcessGroupGloo(
+            dist.PrefixStore("gloo", store), rank, world_size, timeout
+        )
+        self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
+        # C++ holds a work without its Python part, which answers for it, and asks it soon.
+        self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
+        self.last_report: Optional[Report] = None  # of the call that ended last
+
+    def getBackendName(self) -> str:  # noqa: N802 (the name is c10d's)
+        return BACKEND
+
+    # -- AllReduce
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        """In place. What Tarpon has no type or function for, Gloo does; several tensors, too, which
+        c10d takes for the parts of one rank."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        options = _options(opts)
+        if len(tensors) == 1 and self._carries(tensors[0], _function(options.reduceOp)):
+            return self._start(tensors, options)
+        return self._inner.allreduce(tensors, options)
+
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> Any:
+        """In place, over each tensor."""
+        options = _options(opts)
+        function = _function(options.reduceOp)
+        if all(self._carries(tensor, function) for tensor in tensors):
+            return self._start(list(tensors), options)
+        return self._inner.allreduce_coalesced(tensors, *([opts] if opts is not None else []))
+
+    @staticmethod
+    def _carries(tensor: torch.Tensor, function: Optional[int]) -> bool:
+        """Follows from what is alike on all ranks."""
+        if function is None:
+            return False
+        if tensor.layout != torch.strided or tensor.dtype not in TYPES:
+            return False
+        if tensor.device.type not in ("cpu", "cuda"):
+            return False
+        return function not in _BITWISE or tensor.dtype not in _FLOATS
+
+    def _start(self, tensors: List[torch.Tensor], options: Any) -> "_Work":
+        outcome = Outcome(len(tensors), tensors)
+        asked = options.timeout.total_seconds()
+        deadline = asked if asked > 0 else self._timeout
+        function = _function(options.reduceOp)
+        assert function is not None
+        for tensor in tensors:
+            bounded = self._is_bounded(tensor, function)
+            flat = tensor if tensor.is_contiguous() else tensor.contiguous()
+
+            def ended(call: _Call, tensor: torch.Tensor = tensor) -> None:
+                if call.error is None and call.tensor is not tensor:
+                    tensor.copy_(call.tensor)
+                    if tensor.is_cuda:
+                        torch.cuda.current_stream(tensor.device).synchronize()
+                self.last_report = call.report or self.last_report
+                outcome.end(call.error)
+
+            self.communicator.allreduce(
+                flat,
+                function,
+                deadline=self._settings.deadline if bounded else deadline,
+                bounded=bounded,
+                bound=self._settings.bound if bounded else None,
+                ended=ended,
+            )
+        work = _Work(outcome, tensors)
+        self._works.append(work)
+        return work
+
+    def _is_bounded(self, tensor: torch.Tensor, function: int) -> bool:
+        size = tensor.numel() * tensor.element_size()
+        return (
+            self._settings.bounded
+            and tensor.dtype in BOUNDED_TYPES
+            and function in (lib.SUM, lib.AVG)
+            and size > self._settings.bounded_min
+        )
+
+    # -- everything else
+
+    def allgather(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.allgather(*args, **kwargs)
+
+    def _allgather_base(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner._allgather_base(*args, **kwargs)
+
+    def allgather_coalesced(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.allgather_coalesced(*args, **kwargs)
+
+    def alltoall(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.alltoall(*args, **kwargs)
+
+    def alltoall_base(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.alltoall_base(*args, **kwargs)
+
+    def barrier(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.barrier(*args, **kwargs)
+
+    def broadcast(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.broadcast(*args, **kwargs)
+
+    def gather(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.gather(*args, **kwargs)
+
+    def monitored_barrier(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.monitored_barrier(*args, **kwargs)
+
+    def recv(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.recv(*args, **kwargs)
+
+    def recv_anysource(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.recv_anysource(*args, **kwargs)
+
+    def reduce(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.reduce(*args, **kwargs)
+
+    def reduce_scatter(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.reduce_scatter(*args, **kwargs)
+
+    def _reduce_scatter_base(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner._reduce_scatter_base(*args, **kwargs)
+
+    def scatter(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.scatter(*args, **kwargs)
+
+    def send(self, *args: Any, **kwargs: Any) -> Any:
+        return self._inner.send(*args, **kwargs)
+
+    # -- the end
+
+    def abort(self) -> None:
+        """Ends all calls on all ranks, from any thread."""
+        self.communicator.abort("abort() of the process group")
+
+    def shutdown(self) -> None:
+        self.communicator.close()
+
+    def __del__(self) -> None:
+        communicator = getattr(self, "communicator", None)
+        if communicator is not None:
+            communicator.close()
+
+
+def _create(
+    store: Any, rank: int, world_size: int, timeout: datetime.timedelta
+) -> ProcessGroupTarpon:
+    return ProcessGroupTarpon(store, rank, world_size, timeout)
+
+
+def register() -> None:
+    """Makes init_process_group("tarpon") work; a second time changes nothing."""
+    if not hasattr(dist.Backend, BACKEND.upper()):
+        dist.Backend.register_backend(BACKEND, _create)

@@ -1,0 +1,114 @@
+"""Whether the ranks' models are still one, and how they become one again."""
+
+import dataclasses
+import hashlib
+import io
+import math
+from typing import Any, Iterable, Optional
+
+import torch
+
+from . import library as lib
+from .communicator import Communicator
+
+# Elements of the exact average that one call compares: 16 MiB of float32.
+_COMPARED_AT_ONCE = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The models of all ranks, compared. Alike on all ranks."""
+
+    equal: bool
+    distance: float  # largest |model - mean| / |mean| of a rank; 0 where equal
+    resynced: bool  # all ranks took the model of one of them
+
+
+def digest(tensors: Iterable[torch.Tensor]) -> int:
+    """64 bits, not all 0, that differ where the tensors' bytes differ."""
+    state = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        if flat.numel() > 0:
+            state.update(memoryview(flat.view(torch.uint8).numpy()))
+    return int.from_bytes(state.digest(), "little") or 1
+
+
+def agree_on_number(
+    communicator: Communicator, value: int, function: int, tag: int, deadline: float
+) -> int:
+    """The least (lib.MIN) or largest (lib.MAX) value of a rank; all ranks call it."""
+    tensor = torch.tensor([value], dtype=torch.int64)
+    communicator.allreduce_now(tensor, function, tag=tag, deadline=deadline)
+    return int(tensor)
+
+
+def are_equal(
+    communicator: Communicator, tensors: Iterable[torch.Tensor], tag: int, deadline: float
+) -> bool:
+    """Whether the tensors have the same bytes on all ranks, who all call it."""
+    own = digest(tensors) - (1 << 63)  # signed
+    extremes = torch.tensor([own, ~own], dtype=torch.int64)  # the largest, and of ~: the smallest
+    communicator.allreduce_now(extremes, lib.MAX, tag=tag, deadline=deadline)
+    return int(extremes[0]) == ~int(extremes[1])
+
+
+def is_finite(model: torch.nn.Module) -> bool:
+    return all(bool(torch.isfinite(each).all()) for each in model.parameters())
+
+
+def distance(
+    communicator: Communicator, tensors: Iterable[torch.Tensor], tag: int, deadline: float
+) -> float:
+    """The largest |x - mean| / |mean| of a rank, over all float tensors together; exact calls.
+
+    Infinite where a rank holds NaN or infinity.
+    """
+    apart = mean = 0.0
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            continue
+        for part in tensor.detach().reshape(-1).split(_COMPARED_AT_ONCE):
+            own = part.to("cpu", torch.float32, copy=True)
+            average = own.clone()
+            communicator.allreduce_now(average, lib.AVG, tag=tag, deadline=deadline)
+            apart += float((own - average).double().square().sum())
+            mean += float(average.double().square().sum())
+    relative = math.inf
+    if math.isfinite(apart) and math.isfinite(mean) and (mean > 0 or apart == 0):
+        relative = math.sqrt(apart / mean) if mean > 0 else 0.0
+    largest = torch.tensor([relative], dtype=torch.float64)
+    communicator.allreduce_now(largest, lib.MAX, tag=tag, deadline=deadline)
+    return float(largest[0])
+
+
+def resync(
+    communicator: Communicator,
+    model: torch.nn.Module,
+    optimizer: Optional[torch.optim.Optimizer],
+    root: int,
+    tag: int,
+    deadline: float,
+) -> None:
+    """All ranks take parameters, buffers and optimizer state of `root`.
+
+    The state travels as torch.save() writes it: ranks may have different optimizer state, or none.
+    """
+    gives = communicator.rank == root
+    state = io.BytesIO()
+    if gives:
+        optimizer_state = optimizer.state_dict() if optimizer is not None else None
+        torch.save({"model": model.state_dict(), "optimizer": optimizer_state}, state)
+    size = agree_on_number(
+        communicator, state.getbuffer().nbytes if gives else 0, lib.MAX, tag, deadline
+    )
+    data = torch.empty(size, dtype=torch.uint8)
+    if gives:
+        data.copy_(torch.frombuffer(bytearray(state.getvalue()), dtype=torch.uint8))
+    communicator.resync(data, root, deadline)
+    if gives:
+        return
+    taken: Any = torch.load(io.BytesIO(data.numpy().tobytes()), map_location="cpu")
+    model.load_state_dict(taken["model"])
+    if optimizer is not None:
+        optimizer.load_state_dict(taken["optimizer"])
