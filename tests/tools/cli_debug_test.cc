@@ -58,10 +58,22 @@ TEST(CliDebug, settings_of_the_environment__give_way_to_options) {
   EXPECT_THAT(debugged(target, {"--mode", "bounded"}).out, HasSubstr(", target 2 %"));
   EXPECT_THAT(debugged(target, {"--mode", "bounded", "--loss-target", "1%"}).out,
               HasSubstr(", target 1 %"));
-  const Variables codec{{"TARPON_CODEC", "on"}};
-  EXPECT_THAT(debugged(codec, {"--mode", "bounded"}).out, HasSubstr(", codec on"));
-  EXPECT_THAT(debugged(codec, {"--mode", "bounded", "--codec", "off"}).out,
-              Not(HasSubstr(", codec on")));
+}
+
+TEST(CliDebug, codec_of_the_environment__has_to_be_alike_and_gives_way_to_the_option) {
+  for (const bool given : {false, true}) {
+    auto commands = ranks_by_hand(2, free_meeting_point(), {"-b", "1K", "-e", "1K", "-n", "2"});
+    commands[0].environment = {{"TARPON_CODEC", "on"}};
+    for (Command& command : commands) {
+      command.arguments.insert(command.arguments.end(),
+                               {"--rendezvous-timeout", "2s", "--mode", "bounded"});
+      if (given) command.arguments.insert(command.arguments.end(), {"--codec", "off"});
+    }
+    const Ended refused = run_together(commands)[1];
+    EXPECT_EQ(refused.exit_code == 0, given) << refused.error;
+    if (given) continue;
+    EXPECT_THAT(refused.error, AllOf(HasSubstr("codec auto"), HasSubstr("rank 0 does not")));
+  }
 }
 
 TEST(CliDebug, info__check_too) {

@@ -153,7 +153,7 @@ TEST(CliReport, faults__exact_loses_nothing) {
 TEST(CliReport, faults__bounded_counts_the_loss) {
   const ScratchDirectory scratch;
   const Ended ended = run(local(
-      3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound", "50ms",
+      3, {"-b", "1M", "-e", "1M", "-n", "3", "-w", "1", "--mode", "bounded", "--bound", "150ms",
           "--without", "repair,scatter-repair", "--inject-loss", "5%", "-J", scratch / "j"}));
   expect_good(ended);
   const nlohmann::json rows = json_of(scratch / "j")["results"];

@@ -24,6 +24,7 @@ PRINTED_BY = (
     (r"tools/(xdp_status|xdp_report)\.cc", ("xdp status",)),
     (r"tools/(testbed|testbed_shape|network_namespace|testbed/\w+)\.cc", ("testbed", *JOBS)),
     (r"tools/testbed_command\.cc", ("testbed",)),
+    (r"tools/run_command\.cc", ("run",)),
     (r"tools/(check_command|probe)\.cc", ("check",)),
     (r"tools/(doctor\w*|drivers)\.cc", JOBS),  # advice for a job
     (r"tools/(job_options|session|debug_log|datapath_text|background_traffic)\.cc", JOBS),
@@ -34,6 +35,7 @@ PRINTED_BY = (
 EXCEPTIONS = {
     ("tools/flight_command.cc", "--flight"): "of the job that wrote the recordings",
     ("tools/flight_merge.cc", "--flight"): "of the job that wrote the recordings",
+    ("tools/run_command.cc", "-c"): "of Python",
     ("tools/xdp_command.cc", "--json"): "defined there for xdp status",
     ("tools/xdp_command.cc", "--watch"): "defined there for xdp status",
 }
