@@ -10,7 +10,6 @@
 
 #include "collectives/learning/bounds.h"
 #include "tests/collectives/simulated_job.h"
-#include "tests/sanitized.h"
 
 namespace tarpon::testing_support {
 namespace {
@@ -22,7 +21,7 @@ struct Driven {
   std::uint16_t ranks = 4;
   double megabytes = 4;
   int warm_up = 8;
-  int operations = kSanitizer ? 5 : 20;
+  int operations = 20;
   FabricOptions links = {};
   double max_bytes_per_second = 0;
   Mode mode = Mode::exact;
@@ -162,7 +161,7 @@ LinkOptions policer(double bits_per_second) {
 }
 
 TEST(DrivenTest, shaped__uses_the_link_and_loses_next_to_nothing) {
-  Driven driven{.megabytes = 25, .warm_up = kSanitizer ? 1 : 3, .operations = kSanitizer ? 3 : 5};
+  Driven driven{.megabytes = 25, .warm_up = 3, .operations = 5};
   driven.links.ingress = queue(2e9, 400'000, 128'000);
   const Outcome outcome = run(driven);
   EXPECT_LT(outcome.median(), wire_milliseconds(driven, 2e9) / 0.95);
@@ -251,7 +250,7 @@ TEST(DrivenTest, flows__a_bounded_call_does_not_close_on_one_that_lags) {
   DrivenJob job(driven);
   Skew skew(200us);  // the last flow ends later than silence closes a stage
   job.job().network().watch(&skew);
-  constexpr int kOperations = kSanitizer ? 40 : 60;
+  constexpr int kOperations = 60;
   double lost_in_all = 0;
   for (int i = 0; i < kOperations; ++i) {
     double lost = 0;

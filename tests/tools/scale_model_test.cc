@@ -1,7 +1,6 @@
 // The scale model (tools/scale/) against closed forms, and what must hold whatever the seed.
 #include <gtest/gtest.h>
 
-#include "tests/sanitized.h"
 #include "tools/scale/bounds.h"
 #include "tools/scale/experiment.h"
 #include "tools/scale/quantiles.h"
@@ -9,8 +8,6 @@
 
 namespace tarpon::scale {
 namespace {
-
-using testing_support::kSanitizer;
 
 /// A quiet network: no loss, no tail, room for all.
 Plan quiet_plan() {
@@ -108,7 +105,7 @@ TEST(ScaleModel, loss__only_lengthens_reliable_ones) {
   for (const Algorithm algorithm : {Algorithm::ring, Algorithm::halving_doubling, Algorithm::tar}) {
     SCOPED_TRACE(name_of(algorithm));
     Plan plan = quiet_plan();
-    plan.operations = kSanitizer ? 15 : 30;
+    plan.operations = 30;
     const Duration quiet = p50(run(plan, algorithm, 8));
     Duration before = quiet;
     for (const double loss : {0.001, 0.01}) {
@@ -147,7 +144,7 @@ TEST(ScaleModel, bounded__loses_what_is_injected_and_what_is_cut) {
     for (const Repair repair : {Repair::all, Repair::gather, Repair::none}) {
       SCOPED_TRACE(loss);
       Plan plan = quiet_plan();
-      plan.operations = kSanitizer ? 30 : 60;
+      plan.operations = 60;
       plan.repair = repair;
       plan.network.loss = loss;
       const CellResult cell = run(plan, Algorithm::bounded, 8);
