@@ -24,7 +24,7 @@ def trained(steps, **options):
     made = []
 
     def register(ddp, optimizer):
-        made.append(tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, **options))
+        made.append(tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, **options))
 
     result = train(steps, register)
     hook = made[0]
@@ -36,7 +36,7 @@ def trained(steps, **options):
 def trained_without_optimizer(steps):
     made = []
     result = train(
-        steps, lambda ddp, optimizer: made.append(tarpon_torch.bounded_hook(ddp, bound=LONG))
+        steps, lambda ddp, optimizer: made.append(tarpon_torch.bounded_hook(ddp, bound=LONG, bounded_min=0))
     )
     made[0].finish()
     result["reports"] = [vars(report) for report in made[0].reports]
@@ -65,7 +65,7 @@ def _ddp():
 def strayed():
     """Rank 1's model is changed behind the others' backs: found, and mended."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, compare_every=5)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, bounded_min=0, compare_every=5)
 
     def before(step):
         if step == 7 and dist.get_rank() == 1:
@@ -82,7 +82,7 @@ def strayed():
 def skipped():
     """A step whose gradients hold NaN on one rank is applied on none."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bounded_min=0)
     before = digest(ddp.module)
     loss = ddp(torch.randn(4, 64)).sum()
     (loss * float("nan") if dist.get_rank() == 1 else loss).backward()
@@ -95,7 +95,7 @@ def skipped():
 def stopped(steps, pause):
     """Rank 2 stands still in the middle, until a signal from outside."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, compare_every=10)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, compare_every=10)
     longest = 0.0
     began = time.monotonic()
 
@@ -113,6 +113,27 @@ def stopped(steps, pause):
     result = summary(ddp.module)
     result["reports"] = [vars(report) for report in hook.reports]
     result["longest"] = longest
+    result["equal"] = equal
+    hook.finish()
+    return result
+
+
+def evicted(steps, pause):
+    """Rank 2 stands still for so long that it is evicted; it comes back."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, deadline=1.5, retain_bytes=1 << 20)
+    data = batches(dist.get_rank())
+    while hook.step < steps:
+        if hook.step == 20 and dist.get_rank() == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(pause)
+        inputs, labels = next(data)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        optimizer.step()
+    equal = hook.compare().equal
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
     result["equal"] = equal
     hook.finish()
     return result
@@ -159,19 +180,20 @@ def test_skipped():
         assert one == {"same": True, "decision": "skip"}, one
 
 
+def wake(processes):
+    """Lets rank 2 run again, 3 s after it has stopped itself."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
+            if stat.read().rsplit(")", 1)[1].split()[0] == "T":
+                break
+        time.sleep(0.05)
+    time.sleep(3)
+    processes[2].send_signal(signal.SIGCONT)
+
+
 def test_stopped():
     """The others go on within the bound; the stopped rank ends with their parameters."""
-
-    def wake(processes):
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
-                if stat.read().rsplit(")", 1)[1].split()[0] == "T":
-                    break
-            time.sleep(0.05)
-        time.sleep(3)
-        processes[2].send_signal(signal.SIGCONT)
-
     results = ranks.run(
         "stopped", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=wake
     )
@@ -183,9 +205,31 @@ def test_stopped():
         assert one["longest"] < 2.5, one["longest"]
 
 
+def test_evicted():
+    """It takes the state of the others at a step boundary, and all end with one model."""
+    results = ranks.run(
+        "evicted", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=wake
+    )
+    _same_digests(results)
+    for one in results:
+        assert one["equal"], one["reports"][-3:]
+        rejoined = [report for report in one["reports"] if "rejoined" in report["detail"]]
+        assert len(rejoined) == 1 and rejoined[0]["resynced"], one["reports"]
+    steps = [report["step"] for report in results[2]["reports"]]
+    assert len(steps) < 80 and steps[-1] == 79, steps
+
+
 FUNCTIONS = {
     function.__name__: function
-    for function in (trained, trained_without_optimizer, plain, strayed, skipped, stopped)
+    for function in (
+        trained,
+        trained_without_optimizer,
+        plain,
+        strayed,
+        skipped,
+        stopped,
+        evicted,
+    )
 }
 TESTS = {
     "like_gloo": test_like_gloo,
@@ -193,6 +237,7 @@ TESTS = {
     "strayed": test_strayed,
     "skipped": test_skipped,
     "stopped": test_stopped,
+    "evicted": test_evicted,
 }
 
 if __name__ == "__main__":

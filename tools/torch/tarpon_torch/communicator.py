@@ -231,6 +231,7 @@ class Communicator:
         loss_target: Optional[float] = None,
         interface: Optional[str] = None,
         codec: Optional[bool] = None,
+        retain_bytes: Optional[int] = None,
         key: str = _ADDRESS_KEY,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
@@ -246,6 +247,7 @@ class Communicator:
             world_size=world_size,
             interface=interface.encode() if interface else None,
             loss_target=loss_target or 0,
+            retain_bytes=retain_bytes or 0,
             codec=0 if codec is None else 1 if codec else 2,
             rendezvous_timeout_us=microseconds(timeout),
         )

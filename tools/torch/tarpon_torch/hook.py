@@ -24,6 +24,7 @@ from .communicator import (
     _Call,
 )
 from .library import TarponError
+from .settings import Settings
 
 # Buckets have the tags from 0 on. Each attempt to compare models, or to resync them, has a tag of its
 # own, by the step: a rank that gave an attempt up has made fewer calls. A rejoin has a communicator
@@ -89,6 +90,7 @@ class BoundedHook:
         communicator: Communicator,
         optimizer: Optional[torch.optim.Optimizer],
         bound: Optional[float],
+        bounded_min: int,
         deadline: float,
         rejoin_deadline: float,
         compare_every: int,
@@ -101,6 +103,7 @@ class BoundedHook:
         self._model = model
         self._optimizer = optimizer
         self._bound = bound
+        self._bounded_min = bounded_min
         self._deadline = deadline
         self._rejoin_deadline = rejoin_deadline
         self._compare_every = compare_every
@@ -134,13 +137,15 @@ class BoundedHook:
         def ended(call: _Call) -> None:
             outcome.end(self._take(step, call))
 
+        size = tensor.numel() * tensor.element_size()
+        bounded = tensor.dtype in BOUNDED_TYPES and size > self._bounded_min
         self.communicator.allreduce(
             tensor,
             lib.AVG,
             tag=bucket.index(),
             deadline=self._deadline,
-            bounded=tensor.dtype in BOUNDED_TYPES,
-            bound=self._bound,
+            bounded=bounded,
+            bound=self._bound if bounded else None,
             ended=ended,
         )
         return outcome.future
@@ -164,6 +169,11 @@ class BoundedHook:
         return call.error
 
     # -- steps
+
+    @property
+    def step(self) -> int:
+        """Steps that have begun, alike on all ranks. It jumps where this rank has come back."""
+        return self._next_step
 
     def finish(self) -> None:
         """Reports the last step, and closes the communicator. The optimizer is as before."""
@@ -317,10 +327,12 @@ def bounded_hook(
     *,
     loss_target: Optional[float] = None,
     bound: Optional[float] = None,
+    bounded_min: Optional[int] = None,
     deadline: float = 10.0,
     rejoin_deadline: float = 60.0,
     codec: Optional[bool] = None,
     interface: Optional[str] = None,
+    retain_bytes: Optional[int] = None,
     compare_every: int = 100,
     largest_distance: float = 1e-3,
     on_report: Optional[Callable[[StepReport], None]] = None,
@@ -337,9 +349,13 @@ def bounded_hook(
                       last; ranks that were evicted come back and take the state of the others
     loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
     bound             seconds of one call; None: learnt
+    bounded_min       buckets of up to so many bytes stay exact (1 MiB, or TARPON_BOUNDED_MIN): their
+                      usual time is so short that a moment's pause would cost most of their data
     deadline          seconds after which a call gives up
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
+    retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
+                      more would be needed is evicted
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
@@ -357,12 +373,14 @@ def bounded_hook(
         loss_target=loss_target,
         interface=interface,
         codec=codec,
+        retain_bytes=retain_bytes,
     )
     hook = BoundedHook(
         model.module if hasattr(model, "module") else model,
         communicator,
         optimizer,
         bound,
+        Settings.from_environment().bounded_min if bounded_min is None else bounded_min,
         deadline,
         rejoin_deadline,
         compare_every if optimizer is not None else 0,
