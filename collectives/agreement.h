@@ -1,9 +1,9 @@
 // What becomes of a training step after AllReduces that lost something: apply, skip or halt, alike
 // on all ranks.
 //
-// The lowest live rank decides: by the worst report, of those that arrive in time. It does not wait
-// for a rank that is silent on the data path, or was late for a call of the step. Its verdict goes
-// to all and is kept, by step, for ranks that come late to it.
+// The lowest live rank decides by the worst report that arrives in time. It does not wait for ranks
+// that are silent on the data path, or that a report names as late. It sends its verdict to all
+// ranks, and keeps it, by step, for ranks that ask later.
 //
 // A step is decided once, also when the decider goes. When the facts exclude every lower rank, the
 // next live one is the decider: each live rank sends it all verdicts that it has, then YIELD. It
@@ -83,7 +83,7 @@ class Agreement {
   /// Who waits in rejoin(): goes into the verdicts to come.
   void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
 
-  /// These ranks are silent on the data path: their reports are not waited for.
+  /// Bit r: rank r is silent on the data path. The decider does not wait for its report.
   void set_silent(std::uint64_t ranks, Time now);
 
   /// Decides what may not wait longer.

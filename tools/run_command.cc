@@ -5,14 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <system_error>
 
+#include "tools/exec_program.h"
 #include "tools/exit_code.h"
 #include "tools/shared_object.h"
 #include "tools/subprocess.h"
@@ -185,14 +184,7 @@ int run_program(const RunOptions& options, const cli::Invocation& invocation) {
   }
   set_variables(options, invocation);
   preload(*shim);
-  std::vector<std::string> words = options.command;
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  Voice().error(fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
-  return kNotRun;
+  return exec_program(options.command);
 }
 
 }  // namespace tarpon

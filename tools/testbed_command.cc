@@ -1,11 +1,10 @@
 #include "tools/testbed_command.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "tools/exec_program.h"
 #include "tools/exit_code.h"
 #include "tools/file_job.h"
 #include "tools/session.h"
@@ -29,13 +28,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
   std::vector<std::string> words;
   words.reserve(command.size());
   for (const std::string& word : command) words.push_back(path_of_rank(word, place.rank));
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
-  Voice().error(fmt::format("cannot run {}: {}", words[0], std::strerror(errno)));
-  return kNotRun;
+  return exec_program(std::move(words));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ class Carrier {
   /// Why this rank finds no interface for `place`; nullopt: it does.
   static std::optional<std::string> obstacle(const Place& place);
 
-  /// Whether Tarpon carries a call. Follows from what is alike on all ranks.
+  /// Whether Tarpon carries a call. The answer is the same on all ranks of the call.
   static bool carries(const GlooCall& call);
 
   /// Blocks until the call has ended. Errors: CallFailed, also where the callback of another rank

@@ -12,7 +12,7 @@ namespace tarpon::gloo_shim {
 
 struct Settings {
   bool bounded = false;                    // TARPON_MODE=exact|bounded
-  std::uint64_t bounded_min = 1ull << 20;  // TARPON_BOUNDED_MIN=1M: calls of fewer bytes are exact
+  std::uint64_t bounded_min = 1ull << 20;  // TARPON_BOUNDED_MIN=1M: calls of up to that are exact
   std::int64_t bound_us = 0;               // TARPON_BOUND=50ms; 0: learnt
   std::int64_t deadline_us = 10'000'000;   // TARPON_DEADLINE=10s: hard limit of bounded calls
   bool required = false;                   // TARPON_REQUIRE=1: without Tarpon nothing goes on

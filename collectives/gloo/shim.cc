@@ -190,7 +190,7 @@ class Contexts {
   }
 
  private:
-  /// The first context of this process, on its rank 0: what is carried, or why nothing is.
+  /// For the first context of this process, rank 0 prints the decision, and why it is a refusal.
   void tell(const ::gloo::rendezvous::Context& context, const Carrier* carrier,
             const std::string& why) {
     const std::lock_guard lock(mutex_);

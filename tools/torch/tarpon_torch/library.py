@@ -17,11 +17,6 @@ SUM, AVG, MIN, MAX, PROD = range(5)
 BAND, BOR, BXOR = 5, 6, 7
 EXACT, BOUNDED = 0, 1
 
-COMPLETE, PARTIAL, LATE_SELF = 0, 1, 2
-EVICTED = 8
-
-APPLY, SKIP, HALT = 0, 1, 2
-
 FILE_NAME = "libtarpon.so.0"
 
 
@@ -152,12 +147,10 @@ _PROTOTYPES = {
     "tarpon_rank": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_world_size": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
-    "tarpon_test": (_INT, [_HANDLE, _place(_INT)]),
     "tarpon_wait": (_INT, [_HANDLE, _place(_HANDLE)]),
     "tarpon_call_free": (None, [_HANDLE]),
     "tarpon_report_summary": (_INT, [_HANDLE, _place(Summary)]),
     "tarpon_report_text": (_TEXT, [_HANDLE]),
-    "tarpon_report_loss": (_INT, [_HANDLE, _place(Loss)]),
     "tarpon_report_free": (None, [_HANDLE]),
     "tarpon_barrier": (_INT, [_HANDLE, ctypes.c_int64]),
     "tarpon_abort": (_INT, [_HANDLE, _TEXT]),
