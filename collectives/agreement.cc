@@ -49,13 +49,16 @@ std::uint64_t differing(const std::vector<std::pair<Rank, std::uint64_t>>& diges
 
 std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
   if (verdict.verdict == Verdict::apply) return {};
-  const bool skip = verdict.verdict == Verdict::skip;
-  if (skip && verdict.lost_fraction <= budget.skip_above) {
+  if (verdict.verdict == Verdict::halt) {
+    return fmt::format(
+        "the worst rank lost {:.2f} %, above the halt budget of {:.2f} % in {} steps in a row",
+        verdict.lost_fraction * 100, budget.halt_above * 100, LossBudget::kStepsToHalt);
+  }
+  if (verdict.lost_fraction <= budget.skip_above) {
     return "a rank's input was infinite or not a number";
   }
-  return fmt::format("the worst rank lost {:.2f} %, above the {} budget of {:.2f} %",
-                     verdict.lost_fraction * 100, name(verdict.verdict),
-                     (skip ? budget.skip_above : budget.halt_above) * 100);
+  return fmt::format("the worst rank lost {:.2f} %, above the skip budget of {:.2f} %",
+                     verdict.lost_fraction * 100, budget.skip_above * 100);
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ LossReport loss_report(const Report& report) {
     case Status::complete:
     case Status::partial:
     case Status::late_self:
-      return {report.lost_fraction, report.nonfinite, late, 0};
+      return {report.causes.of_network(), report.nonfinite, late, 0};
     case Status::peer_late:
     case Status::mismatch:
     case Status::aborted:
@@ -96,6 +99,12 @@ LossReport worse(const LossReport& a, const LossReport& b) {
           a.late | b.late, a.digest != 0 ? a.digest : b.digest};
 }
 
+LossBudget LossBudget::usual(double loss_target) {
+  LossBudget budget;
+  budget.skip_above = std::clamp(20 * loss_target, budget.skip_above, budget.halt_above);
+  return budget;
+}
+
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step) {
   const LossBudget* best = nullptr;
   for (const LossBudget& one : budgets) {
@@ -104,7 +113,7 @@ LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step
   return best == nullptr ? LossBudget{} : *best;
 }
 
-Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports) {
+Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports, int heavy_steps) {
   if (reports.empty()) return Verdict::halt;
   double worst = 0;
   bool nonfinite = false;
@@ -112,8 +121,9 @@ Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports)
     worst = std::max(worst, share(report.lost_fraction));
     nonfinite |= report.nonfinite;
   }
-  if (worst > budget.halt_above) return Verdict::halt;
-  return worst > budget.skip_above || nonfinite ? Verdict::skip : Verdict::apply;
+  const bool heavy = worst > budget.halt_above;
+  if (heavy && heavy_steps + 1 >= LossBudget::kStepsToHalt) return Verdict::halt;
+  return heavy || worst > budget.skip_above || nonfinite ? Verdict::skip : Verdict::apply;
 }
 
 std::string encode(const AgreementMessage& message) {
@@ -355,7 +365,7 @@ void Agreement::try_to_decide(Time now) {
     }
     const LossBudget budget = budget_for(budgets_, one.step);
     StepVerdict verdict;
-    verdict.verdict = decide(budget, one.reports);
+    verdict.verdict = decide(budget, one.reports, heavy_steps_before(one.step));
     verdict.step = one.step;
     verdict.reporters = one.reporters;
     verdict.decided_by = rank_;
@@ -368,6 +378,21 @@ void Agreement::try_to_decide(Time now) {
     keep(verdict);  // removes it from pending_
     tell_all(verdict);
   }
+}
+
+/// Of the steps decided last before `step`, how many in a row lost more than their halt budget.
+int Agreement::heavy_steps_before(std::uint64_t step) const {
+  int heavy = 0;
+  for (std::uint64_t next = step; heavy < LossBudget::kStepsToHalt; ++heavy) {
+    const StepVerdict* before = nullptr;
+    for (const StepVerdict& one : kept_) {
+      if (one.step < next && (before == nullptr || one.step > before->step)) before = &one;
+    }
+    if (before == nullptr) break;
+    if (!(before->lost_fraction > budget_for(budgets_, before->step).halt_above)) break;
+    next = before->step;
+  }
+  return heavy;
 }
 
 void Agreement::set_silent(std::uint64_t ranks, Time now) {

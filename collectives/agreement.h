@@ -37,8 +37,9 @@ namespace tarpon {
 /// The last entry with from_step <= `step`; the default where there is none.
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step);
 
-/// By the worst of `reports`. Halts where there is none.
-Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports);
+/// By the worst of `reports`. Halts where there is none, and where the worst is above `halt_above`
+/// as it was in the last `heavy_steps` before: LossBudget::kStepsToHalt with this one.
+Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports, int heavy_steps);
 
 struct AgreementMessage {
   /// Their numbers travel and never change.
@@ -110,6 +111,7 @@ class Agreement {
   void take_report(Rank from, std::uint64_t step, const LossReport& report, Time collect_until);
   void take_verdict(const StepVerdict& verdict);
   void try_to_decide(Time now);
+  int heavy_steps_before(std::uint64_t step) const;
   void keep(const StepVerdict& verdict);
   void tell_all(const StepVerdict& verdict);
   void yield_to_decider();

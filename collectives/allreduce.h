@@ -167,7 +167,7 @@ struct LossCauses {
   double late_ranks = 0;  // contributions of ranks of which nothing came
   double void_shards = 0;  // nothing of the owner's shard came, or this rank is late itself
 
-  /// What counts against the loss target.
+  /// What counts against the loss target and the budgets of steps.
   double of_network() const { return cut + network + at_owner; }
   bool operator==(const LossCauses&) const = default;
 };

@@ -31,13 +31,9 @@ namespace {
 constexpr std::uint32_t kMinMtu = 576;
 static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
 
-/// What a rank accepts on average must not be skipped when it is twenty times as much.
 std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
   if (!options.loss_budgets.empty()) return options.loss_budgets;
-  LossBudget usual;
-  usual.skip_above =
-      std::clamp(20 * options.mechanisms.loss_target, usual.skip_above, usual.halt_above);
-  return {usual};
+  return {LossBudget::usual(options.mechanisms.loss_target)};
 }
 
 std::string host_name() {

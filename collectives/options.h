@@ -61,8 +61,8 @@ struct CommunicatorOptions {
   FaultOptions faults;  // injected behind the port, for tests on live jobs
   /// Without it asynchronous calls move only inside poll() and blocking calls.
   bool progress_thread = true;
-  /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty: LossBudget's own
-  /// values, but nothing below 20 times the loss target is skipped.
+  /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty:
+  /// LossBudget::usual().
   std::vector<LossBudget> loss_budgets = {};
 
   /// `rendezvous`: "tcp://HOST:PORT", "HOST:PORT" or "file://PATH" (RendezvousOptions::address).

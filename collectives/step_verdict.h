@@ -10,17 +10,27 @@
 
 namespace tarpon {
 
-/// From `from_step` on: how much may be lost, as the worst rank's share of contributions.
+/// From `from_step` on: how much of a step the network may lose, as the share of contributions that
+/// the worst rank lacks. What lacks because of late ranks and void shards does not count.
 struct LossBudget {
+  /// Steps in a row above `halt_above` that end a job. A rank that stood still for a moment loses
+  /// most of one step, and nothing is broken.
+  static constexpr int kStepsToHalt = 3;
+
   std::uint64_t from_step = 0;
   double skip_above = 0.05;  // the step is skipped: a gradient too far off
-  double halt_above = 0.5;   // the job should stop: something is broken
+  double halt_above = 0.5;   // so is it, and the third in a row ends the job: something is broken
+
+  /// What holds where nothing else is asked for: what a rank loses on average must not be skipped
+  /// when it is twenty times as much. `loss_target`: of the job, Mechanisms::loss_target.
+  static LossBudget usual(double loss_target);
+
   bool operator==(const LossBudget&) const = default;
 };
 
 /// What one rank says of a step: the worst of its calls.
 struct LossReport {
-  double lost_fraction = 0;  // Report::lost_fraction; above 1, or not a number: all is lost
+  double lost_fraction = 0;  // LossCauses::of_network(); above 1, or not a number: all is lost
   bool nonfinite = false;    // an input was infinite or no number: skips the step
   std::uint64_t late = 0;    // bit r: rank r was late for a call; its report is not waited for
   std::uint64_t digest = 0;  // of this rank's model, or whatever is to be alike; 0: none is told
@@ -28,7 +38,7 @@ struct LossReport {
 
 struct Report;
 
-/// What a call's report means for its step.
+/// What a call's report means for its step. A call without a result has lost all.
 LossReport loss_report(const Report& report);
 
 /// Of two calls of one step.

@@ -181,7 +181,7 @@ typedef enum tarpon_call_stage {
 typedef enum tarpon_step {
   TARPON_STEP_APPLY = 0,
   TARPON_STEP_SKIP = 1, /* on no rank: too much was lost, or an input was not finite */
-  TARPON_STEP_HALT = 2  /* the job should stop */
+  TARPON_STEP_HALT = 2  /* the job should stop: most was lost in three steps in a row */
 } tarpon_step;
 
 /* ---- structs */
@@ -211,6 +211,11 @@ typedef struct tarpon_options {
   tarpon_listener* listener;
   uint32_t codec;    /* tarpon_codec, alike on all ranks */
   uint32_t reserved; /* 0 */
+  /* Budgets of tarpon_agree(), alike on all ranks: above 0, up to 1. A step of which the network
+   * lost more than skip_above at the worst rank is skipped (5 %, or 20 times the loss target where
+   * that is more); the third in a row above halt_above ends the job (50 %). */
+  double skip_above;
+  double halt_above;
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -266,12 +271,13 @@ typedef struct tarpon_summary {
   uint32_t epoch;             /* bounded: of the job's agreed settings */
   uint32_t first_missed;      /* evicted, at that rank: the first operation that it misses, */
   uint32_t operations_missed; /* and how many */
+  double lost_in_network; /* part of lost_fraction: without late ranks and void shards */
 } tarpon_summary;
 
 /* What one rank tells the others of a step: the worst of its calls. */
 typedef struct tarpon_loss {
   size_t size;          /* sizeof(tarpon_loss) */
-  double lost_fraction; /* tarpon_summary */
+  double lost_fraction; /* lost_in_network of tarpon_summary; 1 without a result */
   uint32_t nonfinite;   /* 1: an input held NaN or infinity */
   uint32_t reserved;    /* 0 */
   uint64_t late_ranks;  /* mask: they were late for a call, and are not waited for */

@@ -107,6 +107,16 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.loss_target != 0 && !(options.loss_target > 0 && options.loss_target < 1)) {
     return text("loss_target", options.loss_target, "give a share above 0 and below 1");
   }
+  for (const auto& [member, share] : {std::pair("skip_above", options.skip_above),
+                                      std::pair("halt_above", options.halt_above)}) {
+    if (share != 0 && !(share > 0 && share <= 1)) {
+      return text(member, share, "give a share above 0, up to 1");
+    }
+  }
+  if (options.skip_above != 0 && options.halt_above != 0 &&
+      options.skip_above > options.halt_above) {
+    return text("skip_above", options.skip_above, "give at most halt_above");
+  }
   if (options.rendezvous_timeout_us < 0) {
     return text("rendezvous_timeout_us", options.rendezvous_timeout_us, "give a positive time");
   }
@@ -148,12 +158,25 @@ Environment environment_below(const tarpon_options& options) {
   };
 }
 
+/// REQUIRES: sensible options. None where they leave the usual ones.
+std::vector<LossBudget> budgets_of(const tarpon_options& options, double loss_target) {
+  if (options.skip_above == 0 && options.halt_above == 0) return {};
+  LossBudget budget = LossBudget::usual(loss_target);
+  if (options.halt_above != 0) budget.halt_above = options.halt_above;
+  if (options.skip_above != 0) budget.skip_above = options.skip_above;
+  // The one that is given moves the other.
+  if (options.halt_above == 0) budget.halt_above = std::max(budget.halt_above, budget.skip_above);
+  if (options.skip_above == 0) budget.skip_above = std::min(budget.skip_above, budget.halt_above);
+  return {budget};
+}
+
 /// The members that do not say which rank this is, nor over which interface.
 void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.mtu != 0) to.mtu = from.mtu;
   if (from.datapath != 0) to.datapath = to_enum<Datapath>(from.datapath);
   if (from.loss_target != 0) to.mechanisms.loss_target = from.loss_target;
   if (from.codec != 0) to.mechanisms.codec = codec_rule(from.codec);
+  to.loss_budgets = budgets_of(from, to.mechanisms.loss_target);
   if (given(from.flight_directory)) to.flight.directory = from.flight_directory;
   if (from.rendezvous_timeout_us != 0) to.rendezvous.timeout = from_us(from.rendezvous_timeout_us);
   if (from.dead_after_us != 0) to.dead_after = from_us(from.dead_after_us);
@@ -265,6 +288,7 @@ tarpon_summary summarize(const Report& report) {
   summary.epoch = report.epoch;
   summary.first_missed = report.first_missed;
   summary.operations_missed = report.operations_missed;
+  summary.lost_in_network = report.causes.of_network();
   return summary;
 }
 

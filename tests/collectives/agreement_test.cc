@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "collectives/allreduce.h"
 #include "transport/random.h"
 
 namespace tarpon {
@@ -32,18 +33,42 @@ TEST(AgreementTest, budget_for__the_last_phase_that_has_begun) {
 
 TEST(AgreementTest, decide__by_the_worst_report) {
   const LossBudget budget{0, 0.1, 0.5};
-  EXPECT_EQ(decide(budget, {{0.0, false}, {0.1, false}}), Verdict::apply);
-  EXPECT_EQ(decide(budget, {{0.0, false}, {0.11, false}}), Verdict::skip);
-  EXPECT_EQ(decide(budget, {{0.5, false}, {0.0, false}}), Verdict::skip);
-  EXPECT_EQ(decide(budget, {{0.51, false}, {0.0, false}}), Verdict::halt);
-  EXPECT_EQ(decide(budget, {{0.0, true}}), Verdict::skip);
-  EXPECT_EQ(decide(budget, {{0.6, true}}), Verdict::halt);
-  EXPECT_EQ(decide(budget, {}), Verdict::halt);
+  EXPECT_EQ(decide(budget, {{0.0, false}, {0.1, false}}, 2), Verdict::apply);
+  EXPECT_EQ(decide(budget, {{0.0, false}, {0.11, false}}, 2), Verdict::skip);
+  EXPECT_EQ(decide(budget, {{0.5, false}, {0.0, false}}, 2), Verdict::skip);
+  EXPECT_EQ(decide(budget, {{0.0, true}}, 2), Verdict::skip);
+  EXPECT_EQ(decide(budget, {}, 0), Verdict::halt);
+}
+
+TEST(AgreementTest, decide__halts_at_the_third_heavy_step_in_a_row) {
+  const LossBudget budget{0, 0.1, 0.5};
+  for (const bool nonfinite : {false, true}) {
+    EXPECT_EQ(decide(budget, {{0.51, nonfinite}, {0.0, false}}, 0), Verdict::skip);
+    EXPECT_EQ(decide(budget, {{0.51, nonfinite}, {0.0, false}}, 1), Verdict::skip);
+    EXPECT_EQ(decide(budget, {{0.51, nonfinite}, {0.0, false}}, 2), Verdict::halt);
+  }
+}
+
+TEST(AgreementTest, usual__skips_nothing_below_twenty_loss_targets) {
+  EXPECT_EQ(LossBudget::usual(0.001), (LossBudget{0, 0.05, 0.5}));
+  EXPECT_EQ(LossBudget::usual(0.01), (LossBudget{0, 0.2, 0.5}));
+  EXPECT_EQ(LossBudget::usual(0.1), (LossBudget{0, 0.5, 0.5}));
+}
+
+TEST(AgreementTest, loss_report__late_ranks_and_void_shards_do_not_count) {
+  Report report;
+  report.status = Status::partial;
+  report.causes = {0.01, 0.02, 0.03, 0.25, 0.125};
+  report.late_ranks = {2};
+  EXPECT_DOUBLE_EQ(loss_report(report).lost_fraction, 0.06);
+  EXPECT_EQ(loss_report(report).late, 0b100u);
+  report.status = Status::peer_late;
+  EXPECT_EQ(loss_report(report).lost_fraction, 1);
 }
 
 TEST(AgreementTest, decide__what_is_no_share_counts_as_all) {
   for (const double wild : {-0.1, 1.5, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    EXPECT_EQ(decide({0, 0.1, 0.5}, {{wild, false}}), Verdict::halt) << wild;
+    EXPECT_EQ(decide({0, 0.1, 0.5}, {{wild, false}}, 2), Verdict::halt) << wild;
   }
 }
 

@@ -318,7 +318,7 @@ TEST(MembershipKillTest, agree__when_the_decider_dies_the_next_one_decides) {
     }
     board->stage[rank] = 2;
     const StepVerdict third = judge(2, rank == 2 ? 0.9 : 0.0);
-    require(third.verdict == Verdict::halt && third.decided_by == 2, third.detail);
+    require(third.verdict == Verdict::skip && third.decided_by == 2, third.detail);
     const StepVerdict again = judge(0, 0);
     require(again.same(first), "an old step has another verdict");
     board->stage[rank] = 3;

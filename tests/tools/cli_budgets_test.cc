@@ -61,21 +61,23 @@ TEST(CliBudgets, halt_above__ends_the_run) {
   const ScratchDirectory scratch;
   const Ended ended = lossy(scratch, {"--halt-above", "0%"});
   EXPECT_EQ(ended.exit_code, 3) << ended.error;
-  EXPECT_THAT(lines_of(ended.error), testing::Contains(HasSubstr(": halted at step 0: ")));
+  EXPECT_THAT(lines_of(ended.error), testing::Contains(HasSubstr(": halted at step 2: ")));
   const nlohmann::json results = results_in(scratch);
   ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].at("verdicts").at("skip"), 2) << "the third in a row halts";
   EXPECT_EQ(results[0].at("verdicts").at("halt"), 1);
 }
 
 TEST(CliBudgets, loss_budget__holds_from_its_step_on) {
   const ScratchDirectory scratch;
-  const Ended ended = lossy(scratch, {"--loss-budget", "7:0%:0%", "--loss-budget", "0:100%:100%"});
+  const Ended ended = lossy(scratch, {"--loss-budget", "6:0%:0%", "--loss-budget", "0:100%:100%"});
   EXPECT_EQ(ended.exit_code, 3) << ended.error;
-  EXPECT_THAT(ended.error, HasSubstr("halted at step 7: "));
+  EXPECT_THAT(ended.error, HasSubstr("halted at step 8: "));
   const nlohmann::json results = results_in(scratch);
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].at("verdicts").at("apply"), 5);
-  EXPECT_EQ(results[1].at("verdicts").at("apply"), 2);
+  EXPECT_EQ(results[1].at("verdicts").at("apply"), 1);
+  EXPECT_EQ(results[1].at("verdicts").at("skip"), 2);
   EXPECT_EQ(results[1].at("verdicts").at("halt"), 1);
 }
 

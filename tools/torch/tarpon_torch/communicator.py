@@ -52,6 +52,7 @@ class Report:
     seconds: float
     bound: float  # seconds; 0 for exact calls
     lost_fraction: float  # 1 - contributions that are in / (ranks x elements)
+    lost_in_network: float  # part of it: without late ranks and the shards that they own
     late_ranks: Tuple[int, ...]
     blamed: Tuple[int, ...]
     nonfinite: bool  # an input held NaN or infinity
@@ -100,6 +101,7 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
         seconds=summary.elapsed_us / 1e6,
         bound=summary.bound_us / 1e6,
         lost_fraction=summary.lost_fraction,
+        lost_in_network=summary.lost_in_network,
         late_ranks=tuple(ranks_of(summary.late_ranks)),
         blamed=tuple(ranks_of(summary.blamed)),
         nonfinite=summary.nonfinite != 0,
@@ -232,6 +234,8 @@ class Communicator:
         interface: Optional[str] = None,
         codec: Optional[bool] = None,
         retain_bytes: Optional[int] = None,
+        skip_above: Optional[float] = None,
+        halt_above: Optional[float] = None,
         key: str = _ADDRESS_KEY,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
@@ -248,6 +252,8 @@ class Communicator:
             interface=interface.encode() if interface else None,
             loss_target=loss_target or 0,
             retain_bytes=retain_bytes or 0,
+            skip_above=skip_above or 0,
+            halt_above=halt_above or 0,
             codec=0 if codec is None else 1 if codec else 2,
             rendezvous_timeout_us=microseconds(timeout),
         )
@@ -366,6 +372,7 @@ class Communicator:
     ) -> Verdict:
         """What becomes of step `step`, alike on all ranks; steps ascend. Halts without a verdict.
 
+        `lost` is the largest Report.lost_in_network of the step's calls, 1 for one without a result.
         `late_ranks` were late for a call of the step, and are not waited for. `digest`: 64 bits
         that are to be alike on all ranks; 0: none.
         """

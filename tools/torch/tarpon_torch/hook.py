@@ -46,6 +46,7 @@ class StepReport:
     bytes: int = 0
     lost_fraction: float = 0.0  # mean over the bytes of the step
     worst_lost_fraction: float = 0.0  # of a call
+    lost_in_network: float = 0.0  # of a call, the worst: without late ranks; what budgets count
     seconds: float = 0.0  # the longest call
     late_ranks: Tuple[int, ...] = ()  # their gradients are missing somewhere
     nonfinite: bool = False  # a rank's gradients held NaN or infinity
@@ -62,13 +63,14 @@ class StepReport:
         )
         self.bytes += size
         self.worst_lost_fraction = max(self.worst_lost_fraction, report.lost_fraction)
+        self.lost_in_network = max(self.lost_in_network, report.lost_in_network)
         self.seconds = max(self.seconds, report.seconds)
         self.late_ranks = tuple(sorted({*self.late_ranks, *report.late_ranks}))
         self.nonfinite |= report.nonfinite
 
 
 class HaltError(TarponError):
-    """The ranks decided that training should stop: too much was lost for too long."""
+    """The ranks decided that training should stop: most was lost in three steps in a row."""
 
     def __init__(self, verdict: Verdict):
         super().__init__(f"step {verdict.step}: halt: {verdict.detail}")
@@ -202,7 +204,7 @@ class BoundedHook:
         compares = self._compare_every > 0 and step.step % self._compare_every == 0
         verdict = self.communicator.agree(
             step.step,
-            step.worst_lost_fraction,
+            step.lost_in_network,
             step.nonfinite,
             self._deadline,
             late_ranks=step.late_ranks,
@@ -333,6 +335,8 @@ def bounded_hook(
     codec: Optional[bool] = None,
     interface: Optional[str] = None,
     retain_bytes: Optional[int] = None,
+    skip_above: Optional[float] = None,
+    halt_above: Optional[float] = None,
     compare_every: int = 100,
     largest_distance: float = 1e-3,
     on_report: Optional[Callable[[StepReport], None]] = None,
@@ -356,6 +360,9 @@ def bounded_hook(
     codec             None: by the loss; True, False: float32 travels coded, or not
     retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
                       more would be needed is evicted
+    skip_above        share above which a step is skipped on all ranks, where the network lost it at
+                      one of them (0.05, or 20 loss targets if that is more); late ranks do not count
+    halt_above        share above which a step is skipped, and the third in a row is a HaltError (0.5)
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
@@ -374,6 +381,8 @@ def bounded_hook(
         interface=interface,
         codec=codec,
         retain_bytes=retain_bytes,
+        skip_above=skip_above,
+        halt_above=halt_above,
     )
     hook = BoundedHook(
         model.module if hasattr(model, "module") else model,

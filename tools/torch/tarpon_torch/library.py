@@ -49,6 +49,8 @@ class Options(ctypes.Structure):
         ("listener", ctypes.c_void_p),
         ("codec", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("skip_above", ctypes.c_double),
+        ("halt_above", ctypes.c_double),
     ]
 
 
@@ -94,6 +96,7 @@ class Summary(ctypes.Structure):
         ("epoch", ctypes.c_uint32),
         ("first_missed", ctypes.c_uint32),
         ("operations_missed", ctypes.c_uint32),
+        ("lost_in_network", ctypes.c_double),
     ]
 
 
