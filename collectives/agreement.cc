@@ -150,7 +150,7 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body) {
   if (body.size() < kMessageBytes) return std::nullopt;
   const std::uint64_t kind = read(body, 0, 1);
   const std::uint64_t verdict = read(body, 2, 1);
-  if (kind < 1 || kind > 3 || verdict > 2) return std::nullopt;
+  if (kind < 1 || kind > 4 || verdict > 2) return std::nullopt;
   if (read(body, 76, 4) != body.size() - kMessageBytes) return std::nullopt;
   AgreementMessage message;
   message.kind = static_cast<AgreementMessage::Kind>(kind);
@@ -191,8 +191,13 @@ std::optional<StepVerdict> Agreement::verdict(std::uint64_t step) const {
     halted.detail = conflict_;
     return halted;
   }
-  const StepVerdict* known = find(step);
-  return known == nullptr ? std::nullopt : std::optional(*known);
+  if (const StepVerdict* known = find(step)) return *known;
+  if (step >= told_from_) return std::nullopt;
+  StepVerdict halted;
+  halted.step = step;
+  halted.detail = fmt::format(
+      "the verdict of step {} is forgotten: this rank is more than {} steps behind", step, kKept);
+  return halted;
 }
 
 Agreement::Pending& Agreement::pending(std::uint64_t step) {
@@ -258,6 +263,10 @@ void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
     case AgreementMessage::Kind::yield:
       yielded_ |= bit(from);
       undecided_from_ = std::max(undecided_from_, message.step);
+      break;
+    case AgreementMessage::Kind::forgotten:
+      told_from_ = std::max(told_from_, message.step);
+      std::erase_if(pending_, [this](const Pending& one) { return one.step < told_from_; });
       break;
   }
   try_to_decide(now);
@@ -353,6 +362,7 @@ void Agreement::try_to_decide(Time now) {
   for (std::size_t i = 0; i < pending_.size();) {
     const Pending& one = pending_[i];
     if (one.step < undecided_from_) {  // its verdict may be among those forgotten
+      tell_forgotten(one.reporters);
       pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
       continue;
     }
@@ -377,6 +387,19 @@ void Agreement::try_to_decide(Time now) {
     verdict.detail = explain(verdict, budget);
     keep(verdict);  // removes it from pending_
     tell_all(verdict);
+  }
+}
+
+/// No verdict comes for what `ranks` have asked.
+void Agreement::tell_forgotten(std::uint64_t ranks) {
+  told_from_ = undecided_from_;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
+    if (peer == rank_ || (ranks & bit(peer)) == 0) continue;
+    outbox_.push_back({peer,
+                       {.kind = AgreementMessage::Kind::forgotten,
+                        .step = undecided_from_,
+                        .report = {},
+                        .verdict = {}}});
   }
 }
 

@@ -13,7 +13,8 @@
 // deadlines. A rank that is told two verdicts of one step halts from then on, and says so. All
 // messages may be repeated: to a decider whose connection works again they are.
 //
-// Steps ascend. Of one below the verdicts that are kept no verdict is given: who asks halts.
+// Steps ascend. Of one below the verdicts that are kept no verdict is given: a rank that asks is told
+// so, and halts.
 //
 // Here: budgets and verdicts, and the rules as a machine without thread, clock or socket. One
 // thread at a time.
@@ -47,6 +48,7 @@ struct AgreementMessage {
     report = 1,   // to the decider
     verdict = 2,  // of the decider, or handed to the next one
     yield = 3,    // to the next decider: this rank has said all it knows, of steps from `step` on
+    forgotten = 4,  // of the decider, to a rank that is behind: no verdict below `step` is given
   };
   Kind kind = Kind::report;
   std::uint64_t step = 0;
@@ -69,7 +71,7 @@ class Agreement {
   /// This rank's report of `step`; the decider may wait `patience` for those of others.
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
 
-  /// What is known of `step`.
+  /// What is known of `step`. It halts, without reporters, where the decider has forgotten.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
 
   /// A row has risen.
@@ -114,6 +116,7 @@ class Agreement {
   int heavy_steps_before(std::uint64_t step) const;
   void keep(const StepVerdict& verdict);
   void tell_all(const StepVerdict& verdict);
+  void tell_forgotten(std::uint64_t ranks);
   void yield_to_decider();
   const StepVerdict* find(std::uint64_t step) const;
 
@@ -126,6 +129,7 @@ class Agreement {
   std::uint64_t silent_ = 0;
   std::deque<StepVerdict> kept_;
   std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten
+  std::uint64_t told_from_ = 0;       // the decider, or this rank as decider, has said so
   std::vector<Pending> pending_;
   std::string conflict_;  // two verdicts of one step were told: which
   std::vector<std::pair<Rank, AgreementMessage>> outbox_;

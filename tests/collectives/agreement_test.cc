@@ -103,7 +103,7 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   }
   EXPECT_FALSE(decode_agreement(bytes + "x"));
   std::string wrong = bytes;
-  wrong[0] = 4;
+  wrong[0] = 5;
   EXPECT_FALSE(decode_agreement(wrong));
   wrong[0] = 1;
   wrong[2] = 3;
@@ -330,8 +330,13 @@ TEST(AgreementTest, forgotten__steps_are_not_decided_again) {
   job.report(1, 2, 1.0);
   job.deliver_all();
   job.pass(10s);
-  EXPECT_FALSE(job[0].verdict(2));
-  EXPECT_FALSE(job[1].verdict(2));
+  for (Rank rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(job[rank].verdict(2));
+    EXPECT_EQ(job[rank].verdict(2)->verdict, Verdict::halt);
+    EXPECT_EQ(job[rank].verdict(2)->reporters, 0u);
+    EXPECT_THAT(job[rank].verdict(2)->detail, HasSubstr("step 2 is forgotten"));
+    EXPECT_EQ(job[rank].verdict(Agreement::kKept)->verdict, Verdict::apply);
+  }
 }
 
 TEST(AgreementTest, forgotten__by_others_holds_for_the_next_decider) {
@@ -345,7 +350,10 @@ TEST(AgreementTest, forgotten__by_others_holds_for_the_next_decider) {
   job.report(2, 0, 1.0);
   job.deliver_all();
   job.pass(10s);
-  EXPECT_FALSE(job[1].verdict(0));
+  for (Rank rank = 1; rank < 3; ++rank) {
+    ASSERT_TRUE(job[rank].verdict(0));
+    EXPECT_EQ(job[rank].verdict(0)->reporters, 0u);
+  }
 }
 
 TEST(AgreementTest, two_verdicts__of_one_step_halt_whoever_hears_them) {

@@ -198,7 +198,7 @@ TEST(MembershipTest, agree__without_a_verdict_it_halts) {
   const StepVerdict verdict = ranks[1]->agree(5, {}, 100ms);
   EXPECT_EQ(verdict.verdict, Verdict::halt);
   EXPECT_EQ(verdict.reporters, 0u);
-  EXPECT_THAT(verdict.detail, testing::HasSubstr("no verdict of rank 0 on step 5"));
+  EXPECT_THAT(verdict.detail, testing::HasSubstr("step 5 is forgotten"));
 }
 
 TEST(MembershipTest, agree__a_job_of_one_decides_alone) {

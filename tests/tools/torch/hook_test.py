@@ -118,10 +118,10 @@ def stopped(steps, pause):
     return result
 
 
-def evicted(steps, pause):
-    """Rank 2 stands still for so long that it is evicted; it comes back."""
+def returning(steps, pause, **options):
+    """Rank 2 stands still for so long that it cannot catch up call by call; it comes back."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, deadline=1.5, retain_bytes=1 << 20)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, **options)
     data = batches(dist.get_rank())
     while hook.step < steps:
         if hook.step == 20 and dist.get_rank() == 2:
@@ -180,22 +180,26 @@ def test_skipped():
         assert one == {"same": True, "decision": "skip"}, one
 
 
-def wake(processes):
-    """Lets rank 2 run again, 3 s after it has stopped itself."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] == "T":
-                break
-        time.sleep(0.05)
-    time.sleep(3)
-    processes[2].send_signal(signal.SIGCONT)
+def waking(seconds):
+    """Lets rank 2 run again, `seconds` after it has stopped itself."""
+
+    def wake(processes):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] == "T":
+                    break
+            time.sleep(0.05)
+        time.sleep(seconds)
+        processes[2].send_signal(signal.SIGCONT)
+
+    return wake
 
 
 def test_stopped():
     """The others go on within the bound; the stopped rank ends with their parameters."""
     results = ranks.run(
-        "stopped", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=wake
+        "stopped", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=waking(3)
     )
     _same_digests(results)
     others = [results[rank] for rank in (0, 1, 3)]
@@ -205,18 +209,30 @@ def test_stopped():
         assert one["longest"] < 2.5, one["longest"]
 
 
-def test_evicted():
+def _returns(seconds, steps, **options):
     """It takes the state of the others at a step boundary, and all end with one model."""
     results = ranks.run(
-        "evicted", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=wake
+        "returning", 4, {"steps": steps, **options}, backend="gloo", signals=waking(seconds)
     )
     _same_digests(results)
     for one in results:
         assert one["equal"], one["reports"][-3:]
         rejoined = [report for report in one["reports"] if "rejoined" in report["detail"]]
         assert len(rejoined) == 1 and rejoined[0]["resynced"], one["reports"]
-    steps = [report["step"] for report in results[2]["reports"]]
-    assert len(steps) < 80 and steps[-1] == 79, steps
+        applied = [report for report in one["reports"] if report["decision"] == "apply"]
+        assert len(applied) > len(one["reports"]) - 10, one["reports"]
+    numbers = [report["step"] for report in results[2]["reports"]]
+    assert len(numbers) < steps and numbers[-1] == steps - 1, numbers
+
+
+def test_evicted():
+    """More than may be retained is needed for it."""
+    _returns(3, 80, pause=0.1, deadline=1.5, retain_bytes=1 << 20)
+
+
+def test_far_behind():
+    """The verdicts that it asks for are forgotten; the results would still be there."""
+    _returns(8, 300, pause=0.03)
 
 
 FUNCTIONS = {
@@ -228,7 +244,7 @@ FUNCTIONS = {
         strayed,
         skipped,
         stopped,
-        evicted,
+        returning,
     )
 }
 TESTS = {
@@ -238,6 +254,7 @@ TESTS = {
     "skipped": test_skipped,
     "stopped": test_stopped,
     "evicted": test_evicted,
+    "far_behind": test_far_behind,
 }
 
 if __name__ == "__main__":

@@ -5,9 +5,8 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
-
-_RESULT = "RESULT "
 
 
 def _free_port():
@@ -33,9 +32,26 @@ def run(
 ):
     """What the function `name` of the calling program returns on each rank, decoded from JSON.
 
-    `environment`: variables for all ranks, or a function of the rank. `signals(processes)` may send some to the ranks while they run. Ranks that it kills are in
-    `killed`, and return None. With `said` also what each rank wrote to standard error. Errors: Failed, with the output of the rank that failed.
+    `environment`: variables for all ranks, or a function of the rank. `signals(processes)` may send
+    some to the ranks while they run. Ranks that it kills are in `killed`, and return None. With
+    `said` also what each rank wrote to standard error. Errors: Failed, with the output of the rank
+    that failed.
     """
+    with tempfile.TemporaryDirectory() as place:
+        processes = _start(name, ranks, arguments, environment, backend, place)
+        try:
+            if signals is not None:
+                signals(processes)
+            results, errors = _collect(name, processes, timeout, killed, place)
+        finally:
+            for process in processes:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+    return results if said is None else (results, errors)
+
+
+def _start(name, ranks, arguments, environment, backend, directory):
     variables = environment if callable(environment) else lambda rank: environment or {}
     port = _free_port()
     processes = []
@@ -51,32 +67,43 @@ def run(
         }
         processes.append(
             subprocess.Popen(
-                [sys.executable, sys.argv[0], "--rank", name, backend, json.dumps(arguments or {})],
+                [
+                    sys.executable,
+                    sys.argv[0],
+                    "--rank",
+                    name,
+                    backend,
+                    json.dumps(arguments or {}),
+                    _result_file(directory, rank),
+                ],
                 env={**os.environ, **place, **variables(rank)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
         )
-    if signals is not None:
-        signals(processes)
+    return processes
+
+
+def _result_file(directory, rank):
+    return os.path.join(directory, f"{rank}.json")
+
+
+def _collect(name, processes, timeout, killed, directory):
     results, errors = [], []
-    try:
-        for rank, process in enumerate(processes):
-            out, error = process.communicate(timeout=timeout)
-            found = [line for line in out.splitlines() if line.startswith(_RESULT)]
-            if rank not in killed and (process.returncode != 0 or not found):
-                raise Failed(
-                    f"{name}: rank {rank}: code {process.returncode}\n{out[-3000:]}{error[-3000:]}"
-                )
-            errors.append(error)
-            results.append(json.loads(found[0][len(_RESULT) :]) if found else None)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    return results if said is None else (results, errors)
+    for rank, process in enumerate(processes):
+        out, error = process.communicate(timeout=timeout)
+        if rank not in killed and process.returncode != 0:
+            raise Failed(
+                f"{name}: rank {rank}: code {process.returncode}\n{out[-3000:]}{error[-3000:]}"
+            )
+        errors.append(error)
+        if rank in killed:
+            results.append(None)
+            continue
+        with open(_result_file(directory, rank), encoding="utf-8") as file:
+            results.append(json.load(file))
+    return results, errors
 
 
 def main(functions, tests):
@@ -84,12 +111,13 @@ def main(functions, tests):
     if len(sys.argv) > 1 and sys.argv[1] == "--rank":
         import torch.distributed as dist
 
-        name, backend, arguments = sys.argv[2:]
+        name, backend, arguments, file = sys.argv[2:]
         if backend == "tarpon":
             import tarpon_torch  # noqa: F401 (registers the backend)
         dist.init_process_group(backend)
         result = functions[name](**json.loads(arguments))
-        print(_RESULT + json.dumps(result), flush=True)
+        with open(file, "w", encoding="utf-8") as place:
+            json.dump(result, place)
         dist.destroy_process_group()
         return 0
     wanted = sys.argv[1:] or list(tests)
