@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs a finished build into a temporary prefix and uses it from outside: the tool with its manual
-# pages and completion, each public header by itself, the examples by find_package(tarpon) and by pkg-config, in C and in C++. Any step
-# that fails fails the test.
+# pages and completion, each public header by itself, the examples by find_package(tarpon) and by
+# pkg-config, in C and in C++, and a program of Gloo. Any step that fails fails the test.
 #
 #   install_test.sh CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR MANDIR DATADIR
 set -euo pipefail
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 [ $# -eq 8 ] ||
   { echo "usage: $0 CMAKE BUILD_DIR CC CXX LIBDIR DOCDIR MANDIR DATADIR" >&2; exit 2; }
 cmake=$1 build=$2 cc=$3 cxx=$4 libdir=$5 docdir=$6 mandir=$7 datadir=$8
@@ -120,3 +121,33 @@ LD_LIBRARY_PATH=$prefix/$libdir checked c_by_pkg_config ./c_by_pkg_config
 # shellcheck disable=SC2046
 "$cxx" -std=c++20 -O2 "$examples/allreduce.cc" -o cc_by_pkg_config $(pkg-config --cflags --libs tarpon)
 checked cc_by_pkg_config ./cc_by_pkg_config
+
+echo "== Gloo: tarpon::gloo, and tarpon run"
+if [ ! -e "$prefix/$libdir/libtarpon_gloo.so" ]; then
+  echo "libtarpon_gloo.so is not built here (it needs libgloo-dev): not tried"
+  exit 0
+fi
+# carried COMMAND...: runs it, and says whether both of its ranks went by Tarpon.
+carried() {
+  TARPON_DEBUG=INFO "$@" >gloo.out 2>gloo.err || { cat gloo.err >&2; echo "FAIL: $*" >&2; exit 1; }
+  grep -q '^sums 3 3$' gloo.out || { echo "FAIL: $*: $(cat gloo.out)" >&2; exit 1; }
+  grep -q '^tarpon: rank [01] carried 2 allreduces, 8000 bytes' gloo.err
+}
+mkdir gloo
+cp "$here/gloo_program.cc" gloo
+echo 'cmake_minimum_required(VERSION 3.25)
+project(gloo_program LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 17)
+find_package(tarpon 0.1 REQUIRED COMPONENTS shared)
+find_package(Threads REQUIRED)
+add_executable(linked gloo_program.cc)
+target_link_libraries(linked PRIVATE tarpon::gloo gloo Threads::Threads)
+add_executable(plain gloo_program.cc)
+target_link_libraries(plain PRIVATE gloo Threads::Threads)' >gloo/CMakeLists.txt
+"$cmake" -S gloo -B gloo/build -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$prefix" >>cmake.log
+"$cmake" --build gloo/build >>cmake.log
+carried gloo/build/linked || { echo "FAIL: linked with tarpon::gloo, but not carried" >&2; exit 1; }
+carried "$prefix/bin/tarpon" run -- gloo/build/plain ||
+  { echo "FAIL: tarpon run: not carried" >&2; exit 1; }
+if carried gloo/build/plain; then echo "FAIL: carried without Tarpon" >&2; exit 1; fi
+cat gloo.out
