@@ -57,6 +57,11 @@ class ControlChannel {
 
   /// rank 0's `message` on every rank.
   virtual Result<std::string> broadcast(const std::string& message, Time deadline) = 0;
+
+  /// Closes the connections, for ranks that exchange nothing any more: at rank 0 one for each other
+  /// rank. Later exchanges fail; what says who this rank is stays. Calls of the communicator need no
+  /// control channel.
+  virtual void close() = 0;
 };
 
 }  // namespace tarpon

@@ -11,6 +11,7 @@
 #include "collectives/c_api/structs.h"
 #include "collectives/c_api/translate.h"
 #include "collectives/communicator.h"
+#include "collectives/control.h"
 #include "collectives/report_text.h"
 #include "collectives/version.h"
 
@@ -37,6 +38,7 @@ constexpr int kOk = TARPON_OK;
 
 int hand_over(Result<std::unique_ptr<Communicator>> made, tarpon_communicator** place) {
   if (!made) return failed(made.error());
+  (*made)->control().close();  // this interface has no exchanges, and a program may have many jobs
   *place = new tarpon_communicator{*std::move(made)};
   return kOk;
 }

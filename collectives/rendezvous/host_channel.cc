@@ -44,6 +44,10 @@ class HostChannel final : public StarChannel {
     return message;
   }
 
+  void close() override {
+    for (Connection& peer : peers_) peer.close();
+  }
+
  private:
   enum class Answer {
     awaited,

@@ -37,6 +37,8 @@ class MemberChannel final : public StarChannel {
     return next(FrameKind::broadcast, deadline);
   }
 
+  void close() override { host_.close(); }
+
  private:
   std::optional<Error> send(FrameKind kind, const std::string& message, Time deadline) {
     host_.send(std::make_shared<const std::string>(

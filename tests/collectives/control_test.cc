@@ -872,6 +872,18 @@ TEST(ControlExchangeTest, broadcast__reaches_the_living_and_names_the_dead) {
   EXPECT_EQ(*job[2].broadcast("", late()), "news");
 }
 
+TEST(ControlExchangeTest, close__right_after_an_exchange_loses_nothing_of_it) {
+  Job job(3);
+  job.run([](ControlChannel& channel) {
+    const auto values = channel.all_gather(std::to_string(channel.rank()), late());
+    channel.close();
+    ASSERT_TRUE(values) << values.error().message;
+    EXPECT_THAT(*values, ElementsAre("0", "1", "2"));
+    EXPECT_FALSE(channel.all_gather("more", late()));
+    EXPECT_NE(channel.job(), 0u);
+  });
+}
+
 TEST(ControlExchangeTest, different_calls__are_a_mismatch_on_all_ranks) {
   Job job(2);
   job.run([](ControlChannel& channel) {

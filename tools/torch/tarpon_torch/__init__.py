@@ -8,10 +8,11 @@
 The tutorial is in README.md beside this package's sources.
 """
 
+from . import library
 from .c10d import ProcessGroupTarpon, register
 from .communicator import CallError, Communicator, Report, Verdict
 from .hook import BoundedHook, HaltError, StepReport, bounded_hook
-from .library import TarponError, library
+from .library import TarponError
 from .replicas import Comparison
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 
 def version() -> str:
     """The version of the library that is loaded."""
-    return library().tarpon_version().decode()
+    return library.library().tarpon_version().decode()
 
 
 register()
