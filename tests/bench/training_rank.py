@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""One rank of a training run: trains the network of training_model.py by DistributedDataParallel
+and writes a JSON object to standard output.
+
+The clock runs while steps run. Rank 0 keeps copies of the model, and evaluates them when the
+training is over: an evaluation costs no contender time, and no rank waits for it."""
+import argparse, copy, datetime, json, random, statistics, time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import training_model
+import training_tar
+
+QUIET_STEPS = 12  # without communication, to know what a step computes
+TIMEOUT_S = 60
+
+
+class Delay:
+    """Holds one rank back before its backward pass, at random."""
+
+    def __init__(self, text, seed, rank):
+        victim, share, low, high = text.split(":")
+        self.is_own = int(victim) == rank
+        self.share, self.range = float(share), (float(low), float(high))
+        self.random = random.Random(seed)
+
+    def wait(self):
+        if self.is_own and self.random.random() < self.share:
+            time.sleep(self.random.uniform(*self.range))
+
+
+class Calls:
+    """What Tarpon reports of each call of the bounded hook, and of each step."""
+
+    def __init__(self):
+        self.calls, self.steps = [], []
+
+    def watch(self, communicator):
+        """Every AllReduce of `communicator` leaves its report here."""
+        allreduce = communicator.allreduce
+
+        def watched(*arguments, ended, **options):
+            def noted(call):
+                if call.report is not None and call.report.bounded:
+                    self.calls.append((call.report.seconds, call.report.bound))
+                ended(call)
+            allreduce(*arguments, ended=noted, **options)
+
+        communicator.allreduce = watched
+
+    def summary(self):
+        return {"calls": self.calls,
+                "lost": [step.lost_fraction for step in self.steps],
+                "lost_in_network": [step.lost_in_network for step in self.steps],
+                "late_ranks": [list(step.late_ranks) for step in self.steps],
+                "skipped": sum(step.decision != "apply" for step in self.steps),
+                "resynced": sum(step.resynced for step in self.steps)}
+
+
+class Training:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=TIMEOUT_S))
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.digits = training_model.Digits(arguments.data, arguments.seed, self.rank, self.ranks,
+                                            arguments.batch)
+        self.model = training_model.build(arguments.seed, arguments.width)
+        self.ddp = DistributedDataParallel(self.model, broadcast_buffers=False)
+        self.optimizer = training_model.optimizer_of(self.model)
+        self.reports, self.hook = Calls(), None
+        self.times, self.copies = [], []
+        self.delay = Delay(arguments.delay, arguments.seed, self.rank) if arguments.delay else None
+
+    def start_hook(self):
+        if self.arguments.contender == "tar-tcp":
+            self.hook = training_tar.register(self.ddp)
+        elif self.arguments.contender == "bounded":
+            import tarpon_torch
+            # With a late rank, an exact bucket would wait for it.
+            bounded_min = 0 if self.delay else None
+            self.hook = tarpon_torch.bounded_hook(
+                self.ddp, self.optimizer, loss_target=self.arguments.loss_target,
+                codec=self.arguments.codec == "on", bounded_min=bounded_min,
+                on_report=self.reports.steps.append)
+            self.reports.watch(self.hook.communicator)
+
+    def step(self, number, optimizer):
+        images, labels = self.digits.of_step(number)
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(self.ddp(images), labels)
+        if self.delay:
+            self.delay.wait()
+        loss.backward()
+        optimizer.step()
+
+    def compute_s(self):
+        """Median of steps without communication, all ranks at once. The model stays as it is."""
+        delay, self.delay = self.delay, None
+        still = training_model.optimizer_of(self.model, rate=0)
+        dist.barrier()
+        times = []
+        with self.ddp.no_sync():
+            for number in range(QUIET_STEPS):
+                start = time.monotonic()
+                self.step(number, still)
+                times.append(time.monotonic() - start)
+        still.zero_grad(set_to_none=True)
+        self.delay = delay
+        dist.barrier()
+        return statistics.median(times[QUIET_STEPS // 3:])
+
+    def train(self):
+        """The learning rates fall to 0 along a line. A rank that was evicted comes back at a later
+        step than its own."""
+        steps, clock, number = self.arguments.steps, 0.0, 0
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        while number < steps:
+            start = time.monotonic()
+            for group, rate in zip(self.optimizer.param_groups, rates):
+                group["lr"] = rate * (1 - number / steps)
+            self.step(number, self.optimizer)
+            seconds = time.monotonic() - start
+            clock += seconds
+            self.times.append(seconds)
+            number = self.hook.step if hasattr(self.hook, "step") else number + 1
+            if self.rank == 0 and (number % self.arguments.every == 0 or number == steps):
+                self.copies.append((number, clock, copy.deepcopy(self.model.state_dict())))
+
+    def finish(self):
+        equal = None
+        if self.arguments.contender == "bounded":
+            equal = self.hook.compare().equal
+            self.hook.finish()
+        elif self.hook is not None:
+            self.hook.close()
+        dist.barrier()
+        dist.destroy_process_group()
+        return equal
+
+    def evaluations(self):
+        """Of rank 0: step, seconds, accuracy."""
+        found = []
+        for number, clock, state in self.copies:
+            self.model.load_state_dict(state)
+            found.append((number, clock, training_model.accuracy(self.model, self.digits)))
+        return found
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--contender", required=True, choices=("gloo", "tar-tcp", "bounded"),
+                        help="gloo: what carries DDP without a hook, Tarpon's shim too")
+    parser.add_argument("--data", required=True, help="what training_model.py has written")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=240)
+    parser.add_argument("--every", type=int, default=5, help="steps between two evaluations")
+    parser.add_argument("--batch", type=int, default=24, help="images of all ranks together")
+    parser.add_argument("--width", type=int, default=12288, help="of the wide layer")
+    parser.add_argument("--loss-target", type=float)
+    parser.add_argument("--codec", choices=("on", "off"), default="on")
+    parser.add_argument("--delay", metavar="RANK:SHARE:LOW:HIGH",
+                        help="in this share of its steps RANK is held back, for so many seconds")
+    return parser.parse_args()
+
+
+def main():
+    torch.set_num_threads(1)
+    training = Training(parse())
+    compute_s = training.compute_s()
+    training.start_hook()
+    dist.barrier()
+    training.train()
+    equal = training.finish()
+    print(json.dumps({"rank": training.rank, "compute_s": compute_s, "step_s": training.times,
+                      "evaluations": training.evaluations(), "replicas_equal": equal,
+                      **training.reports.summary()}))
+
+
+if __name__ == "__main__":
+    main()
