@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
 #include <cstdio>
 #include <memory>
 
@@ -124,8 +125,13 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
     file.reset(*opened);
   }
   ProgressLine progress(true);
-  const Interruption interruption([&progress] { progress.clear(); });
-  std::uint64_t failed = 0;
+  std::atomic<std::uint64_t> done = 0, failed = 0;
+  const Interruption interruption([&] {
+    progress.clear();
+    fmt::print("ended by a signal: {} of {} seeds, {} failed\n", done.load(), options.seeds,
+               failed.load());
+    std::fflush(stdout);
+  });
   const auto report = [&](const SimulationPlan& plan, const SimulationResult& result) {
     ++failed;
     progress.clear();
@@ -137,12 +143,13 @@ int run_many(const SimOptions& options, const FaultSet& faults, const Traces& tr
     std::fflush(file.get());
   };
   const Coverage coverage = run_seeds(
-      {options.seed, options.seeds, options.jobs}, plan_of, report, [&](std::uint64_t done) {
-        progress.update(static_cast<double>(done) / static_cast<double>(options.seeds),
-                        fmt::format("{} seeds, {} failed", done, failed));
+      {options.seed, options.seeds, options.jobs}, plan_of, report, [&](std::uint64_t so_far) {
+        done = so_far;
+        progress.update(static_cast<double>(so_far) / static_cast<double>(options.seeds),
+                        fmt::format("{} seeds, {} failed", so_far, failed.load()));
       });
   progress.clear();
-  fmt::print("{}{} seeds, {} failed\n", coverage.table(kEnough), options.seeds, failed);
+  fmt::print("{}{} seeds, {} failed\n", coverage.table(kEnough), options.seeds, failed.load());
   if (file != nullptr && std::ferror(file.get()) != 0) {
     Voice().error(fmt::format("--failures {}: not all of it could be written", options.failures));
     return kFailed;

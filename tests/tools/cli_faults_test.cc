@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "tests/tools/allreduce_run.h"
 
@@ -261,6 +262,15 @@ TEST(CliStopped, local_ranks__end_as_well) {
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.error, HasSubstr("from rank 1"));
   EXPECT_TRUE(job.left_nothing());
+}
+
+TEST(CliFaults, sim__a_signal_ends_it_with_the_seeds_so_far) {
+  Process job(tool({"sim", "--seeds", "4000000000", "--jobs", "1"}));
+  std::this_thread::sleep_for(300ms);  // a few seeds
+  ::kill(job.pid(), SIGINT);
+  const Ended ended = job.wait();
+  EXPECT_FALSE(ended.hung);
+  EXPECT_THAT(ended.out, testing::ContainsRegex("ended by a signal: [0-9]+ of 4000000000 seeds, 0 failed"));
 }
 
 }  // namespace
