@@ -13,8 +13,8 @@
 // deadlines. A rank that is told two verdicts of one step halts from then on, and says so. All
 // messages may be repeated: to a decider whose connection works again they are.
 //
-// Steps ascend. Of one below the verdicts that are kept no verdict is given: a rank that asks is told
-// so, and halts.
+// Steps ascend. Of one below the verdicts that are kept no verdict is given: a rank that asks is
+// told so, and halts.
 //
 // Here: budgets and verdicts, and the rules as a machine without thread, clock or socket. One
 // thread at a time.
@@ -45,9 +45,9 @@ Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports,
 struct AgreementMessage {
   /// Their numbers travel and never change.
   enum class Kind : std::uint8_t {
-    report = 1,   // to the decider
-    verdict = 2,  // of the decider, or handed to the next one
-    yield = 3,    // to the next decider: this rank has said all it knows, of steps from `step` on
+    report = 1,     // to the decider
+    verdict = 2,    // of the decider, or handed to the next one
+    yield = 3,      // to the next decider: this rank has said all it knows, of steps from `step` on
     forgotten = 4,  // of the decider, to a rank that is behind: no verdict below `step` is given
   };
   Kind kind = Kind::report;

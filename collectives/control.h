@@ -59,8 +59,8 @@ class ControlChannel {
   virtual Result<std::string> broadcast(const std::string& message, Time deadline) = 0;
 
   /// Closes the connections, for ranks that exchange nothing any more: at rank 0 one for each other
-  /// rank. Later exchanges fail; what says who this rank is stays. Calls of the communicator need no
-  /// control channel.
+  /// rank. Later exchanges fail; what says who this rank is stays. Calls of the communicator need
+  /// no control channel.
   virtual void close() = 0;
 };
 

@@ -271,7 +271,7 @@ typedef struct tarpon_summary {
   uint32_t epoch;             /* bounded: of the job's agreed settings */
   uint32_t first_missed;      /* evicted, at that rank: the first operation that it misses, */
   uint32_t operations_missed; /* and how many */
-  double lost_in_network; /* part of lost_fraction: without late ranks and void shards */
+  double lost_in_network;     /* part of lost_fraction: without late ranks and void shards */
 } tarpon_summary;
 
 /* What one rank tells the others of a step: the worst of its calls. */

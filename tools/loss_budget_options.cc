@@ -71,15 +71,16 @@ void add_loss_budget_options(cli::OptionTable& table, LossBudgetOptions& options
   using cli::Scope;
   const LossBudget usual;
   const std::string other = " where another budget is given";
-  table.add("Loss budgets (bounded mode; every call is a step, from 0)",
-            {{"--skip-above",
-              otherwise(cli::share(options.skip_above), cli::share_text(usual.skip_above) + other),
-              "skip steps of which the network lost more than this at the worst rank, as 1%", Scope::job},
-             {"--halt-above",
-              otherwise(cli::share(options.halt_above), cli::share_text(usual.halt_above) + other),
-              "end the run, with exit code 3, at the third step in a row of more than this", Scope::job},
-             {"--loss-budget", cli::words(options.phases, "STEP:SKIP:HALT", cli::Times::each),
-              "both from this step on, as 100:1%:20%; may be repeated", Scope::job}});
+  table.add(
+      "Loss budgets (bounded mode; every call is a step, from 0)",
+      {{"--skip-above",
+        otherwise(cli::share(options.skip_above), cli::share_text(usual.skip_above) + other),
+        "skip steps of which the network lost more than this at the worst rank, as 1%", Scope::job},
+       {"--halt-above",
+        otherwise(cli::share(options.halt_above), cli::share_text(usual.halt_above) + other),
+        "end the run, with exit code 3, at the third step in a row of more than this", Scope::job},
+       {"--loss-budget", cli::words(options.phases, "STEP:SKIP:HALT", cli::Times::each),
+        "both from this step on, as 100:1%:20%; may be repeated", Scope::job}});
 }
 
 }  // namespace tarpon

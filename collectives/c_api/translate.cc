@@ -107,8 +107,8 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.loss_target != 0 && !(options.loss_target > 0 && options.loss_target < 1)) {
     return text("loss_target", options.loss_target, "give a share above 0 and below 1");
   }
-  for (const auto& [member, share] : {std::pair("skip_above", options.skip_above),
-                                      std::pair("halt_above", options.halt_above)}) {
+  for (const auto& [member, share] :
+       {std::pair("skip_above", options.skip_above), std::pair("halt_above", options.halt_above)}) {
     if (share != 0 && !(share > 0 && share <= 1)) {
       return text(member, share, "give a share above 0, up to 1");
     }

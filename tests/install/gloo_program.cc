@@ -1,4 +1,5 @@
-// A program that uses Gloo and knows nothing of Tarpon: two ranks, threads of it, add their numbers.
+// A program that uses Gloo and knows nothing of Tarpon: two ranks, threads of it, add their
+// numbers.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>

@@ -270,7 +270,8 @@ TEST(CliFaults, sim__a_signal_ends_it_with_the_seeds_so_far) {
   ::kill(job.pid(), SIGINT);
   const Ended ended = job.wait();
   EXPECT_FALSE(ended.hung);
-  EXPECT_THAT(ended.out, testing::ContainsRegex("ended by a signal: [0-9]+ of 4000000000 seeds, 0 failed"));
+  EXPECT_THAT(ended.out,
+              testing::ContainsRegex("ended by a signal: [0-9]+ of 4000000000 seeds, 0 failed"));
 }
 
 }  // namespace
