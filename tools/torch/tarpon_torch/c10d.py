@@ -2,6 +2,7 @@
 
 import collections
 import datetime
+import inspect
 import threading
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
@@ -15,6 +16,7 @@ from .library import TarponError
 from .settings import Settings
 
 BACKEND = "tarpon"
+_DEVICES = ("cpu", "cuda")
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -139,6 +141,12 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self._inner = dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), rank, world_size, timeout
         )
+        # Since torch 2.0 a group keeps its name at its devices' backends, and what this class does
+        # not define goes to them.
+        if hasattr(self, "_register_backend"):
+            for device in _DEVICES:
+                gloo = dist.ProcessGroup.BackendType.GLOO
+                self._register_backend(torch.device(device), gloo, self._inner)
         self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
         # C++ holds a work without its Python part, which answers for it, and asks it soon.
         self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
@@ -173,7 +181,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             return False
         if tensor.layout != torch.strided or tensor.dtype not in TYPES:
             return False
-        if tensor.device.type not in ("cpu", "cuda"):
+        if tensor.device.type not in _DEVICES:
             return False
         return function not in _BITWISE or tensor.dtype not in _FLOATS
 
@@ -289,5 +297,8 @@ def _create(
 
 def register() -> None:
     """Makes init_process_group("tarpon") work; a second time changes nothing."""
-    if not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create)
+    if hasattr(dist.Backend, BACKEND.upper()):
+        return
+    known = inspect.signature(dist.Backend.register_backend).parameters
+    devices = {"devices": list(_DEVICES)} if "devices" in known else {}  # since torch 2.0
+    dist.Backend.register_backend(BACKEND, _create, **devices)
