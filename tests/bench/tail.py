@@ -14,10 +14,11 @@ import argparse, os, signal, sys, time
 
 from contenders import GLOO
 from figures import Progress, finish, judged, mean, median, shown
+from tables import markdown
 from tail_bed import Background, Bed, Failed, parse_pause
 from tail_cells import PLANS, SETTLE_SHARE, SIZE, cells_of, seconds_of
 from tail_jobs import Job
-from tail_page import exceeded, frontier, markdown, write_page, write_picture
+from tail_page import COLUMNS, exceeded, frontier, write_page, write_picture
 from tail_targets import Figures, Judge, oracle_us
 
 ALONE_S = 5, 0.5  # the ring beside, measured alone; --smoke
@@ -278,7 +279,7 @@ def main():
     print(f"TCP's congestion control: {arguments.tcp_congestion or system_congestion()}")
     print(f"measured for {(time.monotonic() - start) / 60:.1f} minutes")
     rows = bench.rows()
-    print("\n" + markdown(rows))
+    print("\n" + markdown(COLUMNS, rows))
     page = os.path.join(arguments.build, "tail.html")
     write_page(page, rows)
     picture = os.path.join(arguments.build, "tail-frontier.svg")

@@ -2,6 +2,7 @@
 import html, itertools, math
 
 from figures import shown
+from tables import table
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 55, 15, 15, 45  # margins
@@ -204,24 +205,6 @@ COLUMNS = [("calls", "calls", 1, 0), ("P50", "p50_us", 1000, 1), ("mean", "mean_
            ("CPU s a call", "cpu_s", 1, 2), ("ring keeps", "ring_keeps", 1, 2)]
 
 
-def texts(row):
-    return [shown(row[key], unit, decimals) for _, key, unit, decimals in COLUMNS]
-
-
-def markdown(rows):
-    """Times in ms."""
-    lines = [["cell", "who"] + [column[0] for column in COLUMNS], ["---"] * (2 + len(COLUMNS))]
-    lines += [[row["cell"], row["who"]] + texts(row) for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def table(rows):
-    lines = ["<tr><th></th>" + "".join(f"<th>{column[0]}</th>" for column in COLUMNS) + "</tr>"]
-    lines += [f"<tr><td>{html.escape(row['who'])}</td>" +
-              "".join(f"<td>{text}</td>" for text in texts(row)) + "</tr>" for row in rows]
-    return f"<table>{''.join(lines)}</table>"
-
-
 def write_page(path, rows):
     """`rows` as in tail.json."""
     parts = ["<!doctype html><html lang=en><meta charset=utf-8><title>Tail of AllReduce</title>",
@@ -230,7 +213,7 @@ def write_page(path, rows):
              "<p>Times in ms.</p>"]
     for name, group in by_cell(rows):
         parts.append(f"<h2>{html.escape(name)}</h2>{distribution(group)}"
-                     f"{exceeded(group)}{table(group)}")
+                     f"{exceeded(group)}{table(COLUMNS, group)}")
     parts.append(f"<h2>P99 / P50 and mean over the loss target</h2>{frontier(rows)}</html>")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))

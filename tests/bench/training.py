@@ -10,9 +10,10 @@ training.json and training.html (with --loss and --delay training-loss, training
 import argparse, os, signal, subprocess, sys, tempfile, time
 
 from figures import Progress, finish, median, shown
+from tables import markdown
 from tail_bed import Failed
 from training_cells import DELAY, FOLDER, PLANS, PYTHON, cells_of
-from training_page import markdown, write_page
+from training_page import COLUMNS, write_page
 from training_run import Place, shortened
 from training_targets import Results
 
@@ -111,7 +112,7 @@ class Training:
                          "step")
         if arguments.delay:
             self.say(f"delay (rank:share of steps:seconds from:to): {DELAY}")
-        print("\n" + markdown(rows))
+        print("\n" + markdown(COLUMNS, rows))
         # A few steps of a small network say nothing about the targets.
         targets = [] if arguments.smoke else results.targets()
         name = "training" + "-loss" * arguments.loss + "-delay" * arguments.delay

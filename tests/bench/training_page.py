@@ -1,7 +1,8 @@
 """The page of training.py: accuracy against time and times of steps, as SVG; it loads nothing."""
 import html
 
-from figures import mean, shown
+from figures import mean
+from tables import table
 from tail_page import (BOTTOM, COLOURS, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, frame, legend,
                        legend_height, svg)
 from training_run import TARGET
@@ -80,23 +81,6 @@ COLUMNS = [("seeds", "seeds", 1, 0), ("reached", "reached", 1, 0),
            ("beside per s", "beside_per_s", 1, 2)]
 
 
-def texts(row):
-    return [shown(row[key], unit, decimals) for _, key, unit, decimals in COLUMNS]
-
-
-def markdown(rows):
-    lines = [["cell", "who"] + [column[0] for column in COLUMNS], ["---"] * (2 + len(COLUMNS))]
-    lines += [[row["cell"], row["who"]] + texts(row) for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def table(rows):
-    lines = ["<tr><th></th>" + "".join(f"<th>{column[0]}</th>" for column in COLUMNS) + "</tr>"]
-    lines += [f"<tr><td>{html.escape(row['who'])}</td>" +
-              "".join(f"<td>{text}</td>" for text in texts(row)) + "</tr>" for row in rows]
-    return f"<table>{''.join(lines)}</table>"
-
-
 def target_lines(targets):
     lines = [f"<tr><td>{target['verdict']}</td><td style='text-align:left'>"
              f"{html.escape(target['target'])}</td><td>{target['value']:.2f}</td><td>"
@@ -116,7 +100,7 @@ def write_page(path, results, rows, targets, notes):
             groups = [(contender, results.of(cell, contender)) for contender in cell.contenders]
             parts.append(f"<h2>{html.escape(cell.name)}</h2>"
                          f"{accuracy_plot([(who, runs) for who, runs in groups if runs])}"
-                         f"{step_plot(own)}{table(own)}")
+                         f"{step_plot(own)}{table(COLUMNS, own)}")
     parts.append(f"{target_lines(targets)}</html>")
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n".join(parts))
