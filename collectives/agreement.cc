@@ -390,7 +390,7 @@ void Agreement::try_to_decide(Time now) {
   }
 }
 
-/// No verdict comes for what `ranks` have asked.
+/// Tells `ranks` that no verdict will come for a step that they reported.
 void Agreement::tell_forgotten(std::uint64_t ranks) {
   told_from_ = undecided_from_;
   for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
@@ -403,7 +403,7 @@ void Agreement::tell_forgotten(std::uint64_t ranks) {
   }
 }
 
-/// Of the steps decided last before `step`, how many in a row lost more than their halt budget.
+/// Counts the heavy steps in a row that were decided right before `step`, up to kStepsToHalt.
 int Agreement::heavy_steps_before(std::uint64_t step) const {
   int heavy = 0;
   for (std::uint64_t next = step; heavy < LossBudget::kStepsToHalt; ++heavy) {

@@ -38,8 +38,9 @@ namespace tarpon {
 /// The last entry with from_step <= `step`; the default where there is none.
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step);
 
-/// By the worst of `reports`. Halts where there is none, and where the worst is above `halt_above`
-/// as it was in the last `heavy_steps` before: LossBudget::kStepsToHalt with this one.
+/// The verdict by the worst of `reports`. A step is heavy when its worst report is above
+/// `halt_above`; `heavy_steps` counts the heavy steps right before this one. A heavy step that is
+/// the LossBudget::kStepsToHalt-th in a row halts, and so does a step without reports.
 Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports, int heavy_steps);
 
 struct AgreementMessage {
@@ -71,7 +72,8 @@ class Agreement {
   /// This rank's report of `step`; the decider may wait `patience` for those of others.
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
 
-  /// What is known of `step`. It halts, without reporters, where the decider has forgotten.
+  /// The verdict of `step`, or none so far. A verdict that the decider no longer keeps reads as a
+  /// halt without reporters.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
 
   /// A row has risen.

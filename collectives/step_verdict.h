@@ -10,8 +10,9 @@
 
 namespace tarpon {
 
-/// From `from_step` on: how much of a step the network may lose, as the share of contributions that
-/// the worst rank lacks. What lacks because of late ranks and void shards does not count.
+/// How much of a step the network may lose, from `from_step` on: the share of all contributions
+/// that the worst rank lacks. Contributions that lack because of late ranks and void shards do not
+/// count.
 struct LossBudget {
   /// Steps in a row above `halt_above` that end a job. A rank that stood still for a moment loses
   /// most of one step, and nothing is broken.
@@ -19,10 +20,10 @@ struct LossBudget {
 
   std::uint64_t from_step = 0;
   double skip_above = 0.05;  // the step is skipped: a gradient too far off
-  double halt_above = 0.5;   // so is it, and the third in a row ends the job: something is broken
+  double halt_above = 0.5;   // the step is skipped, and the third in a row ends the job
 
-  /// What holds where nothing else is asked for: what a rank loses on average must not be skipped
-  /// when it is twenty times as much. `loss_target`: of the job, Mechanisms::loss_target.
+  /// The default budget of a job with this loss target (Mechanisms::loss_target): skips above 5 %,
+  /// or above 20 loss targets if that is more.
   static LossBudget usual(double loss_target);
 
   bool operator==(const LossBudget&) const = default;

@@ -1,5 +1,4 @@
-// A program that uses Gloo and knows nothing of Tarpon: two ranks, threads of it, add their
-// numbers.
+// A program of Gloo without a word of Tarpon. Its two ranks are threads, and add their numbers.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import ranks
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -52,3 +53,16 @@ def train(steps, hook=None):
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
         optimizer.step()
     return summary(ddp.module)
+
+
+def expect_like_gloo(steps, tolerance):
+    """The backend against stock Gloo, by the calling program's function `training`: the same bits at
+    2 ranks, sums of parameters within `tolerance` at 3 and 4."""
+    for world in (2, 3, 4):
+        ours = ranks.run("training", world, {"steps": steps})
+        stock = ranks.run("training", world, {"steps": steps}, backend="gloo")
+        assert all(one["digest"] == ours[0]["digest"] for one in ours), "the ranks' models differ"
+        if world == 2:
+            assert ours[0]["digest"] == stock[0]["digest"], "not the bits of Gloo"
+        apart = max(abs(a - b) for a, b in zip(ours[0]["sums"], stock[0]["sums"]))
+        assert apart < tolerance, apart

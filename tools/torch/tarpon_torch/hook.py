@@ -360,9 +360,10 @@ def bounded_hook(
     codec             None: by the loss; True, False: float32 travels coded, or not
     retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
                       more would be needed is evicted
-    skip_above        share above which a step is skipped on all ranks, where the network lost it at
-                      one of them (0.05, or 20 loss targets if that is more); late ranks do not count
-    halt_above        share above which a step is skipped, and the third in a row is a HaltError (0.5)
+    skip_above        all ranks skip a step of which the network lost more than this share at one of
+                      them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
+                      count
+    halt_above        the third step in a row that lost more than this share is a HaltError (0.5)
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
