@@ -9,8 +9,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// How long one look at a key may wait before Gloo's keys are looked at.
+// How long one look at a rank's key may wait before Gloo's keys are looked at.
 constexpr auto kLook = 200ms;
+// For a key of Gloo that may be there: a few round trips to the store.
+constexpr auto kGlance = 50ms;
 // For a key that is there, or never will be.
 constexpr auto kNow = 2s;
 
@@ -48,6 +50,10 @@ std::chrono::milliseconds left(Clock::time_point deadline) {
   return std::max(rest, 1ms);
 }
 
+bool has_begun_with_gloo(Store& store, int rank) {
+  return store.get(Store::gloo_key(rank), kGlance) || store.get(Store::new_gloo_key(rank), kGlance);
+}
+
 /// The first word of `rank`, which it writes before it begins with Gloo.
 std::variant<std::string, Missing> first_word(Store& store, int rank, Clock::time_point deadline) {
   const std::string key = rank_key(rank);
@@ -58,9 +64,9 @@ std::variant<std::string, Missing> first_word(Store& store, int rank, Clock::tim
   }
   do {
     if (auto word = store.get(key, kLook)) return *std::move(word);
-    if (!store.get(Store::gloo_key(rank), 1ms)) continue;
+    if (!has_begun_with_gloo(store, rank)) continue;
     // It may have written both since the first look.
-    if (auto word = store.get(key, 1ms)) return *std::move(word);
+    if (auto word = store.get(key, kLook)) return *std::move(word);
     return Missing{"runs without Tarpon"};
   } while (Clock::now() < deadline);
   return Missing{"did not begin in time"};

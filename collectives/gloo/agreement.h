@@ -19,13 +19,15 @@ namespace tarpon::gloo_shim {
 /// The program's store. Keys are written once.
 class Store {
  public:
-  /// Of `rank`, which Gloo itself writes when it begins to connect.
+  /// Of `rank`, which Gloo itself writes when it begins to connect: until 2023, and since then.
   static std::string gloo_key(int rank) { return "rank_" + std::to_string(rank); }
+  static std::string new_gloo_key(int rank) { return std::to_string(rank); }
 
   virtual ~Store() = default;
   /// Whether get() may give up waiting for a key that is set later. The TCPStore of PyTorch 1.13
   /// answers such a wait when it is over, and confuses the next one. There a rank writes Gloo's key
-  /// itself, after its first word, so that the others can wait for that key without a limit.
+  /// itself, after its first word, so that the others can wait for that key without a limit. The
+  /// Gloo of that PyTorch writes the old key.
   virtual bool may_give_up() const = 0;
   /// Writes gloo_key(rank), where get() may not give up.
   virtual void write_gloo_key(int rank) = 0;

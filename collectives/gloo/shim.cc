@@ -23,6 +23,20 @@
 #include "collectives/gloo/original.h"
 
 namespace tarpon::gloo_shim {
+
+/// The functions of a rendezvous::Store since the Gloo of PyTorch 2, as far as they are called
+/// here: the two wait() stand in the other order than in these headers. It has a name that other
+/// sources could use, and a destructor that is not defined here: the compiler must not conclude
+/// that no class implements it.
+class NewStore {
+ public:
+  virtual ~NewStore();
+  virtual void set(const std::string& key, const std::vector<char>& value) = 0;
+  virtual std::vector<char> get(const std::string& key) = 0;
+  virtual void wait(const std::vector<std::string>& keys,
+                    const std::chrono::milliseconds& timeout) = 0;
+};
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -37,6 +51,9 @@ constexpr char kTimeout[] = "_ZNK4gloo7Context10getTimeoutEv";
 // There since 2017, gone in September 2024 with the virtual functions of gloo::Context: where it is
 // missing, the members of a context lie elsewhere than this shim's headers say.
 constexpr char kContextTable[] = "_ZTVN4gloo7ContextE";
+
+// There since the Gloo of PyTorch 2, whose stores can give up a wait.
+constexpr char kStoreInterface[] = "_ZTIN4gloo6IStoreE";
 
 constexpr double kCloseSeconds = 2;
 
@@ -58,10 +75,12 @@ bool is_of_pytorch(::gloo::rendezvous::Store& store) {
 
 class GlooStore : public Store {
  public:
-  explicit GlooStore(::gloo::rendezvous::Store& store)
-      : store_(store), of_pytorch_(is_of_pytorch(store)) {}
+  GlooStore(::gloo::rendezvous::Store& store, const void* caller)
+      : store_(store),
+        is_new_(find_original(kStoreInterface, caller) != nullptr),
+        may_give_up_(is_new_ || !is_of_pytorch(store)) {}
 
-  bool may_give_up() const override { return !of_pytorch_; }
+  bool may_give_up() const override { return may_give_up_; }
 
   void write_gloo_key(int rank) override {
     char host[256] = {};
@@ -78,7 +97,7 @@ class GlooStore : public Store {
   std::optional<std::string> get(const std::string& key, std::chrono::milliseconds wait) override {
     const auto start = std::chrono::steady_clock::now();
     try {
-      store_.wait({key}, wait);
+      wait_for({key}, wait);
     } catch (const std::exception&) {
       const bool early = std::chrono::steady_clock::now() - start < wait / 2;
       if (early && wait >= kBelievable) throw;
@@ -91,8 +110,17 @@ class GlooStore : public Store {
  private:
   static constexpr auto kBelievable = 100ms;
 
+  void wait_for(const std::vector<std::string>& keys, std::chrono::milliseconds time) {
+    if (is_new_) {
+      reinterpret_cast<NewStore&>(store_).wait(keys, time);
+    } else {
+      store_.wait(keys, time);
+    }
+  }
+
   ::gloo::rendezvous::Store& store_;
-  const bool of_pytorch_;
+  const bool is_new_;
+  const bool may_give_up_;
 };
 
 /// "eth0" of "tcp, pci=, iface=eth0, speed=-1, addr=[10.0.0.1]"; empty where the text has none.
@@ -122,10 +150,11 @@ class Contexts {
 
   /// Errors: InvalidOperationException where Tarpon is required and cannot carry the context.
   void connect(::gloo::rendezvous::Context& context, ::gloo::rendezvous::Store& program_store,
-               const ::gloo::transport::Device& device, std::chrono::milliseconds timeout) {
+               const ::gloo::transport::Device& device, std::chrono::milliseconds timeout,
+               const void* caller) {
     Carrier::Place place{context.rank, context.size, timeout, ""};
     if (!names_interface(process_environment())) place.interface = interface_of(device.str());
-    GlooStore store(program_store);
+    GlooStore store(program_store, caller);
     std::string why;
     const auto refusal = wrong_setting_ ? wrong_setting_ : Carrier::obstacle(place);
     std::shared_ptr<Carrier> carrier = Carrier::meet(store, place, settings_, refusal, why);
@@ -327,7 +356,7 @@ __attribute__((visibility("default"))) void Context::connectFullMesh(
   } else if (size > 1) {
     auto& timeout =
         gloo_function<std::chrono::milliseconds(const ::gloo::Context*)>(kTimeout, caller);
-    contexts().connect(*this, store, *device, timeout(this));
+    contexts().connect(*this, store, *device, timeout(this), caller);
   }
   own(this, store, device);
 }

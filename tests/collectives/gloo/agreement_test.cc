@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -17,9 +19,20 @@ using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
+struct StoreKind {
+  bool may_give_up;
+  bool new_key;  // Gloo writes
+};
+constexpr StoreKind kPyTorch1{false, false};
+constexpr StoreKind kPyTorch2{true, true};
+constexpr StoreKind kGloo{true, false};
+
 class MemoryStore : public Store {
  public:
-  explicit MemoryStore(bool may_give_up) : may_give_up_(may_give_up) {}
+  explicit MemoryStore(StoreKind kind) : may_give_up_(kind.may_give_up), new_key_(kind.new_key) {}
+
+  /// What Gloo does when `rank` begins to connect.
+  void begin_with_gloo(int rank) { set(new_key_ ? new_gloo_key(rank) : gloo_key(rank), "host"); }
 
   bool may_give_up() const override { return may_give_up_; }
   void write_gloo_key(int rank) override { set(gloo_key(rank), "host"); }
@@ -38,6 +51,7 @@ class MemoryStore : public Store {
 
  private:
   const bool may_give_up_;
+  const bool new_key_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
@@ -53,8 +67,8 @@ struct Rank {
 };
 
 /// What each rank decides; "carried", or why not. Afterwards each begins with Gloo.
-std::vector<std::string> decide(const std::vector<Rank>& ranks, bool may_give_up) {
-  MemoryStore store(may_give_up);
+std::vector<std::string> decide(const std::vector<Rank>& ranks, StoreKind kind) {
+  MemoryStore store(kind);
   std::vector<std::string> decisions(ranks.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -75,7 +89,7 @@ std::vector<std::string> decide(const std::vector<Rank>& ranks, bool may_give_up
                   rank.refusal, joining);
         decisions[i] = refused ? refused->why : "carried";
       }
-      store.set("rank_" + std::to_string(i), "host");
+      store.begin_with_gloo(static_cast<int>(i));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -83,11 +97,12 @@ std::vector<std::string> decide(const std::vector<Rank>& ranks, bool may_give_up
   return decisions;
 }
 
-/// The same with both kinds of stores.
+/// The same with each kind of store.
 std::vector<std::string> decide(const std::vector<Rank>& ranks) {
-  std::vector<std::string> decisions = decide(ranks, true);
-  const std::vector<std::string> others = decide(ranks, false);
-  decisions.insert(decisions.end(), others.begin(), others.end());
+  std::vector<std::string> decisions;
+  for (const StoreKind kind : {kPyTorch1, kPyTorch2, kGloo}) {
+    std::ranges::move(decide(ranks, kind), std::back_inserter(decisions));
+  }
   return decisions;
 }
 
@@ -132,7 +147,7 @@ TEST(GlooAgreement, failures_of_joining__stop_all) {
 }
 
 TEST(GlooAgreement, ranks_that_never_begin__are_waited_for_as_long_as_the_timeout) {
-  MemoryStore store(true);
+  MemoryStore store(kGloo);
   const Joining joining{[](std::string&) { return ""; }, [](const std::string&) { return ""; }};
   const auto refused = agree(store, {0, 2, "1", 300ms}, std::nullopt, joining);
   ASSERT_TRUE(refused);
