@@ -1,7 +1,9 @@
 """A rank of launchers_test.py: a few AllReduces, by the variables of its launcher.
 
-Usage: launched.py BACKEND [KILLED_ONCE]; KILLED_ONCE: a file that rank 1 makes before it kills
-itself, where the file does not exist yet. Prints one line: what the rank saw."""
+Usage: launched.py BACKEND [killed]. With `killed` rank 1 kills itself, unless torchrun has restarted
+the job. Prints one line: what the rank saw.
+"""
+
 import os
 import signal
 import sys
@@ -24,20 +26,19 @@ dist.init_process_group(backend)
 rank, world = dist.get_rank(), dist.get_world_size()
 restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 value = torch.ones(1000)
-for _ in range(10):
-    value.fill_(rank + 1.0)
-    dist.all_reduce(value)
-if len(sys.argv) > 2 and not os.path.exists(sys.argv[2]):
-    if rank == 1:
-        with open(sys.argv[2], "w", encoding="ascii"):
+start = time.monotonic()
+try:
+    for _ in range(10):
+        value.fill_(rank + 1.0)
+        dist.all_reduce(value)
+    if "killed" in sys.argv[2:] and restarts == "0":
+        if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-    start = time.monotonic()
-    try:
         while time.monotonic() < start + 30:
             dist.all_reduce(value)
-    except RuntimeError as error:
-        print(f"LOST rank {rank} after {time.monotonic() - start:.3f} s: {error}", flush=True)
-        raise
+except RuntimeError as error:
+    print(f"LOST rank {rank} after {time.monotonic() - start:.3f} s: {error}", flush=True)
+    raise
 dist.barrier()
 print(f"DONE rank {rank} of {world}, sum {float(value[0]):g}, restarts {restarts}", flush=True)
 dist.destroy_process_group()

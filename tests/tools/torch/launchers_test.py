@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "launched.py")
@@ -77,14 +76,13 @@ def test_restart():
     """A rank is killed: the others get their error at once, and the job that torchrun starts again
     works."""
     for backend, before in (("tarpon", []), ("gloo", [TARPON, "run", "--"])):
-        with tempfile.TemporaryDirectory() as directory:
-            said = run(
-                before
-                + TORCHRUN
-                + ["--standalone", "--nproc_per_node", "3", "--max_restarts", "1"]
-                + [PROGRAM, backend, os.path.join(directory, "killed")],
-                GLOO_SOCKET_IFNAME="lo",
-            )
+        said = run(
+            before
+            + TORCHRUN
+            + ["--standalone", "--nproc_per_node", "3", "--max_restarts", "1"]
+            + [PROGRAM, backend, "killed"],
+            GLOO_SOCKET_IFNAME="lo",
+        )
         expect_done(said, 3, restarts=1)
         # torchrun ends ranks that have not told their error yet.
         lost = re.findall(r"LOST rank \d after ([0-9.]+) s: (.*)", said)
