@@ -18,17 +18,18 @@ START_S = 30
 
 
 class Bursts:
-    """Bursts from node `sender` of a tail_bed.Bed to the nodes `sinks`, while this context lasts."""
+    """Bursts from the first node behind the ranks of a tail_bed.Bed to the ranks' nodes, while this
+    context lasts."""
 
-    def __init__(self, bed, sender, sinks, seed):
-        self.bed, self.sender, self.sinks, self.seed = bed, sender, sinks, seed
+    def __init__(self, bed, seed):
+        self.bed, self.seed = bed, seed
         self.processes = []
 
     def __enter__(self):
         try:
-            addresses = [self.start(node, "sink", self.bed.first) for node in self.sinks]
+            addresses = [self.start(node, "sink", self.bed.first) for node in range(self.bed.ranks)]
             lines = [self.line(process) for process in addresses]
-            self.source = self.start(self.sender, "send", str(self.seed), *lines)
+            self.source = self.start(self.bed.ranks, "send", str(self.seed), *lines)
             self.done()
         except BaseException:
             self.__exit__()

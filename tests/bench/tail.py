@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The tail of AllReduce on links that are short: bounded jobs of Tarpon with several loss targets,
 exact calls and the best of Gloo's algorithms, in turn on one testbed a cell. Beside them runs a
-Gloo ring of 0 to 8 ranks, or a rank is stopped now and then, or packets are lost alone and in
-bursts.
+Gloo ring of 0 to 8 ranks, or another host sends short TCP bursts, or a rank is stopped now and
+then, or packets are lost alone and in bursts.
 
 Jobs of Tarpon stay alive between their turns, so that they learn their bound once. The exact calls
 also say what the oracle's D is: the smallest bound that loses the target's share of those calls.
@@ -12,16 +12,18 @@ tail.json, tail.html (distributions and frontier), tail-frontier.svg, and tail-l
 calls beside the ring of 4."""
 import argparse, os, signal, sys, time
 
+from bursts import Bursts
 from contenders import GLOO
 from figures import Progress, finish, judged, mean, median, shown
 from tables import markdown
-from tail_bed import Background, Bed, Failed, parse_pause
+from tail_bed import Background, Bed, Failed, known_congestion, parse_pause
 from tail_cells import PLANS, SETTLE_SHARE, SIZE, cells_of, seconds_of
 from tail_jobs import Job
 from tail_page import COLUMNS, exceeded, frontier, write_page, write_picture
 from tail_targets import Figures, Judge, oracle_us
 
-ALONE_S = 5, 0.5  # the ring beside, measured alone; --smoke
+ALONE_S = 5, 0.5  # what is beside, measured alone; --smoke
+BURSTS_SEED = 1   # as in the first runs of training.py
 TRIAL_CHUNK = 10  # calls of a run of Gloo in the trial
 TRIAL_S = 20      # for the trial of one algorithm
 
@@ -44,9 +46,7 @@ class Clock:
 class Tail:
     def __init__(self, arguments):
         self.arguments = arguments
-        own = arguments.tcp_congestion
-        self.tcp = ("--tcp-congestion", own) if own else ()
-        cells = cells_of(arguments.pause, arguments.quick, arguments.full)
+        cells = self.available(cells_of(arguments.pause, arguments.quick, arguments.full))
         # The first one is what others are compared with.
         self.cells = [cell for number, cell in enumerate(cells)
                       if number == 0 or arguments.only in cell.name]
@@ -61,13 +61,21 @@ class Tail:
         self.means = {}    # cell -> (algorithm, times) of the lowest mean of Gloo's algorithms
         self.failed = []   # jobs of Tarpon, and cells, that did not come to an end
 
+    @staticmethod
+    def available(cells):
+        known = known_congestion(cell.congestion for cell in cells if cell.congestion)
+        return [cell for cell in cells if not cell.congestion or cell.congestion in known]
+
     def run(self):
         for cell, end in zip(self.cells, self.ends):
-            bed = Bed(self.arguments.binaries, cell.ranks, cell.shape + self.tcp)
+            tcp = cell.congestion or self.arguments.tcp_congestion
+            bed = Bed(self.arguments.binaries, cell.ranks,
+                      cell.shape + (("--tcp-congestion", tcp) if tcp else ()), int(cell.bursts))
             turns, seconds = None, self.clock.next_cell()
             try:
-                with bed, Background(bed, cell.background) as ring:
-                    turns = Turns(self, cell, bed, ring)
+                with bed, (Bursts(bed, BURSTS_SEED) if cell.bursts else
+                           Background(bed, cell.background)) as beside:
+                    turns = Turns(self, cell, bed, beside)
                     turns.run(time.monotonic() + seconds)
             except Failed as why:
                 self.fail(cell, why)
@@ -118,11 +126,12 @@ class Tail:
 class Turns:
     """One cell: its jobs, and what they have done."""
 
-    def __init__(self, bench, cell, bed, ring):
-        self.bench, self.plan, self.cell, self.bed, self.ring = bench, bench.plan, cell, bed, ring
+    def __init__(self, bench, cell, bed, beside):
+        self.bench, self.plan, self.cell, self.bed = bench, bench.plan, cell, bed
+        self.beside = beside    # the ring or the bursts
         self.targets = cell.targets(bench.arguments.quick)
         self.calls = {}         # of the rounds: by loss target, "exact", "gloo" or "baseline"
-        self.kept = {}          # the same: shares of its operations that the ring kept
+        self.kept = {}          # the same: shares of its operations that what is beside kept
         self.gloo_times = {}    # by algorithm: of the trial, and of the rounds for the chosen one
         self.algorithm = None   # of Gloo: the best median of the trial
         self.cut_short = ""     # why there are fewer calls than planned
@@ -130,8 +139,9 @@ class Turns:
 
     def run(self, end):
         start = time.monotonic()
-        alone_s = ALONE_S[self.bench.arguments.smoke] if self.cell.background else 0
-        _, self.alone = self.ring.beside(lambda: time.sleep(alone_s))
+        alone_s = ALONE_S[self.bench.arguments.smoke] if \
+            self.cell.background or self.cell.bursts else 0
+        _, self.alone = self.beside.beside(lambda: time.sleep(alone_s))
         self.try_gloo()
         try:
             for number, who in enumerate([*self.targets, "exact"]):
@@ -193,7 +203,7 @@ class Turns:
         """Calls of one contender; one that has failed is out."""
         if who in self.jobs or who in ("gloo", "baseline"):
             try:
-                found, rate = self.ring.beside(lambda: self.work(who, calls))
+                found, rate = self.beside.beside(lambda: self.work(who, calls))
                 if counts:
                     self.note(who, found, rate)
             except Failed as why:
@@ -258,8 +268,8 @@ def parse():
                         help="bounded calls are never coded; by default they are from 0.5 %% on")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="the quiet cell, and those with this in their names")
-    parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo and of the ring beside, "
-                        "as cubic; else the system's")
+    parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo and of what is beside, as "
+                        "cubic; else the system's, and bbr in a cell that says so")
     parser.add_argument("--pause", type=parse_pause, default="3:20ms-200ms",
                         help="rank that is stopped, and for how long (3:20ms-200ms)")
     arguments = parser.parse_args()

@@ -73,16 +73,17 @@ class Stopper:
 
 
 class Bed:
-    """The namespaces go with `tarpon testbed`, which ends when our end of a pipe closes, whatever
-    ends us."""
+    """A node a rank, and `others` behind them. The namespaces go with `tarpon testbed`, which ends
+    when our end of a pipe closes, whatever ends us."""
 
-    def __init__(self, binaries, ranks, shape):
+    def __init__(self, binaries, ranks, shape, others=0):
         self.binaries, self.ranks = binaries, ranks
-        command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), *shape, "--", "sh",
+        nodes = ranks + others
+        command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(nodes), *shape, "--", "sh",
                    "-c", "echo {rank} $$ $MASTER_ADDR; exec cat"]
         self.holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                        text=True)
-        rows = [self.holder.stdout.readline().split() for _ in range(ranks)]
+        rows = [self.holder.stdout.readline().split() for _ in range(nodes)]
         if any(len(row) != 3 for row in rows):
             raise SystemExit(f"{' '.join(command)} failed")
         self.pids = {int(rank): pid for rank, pid, _ in rows}
@@ -156,6 +157,16 @@ class Bed:
         ranks = [[float(value) for value in row[3:]] for row in rows]
         return Calls([max(values) for values in zip(*ranks)], ranks,
                      sum(float(row[1]) for row in rows))
+
+
+def known_congestion(names):
+    """Those of the congestion controls `names` that the kernel has; the others are told."""
+    with open("/proc/sys/net/ipv4/tcp_available_congestion_control", encoding="utf-8") as file:
+        known = file.read().split()
+    names = set(names)
+    for name in sorted(names.difference(known)):
+        print(f"SKIP: {name}: this kernel has {' '.join(known)}; try: modprobe tcp_{name}")
+    return names.intersection(known)
 
 
 @functools.cache

@@ -10,9 +10,11 @@ TARGETS = (0.001, 0.01)                # --loss-target of the jobs of a cell
 FRONTIER = (0.001, 0.005, 0.01, 0.02)  # the same beside the ring of 4
 
 
-class Cell(collections.namedtuple("Cell", "name ranks shape background pause injected")):
+class Cell(collections.namedtuple("Cell", "name ranks shape background pause injected bursts "
+                                  "congestion", defaults=(0, None, None, False, None))):
     """`shape`: options of `tarpon testbed`. `background`: ranks of the ring beside. `pause`: a
-    Pause, or None. `injected`: share of packets lost at the bridge; None where trains are whole."""
+    Pause, or None. `injected`: share of packets lost at the bridge; None where trains are whole.
+    `bursts`: whether a host more sends short bursts. `congestion`: TCP's, where the cell names it."""
 
     def targets(self, quick):
         return FRONTIER if self.background == 4 and self.is_usual() and not quick else TARGETS
@@ -21,7 +23,7 @@ class Cell(collections.namedtuple("Cell", "name ranks shape background pause inj
         return self.ranks == 4 and bool(self.shape)
 
     def is_quiet(self):
-        return not self.background and not self.pause and self.injected is None
+        return not self.background and not self.bursts and not self.pause and self.injected is None
 
     def has_tail(self):
         """Whether the targets of loss, P99 and mean are about this cell."""
@@ -33,7 +35,8 @@ class Cell(collections.namedtuple("Cell", "name ranks shape background pause inj
 
     def call_s(self):
         """How long a call takes, about, with its refill: to divide the time of the benchmark."""
-        return 0.5 if self.injected is not None else 0.33 if self.background else 0.2
+        return 0.5 if self.injected is not None else 0.33 if self.background or self.bursts \
+            else 0.2
 
 
 # Calls of each bounded job before the first round, and of one of its turns meanwhile; rounds, and
@@ -47,7 +50,12 @@ SETTLE_SHARE = 0.4  # of the time of a cell, at most
 
 def background(ranks, count, shape=SHAPED, text=""):
     name = f"ring of {count} beside" if count else "quiet"
-    return Cell(f"{ranks} ranks{text}, {name}", ranks, shape, count, None, None)
+    return Cell(f"{ranks} ranks{text}, {name}", ranks, shape, background=count)
+
+
+def bursts(congestion):
+    return Cell(f"4 ranks, bursts beside, {congestion}", 4, SHAPED, bursts=True,
+                congestion=congestion)
 
 
 def loss(share, bursts):
@@ -55,13 +63,13 @@ def loss(share, bursts):
     then costs CPU time of its own."""
     option = ("--burst-loss", f"{share:g}%/{BURSTS}") if bursts else ("--loss", f"{share:g}%")
     name = f"4 ranks, {share:g} % lost {'in bursts' if bursts else 'at random'}"
-    return Cell(name, 4, SHAPED + option, 0, None, share / 100)
+    return Cell(name, 4, SHAPED + option, injected=share / 100)
 
 
 def stopped(pause):
     low, high = (round(1000 * seconds) for seconds in pause[1:])
     name = f"4 ranks, rank {pause.rank} stopped for {low}-{high} ms"
-    return Cell(name, 4, SHAPED, 0, pause, None)
+    return Cell(name, 4, SHAPED, pause=pause)
 
 
 def cells_of(pause, quick=False, full=False):
@@ -69,9 +77,9 @@ def cells_of(pause, quick=False, full=False):
     if quick:
         return [background(4, 0), background(4, 4)]
     cells = [background(4, count) for count in (0, 2, 4, 8)]
-    cells += [stopped(pause), loss(1, False), loss(1, True)]
+    cells += [stopped(pause), loss(1, False), loss(1, True), bursts("cubic"), bursts("bbr")]
     if full:
-        cut = Cell("4 ranks, quiet, trains cut", 4, SHAPED + ("--loss", "0%"), 0, None, 0)
+        cut = Cell("4 ranks, quiet, trains cut", 4, SHAPED + ("--loss", "0%"), injected=0)
         cells += [cut, loss(0.1, False), loss(0.1, True)]
         cells += [background(8, count) for count in (0, 2, 4, 8)]
         cells += [background(ranks, count, (), ", links not shaped") for ranks in (4, 8)

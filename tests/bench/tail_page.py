@@ -202,7 +202,7 @@ COLUMNS = [("calls", "calls", 1, 0), ("P50", "p50_us", 1000, 1), ("mean", "mean_
            ("P99 / P50", "p99_over_p50", 1, 2), ("lost %", "lost", 0.01, 3),
            ("counted %", "counted", 0.01, 3), ("bound", "bound_us", 1000, 1),
            ("largest", "bound_max_us", 1000, 1), ("oracle's D", "oracle_us", 1000, 1),
-           ("CPU s a call", "cpu_s", 1, 2), ("ring keeps", "ring_keeps", 1, 2)]
+           ("CPU s a call", "cpu_s", 1, 2), ("beside keeps", "beside_keeps", 1, 2)]
 
 
 def write_page(path, rows):

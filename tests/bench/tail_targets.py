@@ -6,6 +6,7 @@ from figures import bootstrap, judged, mean, median, not_beyond, p99
 
 BLOCK = 20                           # calls
 GLOO_P99 = {2: 1.6, 4: 2.5, 8: 1.8}  # by ranks of the ring beside: Gloo's P99 / ours, at least
+BURSTS_P99 = 2.0                     # the same beside bursts, at 0.1 %
 LATE_US, NEVER_US = 10_000, 50_000   # after the bound: 1 call of 1,000, and none
 
 
@@ -38,7 +39,7 @@ def oracle_us(times, target):
 
 class Figures:
     """One contender in one cell. `target`: of loss; None for those that lose nothing by intent.
-    `kept`: share of its operations that the ring beside still does."""
+    `kept`: share of its operations that what is beside still does."""
 
     def __init__(self, who, calls, kept=None, target=None):
         self.who, self.calls, self.kept, self.target = who, calls, kept, target
@@ -64,7 +65,7 @@ class Figures:
                            for cause in (calls.causes[0] if calls.causes else {})},
                 "bound_us": self.bound, "bound_max_us": self.bound and max(calls.bounds),
                 "oracle_us": self.oracle, "cpu_s": calls.cpu_s / len(self.times),
-                "ring_keeps": self.kept, "times_us": self.times, "lost_all": calls.lost,
+                "beside_keeps": self.kept, "times_us": self.times, "lost_all": calls.lost,
                 "counted_all": calls.counted, "bounds_us": calls.bounds,
                 "after_bound_us": calls.overruns}
 
@@ -89,6 +90,8 @@ class Judge:
             if cell.has_tail():
                 found += self.beside_baseline(cell, ("P99", p99), ("mean", mean))
                 found += self.tail_at_one(cell) + self.tail_at_two(cell) + self.beside_gloo(cell)
+            if cell.bursts:
+                found += self.beside_bursts(cell)
             if cell.is_usual() and cell.pause:
                 found += self.stopped(cell)
         return found + self.after_bound()
@@ -150,6 +153,18 @@ class Judge:
             both = ours.times, times
             found.append(judged(f"{cell.name}, 1 %: mean / the lowest of Gloo's ({algorithm})",
                                 1.05, ratio(mean)(*both), blocks(ratio(mean), *both), most=True))
+        return found
+
+    def beside_bursts(self, cell):
+        ours, gloo = self.of(cell, 0.001), self.of(cell, "gloo")
+        found = self.lost(0.001, 0.13, [cell])
+        if ours:
+            found.append(judged(f"{cell.name}, 0.1 %: P99 / P50", 1.2, tail(ours.times),
+                                blocks(tail, ours.times), most=True))
+        if ours and gloo:
+            both = gloo.times, ours.times
+            found.append(judged(f"{cell.name}, 0.1 %: P99 of {gloo.who} / of Tarpon", BURSTS_P99,
+                                ratio(p99)(*both), blocks(ratio(p99), *both)))
         return found
 
     def stopped(self, cell):

@@ -11,14 +11,11 @@ import argparse, os, signal, subprocess, sys, tempfile, time
 
 from figures import Progress, finish, median, shown
 from tables import markdown
-from tail_bed import Failed
+from tail_bed import Failed, known_congestion
 from training_cells import DELAY, FOLDER, PLANS, PYTHON, cells_of
 from training_page import COLUMNS, write_page
 from training_run import Place, shortened
 from training_targets import Results
-
-CONGESTION = "/proc/sys/net/ipv4/tcp_available_congestion_control"
-
 
 class Training:
     def __init__(self, arguments, folder):
@@ -33,12 +30,9 @@ class Training:
         self.end = time.monotonic() + 60 * self.plan.minutes
 
     def available(self, cells):
-        with open(CONGESTION, encoding="utf-8") as file:
-            known = file.read().split()
-        for name in sorted({cell.congestion for cell in cells} - set(known)):
-            print(f"SKIP: {name}: this kernel has {' '.join(known)}; try: modprobe tcp_{name}")
-        cells = [cell for cell in cells if cell.congestion in known]
-        return [cell for cell in cells if self.arguments.only in cell.name]
+        known = known_congestion(cell.congestion for cell in cells)
+        return [cell for cell in cells
+                if cell.congestion in known and self.arguments.only in cell.name]
 
     def run(self):
         if not self.arguments.script:

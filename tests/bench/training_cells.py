@@ -58,10 +58,6 @@ class Cell(collections.namedtuple("Cell", "name ranks congestion beside contende
                                   defaults=((), None))):
     """`beside`: "bursts", "ring" or None. `shape`: more options of `tarpon testbed`."""
 
-    def nodes(self):
-        """The bursts have a host of their own."""
-        return self.ranks + (self.beside == "bursts")
-
     def testbed(self):
         return (*SHAPED, "--tcp-congestion", self.congestion, *self.shape)
 

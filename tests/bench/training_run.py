@@ -64,10 +64,11 @@ class Place:
             cell = self.cell
             # Every seed has losses of its own, alike for all contenders.
             shape = (*cell.testbed(), "--seed", str(self.seed))
-            self.bed = stack.enter_context(Bed(self.binaries, cell.nodes(), shape))
+            others = int(cell.beside == "bursts")
+            self.bed = stack.enter_context(Bed(self.binaries, cell.ranks, shape, others))
             self.beside = None
             if cell.beside == "bursts":
-                self.beside = Bursts(self.bed, cell.ranks, range(cell.ranks), self.seed)
+                self.beside = Bursts(self.bed, self.seed)
             elif cell.beside == "ring":
                 self.beside = Background(self.bed, RING_RANKS)
             if self.beside:

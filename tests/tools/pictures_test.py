@@ -26,7 +26,7 @@ def row(cell, who, target, times):
             "p99_over_p50": ordered[-1] / ordered[len(ordered) // 2],
             "calls": len(times), "p50_us": ordered[len(ordered) // 2], "p99_us": ordered[-1],
             "max_us": ordered[-1], "lost": 0.001, "counted": 0.001, "bound_us": 1000, "bound_max_us": 2000,
-            "oracle_us": None, "cpu_s": 0.1, "ring_keeps": None}
+            "oracle_us": None, "cpu_s": 0.1, "beside_keeps": None}
 
 
 def tail_rows():
