@@ -195,7 +195,8 @@ struct SimulationResult {
 ///   once, and bounded ones go on with the others alone; whatever comes of that rank is refused,
 ///   and counted;
 ///   after a rank has left, exact calls that it has not made end as peer_left within 1 ms; those
-///   that it has made complete all the same, and then its close() returns;
+///   that it has made complete all the same, and then its close() returns. close() takes its whole
+///   deadline only where ranks are cut off, a clock jumps, or the bound of a call ends too late;
 ///   a call to which the victim's memory is refused ends as aborted, blaming that rank, or has its
 ///   result; the process goes on;
 ///   a call of which one rank asks for something else is complete nowhere; where packets arrive in

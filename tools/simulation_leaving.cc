@@ -5,6 +5,15 @@
 #include "tools/simulation_call.h"
 
 namespace tarpon {
+namespace {
+
+/// The judge checks that such a call does not exceed its bound.
+bool ended_by_bound(const Report& report) {
+  const bool has_result = report.status == Status::complete || report.status == Status::partial;
+  return has_result && report.bound > Duration::zero() && !report.in_doubt;
+}
+
+}  // namespace
 
 Leaving::Leaving(const SimulationPlan& plan, const Ranks& ranks)
     : plan_(plan),
@@ -79,6 +88,24 @@ bool Leaving::run(Time now, bool idle) {
   in_vain_ = now >= left_at_ + kSimulationDeadline;
   gone_at_ = now;
   return true;
+}
+
+/// Whether the answer of `rank` arrives before the victim's deadline, if `rank` passes at `passed`.
+bool Leaving::is_in_time(Rank rank, Time passed) const {
+  return passed != kNever && news_at(passed, rank) < left_at_ + kSimulationDeadline;
+}
+
+bool Leaving::waited_for_bounds(const std::vector<SimulatedCall>& calls) const {
+  bool waited = false;
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (rank == plan_.victim || is_in_time(rank, passed_[rank])) continue;
+    waited = std::any_of(calls.begin(), calls.end(), [&](const SimulatedCall& call) {
+      return call.pending[plan_.victim] && call.ended[rank] != kNever &&
+             !is_in_time(rank, call.ended[rank]) && ended_by_bound(call.pending[rank]->report);
+    });
+    if (!waited) return false;
+  }
+  return waited;
 }
 
 void Leaving::ran(Rank rank, Time now) {

@@ -10,6 +10,8 @@
 
 namespace tarpon {
 
+struct SimulatedCall;
+
 /// Does what the control mesh does for Communicator::close(), with the plan's delays.
 class Leaving {
  public:
@@ -39,9 +41,14 @@ class Leaving {
   Time told_at(Rank rank) const { return told_left_[rank]; }
   /// The victim waited for answers until its deadline.
   bool in_vain() const { return in_vain_; }
+  /// Whether the victim waited for the bounds of its calls. Each rank whose answer the victim
+  /// lacked at its deadline was in a bounded call, and that call ended too late for the answer. The
+  /// bound of a call is its deadline while no better one is known.
+  bool waited_for_bounds(const std::vector<SimulatedCall>& calls) const;
 
  private:
   bool settled() const;
+  bool is_in_time(Rank rank, Time passed) const;
   Time news_at(Time event, Rank rank) const;
   Time next_news() const;
   Time may_go() const;

@@ -86,10 +86,12 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// comes later hears which rank's deadline came first. In 3016347 a rank is evicted while it
 /// leaves, and some peers hear of its end before its eviction. In 4128949 and 4590292 a lie says
 /// that a rank has begun which is cut off. In 6048440 a rank gives its call up and leaves. In
-/// 7508611 a rank that is cut off leaves, and stops to serve at its deadline.
+/// 7508611 a rank that is cut off leaves, and stops to serve at its deadline. In 8106758 a rank
+/// leaves just after its calls. The bound of a call is unknown, so it is the deadline, and lost
+/// slots are not asked for again. The answers to the goodbye come after the deadline of close().
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed :
-       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u, 7508611u}) {
+       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u, 7508611u, 8106758u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
@@ -345,6 +347,48 @@ TEST(SimulationCanaryTest, a_port_that_does_not_recover__is_caught_after_healing
                            auto&) { return header.tag == 0 && header.operation > 3 ? 0 : 1; }),
         10);
   }
+}
+
+/// Rank 1 leaves. Rank 2 never receives the gather message of rank 0 in the first call, so the call
+/// lasts until its deadline. The answer to the goodbye then comes after the deadline of close().
+SimulationResult leave_with_a_lost_gather(bool bounded) {
+  SimulationPlan plan = plan_simulation(3, FaultSet{});
+  plan.bounded = bounded;
+  plan.bound_rule = BoundRule::automatic;
+  plan.bound = 10s;  // the deadline
+  plan.mechanisms = {};
+  plan.mechanisms.repair = false;
+  plan.fresh_tags = false;
+  plan.ranks = 3;
+  plan.tags = 1;
+  plan.calls_per_tag = 2;
+  plan.most_elements = 2000;
+  plan.skew = {};
+  plan.victim = 1;
+  plan.on = set_of("leave");
+  plan.leave_at = Time(200us);
+  plan.leave_news = 10ms;
+  SimulationHooks hooks;
+  hooks.wrap = [](Rank rank, std::unique_ptr<Port> inner) -> std::unique_ptr<Port> {
+    if (rank != 2) return inner;
+    return std::make_unique<DefectivePort>(std::move(inner), [](tarpon_header& header, auto&) {
+      const bool gather = header.type == TARPON_DATA && tarpon_stage(&header) == 1;
+      return gather && header.sender == 0 && header.operation == 0 ? 0 : 1;
+    });
+  };
+  return run_simulation(plan, hooks);
+}
+
+TEST(SimulationTest, run__close_may_wait_for_a_bound_that_ends_too_late) {
+  const SimulationResult result = leave_with_a_lost_gather(true);
+  EXPECT_THAT(result.violations, testing::IsEmpty());
+  EXPECT_GT(result.virtual_time, 10s);
+  EXPECT_GT(result.partial, 0u);
+}
+
+TEST(SimulationCanaryTest, close_that_waits_for_an_exact_call__is_caught) {
+  EXPECT_THAT(leave_with_a_lost_gather(false).violations,
+              testing::Contains("close() took its whole deadline"));
 }
 
 TEST(SimulationCanaryTest, silence_of_one_direction__is_caught_in_exact_mode) {
