@@ -266,7 +266,7 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
     }
     return;
   }
-  const auto [at, fresh] = series_.try_emplace(key_of(sample.kind), options_.loss_target);
+  const auto [at, fresh] = series_.try_emplace(key_of(sample.kind), options_);
   Series& series = at->second;
   for (std::size_t stage = 0; stage < 2; ++stage) {
     series.stages[stage].push(seconds(sample.stages[stage]) / size);

@@ -145,7 +145,8 @@ class Bounds {
  private:
   /// Calls that teach the same.
   struct Series {
-    explicit Series(double target) : bound(target) {}
+    explicit Series(const BoundsOptions& options)
+        : bound(options.loss_target), gather(options.world_size) {}
     /// D for `size` scaled bytes, in seconds. REQUIRES: bound.bound() is known.
     double whole(double size) const;
 

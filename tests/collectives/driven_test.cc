@@ -278,7 +278,11 @@ TEST(DrivenTest, lossy__exact_calls_do_not_wait_for_timers) {
 }
 
 TEST(DrivenTest, early_closing__lost_packets_cost_next_to_no_time) {
-  Driven driven{.warm_up = 20, .mode = Mode::bounded, .rule = BoundRule::learnt};
+  Driven driven{.megabytes = 2,
+                .warm_up = 40,
+                .operations = 40,
+                .mode = Mode::bounded,
+                .rule = BoundRule::learnt};
   driven.links.ingress = queue(2e9, 400'000, 128'000);
   const Outcome clean = run(driven);
   driven.links.ingress.loss = 0.001;

@@ -291,7 +291,7 @@ BoundedOutcome outcome_of(Duration scatter, Duration whole) {
 }
 
 TEST(Bounds, learnt__from_the_ninth_operation_on) {
-  Bounds bounds(std::nullopt, 0.001);
+  Bounds bounds(std::nullopt, 0.001, 8);
   const BoundedOutcome outcome = outcome_of(6ms, 10ms);
   for (std::uint32_t i = 0; i < kCalibration; ++i) {
     EXPECT_TRUE(bounds.calibrating());
@@ -307,7 +307,7 @@ TEST(Bounds, learnt__from_the_ninth_operation_on) {
 }
 
 TEST(Bounds, learnt__late_ranks_count_with_the_time_that_they_would_have_taken) {
-  Bounds bounds(std::nullopt, 0.001);
+  Bounds bounds(std::nullopt, 0.001, 8);
   for (int i = 0; i < 20; ++i) bounds.learn(outcome_of(6ms, 10ms));
   BoundedOutcome late = outcome_of(6ms, 10ms);
   late.late = 1;
@@ -317,7 +317,7 @@ TEST(Bounds, learnt__late_ranks_count_with_the_time_that_they_would_have_taken) 
 }
 
 TEST(Bounds, given__counts_from_the_first_operation_and_the_gather_is_at_most_half) {
-  Bounds bounds(20ms, 0.001);
+  Bounds bounds(20ms, 0.001, 8);
   EXPECT_FALSE(bounds.calibrating());
   EXPECT_FALSE(bounds.next().exact);
   EXPECT_EQ(bounds.next().whole, 20ms);
@@ -329,7 +329,7 @@ TEST(Bounds, given__counts_from_the_first_operation_and_the_gather_is_at_most_ha
 }
 
 TEST(Bounds, wait__doubles_above_a_tenth_of_the_target_and_falls_below_a_hundredth) {
-  Bounds bounds(20ms, 0.01);
+  Bounds bounds(20ms, 0.01, 8);
   BoundedOutcome outcome = outcome_of(6ms, 10ms);
   outcome.stages[1].cut_early = 0.002;
   for (const double share : {0.20, 0.40, 0.50, 0.50}) {

@@ -18,11 +18,12 @@ Duration duration(double ns) {
 
 }  // namespace
 
-Bounds::Bounds(std::optional<Duration> fixed, double target)
+Bounds::Bounds(std::optional<Duration> fixed, double target, std::uint32_t ranks)
     : fixed_(fixed),
       target_(target),
       calibrations_left_(fixed ? 0 : kCalibration),
-      learnt_(target) {}
+      learnt_(target),
+      gather_(ranks) {}
 
 Limits Bounds::next() const {
   Limits limits;
