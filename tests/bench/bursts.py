@@ -52,7 +52,7 @@ class Bursts:
         return line
 
     def __exit__(self, *_):
-        for process in self.processes:
+        for process in reversed(self.processes):  # the source first: a sink that goes resets its flows
             process.kill()
             process.communicate()
 

@@ -3,8 +3,9 @@
 and writes a JSON object to standard output.
 
 The clock runs while steps run. Rank 0 keeps copies of the model, and evaluates them when the
-training is over: an evaluation costs no contender time, and no rank waits for it."""
-import argparse, copy, datetime, json, random, statistics, time
+training is over: an evaluation costs no contender time, and no rank waits for it. All ranks copy
+the model, so that none is late for the next step."""
+import argparse, datetime, json, random, statistics, time
 
 import torch
 import torch.distributed as dist
@@ -71,6 +72,10 @@ class Training:
         self.optimizer = training_model.optimizer_of(self.model)
         self.reports, self.hook = Calls(), None
         self.times, self.copies = [], []
+        evaluations = -(-arguments.steps // arguments.every) if self.rank == 0 else 1
+        # Memory that is touched in the course of the training would hold rank 0 back.
+        self.room = [[torch.zeros_like(each) for each in self.model.parameters()]
+                     for _ in range(evaluations)]
         self.delay = Delay(arguments.delay, arguments.seed, self.rank) if arguments.delay else None
 
     def start_hook(self):
@@ -125,8 +130,16 @@ class Training:
             clock += seconds
             self.times.append(seconds)
             number = self.hook.step if hasattr(self.hook, "step") else number + 1
-            if self.rank == 0 and (number % self.arguments.every == 0 or number == steps):
-                self.copies.append((number, clock, copy.deepcopy(self.model.state_dict())))
+            if number % self.arguments.every == 0 or number == steps:
+                self.keep(number, clock)
+
+    def keep(self, number, clock):
+        """A copy of the model; of the ranks but 0 the last one."""
+        room = self.room[len(self.copies) if self.rank == 0 else 0]
+        with torch.no_grad():
+            for copy, parameter in zip(room, self.model.parameters()):
+                copy.copy_(parameter)
+        self.copies.append((number, clock, room))
 
     def finish(self):
         equal = None
@@ -142,8 +155,10 @@ class Training:
     def evaluations(self):
         """Of rank 0: step, seconds, accuracy."""
         found = []
-        for number, clock, state in self.copies:
-            self.model.load_state_dict(state)
+        for number, clock, copies in self.copies if self.rank == 0 else []:
+            with torch.no_grad():
+                for parameter, copy in zip(self.model.parameters(), copies):
+                    parameter.copy_(copy)
             found.append((number, clock, training_model.accuracy(self.model, self.digits)))
         return found
 
