@@ -57,7 +57,8 @@ class Calls:
                 "lost_in_network": [step.lost_in_network for step in self.steps],
                 "late_ranks": [list(step.late_ranks) for step in self.steps],
                 "skipped": sum(step.decision != "apply" for step in self.steps),
-                "resynced": sum(step.resynced for step in self.steps)}
+                "resynced": sum(step.resynced for step in self.steps),
+                "distances": [step.distance for step in self.steps if step.distance > 0]}
 
 
 class Training:
