@@ -395,7 +395,7 @@ class Endpoint {
 
   /// Bounded: whether peers are asked if they have closed it without anything of this rank's last
   /// stage. Until they have answered, at most for twice StageEnds::grace, a rank that ends it may
-  /// hold what the others count as missing.
+  /// hold what the others count as missing. That stage stays open until then, beyond its end.
   bool in_doubt(OperationHandle operation) const;
 
   // -- packets, time, events -------------------------------------------------------------------

@@ -287,8 +287,10 @@ bool AllreduceOperation::step(Time now) {
   }
   if (!late_self_) endpoint_.advance(handle_, kGather, reducer_.ready());
   close_for_work(now);
+  const bool in_doubt = endpoint_.in_doubt(handle_);
+  asks_peers_ |= in_doubt && now >= gather_due_;
   if (!scatter_closed_ || !gather_closed_) return false;
-  if (endpoint_.in_doubt(handle_)) {
+  if (in_doubt) {
     asks_peers_ = true;
     wake_at_ = kNever;  // an answer ends it, or the endpoint's timer
     return false;

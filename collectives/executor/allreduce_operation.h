@@ -229,6 +229,7 @@ class AllreduceOperation {
   std::uint64_t terms_heard_ = 0;  // bit r: rank r has told its terms
   Time clock_ = kNever;            // bounded: when half of the ranks had begun
   Time end_ = kNever;              // bounded: when the call ends at the latest, but for late ranks
+  Time gather_due_ = kNever;       // bounded: when the gather ends, unless peers are asked then
   Time delivered_ = kNever;        // when all peers had confirmed our shard
   Time work_at_ = kNever;          // bounded: when to compare work_left() with what time is left
   std::optional<BoundSample> sample_;

@@ -131,7 +131,7 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   end_ = after(at, bound.whole);
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
-  ends.at[kGather] = end_;
+  ends.at[kGather] = gather_due_ = end_;
   ends.grace = bound.grace;
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
@@ -165,6 +165,7 @@ void AllreduceOperation::close_for_work(Time now) {
     work_at_ = end_ - std::min(work_left(), (end_ - clock_) / 2);
     if (now >= work_at_) {
       for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle_, stage, now);
+      gather_due_ = now;
       work_at_ = kNever;
     }
   }

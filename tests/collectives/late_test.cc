@@ -167,6 +167,18 @@ TEST_F(LateTest, stopped__between_the_stages) {
   expect_late(1);
 }
 
+TEST_F(LateTest, stopped__between_the_stages_it_fetches_what_exceeds_the_credit) {
+  begin(60'000);  // a shard is larger than the initial credit
+  for (Rank rank = 0; rank < 4; ++rank) submit(rank);
+  job_.run_for(24us);  // the others have what it contributes, and nothing of its shard
+  job_.stop(1);
+  job_.run_for(3 * kBound);
+  job_.resume(1);
+  ASSERT_TRUE(job_.finish());
+  expect_late(1);
+  EXPECT_THAT(calls_[1]->report.void_shards, testing::ElementsAre(1));
+}
+
 TEST_F(LateTest, stopped__before_it_hears_the_others) {
   begin(4000);
   for (Rank rank = 0; rank < 4; ++rank) submit(rank);

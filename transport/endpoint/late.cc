@@ -139,6 +139,14 @@ void Endpoint::State::end_doubt(Operation& operation) {
   operation.doubt.arises = kNever;
 }
 
+/// Whether the last stage, whose time is up, stays open until the peers have answered. This rank
+/// may be late, and a late rank fetches the rest of that stage.
+bool Endpoint::State::awaits_answers(Operation& operation, Time now) {
+  if (now >= operation.deadline) return false;
+  look_for_doubt(operation, now);
+  return operation.doubt.is_on();
+}
+
 /// What would differ from the others' results waits for their answers.
 bool Endpoint::State::held_back(Operation& operation, std::uint8_t stage) const {
   return operation.doubt.unanswered > 0 && stage + 1u == operation.stage_count &&

@@ -266,6 +266,7 @@ struct Endpoint::State {
   void answered(Operation& operation, Rank peer);
   void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header);
   Time time_doubt(Operation& operation, Time now);
+  bool awaits_answers(Operation& operation, Time now);
   bool held_back(Operation& operation, std::uint8_t stage) const;
   void peer_closed(Operation& operation, Rank peer, Time now);
   void take_closed(Operation& operation, const tarpon_header& header, Time now);

@@ -83,7 +83,8 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
   return next;
 }
 
-/// Bounded: ends the stages whose time is up.
+/// Bounded: ends the stages whose time is up, but not the last one while peers are asked whether
+/// this rank is late.
 Time Endpoint::State::time_stages(Operation& operation, Time now) {
   Time next = kNever;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -96,7 +97,10 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
-    if (now >= bound) {
+    const bool last = i + 1 == operation.stage_count;
+    if (last && now >= std::min(bound, early) && awaits_answers(operation, now)) {
+      next = std::min({next, operation.doubt.until, now < bound ? bound : kNever});
+    } else if (now >= bound) {
       close_stage(operation, stage, Closing::bound);
     } else if (now >= early) {
       close_stage(operation, stage, Closing::early);
