@@ -43,7 +43,7 @@ watch() {
   done
 }
 
-# run TARGET: ends with 1 when it finds something.
+# run TARGET: ends with 1 when it finds something, or a signal ends it.
 run() {
   local target=$1 code=0 last pid
   local log=$build/findings/$target.log corpus=$build/corpus/$target
@@ -60,6 +60,10 @@ run() {
   if [ $code -eq 0 ]; then
     echo "$target: $(stat_of "$log" number_of_executed_units) runs, ${last:-no coverage}, nothing found"
     return 0
+  fi
+  if grep -q 'libFuzzer: run interrupted' "$log"; then
+    echo "$target: ended by a signal after $(stat_of "$log" number_of_executed_units) runs, ${last:-no coverage}, nothing found"
+    return 1
   fi
   grep -E '^broken promise|^SUMMARY|^==[0-9]*==ERROR|ERROR: libFuzzer' "$log" | head -n 4
   last=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
