@@ -62,6 +62,10 @@ T coded_as(Rank rank) {
 /// exact one, for exact plans, then bounded ones.
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan);
 
+/// What a bounded call has. After the faults everything arrives, given time: slow links and small
+/// buffers remain.
+Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call);
+
 /// What `rank` asks for.
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
 

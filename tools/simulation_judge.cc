@@ -99,7 +99,7 @@ class Judge {
     // Until half of the ranks are heard, and the bound. Where the first announcements are lost,
     // hearing may take a few repetitions.
     const Duration hearing = plan_.skew + (calm_packets() ? 2ms : 500ms);
-    const Duration most = hearing + plan_.bound + work();
+    const Duration most = hearing + bound_of(plan_, call_) + work();
     if (!delays_all() && report.elapsed > most) {
       violate(rank, fmt::format("took {} us", report.elapsed / 1us));
     }

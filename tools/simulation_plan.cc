@@ -208,6 +208,10 @@ void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
 
 }  // namespace
 
+Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
+  return call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
+}
+
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
   AllreduceArguments arguments;
   arguments.output = call.outputs[rank].data();
@@ -221,8 +225,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;
   arguments.missing = call.missing;
-  // After the faults everything arrives, given time: slow links and small buffers remain.
-  if (call.bounded) arguments.bound = call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
+  if (call.bounded) arguments.bound = bound_of(plan, call);
   if (rank != plan.victim) return arguments;
   if (call.refused) make_wrong(plan, arguments);
   if (!call.mismatched) return arguments;

@@ -104,7 +104,8 @@ void Endpoint::State::answered(Operation& operation, Rank peer) {
   if (view.heard) view.ready_at = kNever;  // else what it owes is not asked for before it is
   if (--operation.doubt.unanswered > 0) return;
   operation.doubt.until = patience(operation, latest);  // for what goes out now
-  operation.doubt.arises = after(operation.doubt.since, operation.grace / 2);
+  const Time stale = after(operation.doubt.since, operation.grace / 2);
+  operation.doubt.arises = std::max(stale, operation.doubt.near_end);
   timer = std::min(timer, latest);
 }
 
@@ -129,7 +130,7 @@ Time Endpoint::State::time_doubt(Operation& operation, Time now) {
 /// When the operation ends is known.
 void Endpoint::State::bound_doubt(Operation& operation, Time arises, Time now) {
   Doubt& doubt = operation.doubt;
-  doubt.arises = arises;
+  doubt.arises = doubt.near_end = arises;
   if (doubt.is_on()) doubt.until = patience(operation, now);
 }
 

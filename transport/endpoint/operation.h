@@ -69,6 +69,7 @@ struct Doubt {
   Time since{};                  // they were
   Time until{};                  // they are waited for
   Time arises = kNever;          // where nothing of that stage has gone out by then
+  Time near_end{};               // by the own clock: until then no peer's bound has closed it
   bool to_confirm = false;       // they are asked again when that stage has gone out
 
   bool is_on() const { return unanswered > 0 || to_confirm; }
