@@ -1,11 +1,12 @@
 // g, the time that a call needs after its scatter, learnt from the latest 100 calls of one kind.
 //
-// A call that ends at D closes its scatter at D - g. That matters to calls whose scatters take
-// longer: the longer g, the more contributions they lack. A gather that takes longer than g is then
-// cut as well, and a slot of the result that is cut lacks the contributions of all N ranks. So the
-// loss is smallest where 1 / N of the gathers that follow such a scatter are cut. They are the
-// gathers of the quarter of the known calls whose scatters took longest. Gathers that follow short
-// scatters take longer, since packets of both stages share the links.
+// A call that ends at D closes its scatter at D - g. Only a call whose scatter takes longer than
+// D - g loses by that. A longer g cuts more of its scatter, and a shorter g cuts its gather. A slot
+// that is cut from the scatter lacks one contribution. A slot that is cut from the gather lacks the
+// contributions of all N ranks. So the loss is smallest where 1 of N such gathers is cut.
+//
+// Gathers after short scatters take longer, since both stages share links and processors. They say
+// nothing of late scatters. So g comes from the calls whose scatters are among the longest quarter.
 //
 // The unit of time is the caller's. Not thread-safe. split() costs about a microsecond.
 #pragma once
@@ -35,8 +36,9 @@ class GatherTime {
 
   bool empty() const { return gathers_.empty(); }
 
-  /// g of a call with the bound `whole`: at most half of it. `margin` is added to what is known, or
-  /// half of what the longest known scatter leaves where that is less. REQUIRES: !empty().
+  /// g of a call with the bound `whole`, at most `whole` / 2. It includes `margin`, or half of the
+  /// time between the longest known scatter and the gather where that half is less.
+  /// REQUIRES: !empty().
   double split(double whole, double margin) const {
     const double late = scatters_.quantile(1 - kLate);
     std::array<double, kCalls> gathers;

@@ -22,7 +22,7 @@ from tail_jobs import Job
 from tail_page import COLUMNS, exceeded, frontier, write_page, write_picture
 from tail_targets import Figures, Judge, oracle_us
 
-ALONE_S = 5, 0.5  # what is beside, measured alone; --smoke
+ALONE_S = 5, 0.5  # for which the ring or the bursts run alone; the same with --smoke
 BURSTS_SEED = 1   # as in the first runs of training.py
 TRIAL_CHUNK = 10  # calls of a run of Gloo in the trial
 TRIAL_S = 20      # for the trial of one algorithm
@@ -131,7 +131,7 @@ class Turns:
         self.beside = beside    # the ring or the bursts
         self.targets = cell.targets(bench.arguments.quick)
         self.calls = {}         # of the rounds: by loss target, "exact", "gloo" or "baseline"
-        self.kept = {}          # the same: shares of its operations that what is beside kept
+        self.kept = {}          # the same: shares of its operations that the ring or the bursts kept
         self.gloo_times = {}    # by algorithm: of the trial, and of the rounds for the chosen one
         self.algorithm = None   # of Gloo: the best median of the trial
         self.cut_short = ""     # why there are fewer calls than planned
@@ -268,8 +268,8 @@ def parse():
                         help="bounded calls are never coded; by default they are from 0.5 %% on")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="the quiet cell, and those with this in their names")
-    parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo and of what is beside, as "
-                        "cubic; else the system's, and bbr in a cell that says so")
+    parser.add_argument("--tcp-congestion", metavar="NAME", help="of Gloo, ring and bursts, as "
+                        "cubic; else the system's. A cell whose name has one uses that")
     parser.add_argument("--pause", type=parse_pause, default="3:20ms-200ms",
                         help="rank that is stopped, and for how long (3:20ms-200ms)")
     arguments = parser.parse_args()

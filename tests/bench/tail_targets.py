@@ -39,7 +39,7 @@ def oracle_us(times, target):
 
 class Figures:
     """One contender in one cell. `target`: of loss; None for those that lose nothing by intent.
-    `kept`: share of its operations that what is beside still does."""
+    `kept`: share of its operations that the ring or the bursts still do."""
 
     def __init__(self, who, calls, kept=None, target=None):
         self.who, self.calls, self.kept, self.target = who, calls, kept, target

@@ -70,8 +70,8 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// nothing was complete although a rank had given it up before the others began. 7540371: a rank
 /// was evicted while it collected the ranks whose calls differ, and called its result partial.
 /// 8138881: the bound ended the gather of a rank that was asking its peers whether it was late. It
-/// was late, and did not fetch the result. 8126677: four owners asked a slow rank again and again
-/// whether they were late, and sent nothing of their shards until the call was over.
+/// was late, and did not fetch the result. 8126677: four owners asked a slow rank whether they were
+/// late. They repeated the question until the call was over, and held their shards back.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
        {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u,
