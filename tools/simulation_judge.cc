@@ -108,7 +108,7 @@ class Judge {
   /// A bounded call ends by its bound, but for ranks that are late or in doubt, which say so.
   void judge_bound(Rank rank, const Report& report, Duration asleep) {
     const bool by_bound = report.status == Status::complete || report.status == Status::partial;
-    if (report.bound == Duration::zero() || !by_bound || report.in_doubt) return;
+    if (report.bound == Duration::zero() || !by_bound) return;
     if (report.clock_start + report.bound <= Duration::zero()) return;  // it came after the end
     // A port that is jammed keeps the buffers.
     const bool held_up =
@@ -116,7 +116,9 @@ class Judge {
     if (rank == plan_.victim && held_up) return;
     // Packets that never end hold timers back for a millisecond.
     const Duration late = report.elapsed - report.clock_start - report.bound;
-    if (late > 1ms + asleep) {
+    // Answers are waited for until two gather times after the bound; one is at most half of it.
+    const Duration doubt = report.in_doubt ? report.bound : Duration::zero();
+    if (late > 1ms + asleep + doubt) {
       violate(rank, fmt::format("{}: ended {} us after its bound of {} us", name(report.status),
                                 late / 1us, report.bound / 1us));
     }

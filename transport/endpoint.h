@@ -143,8 +143,8 @@ struct OperationSpec {
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
   /// A rank whose last stage has not left halfway between the last two ends asks the peers whether
-  /// they still wait for it; where there is one stage, grace / 2 before its end. That rank may end
-  /// up to `grace` later.
+  /// they still wait for it; where there is one stage, grace / 2 before its end. A question waits
+  /// for `grace`, and the last one ends twice `grace` after the last stage or the first question.
   Duration grace{};
 };
 
@@ -394,8 +394,8 @@ class Endpoint {
   bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
 
   /// Bounded: whether peers are asked if they have closed it without anything of this rank's last
-  /// stage. Until they have answered, at most for twice StageEnds::grace, a rank that ends it may
-  /// hold what the others count as missing. That stage stays open until then, beyond its end.
+  /// stage. Until they have answered (see StageEnds::grace) a rank that ends it may hold what the
+  /// others count as missing. That stage stays open until then, beyond its end.
   bool in_doubt(OperationHandle operation) const;
 
   // -- packets, time, events -------------------------------------------------------------------

@@ -37,8 +37,9 @@ class GatherTime {
   bool empty() const { return gathers_.empty(); }
 
   /// g of a call with the bound `whole`, at most `whole` / 2. It includes `margin`, or half of the
-  /// time between the longest known scatter and the gather where that half is less.
-  /// REQUIRES: !empty().
+  /// time between the longest scatter that ends in time and the gather where that half is less.
+  /// Scatters that `whole` cuts anyway count for nothing there: the shard of a rank that waits for
+  /// such a scatter in every call has to reach its peers all the same. REQUIRES: !empty().
   double split(double whole, double margin) const {
     const double late = scatters_.quantile(1 - kLate);
     std::array<double, kCalls> gathers;
@@ -49,8 +50,13 @@ class GatherTime {
     const std::size_t cut = std::min<std::size_t>(count / ranks_, count - 1);
     const auto at = gathers.begin() + static_cast<std::ptrdiff_t>(count - 1 - cut);
     std::nth_element(gathers.begin(), at, gathers.begin() + static_cast<std::ptrdiff_t>(count));
-    const double left = whole - scatters_.quantile(1) - *at;
-    return std::clamp(*at + std::min(margin, std::max(0.0, left / 2)), 0.0, whole / 2);
+    const double last_end = whole - *at;
+    double in_time = 0;
+    for (const double scatter : scatters_.values()) {
+      if (scatter <= last_end) in_time = std::max(in_time, scatter);
+    }
+    const double left = std::max(0.0, last_end - in_time);
+    return std::clamp(*at + std::min(margin, left / 2), 0.0, whole / 2);
   }
 
  private:

@@ -174,8 +174,8 @@ TEST(BoundsTest, gather__what_was_cut_off_would_have_taken_longer) {
     cut.scattered = 0.9;
     learn(bounds, cut);
   }
-  EXPECT_NEAR(milliseconds(terms(bounds).gather), 20, 0.1)
-      << "scatters need 100 of 110 ms, but gathers lose four times as much";
+  EXPECT_NEAR(milliseconds(terms(bounds).gather), 20 + 2, 0.1)
+      << "scatters need 100 of 110 ms and are cut anyway; gathers lose four times as much";
 }
 
 TEST(BoundsTest, agree__the_upper_median_of_the_bounds_and_the_largest_grace) {

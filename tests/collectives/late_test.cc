@@ -45,10 +45,16 @@ class LateTest : public testing::Test {
 
   /// One more call, with buffers of its own.
   std::shared_ptr<PendingCall> submit_next(Rank rank, Duration deadline = 4s) {
-    Buffers<float>& own = next_.emplace_back(4, 400, true);
-    auto arguments = own.arguments(rank, DataType::float32, ReduceOp::sum);
+    next_.emplace_back(4, 400, true);
+    return submit_to(next_.back(), rank, deadline, 0);
+  }
+
+  std::shared_ptr<PendingCall> submit_to(Buffers<float>& buffers, Rank rank, Duration deadline,
+                                         std::uint32_t tag) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.tag = tag;
     arguments.mode = Mode::bounded;
-    arguments.bound = kBound;
+    arguments.bound = bound_;
     arguments.deadline = deadline;
     return job_.submit(rank, arguments);
   }
@@ -86,6 +92,7 @@ class LateTest : public testing::Test {
     }
   }
 
+  Duration bound_ = kBound;  // of submit_to()
   SimulatedJob job_{{.ranks = 4}};
   std::deque<Buffers<float>> next_;
   std::optional<Buffers<float>> buffers_;
@@ -202,6 +209,88 @@ TEST_F(LateTest, stopped__for_less_than_the_bound) {
   job_.resume(1);
   ASSERT_TRUE(job_.finish());
   for (const auto& call : calls_) EXPECT_EQ(call->report.status, Status::complete);
+}
+
+/// Its peers have repeated so many READYs that the answers to each of them would leave no room for
+/// its questions.
+TEST_F(LateTest, stopped__in_many_calls_it_asks_its_peers_in_each) {
+  constexpr std::uint32_t kCalls = 60;
+  begin(16);
+  bound_ = 64ms;
+  for (int call = 0; call < 3; ++call) run_one_call();  // its gathers are short
+  std::deque<Buffers<float>> many;
+  std::vector<std::shared_ptr<PendingCall>> late;
+  for (std::uint32_t tag = 1; tag <= kCalls; ++tag) {
+    many.emplace_back(4, 400, true);
+    for (Rank rank = 0; rank < 4; ++rank) {
+      auto call = submit_to(many.back(), rank, 4s, tag);
+      if (rank == 0) late.push_back(call);
+    }
+  }
+  job_.stop(0);
+  job_.run_for(4 * bound_);
+  job_.resume(0);
+  ASSERT_TRUE(job_.finish());
+  for (std::uint32_t call = 0; call < kCalls; ++call) {
+    EXPECT_EQ(late[call]->report.status, Status::late_self) << call;
+    for (const Rank rank : Ranks{1, 2, 3}) {
+      EXPECT_EQ(many[call].outputs[rank], many[call].outputs[0]) << call;
+    }
+  }
+}
+
+/// Whenever it goes on, there is time for the answers to its questions. A gather takes a quarter of
+/// the bound where nothing is known.
+TEST(LateTimesTest, stopped__until_about_the_time_when_questions_end) {
+  constexpr Duration kBound = 20ms;
+  for (const Duration end : {kBound + kBound / 4, kBound + kBound / 2}) {
+    for (Duration stopped = end - 60us; stopped < end + 10us; stopped += 2us) {
+      SimulatedJob job({.ranks = 2});
+      Buffers<float> buffers(2, 400, true);
+      std::array<std::shared_ptr<PendingCall>, 2> calls;
+      job.run_for(1us);  // the network's clock follows
+      for (Rank rank = 0; rank < 2; ++rank) {
+        auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+        arguments.mode = Mode::bounded;
+        arguments.bound = kBound;
+        arguments.deadline = 4s;
+        calls[rank] = job.submit(rank, arguments);
+      }
+      job.stop(1);
+      job.run_for(stopped);
+      job.resume(1);
+      ASSERT_TRUE(job.finish());
+      EXPECT_EQ(calls[1]->report.status, Status::late_self) << stopped / 1us;
+      EXPECT_EQ(buffers.outputs[0], buffers.outputs[1]) << stopped / 1us;
+    }
+  }
+}
+
+/// Its packets may overtake one another: a peer that has heard its question, and not yet its shard,
+/// says that it is still at the call.
+TEST(LateTimesTest, begun__just_before_its_peer_ends) {
+  constexpr Duration kBound = 4ms;
+  int late = 0, in_time = 0;
+  for (Duration begins = kBound - 150us; begins < kBound; begins += 100ns) {
+    SimulatedJob job({.ranks = 2, .seed = static_cast<std::uint64_t>(begins / 1ns)});
+    Buffers<float> buffers(2, 200, true);  // a slot a shard
+    std::array<std::shared_ptr<PendingCall>, 2> calls;
+    job.run_for(1us);  // the network's clock follows
+    for (Rank rank = 0; rank < 2; ++rank) {
+      auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.mode = Mode::bounded;
+      arguments.bound = kBound;
+      arguments.deadline = 4s;
+      calls[rank] = job.submit(rank, arguments);
+      if (rank == 0) job.run_for(begins);
+    }
+    ASSERT_TRUE(job.finish());
+    late += calls[1]->report.status == Status::late_self ? 1 : 0;
+    in_time += calls[1]->report.status == Status::partial ? 1 : 0;
+    EXPECT_EQ(buffers.outputs[0], buffers.outputs[1]) << begins / 1us;
+  }
+  EXPECT_GT(late, 0);
+  EXPECT_GT(in_time, 0);
 }
 
 TEST_F(LateTest, begun_a_little_late__costs_no_round_trip) {

@@ -165,14 +165,17 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
   }
   if (!asks) return;
   note_waiting(operation, header.slot, now);
-  // A repeated READY says that the peer has heard nothing of us: answer.
-  queue_control({.type = TARPON_CREDIT,
-                 .stage = 0,
-                 .peer = header.sender,
-                 .tag = header.tag,
-                 .operation = header.operation,
-                 .slot = operation.unasked,
-                 .signature_hash = operation.signature_hash});
+  // A repeated READY says that the peer has heard nothing of us: answer. One answer serves all that
+  // have come by the time it leaves: those that wait for a rank which stood still are many.
+  PeerView& view = operation.peers[header.sender];
+  if (view.answer_queued) return;
+  view.answer_queued = queue_control({.type = TARPON_CREDIT,
+                                      .stage = 0,
+                                      .peer = header.sender,
+                                      .tag = header.tag,
+                                      .operation = header.operation,
+                                      .slot = operation.unasked,
+                                      .signature_hash = operation.signature_hash});
 }
 
 /// The ranks to blame ride along when an ABORT is passed on.

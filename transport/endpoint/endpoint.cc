@@ -85,11 +85,14 @@ void Endpoint::State::tell(const Operation& operation, Event event) {
   events.push_back(event);
 }
 
-void Endpoint::State::queue_control(const ControlDue& due) {
+/// False where there is no room.
+bool Endpoint::State::queue_control(const ControlDue& due) {
   // What is lost here comes again by timer; the limit only stops a flood of READY from growing us.
   constexpr std::size_t kMostPerPeer = 64;
-  if (dead[due.peer]) return;
-  if (control.size() < kMostPerPeer * options.world_size) control.push_back(due);
+  if (dead[due.peer]) return true;
+  if (control.size() >= kMostPerPeer * options.world_size) return false;
+  control.push_back(due);
+  return true;
 }
 
 void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {

@@ -23,27 +23,20 @@ Stage& last_stage(Operation& operation) {
   return operation.stages[operation.stage_count - 1];
 }
 
-/// Whether nobody can have anything of this rank's last stage, though there is something.
-bool nothing_sent(Operation& operation) {
-  const std::vector<SendMessage>& sends = last_stage(operation).sends;
-  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
-         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
-}
-
 bool all_sent(Operation& operation) {
   const std::vector<SendMessage>& sends = last_stage(operation).sends;
   return std::all_of(sends.begin(), sends.end(),
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
 
-/// Until when answers are waited for: for grace, but no longer than until grace after the end, if
-/// that is still to come.
+/// Until when answers are waited for: for grace, but no longer than until twice that after the end,
+/// or after the first question where that is later.
 Time patience(Operation& operation, Time now) {
   const Time end = last_stage(operation).end;
   if (end == kNever) return operation.deadline;  // the caller has not said yet
-  const Time last = after(end, operation.grace);
-  const Time until = after(now, operation.grace);
-  return std::min(now < last ? std::min(until, last) : until, operation.deadline);
+  const Time first = std::min(operation.doubt.first, now);
+  const Time last = after(std::max(end, first), 2 * operation.grace);
+  return std::min({after(now, operation.grace), last, operation.deadline});
 }
 
 }  // namespace
@@ -53,11 +46,22 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
   return operation != nullptr && operation->doubt.is_on();
 }
 
+/// Whether nobody can have anything of this rank's last stage, though there is something.
+bool Endpoint::State::nothing_sent(Operation& operation) {
+  const std::vector<SendMessage>& sends = last_stage(operation).sends;
+  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
+         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
+}
+
 /// Of the last stage more may go out now.
 void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
   Doubt& doubt = operation.doubt;
   if (doubt.unanswered > 0) return;
   if (doubt.to_confirm && all_sent(operation)) {
+    // The question must not overtake that stage: a peer that has neither would call the operation
+    // open.
+    doubt.gone_out = std::min(doubt.gone_out, now);
+    if (now < doubt.gone_out + operation.gap_delay) return;
     doubt.to_confirm = false;
     ask_all(operation, now);
   } else if (now >= doubt.arises && nothing_sent(operation)) {
@@ -65,15 +69,17 @@ void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
   }
 }
 
-/// A peer has repeated its READY `times` times.
+/// A peer has repeated its READY `times` times. That makes this rank ask once: a peer that goes on
+/// repeating it does not hear the question either.
 void Endpoint::State::note_waiting(Operation& operation, std::uint32_t times, Time now) {
-  if (times < kLongWait || operation.doubt.unanswered > 0) return;
+  if (times < kLongWait || operation.doubt.first != kNever) return;
   if (nothing_sent(operation)) begin_doubt(operation, now);
 }
 
 void Endpoint::State::begin_doubt(Operation& operation, Time now) {
   if (!operation.fetches_when_late || operation.late) return;
   operation.doubt.to_confirm = true;
+  operation.doubt.gone_out = kNever;
   ask_all(operation, now);
 }
 
@@ -93,6 +99,7 @@ void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
   view.asked = true;
   if (operation.doubt.unanswered++ > 0) return;
   operation.doubt.since = now;
+  operation.doubt.first = std::min(operation.doubt.first, now);
   operation.doubt.until = patience(operation, now);
 }
 
@@ -121,10 +128,15 @@ void Endpoint::State::note_answer(const Channel& channel, Operation& operation,
 
 /// Until when whoever has not answered is waited for.
 Time Endpoint::State::time_doubt(Operation& operation, Time now) {
-  if (!operation.doubt.is_on()) return kNever;
-  if (now < operation.doubt.until) return operation.doubt.until;
-  end_doubt(operation);
-  return kNever;
+  Doubt& doubt = operation.doubt;
+  if (doubt.to_confirm) look_for_doubt(operation, now);
+  if (!doubt.is_on()) return kNever;
+  if (now >= doubt.until) {
+    end_doubt(operation);
+    return kNever;
+  }
+  const bool waits = doubt.to_confirm && doubt.unanswered == 0 && doubt.gone_out != kNever;
+  return waits ? std::min(doubt.until, doubt.gone_out + operation.gap_delay) : doubt.until;
 }
 
 /// When the operation ends is known.

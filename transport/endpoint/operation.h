@@ -61,16 +61,19 @@ struct PeerView {
   std::uint32_t ready_us = 0;  // when the last READY to it left, by the clock of the wire
   Time ready_at = kNever;      // next READY to it
   Time jump_checked{};         // when it was asked last whether it has really closed so much
+  bool answer_queued = false;  // to its repeated READYs
 };
 
 /// Whether peers may have closed a bounded operation without anything of this rank's last stage.
 struct Doubt {
   std::uint32_t unanswered = 0;  // peers that are asked
   Time since{};                  // they were
+  Time first = kNever;           // and for the first time
   Time until{};                  // they are waited for
   Time arises = kNever;          // where nothing of that stage has gone out by then
   Time near_end{};               // by the own clock: until then no peer's bound has closed it
   bool to_confirm = false;       // they are asked again when that stage has gone out
+  Time gone_out = kNever;        // since when it has
 
   bool is_on() const { return unanswered > 0 || to_confirm; }
 };

@@ -167,7 +167,7 @@ struct Endpoint::State {
   bool all_are_through(const Channel& channel) const;
   void forget_passed_tags();
   void tell(const Operation& operation, Event event);
-  void queue_control(const ControlDue& due);
+  bool queue_control(const ControlDue& due);
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
@@ -256,6 +256,7 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
+  static bool nothing_sent(Operation& operation);
   void look_for_doubt(Operation& operation, Time now);
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
   void begin_doubt(Operation& operation, Time now);
@@ -325,6 +326,7 @@ struct Endpoint::State {
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
   Time time_stages(Operation& operation, Time now);
+  void send_ready(Operation& operation, Rank peer, Time now);
   void ask_who_has_passed(Operation& operation, Time now);
   Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
   void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);

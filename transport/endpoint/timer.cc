@@ -59,17 +59,7 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
   ask_who_has_passed(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
-    if (now >= view.ready_at) {
-      queue_control({.type = TARPON_READY,
-                     .peer = peer,
-                     .tag = operation.tag,
-                     .operation = operation.number,
-                     .slot = view.readies});
-      view.ready_us = microseconds(now);
-      view.ready_at =
-          now + backed_off(operation.quiet_delay, view.readies, longest_delay(operation));
-      ++view.readies;
-    }
+    if (now >= view.ready_at) send_ready(operation, peer, now);
     next = std::min(next, view.ready_at);
   }
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -83,6 +73,22 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
   return next;
 }
 
+/// Where there is no room for it, it goes out after a while.
+void Endpoint::State::send_ready(Operation& operation, Rank peer, Time now) {
+  PeerView& view = operation.peers[peer];
+  if (!queue_control({.type = TARPON_READY,
+                      .peer = peer,
+                      .tag = operation.tag,
+                      .operation = operation.number,
+                      .slot = view.readies})) {
+    view.ready_at = now + operation.gap_delay;
+    return;
+  }
+  view.ready_us = microseconds(now);
+  view.ready_at = now + backed_off(operation.quiet_delay, view.readies, longest_delay(operation));
+  ++view.readies;
+}
+
 /// Bounded: ends the stages whose time is up, but not the last one while peers are asked whether
 /// this rank is late.
 Time Endpoint::State::time_stages(Operation& operation, Time now) {
@@ -92,12 +98,14 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     if (stage.closed) continue;
     // What has come by the deadline is a result: the stages close before it is told.
     const Time bound = std::min(stage.end, operation.deadline);
-    const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero();
+    const bool last = i + 1 == operation.stage_count;
+    // A rank that has sent nothing of its own last stage may be late.
+    const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero() &&
+                          !(last && nothing_sent(operation));
     // What is asked for needs its time: until it is, and for the way there and back.
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
-    const bool last = i + 1 == operation.stage_count;
     if (last && now >= std::min(bound, early) && awaits_answers(operation, now)) {
       next = std::min({next, operation.doubt.until, now < bound ? bound : kNever});
     } else if (now >= bound) {

@@ -156,7 +156,10 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     std::memcpy(frame.room, ranges.data(), frame.length);
     ++counters.repairs_requested;
   }
-  if (due.type == TARPON_CREDIT) ++counters.credits_out;
+  if (due.type == TARPON_CREDIT) {
+    ++counters.credits_out;
+    if (operation != nullptr && due.stage == 0) operation->peers[due.peer].answer_queued = false;
+  }
   mark_control(due, operation, header);
   note_control_out(due);
   write_header(header, {.slot = slot, .flags = header.flags, .contributors = header.contributors},
