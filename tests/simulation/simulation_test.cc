@@ -73,15 +73,15 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// was late, and did not fetch the result. 8126677: four owners asked a slow rank whether they were
 /// late. They repeated the question until the call was over, and held their shards back. 8356067 and
 /// 8357005: a rank woke up in many calls. Its answers to the peers' READYs left no room for its own
-/// questions. 8372935: a rank woke up just before its questions had to end. 8389013: a question
-/// overtook the shard that it was about. 9004835: a rank waited for another one in every call. Its
-/// gathers seemed to take no time, and its shard left when the call ended.
+/// questions. 8372935 and 11006554: a rank woke up when its questions had to end. 8389013: a
+/// question overtook the shard that it was about. 9004835: a rank waited for another one in every
+/// call. Its gathers seemed to take no time, and its shard left when the call ended.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
        {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u,
         6033888u, 6080348u, 6121373u, 6131611u, 6169974u, 6177983u, 6571268u,
         6640995u, 7002144u, 7101537u, 7300768u, 7540371u, 8138881u, 8126677u,
-        8356067u, 8357005u, 8372935u, 8389013u, 9004835u}) {
+        8356067u, 8357005u, 8372935u, 8389013u, 9004835u, 11006554u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

@@ -29,14 +29,10 @@ bool all_sent(Operation& operation) {
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
 
-/// Until when answers are waited for: for grace, but no longer than until twice that after the end,
-/// or after the first question where that is later.
+/// Until when answers to what is asked now are waited for.
 Time patience(Operation& operation, Time now) {
-  const Time end = last_stage(operation).end;
-  if (end == kNever) return operation.deadline;  // the caller has not said yet
-  const Time first = std::min(operation.doubt.first, now);
-  const Time last = after(std::max(end, first), 2 * operation.grace);
-  return std::min({after(now, operation.grace), last, operation.deadline});
+  const bool known = last_stage(operation).end != kNever;  // else the caller has not said yet
+  return known ? std::min(after(now, operation.grace), operation.deadline) : operation.deadline;
 }
 
 }  // namespace
@@ -72,7 +68,7 @@ void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
 /// A peer has repeated its READY `times` times. That makes this rank ask once: a peer that goes on
 /// repeating it does not hear the question either.
 void Endpoint::State::note_waiting(Operation& operation, std::uint32_t times, Time now) {
-  if (times < kLongWait || operation.doubt.first != kNever) return;
+  if (times < kLongWait || !operation.doubt.is_first) return;
   if (nothing_sent(operation)) begin_doubt(operation, now);
 }
 
@@ -99,7 +95,7 @@ void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
   view.asked = true;
   if (operation.doubt.unanswered++ > 0) return;
   operation.doubt.since = now;
-  operation.doubt.first = std::min(operation.doubt.first, now);
+  operation.doubt.is_first = false;
   operation.doubt.until = patience(operation, now);
 }
 
@@ -111,8 +107,10 @@ void Endpoint::State::answered(Operation& operation, Rank peer) {
   if (view.heard) view.ready_at = kNever;  // else what it owes is not asked for before it is
   if (--operation.doubt.unanswered > 0) return;
   operation.doubt.until = patience(operation, latest);  // for what goes out now
+  // Beyond the end no new doubt arises: the peers would ask one another without end.
   const Time stale = after(operation.doubt.since, operation.grace / 2);
-  operation.doubt.arises = std::max(stale, operation.doubt.near_end);
+  const Time again = std::max(stale, operation.doubt.near_end);
+  operation.doubt.arises = again < last_stage(operation).end ? again : kNever;
   timer = std::min(timer, latest);
 }
 

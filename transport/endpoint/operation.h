@@ -68,10 +68,10 @@ struct PeerView {
 struct Doubt {
   std::uint32_t unanswered = 0;  // peers that are asked
   Time since{};                  // they were
-  Time first = kNever;           // and for the first time
   Time until{};                  // they are waited for
   Time arises = kNever;          // where nothing of that stage has gone out by then
   Time near_end{};               // by the own clock: until then no peer's bound has closed it
+  bool is_first = true;          // none was asked before
   bool to_confirm = false;       // they are asked again when that stage has gone out
   Time gone_out = kNever;        // since when it has
 
