@@ -114,6 +114,9 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   } catch (const std::bad_alloc&) {
     call = std::make_shared<PendingCall>();  // to say so
     refused = no_memory();
+  } catch (const std::exception& error) {
+    call = std::make_shared<PendingCall>();
+    refused = exception_inside(error);
   }
   call->arguments = arguments;
   call->nonfinite = nonfinite;
@@ -168,7 +171,7 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
     } catch (const std::bad_alloc&) {
       refused = no_memory();
     } catch (const std::exception& error) {
-      refused = Refusal{AbortReason::exception, fmt::format("allreduce: {}", error.what())};
+      refused = exception_inside(error);
     }
   }
   if (refused) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -195,6 +196,7 @@ class Engine {
   };
 
   static Refusal no_memory();
+  static Refusal exception_inside(const std::exception& error);
   void note_refused(PendingCall& call, const Refusal& refusal, Time submitted, Time now) const;
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
   void open(const Waiting& next, Time now);

@@ -1,4 +1,5 @@
-// Calls that this rank does not run: their arguments make no sense, or it has no memory for them.
+// Calls that this rank does not run: their arguments make no sense, or it has no memory for them,
+// or an exception comes up inside.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -92,6 +93,10 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
 
 Refusal Engine::no_memory() {
   return {AbortReason::memory, "allreduce: no memory for the buffers of the call"};
+}
+
+Refusal Engine::exception_inside(const std::exception& error) {
+  return {AbortReason::exception, fmt::format("allreduce: {}", error.what())};
 }
 
 void Engine::note_refused(PendingCall& call, const Refusal& refusal, Time submitted,

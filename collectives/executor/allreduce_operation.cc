@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <new>
 
 #include "collectives/rendezvous/rank_list.h"
@@ -387,7 +388,7 @@ void AllreduceOperation::settle() {
             });
 }
 
-/// Copies our shard for the peers. Throws std::bad_alloc before anything is copied.
+/// Copies our shard for the peers. Throws what the memory throws, before anything is copied.
 void AllreduceOperation::retain() {
   if (!copies()) return;
   retained_ = std::make_unique<Retained>(setting_.memory);
@@ -417,6 +418,9 @@ void AllreduceOperation::finish(Time now) {
     // Peers that lack this shard could not have it any more.
     return end_aborted(AbortReason::memory, bit(setting_.rank),
                        "allreduce: no memory to keep this rank's part for the peers", now);
+  } catch (const std::exception& error) {
+    return end_aborted(AbortReason::exception, bit(setting_.rank),
+                       fmt::format("allreduce: {}", error.what()), now);
   }
   if (work_.idle()) close(now);
 }

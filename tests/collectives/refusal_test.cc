@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory_resource>
 #include <new>
+#include <stdexcept>
 
 #include "tests/collectives/simulated_job.h"
 
@@ -14,15 +15,19 @@ namespace {
 using Ranks = std::vector<Rank>;
 using testing::ElementsAre;
 
-/// Refuses the n-th allocation from now on, once.
+/// Throws at the n-th allocation from now on, once: std::bad_alloc, or another exception.
 class RefusingMemory : public std::pmr::memory_resource {
  public:
   void refuse_after(int allocations) { left_ = allocations; }
+  void throw_another() { another_ = true; }
   bool has_refused() const { return left_ < 0; }
 
  private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    if (left_ >= 0 && left_-- == 0) throw std::bad_alloc();
+    if (left_ >= 0 && left_-- == 0) {
+      if (another_) throw std::runtime_error("planted");
+      throw std::bad_alloc();
+    }
     return std::pmr::new_delete_resource()->allocate(bytes, alignment);
   }
   void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
@@ -31,6 +36,7 @@ class RefusingMemory : public std::pmr::memory_resource {
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 
   int left_ = -1;
+  bool another_ = false;
 };
 
 class RefusalTest : public testing::Test {
@@ -78,6 +84,37 @@ class RefusalTest : public testing::Test {
       EXPECT_FALSE(report.detail.empty());
     }
     expect_right();
+  }
+
+  /// One call for each allocation that rank 1 makes in a call: it throws there, and that call alone
+  /// ends for `reason`. Returns how many of the calls ended so on all ranks.
+  int expect_each_allocation_refused(const Mechanisms& mechanisms, bool bounded,
+                                     AbortReason reason) {
+    SCOPED_TRACE(std::string(name(reason)) + (bounded ? " bounded" : " exact"));
+    int on_all = 0;
+    for (int allocations = 0; allocations < 100; ++allocations) {
+      make_job(mechanisms);
+      expect_right();
+      memory_.refuse_after(allocations);
+      const std::vector<Report> reports = run(bounded, [](AllreduceArguments&) {});
+      const bool refused = memory_.has_refused();
+      memory_.refuse_after(-1);
+      int ended = 0;
+      for (const Report& report : reports) {
+        // A peer may have had all that it needs.
+        if (report.status == Status::complete) continue;
+        ++ended;
+        EXPECT_EQ(report.status, Status::aborted) << report.detail;
+        EXPECT_EQ(report.abort_reason, reason) << report.detail;
+        EXPECT_THAT(report.blamed, ElementsAre(1)) << report.detail;
+      }
+      on_all += ended == 3;
+      EXPECT_EQ(reports[1].status, refused ? Status::aborted : Status::complete) << allocations;
+      expect_right();
+      if (!refused) return on_all;
+    }
+    ADD_FAILURE() << "too many allocations";
+    return on_all;
   }
 
   void expect_right() {
@@ -135,27 +172,19 @@ TEST_F(RefusalTest, memory__refused_at_any_allocation_ends_that_call_alone) {
   coded.codec = CodecRule::on;
   for (const Mechanisms& mechanisms : {Mechanisms{}, coded}) {
     for (const bool bounded : {false, true}) {
-      bool refused = true;
-      for (int allocations = 0; refused; ++allocations) {
-        ASSERT_LT(allocations, 100);
-        make_job(mechanisms);
-        expect_right();
-        memory_.refuse_after(allocations);
-        const std::vector<Report> reports = run(bounded, [](AllreduceArguments&) {});
-        refused = memory_.has_refused();
-        memory_.refuse_after(-1);
-        for (const Report& report : reports) {
-          // A peer may have had all that it needs.
-          if (report.status == Status::complete) continue;
-          EXPECT_EQ(report.status, Status::aborted) << report.detail;
-          EXPECT_EQ(report.abort_reason, AbortReason::memory) << report.detail;
-          EXPECT_THAT(report.blamed, ElementsAre(1)) << report.detail;
-        }
-        if (refused) {
-          EXPECT_EQ(reports[1].status, Status::aborted) << allocations;
-        }
-        expect_right();
-      }
+      EXPECT_GT(expect_each_allocation_refused(mechanisms, bounded, AbortReason::memory), 0);
+    }
+  }
+}
+
+// The first allocations are those of submit() and start(), the last ones those of finish().
+TEST_F(RefusalTest, exception__at_any_allocation_ends_that_call_alone) {
+  memory_.throw_another();
+  Mechanisms coded;
+  coded.codec = CodecRule::on;
+  for (const Mechanisms& mechanisms : {Mechanisms{}, coded}) {
+    for (const bool bounded : {false, true}) {
+      EXPECT_GT(expect_each_allocation_refused(mechanisms, bounded, AbortReason::exception), 0);
     }
   }
 }

@@ -1,7 +1,9 @@
-// A stranger on the network sends every class of hostile packets at a running job: the results stay
-// right, and each class is counted where it should be. On every data path.
+// A stranger on the network sends every class of hostile packets at a running job, and hostile TCP
+// connections to its rendezvous and its control mesh: the results stay right, and each class of
+// packets is counted where it should be. On every data path.
 //
 // TARPON_HOSTILE_COUNT=25000 sends that many of each class in place of 200.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
@@ -15,6 +17,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/control.h"
+#include "tests/collectives/hostile_guests.h"
 #include "tests/hostile/hostile_frames.h"
 #include "tools/network_namespace.h"
 #include "tools/testbed.h"
@@ -27,11 +30,16 @@
 namespace tarpon::hostile {
 namespace {
 
+using testing::IsEmpty;
+
 constexpr std::uint32_t kRanks = 2;
 constexpr Rank kStranger = kRanks;  // its host
 constexpr std::size_t kElements = 50'000;
 constexpr double kPerSecond = 10'000;
 constexpr Duration kPatience = 20s;
+constexpr std::uint16_t kPort = 29500;  // of the rendezvous
+constexpr std::size_t kVisits = 100;    // to each door
+constexpr Duration kPause = 5ms;        // between two visits to a mesh door
 
 std::uint64_t count_per_class() {
   const char* const text = std::getenv("TARPON_HOSTILE_COUNT");
@@ -43,6 +51,13 @@ void on_all(const std::function<void(Rank)>& body) {
   for (Rank rank = 0; rank < kRanks; ++rank) threads.emplace_back([&body, rank] { body(rank); });
   for (std::thread& thread : threads) thread.join();
 }
+
+/// Counts the guests that rank 0 refuses.
+class Refusals final : public RefusalListener {
+ public:
+  void on_refusal(const std::string&) override { ++count; }
+  std::size_t count = 0;
+};
 
 struct Outcome {
   std::map<std::string, std::uint64_t> sent;  // by counter
@@ -67,14 +82,24 @@ class HostileJobTest : public testing::TestWithParam<Datapath> {
 
   void TearDown() override { ranks_.clear(); }
 
+  /// Beside strangers that come to the rendezvous before rank 1.
   void connect() {
     ranks_.resize(kRanks);
-    on_all([this](Rank rank) {
+    Refusals refusals;
+    Guests guests;
+    std::atomic<bool> visited = false;
+    std::thread stranger([&] {
+      visit_rendezvous(guests);
+      visited = true;
+    });
+    on_all([&](Rank rank) {
       ASSERT_TRUE(network_->enter(rank));
+      while (rank != 0 && !visited) std::this_thread::sleep_for(1ms);
       CommunicatorOptions options;
       options.rendezvous.rank = rank;
       options.rendezvous.world_size = kRanks;
-      options.rendezvous.address = "tcp://" + network_->address(0) + ":29500";
+      options.rendezvous.address = "tcp://" + network_->address(0) + ":" + std::to_string(kPort);
+      if (rank == 0) options.rendezvous.refusals = &refusals;
       options.datapath = GetParam();
       options.address = network_->address(rank);
       options.interface = network_->interface();
@@ -83,6 +108,47 @@ class HostileJobTest : public testing::TestWithParam<Datapath> {
       ASSERT_TRUE(communicator) << communicator.error().message;
       ranks_[rank] = std::move(*communicator);
     });
+    stranger.join();
+    EXPECT_THAT(guests.wait_closed(monotonic_now() + kPatience), IsEmpty());
+    EXPECT_EQ(refusals.count, kRefusedSpeeches);
+  }
+
+  /// From the stranger's host, once rank 0 listens.
+  void visit_rendezvous(Guests& guests) {
+    ASSERT_TRUE(network_->enter(kStranger));
+    const auto door = ipv4_address(network_->address(0), kPort);
+    ASSERT_TRUE(door) << door.error().message;
+    const std::vector<Speech> speeches = rendezvous_speeches();
+    const Time end = monotonic_now() + kPatience;
+    for (std::size_t i = 0; i < kVisits;) {
+      const auto visited = guests.visit(*door, speeches[i % speeches.size()], end);
+      if (visited) {
+        ++i;
+      } else {
+        ASSERT_TRUE(i == 0 && monotonic_now() < end) << visited.error().message;
+        std::this_thread::sleep_for(1ms);
+      }
+    }
+  }
+
+  /// From the stranger's host. The ranks close every connection, and answer none.
+  void visit_mesh(std::uint32_t job) {
+    ASSERT_TRUE(network_->enter(kStranger));
+    Guests guests;
+    for (std::size_t i = 0; i < kVisits; ++i) {
+      for (Rank rank = 0; rank < kRanks; ++rank) {
+        const RankInfo& info = ranks_[0]->ranks()[rank];
+        const auto door = ipv4_address(info.address, info.control_port);
+        ASSERT_TRUE(door) << door.error().message;
+        const std::vector<Speech> speeches = mesh_speeches(job, rank);
+        const auto visited =
+            guests.visit(*door, speeches[i % speeches.size()], monotonic_now() + kPatience);
+        ASSERT_TRUE(visited) << visited.error().message;
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+    EXPECT_THAT(guests.wait_closed(monotonic_now() + kPatience), IsEmpty());
+    EXPECT_THAT(guests.answered(), IsEmpty());
   }
 
   /// At rank 0, in the name of rank 1.
@@ -107,9 +173,10 @@ class HostileJobTest : public testing::TestWithParam<Datapath> {
     return result;
   }
 
-  /// From the stranger's host. Sets `done` at the end.
+  /// From the stranger's host: packets, and connections to the mesh. Sets `done` at the end.
   Outcome attack(const Target& to, std::atomic<bool>& done) {
     Outcome result;
+    std::thread guests([&] { visit_mesh(to.job); });
     std::thread([&] {
       ASSERT_TRUE(network_->enter(kStranger));
       auto sender = HostileSender::open(to);
@@ -123,6 +190,7 @@ class HostileJobTest : public testing::TestWithParam<Datapath> {
         result.packets += sent;
       }
     }).join();
+    guests.join();
     done = true;
     return result;
   }
@@ -195,6 +263,10 @@ TEST_P(HostileJobTest, every_class_is_counted_and_no_result_is_wrong) {
   std::printf("%d calls beside %llu hostile packets\n", calls,
               static_cast<unsigned long long>(outcome.packets));
   on_all([&](Rank rank) {
+    // A verdict goes over the mesh: its connections work, and nobody is excluded.
+    const StepVerdict verdict = ranks_[rank]->agree(1, {}, kPatience);
+    EXPECT_EQ(verdict.verdict, Verdict::apply) << verdict.detail;
+    EXPECT_EQ(verdict.reporters, 0b11u);
     const auto closed = ranks_[rank]->close(kPatience);
     EXPECT_TRUE(closed) << closed.error().message;
   });

@@ -220,6 +220,27 @@ TEST(HostileTest, lies__reach_the_ranks) {
   }
 }
 
+/// Whether a promise was broken about an element of a result.
+bool names_an_element(const std::string& violation) {
+  return violation.find(": element ") != std::string::npos;
+}
+
+// What PROTOCOL.md promises of forged control packets, "Forged packets of a stranger who knows the
+// cookie".
+TEST(HostileTest, lies__of_control_cost_calls_and_falsify_nothing) {
+  int costly = 0;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SimulationPlan plan = plan_with(seed, LieGroup::control);
+    if (seed % 2 == 0) plan.lies = 0.02;  // more calls have a result
+    const SimulationResult result = run_simulation(plan);
+    costly += !result.violations.empty();
+    for (const std::string& violation : result.violations) {
+      EXPECT_FALSE(names_an_element(violation)) << describe(plan) << "\n" << violation;
+    }
+  }
+  EXPECT_GT(costly, 0);
+}
+
 // Without keys nothing refuses these packets: that the oracles see the harm shows that they would
 // also see it where a mend is supposed to prevent it.
 TEST(HostileTest, lies__of_data_falsify_results_and_the_oracles_see_it) {
@@ -227,7 +248,7 @@ TEST(HostileTest, lies__of_data_falsify_results_and_the_oracles_see_it) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     for (const std::string& violation :
          run_simulation(plan_with(seed, LieGroup::data)).violations) {
-      falsified += violation.find(": element ") != std::string::npos;
+      falsified += names_an_element(violation);
     }
   }
   EXPECT_GT(falsified, 0);

@@ -50,8 +50,9 @@ SimulationPlan early_plan(std::uint64_t seed) {
 /// Of a hundred thousand others: what they found is rarer than the seeds of every day.
 TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
   for (const std::uint32_t seed :
-       {502049u, 700369u, 707080u, 708435u, 709454u, 716299u, 719117u, 719394u, 726761u, 737585u,
-        742588u, 759018u, 905124u, 956271u, 910041121u, 910083751u, 910097592u}) {
+       {502049u,    700369u,    707080u,    708435u,    709454u,    716299u,   719117u, 719394u,
+        726761u,    737585u,    742588u,    752883u,    759018u,    905124u,   956271u, 910039733u,
+        910041121u, 910048013u, 910068658u, 910072019u, 910083751u, 910097592u}) {
     const SimulationPlan plan = early_plan(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
