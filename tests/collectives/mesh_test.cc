@@ -331,9 +331,9 @@ TEST_F(MeshTest, goodbye__of_65536_tags_arrives_whole) {
 
 TEST_F(MeshTest, silent__ranks_are_dead_by_votes) {
   open_all(3);
-  ranks_[0]->set_silent(0b100);
+  ranks_[0]->set_silent(0b100, 0b100);
   EXPECT_FALSE(heard_[1].of(2, 1500ms));  // one vote of three
-  ranks_[1]->set_silent(0b100);
+  ranks_[1]->set_silent(0b100, 0b100);
   for (Rank rank = 0; rank < 3; ++rank) {
     const auto fact = heard_[rank].of(2);
     ASSERT_TRUE(fact) << rank;

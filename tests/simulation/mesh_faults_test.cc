@@ -23,7 +23,7 @@ class StaleVoteTest : public testing::Test {
   void withdraw() {
     job_[2].needs_all = false;
     job_[2].deaf_to = 0;
-    job_[2].member().set_silent(0, job_.world.now);
+    job_[2].member().set_silent(0, 0, job_.world.now);
     job_[2].advance();
   }
   /// {0, 1} | {2, 3, 4}.
