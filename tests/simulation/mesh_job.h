@@ -106,6 +106,7 @@ class MeshRank final : public Host, public mesh::Network {
 
   void take(const mesh::Member::News& news) {
     if (news.kind == mesh::Member::News::Kind::aborted) aborted_by.insert(news.rank);
+    if (news.kind == mesh::Member::News::Kind::epoch) epochs.push_back(news.epoch);
     if (news.kind != mesh::Member::News::Kind::fact) return;
     learned[news.fact.rank] = {news.fact, world_.now};
     if (data_path != nullptr) return data_path->learn(news.fact);
@@ -153,6 +154,7 @@ class MeshRank final : public Host, public mesh::Network {
   std::optional<Time> left;
   std::size_t most_buffered = 0;
   std::set<std::uint64_t> reported;      // steps
+  std::vector<EpochRecord> epochs;       // in the order in which they came
   std::vector<ShrinkPlan> plans;         // of shrink()
   std::vector<ShrinkPlan> rejoin_plans;  // of rejoin()
 
