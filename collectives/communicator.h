@@ -101,7 +101,8 @@ class Communicator {
   /// Collective among the ranks that are neither dead nor evicted, with the same deadline: a
   /// communicator of them, ranks 0.. in the old order, a new job to the network. Blocks until
   /// `deadline` at most. This one ends all its calls as aborted, and is of no use but for another
-  /// try. Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
+  /// try. When a rank dies meanwhile, it may end at the deadline on every rank: call it again.
+  /// Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
   /// AF_XDP: a receive queue is free again only when this one is destroyed, so that the new one may
   /// take io_uring.
   Result<std::unique_ptr<Communicator>> shrink(Duration deadline);

@@ -475,7 +475,8 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
                             tarpon_step_verdict* verdict);
 
 /* Makes a communicator of the ranks that are neither dead nor evicted, who all call it: new ranks
- * in the old order. The old communicator ends its calls as aborted, and is then to be freed.
+ * in the old order. The old communicator ends its calls as aborted, and is then to be freed. When a
+ * rank dies meanwhile, every rank may get TIMEOUT at its deadline: call it again.
  *
  * fresh  set to a new handle, which the caller owns
  *
