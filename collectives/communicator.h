@@ -9,10 +9,11 @@
 //   (*communicator)->close(10s);                                   // serves the others to the end
 //
 // The others know within 300 ms that a rank's process was killed, by its control connection. A rank
-// whose host is gone is dead after CommunicatorOptions::dead_after, while an exact call or shrink()
-// needs it and at least half of the live ranks do not hear it. Exact calls end as peer_dead then,
-// those in flight and all later ones; bounded calls go on without that rank. shrink() makes a new
-// communicator of the survivors. A rank that is destroyed without close() is dead to the others.
+// whose host is gone is dead when exact calls have needed it for CommunicatorOptions::dead_after in
+// all, or one shrink() for so long, and at least half of the live ranks do not hear it. Exact calls
+// end as peer_dead then, those in flight and all later ones; bounded calls go on without that rank.
+// shrink() makes a new communicator of the survivors. A rank that is destroyed without close() is
+// dead to the others.
 //
 // A rank that is so late that the others would have to retain more for it than their limit
 // (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
@@ -100,7 +101,8 @@ class Communicator {
   /// Collective among the ranks that are neither dead nor evicted, with the same deadline: a
   /// communicator of them, ranks 0.. in the old order, a new job to the network. Blocks until
   /// `deadline` at most. This one ends all its calls as aborted, and is of no use but for another
-  /// try. Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
+  /// try. When a rank dies meanwhile, it may end at the deadline on every rank: call it again.
+  /// Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
   /// AF_XDP: a receive queue is free again only when this one is destroyed, so that the new one may
   /// take io_uring.
   Result<std::unique_ptr<Communicator>> shrink(Duration deadline);

@@ -128,7 +128,7 @@ class Engine {
   /// Ranks that left, whose calls have all ended here, since the last time: bit r: rank r.
   std::uint64_t take_passed();
 
-  /// Ranks that running exact calls lack and that are silent: bit r: rank r.
+  /// Ranks that running exact calls lack and that are silent now: bit r: rank r.
   std::uint64_t awaited() const;
   /// Ranks that are silent, needed or not.
   std::uint64_t silent() const { return endpoint_.silent(); }

@@ -225,12 +225,8 @@ void Membership::passed(std::uint64_t ranks) {
   impl_->apply([&](mesh::Member& member, Time) { member.passed(ranks); });
 }
 
-void Membership::set_silent(std::uint64_t ranks) {
-  impl_->apply([&](mesh::Member& member, Time now) { member.set_silent(ranks, now); });
-}
-
-void Membership::set_all_silent(std::uint64_t ranks) {
-  impl_->apply([&](mesh::Member& member, Time now) { member.set_all_silent(ranks, now); });
+void Membership::set_silent(std::uint64_t silent, std::uint64_t needed) {
+  impl_->apply([&](mesh::Member& member, Time now) { member.set_silent(silent, needed, now); });
 }
 
 void Membership::wish_eviction(std::uint64_t ranks) {

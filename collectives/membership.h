@@ -51,7 +51,7 @@ struct MembershipOptions {
   std::uint32_t job = 0;
   std::vector<LossBudget> budgets = {};
   bool epochs = false;  // whether the ranks agree on new ones, by their loss
-  /// A rank that an exact call or shrink() needs is dead after so much silence (mesh/votes.h).
+  /// A rank is dead after so much silence in which exact calls or shrink() need it (mesh/votes.h).
   Duration dead_after = 5s;
 };
 
@@ -88,11 +88,9 @@ class Membership {
   /// The operations of `ranks` (bit r: rank r), which have left, are over here. Never blocks.
   void passed(std::uint64_t ranks);
 
-  /// Exact calls need `ranks` (bit r: rank r), which are silent on the data path now. Never blocks.
-  void set_silent(std::uint64_t ranks);
-  /// All ranks that are silent on the data path, needed or not: agree() does not wait for them.
-  /// Never blocks.
-  void set_all_silent(std::uint64_t ranks);
+  /// `silent`: ranks that are silent on the data path now; agree() does not wait for them.
+  /// `needed`: those of them that exact calls need now. Bit r: rank r. Never blocks.
+  void set_silent(std::uint64_t silent, std::uint64_t needed);
   /// This rank's bounded calls are held back by `ranks`, beyond what it may retain. Never blocks.
   void wish_eviction(std::uint64_t ranks);
   /// Bounded calls of this rank have ended. Never blocks.

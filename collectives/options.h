@@ -53,8 +53,9 @@ struct CommunicatorOptions {
   double max_bytes_per_second = 0;
   /// Memory of retained results, bookkeeping included; one result is always retained.
   std::uint64_t retain_bytes = 64ull << 20;
-  /// A rank that an exact call or shrink() needs is dead after so much silence, if more than half
-  /// of the live ranks do not hear it, or exactly half; final, as an eviction. Alike on all ranks.
+  /// A rank is dead after so much silence in which exact calls (in all) or a shrink() need it, if
+  /// more than half of the live ranks do not hear it, or exactly half for a second more; final, as
+  /// an eviction. Time between calls does not count. Alike on all ranks.
   Duration dead_after = 5s;
   /// Dumps of the flight recorder, and the status socket: what this rank is doing, from outside.
   FlightOptions flight;

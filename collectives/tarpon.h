@@ -201,7 +201,7 @@ typedef struct tarpon_options {
   double loss_target; /* mean share that bounded calls may lose (0.001); alike on all ranks */
   const char* flight_directory;  /* where failed calls leave dumps (none) */
   int64_t rendezvous_timeout_us; /* 30 s */
-  int64_t dead_after_us; /* silence after which a needed rank is dead (5 s); alike on all ranks */
+  int64_t dead_after_us; /* silence, while needed, after which a rank is dead (5 s); alike on all */
   uint64_t retain_bytes; /* memory of results that are kept for late ranks (64 MiB) */
   double max_bytes_per_second; /* cap of what this rank sends (none) */
   uint32_t flows;              /* UDP flows to each rank: 1, 2, 4 or 8 (by trial) */
@@ -475,7 +475,8 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
                             tarpon_step_verdict* verdict);
 
 /* Makes a communicator of the ranks that are neither dead nor evicted, who all call it: new ranks
- * in the old order. The old communicator ends its calls as aborted, and is then to be freed.
+ * in the old order. The old communicator ends its calls as aborted, and is then to be freed. When a
+ * rank dies meanwhile, every rank may get TIMEOUT at its deadline: call it again.
  *
  * fresh  set to a new handle, which the caller owns
  *

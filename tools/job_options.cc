@@ -111,7 +111,7 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
        {"--max-rate", cli::rate(options.max_rate), "cap of what each rank sends, as 1gbit"},
        {"--retain", cli::size(options.retain_bytes), "memory of results kept for late ranks"},
        {"--dead-after", cli::duration(options.dead_after),
-        "a rank is dead after so long without a packet, while an exact call needs it",
+        "a rank is dead when exact calls have needed it for so long, without a packet of it",
         Scope::job}});
 }
 

@@ -223,7 +223,6 @@ class Communicator::State {
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
     driving_ = true;
-    Time look_at = kNever;
     while (!finished()) {
       const bool worked = run_piece(lock);
       const std::size_t before = engine_.outstanding();
@@ -237,10 +236,7 @@ class Communicator::State {
         membership_->note_calls(engine_.take_codec_evidence());
       }
       membership_->passed(engine_.take_passed());
-      const std::uint64_t all_silent = engine_.silent();
-      if (std::exchange(all_silent_, all_silent) != all_silent) {
-        membership_->set_all_silent(all_silent);
-      }
+      tell_silent();
       if (moved) {
         while (claims_ > 0) {  // std::mutex is not fair: step aside
           lock.unlock();
@@ -249,14 +245,8 @@ class Communicator::State {
         }
         continue;
       }
-      const Time now = monotonic_now();
-      if (now >= look_at) {
-        tell_silent(engine_.awaited());
-        look_at = kNever;
-      }
-      if (engine_.outstanding() > 0 && look_at == kNever) look_at = now + kSilenceLook;
       if (finished()) break;
-      const Time until = std::min({engine_.next_deadline(), limit, look_at});
+      const Time until = std::min(engine_.next_deadline(), limit);
       before_sleep_ = port_->statistics();
       asleep_ = true;
       lock.unlock();
@@ -265,7 +255,7 @@ class Communicator::State {
       asleep_ = false;
     }
     driving_ = false;
-    tell_silent(engine_.awaited());
+    tell_silent();
     announce();
   }
 
@@ -280,9 +270,15 @@ class Communicator::State {
     return true;
   }
 
-  /// REQUIRES: the mutex.
-  void tell_silent(std::uint64_t ranks) {
-    if (std::exchange(silent_, ranks) != ranks) membership_->set_silent(ranks);
+  /// Tells the membership which ranks are silent, and which of them exact calls need, when that has
+  /// changed. REQUIRES: the mutex.
+  void tell_silent() {
+    const std::uint64_t silent = engine_.silent();
+    const std::uint64_t needed = silent == 0 ? 0 : engine_.awaited();
+    if (silent == silent_ && needed == needed_silent_) return;
+    silent_ = silent;
+    needed_silent_ = needed;
+    membership_->set_silent(silent, needed);
   }
 
   /// Sends the aborts; whoever misses them has a deadline.
@@ -324,9 +320,6 @@ class Communicator::State {
   // calls then cost it no wake-up.
   static constexpr Duration kTakeOverDelay = 2ms;
 
-  // How often the driver looks whether its exact calls need ranks that are silent.
-  static constexpr Duration kSilenceLook = 100ms;
-
   // Where nobody drives, abort() itself waits this long for the port to let go of the buffers.
   static constexpr Duration kAbortPatience = 5ms;
 
@@ -349,8 +342,8 @@ class Communicator::State {
   PortStatistics before_sleep_;
   bool stopping_ = false;
   std::atomic<bool> regrouped_ = false;
-  std::uint64_t silent_ = 0, all_silent_ = 0;  // as told to the membership
-  std::atomic<std::uint32_t> callers_ = 0;     // in wait()
+  std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
+  std::atomic<std::uint32_t> callers_ = 0;        // in wait()
   std::atomic<Time> last_caller_ = Time{};
   std::atomic<std::uint32_t> claims_ = 0;
   std::thread thread_;

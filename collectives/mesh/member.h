@@ -66,8 +66,11 @@ class Member {
 
   /// `peers_too`: the calls of the other ranks end as well, if this rank is live.
   void abort(const std::string& reason, bool peers_too);
-  void set_silent(std::uint64_t ranks, Time now) { votes_.set_silent(ranks, now); }
-  void set_all_silent(std::uint64_t ranks, Time now) { agreement_.set_silent(ranks, now); }
+  /// As Membership::set_silent().
+  void set_silent(std::uint64_t silent, std::uint64_t needed, Time now) {
+    votes_.set_silent(silent, needed, now);
+    agreement_.set_silent(silent, now);
+  }
   void wish_eviction(std::uint64_t ranks, Time now) { votes_.wish_eviction(ranks, now); }
   void note_call(const CodecEvidence& call, Time now) { epochs_.note_call(call, now); }
 

@@ -19,8 +19,10 @@
 //
 // A rank tells a rank whose connection works again that it waits (greet()), with the number of its
 // entry. The planner answers with its plan when the plan was made for that entry: a rank that has
-// entered again waits for another plan. If the planner dies between two plans, the ranks that have
-// its plan fail to meet, by their deadline, and no rank joins a communicator without them.
+// entered again waits for another plan. If the planner dies when its plan has reached some ranks
+// only, these fail to meet, and the others wait for them, all until their deadlines; no rank joins
+// a communicator without them. Then they enter again. A plan that comes after leave() and before
+// the next enter() is not followed, and that entry ends at its deadline too.
 #pragma once
 
 #include <cstdint>

@@ -25,11 +25,17 @@ Votes::Votes(Rank rank, const Facts& facts, Duration dead_after)
       rows_(facts.world_size()),
       ballots_(facts.world_size()) {}
 
-void Votes::set_silent(std::uint64_t ranks, Time now) {
+void Votes::set_silent(std::uint64_t silent, std::uint64_t needed, Time now) {
   for (Rank rank = 0; rank < rows_.size(); ++rank) {
-    Time& since = rows_[rank].silent_since;
-    const bool silent = rank != rank_ && facts_.is_live(rank) && (ranks & bit(rank)) != 0;
-    since = !silent ? kNever : std::min(since, now);
+    Row& row = rows_[rank];
+    const bool is_silent = rank != rank_ && facts_.is_live(rank) && (silent & bit(rank)) != 0;
+    const bool is_needed = is_silent && (needed & bit(rank)) != 0;
+    if (!is_silent) {
+      row.silent_before = Duration{};
+    } else if (!is_needed && row.silent_since != kNever) {
+      row.silent_before += std::max(now - row.silent_since, Duration{});
+    }
+    row.silent_since = is_needed ? std::min(row.silent_since, now) : kNever;
   }
 }
 
@@ -75,9 +81,7 @@ void Votes::tick(Time now) {
   for (Rank rank = 0; rank < rows_.size(); ++rank) {
     if (!facts_.is_live(rank)) rows_[rank] = {};
     const Row& row = rows_[rank];
-    for (const Time since : {row.silent_since, row.unheard_since}) {
-      if (since != kNever && now >= after(since, dead_after_)) own.silent |= bit(rank);
-    }
+    if (now >= vote_at(row)) own.silent |= bit(rank);
     if (now < row.wish_until) own.holding_back |= bit(rank);
     if (rank != rank_ && now >= row.ballot_until) ballots_[rank] = {};
   }
@@ -94,6 +98,12 @@ void Votes::tick(Time now) {
   }
 }
 
+/// When this rank votes against the rank of `row` as silent; kNever: it is not needed, or heard.
+Time Votes::vote_at(const Row& row) const {
+  const Duration lacking = std::max(dead_after_ - row.silent_before, Duration{});
+  return std::min(after(row.silent_since, lacking), after(row.unheard_since, dead_after_));
+}
+
 void Votes::count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const {
   const bool exact =
       facts_.is_live(rank) && 2 * voters(rank, votes) == std::popcount(facts_.live());
@@ -105,10 +115,7 @@ Time Votes::next_deadline() const {
   Time next = repeat_at_;
   for (Rank rank = 0; rank < rows_.size(); ++rank) {
     const Row& row = rows_[rank];
-    const bool silent = (ballots_[rank_].silent & bit(rank)) != 0;
-    for (const Time since : {row.silent_since, row.unheard_since}) {
-      if (!silent && since != kNever) next = std::min(next, after(since, dead_after_));
-    }
+    if ((ballots_[rank_].silent & bit(rank)) == 0) next = std::min(next, vote_at(row));
     if ((ballots_[rank_].holding_back & bit(rank)) != 0) next = std::min(next, row.wish_until);
     if (ballots_[rank] != Ballot{} && rank != rank_) next = std::min(next, row.ballot_until);
     for (const Half& half : {row.half_silent, row.half_holding_back}) {

@@ -1,11 +1,16 @@
 // Excluding ranks by votes: rules without thread, clock or socket.
 //
-// A rank votes against another one for two reasons. *Silent*: an exact call (by the data path) or
-// shrink() (by the mesh and the data path) has needed that rank for `dead_after`, and heard nothing
-// of it. *Holding back*: a bounded call ended at its deadline because what it retains for that rank
-// exceeds the limit. Votes go to all ranks, and every rank counts them: more than half of the live
-// ranks, or exactly half, exclude the rank; with exactly half the fact says `without majority`.
-// Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become evicted.
+// A rank votes against another one for two reasons. *Silent*: exact calls (by the data path) or
+// shrink() (by the mesh and the data path) have needed that rank for `dead_after`, and heard
+// nothing of it. *Holding back*: a bounded call ended at its deadline because what it retains for
+// that rank exceeds the limit. Votes go to all ranks, and every rank counts them: more than half of
+// the live ranks, or exactly half, exclude the rank; with exactly half the fact says `without
+// majority`. Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become
+// evicted.
+//
+// The time in which exact calls need a silent rank is added up over all calls, so that calls with
+// shorter deadlines than `dead_after` find a vanished rank too. Time between calls does not count,
+// and the sum begins again at 0 when the data path hears the rank.
 //
 // A rank counts its own ballot and those of the ranks to which its stream works. It forgets the
 // ballot of a rank when that stream breaks, since it would not hear of a withdrawal; a stream that
@@ -16,7 +21,7 @@
 // shrink() asks the ranks that it needs for a sign of life (HERE) over the mesh, since no packets
 // flow then. A vote of silence is withdrawn when its rank is heard or not needed any more; a vote
 // against a rank that holds back lapses after kWishTime. Exactly half decide only after kHalfGrace,
-// in which more votes may come.
+// in which more votes may come: the calls of that half have to last so long.
 //
 // Not thread-safe.
 #pragma once
@@ -42,8 +47,9 @@ class Votes {
   /// `facts` outlives the rules.
   Votes(Rank rank, const Facts& facts, Duration dead_after);
 
-  /// Ranks that exact calls need and that are silent on the data path now. Bit r: rank r.
-  void set_silent(std::uint64_t ranks, Time now);
+  /// `silent`: ranks that are silent on the data path now. `needed`: those of them that exact calls
+  /// need now. Bit r: rank r.
+  void set_silent(std::uint64_t silent, std::uint64_t needed, Time now);
   /// Ranks that shrink() waits for now.
   void set_needed(std::uint64_t ranks, Time now);
   /// A frame of `from` came at `when`, or a packet while no stream to it works.
@@ -81,12 +87,14 @@ class Votes {
   };
   struct Row {
     Time silent_since = kNever;   // on the data path, while needed
+    Duration silent_before{};     // before that, while needed, since it was heard
     Time unheard_since = kNever;  // on the mesh, while needed
     Time wish_until{};
     Time ballot_until{};  // that rank's ballot lapses then
     Half half_silent, half_holding_back;
   };
   std::string encode(const Ballot& ballot) const;
+  Time vote_at(const Row& row) const;
   std::optional<Fact> decided(Rank rank) const;
   void count_half(Half& half, Rank rank, std::uint64_t Ballot::*votes, Time now) const;
   int voters(Rank rank, std::uint64_t Ballot::*votes) const;

@@ -239,6 +239,32 @@ TEST(MembershipKillTest, shrink__says_that_half_of_the_ranks_is_no_majority) {
       [](CommunicatorOptions& options) { options.dead_after = 300ms; });
 }
 
+/// Each call ends at its deadline, until the time in which the calls need rank 1 is enough.
+TEST(MembershipKillTest, allreduce__with_deadlines_below_dead_after_finds_a_silent_rank_dead) {
+  const Shared board;
+  run_processes(
+      3, {1},
+      [&](Communicator& communicator) {
+        if (communicator.rank() == 1) {
+          board->pid = getpid();
+          kill(getpid(), SIGSTOP);
+          require(false, "a stopped rank runs again");
+        }
+        std::vector<float> values(1000, 1.0f);
+        AllreduceArguments arguments = in_place(values);
+        arguments.deadline = 400ms;
+        const Time limit = monotonic_now() + 20s;
+        for (Status status = Status::complete; status != Status::peer_dead;) {
+          require(monotonic_now() < limit, "rank 1 does not become dead");
+          status = must(communicator.allreduce(arguments)).status;
+        }
+        board->stage[communicator.rank()] = 1;
+        await(board, {0, 2}, 1);
+        if (communicator.rank() == 0) kill(board->pid, SIGKILL);
+      },
+      [](CommunicatorOptions& options) { options.dead_after = 1s; });
+}
+
 /// Rank 1 plans, and is rank 0 of the next communicator.
 TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
   const Shared board;

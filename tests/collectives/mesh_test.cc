@@ -19,6 +19,7 @@
 #include "collectives/mesh/sockets.h"
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/sockets.h"
+#include "tests/sanitized.h"
 #include "transport/clock.h"
 
 namespace tarpon::mesh {
@@ -26,6 +27,7 @@ namespace {
 
 using rendezvous::append_u32;
 using testing::HasSubstr;
+using testing_support::kSanitizer;
 
 // -- frames
 
@@ -283,16 +285,16 @@ TEST_F(MeshTest, stop__ends_the_thread_whenever_it_comes) {
 
 TEST_F(MeshTest, end__without_goodbye_is_death_within_300_ms) {
   open_all(3);
-  const Time start = monotonic_now();
+  const Time reset = monotonic_now();
   ranks_[1].reset();
   for (const Rank rank : {Rank{0}, Rank{2}}) {
     const auto fact = heard_[rank].of(1);
+    const Duration known = monotonic_now() - reset;
     ASSERT_TRUE(fact);
+    EXPECT_LE(known, kSanitizer ? 2s : 300ms) << "at rank " << rank;
     EXPECT_EQ(fact->text(),
               "rank 1 is dead: its control connection ended and connecting again is refused");
   }
-  std::printf("known after %.0f ms\n",
-              std::chrono::duration<double, std::milli>(monotonic_now() - start).count());
 }
 
 TEST_F(MeshTest, end__after_goodbye_is_leaving) {
@@ -331,9 +333,9 @@ TEST_F(MeshTest, goodbye__of_65536_tags_arrives_whole) {
 
 TEST_F(MeshTest, silent__ranks_are_dead_by_votes) {
   open_all(3);
-  ranks_[0]->set_silent(0b100);
+  ranks_[0]->set_silent(0b100, 0b100);
   EXPECT_FALSE(heard_[1].of(2, 1500ms));  // one vote of three
-  ranks_[1]->set_silent(0b100);
+  ranks_[1]->set_silent(0b100, 0b100);
   for (Rank rank = 0; rank < 3; ++rank) {
     const auto fact = heard_[rank].of(2);
     ASSERT_TRUE(fact) << rank;

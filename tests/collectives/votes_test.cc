@@ -63,7 +63,7 @@ class Job {
 
 TEST(VotesTest, silent__more_than_half_exclude_after_dead_after) {
   Job job(4);
-  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) job[rank].set_silent(0b1000, job.now);
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) job[rank].set_silent(0b1000, 0b1000, job.now);
   job.run(4900ms);
   EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
   job.run(200ms);
@@ -75,10 +75,10 @@ TEST(VotesTest, silent__more_than_half_exclude_after_dead_after) {
 
 TEST(VotesTest, silent__exactly_half_exclude_without_majority_and_fewer_nobody) {
   Job job(4);
-  job[0].set_silent(0b1000, job.now);
+  job[0].set_silent(0b1000, 0b1000, job.now);
   job.run(20s);
   EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
-  job[1].set_silent(0b1000, job.now);
+  job[1].set_silent(0b1000, 0b1000, job.now);
   job.run(6s);
   EXPECT_THAT(job.standings(3), testing::Each(Standing::dead));
   EXPECT_TRUE(job.facts(2).of(3).without_majority);
@@ -86,23 +86,76 @@ TEST(VotesTest, silent__exactly_half_exclude_without_majority_and_fewer_nobody) 
 
 TEST(VotesTest, silent__heard_again_withdraws_the_vote) {
   Job job(3);
-  job[0].set_silent(0b100, job.now);
-  job[1].set_silent(0b100, job.now);
+  job[0].set_silent(0b100, 0b100, job.now);
+  job[1].set_silent(0b100, 0b100, job.now);
   job.run(4s);
-  job[1].set_silent(0, job.now);
+  job[1].set_silent(0, 0, job.now);
   job.run(2s);  // one vote of three
-  job[0].set_silent(0, job.now);
+  job[0].set_silent(0, 0, job.now);
   job.settle();
-  job[1].set_silent(0b100, job.now);
+  job[1].set_silent(0b100, 0b100, job.now);
   job.run(10s);
   EXPECT_THAT(job.standings(2), testing::Each(Standing::live));
+}
+
+TEST(VotesTest, silent__time_between_calls_does_not_count) {
+  Job job(4);
+  const auto needed_by_all = [&](std::uint64_t needed, Duration length) {
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) {
+      job[rank].set_silent(0b1000, needed, job.now);
+    }
+    job.run(length);
+  };
+  for (int call = 0; call < 4; ++call) {
+    needed_by_all(0b1000, 1200ms);  // 4.8 s in all
+    needed_by_all(0, 20s);
+  }
+  needed_by_all(0b1000, 100ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
+  needed_by_all(0b1000, 200ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::dead));
+}
+
+TEST(VotesTest, silent__heard_between_calls_begins_again) {
+  Job job(3);
+  const auto tell_all = [&](std::uint64_t silent, std::uint64_t needed, Duration length) {
+    for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(silent, needed, job.now);
+    job.run(length);
+  };
+  tell_all(0b100, 0b100, 4900ms);
+  tell_all(0b100, 0, 1s);
+  tell_all(0, 0, 100ms);
+  tell_all(0b100, 0b100, 4900ms);
+  EXPECT_THAT(job.standings(2), testing::Each(Standing::live));
+  tell_all(0b100, 0b100, 200ms);
+  EXPECT_THAT(job.standings(2), testing::Each(Standing::dead));
+}
+
+TEST(VotesTest, silent__votes_count_only_while_their_rank_is_needed) {
+  Job job(4);
+  job[0].set_silent(0b1000, 0b1000, job.now);
+  job[1].set_silent(0b1000, 0b1000, job.now);
+  job.run(5500ms);
+  job[0].set_silent(0b1000, 0, job.now);  // its call has ended
+  job[2].set_silent(0b1000, 0b1000, job.now);
+  job.run(5500ms);
+  job[1].set_silent(0b1000, 0, job.now);
+  job.run(2s);
+  job[1].set_silent(0b1000, 0b1000, job.now);  // half of them again, and not for kHalfGrace
+  job.run(900ms);
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::live));
+  job[0].set_silent(0b1000, 0b1000, job.now);
+  job.settle();
+  EXPECT_THAT(job.standings(3), testing::Each(Standing::dead));
+  EXPECT_FALSE(job.facts(0).of(3).without_majority);
 }
 
 TEST(VotesTest, silent__the_smaller_part_of_a_cut_job_excludes_nobody) {
   Job job(5);
   job.cut(0b00011);
-  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b11100, job.now);
-  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}}) job[rank].set_silent(0b00011, job.now);
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b11100, 0b11100, job.now);
+  for (const Rank rank : {Rank{2}, Rank{3}, Rank{4}})
+    job[rank].set_silent(0b00011, 0b00011, job.now);
   job.run(20s);
   EXPECT_EQ(job.facts(0).live(), 0b11111u);
   EXPECT_EQ(job.facts(4).live(), 0b11100u);
@@ -137,10 +190,10 @@ TEST(VotesTest, wish__evicts_by_the_same_rule_and_lapses) {
 
 TEST(VotesTest, wish__of_half_has_its_own_grace_after_votes_of_silence) {
   Job job(4);
-  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b1000, job.now);
+  for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].set_silent(0b1000, 0b1000, job.now);
   job.run(5500ms);  // half of the grace
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    job[rank].set_silent(0, job.now);
+    job[rank].set_silent(0, 0, job.now);
     job[rank].wish_eviction(0b1000, job.now);
   }
   job.run(700ms);
@@ -163,8 +216,8 @@ TEST(VotesTest, votes_of_excluded_ranks_do_not_count) {
   for (const Rank rank : {Rank{0}, Rank{1}}) job[rank].wish_eviction(0b1000, job.now);
   job.run(2s);
   ASSERT_THAT(job.standings(3), testing::Each(Standing::evicted));
-  job[3].set_silent(0b0001, job.now);
-  job[2].set_silent(0b0001, job.now);
+  job[3].set_silent(0b0001, 0b0001, job.now);
+  job[2].set_silent(0b0001, 0b0001, job.now);
   job.run(20s);
   EXPECT_THAT(job.standings(0), testing::Each(Standing::live));  // one vote of three
 }

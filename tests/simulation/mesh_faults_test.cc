@@ -1,8 +1,12 @@
 // Faults over a simulated control mesh, one at a time: votes that cannot be withdrawn, halves that
-// exclude each other and come back, aborts of ranks that are out of the job.
+// exclude each other and come back, aborts of ranks that are out of the job, and a decider that
+// dies or loses its streams after each event of a decision.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "collectives/mesh/frame.h"
+#include "tests/sanitized.h"
 #include "tests/simulation/mesh_job.h"
 
 namespace tarpon {
@@ -23,7 +27,7 @@ class StaleVoteTest : public testing::Test {
   void withdraw() {
     job_[2].needs_all = false;
     job_[2].deaf_to = 0;
-    job_[2].member().set_silent(0, job_.world.now);
+    job_[2].member().set_silent(0, 0, job_.world.now);
     job_[2].advance();
   }
   /// {0, 1} | {2, 3, 4}.
@@ -184,6 +188,153 @@ TEST_F(AbortTest, left_after_it__ends_the_job_of_ranks_that_hear_of_leaving_firs
   job_.run(1s);
   ASSERT_TRUE(job_.connected());
   EXPECT_EQ(hearers(2), 0b1011u);
+}
+
+/// Rank 0 decides, and fails after each event of the decision in turn.
+class DeciderTest : public testing::Test {
+ protected:
+  enum class Fault : std::uint8_t { death, death_with_losses, death_of_two, broken_streams, kinds };
+  static constexpr Rank kRanks = 5;
+  static constexpr int kEvents = 140;  // more than a decision takes
+
+  /// `begin` starts a decision, `judge` sees what has come of it long after the fault.
+  void each_case(const std::function<void(MeshJob&)>& begin,
+                 const std::function<void(MeshJob&)>& judge) {
+    for (std::uint64_t seed = 1; seed <= (kSanitizer ? 1 : 2); ++seed) {
+      for (int fault = 0; fault < static_cast<int>(Fault::kinds); ++fault) {
+        for (int event = 0; event < kEvents && !HasFailure(); ++event) {
+          SCOPED_TRACE("seed " + std::to_string(seed) + ", fault " + std::to_string(fault) +
+                       " after event " + std::to_string(event));
+          MeshJob job(seed, kRanks);
+          job.run(1s);
+          ASSERT_TRUE(job.connected());
+          begin(job);
+          step(job, event);
+          fail(job, static_cast<Fault>(fault), event);
+          job.run(6s);
+          ASSERT_FALSE(job.livelock);
+          judge(job);
+        }
+      }
+    }
+  }
+
+  static std::vector<Rank> running(const MeshJob& job) {
+    std::vector<Rank> ranks;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      if (job.runs(rank)) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  static void enter_shrink(MeshJob& job, Rank rank) {
+    job[rank].member().plans(Regroup::shrink).enter();
+    job[rank].advance();
+  }
+
+  /// The running ranks have the same new plan, of their own planner.
+  static bool shrunk(MeshJob& job, const std::vector<std::size_t>& plans_before) {
+    const std::vector<Rank> ranks = running(job);
+    std::uint64_t members = 0;
+    for (const Rank rank : ranks) members |= bit(rank);
+    for (const Rank rank : ranks) {
+      const auto& plans = job[rank].plans;
+      if (plans.size() != plans_before[rank] + 1) return false;
+      const ShrinkPlan& plan = plans.back();
+      if (plan.planner != ranks.front() || plan.members != members) return false;
+      if (plan.address != job[ranks.front()].plans.back().address) return false;
+    }
+    return true;
+  }
+
+ private:
+  static void step(MeshJob& job, int events) {
+    for (int i = 0; i < events; ++i) job.world.step(job.world.now + 20ms);
+  }
+  static void fail(MeshJob& job, Fault fault, int event) {
+    if (fault == Fault::broken_streams) {
+      for (Rank peer = 1; peer < kRanks; ++peer) job.world.break_between(0, peer);
+      return;
+    }
+    if (fault == Fault::death_with_losses) {  // some peers get what is under way, others do not
+      for (Rank peer = 1; peer < kRanks; ++peer) {
+        if (((event % 14 + 1) >> (peer - 1) & 1) != 0) job.world.break_between(0, peer);
+      }
+    }
+    job.world.crash(0);
+    if (fault != Fault::death_of_two) return;
+    step(job, 20 + event * 7 % 60);  // the next one begins to decide
+    job.world.crash(1);
+  }
+};
+
+TEST_F(DeciderTest, verdict__is_the_same_on_all_ranks) {
+  std::map<Verdict, int> given;
+  const auto begin = [](MeshJob& job) {
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      // The report of rank 0 makes the difference, where it counts.
+      job[rank].member().report(1, {.lost_fraction = rank == 0 ? 0.2 : 0.05}, 500ms, job.world.now);
+      job[rank].advance();
+    }
+  };
+  each_case(begin, [&](MeshJob& job) {
+    std::optional<StepVerdict> first;
+    for (const Rank rank : running(job)) {
+      const auto verdict = job[rank].member().verdict(1);
+      ASSERT_TRUE(verdict) << "rank " << rank;
+      EXPECT_EQ(verdict->detail.find("replicas differ"), std::string::npos) << verdict->detail;
+      if (!first) first = verdict;
+      EXPECT_TRUE(verdict->same(*first)) << "rank " << rank;
+    }
+    ++given[first->verdict];
+  });
+  EXPECT_GT(given[Verdict::apply], 0);
+  EXPECT_GT(given[Verdict::skip], 0);
+  EXPECT_EQ(given[Verdict::halt], 0);
+}
+
+TEST_F(DeciderTest, epoch_record__is_the_same_on_all_ranks) {
+  const auto begin = [](MeshJob& job) {
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      for (int call = 0; call < 80; ++call) {
+        job[rank].member().note_call({.lost = 0.2}, job.world.now);
+      }
+      job[rank].advance();
+    }
+  };
+  each_case(begin, [](MeshJob& job) {
+    const std::vector<Rank> ranks = running(job);
+    for (const Rank rank : ranks) {
+      ASSERT_FALSE(job[rank].epochs.empty()) << "rank " << rank;
+      const EpochRecord& record = job[rank].epochs.back();
+      EXPECT_TRUE(record.setting.coded) << "rank " << rank;
+      EXPECT_EQ(record, job[ranks.front()].epochs.back()) << "rank " << rank;
+    }
+  });
+}
+
+// When the planner dies, some ranks may have its plan, and the others none. Nobody meets there.
+TEST_F(DeciderTest, shrink__succeeds_the_second_time) {
+  int again = 0;
+  const auto begin = [](MeshJob& job) {
+    for (Rank rank = 0; rank < kRanks; ++rank) enter_shrink(job, rank);
+  };
+  each_case(begin, [&](MeshJob& job) {
+    if (shrunk(job, std::vector<std::size_t>(kRanks))) return;
+    ++again;
+    ASSERT_FALSE(job.runs(0)) << "no rank has died";
+    std::vector<std::size_t> before;
+    for (Rank rank = 0; rank < kRanks; ++rank) before.push_back(job[rank].plans.size());
+    for (const Rank rank : running(job)) {
+      if (job[rank].plans.size() > before[rank]) continue;  // it came before the deadline
+      job[rank].member().plans(Regroup::shrink).leave();    // the deadline, and the second call
+      enter_shrink(job, rank);
+      job.run(100us * (again * 37 % 11));
+    }
+    job.run(3s);
+    EXPECT_TRUE(shrunk(job, before)) << "the second time";
+  });
+  EXPECT_GT(again, 0);
 }
 
 }  // namespace

@@ -106,6 +106,7 @@ class MeshRank final : public Host, public mesh::Network {
 
   void take(const mesh::Member::News& news) {
     if (news.kind == mesh::Member::News::Kind::aborted) aborted_by.insert(news.rank);
+    if (news.kind == mesh::Member::News::Kind::epoch) epochs.push_back(news.epoch);
     if (news.kind != mesh::Member::News::Kind::fact) return;
     learned[news.fact.rank] = {news.fact, world_.now};
     if (data_path != nullptr) return data_path->learn(news.fact);
@@ -147,11 +148,13 @@ class MeshRank final : public Host, public mesh::Network {
   Duration pass_delay = 50ms;
   bool needs_all = false;     // it is in an exact call that needs everybody
   std::uint64_t deaf_to = 0;  // ranks whose packets do not reach this one
+  std::uint64_t silent = 0;   // ranks that were needed and not heard, until they are heard
   std::map<Rank, std::pair<Fact, Time>> learned;
   std::set<Rank> aborted_by;
   std::optional<Time> left;
   std::size_t most_buffered = 0;
   std::set<std::uint64_t> reported;      // steps
+  std::vector<EpochRecord> epochs;       // in the order in which they came
   std::vector<ShrinkPlan> plans;         // of shrink()
   std::vector<ShrinkPlan> rejoin_plans;  // of rejoin()
 
@@ -217,16 +220,21 @@ class MeshJob {
   void data_path() {
     for (Rank a = 0; a < size(); ++a) {
       if (!runs(a)) continue;
-      std::uint64_t silent = 0;
+      std::uint64_t& silent = ranks_[a]->silent;
       for (Rank b = 0; b < size(); ++b) {
         if (a == b) continue;
+        const std::uint64_t mask = std::uint64_t{1} << b;
         const bool cut = ((data_cut >> a | data_cut >> b | ranks_[a]->deaf_to >> b) & 1) != 0;
         const bool reaches = world.reaches(a, b) && !cut;
-        if ((busy || ranks_[a]->needs_all) && runs(b) && reaches) ranks_[a]->hear(b);
-        const bool lacks = ranks_[a]->needs_all && world.now - ranks_[a]->heard(b) > 300ms;
-        if (lacks) silent |= std::uint64_t{1} << b;
+        // A silent rank is asked until it is heard.
+        const bool packets = busy || ranks_[a]->needs_all || (silent & mask) != 0;
+        if (packets && runs(b) && reaches) ranks_[a]->hear(b);
+        const bool heard = world.now - ranks_[a]->heard(b) <= 300ms;
+        if (heard) silent &= ~mask;
+        if (!heard && ranks_[a]->needs_all) silent |= mask;
       }
-      ranks_[a]->member().set_silent(silent, world.now);
+      const std::uint64_t needed = ranks_[a]->needs_all ? silent : 0;
+      ranks_[a]->member().set_silent(silent, needed, world.now);
       ranks_[a]->advance();
     }
     world.at(world.now + 20ms, [this] { data_path(); });

@@ -77,6 +77,7 @@ class Scenario {
   explicit Scenario(std::uint64_t seed)
       : draw_(seed * 2 + 1),
         cuts_(seed ^ 0x63757473),
+        losses_(seed ^ 0x6c6f7373),
         job_(seed, static_cast<Rank>(2 + Random(seed).below(6))) {}
 
   void run() {
@@ -216,8 +217,17 @@ class Scenario {
     tell("step " + std::to_string(step));
     for (Rank rank = 0; rank < job_.size(); ++rank) {
       if (job_.runs(rank) && draw_.chance(0.9)) report(rank, step);
-      if (draw_.chance(0.3)) job_[rank].member().note_call({.lost = 0.05}, job_.world.now);
+      if (draw_.chance(0.3)) change_loss(rank);
     }
+  }
+  /// So many calls that the level of `rank` changes, and with it the epoch.
+  void change_loss(Rank rank) {
+    if (!job_.runs(rank)) return;
+    const double lost = losses_.chance(0.6) ? 0.1 : 0;
+    for (int call = 0; call < 50; ++call) {
+      job_[rank].member().note_call({.lost = lost}, job_.world.now);
+    }
+    job_[rank].advance();
   }
   void report(Rank rank, std::uint64_t step) {
     if (!job_[rank].reported.insert(step).second) return;
@@ -358,6 +368,7 @@ class Scenario {
       }
     }
     for (std::uint64_t step = 1; step <= steps_; ++step) check_verdicts(step);
+    check_epochs();
   }
 
   void check_row(Rank a, Rank of) {
@@ -419,8 +430,22 @@ class Scenario {
     }
   }
 
+  /// All live ranks know the same last record.
+  void check_epochs() {
+    std::optional<Rank> first;
+    for (Rank rank = 0; rank < job_.size(); ++rank) {
+      if (!job_.runs(rank) || !live(rank)) continue;
+      if (!first) first = rank;
+      const auto& own = job_[rank].epochs;
+      const auto& other = job_[*first].epochs;
+      const bool same = own.empty() == other.empty() && (own.empty() || own.back() == other.back());
+      check(same, "ranks " + std::to_string(*first) + " and " + std::to_string(rank) +
+                      " know different epoch records");
+    }
+  }
+
   Random draw_;
-  Random cuts_;  // apart, so that the rest of a seed stays as it was
+  Random cuts_, losses_;  // apart, so that the rest of a seed stays as it was
   MeshJob job_;
   std::string failure_, story_;
   std::vector<std::unique_ptr<Stranger>> strangers_;

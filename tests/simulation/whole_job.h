@@ -129,7 +129,7 @@ class WholeJob final : public SimulatedTraffic {
         return true;
       });
       one.mesh.member().passed(one.engine.take_passed());
-      one.mesh.member().set_silent(one.engine.awaited(), world.now);
+      one.mesh.member().set_silent(one.engine.silent(), one.engine.awaited(), world.now);
       one.mesh.advance();
     }
   }

@@ -175,6 +175,46 @@ TEST_F(WholeJobTest, a_host_that_vanishes__is_dead_by_silence_in_time) {
   });
 }
 
+// One call after the other ends at its deadline, which is not above kDeadAfter, and above kSilent:
+// shorter calls with pauses may not find a peer silent. At least three ranks: exactly half of them
+// would need calls of more than a second.
+TEST_F(WholeJobTest, a_host_that_vanishes__is_dead_though_deadlines_are_short) {
+  each_seed([](std::uint64_t seed) {
+    Random random(seed);
+    Traffic traffic(seed, static_cast<Rank>(3 + random.below(4)));
+    WholeJob& job = traffic.job;
+    traffic.deadline = random.chance(0.2) ? kDeadAfter : 500ms + up_to(random, kDeadAfter - 500ms);
+    traffic.pause = 1ms + up_to(random, random.chance(0.5) ? 40ms : 500ms);
+    const auto victim = static_cast<Rank>(random.below(job.size()));
+    traffic.run(500ms + up_to(random, 100ms), [](Rank, std::uint32_t, const auto&) {});
+    const Time vanished = job.world.now;
+    job.world.vanish(victim);
+    const auto judge = [&](Rank, std::uint32_t tag, const WholeJob::Call& call) {
+      const Status status = call.pending->report.status;
+      if (tag != kExactTag || call.ended < vanished || status == Status::complete) return;
+      const bool ended_late = status == Status::peer_late || status == Status::aborted;
+      EXPECT_TRUE(ended_late || status == Status::peer_dead) << name(status);
+      EXPECT_LE(call.ended - call.submitted, traffic.deadline + 1us);
+    };
+    // No more pauses than calls. Before a peer is silent it is not counted as needed.
+    const auto calls = (kDeadAfter + traffic.deadline - 1ns) / traffic.deadline;
+    const Duration most =
+        2 * (traffic.pause + kSilent) + kDeadAfter + (calls + 1) * (traffic.pause + 3ms) + 20ms;
+    traffic.run(most, judge);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      if (rank == victim) continue;
+      const Fact& row = job.mesh(rank).member().facts().of(victim);
+      ASSERT_EQ(row.standing, Standing::dead) << "at rank " << rank;
+      EXPECT_EQ(row.evidence.rfind("silent for", 0), 0u) << row.evidence;
+      const Time known = job.mesh(rank).learned[victim].second;
+      EXPECT_GE(known, vanished + kDeadAfter + (calls - 1) * traffic.pause)
+          << "pauses do not count";
+      EXPECT_EQ(job.mesh(rank).learned.size(), 1u) << "only one rank is gone";
+    }
+    traffic.settle(judge);
+  });
+}
+
 TEST_F(WholeJobTest, control_connections_that_break__kill_nobody_while_packets_flow) {
   each_seed([](std::uint64_t seed) {
     Random random(seed);
