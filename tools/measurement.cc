@@ -67,7 +67,8 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"max_rss_kib", log.max_rss_kib},
                             {"outcome", log.outcome},
                             {"outcome_text", log.outcome_text},
-                            {"error", log.error}};
+                            {"error", log.error},
+                            {"peer_late", log.peer_late}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -98,6 +99,7 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     log.outcome = json.at("outcome");
     log.outcome_text = printable(json.at("outcome_text").get<std::string>(), kLongestMessage);
     log.error = printable(json.at("error").get<std::string>(), kLongestMessage);
+    json.at("peer_late").get_to(log.peer_late);
     return log;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;

@@ -40,6 +40,7 @@ struct IterationLog {
                                   // else of the last one; null before one has ended
   std::string outcome_text;       // that one in words; empty when it was complete
   std::string error;              // set when an iteration failed: one line
+  bool peer_late = false;         // it failed because a peer did not answer by the deadline
 };
 
 /// As one line of JSON, with at most `count` iterations from `first` on; bytes that are no UTF-8

@@ -18,6 +18,7 @@ namespace tarpon::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A job that ends only when somebody ends it.
 const std::vector<std::string> kEndless{"-b", "16K", "-e", "16K", "-n", "1000000000"};
@@ -222,6 +223,7 @@ void expect_blamed(const std::vector<Ended>& others, std::size_t victim) {
     EXPECT_FALSE(ended.hung);
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+    EXPECT_THAT(ended.error, HasSubstr("; tarpon check shows pairs of ranks"));
     for (std::size_t rank = 0; rank < 3; ++rank) {
       const bool expected = rank == victim;
       EXPECT_EQ(ended.error.find(fmt::format("from rank {}", rank)) != std::string::npos, expected)
@@ -245,6 +247,7 @@ TEST(CliStopped, killed_rank__named_by_the_others) {
       EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
       EXPECT_THAT(ended.error,
                   HasSubstr(fmt::format("rank {} is dead: its control connection ended", victim)));
+      EXPECT_THAT(ended.error, Not(HasSubstr("control channel")));
     }
   }
 }
