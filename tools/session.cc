@@ -44,6 +44,9 @@ constexpr std::uint16_t kTestbedPort = 29500;
 // After one local rank has failed: long enough for the others to tell what they saw.
 constexpr Duration kGrace = 2s;
 
+// After the SIGTERM that follows: the command has failed, and the user waits for its end.
+constexpr Duration kKillAfter = 1s;
+
 // After a signal, for rank 0: long enough to write a large report to a slow disk.
 constexpr Duration kLastWords = 6s;
 
@@ -172,7 +175,10 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   };
   ProcessGroupOptions group;
   group.grace = kGrace;
-  if (!foreign) group.kill_after = kLastWords;
+  if (!foreign) {
+    group.kill_after = kKillAfter;
+    group.last_words = kLastWords;
+  }
   group.on_error_line = [foreign](std::string_view line, bool is_error) {
     write_error_line(line, is_error, foreign);
   };

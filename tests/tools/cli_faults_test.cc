@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/tools/allreduce_run.h"
+#include "transport/clock.h"
 
 namespace tarpon::test {
 namespace {
@@ -259,11 +260,15 @@ TEST(CliStopped, local_ranks__end_as_well) {
   ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
   const auto ranks = job.children();
   ASSERT_EQ(ranks.size(), 3u);
+  const Time stopped = monotonic_now();
   ::kill(ranks[1], SIGSTOP);
   const Ended ended = job.wait();
   EXPECT_FALSE(ended.hung);
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.error, HasSubstr("from rank 1"));
+  EXPECT_THAT(ended.error, HasSubstr("\nrank 1 did not end and was killed\n"));
+  // Deadline, control channel, grace, SIGTERM: 1 + 1 + 2 + 1 s, and the speed of this machine.
+  EXPECT_LT(monotonic_now() - stopped, 9s);
   EXPECT_TRUE(job.left_nothing());
 }
 
