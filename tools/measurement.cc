@@ -130,7 +130,10 @@ namespace {
 CallLoss loss_in(const IterationLog& log, std::size_t i) {
   CallLoss loss;
   if (i < log.bound_us.size()) loss.bound_us = log.bound_us[i];
-  if (i < log.causes.size()) loss.causes = log.causes[i];
+  if (i < log.causes.size()) {
+    loss.causes = log.causes[i];
+    loss.counted = loss.causes.of_network();
+  }
   if (i < log.late.size()) loss.late = log.late[i];
   if (i < log.void_shards.size()) loss.void_shards = log.void_shards[i];
   return loss;
@@ -204,13 +207,12 @@ void add_loss(const Measurement& m, nlohmann::json& json) {
   }
   if (m.mode != Mode::bounded) return;
   const std::vector<double> bounds = bounds_of(m.calls);
-  const LossCauses causes = mean_causes(m.calls);
   json["bound_us"] = value(quantile(bounds, 0.5));
   json["bound_max_us"] = value(quantile(bounds, 1));
   json["bound_rule"] = m.bound_rule;
   json["loss_target"] = value(m.loss_target);
-  json["mean_loss"] = causes.of_network();
-  json["causes"] = causes;
+  json["mean_loss"] = mean_counted(m.calls);
+  json["causes"] = mean_causes(m.calls);
 }
 
 }  // namespace
