@@ -264,6 +264,22 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
   return json;
 }
 
+nlohmann::json to_json(const PartialRun& partial) {
+  if (partial.time_us.empty()) return nullptr;
+  return {{"size", partial.size},
+          {"place", partial.in_place ? "in" : "out"},
+          {"time_us", partial.time_us}};
+}
+
+std::string interrupted_line(const PartialRun& partial, std::uint32_t iterations) {
+  if (partial.time_us.empty()) return "";
+  const double mean = std::accumulate(partial.time_us.begin(), partial.time_us.end(), 0.0) /
+                      static_cast<double>(partial.time_us.size());
+  return fmt::format("# interrupted          : {} B {}: {} of {} iterations, mean {:.2f} us\n",
+                     partial.size, partial.in_place ? "in-place" : "out-of-place",
+                     partial.time_us.size(), iterations, mean);
+}
+
 std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in) {
   std::vector<CallLoss> calls;
   std::optional<double> target;
