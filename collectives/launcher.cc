@@ -10,6 +10,8 @@
 #include <limits>
 #include <string_view>
 
+#include "xdp/printable.h"
+
 namespace tarpon {
 namespace {
 
@@ -251,6 +253,17 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
   if (!address) return fail(address.error());
   found->rendezvous = std::move(*address);
   return found;
+}
+
+std::string half_set_launcher(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    const bool rank = environment(launcher.rank).has_value();
+    if (rank == environment(launcher.size).has_value()) continue;
+    const char* const set = rank ? launcher.rank : launcher.size;
+    return fmt::format("{}={} is set, {} is not", set, printable(*environment(set)),
+                       rank ? launcher.size : launcher.rank);
+  }
+  return "";
 }
 
 Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment) {

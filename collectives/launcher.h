@@ -43,6 +43,10 @@ struct JobPlace {
 Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
                                                const Environment& environment);
 
+/// "RANK=0 is set, WORLD_SIZE is not": the first launcher of which one of the two variables is set.
+/// Empty where none is. For the message after find_job_place() has found nothing.
+std::string half_set_launcher(const Environment& environment);
+
 /// The address where the job meets: place.rendezvous. Without one: "" for a job of one rank, which
 /// meets nobody; when all ranks are local by the launcher's count, "file://DIR/rendezvous", where
 /// DIR is named by user and job, lies below $XDG_RUNTIME_DIR or /tmp, and is made as

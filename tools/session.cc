@@ -329,9 +329,11 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
   auto place = find_job_place(options.place, log->watch(process_environment()));
   if (!place) return report(place.error(), voice);
   if (!*place) {
+    const std::string half = half_set_launcher(process_environment());
     Voice().error(
-        "which rank is this? Give --local-ranks P, or --rank R --world-size P --rendezvous "
-        "tcp://HOST:PORT, or start it under mpirun, srun or torchrun");
+        fmt::format("which rank is this? {}{}ive --local-ranks P, or --rank R --world-size P "
+                    "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun",
+                    half, half.empty() ? "G" : ": g"));
     return 2;
   }
   LaunchPlace launched{std::move(**place)};

@@ -144,6 +144,20 @@ TEST(Launcher, find_job_place__first_complete_set) {
   EXPECT_EQ(found.rank, 1);
 }
 
+TEST(Launcher, half_set_launcher__names_what_is_set_and_what_is_not) {
+  const auto half = [](const Variables& variables) {
+    return half_set_launcher(environment(variables));
+  };
+  EXPECT_EQ(half({}), "");
+  EXPECT_EQ(half({{"RANK", "0"}}), "RANK=0 is set, WORLD_SIZE is not");
+  EXPECT_EQ(half({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, RANK is not");
+  EXPECT_EQ(half({{"OMPI_COMM_WORLD_RANK", "\x1b[2J"}}),
+            "OMPI_COMM_WORLD_RANK=?[2J is set, OMPI_COMM_WORLD_SIZE is not");
+  EXPECT_EQ(half({{"PMIX_RANK", "1"}}), "PMIX_RANK=1 is set, PMIX_SIZE is not");
+  // A shell in an allocation, where srun has not started this process.
+  EXPECT_EQ(half({{"SLURM_NTASKS", "4"}}), "SLURM_NTASKS=4 is set, SLURM_PROCID is not");
+}
+
 TEST(Launcher, find_job_place__bad_values) {
   EXPECT_EQ(refusal({{"RANK", "abc"}, {"WORLD_SIZE", "4"}}), "RANK=abc: not a number from 0 to 3");
   EXPECT_EQ(refusal({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "RANK=4: must be 0 to 3");

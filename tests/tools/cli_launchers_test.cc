@@ -209,6 +209,19 @@ TEST(CliLaunchers, variables__nonsense_is_named) {
   EXPECT_EQ(run(command).error, "tarpon: RANK=2: must be 0 to 1\n");
 }
 
+TEST(CliLaunchers, variables__half_a_set_is_named) {
+  Command command = tool({"allreduce"});
+  command.environment = {{"RANK", "1"}};
+  Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error,
+              ::testing::StartsWith("tarpon: which rank is this? RANK=1 is set, WORLD_SIZE is not: "
+                                    "give --local-ranks P, or "));
+  command.environment = {{"OMPI_COMM_WORLD_SIZE", "2"}};
+  EXPECT_THAT(run(command).error,
+              HasSubstr("OMPI_COMM_WORLD_SIZE=2 is set, OMPI_COMM_WORLD_RANK is not: "));
+}
+
 Command mpirun(int ranks, const std::vector<std::string>& arguments) {
   Command command{{"mpirun", "--allow-run-as-root", "--oversubscribe", "-np", std::to_string(ranks),
                    TARPON_TOOL},
