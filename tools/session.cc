@@ -326,7 +326,9 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
   auto log = DebugLog::open(process_environment());
   const Voice voice = Voice::of_launcher(process_environment());
   if (!log) return report(log.error(), voice);
-  auto place = find_job_place(options.place, log->watch(process_environment()));
+  LaunchFlags flags = options.place;
+  flags.rendezvous_remedy = " or give --rendezvous HOST:PORT";
+  auto place = find_job_place(flags, log->watch(process_environment()));
   if (!place) return report(place.error(), voice);
   if (!*place) {
     const std::string half = half_set_launcher(process_environment());

@@ -223,6 +223,7 @@ class PrivateDirectory : public ::testing::Test {
     place_.world_size = 4;
     place_.local_size = 4;
     place_.launcher = "Open MPI";
+    place_.named_by = "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE";
     place_.job_id = "12/../34@host";
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -251,7 +252,8 @@ TEST_F(PrivateDirectory, find_rendezvous__made_private_and_shared_by_the_ranks) 
 TEST_F(PrivateDirectory, find_rendezvous__refuses_what_others_could_have_made) {
   fs::create_directory(directory());
   fs::permissions(directory(), fs::perms::all);
-  EXPECT_THAT(find().error().message, AllOf(HasSubstr(directory()), HasSubstr("--rendezvous")));
+  EXPECT_THAT(find().error().message,
+              AllOf(HasSubstr(directory()), HasSubstr("TARPON_RENDEZVOUS")));
   EXPECT_EQ(find().error().code, Error::Code::permission);
   fs::remove(directory());
   fs::create_directory(root_ / "elsewhere");
@@ -274,7 +276,11 @@ TEST_F(PrivateDirectory, find_rendezvous__unusable_runtime_directory_gives_tmp) 
 TEST_F(PrivateDirectory, find_rendezvous__asks_when_nothing_tells) {
   place_.local_size = 2;
   EXPECT_THAT(find().error().message,
-              AllOf(HasSubstr("Open MPI"), HasSubstr("--rendezvous HOST:PORT")));
+              AllOf(HasSubstr("come from OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE)"),
+                    HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT, with")));
+  place_.rendezvous_remedy = " or give --rendezvous HOST:PORT";
+  EXPECT_THAT(find().error().message,
+              HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT or give --rendezvous HOST:PORT, with"));
   place_.local_size = -1;
   EXPECT_FALSE(find());
   place_.rendezvous = "tcp://node:1";
