@@ -380,7 +380,7 @@ TEST(CliJobErrors, tcp__options_differ__named_on_both_sides) {
   const auto lines = lines_of(ended[0].error);
   ASSERT_EQ(lines.size(), 2u) << ended[0].error;
   EXPECT_THAT(lines[0], HasSubstr("refused: rank 1 runs with iters=7 where rank 0 has iters=20"));
-  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 4 s"));
+  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 3 s"));
   EXPECT_THAT(lines[1], HasSubstr("refused: rank 1 runs with iters=7"));
 }
 
@@ -388,7 +388,7 @@ TEST(CliJobErrors, rank_absent__named_after_the_timeout) {
   const auto commands = ranks_by_hand(3, free_meeting_point(),
                                       {"-b", "8", "-e", "8", "--rendezvous-timeout", "500ms"});
   expect_on_every_rank(run_together({commands[0], commands[2]}),
-                       {"rank 1 did not arrive within 0.5 s", "is it running", "TCP port"});
+                       {"rank 1 did not arrive within 0.375 s", "is it running", "TCP port"});
   expect_on_every_rank(run_together({commands[1], commands[2]}),
                        {"cannot reach rank 0 at tcp://127.0.0.1:", "is rank 0 running"});
 }
