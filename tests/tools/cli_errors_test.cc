@@ -226,9 +226,10 @@ TEST(CliErrors, memory__none_for_the_size) {
 
 TEST(CliErrors, json__not_writable) {
   const ScratchDirectory scratch;
-  expect_one_line(run(tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "--json",
-                            scratch / "no/such.json"})),
-                  {"no/such.json", "No such file or directory"});
+  expect_one_line(
+      run(tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "--json",
+                scratch / "no/such.json"})),
+      {"no/such.json: No such file or directory: create its directory, or choose another"});
   // Only the writing itself can tell.
   const Ended full = run(tool(
       {"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "-n", "1", "--json", "/dev/full"}));
