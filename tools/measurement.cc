@@ -331,6 +331,7 @@ std::string notes(const Measurement& m) {
                                  m.in_place ? "in-place" : "out-of-place", m.closed_early,
                                  m.time_us.size(), m.closed_by_bound);
   if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
+  if (m.type != DataType::float32) text += fmt::format("; {} is never coded", name(m.type));
   if (m.squared_error.value_or(0) > 0) {
     text += fmt::format("; squared error {:.3g} of the exact result's square", *m.squared_error);
   }

@@ -130,6 +130,14 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2\n#   calls)"));
 }
 
+TEST(Notes, notes__types_that_are_never_coded) {
+  Measurement measurement;
+  measurement.mode = Mode::bounded;
+  EXPECT_THAT(notes(measurement), Not(HasSubstr("coded")));
+  measurement.type = DataType::bfloat16;
+  EXPECT_THAT(notes(measurement), HasSubstr("; bfloat16 is never coded"));
+}
+
 TEST(Merge, loss__none_in_exact_mode) {
   Measurement measurement;
   merge({log_of({1}, {0})}, measurement);
