@@ -280,7 +280,11 @@ std::string ProcessGroupResult::summary() const {
           "another part of this process waited for it",
           *first_failure);
     }
-    return fmt::format("rank {} exited with code {}", *first_failure, status.exit_code);
+    std::vector<Rank> alike;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (ranks[rank].exit_code == status.exit_code) alike.push_back(static_cast<Rank>(rank));
+    }
+    return fmt::format("{} exited with code {}", rank_names(alike), status.exit_code);
   }
   if (interrupted_by != 0) {
     return fmt::format("interrupted by signal {} ({})", interrupted_by,

@@ -48,8 +48,9 @@ struct ProcessGroupResult {
 
   bool ok() const { return !first_failure && interrupted_by == 0; }
 
-  /// One line: "rank 2 was killed by signal 9 (Killed)", "interrupted by signal 2 (Interrupt)",
-  /// "all ranks ended well".
+  /// One line: "rank 2 was killed by signal 9 (Killed)", "ranks 0-2 exited with code 1" (all that
+  /// ended with the code of the first failure), "interrupted by signal 2 (Interrupt)", "all ranks
+  /// ended well".
   std::string summary() const;
 };
 

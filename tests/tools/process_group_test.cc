@@ -92,6 +92,15 @@ TEST(ProcessGroup, run__exit_code_and_exception) {
   EXPECT_THAT(collected.lines, ElementsAre("rank 1: broken"));
 }
 
+TEST(ProcessGroup, run__all_ranks_with_the_same_exit_code_are_named) {
+  Collected collected;
+  collected.options.grace = 60s;  // far more than the test takes
+  const auto result = run_process_group(
+      4, [](Rank rank) { return rank == 1 ? 0 : 1; }, collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->summary(), "ranks 0, 2-3 exited with code 1");
+}
+
 TEST(ProcessGroup, run__killed_rank_is_named) {
   Collected collected;
   const auto result = run_process_group(
