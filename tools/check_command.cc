@@ -98,7 +98,10 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   auto communicator_options = session_options(
       options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
   if (!communicator_options) return report(communicator_options.error(), place.voice);
-  auto connection = connect_session(*communicator_options, place);
+  auto connection = [&] {
+    const Interruption watch = watch_connecting(options.job, place, options.json);
+    return connect_session(*communicator_options, place);
+  }();
   if (!connection) return report(connection.error(), place.voice);
   const bool first = place.rank == 0;
   const auto possible = first ? check_json(options.json) : Result<void>();

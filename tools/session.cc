@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "collectives/environment_options.h"
@@ -15,6 +16,8 @@
 #include "tools/guarded_run.h"
 #include "tools/process_group.h"
 #include "tools/progress_line.h"
+#include "tools/rank_names.h"
+#include "tools/report_output.h"
 #include "tools/testbed.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
@@ -310,6 +313,21 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   const std::string& shrunk = session.communicator->shrunk_slots();
   if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
   return session;
+}
+
+Interruption watch_connecting(const JobOptions& options, const LaunchPlace& place,
+                              const std::string& json) {
+  return Interruption::of_keyboard([&options, &place, &json] {
+    if (options.local_ranks == 0) {
+      place.voice.error(
+          fmt::format("interrupted before all {} were connected", rank_count(place.world_size)));
+    }
+    if (place.rank != 0) return;
+    nlohmann::json report = json_report(report_config(), nlohmann::json::array());
+    report["interrupted"] = true;
+    report["partial"] = nullptr;
+    if (auto saved = write_json(json, report); !saved) place.voice.error(saved.error().message);
+  });
 }
 
 std::string carrier(const JobOptions& options, const Session& session) {

@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/tools/command.h"
 #include "tools/npy.h"
@@ -392,6 +394,24 @@ TEST(CliJobErrors, rank_absent__named_after_the_timeout) {
                        {"rank 1 did not arrive within 0.375 s", "is it running", "TCP port"});
   expect_on_every_rank(run_together({commands[1], commands[2]}),
                        {"cannot reach rank 0 at tcp://127.0.0.1:", "is rank 0 running"});
+}
+
+TEST(CliJobErrors, interrupted_rendezvous__a_line_and_an_empty_report) {
+  const ScratchDirectory scratch;
+  for (const char* command : {"allreduce", "check"}) {
+    SCOPED_TRACE(command);
+    const std::string meet = scratch / fmt::format("meet-{}", command);
+    Process waiting(tool({command, "--rank", "0", "--world-size", "2", "--rendezvous",
+                          "file://" + meet, "-J", scratch / "j"}));
+    while (!std::filesystem::exists(meet)) ::usleep(10'000);  // rank 0 listens
+    ::kill(waiting.pid(), SIGINT);
+    const Ended ended = waiting.wait();
+    EXPECT_EQ(ended.signal, SIGINT);
+    EXPECT_EQ(ended.error, "tarpon: interrupted before all 2 ranks were connected\n");
+    const auto report = nlohmann::json::parse(content_of(scratch / "j"), nullptr, false);
+    EXPECT_EQ(report["interrupted"], true) << report.dump();
+    EXPECT_EQ(report["results"], nlohmann::json::array());
+  }
 }
 
 TEST(CliJobErrors, port_in_use__named) {
