@@ -98,9 +98,12 @@ Result<CommunicatorOptions> find_options(const LaunchFlags& flags, InterfaceRequ
   auto place = find_job_place(flags, environment);
   if (!place) return fail(place.error());
   if (!*place) {
-    return fail(Error::Code::invalid_argument,
-                "no variable says which rank this process is: start it with torchrun, mpirun or "
-                "srun, or set RANK, WORLD_SIZE and TARPON_RENDEZVOUS=HOST:PORT");
+    const std::string half = half_set_launcher(environment);
+    return fail(
+        Error::Code::invalid_argument,
+        fmt::format("{}: start it with torchrun, mpirun or srun, or set RANK, WORLD_SIZE and "
+                    "TARPON_RENDEZVOUS=HOST:PORT",
+                    half.empty() ? "no variable says which rank this process is" : half));
   }
   auto found = find_options(**place, std::move(wish), environment);
   if (!found) return fail(found.error());

@@ -268,7 +268,9 @@ Result<std::string> source_address_towards(const std::string& host) {
   addrinfo* found = nullptr;
   if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
     return fail(Error::Code::unavailable,
-                fmt::format("{}: no IPv4 address of this name: {}", host, ::gai_strerror(error)));
+                fmt::format("{}: no IPv4 address of this name: {}: give an IPv4 address, or a name "
+                            "that the resolver knows",
+                            host, ::gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   sockaddr_in address{};

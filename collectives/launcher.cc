@@ -10,6 +10,8 @@
 #include <limits>
 #include <string_view>
 
+#include "xdp/printable.h"
+
 namespace tarpon {
 namespace {
 
@@ -92,7 +94,9 @@ Result<JobPlace> place_from_flags(const LaunchFlags& flags) {
   if (auto rank = check("--rank", *flags.rank, {0, *flags.world_size - 1}); !rank) {
     return fail(rank.error());
   }
-  return make_place("flags", *flags.rank, *flags.world_size);
+  auto place = make_place("flags", *flags.rank, *flags.world_size);
+  place->named_by = flags.place_named_by;
+  return place;
 }
 
 /// Whether Slurm may have started the ranks: srun sets the variables of PMI and PMIx too.
@@ -143,6 +147,7 @@ Result<JobPlace> place_from(const Launcher& launcher, const char* size_name,
   }
   if (!local_size) return fail(local_size.error());
   place->local_size = *local_size;
+  place->named_by = fmt::format("{} and {}", launcher.rank, size_name);
   place->job_id = job_id(launcher, environment);
   return place;
 }
@@ -250,7 +255,19 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
   auto address = given_rendezvous(flags, environment);
   if (!address) return fail(address.error());
   found->rendezvous = std::move(*address);
+  found->rendezvous_remedy = flags.rendezvous_remedy;
   return found;
+}
+
+std::string half_set_launcher(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    const bool rank = environment(launcher.rank).has_value();
+    if (rank == environment(launcher.size).has_value()) continue;
+    const char* const set = rank ? launcher.rank : launcher.size;
+    return fmt::format("{}={} is set, {} is not", set, printable(*environment(set)),
+                       rank ? launcher.size : launcher.rank);
+  }
+  return "";
 }
 
 Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment) {
@@ -264,10 +281,9 @@ Result<std::string> find_rendezvous(const JobPlace& place, const Environment& en
   }
   return fail(
       Error::Code::invalid_argument,
-      fmt::format("nothing says where the ranks meet (rank and world size come from {}): give "
-                  "TARPON_RENDEZVOUS=HOST:PORT or --rendezvous HOST:PORT with an address of "
-                  "rank 0",
-                  place.launcher));
+      fmt::format("nothing says where the ranks meet (rank and world size come from {}): set "
+                  "TARPON_RENDEZVOUS=HOST:PORT{}, with an address of rank 0",
+                  place.named_by, place.rendezvous_remedy));
 }
 
 Result<void> make_rendezvous(const std::string& address) {
@@ -279,10 +295,9 @@ Result<void> make_rendezvous(const std::string& address) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) {
-    return fail(Error::Code::permission,
-                path +
-                    ": not a private directory of this user: remove it, or give --rendezvous or "
-                    "TARPON_RENDEZVOUS");
+    return fail(
+        Error::Code::permission,
+        path + ": not a private directory of this user: remove it, or set TARPON_RENDEZVOUS");
   }
   return {};
 }

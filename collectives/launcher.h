@@ -19,7 +19,11 @@ struct LaunchFlags {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world_size;
   std::optional<std::string> rendezvous;  // "tcp://HOST:PORT", "HOST:PORT" or "file://PATH"
-  std::string rendezvous_named_by = "--rendezvous ";  // for messages: stands before its value
+  // For messages.
+  std::string place_named_by = "--rank and --world-size";
+  std::string rendezvous_named_by = "--rendezvous ";  // stands before its value
+  /// What the program has beside TARPON_RENDEZVOUS: " or give --rendezvous HOST:PORT".
+  std::string rendezvous_remedy = {};
 };
 
 /// The place of a rank in its job.
@@ -30,6 +34,8 @@ struct JobPlace {
   std::string launcher;  // "flags", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"
   /// Given, or from TARPON_RENDEZVOUS or MASTER_ADDR; nullopt: find_rendezvous() decides.
   std::optional<std::string> rendezvous = std::nullopt;
+  std::string named_by = {};           // for messages: "RANK and WORLD_SIZE"
+  std::string rendezvous_remedy = {};  // LaunchFlags::rendezvous_remedy
   std::string job_id = {};  // alike on the ranks of a job, differs between jobs of a user; or empty
 
   bool all_local() const {
@@ -42,6 +48,10 @@ struct JobPlace {
 /// variable or flag, its value and what is allowed.
 Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
                                                const Environment& environment);
+
+/// "RANK=0 is set, WORLD_SIZE is not": the first launcher of which one of the two variables is set.
+/// Empty where none is. For the message after find_job_place() has found nothing.
+std::string half_set_launcher(const Environment& environment);
 
 /// The address where the job meets: place.rendezvous. Without one: "" for a job of one rank, which
 /// meets nobody; when all ranks are local by the launcher's count, "file://DIR/rendezvous", where

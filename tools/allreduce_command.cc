@@ -22,7 +22,10 @@ std::string counts(const PortStatistics& port) {
 int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
-  auto session = open_session(options.job, place, agreed_options(options));
+  auto session = [&] {
+    const Interruption watch = watch_connecting(options.job, place, options.json);
+    return open_session(options.job, place, agreed_options(options));
+  }();
   if (!session) return report(session.error(), place.voice);
   const int code =
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -171,14 +170,13 @@ class Benchmark {
     if (!options_.job.loss_budgets.empty()) calls.step = &next_step_;
     {
       const std::lock_guard lock(mutex_);
-      partial_ = {{"size", result.size}, {"place", in_place ? "in" : "out"}};
-      partial_us_.clear();
+      partial_ = {result.size, in_place, {}};
     }
     const std::string what =
         fmt::format("{} {}", format_bytes(size), in_place ? "in place" : "out of place");
     calls.progress = [&](std::uint32_t done, double us) {
       const std::lock_guard lock(mutex_);
-      if (done > options_.warmup) partial_us_.push_back(us);
+      if (done > options_.warmup) partial_.time_us.push_back(us);
       estimate_.update(done, progress_.elapsed());
       progress_.update(share_done(done), estimate_.left(), what);
     };
@@ -210,7 +208,7 @@ class Benchmark {
     }
     const std::lock_guard lock(mutex_);
     estimate_.finish_item(progress_.elapsed());
-    partial_us_.clear();
+    partial_.time_us.clear();
     wrong_ += result.wrong;
     busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
     ++measured_;
@@ -299,14 +297,7 @@ class Benchmark {
     const std::lock_guard lock(mutex_);
     progress_.clear();
     interrupted_ = true;
-    if (!partial_us_.empty()) {
-      const double mean = std::accumulate(partial_us_.begin(), partial_us_.end(), 0.0) /
-                          static_cast<double>(partial_us_.size());
-      fmt::print(text_, "# interrupted          : {} B {}: {} of {} iterations, mean {:.2f} us\n",
-                 partial_["size"].get<std::uint64_t>(),
-                 partial_["place"] == "in" ? "in-place" : "out-of-place", partial_us_.size(),
-                 options_.iterations, mean);
-    }
+    fmt::print(text_, "{}", interrupted_line(partial_, options_.iterations));
     if (measured_ > 0) print_footer();
     std::fflush(text_);
     if (auto saved = save(); !saved) session_.place.voice.error(saved.error().message);
@@ -318,11 +309,7 @@ class Benchmark {
     if (!failure_.is_null() && !interrupted_) json["failure"] = failure_;
     if (interrupted_) {
       json["interrupted"] = true;
-      json["partial"] = nullptr;
-      if (!partial_us_.empty()) {
-        json["partial"] = partial_;
-        json["partial"]["time_us"] = partial_us_;
-      }
+      json["partial"] = to_json(partial_);
     }
     return write_json(options_.json, json);
   }
@@ -342,9 +329,8 @@ class Benchmark {
   // After a signal another thread reads what follows, but halted_.
   std::mutex mutex_;
   WorkEstimate estimate_;
-  double share_ = 0;                // done, as last shown
-  nlohmann::json partial_;          // of the size under way: "size", "place"
-  std::vector<double> partial_us_;  // its timed iterations so far, as rank 0 saw them
+  double share_ = 0;    // done, as last shown
+  PartialRun partial_;  // the size under way
   bool interrupted_ = false;
   std::vector<std::uint32_t> flows_;  // of each rank, after the last size
   std::uint64_t next_step_ = 0;

@@ -10,6 +10,7 @@
 #include "tools/colour.h"
 #include "tools/datapath_text.h"
 #include "tools/exit_code.h"
+#include "tools/pair_matrix.h"
 #include "tools/probe.h"
 #include "tools/rank_names.h"
 #include "tools/report_output.h"
@@ -24,13 +25,6 @@ constexpr const char* kHowMeasured =
     "each rank sends to one other at a time, so rates do not add up; a burst finds what a pair "
     "carries, then a flood is paced at that rate";
 
-const PairProbe* find(const std::vector<PairProbe>& pairs, Rank from, Rank to) {
-  for (const PairProbe& pair : pairs) {
-    if (pair.from == from && pair.to == to) return &pair;
-  }
-  return nullptr;
-}
-
 /// Of the pairs that fail, and with them the run.
 Colour failure_colour(std::FILE* text) {
   return {::fileno(text), process_environment()};
@@ -38,19 +32,7 @@ Colour failure_colour(std::FILE* text) {
 
 void print_matrix(std::FILE* text, const std::vector<PairProbe>& pairs, std::uint32_t world,
                   const char* title, const std::function<std::string(const PairProbe&)>& cell) {
-  fmt::print(text, "# {}\n  {:>6}", title, "");
-  for (std::uint32_t to = 0; to < world; ++to) fmt::print(text, " {:>8}", fmt::format("to {}", to));
-  fmt::print(text, "\n");
-  for (Rank from = 0; from < world; ++from) {
-    fmt::print(text, "  {:>6}", fmt::format("from {}", from));
-    for (Rank to = 0; to < world; ++to) {
-      const PairProbe* pair = find(pairs, from, to);
-      const std::string padded = fmt::format("{:>8}", pair == nullptr ? "-" : cell(*pair));
-      const bool failed = pair != nullptr && !pair->works();
-      fmt::print(text, " {}", failed ? failure_colour(text).failure(padded) : padded);
-    }
-    fmt::print(text, "\n");
-  }
+  fmt::print(text, "# {}\n{}", title, pair_matrix(pairs, world, cell, failure_colour(text)));
 }
 
 void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connection& connection) {
@@ -116,7 +98,10 @@ int check_as_rank(const CheckOptions& options, const LaunchPlace& place) {
   auto communicator_options = session_options(
       options.job, place, fmt::format("command=check\nprobes={}\n", options.probes));
   if (!communicator_options) return report(communicator_options.error(), place.voice);
-  auto connection = connect_session(*communicator_options, place);
+  auto connection = [&] {
+    const Interruption watch = watch_connecting(options.job, place, options.json);
+    return connect_session(*communicator_options, place);
+  }();
   if (!connection) return report(connection.error(), place.voice);
   const bool first = place.rank == 0;
   const auto possible = first ? check_json(options.json) : Result<void>();

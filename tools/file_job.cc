@@ -60,6 +60,7 @@ class FileJob {
     if (auto read = read_input(); !read) return give_up(read.error());
     Measurement measurement;
     Report last;
+    partial_ = {input_.data.size(), true, {}};
     if (rank_ == 0) interruption_.emplace([this] { last_words(); });
     if (auto ran = reduce_all(measurement, last); !ran) return give_up(ran.error());
     remember(measurement);
@@ -117,8 +118,9 @@ class FileJob {
     };
     const std::uint32_t steps = options.iterations + options.warmup;
     WorkEstimate estimate({result_.data.size()}, steps);
-    calls.progress = [&](std::uint32_t done, double /*us*/) {
+    calls.progress = [&](std::uint32_t done, double us) {
       const std::lock_guard lock(mutex_);
+      if (done > options.warmup) partial_.time_us.push_back(us);
       estimate.update(done, progress_.elapsed());
       progress_.update(static_cast<double>(done) / steps, estimate.left(), "allreduce");
     };
@@ -218,9 +220,11 @@ class FileJob {
   void last_words() {
     const std::lock_guard lock(mutex_);
     progress_.clear();
+    fmt::print(options_.job.text, "{}", interrupted_line(partial_, options_.iterations));
+    std::fflush(options_.job.text);
     nlohmann::json json = json_report(config_json(options_, session_), measured_);
     json["interrupted"] = true;
-    json["partial"] = nullptr;
+    json["partial"] = measured_.empty() ? to_json(partial_) : nlohmann::json(nullptr);
     const auto saved = write_json(options_.json, json);
     if (!saved) session_.place.voice.error(saved.error().message);
   }
@@ -286,7 +290,8 @@ class FileJob {
   std::vector<std::string> identities_;  // of the ranks' inputs
   std::string halted_;                   // why the run ended early
   nlohmann::json failure_;               // null: none
-  std::mutex mutex_;                     // of progress_ and measured_, which last_words() uses
+  std::mutex mutex_;    // of progress_, partial_ and measured_, which last_words() uses
+  PartialRun partial_;  // the calls
   nlohmann::json measured_ = nlohmann::json::array();
   std::optional<Interruption> interruption_;  // rank 0, until the output is written
 };

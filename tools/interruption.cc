@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -42,7 +43,16 @@ extern "C" void on_signal(int signal) {
 
 }  // namespace
 
-Interruption::Interruption(std::function<void()> last_words) : last_words_(std::move(last_words)) {
+Interruption::Interruption(std::function<void()> last_words)
+    : Interruption(std::move(last_words), {SIGINT, SIGTERM}) {}
+
+Interruption Interruption::of_keyboard(std::function<void()> last_words) {
+  return {std::move(last_words), {SIGINT}};
+}
+
+Interruption::Interruption(std::function<void()> last_words, std::initializer_list<int> signals)
+    : last_words_(std::move(last_words)) {
+  for (const int signal : signals) watched_.push_back({.signal = signal});
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return;
   read_end_ = FileDescriptor(pipe[0]);

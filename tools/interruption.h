@@ -1,10 +1,11 @@
 // SIGINT and SIGTERM as a request to say what is known so far.
 #pragma once
 
-#include <array>
 #include <csignal>
 #include <functional>
+#include <initializer_list>
 #include <thread>
+#include <vector>
 
 #include "xdp/file_descriptor.h"
 
@@ -22,6 +23,10 @@ namespace tarpon {
 class Interruption {
  public:
   explicit Interruption(std::function<void()> last_words);
+
+  /// Watches SIGINT alone. For times in which others may set a handler of SIGTERM (flight
+  /// recordings do, while a communicator is made).
+  static Interruption of_keyboard(std::function<void()> last_words);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
@@ -31,6 +36,8 @@ class Interruption {
   void yield() const;
 
  private:
+  Interruption(std::function<void()> last_words, std::initializer_list<int> signals);
+
   struct Watched {
     int signal = 0;
     bool ignored = false;
@@ -41,7 +48,7 @@ class Interruption {
   void restore();
 
   std::function<void()> last_words_;
-  std::array<Watched, 2> watched_{{{SIGINT}, {SIGTERM}}};
+  std::vector<Watched> watched_;
   FileDescriptor read_end_, write_end_;
   std::thread thread_;
 };

@@ -39,6 +39,9 @@ class LineMerger {
   /// job that is ending, whose caller has a bound.
   void hold() { holding_ = true; }
 
+  /// Ends hold(): a line leaves after 1 s again, counted from when it came.
+  void resume() { holding_ = false; }
+
   /// Passes on what is due.
   void release(Time now);
 

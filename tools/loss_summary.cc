@@ -26,6 +26,10 @@ std::string bound_text(std::span<const CallLoss> calls) {
   return usual == largest ? usual : fmt::format("{} (median; largest {})", usual, largest);
 }
 
+double sum(const LossCauses& causes) {
+  return causes.of_network() + causes.late_ranks + causes.void_shards;
+}
+
 std::string percent(double share) {
   return fmt::format("{:.3g}", share * 100);
 }
@@ -52,11 +56,8 @@ void CallLoss::add(const CallLoss& rank) {
   bound_us = std::max(bound_us, rank.bound_us);
   late |= rank.late;
   void_shards |= rank.void_shards;
-  const double late_share = std::max(causes.late_ranks, rank.causes.late_ranks);
-  const double void_share = std::max(causes.void_shards, rank.causes.void_shards);
-  if (rank.causes.of_network() > causes.of_network()) causes = rank.causes;
-  causes.late_ranks = late_share;
-  causes.void_shards = void_share;
+  counted = std::max(counted, rank.counted);
+  if (sum(rank.causes) > sum(causes)) causes = rank.causes;
 }
 
 LossCauses mean_causes(std::span<const CallLoss> calls) {
@@ -72,6 +73,12 @@ LossCauses mean_causes(std::span<const CallLoss> calls) {
   return mean;
 }
 
+double mean_counted(std::span<const CallLoss> calls) {
+  double total = 0;
+  for (const CallLoss& call : calls) total += call.counted;
+  return total / static_cast<double>(std::max<std::size_t>(1, calls.size()));
+}
+
 std::vector<double> bounds_of(std::span<const CallLoss> calls) {
   std::vector<double> bounds;
   for (const CallLoss& call : calls) bounds.push_back(call.bound_us);
@@ -85,9 +92,9 @@ std::string loss_text(std::span<const CallLoss> calls, std::optional<double> tar
       ranks_text(calls, "void shards", &CallLoss::void_shards, mean.void_shards);
   std::string text = "bound " + bound_text(calls);
   if (target) text += fmt::format(", target {} %", percent(*target));
-  if (mean.of_network() == 0 && late.empty() && voids.empty()) return text + ", nothing lost";
-  const double all = std::min(1.0, mean.of_network() + mean.late_ranks + mean.void_shards);
-  text += fmt::format(", lost {} %", percent(all));
+  const double lost = sum(mean);
+  if (lost == 0 && late.empty() && voids.empty()) return text + ", nothing lost";
+  text += fmt::format(", lost {} %", percent(lost));
   const char* before = ": ";
   for (const auto& [share, name] : {std::pair(mean.cut, "cut"), std::pair(mean.network, "network"),
                                     std::pair(mean.at_owner, "at owner")}) {
@@ -96,8 +103,9 @@ std::string loss_text(std::span<const CallLoss> calls, std::optional<double> tar
     before = ", ";
   }
   text += late + voids;
-  if (target && all > mean.of_network()) {
-    text += fmt::format("; {} % count against the target", percent(mean.of_network()));
+  const double counted = mean_counted(calls);
+  if (target && lost > counted) {
+    text += fmt::format("; {} % count against the target", percent(counted));
   }
   return text;
 }

@@ -67,7 +67,8 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"max_rss_kib", log.max_rss_kib},
                             {"outcome", log.outcome},
                             {"outcome_text", log.outcome_text},
-                            {"error", log.error}};
+                            {"error", log.error},
+                            {"peer_late", log.peer_late}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -98,6 +99,7 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     log.outcome = json.at("outcome");
     log.outcome_text = printable(json.at("outcome_text").get<std::string>(), kLongestMessage);
     log.error = printable(json.at("error").get<std::string>(), kLongestMessage);
+    json.at("peer_late").get_to(log.peer_late);
     return log;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
@@ -128,7 +130,10 @@ namespace {
 CallLoss loss_in(const IterationLog& log, std::size_t i) {
   CallLoss loss;
   if (i < log.bound_us.size()) loss.bound_us = log.bound_us[i];
-  if (i < log.causes.size()) loss.causes = log.causes[i];
+  if (i < log.causes.size()) {
+    loss.causes = log.causes[i];
+    loss.counted = loss.causes.of_network();
+  }
   if (i < log.late.size()) loss.late = log.late[i];
   if (i < log.void_shards.size()) loss.void_shards = log.void_shards[i];
   return loss;
@@ -202,13 +207,12 @@ void add_loss(const Measurement& m, nlohmann::json& json) {
   }
   if (m.mode != Mode::bounded) return;
   const std::vector<double> bounds = bounds_of(m.calls);
-  const LossCauses causes = mean_causes(m.calls);
   json["bound_us"] = value(quantile(bounds, 0.5));
   json["bound_max_us"] = value(quantile(bounds, 1));
   json["bound_rule"] = m.bound_rule;
   json["loss_target"] = value(m.loss_target);
-  json["mean_loss"] = causes.of_network();
-  json["causes"] = causes;
+  json["mean_loss"] = mean_counted(m.calls);
+  json["causes"] = mean_causes(m.calls);
 }
 
 }  // namespace
@@ -258,6 +262,22 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                           {"max_relative", m.divergence->max_relative}};
   }
   return json;
+}
+
+nlohmann::json to_json(const PartialRun& partial) {
+  if (partial.time_us.empty()) return nullptr;
+  return {{"size", partial.size},
+          {"place", partial.in_place ? "in" : "out"},
+          {"time_us", partial.time_us}};
+}
+
+std::string interrupted_line(const PartialRun& partial, std::uint32_t iterations) {
+  if (partial.time_us.empty()) return "";
+  const double mean = std::accumulate(partial.time_us.begin(), partial.time_us.end(), 0.0) /
+                      static_cast<double>(partial.time_us.size());
+  return fmt::format("# interrupted          : {} B {}: {} of {} iterations, mean {:.2f} us\n",
+                     partial.size, partial.in_place ? "in-place" : "out-of-place",
+                     partial.time_us.size(), iterations, mean);
 }
 
 std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in) {
@@ -311,6 +331,7 @@ std::string notes(const Measurement& m) {
                                  m.in_place ? "in-place" : "out-of-place", m.closed_early,
                                  m.time_us.size(), m.closed_by_bound);
   if (m.coded > 0) text += fmt::format("; {} of {} coded", m.coded, m.time_us.size());
+  if (m.type != DataType::float32) text += fmt::format("; {} is never coded", name(m.type));
   if (m.squared_error.value_or(0) > 0) {
     text += fmt::format("; squared error {:.3g} of the exact result's square", *m.squared_error);
   }

@@ -40,6 +40,7 @@ struct IterationLog {
                                   // else of the last one; null before one has ended
   std::string outcome_text;       // that one in words; empty when it was complete
   std::string error;              // set when an iteration failed: one line
+  bool peer_late = false;         // it failed because a peer did not answer by the deadline
 };
 
 /// As one line of JSON, with at most `count` iterations from `first` on; bytes that are no UTF-8
@@ -95,6 +96,18 @@ struct Measurement {
 void merge(const std::vector<IterationLog>& logs, Measurement& measurement);
 
 nlohmann::json to_json(const Measurement& measurement, std::uint32_t world);
+
+/// What rank 0 has seen so far of one size and place, for the report of an interrupted run.
+struct PartialRun {
+  std::uint64_t size = 0;  // bytes
+  bool in_place = false;
+  std::vector<double> time_us;  // of its timed iterations
+};
+
+/// null before the first iteration.
+nlohmann::json to_json(const PartialRun& partial);
+/// "# interrupted: ...", of `iterations` in all; empty before the first one.
+std::string interrupted_line(const PartialRun& partial, std::uint32_t iterations);
 
 /// "# bounded: ...", of the calls out of place and in place together; see loss_text(). Empty for
 /// exact ones.

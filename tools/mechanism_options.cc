@@ -47,7 +47,8 @@ void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options) {
         Scope::job},
        {"--codec", usually(cli::choice(options.codec, codecs), name(usual.codec)),
         "bounded mode, float32: send Hadamard coefficients, so that losses cost all elements "
-        "alike; auto: on from --loss-target 0.5% on, else on above 2 % of loss and off below 1 %",
+        "alike; auto: on from --loss-target 0.5% on, else on above 2 % of loss and off below 1 %; "
+        "other types, half precision too, are never coded",
         Scope::job},
        {"--without",
         cli::words(options.without, "NAME,...", cli::Times::list,

@@ -19,6 +19,7 @@
 #include <memory>
 
 #include "tools/line_merger.h"
+#include "tools/rank_names.h"
 #include "tools/signal_queue.h"
 #include "tools/subreaper.h"
 #include "transport/clock.h"
@@ -57,7 +58,8 @@ class Group {
   Group(std::uint32_t ranks, const ProcessGroupOptions& options)
       : options_(options),
         children_(ranks),
-        lines_(ranks, options.on_error_line ? options.on_error_line : write_to_standard_error) {
+        output_(options.on_error_line ? options.on_error_line : write_to_standard_error),
+        lines_(ranks, output_) {
     result_.ranks.resize(ranks);
   }
   Group(const Group&) = delete;
@@ -165,7 +167,8 @@ class Group {
       result_.interrupted_by = static_cast<int>(info->ssi_signo);
       const bool from_terminal = SignalQueue::is_from_terminal(*info);
       ask_to_end(again ? SIGKILL : from_terminal ? 0 : result_.interrupted_by);
-      enter(again ? Phase::killing : Phase::ending);
+      lines_.hold();
+      enter(again ? Phase::killing : Phase::ending, options_.last_words);
     }
   }
 
@@ -206,7 +209,9 @@ class Group {
       if (!failed || clearer) failed = static_cast<Rank>(rank);
     }
     if (!failed) return;
-    if (phase_ == Phase::running) enter(Phase::grace);
+    if (phase_ != Phase::running) return;
+    lines_.hold();  // ranks notice a failure at different times
+    enter(Phase::grace, options_.grace);
   }
 
   /// Signal 0 sends nothing; the children are marked all the same.
@@ -218,34 +223,42 @@ class Group {
     }
   }
 
-  void enter(Phase phase) {
+  /// The kernel ends a killed process: no time limit is needed then.
+  void enter(Phase phase, Duration limit) {
     phase_ = phase;
-    lines_.hold();  // the group ends within a bound, and ranks notice a failure at different times
-    switch (phase) {
-      case Phase::grace:
-        deadline_ = monotonic_now() + options_.grace;
-        return;
-      case Phase::ending:
-        deadline_ = monotonic_now() + options_.kill_after;
-        return;
-      case Phase::running:
-      case Phase::killing:
-        deadline_ = kNever;  // the kernel ends a killed process
-        return;
-    }
+    deadline_ = phase == Phase::killing ? kNever : monotonic_now() + limit;
   }
 
   void escalate(Time now) {
     if (now < deadline_) return;
-    const bool was_grace = phase_ == Phase::grace;
-    ask_to_end(was_grace ? SIGTERM : SIGKILL);
-    enter(was_grace ? Phase::ending : Phase::killing);
+    lines_.resume();
+    lines_.release(now);
+    if (phase_ == Phase::grace) {
+      ask_to_end(SIGTERM);
+      return enter(Phase::ending, options_.kill_after);
+    }
+    tell_killed();
+    ask_to_end(SIGKILL);
+    enter(Phase::killing, {});
+  }
+
+  /// Names the ranks that still run.
+  void tell_killed() const {
+    std::vector<Rank> ranks;
+    for (std::size_t rank = 0; rank < children_.size(); ++rank) {
+      if (children_[rank].running) ranks.push_back(static_cast<Rank>(rank));
+    }
+    if (ranks.empty()) return;
+    output_(fmt::format("{} did not end and {} killed", rank_names(ranks),
+                        ranks.size() == 1 ? "was" : "were"),
+            true);
   }
 
   const ProcessGroupOptions& options_;
   Subreaper subreaper_;
   SignalQueue signals_;
   std::vector<Child> children_;
+  const LineMerger::Output output_;
   LineMerger lines_;
   ProcessGroupResult result_;
   Phase phase_ = Phase::running;
@@ -267,7 +280,11 @@ std::string ProcessGroupResult::summary() const {
           "another part of this process waited for it",
           *first_failure);
     }
-    return fmt::format("rank {} exited with code {}", *first_failure, status.exit_code);
+    std::vector<Rank> alike;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (ranks[rank].exit_code == status.exit_code) alike.push_back(static_cast<Rank>(rank));
+    }
+    return fmt::format("{} exited with code {}", rank_names(alike), status.exit_code);
   }
   if (interrupted_by != 0) {
     return fmt::format("interrupted by signal {} ({})", interrupted_by,

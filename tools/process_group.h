@@ -19,10 +19,14 @@ namespace tarpon {
 struct ProcessGroupOptions {
   /// After the first failure the others have this long to end by themselves, ...
   Duration grace = 5s;
-  /// ... and after SIGTERM, or a signal that was passed on, this long until SIGKILL.
+  /// ... and after the SIGTERM that follows, this long until SIGKILL.
   Duration kill_after = 2s;
+  /// After a signal that was passed on they have this long until SIGKILL.
+  Duration last_words = 2s;
   /// Takes the lines of the ranks' standard error, with the ranks that say them, without the
-  /// newline (tools/line_merger.h). Default: our own standard error.
+  /// newline (tools/line_merger.h). From the first failure until `grace` is over they wait for the
+  /// same lines of other ranks. Takes "rank 2 did not end and was killed" as well, which names the
+  /// ranks that got a SIGKILL after one of the two times. Default: our own standard error.
   std::function<void(std::string_view line, bool is_error)> on_error_line;
 };
 
@@ -44,8 +48,9 @@ struct ProcessGroupResult {
 
   bool ok() const { return !first_failure && interrupted_by == 0; }
 
-  /// One line: "rank 2 was killed by signal 9 (Killed)", "interrupted by signal 2 (Interrupt)",
-  /// "all ranks ended well".
+  /// One line: "rank 2 was killed by signal 9 (Killed)", "ranks 0-2 exited with code 1" (all that
+  /// ended with the code of the first failure), "interrupted by signal 2 (Interrupt)", "all ranks
+  /// ended well".
   std::string summary() const;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "collectives/environment_options.h"
@@ -15,6 +16,8 @@
 #include "tools/guarded_run.h"
 #include "tools/process_group.h"
 #include "tools/progress_line.h"
+#include "tools/rank_names.h"
+#include "tools/report_output.h"
 #include "tools/testbed.h"
 #include "tools/timed_calls.h"
 #include "tools/units.h"
@@ -43,6 +46,9 @@ constexpr std::uint16_t kTestbedPort = 29500;
 
 // After one local rank has failed: long enough for the others to tell what they saw.
 constexpr Duration kGrace = 2s;
+
+// After the SIGTERM that follows: the command has failed, and the user waits for its end.
+constexpr Duration kKillAfter = 1s;
 
 // After a signal, for rank 0: long enough to write a large report to a slow disk.
 constexpr Duration kLastWords = 6s;
@@ -172,7 +178,10 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
   };
   ProcessGroupOptions group;
   group.grace = kGrace;
-  if (!foreign) group.kill_after = kLastWords;
+  if (!foreign) {
+    group.kill_after = kKillAfter;
+    group.last_words = kLastWords;
+  }
   group.on_error_line = [foreign](std::string_view line, bool is_error) {
     write_error_line(line, is_error, foreign);
   };
@@ -306,6 +315,21 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   return session;
 }
 
+Interruption watch_connecting(const JobOptions& options, const LaunchPlace& place,
+                              const std::string& json) {
+  return Interruption::of_keyboard([&options, &place, &json] {
+    if (options.local_ranks == 0) {
+      place.voice.error(
+          fmt::format("interrupted before all {} were connected", rank_count(place.world_size)));
+    }
+    if (place.rank != 0) return;
+    nlohmann::json report = json_report(report_config(), nlohmann::json::array());
+    report["interrupted"] = true;
+    report["partial"] = nullptr;
+    if (auto saved = write_json(json, report); !saved) place.voice.error(saved.error().message);
+  });
+}
+
 std::string carrier(const JobOptions& options, const Session& session) {
   if (options.local_ranks > 0 && options.network == Network::veth) {
     return "network namespaces (veth)";
@@ -320,12 +344,16 @@ int run_job(const JobOptions& options, const std::function<int(const LaunchPlace
   auto log = DebugLog::open(process_environment());
   const Voice voice = Voice::of_launcher(process_environment());
   if (!log) return report(log.error(), voice);
-  auto place = find_job_place(options.place, log->watch(process_environment()));
+  LaunchFlags flags = options.place;
+  flags.rendezvous_remedy = " or give --rendezvous HOST:PORT";
+  auto place = find_job_place(flags, log->watch(process_environment()));
   if (!place) return report(place.error(), voice);
   if (!*place) {
+    const std::string half = half_set_launcher(process_environment());
     Voice().error(
-        "which rank is this? Give --local-ranks P, or --rank R --world-size P --rendezvous "
-        "tcp://HOST:PORT, or start it under mpirun, srun or torchrun");
+        fmt::format("which rank is this? {}{}ive --local-ranks P, or --rank R --world-size P "
+                    "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun",
+                    half, half.empty() ? "G" : ": g"));
     return 2;
   }
   LaunchPlace launched{std::move(**place)};

@@ -8,6 +8,7 @@
 #include "collectives/connection.h"
 #include "tools/connect_cost.h"
 #include "tools/debug_log.h"
+#include "tools/interruption.h"
 #include "tools/job_options.h"
 #include "tools/launch_place.h"
 #include "xdp/result.h"
@@ -38,6 +39,11 @@ Result<Connection> connect_session(const CommunicatorOptions& options, const Lau
 /// options that all ranks must have alike, "name=value" lines.
 Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
                              const std::string& agreed);
+
+/// Until the ranks are connected: Ctrl-C makes this rank say so before it ends, and rank 0 write
+/// `json`, without results. The parent of local ranks says it for them.
+Interruption watch_connecting(const JobOptions& options, const LaunchPlace& place,
+                              const std::string& json);
 
 /// What carries the job, in words: "loopback", "network namespaces (veth)", "interface eth0".
 std::string carrier(const JobOptions& options, const Session& session);

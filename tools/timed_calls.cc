@@ -39,6 +39,8 @@ void note_outcome(const Report& report, IterationLog& log) {
   log.outcome_text = to_string(report);
 }
 
+constexpr const char* kLateRemedy = "tarpon check shows pairs of ranks whose packets are lost";
+
 IterationLog failed(IterationLog log, std::string error, std::string outcome) {
   log.error = std::move(error);
   log.outcome_text = std::move(outcome);  // not that of an earlier call
@@ -65,6 +67,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
     calls.refill();
     if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
+      log.peer_late = met.error().code == Error::Code::timeout;
       return failed(std::move(log), met.error().message, "");
     }
     const double cpu_before = process_cpu_seconds();
@@ -78,6 +81,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        report->status == Status::late_self;
     if (!ended) {
       log.outcome = outcome_json(*report);
+      log.peer_late = report->status == Status::peer_late;
       return failed(std::move(log), fmt::format("{}: {}", name(report->status), report->detail),
                     progress_text(*report));
     }
@@ -145,25 +149,31 @@ Result<void> all_good(const std::vector<IterationLog>& logs) {
   bool late = false;
   for (std::size_t rank = 0; rank < logs.size(); ++rank) {
     const IterationLog& log = logs[rank];
-    late = late || (log.outcome.is_object() && log.outcome["status"] == name(Status::peer_late));
+    late = late || log.peer_late;
     const std::vector<Rank> alike = ranks_that_say(logs, log.error);
     if (log.error.empty() || alike.front() != rank) continue;
     errors += fmt::format("{}{}: {}", errors.empty() ? "" : "; ", rank_names(alike), failure(log));
   }
   if (errors.empty()) return {};
-  if (late) errors += "; tarpon check shows pairs of ranks whose packets are lost";
+  if (late) errors += fmt::format("; {}", kLateRemedy);
   return fail(Error::Code::io, errors);
+}
+
+/// The error of a rank whose calls failed, where the control channel then fails with `control`.
+Error unshared(const IterationLog& mine, const Error& control) {
+  const bool timeout = control.code == Error::Code::timeout;
+  std::string text = failure(mine);
+  // A dead rank has no control channel either, and the ranks that found it dead end theirs.
+  const bool dead = mine.error.find(" is dead: ") != std::string::npos;
+  if (!timeout && !dead) text += fmt::format("; {}", control.message);
+  if (mine.peer_late) text += fmt::format("; {}", kLateRemedy);
+  return Error::make(timeout ? Error::Code::timeout : Error::Code::io, std::move(text));
 }
 
 Result<std::vector<IterationLog>> share_piece(ControlChannel& control, const IterationLog& mine,
                                               std::size_t from, Duration bound) {
   auto texts = control.all_gather(to_text(mine, from, kPiece), monotonic_now() + bound);
-  if (!texts) {
-    if (mine.error.empty()) return fail(texts.error());
-    if (texts.error().code == Error::Code::timeout)
-      return fail(Error::Code::timeout, failure(mine));
-    return fail(Error::Code::io, fmt::format("{}; {}", failure(mine), texts.error().message));
-  }
+  if (!texts) return fail(mine.error.empty() ? texts.error() : unshared(mine, texts.error()));
   std::vector<IterationLog> logs;
   for (std::size_t rank = 0; rank < texts->size(); ++rank) {
     auto log = iteration_log_from((*texts)[rank]);

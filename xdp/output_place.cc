@@ -60,6 +60,7 @@ class Walk {
       const std::string name = left_.front();
       struct stat status {};
       const bool exists = ::fstatat(at_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+      if (!exists && !last && errno == ENOENT) return fail(no_directory());
       if (!exists && (!last || errno != ENOENT)) return fail_system(errno, path_);
       if (exists && S_ISLNK(status.st_mode) && !in_proc) {
         if (auto followed = follow(name, last); !followed) return fail(followed.error());
@@ -71,6 +72,12 @@ class Walk {
   }
 
  private:
+  Error no_directory() const {
+    Error error = Error::system(ENOENT, path_);
+    error.message += ": create its directory, or choose another path";
+    return error;
+  }
+
   Result<void> begin(const std::string& path) {
     const char* root = path.starts_with('/') ? "/" : ".";
     if (path.empty()) return fail_system(ENOENT, "\"\"");

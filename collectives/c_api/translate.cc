@@ -250,6 +250,8 @@ Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
   if (given(from.interface)) wish.name = from.interface;
   if (given(from.address)) wish.address = from.address;
   LaunchFlags flags;
+  flags.place_named_by = "tarpon_options";
+  flags.rendezvous_remedy = " or tarpon_options: rendezvous";
   if (from.world_size != 0) {
     flags.rank = from.rank;
     flags.world_size = from.world_size;

@@ -53,10 +53,13 @@ std::uint32_t wait_ms(Time deadline) {
   return static_cast<std::uint32_t>(std::min<std::int64_t>(left, UINT32_MAX));
 }
 
+Duration answer_within(Duration wait) {
+  return wait - std::min<Duration>(wait / 4, 1s);
+}
+
 Time answer_by(std::uint32_t wait_ms) {
   if (wait_ms == UINT32_MAX) return kNever;
-  const Duration wait = milliseconds(wait_ms);
-  return monotonic_now() + wait - std::min<Duration>(wait / 4, 1s);
+  return monotonic_now() + answer_within(milliseconds(wait_ms));
 }
 
 Connection::Connection(FileDescriptor socket, std::uint32_t largest_body)

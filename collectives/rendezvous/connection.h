@@ -49,8 +49,11 @@ std::uint32_t read_u32(const char* at);
 /// Frame::wait_ms for a wait until `deadline`.
 std::uint32_t wait_ms(Time deadline);
 
-/// When rank 0 should answer a rank that says it waits `wait_ms`, so that the answer is there
-/// before that rank gives up: a quarter of the wait, at most a second, before its end.
+/// How long rank 0 waits before it answers a rank that waits for `wait`, so that the answer is there
+/// before that rank gives up: the wait without its last quarter, at most without its last second.
+Duration answer_within(Duration wait);
+
+/// The same as a time, for a wait of `wait_ms` that begins now.
 Time answer_by(std::uint32_t wait_ms);
 
 /// Owns its socket. Move-only.

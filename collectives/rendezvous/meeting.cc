@@ -249,7 +249,7 @@ Error Meeting::missing_error() const {
     note(fmt::format("dropped {} connection{} without a valid hello", dropped_,
                      dropped_ == 1 ? "" : "s"));
   }
-  std::string text = missing_text("within " + duration_text(plan_.timeout));
+  std::string text = missing_text("within " + duration_text(answer_within(plan_.timeout)));
   if (!notes.empty()) text += " (" + notes + ")";
   return Error::make(Error::Code::timeout, std::move(text));
 }

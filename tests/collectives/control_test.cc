@@ -230,14 +230,14 @@ TEST(ControlJoinTest, missing_ranks__are_named_to_all_who_came) {
   wanted.erase(wanted.begin() + 5);
   wanted.erase(wanted.begin() + 2);
   const std::string text = common_error(join_all(wanted), Error::Code::timeout);
-  EXPECT_THAT(text, AllOf(HasSubstr("ranks 2, 5 did not arrive within 1 s at " + address),
+  EXPECT_THAT(text, AllOf(HasSubstr("ranks 2, 5 did not arrive within 0.75 s at " + address),
                           HasSubstr("are they running")));
 }
 
 TEST(ControlJoinTest, missing_rank__one_is_named_in_the_singular) {
   const Joined host = ControlChannel::join(options(free_address(), 0, 2, 50ms));
   ASSERT_FALSE(host.has_value());
-  EXPECT_THAT(host.error().message, AllOf(HasSubstr("rank 1 did not arrive within 0.05 s"),
+  EXPECT_THAT(host.error().message, AllOf(HasSubstr("rank 1 did not arrive within 0.0375 s"),
                                           HasSubstr("is it running"), Not(HasSubstr("dropped"))));
 }
 
@@ -248,7 +248,7 @@ TEST(ControlJoinTest, missing_rank__an_impatient_rank_hears_it_before_it_gives_u
   ASSERT_FALSE(joined[0] || joined[1]);
   EXPECT_EQ(joined[1].error().code, Error::Code::timeout);
   EXPECT_THAT(joined[1].error().message, HasSubstr("rank 2 did not arrive in time"));
-  EXPECT_THAT(joined[0].error().message, AllOf(HasSubstr("rank 2 did not arrive within 3 s"),
+  EXPECT_THAT(joined[0].error().message, AllOf(HasSubstr("rank 2 did not arrive within 2.25 s"),
                                                HasSubstr("(rank 1 came and left)")));
 }
 

@@ -95,9 +95,12 @@ TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
   EXPECT_THAT(refusal({}), AllOf(HasSubstr("which rank"), HasSubstr("torchrun"),
                                  HasSubstr("RANK, WORLD_SIZE and TARPON_RENDEZVOUS")));
   EXPECT_EQ(refusal(with("RANK", "2")), "RANK=2: must be 0 to 1");
+  EXPECT_THAT(refusal({{"RANK", "0"}}),
+              AllOf(StartsWith("RANK=0 is set, WORLD_SIZE is not: start it with torchrun, "),
+                    HasSubstr("TARPON_RENDEZVOUS=HOST:PORT")));
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-            "nothing says where the ranks meet (rank and world size come from torchrun): give "
-            "TARPON_RENDEZVOUS=HOST:PORT or --rendezvous HOST:PORT with an address of rank 0");
+            "nothing says where the ranks meet (rank and world size come from RANK and "
+            "WORLD_SIZE): set TARPON_RENDEZVOUS=HOST:PORT, with an address of rank 0");
   EXPECT_THAT(refusal(with("TARPON_RENDEZVOUS", "nowhere")),
               AllOf(StartsWith("TARPON_RENDEZVOUS=nowhere: "), HasSubstr("HOST:PORT")));
   EXPECT_EQ(refusal(with("TARPON_DATAPATH", "rdma")),

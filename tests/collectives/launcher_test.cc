@@ -144,6 +144,20 @@ TEST(Launcher, find_job_place__first_complete_set) {
   EXPECT_EQ(found.rank, 1);
 }
 
+TEST(Launcher, half_set_launcher__names_what_is_set_and_what_is_not) {
+  const auto half = [](const Variables& variables) {
+    return half_set_launcher(environment(variables));
+  };
+  EXPECT_EQ(half({}), "");
+  EXPECT_EQ(half({{"RANK", "0"}}), "RANK=0 is set, WORLD_SIZE is not");
+  EXPECT_EQ(half({{"WORLD_SIZE", "2"}}), "WORLD_SIZE=2 is set, RANK is not");
+  EXPECT_EQ(half({{"OMPI_COMM_WORLD_RANK", "\x1b[2J"}}),
+            "OMPI_COMM_WORLD_RANK=?[2J is set, OMPI_COMM_WORLD_SIZE is not");
+  EXPECT_EQ(half({{"PMIX_RANK", "1"}}), "PMIX_RANK=1 is set, PMIX_SIZE is not");
+  // A shell in an allocation, where srun has not started this process.
+  EXPECT_EQ(half({{"SLURM_NTASKS", "4"}}), "SLURM_NTASKS=4 is set, SLURM_PROCID is not");
+}
+
 TEST(Launcher, find_job_place__bad_values) {
   EXPECT_EQ(refusal({{"RANK", "abc"}, {"WORLD_SIZE", "4"}}), "RANK=abc: not a number from 0 to 3");
   EXPECT_EQ(refusal({{"RANK", "4"}, {"WORLD_SIZE", "4"}}), "RANK=4: must be 0 to 3");
@@ -209,6 +223,7 @@ class PrivateDirectory : public ::testing::Test {
     place_.world_size = 4;
     place_.local_size = 4;
     place_.launcher = "Open MPI";
+    place_.named_by = "OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE";
     place_.job_id = "12/../34@host";
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -237,7 +252,8 @@ TEST_F(PrivateDirectory, find_rendezvous__made_private_and_shared_by_the_ranks) 
 TEST_F(PrivateDirectory, find_rendezvous__refuses_what_others_could_have_made) {
   fs::create_directory(directory());
   fs::permissions(directory(), fs::perms::all);
-  EXPECT_THAT(find().error().message, AllOf(HasSubstr(directory()), HasSubstr("--rendezvous")));
+  EXPECT_THAT(find().error().message,
+              AllOf(HasSubstr(directory()), HasSubstr("TARPON_RENDEZVOUS")));
   EXPECT_EQ(find().error().code, Error::Code::permission);
   fs::remove(directory());
   fs::create_directory(root_ / "elsewhere");
@@ -260,7 +276,11 @@ TEST_F(PrivateDirectory, find_rendezvous__unusable_runtime_directory_gives_tmp) 
 TEST_F(PrivateDirectory, find_rendezvous__asks_when_nothing_tells) {
   place_.local_size = 2;
   EXPECT_THAT(find().error().message,
-              AllOf(HasSubstr("Open MPI"), HasSubstr("--rendezvous HOST:PORT")));
+              AllOf(HasSubstr("come from OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE)"),
+                    HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT, with")));
+  place_.rendezvous_remedy = " or give --rendezvous HOST:PORT";
+  EXPECT_THAT(find().error().message,
+              HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT or give --rendezvous HOST:PORT, with"));
   place_.local_size = -1;
   EXPECT_FALSE(find());
   place_.rendezvous = "tcp://node:1";

@@ -146,7 +146,8 @@ TEST(CliDebug, nonsense__named) {
   EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_SUBSYS", "NET,DISK"}}),
             "ranks 0-1: TARPON_DEBUG_SUBSYS=NET,DISK: use INIT, NET, CALL\n");
   EXPECT_EQ(said({{"TARPON_DEBUG", "INFO"}, {"TARPON_DEBUG_FILE", "/no/such/file"}}, 1),
-            "ranks 0-1: TARPON_DEBUG_FILE=/no/such/file: No such file or directory\n");
+            "ranks 0-1: TARPON_DEBUG_FILE=/no/such/file: No such file or directory: create its "
+            "directory, or choose another path\n");
   EXPECT_EQ(said({{"TARPON_DATAPATH", "rdma"}}),
             "tarpon: TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg\n");
   EXPECT_EQ(

@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/tools/command.h"
 #include "tools/npy.h"
@@ -226,9 +228,10 @@ TEST(CliErrors, memory__none_for_the_size) {
 
 TEST(CliErrors, json__not_writable) {
   const ScratchDirectory scratch;
-  expect_one_line(run(tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "--json",
-                            scratch / "no/such.json"})),
-                  {"no/such.json", "No such file or directory"});
+  expect_one_line(
+      run(tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "--json",
+                scratch / "no/such.json"})),
+      {"no/such.json: No such file or directory: create its directory, or choose another"});
   // Only the writing itself can tell.
   const Ended full = run(tool(
       {"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8", "-n", "1", "--json", "/dev/full"}));
@@ -380,7 +383,7 @@ TEST(CliJobErrors, tcp__options_differ__named_on_both_sides) {
   const auto lines = lines_of(ended[0].error);
   ASSERT_EQ(lines.size(), 2u) << ended[0].error;
   EXPECT_THAT(lines[0], HasSubstr("refused: rank 1 runs with iters=7 where rank 0 has iters=20"));
-  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 4 s"));
+  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 3 s"));
   EXPECT_THAT(lines[1], HasSubstr("refused: rank 1 runs with iters=7"));
 }
 
@@ -388,9 +391,27 @@ TEST(CliJobErrors, rank_absent__named_after_the_timeout) {
   const auto commands = ranks_by_hand(3, free_meeting_point(),
                                       {"-b", "8", "-e", "8", "--rendezvous-timeout", "500ms"});
   expect_on_every_rank(run_together({commands[0], commands[2]}),
-                       {"rank 1 did not arrive within 0.5 s", "is it running", "TCP port"});
+                       {"rank 1 did not arrive within 0.375 s", "is it running", "TCP port"});
   expect_on_every_rank(run_together({commands[1], commands[2]}),
                        {"cannot reach rank 0 at tcp://127.0.0.1:", "is rank 0 running"});
+}
+
+TEST(CliJobErrors, interrupted_rendezvous__a_line_and_an_empty_report) {
+  const ScratchDirectory scratch;
+  for (const char* command : {"allreduce", "check"}) {
+    SCOPED_TRACE(command);
+    const std::string meet = scratch / fmt::format("meet-{}", command);
+    Process waiting(tool({command, "--rank", "0", "--world-size", "2", "--rendezvous",
+                          "file://" + meet, "-J", scratch / "j"}));
+    while (!std::filesystem::exists(meet)) ::usleep(10'000);  // rank 0 listens
+    ::kill(waiting.pid(), SIGINT);
+    const Ended ended = waiting.wait();
+    EXPECT_EQ(ended.signal, SIGINT);
+    EXPECT_EQ(ended.error, "tarpon: interrupted before all 2 ranks were connected\n");
+    const auto report = nlohmann::json::parse(content_of(scratch / "j"), nullptr, false);
+    EXPECT_EQ(report["interrupted"], true) << report.dump();
+    EXPECT_EQ(report["results"], nlohmann::json::array());
+  }
 }
 
 TEST(CliJobErrors, port_in_use__named) {

@@ -13,11 +13,13 @@
 #include <thread>
 
 #include "tests/tools/allreduce_run.h"
+#include "transport/clock.h"
 
 namespace tarpon::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A job that ends only when somebody ends it.
 const std::vector<std::string> kEndless{"-b", "16K", "-e", "16K", "-n", "1000000000"};
@@ -222,6 +224,7 @@ void expect_blamed(const std::vector<Ended>& others, std::size_t victim) {
     EXPECT_FALSE(ended.hung);
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+    EXPECT_THAT(ended.error, HasSubstr("; tarpon check shows pairs of ranks"));
     for (std::size_t rank = 0; rank < 3; ++rank) {
       const bool expected = rank == victim;
       EXPECT_EQ(ended.error.find(fmt::format("from rank {}", rank)) != std::string::npos, expected)
@@ -245,6 +248,7 @@ TEST(CliStopped, killed_rank__named_by_the_others) {
       EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
       EXPECT_THAT(ended.error,
                   HasSubstr(fmt::format("rank {} is dead: its control connection ended", victim)));
+      EXPECT_THAT(ended.error, Not(HasSubstr("control channel")));
     }
   }
 }
@@ -256,11 +260,15 @@ TEST(CliStopped, local_ranks__end_as_well) {
   ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
   const auto ranks = job.children();
   ASSERT_EQ(ranks.size(), 3u);
+  const Time stopped = monotonic_now();
   ::kill(ranks[1], SIGSTOP);
   const Ended ended = job.wait();
   EXPECT_FALSE(ended.hung);
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.error, HasSubstr("from rank 1"));
+  EXPECT_THAT(ended.error, HasSubstr("\nrank 1 did not end and was killed\n"));
+  // Deadline, control channel, grace, SIGTERM: 1 + 1 + 2 + 1 s, and the speed of this machine.
+  EXPECT_LT(monotonic_now() - stopped, 9s);
   EXPECT_TRUE(job.left_nothing());
 }
 

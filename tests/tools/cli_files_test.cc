@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "tests/tools/command.h"
 #include "tools/npy.h"
@@ -133,6 +135,31 @@ TEST(CliFiles, bounded__says_what_was_lost) {
   EXPECT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_THAT(ended.out, ::testing::ContainsRegex("# lost  +: [0-9.]+ % of the contributions"));
   EXPECT_THAT(ended.out, HasSubstr(" 0 of 200000 values wrong"));
+}
+
+TEST(CliFiles, interrupt__leaves_the_figures_so_far) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {100}, gradients<float>(rank, 100));
+  }
+  // Nothing tells when the calls have begun: longer and longer, until one has ended.
+  for (useconds_t wait_us = 200'000; wait_us < 20'000'000; wait_us *= 2) {
+    Process running(job(scratch, {"-n", "20000000", "-J", scratch / "j"}));
+    ::usleep(wait_us);
+    ::kill(running.pid(), SIGINT);
+    const Ended ended = running.wait();
+    EXPECT_EQ(ended.exit_code, 128 + SIGINT) << ended.error;
+    const auto report = nlohmann::json::parse(content_of(scratch / "j"), nullptr, false);
+    if (!report.is_object() || report["partial"].is_null()) continue;
+    EXPECT_THAT(ended.out, ::testing::ContainsRegex("# interrupted          : 400 B in-place: "
+                                                    "[0-9]+ of 20000000 iterations, mean "));
+    EXPECT_EQ(report["interrupted"], true);
+    EXPECT_EQ(report["partial"]["size"], 400);
+    EXPECT_EQ(report["partial"]["place"], "in");
+    EXPECT_GT(report["partial"]["time_us"].size(), 0u);
+    return;
+  }
+  FAIL() << "no call ended before the signal";
 }
 
 TEST(CliFiles, empty_and_single__pass) {

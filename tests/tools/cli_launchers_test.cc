@@ -128,7 +128,7 @@ TEST(CliLaunchers, srun__several_nodes_need_an_address) {
   });
   for (const Ended& one : ended) {
     EXPECT_NE(one.exit_code, 0);
-    EXPECT_THAT(one.error, HasSubstr("Slurm"));
+    EXPECT_THAT(one.error, HasSubstr("come from SLURM_PROCID and SLURM_NTASKS)"));
     EXPECT_THAT(one.error, HasSubstr("--rendezvous HOST:PORT"));
   }
 }
@@ -207,6 +207,27 @@ TEST(CliLaunchers, variables__nonsense_is_named) {
   Command command = tool({"allreduce"});
   command.environment = {{"RANK", "2"}, {"WORLD_SIZE", "2"}};
   EXPECT_EQ(run(command).error, "tarpon: RANK=2: must be 0 to 1\n");
+}
+
+TEST(CliLaunchers, variables__no_meeting_point) {
+  Command command = tool({"allreduce"});
+  command.environment = {{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  EXPECT_THAT(run(command).error,
+              HasSubstr("(rank and world size come from RANK and WORLD_SIZE): set "
+                        "TARPON_RENDEZVOUS=HOST:PORT or give --rendezvous HOST:PORT, with"));
+}
+
+TEST(CliLaunchers, variables__half_a_set_is_named) {
+  Command command = tool({"allreduce"});
+  command.environment = {{"RANK", "1"}};
+  Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error,
+              ::testing::StartsWith("tarpon: which rank is this? RANK=1 is set, WORLD_SIZE is not: "
+                                    "give --local-ranks P, or "));
+  command.environment = {{"OMPI_COMM_WORLD_SIZE", "2"}};
+  EXPECT_THAT(run(command).error,
+              HasSubstr("OMPI_COMM_WORLD_SIZE=2 is set, OMPI_COMM_WORLD_RANK is not: "));
 }
 
 Command mpirun(int ranks, const std::vector<std::string>& arguments) {

@@ -83,6 +83,18 @@ TEST(CliLossTarget, causes__add_up_to_the_mean_loss) {
   }
 }
 
+TEST(CliLossTarget, causes__add_up_to_what_the_worst_rank_lost) {
+  const Said said = run_with({"--mode", "bounded", "--bound", "100us", "-w", "1"});
+  for (const auto& result : said.results) {
+    double sum = 0;
+    for (const auto& share : result["causes"]) sum += share.get<double>();
+    double lost = 0;
+    for (const auto& share : result["lost_all"]) lost += share.get<double>();
+    EXPECT_GT(lost, 0.0);
+    EXPECT_NEAR(sum, lost / static_cast<double>(result["lost_all"].size()), 1e-9);
+  }
+}
+
 TEST(CliLossTarget, exact_mode__prints_no_bound_and_no_loss) {
   const Said said = run_with({"-w", "1"});
   EXPECT_THAT(said.out, Not(HasSubstr("# bounded")));

@@ -46,7 +46,7 @@ class GuardedRun : public ::testing::Test {
   int ranks() const {
     seen_->worker = ::getpid();
     ProcessGroupOptions options;
-    options.kill_after = 100ms;
+    options.last_words = 100ms;
     const auto ended = run_process_group(
         2, [this](Rank rank) { return start_strays(rank); }, options);
     return ended && ended->interrupted_by != 0 ? 128 + ended->interrupted_by : 1;

@@ -11,20 +11,28 @@ namespace {
 
 CallLoss call_of(double bound_us, LossCauses causes = {}, std::uint64_t late = 0,
                  std::uint64_t void_shards = 0) {
-  return {bound_us, causes, late, void_shards};
+  return {bound_us, causes, causes.of_network(), late, void_shards};
 }
 
-TEST(CallLoss, add__causes_of_the_rank_that_lost_most_on_the_way) {
+TEST(CallLoss, add__causes_of_the_rank_that_lost_most) {
   CallLoss call;
-  call.add(call_of(1000, {.cut = 0.25, .late_ranks = 0.125}, 0b0100));
+  call.add(call_of(1000, {.cut = 0.5, .late_ranks = 0.125}, 0b0100));
   call.add(call_of(3000, {.network = 0.25, .at_owner = 0.125, .void_shards = 0.5}, 0b0001, 0b0100));
   call.add(call_of(2000, {.cut = 0.0625}));
   EXPECT_EQ(call.bound_us, 3000);
-  EXPECT_EQ(
-      call.causes,
-      (LossCauses{.network = 0.25, .at_owner = 0.125, .late_ranks = 0.125, .void_shards = 0.5}));
+  EXPECT_EQ(call.causes, (LossCauses{.network = 0.25, .at_owner = 0.125, .void_shards = 0.5}));
+  EXPECT_EQ(call.counted, 0.5);
   EXPECT_EQ(call.late, 0b0101u);
   EXPECT_EQ(call.void_shards, 0b0100u);
+}
+
+TEST(LossText, lost__the_sum_of_the_parts) {
+  CallLoss call;
+  call.add(call_of(100, {.cut = 0.75, .void_shards = 0.125}, 0, 0b0001));
+  call.add(call_of(100, {.cut = 0.25, .void_shards = 0.5}, 0, 0b0010));
+  EXPECT_EQ(loss_text(std::vector{call}, 0.001),
+            "bound 100 us, target 0.1 %, lost 87.5 %: 75 cut; void shards: 0 (1 call), 1 (1 call), "
+            "12.5 %; 75 % count against the target");
 }
 
 TEST(LossText, nothing_lost__the_bound_and_the_target) {

@@ -118,17 +118,24 @@ TEST(Merge, loss__by_call_and_its_causes_in_json) {
   EXPECT_EQ(json["bound_rule"], "learnt");
   EXPECT_EQ(json["loss_target"], 0.01);
   EXPECT_EQ(json["mean_loss"], 0.375);
-  EXPECT_EQ(json["causes"], nlohmann::json({{"cut", 0.0},
-                                            {"network", 0.25},
+  EXPECT_EQ(json["causes"], nlohmann::json({{"cut", 0.125},
+                                            {"network", 0.0},
                                             {"at_owner", 0.125},
                                             {"late_ranks", 0.25},
                                             {"void_shards", 0.0}}));
-  EXPECT_EQ(
-      loss_line(std::nullopt, measurement),
-      "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 62.5 %: 25 network, "
-      "12.5 at owner; late ranks: 1 (1\n"
-      "#   call), 25 %; void shards: 1 (1 call), 0 %; 37.5 % count against the target\n");
+  EXPECT_EQ(loss_line(std::nullopt, measurement),
+            "# bounded: bound 4.0 ms (median; largest 5.0 ms), target 1 %, lost 50 %: 12.5 cut, "
+            "12.5 at owner; late ranks: 1 (1\n"
+            "#   call), 25 %; void shards: 1 (1 call), 0 %; 37.5 % count against the target\n");
   EXPECT_THAT(loss_line(measurement, measurement), HasSubstr("late ranks: 1 (2\n#   calls)"));
+}
+
+TEST(Notes, notes__types_that_are_never_coded) {
+  Measurement measurement;
+  measurement.mode = Mode::bounded;
+  EXPECT_THAT(notes(measurement), Not(HasSubstr("coded")));
+  measurement.type = DataType::bfloat16;
+  EXPECT_THAT(notes(measurement), HasSubstr("; bfloat16 is never coded"));
 }
 
 TEST(Merge, loss__none_in_exact_mode) {
@@ -213,6 +220,7 @@ TEST(ShareLogs, share_logs__a_failure_is_told_with_how_far_the_call_had_come) {
   log.error = "peer_late: no answer";
   log.outcome = {{"status", "peer_late"}};
   log.outcome_text = "operation 3 of tag 0";
+  log.peer_late = true;
   nlohmann::json failure;
   const auto logs = share_logs(**alone, log, 1s, failure);
   ASSERT_FALSE(logs);
@@ -222,6 +230,60 @@ TEST(ShareLogs, share_logs__a_failure_is_told_with_how_far_the_call_had_come) {
       "whose packets are lost");
   EXPECT_EQ(failure["error"], logs.error().message);
   EXPECT_EQ(failure["outcomes"], nlohmann::json::array({log.outcome}));
+}
+
+/// A control channel whose exchanges fail.
+class BrokenChannel : public ControlChannel {
+ public:
+  explicit BrokenChannel(Error error) : error_(std::move(error)) {}
+  Rank rank() const override { return 1; }
+  std::uint32_t world_size() const override { return 3; }
+  std::uint32_t job() const override { return 1; }
+  std::uint32_t public_id() const override { return 1; }
+  std::string local_address() const override { return "127.0.0.1"; }
+  Result<std::vector<std::string>> all_gather(const std::string&, Time) override {
+    return fail(error_);
+  }
+  Result<std::vector<std::string>> gather(const std::string&, Time, std::vector<Rank>&) override {
+    return fail(error_);
+  }
+  Result<std::string> broadcast(const std::string&, Time) override { return fail(error_); }
+  void close() override {}
+
+ private:
+  const Error error_;
+};
+
+/// What a rank says whose calls failed as `log` says, and then the control channel with `error`.
+std::string said_without_channel(const IterationLog& log, Error error) {
+  BrokenChannel channel(std::move(error));
+  nlohmann::json failure;
+  const auto logs = share_logs(channel, log, 1s, failure);
+  EXPECT_FALSE(logs);
+  return logs ? "" : logs.error().message;
+}
+
+TEST(ShareLogs, share_logs__remedy_for_late_peers_without_the_control_channel) {
+  const std::string remedy = "; tarpon check shows pairs of ranks whose packets are lost";
+  IterationLog log;
+  log.error = "barrier: no complete answer from rank 2";
+  log.peer_late = true;
+  const auto with = [&](Error::Code code) {
+    return said_without_channel(log, Error::make(code, "the control channel of rank 0 ended"));
+  };
+  EXPECT_EQ(with(Error::Code::timeout), log.error + remedy);
+  EXPECT_EQ(with(Error::Code::unavailable),
+            log.error + "; the control channel of rank 0 ended" + remedy);
+  log.peer_late = false;
+  EXPECT_EQ(with(Error::Code::timeout), log.error);
+}
+
+TEST(ShareLogs, share_logs__a_dead_rank_is_named_once) {
+  IterationLog log;
+  log.error = "peer_dead: rank 2 is dead: its control connection ended";
+  EXPECT_EQ(said_without_channel(
+                log, Error::make(Error::Code::unavailable, "the control channel of rank 2 ended")),
+            log.error);
 }
 
 TEST(Measurement, busbw__counts_what_arrived) {

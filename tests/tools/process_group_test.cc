@@ -92,6 +92,15 @@ TEST(ProcessGroup, run__exit_code_and_exception) {
   EXPECT_THAT(collected.lines, ElementsAre("rank 1: broken"));
 }
 
+TEST(ProcessGroup, run__all_ranks_with_the_same_exit_code_are_named) {
+  Collected collected;
+  collected.options.grace = 60s;  // far more than the test takes
+  const auto result = run_process_group(
+      4, [](Rank rank) { return rank == 1 ? 0 : 1; }, collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->summary(), "ranks 0, 2-3 exited with code 1");
+}
+
 TEST(ProcessGroup, run__killed_rank_is_named) {
   Collected collected;
   const auto result = run_process_group(
@@ -220,7 +229,53 @@ TEST(ProcessGroup, run__who_ignores_sigterm_is_killed) {
   EXPECT_EQ(result->first_failure, Rank{0});
   EXPECT_EQ(result->ranks[1].signal, SIGKILL);
   EXPECT_EQ(result->ranks[2].signal, SIGKILL);
+  EXPECT_THAT(collected.lines, ElementsAre("ranks 1-2 did not end and were killed"));
   EXPECT_TRUE(no_children_left());
+}
+
+TEST(ProcessGroup, run__lines_wait_no_longer_than_the_grace) {
+  Collected collected;
+  collected.options.grace = 1s;  // as long as a line waits anyway
+  collected.options.kill_after = 3600s;
+  const Shared<std::atomic<pid_t>> stopped;
+  const auto collect = collected.options.on_error_line;
+  collected.options.on_error_line = [&](std::string_view line, bool is_error) {
+    collect(line, is_error);
+    ::kill(*stopped, SIGKILL);  // without this line the test hangs
+  };
+  const auto result = run_process_group(
+      2,
+      [&](Rank rank) {
+        if (rank == 1) {
+          *stopped = ::getpid();
+          ::raise(SIGSTOP);
+        }
+        while (*stopped == 0) ::usleep(1000);
+        std::fprintf(stderr, "tarpon: no answer\n");
+        return 1;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_THAT(collected.lines, ElementsAre("rank 0: no answer"));
+}
+
+TEST(ProcessGroup, run__last_words_after_a_signal) {
+  const pid_t parent = ::getpid();
+  Collected collected;
+  collected.options.kill_after = 3600s;  // not after a signal
+  collected.options.last_words = 20ms;
+  const auto result = run_process_group(
+      1,
+      [&](Rank) {
+        std::signal(SIGINT, SIG_IGN);
+        ::kill(parent, SIGINT);
+        sleep_forever();
+        return 0;
+      },
+      collected.options);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->ranks[0].signal, SIGKILL);
+  EXPECT_THAT(collected.lines, ElementsAre("rank 0 did not end and was killed"));
 }
 
 TEST(ProcessGroup, run__signals_of_the_parent_are_passed_on) {
@@ -254,7 +309,7 @@ TEST(ProcessGroup, run__signals_of_the_parent_are_passed_on) {
 TEST(ProcessGroup, run__second_signal_kills_at_once) {
   const pid_t parent = ::getpid();
   Collected collected;
-  collected.options.kill_after = 3600s;
+  collected.options.last_words = 3600s;
   const auto result = run_process_group(
       1,
       [&](Rank) {
@@ -270,6 +325,7 @@ TEST(ProcessGroup, run__second_signal_kills_at_once) {
       collected.options);
   ASSERT_TRUE(result);
   EXPECT_EQ(result->ranks[0].signal, SIGKILL);
+  EXPECT_THAT(collected.lines, IsEmpty());  // the user knows
 }
 
 TEST(ProcessGroup, run__identical_lines_appear_once_with_their_ranks) {
