@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Calls of 1 GiB: jobs of `large_rank` over loopback, of 2 and of 4 ranks.
+
+late    calls that cannot end by their deadline, exact and bounded: how long after it they return.
+beside  calls of 4 KiB on another tag while a large call runs: how long they take.
+abort   abort() from another thread in the middle of a large call: when it returns, and when the
+        call has ended on the last rank.
+
+Prints a table, writes large.json, ends with the targets; exit code 1 when one is missed. The
+targets hold for the longest time of all rounds, since they are promises."""
+import argparse, json, os, subprocess, sys, tempfile, time
+
+from figures import MIB, Progress, finish, human, judged, median
+
+LIMIT_S = 300  # of one job
+RANKS = (2, 4)
+OVER_MS = {2: 10, 4: 50}  # 4 ranks share 2 cores
+THROUGH_MS = 10
+
+
+def run_job(arguments, cell, ranks):
+    """The lines of each rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [open(f"{folder}/{rank}", "w+") for rank in range(ranks)]
+        processes = [subprocess.Popen(
+            [f"{arguments.build}/bin/large_rank", cell, "--rank", str(rank), "--ranks", str(ranks),
+             "--rendezvous", f"file://{folder}/rendezvous", "--rounds", str(arguments.rounds),
+             "--bytes", str(arguments.bytes), "--deadline", str(arguments.deadline)],
+            stdout=outputs[rank], stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+        end = time.monotonic() + LIMIT_S
+        try:
+            complaints = [process.communicate(timeout=max(0, end - time.monotonic()))[1]
+                          for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if any(process.returncode for process in processes):
+            sys.exit(f"large_rank {cell} failed:\n{''.join(complaints)[-2000:]}")
+        for output in outputs:
+            output.seek(0)
+        lines = [[json.loads(line) for line in output] for output in outputs]
+        for output in outputs:
+            output.close()
+        return lines
+
+
+def late(lines):
+    """Ms after the deadline, of the slowest rank of each round, by mode."""
+    times = {}
+    for each in zip(*lines):
+        times.setdefault(each[0]["mode"], []).append(max(one["over_ms"] for one in each))
+    return {f"{mode}: after its deadline": values for mode, values in times.items()}
+
+
+def beside(lines):
+    return {"4 KiB beside": [value for rank in lines for one in rank for value in one["small_ms"]]}
+
+
+def abort(lines):
+    ended, returned = [], []
+    for each in zip(*lines):
+        aborted = each[0]["aborted_ms"]
+        returned.append(each[0]["returned_ms"] - aborted)
+        ended.append(max(one["ended_ms"] for one in each) - aborted)
+    return {"abort(): until it returns": returned, "abort(): until the call has ended": ended}
+
+
+def exactly(text, limit, value):
+    return judged(text, limit, value, (value, value), most=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/bench", help="folder of a build with -DTARPON_BENCH=ON")
+    parser.add_argument("--rounds", type=int, default=20, help="of each cell (default %(default)s)")
+    parser.add_argument("--only", choices=["late", "beside", "abort"], help="one cell")
+    parser.add_argument("--smoke", action="store_true", help="does it run? 64 MiB, 2 rounds")
+    arguments = parser.parse_args()
+    arguments.bytes, arguments.deadline = 1024 * MIB, 150
+    if arguments.smoke:
+        arguments.bytes, arguments.deadline, arguments.rounds = 64 * MIB, 10, 2
+
+    cells = {"late": late, "beside": beside, "abort": abort}
+    wanted = [arguments.only] if arguments.only else list(cells)
+    progress = Progress(len(wanted) * len(RANKS))
+    print(f"calls of {human(arguments.bytes)}, {arguments.rounds} rounds; ms\n"
+          f"{'ranks':>5} {'':<36} {'P50':>8} {'longest':>8} {'of':>6}")
+    rows, targets = [], []
+    for ranks in RANKS:
+        for cell in wanted:
+            for what, times in cells[cell](run_job(arguments, cell, ranks)).items():
+                longest = max(times)
+                progress.say(f"{ranks:>5} {what:<36} {median(times):>8.2f} {longest:>8.2f} "
+                             f"{len(times):>6}")
+                rows.append({"ranks": ranks, "what": what, "ms": times})
+                limit = OVER_MS[ranks] if cell == "late" else THROUGH_MS
+                targets.append(exactly(f"{ranks} ranks, {what}, the longest in ms", limit, longest))
+            progress.step(f"{ranks} ranks, {cell}")
+    progress.end()
+    finish(os.path.join(arguments.build, "large.json"), targets, rows=rows)
+
+
+if __name__ == "__main__":
+    main()
