@@ -68,8 +68,11 @@ void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
 /// A peer has repeated its READY `times` times. That makes this rank ask once: a peer that goes on
 /// repeating it does not hear the question either.
 void Endpoint::State::note_waiting(Operation& operation, std::uint32_t times, Time now) {
-  if (times < kLongWait || !operation.doubt.is_first) return;
-  if (nothing_sent(operation)) begin_doubt(operation, now);
+  Doubt& doubt = operation.doubt;
+  if (times < kLongWait || doubt.by_waiting || doubt.unanswered > 0) return;
+  if (!nothing_sent(operation)) return;
+  doubt.by_waiting = true;
+  begin_doubt(operation, now);
 }
 
 void Endpoint::State::begin_doubt(Operation& operation, Time now) {
@@ -95,7 +98,6 @@ void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
   view.asked = true;
   if (operation.doubt.unanswered++ > 0) return;
   operation.doubt.since = now;
-  operation.doubt.is_first = false;
   operation.doubt.until = patience(operation, now);
 }
 

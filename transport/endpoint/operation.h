@@ -71,7 +71,7 @@ struct Doubt {
   Time until{};                  // they are waited for
   Time arises = kNever;          // where nothing of that stage has gone out by then
   Time near_end{};               // by the own clock: until then no peer's bound has closed it
-  bool is_first = true;          // none was asked before
+  bool by_waiting = false;       // they were asked since one of them repeated its READY
   bool to_confirm = false;       // they are asked again when that stage has gone out
   Time gone_out = kNever;        // since when it has
 
