@@ -600,17 +600,22 @@ TEST(ControlJoinTest, leaver__its_rank_can_be_taken_again) {
 
 TEST(ControlJoinTest, leaver__its_impatience_goes_with_it) {
   const std::string address = free_address();
-  Joined host, member;
-  std::thread host_thread([&] { host = ControlChannel::join(options(address, 0, 2)); });
+  const std::vector<RendezvousOptions> wanted = all_of(address, 3);
+  Joined host, member, last;
+  std::thread host_thread([&] { host = ControlChannel::join(wanted[0]); });
   {
     const auto dead = foreign_client(
-        address, hello_frame({TARPON_WIRE_VERSION, 1, 2, 0, options(address, 1, 2).agreed}, 200));
+        address, hello_frame({TARPON_WIRE_VERSION, 1, 3, 0, wanted[1].agreed}, 200));
   }
   rendezvous::sleep_until(monotonic_now() + 300ms);
-  std::thread member_thread([&] { member = ControlChannel::join(options(address, 1, 2)); });
+  std::thread member_thread([&] { member = ControlChannel::join(wanted[1]); });
+  std::thread last_thread([&] { last = ControlChannel::join(wanted[2]); });
   host_thread.join();
   member_thread.join();
-  EXPECT_TRUE(host.has_value()) << host.error().message;
+  last_thread.join();
+  for (const Joined* joined : {&host, &member, &last}) {
+    EXPECT_TRUE(joined->has_value()) << joined->error().message;
+  }
 }
 
 TEST(ControlJoinTest, port_in_use__is_an_io_error_with_the_remedy) {
