@@ -9,7 +9,7 @@
 
 namespace tarpon {
 
-/// Of a piece: what one core moves through memory.
+/// Of a piece: what one core moves through memory, unless slow_down() says otherwise.
 inline constexpr double kWorkBytesPerSecond = 5e9;
 
 /// The piece that a rank is busy with. The rank is not driven until it has ended; other threads may
@@ -21,7 +21,7 @@ class SimulatedWork {
   void start(Engine& engine, Time now, Time local) {
     if (!engine.has_piece()) return;
     piece_ = engine.take_piece(local);
-    const double seconds = static_cast<double>(piece_->bytes) / kWorkBytesPerSecond;
+    const double seconds = slower_ * static_cast<double>(piece_->bytes) / kWorkBytesPerSecond;
     const Duration takes(static_cast<std::int64_t>(seconds * 1e9) + 1);
     until_ = now + takes;
     total_ += takes;
@@ -41,6 +41,9 @@ class SimulatedWork {
   /// When the piece ends; nothing: the rank is not busy.
   std::optional<Time> until() const { return piece_ ? std::optional<Time>(until_) : std::nullopt; }
 
+  /// From the next piece on each takes `times` as long.
+  void slow_down(double times) { slower_ = times; }
+
   /// How long all pieces have taken, this one included.
   Duration total() const { return total_; }
   /// How many pieces have begun.
@@ -52,6 +55,7 @@ class SimulatedWork {
  private:
   std::optional<Piece> piece_;
   Time until_{};
+  double slower_ = 1;
   Duration total_{};
   std::uint32_t pieces_ = 0;
 };

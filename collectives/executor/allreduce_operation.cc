@@ -282,7 +282,7 @@ bool AllreduceOperation::step(Time now) {
   }
   if (fail_at_ != kNever) return false;
   if (finishing_) {
-    if (confirmed()) work_.clear();  // nobody needs the copy
+    if (drops_copy(now)) work_.clear();
     if (work_.idle()) close(now);
     return over_;
   }
@@ -377,6 +377,14 @@ bool AllreduceOperation::copies() const {
   if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return false;
   if (end_ == kNever || schedule_.own.count <= setting_.piece_bytes) return true;
   return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
+}
+
+/// Whether the copy ends unfinished: nobody needs it, or the rest of the call's work takes all of
+/// the time until its end. A copy into memory that was never touched takes many times as long.
+bool AllreduceOperation::drops_copy(Time now) const {
+  if (confirmed()) return true;
+  const Time end = limit();
+  return call_->report.mode == Mode::bounded && end != kNever && now >= end - work_left(false);
 }
 
 /// The scatter has closed: rescales the slots of our shard that lack contributions, as work. Work

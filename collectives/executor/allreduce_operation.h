@@ -143,7 +143,7 @@ class AllreduceOperation {
   void plan_bound(OperationSpec& spec, Time now);
   void start_clock(Time at, Time now);
   void hear_terms(Rank peer);
-  Duration work_left() const;
+  Duration work_left(bool with_copy) const;
   void close_for_work(Time now);
   void add_scatter(OperationSpec& spec);
   void add_gather(OperationSpec& spec);
@@ -166,6 +166,7 @@ class AllreduceOperation {
   void close(Time now);
   std::uint64_t absent() const;
   bool copies() const;
+  bool drops_copy(Time now) const;
   void settle();
   void retain();
   void end_at_deadline(Time now);

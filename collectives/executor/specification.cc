@@ -141,11 +141,12 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   work_at_ = now;
 }
 
-/// What the work on the buffers would take if both stages closed now: settling and copying our
-/// shard, decoding, filling the slots that are missing. Small buckets need no time for it.
-Duration AllreduceOperation::work_left() const {
+/// What the work on the buffers would take if both stages closed now: settling and, `with_copy`,
+/// copying our shard, decoding, filling the slots that are missing. Small buckets need no time for
+/// it.
+Duration AllreduceOperation::work_left(bool with_copy) const {
   if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
-  std::uint64_t bytes = copies() ? schedule_.own.count : 0;
+  std::uint64_t bytes = with_copy ? schedule_.own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
   for (const Schedule::Transfer& transfer : schedule_.stages[kGather].receives) {
     const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
@@ -162,7 +163,7 @@ void AllreduceOperation::close_for_work(Time now) {
   if (late_self_) work_at_ = kNever;
   if (now >= work_at_) {
     // Work that takes more than half of the call ends after the bound, whatever is cut.
-    work_at_ = end_ - std::min(work_left(), (end_ - clock_) / 2);
+    work_at_ = end_ - std::min(work_left(copies()), (end_ - clock_) / 2);
     if (now >= work_at_) {
       for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle_, stage, now);
       gather_due_ = now;

@@ -141,6 +141,11 @@ class SimulatedJob {
     for (const auto& port : ports_) port->heal();
   }
 
+  /// Work on the buffers of calls takes `times` as long from now on.
+  void slow_down(double times) {
+    for (SimulatedWork& work : work_) work.slow_down(times);
+  }
+
   /// Whether `rank` is busy with a piece of work.
   bool is_working(Rank rank) const { return work_[rank].until().has_value(); }
 
