@@ -7,7 +7,8 @@ Intervals are 95 % bootstrap intervals over the rounds' medians."""
 import argparse, os
 
 from contenders import GLOO, run_gloo, run_tarpon
-from figures import KIB, MIB, Progress, at_least, at_most, finish, human, interval, median, percentile, ratios
+from figures import (KIB, MIB, Progress, at_least, at_most, finish, human, interval, median, not_beyond,
+                     percentile, ratios)
 
 TARPON = ["uring", "mmsg"]
 
@@ -24,6 +25,7 @@ def iterations_for(size, ranks, quick):
 class Bench:
     def __init__(self, arguments):
         self.arguments = arguments
+        self.contenders = TARPON + (["baseline"] if arguments.baseline else []) + GLOO
         self.samples = {}   # (ranks, mtu, size, contender) -> list of rounds, each a list of us
         self.extra_kib = 0
 
@@ -36,21 +38,23 @@ class Bench:
     def run(self):
         rounds = 3 if self.arguments.quick else self.arguments.rounds
         progress = Progress(rounds * sum(len(sizes) for _, _, sizes in self.cells()) *
-                            len(TARPON + GLOO))
+                            len(self.contenders))
         for round_number in range(rounds):
             for ranks, mtu, sizes in self.cells():
                 for size in sizes:
-                    contenders = TARPON + GLOO
-                    contenders = contenders[round_number % 5:] + contenders[:round_number % 5]
-                    for contender in contenders:
+                    first = round_number % len(self.contenders)
+                    for contender in self.contenders[first:] + self.contenders[:first]:
                         self.measure(ranks, mtu, size, contender)
                         progress.step(f"{ranks} ranks, MTU {mtu}, {human(size)}")
         progress.end()
 
     def measure(self, ranks, mtu, size, contender):
-        run = run_tarpon if contender in TARPON else run_gloo
-        result = run(self.arguments.binaries, ranks, mtu, size,
-                     iterations_for(size, ranks, self.arguments.quick), contender)
+        iterations = iterations_for(size, ranks, self.arguments.quick)
+        if contender == "baseline":
+            result = run_tarpon(self.arguments.baseline, ranks, mtu, size, iterations, "uring")
+        else:
+            run = run_tarpon if contender in TARPON else run_gloo
+            result = run(self.arguments.binaries, ranks, mtu, size, iterations, contender)
         self.extra_kib = max(self.extra_kib, result.extra_kib or 0)
         self.samples.setdefault((ranks, mtu, size, contender), []).append(result.times)
 
@@ -71,7 +75,7 @@ class Bench:
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
                 best = self.best_gloo(ranks, mtu, size)
-                for contender in TARPON + GLOO:
+                for contender in self.contenders:
                     everything = [t for r in self.samples[ranks, mtu, size, contender] for t in r]
                     low, high = interval(self.medians(ranks, mtu, size, contender))
                     p99 = percentile(everything, 0.99)
@@ -81,7 +85,7 @@ class Bench:
                            "p99_us": p99, "max_us": max(everything), "speedup_over_best_gloo": ratio,
                            "rounds": self.samples[ranks, mtu, size, contender]}
                     rows.append(row)
-                    name = contender if contender in TARPON else f"gloo {contender}"
+                    name = f"gloo {contender}" if contender in GLOO else contender
                     mark = "*" if contender == best else " "
                     p99_text = "-" if p99 is None else f"{p99:.0f}"
                     print(f"{ranks:>5} {mtu:>5} {human(size):>5} {name:>17}{mark}{row['p50_us']:>9.0f} "
@@ -101,6 +105,10 @@ class Bench:
                 found.append(at_least(
                     1.0, f"{human(size)}, {ranks} ranks, MTU {mtu}: best Gloo / uring",
                     self.ratios(ranks, mtu, size, self.best_gloo(ranks, mtu, size), "uring")))
+                if self.arguments.baseline:
+                    values = self.ratios(ranks, mtu, size, "uring", "baseline")
+                    found.append(not_beyond(f"{human(size)}, {ranks} ranks, MTU {mtu}: uring / baseline",
+                                            1.0, median(values), interval(values)))
         found.append(at_most(65536, "KiB of resident memory beyond twice the buffers",
                              [self.extra_kib]))
         return found
@@ -111,8 +119,12 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/bench", help="preset 'bench' built here; reports too")
     parser.add_argument("--quick", action="store_true", help="under 2 minutes")
+    parser.add_argument("--baseline", metavar="FOLDER", help="bin folder of another revision's build: "
+                        "its calls on uring take turns too")
     parser.add_argument("--rounds", type=int, default=4, help="interleaved rounds (4)")
     arguments = parser.parse_args()
+    if arguments.baseline and not os.access(f"{arguments.baseline}/tarpon", os.X_OK):
+        parser.error(f"--baseline {arguments.baseline}: no program tarpon there")
     arguments.binaries = os.path.join(arguments.build, "bin")
     bench = Bench(arguments)
     bench.run()

@@ -5,8 +5,9 @@
 //   tags     exact calls, in turn a block that gives each call a fresh tag and a block on one tag.
 //            A line for each block: {"fresh": bool, "calls", "cpu_s", "rss_kib"}
 //   stopped  bounded calls. After --calls of them the last rank stops itself (SIGSTOP); the others
-//            go on until they have evicted it. One line: {"healthy_us": [...], "stopped_us": [...],
-//            "evicted": bool, "rss_kib": [before the stop, largest before the eviction]}
+//            go on until their retention has been full for long. One line: {"healthy_us": [...],
+//            "stopped_us": [of the calls that were retained for it], "evicted": whether it is,
+//            "rss_kib": [before the stop, largest after it]}
 //   buckets  exact calls of several buckets at once. One line: {"seconds": [of each iteration],
 //            "credits", "data": packets sent, "repaired", "duplicates", "overruns",
 //            "receive_bytes"}
@@ -38,11 +39,7 @@ namespace {
 constexpr std::uint64_t kSmallBytes = 4096;
 constexpr std::uint32_t kOneTag = 0;
 constexpr Duration kBound = 20ms;  // of a stage
-/// Of bounded calls. Full retention makes a call wait for it, and then evict the stopped rank: a
-/// call that takes half of it is that call.
-constexpr Duration kEvictionDeadline = 1s;
-constexpr Duration kEvictionCall = kEvictionDeadline / 2;
-constexpr Duration kEvictionLimit = 60s;
+constexpr Duration kDeadline = 1s;  // of bounded calls
 
 struct Options {
   std::string cell;
@@ -114,7 +111,7 @@ class SmallCalls {
 
   Report bounded() {
     return run(
-        {.tag = kOneTag, .mode = Mode::bounded, .deadline = kEvictionDeadline, .bound = kBound});
+        {.tag = kOneTag, .mode = Mode::bounded, .deadline = kDeadline, .bound = kBound});
   }
 
   const std::vector<float>& output() const { return output_; }
@@ -178,21 +175,22 @@ void run_stopped(const Options& options, Communicator& communicator) {
     calls.bounded();
     const Duration taken = monotonic_now() - start;
     times.push_back(std::chrono::duration<double, std::micro>(taken).count());
-    return taken;
   };
   healthy_us.reserve(options.calls);
   // Resident before the stop: as many entries as the limit allows results.
-  stopped_us.resize(options.retain_bytes / (kSmallBytes / options.ranks));
+  const std::uint64_t retained = options.retain_bytes / (kSmallBytes / options.ranks);
+  stopped_us.resize(retained);
   stopped_us.clear();
   for (std::uint32_t i = 0; i < options.calls; ++i) timed(healthy_us);
   if (options.rank + 1 == options.ranks) raise(SIGSTOP);
   const std::uint64_t before_kib = resident_kib();
   std::uint64_t most_kib = before_kib;
-  const Time end = monotonic_now() + kEvictionLimit;
-  while (timed(stopped_us) < kEvictionCall && monotonic_now() < end) {
+  while (stopped_us.size() < retained) {
+    timed(stopped_us);
     if (stopped_us.size() % 64 == 0) most_kib = std::max(most_kib, resident_kib());
   }
-  stopped_us.pop_back();
+  // The rank is evicted when retention has been full for a deadline: some seconds of calls.
+  for (std::uint64_t i = 0; i < retained; ++i) calls.bounded();
   const bool evicted = calls.exact(kOneTag).status == Status::evicted;
   print({{"healthy_us", healthy_us},
          {"stopped_us", stopped_us},
