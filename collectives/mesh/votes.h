@@ -2,11 +2,11 @@
 //
 // A rank votes against another one for two reasons. *Silent*: exact calls (by the data path) or
 // shrink() (by the mesh and the data path) have needed that rank for `dead_after`, and heard
-// nothing of it. *Holding back*: a bounded call ended at its deadline because what it retains for
-// that rank exceeds the limit. Votes go to all ranks, and every rank counts them: more than half of
-// the live ranks, or exactly half, exclude the rank; with exactly half the fact says `without
-// majority`. Fewer exclude nobody. Silent ranks become dead, and ranks that hold back become
-// evicted.
+// nothing of it. *Holding back*: the shards that this rank retains for the other one have exceeded
+// their limit for as long as the deadline of a bounded call. Votes go to all ranks, and every rank
+// counts them: more than half of the live ranks, or exactly half, exclude the rank; with exactly
+// half the fact says `without majority`. Fewer exclude nobody. Silent ranks become dead, and ranks
+// that hold back become evicted.
 //
 // The time in which exact calls need a silent rank is added up over all calls, so that calls with
 // shorter deadlines than `dead_after` find a vanished rank too. Time between calls does not count,

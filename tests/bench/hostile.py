@@ -4,9 +4,9 @@ host sends all classes of tests/hostile to one of them, in the name of the other
 take turns: no hostile packets, those of strangers (without the job's cookie), those of insiders.
 The links are slow, so that the sender does not take the ranks' cores.
 
-A call may cost 1.1 times what it costs without hostile packets. Where the socket filter refuses the
-packets (those of strangers, on uring and mmsg), the filter's own cost comes on top: hostile_filter
-measures the CPU time of a refused packet, in the same run.
+The limit is 1.1 times the CPU time of a call without hostile packets. The socket filter refuses the
+packets of strangers on uring and mmsg. There the limit includes the filter's own time, which
+hostile_filter measures in the same run.
 
 Prints a table, writes hostile.json, ends with the targets; exit code 1 when one is missed.
 Intervals are 95 % bootstrap intervals over the rounds."""

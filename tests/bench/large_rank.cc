@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::uint32_t kLargeTag = 1, kSmallTag = 2;
 constexpr std::uint64_t kSmallBytes = 4096;
-constexpr Duration kLong = 60s;  // the deadline of what is not meant to reach it
+constexpr Duration kLong = 60s;  // a deadline that no call or meeting reaches
 
 struct Options {
   std::string cell;

@@ -99,6 +99,30 @@ class LateTest : public testing::Test {
   std::array<std::shared_ptr<PendingCall>, 4> calls_;
 };
 
+/// A bounded call of 2 ranks, each test with networks and times of its own.
+class PairCall {
+ public:
+  PairCall(const SimulatedJobOptions& options, std::uint64_t count, bool in_place, Duration bound)
+      : job(options), buffers(2, count, in_place), bound_(bound) {
+    job.run_for(1us);  // the network's clock follows
+  }
+
+  void submit(Rank rank) {
+    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = Mode::bounded;
+    arguments.bound = bound_;
+    arguments.deadline = 4s;
+    calls[rank] = job.submit(rank, arguments);
+  }
+
+  SimulatedJob job;
+  Buffers<float> buffers;
+  std::array<std::shared_ptr<PendingCall>, 2> calls;
+
+ private:
+  const Duration bound_;
+};
+
 TEST_F(LateTest, begun_late__everything_of_the_first_call_waits_already) {
   begin(4000);  // within the initial credit
   submit_all_but(1);
@@ -144,23 +168,15 @@ TEST(LateRetentionTest, stopped__without_retention_the_other_ends_by_its_bound) 
   constexpr Duration kBound = 20ms;
   Mechanisms mechanisms;
   mechanisms.retention = false;
-  SimulatedJob job({.ranks = 2, .mechanisms = mechanisms});
-  Buffers<float> buffers(2, 60'000, false);
-  std::array<std::shared_ptr<PendingCall>, 2> calls;
-  job.run_for(1us);  // the network's clock follows
-  for (Rank rank = 0; rank < 2; ++rank) {
-    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.mode = Mode::bounded;
-    arguments.bound = kBound;
-    arguments.deadline = 4s;
-    calls[rank] = job.submit(rank, arguments);
-  }
-  job.run_for(50us);
-  job.stop(1);
-  job.run_for(200ms);
-  ASSERT_TRUE(calls[0]->done);
-  EXPECT_EQ(calls[0]->report.status, Status::partial);
-  EXPECT_LE(calls[0]->report.elapsed, 2 * kBound + 1ms);
+  PairCall call({.ranks = 2, .mechanisms = mechanisms}, 60'000, false, kBound);
+  for (const Rank rank : Ranks{0, 1}) call.submit(rank);
+  call.job.run_for(50us);
+  call.job.stop(1);
+  call.job.run_for(200ms);
+  const PendingCall& first = *call.calls[0];
+  ASSERT_TRUE(first.done);
+  EXPECT_EQ(first.report.status, Status::partial);
+  EXPECT_LE(first.report.elapsed, 2 * kBound + 1ms);
 }
 
 TEST_F(LateTest, stopped__between_the_stages) {
@@ -239,55 +255,39 @@ TEST_F(LateTest, stopped__in_many_calls_it_asks_its_peers_in_each) {
   }
 }
 
-/// Whenever it goes on, there is time for the answers to its questions. A gather takes a quarter of
-/// the bound where nothing is known.
+/// A rank that goes on at any of these times has time to hear the answers to its questions. Where
+/// nothing is known the gather takes a quarter of the bound.
 TEST(LateTimesTest, stopped__until_about_the_time_when_questions_end) {
   constexpr Duration kBound = 20ms;
   for (const Duration end : {kBound + kBound / 4, kBound + kBound / 2}) {
     for (Duration stopped = end - 60us; stopped < end + 10us; stopped += 2us) {
-      SimulatedJob job({.ranks = 2});
-      Buffers<float> buffers(2, 400, true);
-      std::array<std::shared_ptr<PendingCall>, 2> calls;
-      job.run_for(1us);  // the network's clock follows
-      for (Rank rank = 0; rank < 2; ++rank) {
-        auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-        arguments.mode = Mode::bounded;
-        arguments.bound = kBound;
-        arguments.deadline = 4s;
-        calls[rank] = job.submit(rank, arguments);
-      }
-      job.stop(1);
-      job.run_for(stopped);
-      job.resume(1);
-      ASSERT_TRUE(job.finish());
-      EXPECT_EQ(calls[1]->report.status, Status::late_self) << stopped / 1us;
-      EXPECT_EQ(buffers.outputs[0], buffers.outputs[1]) << stopped / 1us;
+      PairCall call({.ranks = 2}, 400, true, kBound);
+      for (const Rank rank : Ranks{0, 1}) call.submit(rank);
+      call.job.stop(1);
+      call.job.run_for(stopped);
+      call.job.resume(1);
+      ASSERT_TRUE(call.job.finish());
+      EXPECT_EQ(call.calls[1]->report.status, Status::late_self) << stopped / 1us;
+      EXPECT_EQ(call.buffers.outputs[0], call.buffers.outputs[1]) << stopped / 1us;
     }
   }
 }
 
-/// Its packets may overtake one another: a peer that has heard its question, and not yet its shard,
-/// says that it is still at the call.
+/// Packets may overtake one another. A peer that has the question of the late rank, and not yet its
+/// shard, answers that the call is open.
 TEST(LateTimesTest, begun__just_before_its_peer_ends) {
   constexpr Duration kBound = 4ms;
   int late = 0, in_time = 0;
   for (Duration begins = kBound - 150us; begins < kBound; begins += 100ns) {
-    SimulatedJob job({.ranks = 2, .seed = static_cast<std::uint64_t>(begins / 1ns)});
-    Buffers<float> buffers(2, 200, true);  // a slot a shard
-    std::array<std::shared_ptr<PendingCall>, 2> calls;
-    job.run_for(1us);  // the network's clock follows
-    for (Rank rank = 0; rank < 2; ++rank) {
-      auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-      arguments.mode = Mode::bounded;
-      arguments.bound = kBound;
-      arguments.deadline = 4s;
-      calls[rank] = job.submit(rank, arguments);
-      if (rank == 0) job.run_for(begins);
-    }
-    ASSERT_TRUE(job.finish());
-    late += calls[1]->report.status == Status::late_self ? 1 : 0;
-    in_time += calls[1]->report.status == Status::partial ? 1 : 0;
-    EXPECT_EQ(buffers.outputs[0], buffers.outputs[1]) << begins / 1us;
+    PairCall call({.ranks = 2, .seed = static_cast<std::uint64_t>(begins / 1ns)}, 200, true, kBound);
+    call.submit(0);  // each shard is one slot
+    call.job.run_for(begins);
+    call.submit(1);
+    ASSERT_TRUE(call.job.finish());
+    const Status status = call.calls[1]->report.status;
+    late += status == Status::late_self ? 1 : 0;
+    in_time += status == Status::partial ? 1 : 0;
+    EXPECT_EQ(call.buffers.outputs[0], call.buffers.outputs[1]) << begins / 1us;
   }
   EXPECT_GT(late, 0);
   EXPECT_GT(in_time, 0);

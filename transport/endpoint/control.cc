@@ -165,8 +165,8 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
   }
   if (!asks) return;
   note_waiting(operation, header.slot, now);
-  // A repeated READY says that the peer has heard nothing of us: answer. One answer serves all that
-  // have come by the time it leaves: those that wait for a rank which stood still are many.
+  // A repeated READY says that the peer has heard nothing of us. One CREDIT answers all READYs that
+  // have come before it leaves. A rank that stood still finds many of them.
   PeerView& view = operation.peers[header.sender];
   if (view.answer_queued) return;
   view.answer_queued = queue_control({.type = TARPON_CREDIT,

@@ -29,7 +29,7 @@ bool all_sent(Operation& operation) {
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
 
-/// Until when answers to what is asked now are waited for.
+/// When the wait for the answers to a question of `now` ends.
 Time patience(Operation& operation, Time now) {
   const bool known = last_stage(operation).end != kNever;  // else the caller has not said yet
   return known ? std::min(after(now, operation.grace), operation.deadline) : operation.deadline;
