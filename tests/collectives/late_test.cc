@@ -279,7 +279,8 @@ TEST(LateTimesTest, begun__just_before_its_peer_ends) {
   constexpr Duration kBound = 4ms;
   int late = 0, in_time = 0;
   for (Duration begins = kBound - 150us; begins < kBound; begins += 100ns) {
-    PairCall call({.ranks = 2, .seed = static_cast<std::uint64_t>(begins / 1ns)}, 200, true, kBound);
+    const auto seed = static_cast<std::uint64_t>(begins / 1ns);
+    PairCall call({.ranks = 2, .seed = seed}, 200, true, kBound);
     call.submit(0);  // each shard is one slot
     call.job.run_for(begins);
     call.submit(1);
