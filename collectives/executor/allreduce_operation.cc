@@ -380,11 +380,18 @@ bool AllreduceOperation::copies() const {
 }
 
 /// Whether the copy ends unfinished: nobody needs it, or the rest of the call's work takes all of
-/// the time until its end. A copy into memory that was never touched takes many times as long.
+/// the time until its end and the copy is slower than copies() supposed. A copy into memory that was
+/// never touched takes many times as long. One slow piece is no sign of that: the process may have
+/// been paused.
 bool AllreduceOperation::drops_copy(Time now) const {
   if (confirmed()) return true;
   const Time end = limit();
-  return call_->report.mode == Mode::bounded && end != kNever && now >= end - work_left(false);
+  if (call_->report.mode != Mode::bounded || end == kNever) return false;
+  if (!retained_ || copied_pieces_ < 2) return false;
+  const std::uint64_t left = schedule_.own.count - retained_->bytes.size();
+  return now >= end - work_left(false) &&
+         (left + setting_.piece_bytes - 1) / setting_.piece_bytes * fastest_piece_ >
+             (end - clock_) / 8;
 }
 
 /// The scatter has closed: rescales the slots of our shard that lack contributions, as work. Work
@@ -511,6 +518,9 @@ Piece AllreduceOperation::take_piece() {
 void AllreduceOperation::piece_ended(Duration took) {
   work_.ended();
   worked_ += took;
+  if (!finishing_ || over_) return;
+  ++copied_pieces_;
+  fastest_piece_ = std::min(fastest_piece_, took);
 }
 
 bool AllreduceOperation::is_cut() const {

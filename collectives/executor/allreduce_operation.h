@@ -222,6 +222,8 @@ class AllreduceOperation {
   std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
   Duration worked_{};
   std::uint64_t worked_bytes_ = 0;
+  std::uint32_t copied_pieces_ = 0;  // of our shard
+  Duration fastest_piece_ = Duration::max();
   OperationHandle handle_;
   const Time submitted_;
   const Time began_;

@@ -227,6 +227,25 @@ TEST_F(LateTest, stopped__for_less_than_the_bound) {
   for (const auto& call : calls_) EXPECT_EQ(call->report.status, Status::complete);
 }
 
+/// A peer that was late as well still needs the shard that rank 0 was copying.
+TEST(LateCopyTest, stopped__in_the_middle_of_a_copy_it_copies_the_rest) {
+  constexpr Duration kBound = 20ms;
+  PairCall call({.ranks = 2, .piece_bytes = 1 << 10}, 12'000, false, kBound);
+  for (const Rank rank : Ranks{0, 1}) call.submit(rank);
+  call.job.run_for(24us);  // rank 0 has some of what rank 1 contributes
+  call.job.stop(1);
+  ASSERT_TRUE(call.job.run_until([&] { return call.job.is_working(0); }, 2 * kBound));
+  call.job.stop(0);
+  call.job.run_for(2 * kBound);
+  call.job.resume(0);
+  ASSERT_TRUE(call.job.run_until([&] { return call.calls[0]->done.load(); }));
+  call.job.resume(1);
+  ASSERT_TRUE(call.job.finish());
+  const Report& late = call.calls[1]->report;
+  EXPECT_EQ(late.status, Status::late_self) << late.detail;
+  EXPECT_EQ(late.bytes_fetched, sizeof(float) * 6000) << "of the shard of rank 0";
+}
+
 /// Its peers have repeated so many READYs that the answers to each of them would leave no room for
 /// its questions.
 TEST_F(LateTest, stopped__in_many_calls_it_asks_its_peers_in_each) {
