@@ -41,7 +41,9 @@ std::size_t runnable_variants() {
 }  // namespace
 
 std::span<const ReduceVariant> reduce_variants() {
-  return std::span(kVariants).first(runnable_variants());
+  // Once: CPUID leaves a virtual machine, which takes some 10 us.
+  static const std::size_t runnable = runnable_variants();
+  return std::span(kVariants).first(runnable);
 }
 
 const ReduceKernels& reduce_kernels(DataType type, ReduceOp function) {
