@@ -1,6 +1,7 @@
 """The c10d backend "tarpon": every type and function, groups, errors, and DDP beside stock Gloo."""
 
 import sys
+import time
 
 import ranks
 import torch
@@ -104,9 +105,22 @@ def groups():
     return wrong
 
 
+def closed_by_a_callback():
+    """Its thread is in PyTorch's code when the interpreter ends."""
+    group = dist.new_group([0])
+    work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+
+    def close(_):
+        group.communicator.close()
+        for _ in range(500):
+            time.sleep(0.001)
+
+    work.get_future().then(close)
+    work.wait()
+
+
 def late_rank():
     import datetime
-    import time
 
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 1:
@@ -147,6 +161,10 @@ def test_groups():
         assert wrong == [], wrong
 
 
+def test_end_of_the_interpreter():
+    assert ranks.run("closed_by_a_callback", 1) == [None]
+
+
 def test_errors():
     texts = ranks.run("late_rank", 2)
     assert texts[0].startswith("CallError: "), texts
@@ -162,12 +180,21 @@ def test_ddp():
 
 FUNCTIONS = {
     function.__name__: function
-    for function in (every_type, shapes, groups, late_rank, mismatch, training)
+    for function in (
+        every_type,
+        shapes,
+        groups,
+        closed_by_a_callback,
+        late_rank,
+        mismatch,
+        training,
+    )
 }
 TESTS = {
     "types": test_types,
     "shapes": test_shapes,
     "groups": test_groups,
+    "end": test_end_of_the_interpreter,
     "errors": test_errors,
     "ddp": test_ddp,
 }

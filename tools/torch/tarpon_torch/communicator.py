@@ -11,7 +11,7 @@ import queue
 import threading
 import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 import torch
 
@@ -169,6 +169,11 @@ class _Call:
             self.error = CallError(self.report)
 
 
+# Of all stages. The interpreter kills a thread that outlives it, in the middle of PyTorch's code,
+# and that ends the process.
+_live_threads: Set[threading.Thread] = set()
+
+
 class _Stage:
     """A thread that does `work` to each call, in order, and then hands it on."""
 
@@ -177,6 +182,7 @@ class _Stage:
         self._then = then
         self._calls: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="tarpon", daemon=True)
+        _live_threads.add(self._thread)
         self._thread.start()
 
     def add(self, call: _Call) -> None:
@@ -196,6 +202,7 @@ class _Stage:
                 call.error = call.error or error
             self._then(call)
             del call  # it must not live until the next one comes
+        _live_threads.discard(threading.current_thread())
 
 
 def _open(handle: ctypes.c_void_p) -> ctypes.c_void_p:
@@ -473,6 +480,9 @@ _open_communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 def _close_all() -> None:
     for communicator in list(_open_communicators):
         communicator.close()
+    # Also of communicators that were dropped: the thread of a call may hold the last reference.
+    for thread in list(_live_threads):
+        thread.join()
 
 
 def _publish_address(
