@@ -11,10 +11,11 @@ namespace {
 constexpr std::uint64_t kOne = 1ull << 32;
 constexpr int kBits = 24;  // of the fraction that are computed
 
+__extension__ using Wide = unsigned __int128;
+
 /// Product of two numbers in units of 2^-32.
 std::uint64_t times(std::uint64_t a, std::uint64_t b) {
-  const std::uint64_t low = a & 0xffffffff;
-  return (a >> 32) * b + low * (b >> 32) + (low * (b & 0xffffffff) >> 32);
+  return static_cast<std::uint64_t>(Wide{a} * b >> 32);
 }
 
 /// 2^(2^-i) in units of 2^-32, i = 1..24.
@@ -31,9 +32,9 @@ std::uint64_t fixed_log2(std::uint64_t x) {
   std::uint64_t result = static_cast<std::uint64_t>(whole) << 32;
   for (int bit = 1; bit <= kBits; ++bit) {
     mantissa = times(mantissa, mantissa);
-    if (mantissa < 2 * kOne) continue;
-    mantissa >>= 1;
-    result += kOne >> bit;
+    const std::uint64_t carry = mantissa / (2 * kOne);  // 0 or 1; a branch would be mispredicted
+    mantissa >>= carry;
+    result += carry << (32 - bit);
   }
   return result;
 }
@@ -41,7 +42,8 @@ std::uint64_t fixed_log2(std::uint64_t x) {
 std::uint64_t fixed_exp2(std::uint64_t x) {
   std::uint64_t result = kOne;
   for (int bit = 1; bit <= kBits; ++bit) {
-    if ((x & kOne >> bit) != 0) result = times(result, kRoots[static_cast<std::size_t>(bit - 1)]);
+    const std::uint64_t more = times(result, kRoots[static_cast<std::size_t>(bit - 1)]);
+    result = (x & kOne >> bit) != 0 ? more : result;
   }
   return result << (x >> 32);
 }
