@@ -14,6 +14,8 @@ namespace tarpon {
 namespace {
 
 constexpr Duration kLiveBound = 200ms;
+// Into a buffer of a few packets a message comes two slots at a time.
+constexpr Duration kStarvedLiveBound = 1s;
 
 std::int64_t draw_raw(Random& random) {
   return static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
@@ -209,7 +211,8 @@ void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
 }  // namespace
 
 Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
-  return call.live ? std::max(plan.bound, kLiveBound) : plan.bound;
+  const bool starved = has(plan.on, FaultKind::starved_buffers);
+  return call.live ? std::max(plan.bound, starved ? kStarvedLiveBound : kLiveBound) : plan.bound;
 }
 
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {

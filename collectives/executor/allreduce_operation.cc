@@ -154,7 +154,13 @@ void AllreduceOperation::on_mismatch(const Event& event, Time now) {
     report.blamed = {setting_.rank};
     report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
   }
-  if (fail_at_ == kNever) fail_at_ = now + kMismatchGrace;
+  collect_mismatches(now);
+}
+
+/// Waits for what other ranks say that differ, until peers that saw no difference have to be told:
+/// they would call us late by their bounds.
+void AllreduceOperation::collect_mismatches(Time now) {
+  fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
 }
 
 void AllreduceOperation::on_abort(const Event& event, Time now) {
@@ -163,7 +169,7 @@ void AllreduceOperation::on_abort(const Event& event, Time now) {
   if (event.reason == TARPON_ABORT_MISMATCH) {
     // Whoever differs will say so itself, unless it has gone.
     if (fail_at_ != kNever) return;
-    fail_at_ = now + kMismatchGrace;
+    collect_mismatches(now);
     call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
     return;
   }

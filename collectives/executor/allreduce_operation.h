@@ -160,6 +160,7 @@ class AllreduceOperation {
   void on_abort(const Event& event, Time now);
   bool is_cut_off(const Event& late_abort) const;
   void on_mismatch(const Event& event, Time now);
+  void collect_mismatches(Time now);
   void on_late_abort(const Event& event, Time now);
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
   void finish(Time now);

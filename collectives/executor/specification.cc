@@ -139,6 +139,7 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   call_->report.stages[kGather].bound = ends.at[kGather] - at;
   endpoint_.set_ends(handle_, ends, now);
   work_at_ = now;
+  if (fail_at_ != kNever) collect_mismatches(now);
 }
 
 /// What the work on the buffers would take if both stages closed now: settling and, `with_copy`,
