@@ -15,6 +15,9 @@ namespace {
 // After the first mismatch others may still come in: their ranks belong into the report.
 constexpr Duration kMismatchGrace = 50ms;
 
+// For so long a copy of our shard may go on when the rest of the work needs the time.
+constexpr Duration kLongestOverrun = 4ms;
+
 // Sending the last packets takes a moment even when the result was complete at once.
 constexpr Duration kLeastSettling = 1ms;
 
@@ -157,8 +160,8 @@ void AllreduceOperation::on_mismatch(const Event& event, Time now) {
   collect_mismatches(now);
 }
 
-/// Waits for what other ranks say that differ, until peers that saw no difference have to be told:
-/// they would call us late by their bounds.
+/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has to
+/// hear of it before its bound, or it calls this rank late.
 void AllreduceOperation::collect_mismatches(Time now) {
   fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
 }
@@ -385,19 +388,19 @@ bool AllreduceOperation::copies() const {
   return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
 }
 
-/// Whether the copy ends unfinished: nobody needs it, or the rest of the call's work takes all of
-/// the time until its end and the copy is slower than copies() supposed. A copy into memory that was
-/// never touched takes many times as long. One slow piece is no sign of that: the process may have
-/// been paused.
+/// Whether the copy ends unfinished. It does when nobody needs it. It also does when the rest of the
+/// call's work takes all of the time until the end, and the rest of the copy takes more than a
+/// moment: a copy into memory that was never touched takes many times as long as the work before. The
+/// faster one of the latest two pieces tells the speed, because a pause makes single pieces slow.
 bool AllreduceOperation::drops_copy(Time now) const {
   if (confirmed()) return true;
   const Time end = limit();
   if (call_->report.mode != Mode::bounded || end == kNever) return false;
-  if (!retained_ || copied_pieces_ < 2) return false;
+  if (!retained_) return false;
   const std::uint64_t left = schedule_.own.count - retained_->bytes.size();
-  return now >= end - work_left(false) &&
-         (left + setting_.piece_bytes - 1) / setting_.piece_bytes * fastest_piece_ >
-             (end - clock_) / 8;
+  const Duration piece = std::min(latest_pieces_[0], latest_pieces_[1]);
+  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * piece;
+  return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_) / 8);
 }
 
 /// The scatter has closed: rescales the slots of our shard that lack contributions, as work. Work
@@ -525,8 +528,7 @@ void AllreduceOperation::piece_ended(Duration took) {
   work_.ended();
   worked_ += took;
   if (!finishing_ || over_) return;
-  ++copied_pieces_;
-  fastest_piece_ = std::min(fastest_piece_, took);
+  latest_pieces_ = {latest_pieces_[1], took};
 }
 
 bool AllreduceOperation::is_cut() const {

@@ -1,6 +1,7 @@
 // One AllReduce on its way: the schedule laid out on an endpoint, and the report at its end.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -223,8 +224,7 @@ class AllreduceOperation {
   std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
   Duration worked_{};
   std::uint64_t worked_bytes_ = 0;
-  std::uint32_t copied_pieces_ = 0;  // of our shard
-  Duration fastest_piece_ = Duration::max();
+  std::array<Duration, 2> latest_pieces_{};  // of the copy of our shard; 0: none yet
   OperationHandle handle_;
   const Time submitted_;
   const Time began_;

@@ -106,7 +106,7 @@ def groups():
 
 
 def closed_by_a_callback():
-    """Its thread is in PyTorch's code when the interpreter ends."""
+    """The communicator's thread runs PyTorch's code when the interpreter ends."""
     group = dist.new_group([0])
     work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
 

@@ -169,8 +169,8 @@ class _Call:
             self.error = CallError(self.report)
 
 
-# Of all stages. The interpreter kills a thread that outlives it, in the middle of PyTorch's code,
-# and that ends the process.
+# The threads of all stages. At its end the interpreter kills threads that still run. Where one runs
+# PyTorch's code then, the process aborts.
 _live_threads: Set[threading.Thread] = set()
 
 
@@ -480,7 +480,7 @@ _open_communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 def _close_all() -> None:
     for communicator in list(_open_communicators):
         communicator.close()
-    # Also of communicators that were dropped: the thread of a call may hold the last reference.
+    # A communicator that its own thread has closed or dropped is not in the list above.
     for thread in list(_live_threads):
         thread.join()
 
