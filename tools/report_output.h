@@ -10,8 +10,8 @@
 namespace tarpon {
 
 /// Where the text goes when `-J path` was given: standard error where the JSON takes standard
-/// output ("-"), else standard output. For the life of the process; local ranks inherit it, whose own
-/// standard error is captured.
+/// output ("-"), else standard output. For the life of the process; local ranks inherit it, whose
+/// own standard error is captured.
 std::FILE* text_stream(const std::string& path);
 
 /// Whether write_json() will work; true for an empty path and "-".

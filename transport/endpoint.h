@@ -144,8 +144,8 @@ struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
   /// A rank whose last stage has not left halfway between the last two ends asks the peers whether
   /// they still wait for it; where there is one stage, grace / 2 before its end. An answer is
-  /// waited for as long as `grace`. With the confirmation of its shard that rank may end up to twice
-  /// `grace` after the last stage.
+  /// waited for as long as `grace`. With the confirmation of its shard that rank may end up to
+  /// twice `grace` after the last stage.
   Duration grace{};
 };
 

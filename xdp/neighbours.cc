@@ -120,7 +120,8 @@ Result<Link> Neighbours::link() {
   Link result;
   const nl_addr* mac = rtnl_link_get_addr(link.get());
   if (mac == nullptr || nl_addr_get_len(mac) != result.mac.size()) {
-    return fail(Error::Code::unavailable, "interface " + std::to_string(index) + " is not Ethernet");
+    return fail(Error::Code::unavailable,
+                "interface " + std::to_string(index) + " is not Ethernet");
   }
   std::memcpy(result.mac.data(), nl_addr_get_binary_addr(mac), result.mac.size());
   result.mtu = rtnl_link_get_mtu(link.get());

@@ -160,8 +160,8 @@ void AllreduceOperation::on_mismatch(const Event& event, Time now) {
   collect_mismatches(now);
 }
 
-/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has to
-/// hear of it before its bound, or it calls this rank late.
+/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has
+/// to hear of it before its bound, or it calls this rank late.
 void AllreduceOperation::collect_mismatches(Time now) {
   fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
 }
@@ -388,10 +388,11 @@ bool AllreduceOperation::copies() const {
   return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
 }
 
-/// Whether the copy ends unfinished. It does when nobody needs it. It also does when the rest of the
-/// call's work takes all of the time until the end, and the rest of the copy takes more than a
-/// moment: a copy into memory that was never touched takes many times as long as the work before. The
-/// faster one of the latest two pieces tells the speed, because a pause makes single pieces slow.
+/// Whether the copy ends unfinished. It does when nobody needs it. It also does when the rest of
+/// the call's work takes all of the time until the end, and the rest of the copy takes more than a
+/// moment: a copy into memory that was never touched takes many times as long as the work before.
+/// The faster one of the latest two pieces tells the speed, because a pause makes single pieces
+/// slow.
 bool AllreduceOperation::drops_copy(Time now) const {
   if (confirmed()) return true;
   const Time end = limit();

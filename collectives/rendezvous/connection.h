@@ -49,8 +49,9 @@ std::uint32_t read_u32(const char* at);
 /// Frame::wait_ms for a wait until `deadline`.
 std::uint32_t wait_ms(Time deadline);
 
-/// How long rank 0 waits before it answers a rank that waits for `wait`, so that the answer is there
-/// before that rank gives up: the wait without its last quarter, at most without its last second.
+/// How long rank 0 waits before it answers a rank that waits for `wait`, so that the answer is
+/// there before that rank gives up: the wait without its last quarter, at most without its last
+/// second.
 Duration answer_within(Duration wait);
 
 /// The same as a time, for a wait of `wait_ms` that begins now.

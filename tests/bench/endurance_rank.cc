@@ -38,7 +38,7 @@ namespace {
 
 constexpr std::uint64_t kSmallBytes = 4096;
 constexpr std::uint32_t kOneTag = 0;
-constexpr Duration kBound = 20ms;  // of a stage
+constexpr Duration kBound = 20ms;   // of a stage
 constexpr Duration kDeadline = 1s;  // of bounded calls
 
 struct Options {
@@ -110,8 +110,7 @@ class SmallCalls {
   Report exact(std::uint32_t tag) { return run({.tag = tag}); }
 
   Report bounded() {
-    return run(
-        {.tag = kOneTag, .mode = Mode::bounded, .deadline = kDeadline, .bound = kBound});
+    return run({.tag = kOneTag, .mode = Mode::bounded, .deadline = kDeadline, .bound = kBound});
   }
 
   const std::vector<float>& output() const { return output_; }

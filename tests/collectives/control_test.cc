@@ -604,8 +604,8 @@ TEST(ControlJoinTest, leaver__its_impatience_goes_with_it) {
   Joined host, member, last;
   std::thread host_thread([&] { host = ControlChannel::join(wanted[0]); });
   {
-    const auto dead = foreign_client(
-        address, hello_frame({TARPON_WIRE_VERSION, 1, 3, 0, wanted[1].agreed}, 200));
+    const auto dead =
+        foreign_client(address, hello_frame({TARPON_WIRE_VERSION, 1, 3, 0, wanted[1].agreed}, 200));
   }
   rendezvous::sleep_until(monotonic_now() + 300ms);
   std::thread member_thread([&] { member = ControlChannel::join(wanted[1]); });

@@ -72,19 +72,18 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// was evicted while it collected the ranks whose calls differ, and called its result partial.
 /// 8138881: the bound ended the gather of a rank that was asking its peers whether it was late. It
 /// was late, and did not fetch the result. 8126677: four owners asked a slow rank whether they were
-/// late. They repeated the question until the call was over, and held their shards back. 8356067 and
-/// 8357005: a rank woke up in many calls. Its answers to the peers' READYs left no room for its own
-/// questions. 8372935 and 11006554: a rank woke up when its questions had to end. 8389013: a
+/// late. They repeated the question until the call was over, and held their shards back. 8356067
+/// and 8357005: a rank woke up in many calls. Its answers to the peers' READYs left no room for its
+/// own questions. 8372935 and 11006554: a rank woke up when its questions had to end. 8389013: a
 /// question overtook the shard that it was about. 9004835: a rank waited for another one in every
-/// call. Its gathers seemed to take no time, and its shard left when the call ended. 14186934: ranks
-/// that had seen a mismatch told it after the bound of a rank that had not.
+/// call. Its gathers seemed to take no time, and its shard left when the call ended. 14186934:
+/// ranks that had seen a mismatch told it after the bound of a rank that had not.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
-       {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u, 4593680u,
-        6033888u, 6080348u, 6121373u, 6131611u, 6169974u, 6177983u, 6571268u,
-        6640995u, 7002144u, 7101537u, 7300768u, 7540371u, 8138881u, 8126677u,
-        8356067u, 8357005u, 8372935u, 8389013u, 9004835u, 11006554u,
-        14186934u}) {
+       {4010938u, 4059212u, 4114415u, 4119859u, 4138930u, 4579169u,  4593680u,
+        6033888u, 6080348u, 6121373u, 6131611u, 6169974u, 6177983u,  6571268u,
+        6640995u, 7002144u, 7101537u, 7300768u, 7540371u, 8138881u,  8126677u,
+        8356067u, 8357005u, 8372935u, 8389013u, 9004835u, 11006554u, 14186934u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
@@ -100,12 +99,11 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// 7508611 a rank that is cut off leaves, and stops to serve at its deadline. In 8106758 a rank
 /// leaves just after its calls. The bound of a call is unknown, so it is the deadline, and lost
 /// slots are not asked for again. The answers to the goodbye come after the deadline of close().
-/// In 8245644 a call after the faults has a longer bound than the others, and takes a part of it. In
-/// 14096398 a receive buffer holds 13 packets, and a call takes 300 ms after the faults.
+/// In 8245644 a call after the faults has a longer bound than the others, and takes a part of it.
+/// In 14096398 a receive buffer holds 13 packets, and a call takes 300 ms after the faults.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed : {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u,
-                                   6048440u, 7508611u, 8106758u, 8245644u,
-                                   14096398u}) {
+                                   6048440u, 7508611u, 8106758u, 8245644u, 14096398u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

@@ -18,7 +18,7 @@ class Catalogue;
 /// What a command line said beside the values of the options.
 struct Invocation {
   const Catalogue* catalogue = nullptr;  // all commands, for those that describe them
-  std::set<std::string> names;  // of the options that were given, all names of each
+  std::set<std::string> names;           // of the options that were given, all names of each
 
   bool given(const std::string& name) const { return names.contains(name); }
 };

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/forwarding_port.h"
 #include "transport/fault_options.h"
+#include "transport/forwarding_port.h"
 #include "transport/random.h"
 
 namespace tarpon {

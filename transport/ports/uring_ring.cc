@@ -15,8 +15,9 @@ constexpr unsigned kSubmissionEntries = 128;  // a batch of 64 sends and the few
 constexpr unsigned kCompletionEntries = 512;
 constexpr std::size_t kPage = 4096;
 
-// liburing maps rings by system calls that ThreadSanitizer does not see. To it a ring at the address
-// of one that is gone would be shared with that one's thread. This count tells it their order.
+// liburing maps rings by system calls that ThreadSanitizer does not see. To it a ring at the
+// address of one that is gone would be shared with that one's thread. This count tells it their
+// order.
 std::atomic<int> open_rings = 0;
 
 // 0: allowed to all, 1: to root and the group, 2: to nobody; -1: no such setting.
