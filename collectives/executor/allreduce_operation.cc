@@ -344,8 +344,10 @@ bool AllreduceOperation::may_finish(Time now) {
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
     patience = std::max(patience, whole_since_ + kLeastSettling);
   }
-  // Nobody can have the shard afterwards: the peers wait for it until their bounds.
+  // Nobody can have the shard afterwards: the peers wait for it until their bounds. The same holds
+  // where the call has no time for a copy.
   if (!serves_afterwards()) patience = limit();
+  if (serves_afterwards() && !copies()) patience = limit() - work_left(false);
   patience = std::min(patience, limit());
   // What is waited for beyond that comes by packets.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();

@@ -252,6 +252,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
     channel.remember_abort(operation.number, *abort_reason, ranks);
   }
+  const std::uint32_t number = operation.number;
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
   std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
@@ -259,6 +260,22 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   free_operations.push_back(operation.handle.index);
   note_untold(channel);
   release_passed(channel);
+  if (!abort_reason) tell_owners(channel, number, ranks);
+}
+
+/// Tells the absent owners that this rank has closed `operation`. An older open operation of the
+/// tag keeps `closed_below` from telling it.
+void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operation,
+                                  std::uint64_t absent) {
+  if (!before(channel.lowest_open(), operation)) return;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    if ((absent >> peer & 1) == 0 || peer == options.rank || dead[peer]) continue;
+    queue_control({.type = TARPON_CLOSED,
+                   .peer = peer,
+                   .tag = channel.tag,
+                   .operation = operation,
+                   .contributors = absent});
+  }
 }
 
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)

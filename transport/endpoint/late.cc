@@ -79,6 +79,7 @@ void Endpoint::State::begin_doubt(Operation& operation, Time now) {
   if (!operation.fetches_when_late || operation.late) return;
   operation.doubt.to_confirm = true;
   operation.doubt.gone_out = kNever;
+  operation.doubt.since = now;  // also where no peer is left to ask
   ask_all(operation, now);
 }
 
@@ -146,10 +147,14 @@ void Endpoint::State::bound_doubt(Operation& operation, Time arises, Time now) {
   if (doubt.is_on()) doubt.until = patience(operation, now);
 }
 
+/// Stops the questions. After one of before `near_end` another one comes at the end of the stage:
+/// peers that did not answer may have begun since. Until then the stage may go out.
 void Endpoint::State::end_doubt(Operation& operation) {
+  Doubt& doubt = operation.doubt;
   for (Rank peer = 0; peer < options.world_size; ++peer) answered(operation, peer);
-  operation.doubt.to_confirm = false;
-  operation.doubt.arises = kNever;
+  doubt.to_confirm = false;
+  const bool was_early = doubt.since < doubt.near_end && doubt.near_end != kNever;
+  doubt.arises = was_early ? last_stage(operation).end : kNever;
 }
 
 /// Whether the last stage, whose time is up, stays open until the peers have answered. This rank

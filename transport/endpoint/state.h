@@ -163,6 +163,7 @@ struct Endpoint::State {
   void open(Operation& operation, Channel& channel, Time now);
   void end(Operation& operation, std::unique_ptr<Retained> retained, std::uint64_t absent,
            std::optional<std::uint32_t> abort_reason = std::nullopt);
+  void tell_owners(const Channel& channel, std::uint32_t operation, std::uint64_t absent);
   void release_passed(Channel& channel);
   bool all_are_through(const Channel& channel) const;
   void forget_passed_tags();
