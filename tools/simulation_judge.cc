@@ -116,8 +116,8 @@ class Judge {
     if (rank == plan_.victim && held_up) return;
     // Packets that never end hold timers back for a millisecond.
     const Duration late = report.elapsed - report.clock_start - report.bound;
-    // Answers are waited for until two gather times after the bound; one is at most half of it.
-    const Duration doubt = report.in_doubt ? report.bound : Duration::zero();
+    // Answers are waited for until three gather times after the bound; one is at most half of it.
+    const Duration doubt = report.in_doubt ? 3 * report.bound / 2 : Duration::zero();
     if (late > 1ms + asleep + doubt) {
       violate(rank, fmt::format("{}: ended {} us after its bound of {} us", name(report.status),
                                 late / 1us, report.bound / 1us));
@@ -178,7 +178,15 @@ class Judge {
     return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
   }
 
+  /// Receive buffers overflow, and nobody asks again for the contributions that they drop.
+  bool overflows_unrepaired() const {
+    return on(FaultKind::starved_buffers) && !plan_.mechanisms.scatter_repair;
+  }
+
   bool may_end(Rank rank, const Report& report) const {
+    if (call_.live && call_.bounded && overflows_unrepaired()) {
+      return report.status == live_status(rank) || report.status == Status::partial;
+    }
     if (call_.live) return report.status == live_status(rank);
     if (call_.mismatched && call_.count > 1 && news_is_in_time()) {
       return report.status == Status::mismatch;
@@ -275,16 +283,17 @@ class Judge {
     return on(FaultKind::evict) ? Status::evicted : Status::peer_left;
   }
 
-  /// Whether `rank` may be late by what the victim did: it says so itself, or cannot know.
+  /// Whether peers may call `rank` late for a fault of the victim.
   bool is_made_late(Rank rank) const {
+    // The victim closed the call without its data, by a clock that jumped, and told the others.
+    if (on(FaultKind::clock_jump) && call_.pending[plan_.victim]) {
+      const std::vector<Rank>& lacked = call_.pending[plan_.victim]->report.void_shards;
+      if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
+    }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // It waited for earlier calls, which the victim held up.
-    if (call_.number >= EndpointOptions{}.window) return true;
-    // The victim has closed the call without its data, by a clock that jumped.
-    if (!on(FaultKind::clock_jump) || !call_.pending[plan_.victim]) return false;
-    const std::vector<Rank>& lacked = call_.pending[plan_.victim]->report.void_shards;
-    return std::find(lacked.begin(), lacked.end(), rank) != lacked.end();
+    return call_.number >= EndpointOptions{}.window;
   }
 
   void judge_blame(Rank rank, const Report& report) {
