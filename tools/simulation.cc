@@ -356,9 +356,7 @@ SimulationResult Simulation::run() {
     note_leaving(call);
     judge(plan_, call, result_);
   }
-  const bool cut_off = plan_.troubles() > kSimulationDeadline * 4 / 5;
-  const bool may_wait = cut_off || has(plan_.on, FaultKind::clock_jump);
-  if (leaving_.in_vain() && !may_wait && !leaving_.waited_for_bounds(calls_)) {
+  if (leaving_.in_vain() && !plan_.deadlines_may_pass() && !leaving_.waited_for_bounds(calls_)) {
     result_.violations.push_back("close() took its whole deadline");
   }
   if (neighbour_ && !neighbour_->judge().empty()) {

@@ -141,6 +141,9 @@ struct SimulationPlan {
     return sum;
   }
 
+  /// Exact calls, and a rank that leaves, may have to wait until their deadlines.
+  bool deadlines_may_pass() const;
+
   /// One of the ranks is gone for good when the faults are over.
   bool loses_victim() const { return crashes() || evict_at != kNever || leave_at != kNever; }
 

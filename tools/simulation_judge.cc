@@ -163,15 +163,7 @@ class Judge {
   bool delays_all() const { return plan_.links.has_value(); }
 
   /// Exact calls wait for so long that their deadlines may come first.
-  bool may_expire() const {
-    // A burst of loss counts packets, not time: one of more than 7 on average may take all that is
-    // asked for again and again.
-    constexpr double kLeavesLongBurst = 0.15;
-    const bool long_bursts =
-        plan_.links && plan_.links->ingress.burst_loss_leave < kLeavesLongBurst;
-    return call_.late || on(FaultKind::clock_jump) || long_bursts ||
-           plan_.troubles() > kSimulationDeadline * 4 / 5;
-  }
+  bool may_expire() const { return call_.late || plan_.deadlines_may_pass(); }
 
   /// What bounds are learnt from may leave later calls too little time to hear anybody.
   bool queues_behind_exact() const {
