@@ -170,9 +170,10 @@ class Judge {
     return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
   }
 
-  /// Receive buffers overflow, and nobody asks again for the contributions that they drop.
+  /// Receive buffers overflow, and nobody asks again for what they drop.
   bool overflows_unrepaired() const {
-    return on(FaultKind::starved_buffers) && !plan_.mechanisms.scatter_repair;
+    const bool repairs_all = plan_.mechanisms.repair && plan_.mechanisms.scatter_repair;
+    return on(FaultKind::starved_buffers) && !repairs_all;
   }
 
   bool may_end(Rank rank, const Report& report) const {

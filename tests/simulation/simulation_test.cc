@@ -105,14 +105,14 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// In 8245644 a call after the faults has a longer bound than the others, and takes a part of it.
 /// In 14096398 a receive buffer holds 13 packets, and a call takes 300 ms after the faults. In
 /// 15424634 and 15521872 answers, shard and second answers take a gather time each. In 15106942 a
-/// rank closes a call by a clock that jumped, and its peers hear that it lacks ranks. In 15777925 a
-/// receive buffer holds 5 packets, and contributions that it drops are not asked for again. In
+/// rank closes a call by a clock that jumped, and its peers hear that it lacks ranks. In 15777925
+/// and 16031625 a receive buffer holds 5 packets, and what it drops is not asked for again. In
 /// 15764998 a rank waits for lost packets until the deadline of a call, and one that leaves waits
 /// for that rank.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed :
        {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u, 7508611u, 8106758u,
-        8245644u, 14096398u, 15106942u, 15424634u, 15521872u, 15764998u, 15777925u}) {
+        8245644u, 14096398u, 15106942u, 15424634u, 15521872u, 15764998u, 15777925u, 16031625u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
