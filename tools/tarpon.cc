@@ -14,7 +14,7 @@
 #include "tools/info_command.h"
 #include "tools/run_command.h"
 #include "tools/scale_command.h"
-#include "tools/sim_command.h"
+#include "tools/simulation/sim_command.h"
 #include "tools/status_command.h"
 #include "tools/testbed_command.h"
 #include "tools/version.h"

@@ -2,7 +2,7 @@
 // none does.
 #include <fmt/format.h>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 int main() {
   constexpr std::uint64_t kSeeds = 300;

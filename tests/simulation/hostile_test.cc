@@ -1,5 +1,5 @@
 // The forger of the simulation: what its twins are, by group.
-#include "tools/simulation_hostile.h"
+#include "tools/simulation/hostile.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 #include "transport/integrity.h"
 
 namespace tarpon {

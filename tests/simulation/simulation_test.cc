@@ -1,6 +1,6 @@
 // The simulator: its plans, its coverage; and jobs whose packets are changed, which its oracles
 // must catch. Many seeds: the test simulation.seeds.
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "tests/sanitized.h"
-#include "tools/simulation_coverage.h"
+#include "tools/simulation/coverage.h"
 #include "transport/forwarding_port.h"
 #include "transport/integrity.h"
 

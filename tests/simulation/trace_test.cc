@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 namespace {

@@ -7,7 +7,7 @@
 #include "tests/tools/scripted_job.h"
 #include "tools/flight_report.h"
 #include "tools/flight_verdict.h"
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 namespace {

@@ -15,7 +15,7 @@ JOBS = "allreduce", "check"
 LOAD = "xdp load",
 # Commands that print the messages of a file; the first pattern that fits counts.
 PRINTED_BY = (
-    (r"tools/(sim_command|simulation\w*|coded_reference)\.cc", ("sim",)),
+    (r"tools/(simulation/\w+|coded_reference)\.cc", ("sim",)),
     (r"tools/(scale_command|scale/\w+)\.cc", ("sim scale",)),
     (r"tools/flight_rules\w*\.cc|tools/flight_cause\.cc", ("allreduce",)),  # advice for the job
     (r"tools/flight_\w+\.cc", ("flight",)),

@@ -16,7 +16,7 @@
 #include "collectives/flight_events.h"
 #include "collectives/flight_file.h"
 #include "tools/flight_case.h"
-#include "tools/simulation_rank.h"
+#include "tools/simulation/simulated_rank.h"
 #include "transport/forwarding_port.h"
 #include "transport/ports/simulated_port.h"
 #include "transport/random.h"

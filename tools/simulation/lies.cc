@@ -2,7 +2,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "tools/simulation_hostile.h"
+#include "tools/simulation/hostile.h"
 
 namespace tarpon {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/simulation_faults.h"
+#include "tools/simulation/faults.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

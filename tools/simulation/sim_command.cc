@@ -1,4 +1,4 @@
-#include "tools/sim_command.h"
+#include "tools/simulation/sim_command.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,8 +10,8 @@
 #include "tools/exit_code.h"
 #include "tools/interruption.h"
 #include "tools/progress_line.h"
-#include "tools/simulation_events.h"
-#include "tools/simulation_sweep.h"
+#include "tools/simulation/events.h"
+#include "tools/simulation/sweep.h"
 #include "tools/text_file.h"
 #include "tools/voice.h"
 #include "transport/links/delay_trace.h"

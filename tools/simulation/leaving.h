@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "tools/simulation.h"
-#include "tools/simulation_rank.h"
+#include "tools/simulation/simulated_rank.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

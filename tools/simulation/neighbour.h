@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/engine.h"
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

@@ -6,8 +6,8 @@
 
 #include "collectives/learning/bounds.h"
 #include "tools/reference.h"
-#include "tools/simulation_call.h"
-#include "tools/simulation_draw.h"
+#include "tools/simulation/draw.h"
+#include "tools/simulation/simulated_call.h"
 #include "transport/random.h"
 
 namespace tarpon {

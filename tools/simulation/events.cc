@@ -1,4 +1,4 @@
-#include "tools/simulation_events.h"
+#include "tools/simulation/events.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 
 #include "collectives/schedule.h"
 #include "tools/reference.h"
-#include "tools/simulation_call.h"
+#include "tools/simulation/simulated_call.h"
 
 namespace tarpon {
 namespace {

@@ -9,7 +9,7 @@
 #include "collectives/sender_loss.h"
 #include "tools/coded_reference.h"
 #include "tools/reference.h"
-#include "tools/simulation_call.h"
+#include "tools/simulation/simulated_call.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

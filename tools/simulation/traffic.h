@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

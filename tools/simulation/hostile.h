@@ -5,14 +5,14 @@
 // is right where the lie is not in that: a forger who has read a packet on the wire. So it reaches
 // the check that has to refuse it, or none. LieGroup says what it may achieve.
 //
-// To add a lie: a case in one of the functions of simulation_hostile.cc or simulation_lies.cc.
+// To add a lie: a case in one of the functions of hostile.cc or lies.cc.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 #include "transport/random.h"
 
 namespace tarpon {

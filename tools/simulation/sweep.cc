@@ -1,4 +1,4 @@
-#include "tools/simulation_sweep.h"
+#include "tools/simulation/sweep.h"
 
 #include <signal.h>
 #include <unistd.h>

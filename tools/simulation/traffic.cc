@@ -1,4 +1,4 @@
-#include "tools/simulation_traffic.h"
+#include "tools/simulation/traffic.h"
 
 namespace tarpon {
 

@@ -9,7 +9,7 @@
 
 #include "collectives/engine.h"
 #include "tools/half_types.h"
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

@@ -1,16 +1,16 @@
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "tools/simulation_call.h"
-#include "tools/simulation_hostile.h"
-#include "tools/simulation_leaving.h"
-#include "tools/simulation_neighbour.h"
-#include "tools/simulation_rank.h"
-#include "tools/simulation_traffic.h"
+#include "tools/simulation/hostile.h"
+#include "tools/simulation/leaving.h"
+#include "tools/simulation/neighbour.h"
+#include "tools/simulation/simulated_call.h"
+#include "tools/simulation/simulated_rank.h"
+#include "tools/simulation/traffic.h"
 
 namespace tarpon {
 namespace {

@@ -10,8 +10,8 @@
 
 namespace tarpon {
 
-/// When a fault is added: its name in simulation_faults.cc, its draw in simulation_draw.cc, and
-/// what it allows in simulation_judge.cc follow.
+/// When a fault is added: its name in faults.cc, its draw in draw.cc, and
+/// what it allows in judge.cc follow.
 enum class FaultKind : std::uint8_t {
   loss,             // of each packet, up to 30 %
   burst_loss,       // Gilbert-Elliott on every ingress link: enters 0.01-5 %, leaves 5-70 %
@@ -43,7 +43,7 @@ enum class FaultKind : std::uint8_t {
   flow_limit,       // each flow has a token bucket, or a slow wire and queue, of its own
   shared_core,      // all packets cross one more link, with a queue
   broken_port,      // the victim's port fails; its process ends with that, as in a crash
-  hostile,          // up to 30 % of the packets have a forged twin (tools/simulation_hostile.h)
+  hostile,          // up to 30 % of the packets have a forged twin (tools/simulation/hostile.h)
   lies,             // up to 5 % have a twin of LieGroup::numbering, which knows the cookie
   refuse,           // one call of each tag has arguments at the victim that its engine refuses
   leave,            // the victim says goodbye, serves what it has made, and ends

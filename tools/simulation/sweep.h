@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "tools/simulation.h"
-#include "tools/simulation_coverage.h"
+#include "tools/simulation/coverage.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

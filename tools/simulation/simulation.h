@@ -16,7 +16,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/mechanisms.h"
-#include "tools/simulation_faults.h"
+#include "tools/simulation/faults.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
 #include "transport/links/fabric.h"
@@ -185,7 +185,7 @@ struct SimulationResult {
 
 /// Runs the plan. The oracles:
 ///   every call ends by its deadline, bounded ones by their bounds, also while one rank is paused;
-///   both count without the time of work on buffers (simulation_work.h);
+///   both count without the time of work on buffers (simulated_work.h);
 ///   exact results equal the reduction in owner, successor, ..., predecessor order, bit by bit;
 ///   bounded results equal the reduction over exactly the contributors that the report names, and
 ///   are filled as MissingFill says where it names nobody; or they are NaN as a whole on every rank

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 
 namespace tarpon {
 

@@ -1,4 +1,4 @@
-#include "tools/simulation_draw.h"
+#include "tools/simulation/draw.h"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
-#include "tools/simulation_leaving.h"
+#include "tools/simulation/leaving.h"
 
 #include <algorithm>
 
-#include "tools/simulation_call.h"
+#include "tools/simulation/simulated_call.h"
 
 namespace tarpon {
 namespace {

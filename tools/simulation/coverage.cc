@@ -1,4 +1,4 @@
-#include "tools/simulation_coverage.h"
+#include "tools/simulation/coverage.h"
 
 #include <fmt/format.h>
 

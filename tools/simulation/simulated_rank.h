@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/engine.h"
-#include "tools/simulation.h"
-#include "tools/simulation_work.h"
+#include "tools/simulation/simulated_work.h"
+#include "tools/simulation/simulation.h"
 #include "transport/random.h"
 
 namespace tarpon {

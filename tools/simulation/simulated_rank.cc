@@ -1,4 +1,4 @@
-#include "tools/simulation_rank.h"
+#include "tools/simulation/simulated_rank.h"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "tools/simulation.h"
+#include "tools/simulation/simulation.h"
 #include "xdp/result.h"
 
 namespace tarpon {

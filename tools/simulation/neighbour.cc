@@ -1,4 +1,4 @@
-#include "tools/simulation_neighbour.h"
+#include "tools/simulation/neighbour.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/simulation_hostile.h"
+#include "tools/simulation/hostile.h"
 
 #include <cstring>
 
@@ -8,7 +8,7 @@ namespace tarpon {
 namespace {
 
 // Operations. Near enough that the 16 bits of `closed_below`, which is true, still mean the same:
-// simulation_lies.cc goes further.
+// lies.cc goes further.
 constexpr std::uint64_t kAhead = 1000;
 
 bool one_of_two(Random& random) {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tools/fnv.h"
-#include "tools/simulation_call.h"
+#include "tools/simulation/simulated_call.h"
 
 namespace tarpon {
 namespace {
