@@ -49,6 +49,16 @@ bool Endpoint::State::nothing_sent(Operation& operation) {
          std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
 }
 
+/// Whether another question may bring more than the one before.
+bool Endpoint::State::may_answer_now(const Operation& operation) {
+  const std::uint64_t not_begun = operation.doubt.not_begun;
+  if (not_begun == 0) return true;
+  for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
+    if ((not_begun >> peer & 1) != 0 && operation.peers[peer].heard) return true;
+  }
+  return false;
+}
+
 /// Of the last stage more may go out now.
 void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
   Doubt& doubt = operation.doubt;
@@ -60,7 +70,7 @@ void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
     if (now < doubt.gone_out + operation.gap_delay) return;
     doubt.to_confirm = false;
     ask_all(operation, now);
-  } else if (now >= doubt.arises && nothing_sent(operation)) {
+  } else if (now >= doubt.arises && nothing_sent(operation) && may_answer_now(operation)) {
     begin_doubt(operation, now);
   }
 }
@@ -147,14 +157,19 @@ void Endpoint::State::bound_doubt(Operation& operation, Time arises, Time now) {
   if (doubt.is_on()) doubt.until = patience(operation, now);
 }
 
-/// Stops the questions. After one of before `near_end` another one comes at the end of the stage:
-/// peers that did not answer may have begun since. Until then the stage may go out.
+/// Stops the questions. A peer that had not begun could not answer. Where it begins later, one more
+/// question comes at the end of the stage; until then the stage may go out.
 void Endpoint::State::end_doubt(Operation& operation) {
   Doubt& doubt = operation.doubt;
-  for (Rank peer = 0; peer < options.world_size; ++peer) answered(operation, peer);
-  doubt.to_confirm = false;
   const bool was_early = doubt.since < doubt.near_end && doubt.near_end != kNever;
-  doubt.arises = was_early ? last_stage(operation).end : kNever;
+  doubt.not_begun = 0;
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
+    const PeerView& view = operation.peers[peer];
+    if (was_early && view.asked && !view.heard) doubt.not_begun |= 1ull << peer;
+    answered(operation, peer);
+  }
+  doubt.to_confirm = false;
+  doubt.arises = doubt.not_begun != 0 ? last_stage(operation).end : kNever;
 }
 
 /// Whether the last stage, whose time is up, stays open until the peers have answered. This rank
