@@ -2,7 +2,7 @@
 //
 // Plain values. Their numbers travel on the wire (collectives/signature.h) and never change; when
 // one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
-// reduction kernels and tools/reference.h follow.
+// reduction kernels and tools/reference/reference.h follow.
 #pragma once
 
 #if __cplusplus < 202002L

@@ -3,22 +3,22 @@
 #include <string>
 #include <vector>
 
-#include "tools/allreduce_options.h"
-#include "tools/check_command.h"
+#include "tools/allreduce/allreduce_options.h"
+#include "tools/check/check_command.h"
 #include "tools/cli/completion_command.h"
+#include "tools/cli/environment_variables.h"
 #include "tools/cli/help_command.h"
 #include "tools/cli/program.h"
-#include "tools/doctor_command.h"
-#include "tools/environment_variables.h"
-#include "tools/flight_command.h"
-#include "tools/info_command.h"
-#include "tools/run_command.h"
-#include "tools/scale_command.h"
+#include "tools/doctor/doctor_command.h"
+#include "tools/doctor/info_command.h"
+#include "tools/flight/flight_command.h"
+#include "tools/launch/run_command.h"
+#include "tools/launch/testbed_command.h"
+#include "tools/scale/scale_command.h"
 #include "tools/simulation/sim_command.h"
-#include "tools/status_command.h"
-#include "tools/testbed_command.h"
+#include "tools/status/status_command.h"
 #include "tools/version.h"
-#include "tools/xdp_command.h"
+#include "tools/xdp/xdp_command.h"
 
 namespace {
 

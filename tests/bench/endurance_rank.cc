@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/counters.h"
 #include "transport/port.h"

@@ -33,7 +33,7 @@
 #include <thread>
 #include <vector>
 
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 
 namespace {
 

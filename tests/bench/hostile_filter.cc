@@ -25,8 +25,8 @@
 #include <string_view>
 
 #include "tests/hostile/hostile_frames.h"
-#include "tools/network_namespace.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
 #include "transport/ports/udp_socket.h"
 
 namespace tarpon::bench {

@@ -33,7 +33,7 @@
 #include "collectives/communicator.h"
 #include "collectives/control.h"
 #include "tests/hostile/hostile_frames.h"
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/file_descriptor.h"

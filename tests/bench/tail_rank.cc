@@ -30,10 +30,10 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "tools/pattern.h"
-#include "tools/process_usage.h"
-#include "tools/session.h"
-#include "tools/tensor_memory.h"
+#include "tools/allreduce/pattern.h"
+#include "tools/allreduce/tensor_memory.h"
+#include "tools/job/session.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 
 namespace tarpon::bench {

@@ -21,7 +21,7 @@
 
 #include "tests/bench/minimal_socket.h"
 #include "tests/bench/pause.h"
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 
 namespace tarpon::bench {
 namespace {

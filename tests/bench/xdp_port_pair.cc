@@ -20,7 +20,7 @@
 #include "bpf/packet.h"
 #include "collectives/reduce.h"
 #include "tests/bench/pause.h"
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/integrity.h"
 #include "transport/ports/mmsg_port.h"

@@ -11,7 +11,7 @@
 #include "collectives/executor/coding.h"
 #include "tests/collectives/simulated_job.h"
 #include "tests/sanitized.h"
-#include "tools/coded_reference.h"
+#include "tools/reference/coded_reference.h"
 
 namespace tarpon::testing_support {
 namespace {

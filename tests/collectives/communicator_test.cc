@@ -17,7 +17,7 @@
 
 #include "collectives/control.h"
 #include "tests/sanitized.h"
-#include "tools/process_usage.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"

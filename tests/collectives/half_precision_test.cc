@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/reduce.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 
 namespace tarpon {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <map>
 
-#include "tools/host_info.h"
-#include "tools/network_namespace.h"
-#include "tools/subprocess.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/system/host_info.h"
+#include "tools/system/subprocess.h"
 
 namespace tarpon {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "collectives/communicator.h"
 #include "tests/sanitized.h"
-#include "tools/process_group.h"
-#include "tools/process_usage.h"
+#include "tools/job/process_group.h"
+#include "tools/system/process_usage.h"
 #include "transport/clock.h"
 
 namespace tarpon {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "tools/process_group.h"
+#include "tools/job/process_group.h"
 #include "transport/clock.h"
 
 namespace tarpon::testing_support {

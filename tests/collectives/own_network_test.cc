@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "tools/network_namespace.h"
-#include "tools/subprocess.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/system/subprocess.h"
 
 namespace tarpon {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "tools/network_namespace.h"
-#include "tools/subprocess.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
+#include "tools/system/subprocess.h"
 
 namespace tarpon {
 namespace {

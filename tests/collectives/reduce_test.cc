@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 
 namespace tarpon {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "tools/half_types.h"
+#include "tools/reference/half_types.h"
 
 namespace tarpon {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "tests/collectives/membership_job.h"
-#include "tools/fnv.h"
+#include "tools/reference/fnv.h"
 
 namespace tarpon {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/types.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 
 namespace tarpon {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "collectives/engine.h"
 #include "collectives/schedule.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 #include "tools/simulation/simulated_work.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/simulated_port.h"

@@ -4,7 +4,7 @@
 
 #include "collectives/flight_file.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/flight_merge.h"
+#include "tools/flight/merge.h"
 
 using namespace tarpon;
 using fuzz::Input;

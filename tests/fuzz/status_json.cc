@@ -1,5 +1,5 @@
 // Answers of status sockets, which to root may be a stranger's.
-#include "tools/status_json.h"
+#include "tools/status/status_json.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Durations, sizes, rates and probabilities of the command line.
-#include "tools/units.h"
+#include "tools/cli/units.h"
 
 #include <cmath>
 

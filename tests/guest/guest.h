@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "tools/network_namespace.h"
+#include "tools/namespaces/network_namespace.h"
 
 namespace tarpon::guest {
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/command.h"
-#include "tools/npy.h"
+#include "tools/allreduce/npy.h"
 
 namespace tarpon::test {
 namespace {

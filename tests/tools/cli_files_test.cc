@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/command.h"
-#include "tools/npy.h"
+#include "tools/allreduce/npy.h"
 #include "transport/random.h"
 
 namespace tarpon::test {

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "tests/tools/command.h"
-#include "tools/npy.h"
+#include "tools/allreduce/npy.h"
 
 namespace tarpon::test {
 namespace {

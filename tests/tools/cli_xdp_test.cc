@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "tests/tools/command.h"
-#include "tools/network_namespace.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
 #include "transport/clock.h"
 #include "xdp/attached.h"
 #include "xdp/interface.h"

@@ -21,7 +21,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tools/memory_file.h"
+#include "tools/system/memory_file.h"
 #include "transport/clock.h"
 
 namespace tarpon::test {

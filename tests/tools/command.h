@@ -44,7 +44,8 @@ class Process {
   ~Process();
 
   pid_t pid() const { return pid_; }
-  /// The children of its worker (tools/guarded_run.h), oldest first: the ranks of `--local-ranks`.
+  /// The children of its worker (tools/job/guarded_run.h), oldest first: the ranks of
+  /// `--local-ranks`.
   std::vector<pid_t> children() const;
   /// The worker itself; -1 when there is none.
   pid_t worker() const;
@@ -101,7 +102,7 @@ std::map<std::string, std::string> options_in_help(const std::vector<std::string
 /// Lines of a report that hold figures, cut at blanks.
 std::vector<std::vector<std::string>> rows_of(const std::string& report);
 
-/// `text` with lines that were broken to fit a terminal (tools/wrapped_text.h) in one piece.
+/// `text` with lines that were broken to fit a terminal (tools/cli/wrapped_text.h) in one piece.
 std::string unwrapped(const std::string& text);
 
 /// The whole file, "" when there is none.

@@ -4,7 +4,7 @@
 
 #include "tools/cli/parser.h"
 #include "tools/cli/suggestion.h"
-#include "tools/mechanism_options.h"
+#include "tools/job/mechanism_options.h"
 
 namespace tarpon::cli {
 namespace {

@@ -1,5 +1,5 @@
 // One line about the datapaths of all ranks.
-#include "tools/datapath_text.h"
+#include "tools/job/datapath_text.h"
 
 #include <gtest/gtest.h>
 

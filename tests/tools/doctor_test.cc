@@ -1,5 +1,5 @@
 // The judgement of `tarpon doctor`.
-#include "tools/doctor.h"
+#include "tools/doctor/doctor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The check of file jobs: what it lets pass, and what it must not.
-#include "tools/file_check.h"
+#include "tools/allreduce/file_check.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which recordings `tarpon flight` reads, and what it refuses.
-#include "tools/flight_merge.h"
+#include "tools/flight/merge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "tests/tools/scripted_job.h"
-#include "tools/flight_report.h"
-#include "tools/flight_verdict.h"
+#include "tools/flight/flight_report.h"
+#include "tools/flight/verdict.h"
 #include "tools/simulation/simulation.h"
 
 namespace tarpon {

@@ -1,5 +1,5 @@
 // Made-up recordings: what they are merged to, and whom the verdict names.
-#include "tools/flight_verdict.h"
+#include "tools/flight/verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include "bpf/wire.h"
 #include "collectives/flight_events.h"
-#include "tools/flight_report.h"
+#include "tools/flight/flight_report.h"
 #include "transport/random.h"
 
 namespace tarpon {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "tools/network_namespace.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
 #include "transport/clock.h"
 #include "transport/endpoint.h"
 

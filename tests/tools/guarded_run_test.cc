@@ -1,5 +1,5 @@
 // A SIGKILL of either process of a guarded run leaves no process behind.
-#include "tools/guarded_run.h"
+#include "tools/job/guarded_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "tools/process_group.h"
+#include "tools/job/process_group.h"
 #include "transport/clock.h"
 
 namespace tarpon {

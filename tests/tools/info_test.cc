@@ -1,5 +1,5 @@
 // The limits that `tarpon info` states, held to communicators of this process.
-#include "tools/info.h"
+#include "tools/doctor/info.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

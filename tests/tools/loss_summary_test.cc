@@ -1,5 +1,5 @@
 // Why bounded calls lack data: over the ranks, over the calls, and in one line.
-#include "tools/loss_summary.h"
+#include "tools/job/loss_summary.h"
 
 #include <gtest/gtest.h>
 

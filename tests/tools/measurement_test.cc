@@ -1,5 +1,5 @@
 // Statistics and joining of the ranks' logs; what of it does not fit one message.
-#include "tools/measurement.h"
+#include "tools/allreduce/measurement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "tools/timed_calls.h"
+#include "tools/allreduce/timed_calls.h"
 
 namespace tarpon {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/memory_file.h"
+#include "tools/system/memory_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

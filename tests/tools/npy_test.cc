@@ -1,5 +1,5 @@
 // .npy files: what is read, what is refused and how it is said, and that writing is all or nothing.
-#include "tools/npy.h"
+#include "tools/allreduce/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

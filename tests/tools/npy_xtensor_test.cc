@@ -6,7 +6,7 @@
 #include <span>
 #include <xtensor/xnpy.hpp>
 
-#include "tools/npy.h"
+#include "tools/allreduce/npy.h"
 
 namespace tarpon {
 namespace {

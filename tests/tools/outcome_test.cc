@@ -1,5 +1,5 @@
 // How a call ended, in JSON.
-#include "tools/outcome.h"
+#include "tools/job/outcome.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The tables of `tarpon check`: columns that stand below one another, in 120 columns.
-#include "tools/pair_matrix.h"
+#include "tools/check/pair_matrix.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranks as processes: how they end, what is reported, and that nothing of them is left.
-#include "tools/process_group.h"
+#include "tools/job/process_group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "tools/line_merger.h"
-#include "tools/signal_queue.h"
+#include "tools/job/line_merger.h"
+#include "tools/system/signal_queue.h"
 #include "xdp/file_descriptor.h"
 
 namespace tarpon {

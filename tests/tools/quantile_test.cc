@@ -1,5 +1,5 @@
 // Quantiles need samples in their tail.
-#include "tools/quantile.h"
+#include "tools/cli/quantile.h"
 
 #include <gtest/gtest.h>
 

@@ -15,29 +15,29 @@ JOBS = "allreduce", "check"
 LOAD = "xdp load",
 # Commands that print the messages of a file; the first pattern that fits counts.
 PRINTED_BY = (
-    (r"tools/(simulation/\w+|coded_reference)\.cc", ("sim",)),
-    (r"tools/(scale_command|scale/\w+)\.cc", ("sim scale",)),
-    (r"tools/flight_rules\w*\.cc|tools/flight_cause\.cc", ("allreduce",)),  # advice for the job
-    (r"tools/flight_\w+\.cc", ("flight",)),
-    (r"tools/(status_\w+|rank_sockets)\.cc", ("status",)),
-    (r"tools/(xdp_command|xdp_load|shared_program|confirmation)\.cc", LOAD),
-    (r"tools/(xdp_status|xdp_report)\.cc", ("xdp status",)),
-    (r"tools/(testbed|testbed_shape|network_namespace|testbed/\w+)\.cc", ("testbed", *JOBS)),
-    (r"tools/testbed_command\.cc", ("testbed",)),
-    (r"tools/run_command\.cc", ("run",)),
-    (r"tools/(check_command|probe)\.cc", ("check",)),
-    (r"tools/(doctor\w*|drivers)\.cc", JOBS),  # advice for a job
-    (r"tools/(job_options|session|debug_log|datapath_text|background_traffic)\.cc", JOBS),
+    (r"tools/(simulation|reference)/\w+\.cc", ("sim",)),
+    (r"tools/scale/\w+\.cc", ("sim scale",)),
+    (r"tools/flight/(rules\w*|cause)\.cc", ("allreduce",)),  # advice for the job
+    (r"tools/flight/\w+\.cc", ("flight",)),
+    (r"tools/(status/\w+|job/rank_sockets)\.cc", ("status",)),
+    (r"tools/(xdp/xdp_command|xdp/load|system/shared_program|cli/confirmation)\.cc", LOAD),
+    (r"tools/xdp/(status|xdp_report)\.cc", ("xdp status",)),
+    (r"tools/(namespaces/(testbed|testbed_shape|network_namespace)|testbed/\w+)\.cc", ("testbed", *JOBS)),
+    (r"tools/launch/testbed_command\.cc", ("testbed",)),
+    (r"tools/launch/run_command\.cc", ("run",)),
+    (r"tools/check/(check_command|probe)\.cc", ("check",)),
+    (r"tools/(doctor/doctor\w*|system/drivers)\.cc", JOBS),  # advice for a job
+    (r"tools/(job/(job_options|session|datapath_text)|cli/debug_log|namespaces/background_traffic)\.cc", JOBS),
     (r"tools/.*", ("allreduce",)),
     (r"(collectives|transport|xdp)/.*", JOBS),
 )
 # (file, option or command): reason.
 EXCEPTIONS = {
-    ("tools/flight_command.cc", "--flight"): "of the job that wrote the recordings",
-    ("tools/flight_merge.cc", "--flight"): "of the job that wrote the recordings",
-    ("tools/run_command.cc", "-c"): "of Python",
-    ("tools/xdp_command.cc", "--json"): "defined there for xdp status",
-    ("tools/xdp_command.cc", "--watch"): "defined there for xdp status",
+    ("tools/flight/flight_command.cc", "--flight"): "of the job that wrote the recordings",
+    ("tools/flight/merge.cc", "--flight"): "of the job that wrote the recordings",
+    ("tools/launch/run_command.cc", "-c"): "of Python",
+    ("tools/xdp/xdp_command.cc", "--json"): "defined there for xdp status",
+    ("tools/xdp/xdp_command.cc", "--watch"): "defined there for xdp status",
 }
 # Programs of others, up to the end of their part of the sentence.
 FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|gdb) [^:;,(]*|\$\(command -v")
@@ -133,10 +133,10 @@ class Remedies(unittest.TestCase):
     def test_it_finds_what_it_is_for(self):
         for file, literal, what in (
                 ("xdp/program.cc", "refuses: use --mode skb", "--mode skb"),
-                ("tools/network_namespace.cc", "run as root, or use --net loopback", "--net loopback"),
+                ("tools/namespaces/network_namespace.cc", "run as root, or use --net loopback", "--net loopback"),
                 ("collectives/flight.cc", "see tarpon fly", "tarpon fly"),
                 ("collectives/flight.cc", "see tarpon flight --everything", "--everything"),
-                ("tools/probe.cc", "choose a smaller -e", "-e")):
+                ("tools/check/probe.cc", "choose a smaller -e", "-e")):
             self.assertIn((file, what), wrong_in(file, literal))
         for file, literal in (("xdp/program.cc", "tarpon xdp load {} --mode skb"),
                               ("collectives/interfaces.cc", "name one with --interface"),

@@ -1,5 +1,5 @@
 // The table of `tarpon allreduce`.
-#include "tools/result_table.h"
+#include "tools/allreduce/result_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@
 #include "collectives/engine.h"
 #include "collectives/flight_events.h"
 #include "collectives/flight_file.h"
-#include "tools/flight_case.h"
+#include "tools/flight/case.h"
 #include "tools/simulation/simulated_rank.h"
 #include "transport/forwarding_port.h"
 #include "transport/ports/simulated_port.h"

@@ -1,5 +1,5 @@
 // Answers of status sockets, as ranks and as strangers give them.
-#include "tools/status_json.h"
+#include "tools/status/status_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "tools/network_namespace.h"
-#include "tools/subprocess.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
+#include "tools/system/subprocess.h"
 #include "transport/time.h"
 #include "xdp/file_descriptor.h"
 

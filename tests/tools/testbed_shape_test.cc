@@ -1,5 +1,5 @@
 // The shape of a testbed, as users write it.
-#include "tools/testbed_shape.h"
+#include "tools/namespaces/testbed_shape.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The network of namespaces: that it carries, shapes and loses what it is told to, and vanishes.
-#include "tools/testbed.h"
+#include "tools/namespaces/testbed.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -16,9 +16,9 @@
 
 #include "collectives/interfaces.h"
 #include "tests/tools/testbed_network.h"
-#include "tools/background_traffic.h"
-#include "tools/network_namespace.h"
-#include "tools/process_group.h"
+#include "tools/job/process_group.h"
+#include "tools/namespaces/background_traffic.h"
+#include "tools/namespaces/network_namespace.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 

@@ -1,5 +1,5 @@
 // What users may write for durations, sizes, rates and probabilities, and what they read back.
-#include "tools/units.h"
+#include "tools/cli/units.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

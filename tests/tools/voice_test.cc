@@ -1,4 +1,4 @@
-#include "tools/voice.h"
+#include "tools/cli/voice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The remaining time of a sweep, against sweeps whose time is known.
-#include "tools/work_estimate.h"
+#include "tools/allreduce/work_estimate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/wrapped_text.h"
+#include "tools/cli/wrapped_text.h"
 
 #include <gtest/gtest.h>
 

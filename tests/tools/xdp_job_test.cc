@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "tools/network_namespace.h"
-#include "tools/subprocess.h"
-#include "tools/testbed.h"
+#include "tools/namespaces/network_namespace.h"
+#include "tools/namespaces/testbed.h"
+#include "tools/system/subprocess.h"
 #include "transport/clock.h"
 #include "xdp/interface.h"
 #include "xdp/program.h"

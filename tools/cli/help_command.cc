@@ -5,11 +5,11 @@
 #include <cstdio>
 
 #include "tools/cli/catalogue.h"
+#include "tools/cli/exit_code.h"
 #include "tools/cli/help_text.h"
 #include "tools/cli/man_page.h"
 #include "tools/cli/parser.h"
-#include "tools/exit_code.h"
-#include "tools/whole_file.h"
+#include "tools/cli/whole_file.h"
 
 namespace tarpon::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/wrapped_text.h"
+#include "tools/cli/wrapped_text.h"
 
 namespace tarpon::cli {
 namespace {

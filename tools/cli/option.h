@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/units.h"
+#include "tools/cli/units.h"
 #include "xdp/result.h"
 
 namespace tarpon::cli {

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "tools/cli/exit_code.h"
 #include "tools/cli/help_text.h"
 #include "tools/cli/parser.h"
-#include "tools/exit_code.h"
-#include "tools/voice.h"
+#include "tools/cli/voice.h"
 
 namespace tarpon::cli {
 

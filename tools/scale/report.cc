@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "tools/cli/units.h"
 #include "tools/scale/quantiles.h"
-#include "tools/units.h"
 
 namespace tarpon::scale {
 namespace {

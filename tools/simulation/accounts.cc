@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "collectives/schedule.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 
 namespace tarpon {

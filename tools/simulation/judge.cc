@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/fnv.h"
+#include "tools/reference/fnv.h"
 #include "tools/simulation/simulated_call.h"
 
 namespace tarpon {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "collectives/learning/bounds.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
 #include "tools/simulation/simulated_call.h"
 #include "transport/random.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "collectives/schedule.h"
-#include "tools/reference.h"
+#include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 
 namespace tarpon {

@@ -7,8 +7,8 @@
 
 #include "collectives/schedule.h"
 #include "collectives/sender_loss.h"
-#include "tools/coded_reference.h"
-#include "tools/reference.h"
+#include "tools/reference/coded_reference.h"
+#include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 #include "transport/rank_mask.h"
 

@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <memory>
 
-#include "tools/exit_code.h"
-#include "tools/interruption.h"
-#include "tools/progress_line.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/interruption.h"
+#include "tools/cli/progress_line.h"
+#include "tools/cli/text_file.h"
+#include "tools/cli/voice.h"
 #include "tools/simulation/events.h"
 #include "tools/simulation/sweep.h"
-#include "tools/text_file.h"
-#include "tools/voice.h"
 #include "transport/links/delay_trace.h"
 #include "xdp/output_place.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collectives/engine.h"
-#include "tools/half_types.h"
+#include "tools/reference/half_types.h"
 #include "tools/simulation/simulation.h"
 
 namespace tarpon {

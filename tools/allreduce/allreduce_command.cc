@@ -1,0 +1,56 @@
+// `tarpon allreduce`: one rank, or a parent of local ranks.
+#include <fmt/format.h>
+
+#include "tools/allreduce/allreduce_options.h"
+#include "tools/allreduce/benchmark.h"
+#include "tools/allreduce/file_job.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/report_output.h"
+#include "tools/job/session.h"
+
+namespace tarpon {
+namespace {
+
+std::string counts(const PortStatistics& port) {
+  return fmt::format(
+      "sent {} packets ({} by the socket beside AF_XDP, {} given up), received {} ({} by that "
+      "socket), lost {} in full buffers, refused {} of strangers; {} system calls, {} waits",
+      port.tx_packets, port.local_path, port.tx_dropped, port.rx_packets, port.slow_path,
+      port.rx_overruns, port.rx_refused, port.system_calls, port.waits);
+}
+
+int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
+  if (auto good = check_paths(options, place.world_size); !good)
+    return report(good.error(), place.voice);
+  auto session = [&] {
+    const Interruption watch = watch_connecting(options.job, place, options.json);
+    return open_session(options.job, place, agreed_options(options));
+  }();
+  if (!session) return report(session.error(), place.voice);
+  const int code =
+      options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
+  if (code != 0 && !session->flight.empty()) {
+    place.voice.error("what led to it: tarpon flight " + session->flight);
+  }
+  // Peers may still need this rank's last result; after a failure nobody is waited for.
+  if (code == 0) {
+    session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));
+    if (auto closed = session->communicator->close(options.job.deadline); !closed)
+      return report(closed.error(), place.voice);
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation) {
+  const Voice voice = Voice::of_launcher(process_environment());
+  if (auto settled = settle_form(invocation, options); !settled)
+    return report(settled.error(), voice);
+  options.job.text = text_stream(options.json);
+  if (auto good = check_allreduce_options(options); !good) return report(good.error(), voice);
+  return run_job(options.job,
+                 [&](const LaunchPlace& place) { return allreduce_as_rank(options, place); });
+}
+
+}  // namespace tarpon

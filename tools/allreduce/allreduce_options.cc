@@ -1,0 +1,367 @@
+#include "tools/allreduce/allreduce_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/environment_options.h"
+#include "tools/cli/units.h"
+#include "tools/job/nccl_flags.h"
+
+namespace tarpon {
+
+using cli::Scope;
+
+namespace {
+
+constexpr std::uint32_t kFileIterations = 1, kFileWarmup = 0;  // of the file form
+
+/// A value that `parse` knows by name, in lower or upper case. `names`: what it lists of itself.
+template <typename T>
+cli::Value named(T& target, std::optional<T> (*parse)(std::string_view),
+                 const std::vector<std::string>& names) {
+  cli::Choices<T> choices;
+  for (const std::string& one : names) choices.emplace_back(one, parse(one).value());
+  return cli::choice(target, choices);
+}
+
+/// The same, or `all`, and names that `parse` knows besides.
+template <typename T>
+cli::Value named_or_all(T& target, bool& all, std::optional<T> (*parse)(std::string_view),
+                        std::vector<std::string> names) {
+  cli::Value value;
+  value.initial = name(target);
+  names.emplace_back("all");
+  value.choices = names;
+  value.read = [&target, &all, parse, names](const std::string& text) -> Result<void> {
+    const std::string word = cli::lower(text);
+    const std::optional<T> found = parse(word);
+    all = word == "all";
+    if (found) target = *found;
+    if (found || all) return {};
+    return cli::not_one_of(text, names);
+  };
+  return value;
+}
+
+const std::vector<std::string> kDataTypeChoices{"float", "double", "half",  "bfloat16",
+                                                "int8",  "uint8",  "int16", "uint16",
+                                                "int32", "uint32", "int64", "uint64"};
+const std::vector<std::string> kFunctionChoices{"sum",  "avg",  "min", "max",
+                                                "prod", "band", "bor", "bxor"};
+
+/// The tool has no function of its own.
+std::optional<ReduceOp> parse_tool_function(std::string_view text) {
+  const std::optional<ReduceOp> function = parse_reduce_op(text);
+  return function == ReduceOp::custom ? std::nullopt : function;
+}
+
+cli::Value timeout(JobOptions& job) {
+  const auto parse = [&job](const std::string& text) -> Result<Duration> {
+    const auto seconds = cli::parse_whole(text, std::uint64_t{1}, std::uint64_t{UINT32_MAX});
+    if (!seconds) return fail(seconds.error());
+    job.deadline_given = true;
+    return std::chrono::seconds(*seconds);
+  };
+  return cli::parsed(job.deadline, "N", parse);
+}
+
+/// A default that the file form has otherwise.
+cli::Value of_benchmark(cli::Value value, std::uint32_t of_files) {
+  value.initial += fmt::format("; with --input {}", of_files);
+  return value;
+}
+
+void add_benchmark_options(cli::OptionTable& table, AllreduceOptions& options) {
+  table.add(
+      "Benchmark, as nccl-tests",
+      {{"-b,--minbytes", cli::size(options.min_bytes),
+        "smallest size; K, M, G and T are powers of 1024, here and elsewhere", Scope::job},
+       {"-e,--maxbytes", cli::size(options.max_bytes), "largest size", Scope::job},
+       {"-i,--stepbytes", cli::size(options.step_bytes), "from size to size", Scope::job},
+       {"-f,--stepfactor", otherwise(cli::whole(options.step_factor, 1u), ""),
+        "multiply instead of adding -i", Scope::job},
+       {"-n,--iters", of_benchmark(cli::whole(options.iterations, 1u), kFileIterations),
+        "timed iterations", Scope::job},
+       {"-w,--warmup_iters", of_benchmark(cli::whole(options.warmup), kFileWarmup),
+        "iterations before them", Scope::job},
+       {"-c,--check", cli::switched(options.check), "check the result of the last iteration",
+        Scope::job},
+       {"-N,--run_cycles", cli::whole(options.run_cycles, 1u), "repeat everything", Scope::job},
+       {"-d,--datatype",
+        noted(named_or_all(options.type, options.all_types, parse_data_type, kDataTypeChoices),
+              "TYPE"),
+        "float, double, half, bfloat16, int8, uint8, ... uint64, or all of them", Scope::job},
+       {"-T,--timeout", timeout(options.job), "deadline in seconds, as --deadline", Scope::job}});
+}
+
+Result<BoundOption> parse_bound(const std::string& text) {
+  if (text == "optireduce") return BoundOption{BoundRule::optireduce, std::nullopt};
+  auto given = parse_limit(text);
+  if (!given) {
+    return fail(given.error().code, given.error().message + ", or optireduce");
+  }
+  return BoundOption{BoundRule::automatic, *given};
+}
+
+/// Exact calls lose nothing: what says what to do about losses would have no effect.
+Result<void> check_bounded_only(const cli::Invocation& invocation,
+                                const AllreduceOptions& options) {
+  if (options.mode == Mode::bounded) return {};
+  std::string flag;
+  for (const char* one : {"--bound", "--loss-target", "--missing", "--rescale", "--codec"}) {
+    if (invocation.given(one)) flag = one;
+  }
+  for (const std::string& word : options.mechanisms.without) {
+    if (word != "rotation") flag = "--without " + word;
+  }
+  if (flag.empty()) return {};
+  return fail(Error::Code::invalid_argument, flag + " needs --mode bounded");
+}
+
+void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
+  const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
+  table.add(
+      "Call",
+      {{"-o,--op",
+        noted(named_or_all(options.function, options.all_functions, parse_tool_function,
+                           kFunctionChoices),
+              "FUNCTION"),
+        "sum, avg, min, max, prod, band, bor, bxor, or all of them", Scope::job},
+       {"--mode", named(options.mode, parse_mode, {"exact", "bounded"}),
+        "exact: repaired until complete; bounded: ends by its bound with what has arrived",
+        Scope::job},
+       {"--bound",
+        otherwise(cli::parsed(options.bound, "DURATION|optireduce", parse_bound), "learnt"),
+        "bounded mode: time of the whole call; optireduce: 95th percentile of 20 exact operations. "
+        "With --loss-target: the longest that is learnt",
+        Scope::job},
+       {"--loss-target",
+        otherwise(cli::share(options.loss_target),
+                  "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
+        "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
+       {"--order", named(options.order, parse_addition_order, {"fixed", "any"}),
+        "order of addition in exact mode; fixed: the same bits on every run", Scope::job},
+       {"--missing", cli::choice(options.missing, fills),
+        "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
+}
+
+void add_report_options(cli::OptionTable& table, AllreduceOptions& options) {
+  table.add(
+      "Reports",
+      {{"--columns",
+        otherwise(cli::parsed(options.columns, "NAME,...", parse_columns),
+                  "out,in,max; bounded: out,in,lost"),
+        "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, lost, "
+        "late (of in-place calls)"},
+       {"-J,--json", cli::file(options.json),
+        "write the results to this file (rank 0); - is standard output, the table then goes to "
+        "standard error"},
+       {"--flight", otherwise(cli::directory(options.job.flight), "TARPON_FLIGHT, else none"),
+        "directory for flight recordings: after every status but complete, on SIGUSR1 to a rank "
+        "and when SIGTERM or a crash ends it; tarpon flight reads them"}});
+}
+
+}  // namespace
+
+std::string bound_rule(const BoundOption& bound) {
+  if (bound.rule == BoundRule::optireduce) return "optireduce";
+  if (!bound.given) return "learnt";
+  const std::string limit = format_duration(*bound.given);
+  return bound.rule == BoundRule::learnt ? "learnt, at most " + limit : limit;
+}
+
+std::optional<double> loss_target(const AllreduceOptions& options) {
+  const BoundOption& bound = options.bound;
+  const bool learnt =
+      bound.rule == BoundRule::learnt || (bound.rule == BoundRule::automatic && !bound.given);
+  return learnt ? std::optional(options.job.mechanisms.loss_target) : std::nullopt;
+}
+
+std::vector<ElementKind> kinds_of(const AllreduceOptions& options) {
+  std::vector<ElementKind> kinds;
+  for (std::size_t t = 0; t < kDataTypes; ++t) {
+    const auto type = static_cast<DataType>(t);
+    if (!options.all_types && type != options.type) continue;
+    for (std::size_t f = 0; f < kReduceOps; ++f) {
+      const auto function = static_cast<ReduceOp>(f);
+      if (!options.all_functions && function != options.function) continue;
+      if (function != ReduceOp::custom && is_defined(type, function)) {
+        kinds.push_back({type, function});
+      }
+    }
+  }
+  return kinds;
+}
+
+std::optional<double> given_bound_us(const AllreduceOptions& options) {
+  const BoundOption& bound = options.bound;
+  if (options.mode != Mode::bounded || bound.rule != BoundRule::automatic || !bound.given) {
+    return std::nullopt;
+  }
+  return std::chrono::duration<double, std::micro>(*bound.given).count();
+}
+
+void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
+  add_job_options(table, options.job);
+  add_call_options(table, options);
+  add_benchmark_options(table, options);
+  table.add("Arrays from files",
+            {{"--input", cli::file(options.input), ".npy of each rank, as dir/rank{rank}.npy",
+              Scope::job},
+             {"--output", cli::file(options.output), "where each rank's result goes"}});
+  add_loss_budget_options(table, options.budgets);
+  add_report_options(table, options);
+  add_fault_options(table, options.job);
+  add_mechanism_options(table, options.mechanisms);
+  add_nccl_flags(table);
+}
+
+/// Loss target and codec by the variables, where no option says otherwise.
+Result<void> add_environment(AllreduceOptions& options) {
+  if (options.mechanisms.optireduce) return {};
+  const auto settings = read_settings(process_environment());
+  if (!settings) return fail(settings.error());
+  Mechanisms& mechanisms = options.job.mechanisms;
+  if (!options.loss_target) {
+    mechanisms.loss_target = settings->loss_target.value_or(mechanisms.loss_target);
+  }
+  if (!options.mechanisms.codec) mechanisms.codec = settings->codec.value_or(mechanisms.codec);
+  return {};
+}
+
+Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options) {
+  options.job.mechanisms = options.mechanisms.settle();
+  if (options.loss_target) {
+    if (*options.loss_target <= 0 || *options.loss_target >= 1) {
+      return fail(Error::Code::invalid_argument,
+                  fmt::format("--loss-target {:g}%: give a share above 0% and below 100%, such as "
+                              "0.1%; calls that may lose nothing need --mode exact",
+                              *options.loss_target * 100));
+    }
+    options.job.mechanisms.loss_target = *options.loss_target;
+    if (options.bound.rule == BoundRule::optireduce) {
+      return fail(Error::Code::invalid_argument,
+                  "--loss-target and --bound optireduce: leave one out");
+    }
+    options.bound.rule = BoundRule::learnt;
+  }
+  if (auto added = add_environment(options); !added) return added;
+  if (auto sensible = check_bounded_only(invocation, options); !sensible) return sensible;
+  auto budgets = options.budgets.settle();
+  if (!budgets) return fail(budgets.error());
+  options.job.loss_budgets = std::move(*budgets);
+  if (options.mechanisms.optireduce && options.mode == Mode::bounded &&
+      !invocation.given("--bound") && !options.loss_target) {
+    options.bound.rule = BoundRule::optireduce;
+  }
+  if (!options.file_form()) return {};
+  for (const char* flag : {"-b", "-e", "-i", "-f", "-N", "-d"}) {
+    if (!invocation.given(flag)) continue;
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} is of the benchmark form: with --input the files say how much of "
+                            "which type; leave it out",
+                            flag));
+  }
+  if (!invocation.given("--iters")) options.iterations = kFileIterations;
+  if (!invocation.given("--warmup_iters")) options.warmup = kFileWarmup;
+  return {};
+}
+
+Result<void> check_allreduce_options(const AllreduceOptions& options) {
+  if (auto job = check_job_options(options.job); !job) return job;
+  const auto refuse = [](std::string text) {
+    return fail(Error::Code::invalid_argument, std::move(text));
+  };
+  if (options.min_bytes > options.max_bytes) {
+    return refuse(fmt::format("-b {} is above -e {}: give a size range that is not empty",
+                              format_bytes(options.min_bytes), format_bytes(options.max_bytes)));
+  }
+  if (options.step_factor == 1 && options.step_bytes == 0 &&
+      options.min_bytes != options.max_bytes) {
+    return refuse("-i 0 never reaches -e: give a step above 0, or -f 2");
+  }
+  if (options.step_factor > 1 && options.min_bytes == 0) {
+    return refuse("-b 0 with -f never grows: start at 1 byte or more");
+  }
+  if (!options.output.empty() && options.input.empty()) {
+    return refuse("--output needs --input: the arrays to reduce");
+  }
+  const std::uint32_t local = std::max(1u, options.job.local_ranks);
+  if (auto paths = check_paths(options, local); !paths) return paths;
+  const double deadline_us =
+      std::chrono::duration<double, std::micro>(options.job.deadline).count();
+  if (const auto bound_us = given_bound_us(options); bound_us && *bound_us > deadline_us) {
+    return refuse("--bound " + bound_rule(options.bound) + " is above --deadline " +
+                  format_duration(options.job.deadline) + ": raise --deadline");
+  }
+  if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
+    return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
+  }
+  if (options.file_form() && options.all_functions) {
+    return refuse("-o all is of the benchmark form: with --input choose one function");
+  }
+  if (!options.file_form() && kinds_of(options).empty()) {
+    return refuse(fmt::format("-o {} needs integers: choose -d int8, int32, uint64, ... or all",
+                              name(options.function)));
+  }
+  if (options.file_form() && is_bitwise(options.function)) {
+    return refuse(fmt::format("-o {} needs integers: --input takes arrays of floats",
+                              name(options.function)));
+  }
+  const bool one_kind = !options.all_types && !options.all_functions;
+  const bool coded = one_kind && can_be_bounded(options.type, options.function) &&
+                     (options.file_form() || options.type == DataType::float32);
+  if (options.mechanisms.codec == CodecRule::on && !coded) {
+    return refuse("--codec on needs -d float and -o sum or avg: nothing else is coded");
+  }
+  return {};
+}
+
+Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
+  for (const auto& [flag, path] :
+       {std::pair("--input", options.input), std::pair("--output", options.output)}) {
+    if (!path.empty() && world > 1 && path.find("{rank}") == std::string::npos) {
+      return fail(Error::Code::invalid_argument,
+                  fmt::format("{} {}: put {{rank}} where the rank's number belongs", flag, path));
+    }
+  }
+  return {};
+}
+
+std::string agreed_options(const AllreduceOptions& options) {
+  std::string text = fmt::format(
+      "command=allreduce\nop={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}"
+      "\ncheck={}\n"
+      "form={}\nbound={}\nmechanisms={}\n",
+      options.all_functions ? "all" : name(options.function), name(options.mode),
+      name(options.order), options.missing == MissingFill::zero ? "zero" : "local",
+      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
+      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
+      describe(options.job.mechanisms));
+  if (!options.file_form()) {
+    text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
+                        options.all_types ? "all" : name(options.type), options.min_bytes,
+                        options.max_bytes, options.step_bytes, options.step_factor);
+  }
+  return text;
+}
+
+AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
+                                  std::uint64_t count) {
+  AllreduceArguments arguments;
+  arguments.input = input;
+  arguments.output = output;
+  arguments.count = count;
+  arguments.type = options.type;
+  arguments.function = options.function;
+  arguments.mode = options.mode;
+  arguments.order = options.order;
+  arguments.deadline = options.job.deadline;
+  arguments.bound_rule = options.bound.rule;
+  arguments.bound = options.bound.given;
+  arguments.missing = options.missing;
+  return arguments;
+}
+
+}  // namespace tarpon

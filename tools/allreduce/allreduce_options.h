@@ -1,0 +1,94 @@
+// The options of `tarpon allreduce`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/allreduce/result_table.h"
+#include "tools/cli/command.h"
+#include "tools/job/job_options.h"
+#include "tools/job/loss_budget_options.h"
+#include "tools/job/mechanism_options.h"
+
+namespace tarpon {
+
+/// --bound.
+struct BoundOption {
+  BoundRule rule = BoundRule::automatic;
+  std::optional<Duration> given;
+};
+
+/// For the report: "learnt", "learnt, at most 20ms", "optireduce", or the duration that was given.
+std::string bound_rule(const BoundOption& bound);
+
+struct AllreduceOptions {
+  JobOptions job;
+  // Benchmark form, named as in nccl-tests.
+  std::uint64_t min_bytes = 32ull << 20;
+  std::uint64_t max_bytes = 32ull << 20;
+  std::uint64_t step_bytes = 1ull << 20;
+  std::uint32_t step_factor = 1;  // > 1: multiply instead of adding step_bytes
+  std::uint32_t iterations = 20;
+  std::uint32_t warmup = 5;
+  std::uint32_t run_cycles = 1;
+  bool check = true;
+  // Of the call; with `-d all` and `-o all` of the sweep that runs (kinds_of()).
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;
+  bool all_types = false;
+  bool all_functions = false;
+  // File form.
+  std::string input;   // path with {rank}
+  std::string output;  // path with {rank}; may be empty
+  // Both.
+  Mode mode = Mode::exact;
+  BoundOption bound;
+  std::optional<double> loss_target;  // share; else Mechanisms::loss_target
+  AdditionOrder order = AdditionOrder::fixed;
+  MissingFill missing = MissingFill::zero;
+  MechanismOptions mechanisms;
+  LossBudgetOptions budgets;
+  std::string json;
+  std::optional<TableShape> columns;  // else default_shape()
+
+  bool file_form() const { return !input.empty(); }
+};
+
+/// What one sweep measures.
+struct ElementKind {
+  DataType type = DataType::float32;
+  ReduceOp function = ReduceOp::sum;
+};
+
+/// What the benchmark form measures, a sweep each: of `all` those that are defined.
+std::vector<ElementKind> kinds_of(const AllreduceOptions& options);
+
+void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options);
+
+/// After parsing: what a profile stands for; the file form has defaults of its own, and refuses
+/// what only a sweep has.
+Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options);
+
+Result<void> check_allreduce_options(const AllreduceOptions& options);
+
+/// With several ranks each has its own files. Apart, because only a launcher may know how many.
+Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world);
+
+/// What all ranks must have alike, "name=value" lines.
+std::string agreed_options(const AllreduceOptions& options);
+
+/// The share that bounded calls may lose on average; nullopt where the bound is given, or comes
+/// from BoundRule::optireduce.
+std::optional<double> loss_target(const AllreduceOptions& options);
+
+/// A bound that does not adapt; nullopt for exact calls and other bounds.
+std::optional<double> given_bound_us(const AllreduceOptions& options);
+
+/// The arguments of one call on these buffers.
+AllreduceArguments call_arguments(const AllreduceOptions& options, const void* input, void* output,
+                                  std::uint64_t count);
+
+/// Settles what `options` stand for and runs the command in this process; returns the exit code.
+int run_allreduce(AllreduceOptions& options, const cli::Invocation& invocation);
+
+}  // namespace tarpon

@@ -1,0 +1,152 @@
+#include "tools/allreduce/file_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "collectives/sender_loss.h"
+#include "tools/reference/coded_reference.h"
+#include "tools/reference/reference.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+namespace {
+
+/// One element, in double precision.
+struct Expected {
+  double value = 0;      // the scaled reduction
+  double magnitude = 0;  // that of the contributions' sizes: rounding errors are relative to it
+  double extent = 0;     // no intermediate value of finite contributions is larger, in any order
+  double slack = 0;      // what weights that only the owner knows may change
+  bool finite = true;    // all contributions are
+  bool nan = false;      // a contribution is NaN
+};
+
+bool is_order(ReduceOp function) {
+  return function == ReduceOp::min || function == ReduceOp::max;
+}
+
+template <typename T>
+Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors, std::uint64_t i,
+                ReduceOp function, Rescale rescale) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  const auto value = [&](Rank rank) {
+    return static_cast<double>(element_at<T>(inputs[rank].data, i));
+  };
+  const auto reduce = [&](std::uint64_t ranks, auto of) {
+    return reduce_over<double>(ranks, world, 0, function, of, rescale);
+  };
+  Expected expected;
+  double sum = 0;
+  double product = 1;
+  std::uint64_t numbers = contributors;
+  for (Rank rank = 0; rank < world; ++rank) {
+    if ((contributors >> rank & 1) == 0) continue;
+    const double size = std::abs(value(rank));
+    expected.finite &= std::isfinite(size);
+    expected.nan |= std::isnan(size);
+    if (std::isnan(size)) numbers &= ~bit(rank);
+    if (!std::isfinite(size)) continue;
+    sum += size;
+    product *= std::max(1.0, size);
+  }
+  expected.magnitude =
+      std::abs(reduce(contributors, [&](Rank rank) { return std::abs(value(rank)); }));
+  expected.extent =
+      function == ReduceOp::prod ? product : sum * world / std::popcount(contributors);
+  // min and max pass over a NaN, unless it comes first.
+  expected.value = reduce(is_order(function) && numbers != 0 ? numbers : contributors, value);
+  return expected;
+}
+
+template <typename T>
+bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t world) {
+  const T rounded = static_cast<T>(expected.value);
+  if (got == rounded || (std::isnan(got) && std::isnan(rounded))) return true;
+  if (is_order(function)) return expected.nan && std::isnan(got);
+  // The order of the operations decides what overflows on the way.
+  const bool overflows = !std::isfinite(static_cast<T>(expected.extent));
+  if (!std::isfinite(got)) return overflows;
+  if (!std::isfinite(rounded)) return overflows && expected.finite;
+  const double tolerance =
+      expected.slack + 4 * static_cast<double>(world) *
+                           (expected.magnitude * std::numeric_limits<T>::epsilon() +
+                            std::max(1.0, expected.extent) * std::numeric_limits<T>::denorm_min());
+  return std::abs(static_cast<double>(got) - expected.value) <= tolerance;
+}
+
+/// With inverse weights, which only the owners know, they only have to be numbers. What nobody
+/// contributed to is not looked at.
+std::uint64_t count_coded(const std::vector<NpyArray>& inputs, const NpyArray& result,
+                          ReduceOp function, const Report& report) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  std::uint64_t wrong = 0;
+  const bool weighed = report.rescale == Rescale::inverse;
+  CodedExpectation expected;
+  if (!weighed) {
+    expected = coded_expectation(
+        report, world, 0, function, std::nullopt,
+        [&](Rank rank, std::uint64_t i) { return element_at<float>(inputs[rank].data, i); });
+  }
+  for (std::uint64_t i = 0; i < result.elements(); ++i) {
+    const double got = element_at<float>(result.data, i);
+    const bool good =
+        weighed ? std::isfinite(got) : std::abs(got - expected.values[i]) <= expected.tolerances[i];
+    wrong += good ? 0 : 1;
+  }
+  return wrong;
+}
+
+template <typename T>
+std::uint64_t count(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function,
+                    const Report& report) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  std::uint64_t wrong = 0;
+  if (report.nonfinite) {
+    for (std::uint64_t i = 0; i < result.elements(); ++i) {
+      wrong += std::isnan(element_at<T>(result.data, i)) ? 0 : 1;
+    }
+    return wrong;
+  }
+  if (report.coded) return count_coded(inputs, result, function, report);
+  for (const ContributorRun& run : runs_of(report, result.elements(), world)) {
+    if (run.contributors == 0) continue;
+    for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
+      Expected expected = expect<T>(inputs, run.contributors, i, function, report.rescale);
+      if (report.rescale == Rescale::inverse) {
+        expected.slack = expected.magnitude * (SenderLoss::kMostWeight - 1);
+      }
+      if (!acceptable(element_at<T>(result.data, i), expected, function, world)) ++wrong;
+    }
+  }
+  return wrong;
+}
+
+}  // namespace
+
+std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& result,
+                          ReduceOp function, const Report& report) {
+  return result.type == NpyType::float32 ? count<float>(inputs, result, function, report)
+                                         : count<double>(inputs, result, function, report);
+}
+
+double file_error(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function) {
+  const auto world = static_cast<std::uint32_t>(inputs.size());
+  const auto sum = [&](auto zero) {
+    using T = decltype(zero);
+    double error = 0, energy = 0;
+    for (std::uint64_t i = 0; i < result.elements(); ++i) {
+      const double expected = reduce_over<double>(
+          all_ranks(world), world, 0, function,
+          [&](Rank rank) { return static_cast<double>(element_at<T>(inputs[rank].data, i)); });
+      const double off = static_cast<double>(element_at<T>(result.data, i)) - expected;
+      error += off * off;
+      energy += expected * expected;
+    }
+    return energy == 0 ? 0.0 : error / energy;
+  };
+  return result.type == NpyType::float32 ? sum(float{}) : sum(double{});
+}
+
+}  // namespace tarpon

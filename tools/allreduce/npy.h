@@ -1,0 +1,47 @@
+// NumPy .npy files of float32 and float64: what the tool reads as input and leaves as output.
+//
+// Own and strict: xtensor's loader accepts truncated files, refuses headers of 128 to 255 bytes and
+// allocates what a header promises (tests use it as an independent reader). Calls block on the file
+// system; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/whole_file.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+enum class NpyType { float32, float64 };
+
+std::size_t npy_type_bytes(NpyType type);
+std::string_view npy_type_name(NpyType type);
+
+/// An array in C order, little-endian. An empty shape is a scalar.
+struct NpyArray {
+  NpyType type = NpyType::float32;
+  std::vector<std::size_t> shape;
+  std::vector<std::byte> data;
+
+  std::size_t elements() const { return data.size() / npy_type_bytes(type); }
+};
+
+/// Reads the whole file (format versions 1 to 3). Errors name the file and what is wrong with it:
+/// truncated, bytes after the data, Fortran order in two or more dimensions, big-endian, other
+/// element types. No more memory is taken than the file's size asks for.
+Result<NpyArray> read_npy(const std::string& path);
+
+/// Whether write_npy() can work, to be known before long work.
+Result<void> check_npy_output(const std::string& path);
+
+/// Writes `data` to what replaces or becomes the regular file `path` when the caller commits it;
+/// until then nothing in the directory changes.
+/// REQUIRES: data.size() == the shape's product x npy_type_bytes(type).
+Result<WholeFile> write_npy(const std::string& path, NpyType type,
+                            const std::vector<std::size_t>& shape, std::span<const std::byte> data);
+
+}  // namespace tarpon

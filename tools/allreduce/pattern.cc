@@ -1,0 +1,142 @@
+#include "tools/allreduce/pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/sender_loss.h"
+#include "tools/reference/coded_reference.h"
+#include "tools/reference/reference.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint64_t kPeriod = 1024;
+
+template <typename T>
+using Period = std::array<T, kPeriod>;
+
+template <typename T>
+T pattern(ReduceOp function, Rank rank, std::uint64_t index) {
+  // Products of many ranks stay within float32's range: factors of 1, few of 2.
+  if (function == ReduceOp::prod) return (index + rank) % 16 == 0 ? T{2} : T{1};
+  return static_cast<T>((index * 7 + std::uint64_t{rank} * 31) % 61);
+}
+
+template <typename T>
+void fill(std::span<std::byte> buffer, ReduceOp function, Rank rank) {
+  Period<T> period;
+  for (std::uint64_t i = 0; i < kPeriod; ++i) period[i] = pattern<T>(function, rank, i);
+  for (std::size_t at = 0; at < buffer.size(); at += sizeof period) {
+    std::memcpy(buffer.data() + at, period.data(), std::min(sizeof period, buffer.size() - at));
+  }
+}
+
+/// With inverse weights only their limits are known here: owners choose them.
+template <typename T>
+bool is_wrong(T got, T expected, Rescale rescale) {
+  if (rescale != Rescale::inverse) return std::memcmp(&got, &expected, sizeof got) != 0;
+  const double slack = std::max(0.001, 2 * epsilon_of<T>());
+  const double low = static_cast<double>(expected) * (1 - slack);
+  const double high = static_cast<double>(expected) * SenderLoss::kMostWeight * (1 + slack);
+  return !(static_cast<double>(got) >= low && static_cast<double>(got) <= high);
+}
+
+template <typename T>
+std::uint64_t all_but_nan(std::span<const std::byte> result) {
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = 0; i < result.size() / sizeof(T); ++i) {
+    const T got = element_at<T>(result, i);
+    wrong += got == got ? 1 : 0;
+  }
+  return wrong;
+}
+
+template <typename T>
+std::uint64_t wrong_in_run(std::span<const std::byte> result, const Period<T>& period,
+                           const ContributorRun& run, Rescale rescale) {
+  std::uint64_t wrong = 0;
+  for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
+    const T got = element_at<T>(result, i);
+    wrong += is_wrong(got, period[i % kPeriod], rescale) ? 1 : 0;
+  }
+  return wrong;
+}
+
+std::uint64_t count_wrong_coded(std::span<const std::byte> result, ReduceOp function, Rank rank,
+                                std::uint32_t world, MissingFill missing, const Report& report) {
+  std::uint64_t wrong = 0;
+  if (report.rescale == Rescale::inverse) {
+    for (std::uint64_t i = 0; i < result.size() / sizeof(float); ++i) {
+      wrong += std::isfinite(element_at<float>(result, i)) ? 0 : 1;
+    }
+    return wrong;
+  }
+  const CodedExpectation expected = coded_expectation(
+      report, world, rank, function, missing,
+      [&](Rank from, std::uint64_t i) { return pattern<float>(function, from, i % kPeriod); });
+  for (std::uint64_t i = 0; i < expected.values.size(); ++i) {
+    const double off = std::abs(double{element_at<float>(result, i)} - expected.values[i]);
+    wrong += off <= expected.tolerances[i] ? 0 : 1;
+  }
+  return wrong;
+}
+
+}  // namespace
+
+void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank) {
+  with_element_type(type, [&](auto zero) { fill<decltype(zero)>(buffer, function, rank); });
+}
+
+std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
+                          Rank rank, std::uint32_t world, MissingFill missing,
+                          const Report& report) {
+  if (report.coded && !report.nonfinite) {
+    return count_wrong_coded(result, function, rank, world, missing, report);
+  }
+  return with_element_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    if (report.nonfinite) return all_but_nan<T>(result);
+    std::uint64_t wrong = 0;
+    for (const ContributorRun& run : runs_of(report, result.size() / sizeof(T), world)) {
+      // A hole holds zeros, or what this rank alone would have said.
+      const std::uint64_t filled = missing == MissingFill::local ? bit(rank) : 0;
+      const std::uint64_t contributors = run.contributors != 0 ? run.contributors : filled;
+      Period<T> expected;
+      for (std::uint64_t i = 0; i < kPeriod; ++i) {
+        // A hole filled by this rank's own is scaled by the count under every rule.
+        const Rescale rescale = run.contributors != 0 ? report.rescale : Rescale::count;
+        expected[i] = reduce_over<T>(
+            contributors, world, 0, function,
+            [&](Rank from) { return pattern<T>(function, from, i); }, rescale);
+      }
+      wrong += wrong_in_run<T>(result, expected, run,
+                               run.contributors != 0 ? report.rescale : Rescale::count);
+    }
+    return wrong;
+  });
+}
+
+double pattern_error(std::span<const std::byte> result, DataType type, ReduceOp function,
+                     std::uint32_t world) {
+  return with_element_type(type, [&](auto zero) {
+    using T = decltype(zero);
+    Period<double> expected;
+    for (std::uint64_t i = 0; i < kPeriod; ++i) {
+      expected[i] = reduce_over<double>(all_ranks(world), world, 0, function, [&](Rank from) {
+        return static_cast<double>(pattern<T>(function, from, i));
+      });
+    }
+    double error = 0, energy = 0;
+    for (std::uint64_t i = 0; i < result.size() / sizeof(T); ++i) {
+      const double off = static_cast<double>(element_at<T>(result, i)) - expected[i % kPeriod];
+      error += off * off;
+      energy += expected[i % kPeriod] * expected[i % kPeriod];
+    }
+    return energy == 0 ? 0.0 : error / energy;
+  });
+}
+
+}  // namespace tarpon

@@ -1,0 +1,57 @@
+// Timed AllReduces by the rule of every figure here: an untimed refill and barrier before each
+// iteration, one operation outstanding, from call to return.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/allreduce/allreduce_options.h"
+#include "tools/allreduce/measurement.h"
+#include "tools/cli/debug_log.h"
+#include "tools/job/session.h"
+
+namespace tarpon {
+
+/// What a result is, seen beside what it should be.
+struct ResultCheck {
+  std::uint64_t wrong = 0;   // elements
+  double squared_error = 0;  // against the reduction over all ranks, relative to its square
+};
+
+struct TimedCalls {
+  const AllreduceOptions& options;
+  Communicator& communicator;
+  const DebugLog& log;
+  std::uint32_t iterations = 1;
+  std::uint32_t warmup = 0;
+  std::function<void()> refill;                     // before every iteration
+  std::function<ResultCheck(const Report&)> check;  // after the last one; may be empty
+  /// After each iteration, warm-up included: how many are done, and how long the last one took.
+  std::function<void(std::uint32_t done, double us)> progress;
+  std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
+};
+
+/// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error. With
+/// loss budgets each call is a step of its own, agreed on after it, outside of its time; a verdict
+/// of halt ends the run: IterationLog::halted. `last`: the report of the last iteration.
+IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
+                       std::uint64_t count, Report& last);
+
+/// Everybody's log on every rank, of any length. Errors name the ranks that failed, or did not
+/// answer; `failure` is then what the JSON report says of it: the error, and how the last call of
+/// each rank ended (null: not known). Counting wrong elements may take its time; a rank whose calls
+/// failed waits no more than `deadline`.
+Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
+                                             Duration deadline, nlohmann::json& failure);
+
+/// "uring", or "mixed" when ranks differ.
+std::string datapath_of(const Communicator& communicator);
+
+/// Each rank's host, interface and data path.
+nlohmann::json ranks_json(const std::vector<RankInfo>& ranks);
+
+/// The report's "config" object; `seed` as used by faults.
+nlohmann::json config_json(const AllreduceOptions& options, const Session& session);
+
+}  // namespace tarpon

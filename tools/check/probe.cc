@@ -1,0 +1,406 @@
+#include "tools/check/probe.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "tools/cli/quantile.h"
+#include "transport/clock.h"
+#include "transport/probe_packet.h"
+
+namespace tarpon {
+namespace {
+
+constexpr Duration kProbeInterval = 1ms;
+constexpr Duration kLinger = 100ms;  // for the last replies of a phase
+
+// The burst that finds a pair's rate: slices are counted apart, so that a pause of a process or a
+// queue that fills up spoils one of them. Queues fill in the first one, which does not count.
+constexpr std::size_t kSlices = 11;  // the number of a probe of the burst is that of its slice
+constexpr Duration kSlice = 20ms;
+constexpr double kSliceQuantile = 0.75;  // other load on the hosts only slows slices down
+// The flood at that rate: probes of the burst too, with the number behind its slices.
+constexpr std::uint32_t kFlood = kSlices;
+constexpr Duration kFloodTime = 100ms;
+constexpr Duration kFloodStep = 1ms;  // the longest pause between two trains of a fast flood
+
+class Prober {
+ public:
+  Prober(Connection& connection, const CheckOptions& options)
+      : port_(*connection.port),
+        control_(*connection.control),
+        slot_bytes_(connection.agreed.slot_bytes),
+        job_(connection.agreed.endpoint.job),
+        options_(options) {}
+
+  Result<std::vector<PairProbe>> run() {
+    const std::uint32_t world = control_.world_size();
+    for (std::uint32_t round = 1; round < world; ++round) {
+      PairProbe pair;
+      pair.from = control_.rank();
+      pair.to = static_cast<Rank>((pair.from + round) % world);
+      source_ = static_cast<Rank>((pair.from + world - round) % world);
+      heard_ = {};
+      if (auto met = meet(""); !met) return fail(met.error());
+      round_trips(pair);
+      if (auto met = meet(""); !met) return fail(met.error());
+      const SliceTimes times = burst(pair.to);
+      if (auto settled = settle(); !settled) return fail(settled.error());
+      auto seen = meet(nlohmann::json(heard_.slices).dump());
+      if (!seen) return fail(seen.error());
+      auto rate = burst_rate((*seen)[pair.to], times);
+      if (!rate) return fail(rate.error());
+      if (auto flooded = flood(pair, *rate); !flooded) return fail(flooded.error());
+      mine_.push_back(pair);
+      seen_.push_back(heard_);
+    }
+    return share();
+  }
+
+ private:
+  using SliceCounts = std::array<std::uint64_t, kSlices>;
+  using SliceTimes = std::array<Duration, kSlices>;
+
+  /// What this rank received from the rank that probes it in this round.
+  struct Heard {
+    std::uint32_t full = 0;
+    std::uint32_t small = 0;
+    SliceCounts slices{};
+    std::uint64_t flood = 0;
+    std::uint64_t overrun = 0;  // during the flood
+  };
+
+  Result<std::vector<std::string>> meet(const std::string& mine) {
+    return control_.all_gather(mine, monotonic_now() + options_.job.deadline);
+  }
+
+  /// A probe that finds no frame free is lost.
+  void send(const ProbePacket& probe, Rank to) {
+    send_probe(port_, probe, job_, control_.rank(), to);
+  }
+
+  void receive(Time now) {
+    for (const RxPacket& packet : port_.receive(now)) {
+      const auto probe = read_probe(packet, job_);
+      if (!probe) continue;
+      if (probe->type == TARPON_PROBE && packet.source == source_) take_probe(*probe);
+      if (probe->type == TARPON_PROBE_REPLY) take_reply(*probe, now);
+    }
+  }
+
+  void take_probe(ProbePacket probe) {
+    switch (probe.kind) {
+      case TARPON_PROBE_BURST:
+        if (probe.number < kSlices) ++heard_.slices[probe.number];
+        if (probe.number == kFlood) ++heard_.flood;
+        return;
+      case TARPON_PROBE_FULL:
+      case TARPON_PROBE_SMALL:
+        (probe.kind == TARPON_PROBE_FULL ? heard_.full : heard_.small) += 1;
+        probe.type = TARPON_PROBE_REPLY;
+        send(probe, source_);
+        return;
+      case TARPON_PROBE_PATH:  // of connect()
+        return;
+    }
+  }
+
+  void take_reply(const ProbePacket& reply, Time now) {
+    if (reply.kind == TARPON_PROBE_SMALL) ++small_replies_;
+    if (reply.kind != TARPON_PROBE_FULL || reply.number >= sent_at_.size()) return;
+    Time& sent = sent_at_[reply.number];
+    if (sent == kNever) return;
+    trips_.push_back(std::chrono::duration<double, std::micro>(now - sent).count());
+    sent = kNever;
+  }
+
+  void round_trips(PairProbe& pair) {
+    sent_at_.assign(options_.probes, kNever);
+    trips_.clear();
+    small_replies_ = 0;
+    const PortStatistics before = port_.statistics();
+    const Time start = monotonic_now();
+    Time next = start;
+    Time stop = kNever;
+    for (Time now = start; now < stop; now = monotonic_now()) {
+      receive(now);
+      if (pair.sent < options_.probes && now >= next) {
+        sent_at_[pair.sent] = monotonic_now();
+        send({TARPON_PROBE, TARPON_PROBE_FULL, pair.sent++, slot_bytes_}, pair.to);
+        send({TARPON_PROBE, TARPON_PROBE_SMALL, pair.small_sent++, 0}, pair.to);
+        next = now + kProbeInterval;
+        if (pair.sent == options_.probes) stop = now + kLinger;
+      }
+      port_.wait(now, pair.sent < options_.probes ? next : stop);
+    }
+    pair.answered = static_cast<std::uint32_t>(trips_.size());
+    pair.small_answered = small_replies_;
+    pair.rtt_us = quantile(trips_, 0.5).value_or(0);
+    const PortStatistics after = port_.statistics();
+    if (after.tx_dropped - before.tx_dropped >= pair.sent) pair.send_error = after.send_error;
+  }
+
+  /// Sends at most `count` packets in one train; how many the port took.
+  std::size_t send_train(Rank to, std::uint32_t number, std::size_t count) {
+    const std::span<TxPacket> frames = port_.transmit_frames(count);
+    const ProbePacket probe{TARPON_PROBE, TARPON_PROBE_BURST, number, slot_bytes_};
+    for (TxPacket& frame : frames) fill_probe(frame, probe, job_, control_.rank(), to);
+    port_.transmit(frames);
+    return frames.size();
+  }
+
+  /// Receives what the others still sent, however late a loaded host let them.
+  Result<void> settle() {
+    linger();
+    if (auto met = meet(""); !met) return fail(met.error());
+    linger();
+    return {};
+  }
+
+  void linger() {
+    const Time stop = monotonic_now() + kLinger / 2;
+    for (Time now = monotonic_now(); now < stop; now = monotonic_now()) {
+      receive(now);
+      port_.wait(now, stop);
+    }
+  }
+
+  /// Sends as fast as the port takes it; how long each slice took.
+  SliceTimes burst(Rank to) {
+    SliceTimes times{};
+    const std::size_t train = std::max(1u, port_.capabilities().burst);
+    Time now = monotonic_now();
+    for (std::uint32_t slice = 0; slice < kSlices; ++slice) {
+      const Time start = now;
+      const Time stop = start + kSlice;
+      for (; now < stop; now = monotonic_now()) {
+        receive(now);
+        if (send_train(to, slice, train) == 0) port_.wait(now, stop);
+      }
+      times[slice] = now - start;
+    }
+    return times;
+  }
+
+  /// Packets a second that reached the peer, by the slices that it counted.
+  static Result<double> burst_rate(const std::string& seen, const SliceTimes& times) {
+    const nlohmann::json json = nlohmann::json::parse(seen, nullptr, false);
+    std::vector<double> rates;
+    for (std::size_t i = 1; i < kSlices; ++i) {
+      if (!json.is_array() || json.size() != kSlices || !json[i].is_number_unsigned()) {
+        return fail(Error::Code::mismatch, "a rank sent no valid probe results");
+      }
+      rates.push_back(json[i].get<double>() / std::chrono::duration<double>(times[i]).count());
+    }
+    return quantile(rates, kSliceQuantile).value_or(0);
+  }
+
+  /// Sends `rate` packets a second. What the receiver's buffers lose is counted there and is no
+  /// loss of the network.
+  Result<void> flood(PairProbe& pair, double rate) {
+    const PortStatistics before = port_.statistics();
+    const auto step =
+        static_cast<std::size_t>(rate * std::chrono::duration<double>(kFloodStep).count());
+    const std::size_t train =
+        std::clamp<std::size_t>(step, 1, std::max(1u, port_.capabilities().burst));
+    const Time start = monotonic_now();
+    const Time stop = start + kFloodTime;
+    Time now = start;
+    for (; rate > 0 && now < stop; now = monotonic_now()) {
+      receive(now);
+      const double due = rate * std::chrono::duration<double>(now - start).count();
+      const std::chrono::duration<double> to_next(
+          (static_cast<double>(pair.flood_sent + train) - due) / rate);
+      if (to_next.count() > 0) {
+        port_.wait(now, std::min(stop, now + std::chrono::duration_cast<Duration>(to_next)));
+      } else if (const std::size_t sent = send_train(pair.to, kFlood, train); sent > 0) {
+        pair.flood_sent += sent;
+      } else {
+        port_.wait(now, stop);
+      }
+    }
+    flood_seconds_.push_back(std::chrono::duration<double>(now - start).count());
+    if (auto settled = settle(); !settled) return settled;
+    const PortStatistics after = port_.statistics();
+    pair.flood_sent -= std::min(pair.flood_sent, after.tx_dropped - before.tx_dropped);
+    heard_.overrun = after.rx_overruns - before.rx_overruns;
+    return {};
+  }
+
+  nlohmann::json results() const {
+    nlohmann::json json = nlohmann::json::array();
+    for (std::size_t i = 0; i < mine_.size(); ++i) {
+      const PairProbe& pair = mine_[i];
+      const Heard& heard = seen_[i];
+      json.push_back({{"to", pair.to},
+                      {"sent", pair.sent},
+                      {"answered", pair.answered},
+                      {"small_sent", pair.small_sent},
+                      {"small_answered", pair.small_answered},
+                      {"send_error", pair.send_error},
+                      {"rtt_us", pair.rtt_us},
+                      {"flood_sent", pair.flood_sent},
+                      {"flood_seconds", flood_seconds_[i]},
+                      {"heard_full", heard.full},
+                      {"heard_small", heard.small},
+                      {"heard_flood", heard.flood},
+                      {"overrun", heard.overrun}});
+    }
+    return json;
+  }
+
+  /// `sent`: by the rank that probed; `seen`: by the one that was probed in the same round.
+  PairProbe joined(Rank from, const nlohmann::json& sent, const nlohmann::json& seen) const {
+    PairProbe pair;
+    pair.from = from;
+    sent.at("to").get_to(pair.to);
+    sent.at("sent").get_to(pair.sent);
+    sent.at("answered").get_to(pair.answered);
+    sent.at("small_sent").get_to(pair.small_sent);
+    sent.at("small_answered").get_to(pair.small_answered);
+    sent.at("send_error").get_to(pair.send_error);
+    sent.at("rtt_us").get_to(pair.rtt_us);
+    sent.at("flood_sent").get_to(pair.flood_sent);
+    seen.at("heard_full").get_to(pair.arrived);
+    seen.at("heard_small").get_to(pair.small_arrived);
+    seen.at("heard_flood").get_to(pair.flood_arrived);
+    seen.at("overrun").get_to(pair.flood_overrun);
+    const double seconds = sent.at("flood_seconds").get<double>();
+    if (seconds > 0) {
+      pair.rate_gbps = static_cast<double>(pair.flood_arrived) * slot_bytes_ * 8 / seconds / 1e9;
+    }
+    return pair;
+  }
+
+  Result<std::vector<PairProbe>> share() {
+    auto texts = meet(results().dump());
+    if (!texts) return fail(texts.error());
+    const auto world = static_cast<std::uint32_t>(texts->size());
+    const Error invalid = Error::make(Error::Code::mismatch, "a rank sent no valid probe results");
+    std::vector<PairProbe> pairs;
+    try {
+      std::vector<nlohmann::json> rows;
+      for (const std::string& text : *texts) {
+        rows.push_back(nlohmann::json::parse(text));
+        if (!rows.back().is_array() || rows.back().size() != world - 1) return fail(invalid);
+      }
+      for (Rank from = 0; from < world; ++from) {
+        for (std::uint32_t round = 1; round < world; ++round) {
+          pairs.push_back(
+              joined(from, rows[from][round - 1], rows[(from + round) % world][round - 1]));
+        }
+      }
+    } catch (const nlohmann::json::exception&) {
+      return fail(invalid);
+    }
+    for (PairProbe& pair : pairs) {
+      for (const PairProbe& back : pairs) {
+        if (back.from == pair.to && back.to == pair.from) pair.reply_error = back.send_error;
+      }
+    }
+    return pairs;
+  }
+
+  Port& port_;
+  ControlChannel& control_;
+  const std::uint32_t slot_bytes_;
+  const std::uint32_t job_;
+  const CheckOptions& options_;
+  Rank source_ = 0;
+  Heard heard_;
+  std::vector<Time> sent_at_;
+  std::vector<double> trips_;
+  std::uint32_t small_replies_ = 0;
+  std::vector<double> flood_seconds_;  // beside mine_
+  std::vector<PairProbe> mine_;
+  std::vector<Heard> seen_;
+};
+
+}  // namespace
+
+bool PairProbe::good() const {
+  constexpr std::uint32_t kTolerated = 2;  // however few the probes are
+  return works() && (probes_lost() <= kTolerated || loss() < 0.05);
+}
+
+std::uint32_t PairProbe::probes_lost() const {
+  return sent - std::min(sent, arrived);  // duplicates may arrive
+}
+
+double PairProbe::loss() const {
+  return sent == 0 ? 0 : static_cast<double>(probes_lost()) / sent;
+}
+
+double PairProbe::flood_loss() const {
+  if (flood_sent == 0) return 0;
+  const std::uint64_t found = std::min(flood_sent, flood_arrived + flood_overrun);
+  return 1 - static_cast<double>(found) / static_cast<double>(flood_sent);
+}
+
+namespace {
+
+constexpr const char* kMtuRemedy = "lower the interface's MTU or raise the path's";
+
+/// Why the host of `from` does not send to `to`.
+std::string own_refusal(Rank from, Rank to, int error, std::uint32_t mtu, std::uint16_t port) {
+  const std::string refused =
+      fmt::format("the host of rank {} itself refuses to send ({}): ", from, std::strerror(error));
+  switch (error) {
+    case EPERM:
+    case EACCES:
+      return refused + fmt::format(
+                           "open outgoing UDP to rank {} (port {} in this run) in its own "
+                           "firewall or routing rules",
+                           to, port);
+    case EMSGSIZE:
+      return refused + fmt::format("its route's MTU is below {}; {}", mtu, kMtuRemedy);
+    default:
+      return refused + fmt::format("mend its route to rank {}", to);
+  }
+}
+
+}  // namespace
+
+std::string likely_cause(const PairProbe& pair, const PairPlaces& places) {
+  if (pair.arrived == 0 && pair.send_error != 0) {
+    return own_refusal(pair.from, pair.to, pair.send_error, places.mtu, places.to_port);
+  }
+  if (pair.arrived == 0 && pair.small_arrived > 0) {
+    return fmt::format("small packets pass, full ones do not: the path's MTU is below {}; {}",
+                       places.mtu, kMtuRemedy);
+  }
+  if (pair.arrived == 0) {
+    return fmt::format(
+        "nothing arrives: open UDP to rank {} (port {} in this run) in its "
+        "firewall or security group",
+        pair.to, places.to_port);
+  }
+  if (pair.answered == 0 && pair.reply_error != 0) {
+    return "probes arrive and no reply comes back: " +
+           own_refusal(pair.to, pair.from, pair.reply_error, places.mtu, places.from_port);
+  }
+  if (pair.answered == 0 && pair.small_answered > 0) {
+    return fmt::format(
+        "probes arrive, of the replies only small ones come back: the MTU of the path from rank {} "
+        "to rank {} is below {}; {}",
+        pair.to, pair.from, places.mtu, kMtuRemedy);
+  }
+  if (pair.answered == 0) {
+    return fmt::format(
+        "probes arrive and no reply comes back: UDP from rank {} to rank {} is "
+        "blocked",
+        pair.to, pair.from);
+  }
+  return fmt::format("{} of {} probes were lost: a congested or faulty link", pair.probes_lost(),
+                     pair.sent);
+}
+
+Result<std::vector<PairProbe>> probe_pairs(Connection& connection, const CheckOptions& options) {
+  return Prober(connection, options).run();
+}
+
+}  // namespace tarpon

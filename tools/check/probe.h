@@ -1,0 +1,56 @@
+// The probing behind `tarpon check`: one rank's view of its peers, round by round.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/connection.h"
+#include "tools/check/check_command.h"
+
+namespace tarpon {
+
+/// What rank `from` found of rank `to`, and what `to` saw of it.
+struct PairProbe {
+  Rank from = 0;
+  Rank to = 0;
+  std::uint32_t sent = 0;        // full-size probes
+  std::uint32_t arrived = 0;     // of them, at `to`
+  std::uint32_t answered = 0;    // full-size replies that came back to `from`
+  std::uint32_t small_sent = 0;  // header-only probes
+  std::uint32_t small_arrived = 0;
+  std::uint32_t small_answered = 0;
+  int send_error = 0;            // errno with which the host of `from` refused the probes; 0: none
+  int reply_error = 0;           // errno with which the host of `to` refuses to send to `from`
+  double rtt_us = 0;             // median of full-size round trips; 0 without any
+  double rate_gbps = 0;          // payload of the flood as received, over the time of sending
+  std::uint64_t flood_sent = 0;  // packets that `from` gave to the network; 0: no flood
+  std::uint64_t flood_arrived = 0;
+  std::uint64_t flood_overrun = 0;  // lost by the receive buffers of `to`, not on the way
+
+  bool works() const { return answered > 0; }
+  /// Works, and loses too few probes to blame the path: some get lost on any.
+  bool good() const;
+  /// Whether the figures of the flood mean anything.
+  bool flooded() const { return works() && flood_sent > 0; }
+  std::uint32_t probes_lost() const;
+  double loss() const;        // share of the full-size probes that did not arrive
+  double flood_loss() const;  // share of the flood that was lost on the way
+};
+
+/// Where the ranks of a pair are, for messages.
+struct PairPlaces {
+  std::uint32_t mtu = 1500;     // bytes, of the interface of `to`
+  std::uint16_t from_port = 0;  // UDP
+  std::uint16_t to_port = 0;
+};
+
+/// Why the pair does not work, as far as can be told; one line with the remedy.
+std::string likely_cause(const PairProbe& pair, const PairPlaces& places);
+
+/// Probes all pairs, rank by rank in rounds: in round k each rank probes the k-th after it. Every
+/// rank calls it; all return everybody's pairs. Bounded by rounds x (probes and flood) plus the
+/// control channel's deadlines.
+Result<std::vector<PairProbe>> probe_pairs(Connection& connection, const CheckOptions& options);
+
+}  // namespace tarpon

@@ -1,0 +1,17 @@
+// How a command ends.
+#pragma once
+
+#include "tools/cli/voice.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+inline constexpr int kFailed = 1;  // or results are wrong
+inline constexpr int kUsage = 2;
+inline constexpr int kHalted = 3;    // by a loss budget
+inline constexpr int kNotRun = 127;  // of a rank: its program was not found, as a shell says it
+
+/// Prints the error; kUsage where somebody asked for what is impossible, else kFailed.
+int report(const Error& error, const Voice& voice = {});
+
+}  // namespace tarpon

@@ -1,0 +1,39 @@
+// The judgement of `tarpon doctor`: which rungs an interface can use, what each needs, and the
+// exact command that changes it. Pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/doctor/doctor_facts.h"
+#include "transport/rung.h"
+
+namespace tarpon {
+
+enum class Verdict { yes, no, unknown };
+
+/// One row of the table.
+struct DoctorRow {
+  std::string id;     // for JSON: "af_xdp_zero_copy", "memlock", ...
+  std::string title;  // for readers
+  Verdict verdict = Verdict::yes;
+  std::string why;
+  std::string command;  // that would change a no; empty where there is none
+};
+
+struct Diagnosis {
+  std::vector<DoctorRow> rungs;         // fastest first
+  std::vector<DoctorRow> requirements;  // in the order in which they are met
+  RungChoice choice;                    // what `auto` takes
+  /// Nothing that a command could change keeps `auto` below the best rung of this interface's
+  /// driver: AF_XDP where it has zero-copy, else io_uring.
+  bool best = false;
+};
+
+Diagnosis diagnose(const DoctorFacts& facts);
+
+/// "yes", "no", "?"
+std::string_view text_of(Verdict verdict);
+
+}  // namespace tarpon

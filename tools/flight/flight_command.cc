@@ -1,0 +1,108 @@
+#include "tools/flight/flight_command.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <charconv>
+#include <span>
+
+#include "tools/cli/report_output.h"
+#include "tools/cli/voice.h"
+#include "tools/cli/whole_file.h"
+#include "tools/flight/flight_report.h"
+#include "tools/flight/merge.h"
+#include "tools/flight/verdict.h"
+#include "tools/job/rank_sockets.h"
+#include "xdp/printable.h"
+
+namespace tarpon {
+namespace {
+
+constexpr Duration kPatience = 1s;
+
+Result<std::uint32_t> parse_job(const std::string& text) {
+  std::uint32_t job = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, job, 16);
+  if (error == std::errc() && stop == end && !text.empty()) return job;
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("\"{}\" is not a job: give the 8 hex digits that file names and `tarpon status` "
+                  "show",
+                  printable(text)));
+}
+
+/// The rings of the ranks that run here.
+Result<std::vector<FlightDump>> ask_for_flights() {
+  std::vector<FlightDump> dumps;
+  for (const RankAnswer& answer : ask_ranks("flight", kPatience)) {
+    const std::string name = fmt::format("rank {} of job {:08x}", answer.rank, answer.public_id);
+    if (!answer.error.empty()) {
+      Voice().error(fmt::format("{}: {}", name, answer.error));
+      continue;
+    }
+    auto dump = parse_flight(std::as_bytes(std::span(answer.bytes)), name);
+    // Another job may run another version; to root it may be a stranger's.
+    if (!dump) {
+      Voice().error(dump.error().message);
+      continue;
+    }
+    dumps.push_back(std::move(*dump));
+  }
+  if (!dumps.empty()) return dumps;
+  return fail(Error::Code::invalid_argument,
+              "flight: no rank is running here: name the recordings, or their directory");
+}
+
+Result<void> show(const FlightCommandOptions& options) {
+  auto dumps = options.paths.empty() ? ask_for_flights() : read_flights(options.paths);
+  if (!dumps) return fail(dumps.error());
+  const auto job = merge_flights(std::move(*dumps), options.job);
+  if (!job) return fail(job.error());
+  const FlightVerdict verdict = judge_flight(*job);
+  if (options.json) {
+    nlohmann::json results = nlohmann::json::array();
+    results.push_back(flight_json(*job, verdict));
+    fmt::print("{}", json_text(json_report(report_config(), std::move(results))));
+  } else if (options.verdict) {
+    fmt::print("{}", verdict_text(verdict));
+  } else {
+    fmt::print("{}", flight_text(*job, verdict, options.all));
+  }
+  if (options.svg.empty()) return {};
+  return write_whole_file(options.svg, flight_svg(*job, verdict));
+}
+
+}  // namespace
+
+void add_flight_options(cli::OptionTable& table, FlightCommandOptions& options) {
+  cli::Value files = cli::words(options.paths, "FILE", cli::Times::each);
+  table.add("Options",
+            {{"FILE", completed(std::move(files), cli::Complete::file),
+              "recordings, or directories of them; without one the ranks that run on this host are "
+              "asked for theirs"},
+             {"--job", otherwise(cli::parsed(options.job, "ID", parse_job), "the newest"),
+              "the job with this id, 8 hex digits"},
+             {"--all", cli::flag(options.all),
+              "every event, not only those of the operation in question"},
+             {"--json", cli::flag(options.json), "one JSON object with every event"},
+             {.names = "--verdict",
+              .value = cli::flag(options.verdict),
+              .help = "the verdict alone: the last lines of the report",
+              .excludes = {"--all", "--json"}},
+             {"--svg", cli::file(options.svg), "draw it: ranks as rows, stages as bars"}});
+  table.note(
+      "Recordings are JOB.RANK.flight in the directory that --flight or TARPON_FLIGHT named. Times "
+      "are milliseconds since the first event shown; ranks on several hosts are laid onto one "
+      "clock by their packets.");
+}
+
+int run_flight(const FlightCommandOptions& options) {
+  const auto shown = show(options);
+  std::fflush(stdout);
+  if (shown) return 0;
+  Voice().error(printable(shown.error().message, kLongestMessage));
+  return 1;
+}
+
+}  // namespace tarpon

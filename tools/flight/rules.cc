@@ -1,0 +1,440 @@
+// Causes that a recording states: arguments, ports, aborts, deaths, pauses, late calls.
+#include "tools/flight/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "collectives/flight_events.h"
+
+namespace tarpon {
+namespace {
+
+using Presence = OperationAtRank::Presence;
+using Findings = std::vector<FlightFinding>;
+
+// Facts about ranks travel over the mesh: one that comes this much after a failure may have caused
+// it at another rank.
+constexpr Duration kFactDelay = 50ms;
+
+FlightEvidence about_call(const FlightCase& of, Rank rank, std::string text) {
+  return {rank, of[rank].submitted, std::move(text)};
+}
+
+// -- arguments
+
+/// The ranks' groups by what they submitted, largest first.
+std::vector<std::vector<Rank>> signature_groups(const FlightCase& of) {
+  std::vector<std::vector<Rank>> groups;
+  const auto key = [&](Rank rank) {
+    const Record& record = *of[rank].at->submitted;
+    return std::tuple(record.stage, record.detail, record.mask());
+  };
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (!of[rank].at->submitted) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(),
+                                   [&](const auto& group) { return key(group[0]) == key(rank); });
+    if (same == groups.end()) {
+      groups.push_back({rank});
+    } else {
+      same->push_back(rank);
+    }
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  return groups;
+}
+
+void find_mismatch(const FlightCase& of, Findings& findings) {
+  const auto groups = signature_groups(of);
+  if (groups.size() < 2) return;
+  const auto usual = submitted_signature(*of[groups[0][0]].at->submitted);
+  // Of two equally large groups none is the usual one.
+  const bool tie = groups[0].size() == groups[1].size();
+  FlightFinding found{.cause = tie ? FlightCause::undecided : FlightCause::mismatch,
+                      .onset = of.begin()};
+  for (std::size_t i = tie ? 0 : 1; i < groups.size(); ++i) {
+    const auto against = i == 0 ? submitted_signature(*of[groups[1][0]].at->submitted) : usual;
+    for (const Rank rank : groups[i]) {
+      const auto own = submitted_signature(*of[rank].at->submitted);
+      found.guilty.push_back({rank, first_difference(own, against).value_or("other arguments")});
+    }
+  }
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (!of[rank].at->submitted) continue;
+    const auto call = submitted_signature(*of[rank].at->submitted);
+    found.evidence.push_back(
+        about_call(of, rank,
+                   fmt::format("called for {} {} {}, {}", call.count, name(call.type),
+                               name(call.function), name(call.mode))));
+  }
+  findings.push_back(std::move(found));
+}
+
+// -- port, aborts
+
+void find_broken_ports(const FlightCase& of, Findings& findings) {
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const FlightWitness& one = of[rank];
+    if (!one.ended || static_cast<Status>(one.at->ended->detail) != Status::failed) continue;
+    findings.push_back({.cause = FlightCause::port_failed,
+                        .onset = *one.ended,
+                        .guilty = {{rank, "its port failed"}},
+                        .links = {},
+                        .evidence = {{rank, one.ended, "ended the call: its port failed"}}});
+  }
+}
+
+struct AbortSeen {
+  Rank origin = 0;
+  AbortReasonRow reason;
+  Rank seen_by = 0;
+  Time at{};
+};
+
+std::optional<AbortSeen> abort_seen_by(const FlightCase& of, Rank rank) {
+  const auto& abort = of[rank].at->abort;
+  if (!abort) return std::nullopt;
+  const auto named = static_cast<std::size_t>(std::countr_zero(abort->mask()));
+  const std::size_t sender = abort->kind == RecordKind::abort_out ? rank : abort->peer;
+  const std::size_t origin = named < of.size() ? named : sender;
+  if (origin >= of.size()) return std::nullopt;
+  return AbortSeen{static_cast<Rank>(origin), abort_reason(abort->detail), rank,
+                   of.job().ranks[rank].at(*abort)};
+}
+
+void find_aborts(const FlightCase& of, Findings& findings) {
+  std::vector<std::optional<AbortSeen>> first(of.size());
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const auto seen = abort_seen_by(of, rank);
+    if (!seen || seen->reason.cause == FlightCause::none) continue;
+    auto& known = first[seen->origin];
+    const bool own = seen->seen_by == seen->origin;
+    if (!known || own || (seen->at < known->at && known->seen_by != known->origin)) known = seen;
+  }
+  for (const auto& seen : first) {
+    if (!seen) continue;
+    // What a rank gives up after a failure is a consequence of that failure.
+    const bool placed = of[seen->seen_by].placed;
+    if (placed && seen->at > of.failed() + of.tolerance() + 1ms) continue;
+    const bool own = seen->seen_by == seen->origin;
+    findings.push_back({.cause = seen->reason.cause,
+                        .onset = seen->at,
+                        .guilty = {{seen->origin, std::string(seen->reason.text)}},
+                        .links = {},
+                        .evidence = {{seen->seen_by, seen->at,
+                                      own ? fmt::format("told the others: {}", seen->reason.text)
+                                          : fmt::format("was told of rank {}: {}", seen->origin,
+                                                        seen->reason.text)}}});
+  }
+}
+
+// -- deaths, leaving, eviction
+
+void find_signals(const FlightCase& of, Findings& findings) {
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const FlightRank& recording = of.job().ranks[rank];
+    if (!died_of_signal(recording) || of[rank].ended) continue;
+    const int signal = static_cast<int>(recording.dump->header.signal);
+    const std::string why =
+        fmt::format("died of signal {} ({}) {}", signal, ::strsignal(signal),
+                    of[rank].at->opened ? "in the operation" : "before the operation");
+    findings.push_back({.cause = FlightCause::died,
+                        .onset = recording.dumped(),
+                        .guilty = {{rank, why}},
+                        .links = {},
+                        .evidence = {{rank, recording.dumped(), why}}});
+  }
+}
+
+/// When anything of `rank` was last heard by a rank that says so; else `otherwise`.
+Time last_heard(const FlightCase& of, Rank rank, Time otherwise) {
+  Time last = Time::min();
+  for (Rank other = 0; other < of.size(); ++other) {
+    if (other == rank || !of[other].ended) continue;
+    const auto age = of.unheard_for(other, rank);
+    if (age && *age != Duration::max()) last = std::max(last, *of[other].ended - *age);
+  }
+  return last == Time::min() ? otherwise : std::min(last, otherwise);
+}
+
+FlightCause cause_of(Standing standing) {
+  switch (standing) {
+    case Standing::left:
+      return FlightCause::left;
+    case Standing::evicted:
+      return FlightCause::evicted;
+    case Standing::dead:
+    case Standing::live:
+      break;
+  }
+  return FlightCause::died;
+}
+
+/// Whether `rank` began the call, by its own recording or by what another rank heard of it.
+bool took_part(const FlightCase& of, Rank rank) {
+  return of[rank].at->presence == Presence::begun || of.was_heard(rank);
+}
+
+/// Whether a rank gave the call up because `rank` had left.
+bool was_missed(const FlightCase& of, Rank rank) {
+  for (Rank other = 0; other < of.size(); ++other) {
+    const auto& ended = of[other].at->ended;
+    if (!ended || static_cast<Status>(ended->detail) != Status::peer_left) continue;
+    if ((ended->mask() >> rank & 1) != 0) return true;
+  }
+  return false;
+}
+
+/// Whether the operation can have failed because of what `seen` says about `rank`.
+bool is_possible_cause(const FlightCase& of, Rank rank, const FlightStanding& seen) {
+  if (seen.at > of.failed() + of.tolerance() + kFactDelay) return false;
+  // A rank that ended the call died after it.
+  if (seen.standing == Standing::dead) return !of[rank].ended;
+  if (seen.standing != Standing::left) return true;
+  // A rank that began the call left after that: it may only have left too early.
+  return !took_part(of, rank) || was_missed(of, rank);
+}
+
+std::string standing_text(const FlightCase& of, Rank rank, Standing standing) {
+  if (standing == Standing::left) {
+    return took_part(of, rank) ? "left the job before the others had ended the call"
+                               : "left the job before the call";
+  }
+  if (standing == Standing::evicted) return "was evicted: it was too far behind the others";
+  if (of.job().ranks[rank].dump) return "its process ended";
+  return "its process is gone and left no recording: killed, or its host is gone";
+}
+
+void find_standings(const FlightCase& of, Findings& findings) {
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const FlightStanding* first = nullptr;
+    for (const FlightStanding& seen : of[rank].standings) {
+      if (!is_possible_cause(of, rank, seen)) continue;
+      if (first == nullptr || seen.at < first->at) first = &seen;
+    }
+    if (first == nullptr) continue;
+    FlightFinding found{.cause = cause_of(first->standing),
+                        .onset = last_heard(of, rank, first->at),
+                        .guilty = {{rank, standing_text(of, rank, first->standing)}}};
+    if (found.onset < first->at) {
+      found.evidence.push_back({rank, found.onset, "was last heard by the others"});
+    }
+    for (const FlightStanding& seen : of[rank].standings) {
+      if (!is_possible_cause(of, rank, seen)) continue;
+      const std::string about = seen.by == rank ? "it" : fmt::format("rank {}", rank);
+      found.evidence.push_back(
+          {seen.by, seen.at,
+           fmt::format("learned that {} {} {}", about,
+                       seen.standing == Standing::left ? "has" : "is", name(seen.standing))});
+    }
+    findings.push_back(std::move(found));
+  }
+}
+
+// -- pauses
+
+/// The part of the operation's time that `pause` took, and whether it lasted until about the
+/// failure: what comes to an end well before can be made up for.
+bool explains(const FlightCase& of, const FlightWitness& one, const FlightPause& pause) {
+  // Without a common clock the rank's own call is what its pauses compare with.
+  const Time begin = one.placed ? of.begin() : one.submitted.value_or(pause.from);
+  const Time failed = one.placed ? of.failed() : one.until;
+  const Duration window = failed - begin;
+  const Duration taken = std::min(pause.to, failed) - std::max(pause.from, begin);
+  return taken > Duration{} && taken >= window / 4 && pause.to >= failed - window / 4 &&
+         pause.from < failed;
+}
+
+/// Pauses that began at the same time, as far as it can be told, are one finding.
+void join_simultaneous(const FlightCase& of, Findings& found) {
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.onset < b.onset; });
+  const Duration same = of.window() / 20 + of.tolerance();
+  for (std::size_t i = 1; i < found.size();) {
+    if (found[i].onset - found[i - 1].onset > same) {
+      ++i;
+      continue;
+    }
+    std::move(found[i].guilty.begin(), found[i].guilty.end(),
+              std::back_inserter(found[i - 1].guilty));
+    std::move(found[i].evidence.begin(), found[i].evidence.end(),
+              std::back_inserter(found[i - 1].evidence));
+    found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void find_pauses(const FlightCase& of, Findings& findings) {
+  Findings found;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (!of[rank].known || !of.was_awaited(rank)) continue;
+    for (const FlightPause& pause : of[rank].pauses) {
+      if (!explains(of, of[rank], pause)) continue;
+      const std::string text =
+          fmt::format("did not run for {:.3f} ms", to_ms(pause.to - pause.from));
+      found.push_back(
+          {.cause = FlightCause::paused,
+           .onset = pause.from,
+           .guilty = {{rank, text}},
+           .links = {},
+           .evidence = {{rank, pause.from, "last looked at its calls"},
+                        {rank, pause.to,
+                         fmt::format("ran again after {:.3f} ms, {:.3f} ms after it had to",
+                                     to_ms(pause.to - pause.from), to_ms(pause.overdue))}}});
+      break;
+    }
+  }
+  if (of.size() <= 2 || 2 * found.size() <= of.size()) {
+    join_simultaneous(of, found);
+    std::move(found.begin(), found.end(), std::back_inserter(findings));
+    return;
+  }
+  FlightFinding all{.cause = FlightCause::stalled, .onset = kNever};
+  for (FlightFinding& one : found) {
+    all.onset = std::min(all.onset, one.onset);
+    std::move(one.evidence.begin(), one.evidence.end(), std::back_inserter(all.evidence));
+  }
+  findings.push_back(std::move(all));
+}
+
+// -- late calls
+
+bool was_late(const FlightCase& of, Rank rank) {
+  const FlightWitness& one = of[rank];
+  if (!one.known || !of.was_awaited(rank)) return false;
+  if (one.at->presence == Presence::never) return true;
+  if (!one.placed || !one.submitted) return false;
+  // A call that comes well before the failure leaves time for the operation.
+  const Duration delay = *one.submitted - of.begin() - of.tolerance();
+  return delay > 2 * one.usual_delay && delay > of.window() - of.window() / 4;
+}
+
+/// What the rank did before it made the call.
+void tell_what_before(const FlightCase& of, Rank rank, std::vector<FlightEvidence>& evidence) {
+  const FlightWitness& one = of[rank];
+  if (!one.previous) {
+    evidence.push_back({rank, std::nullopt, "ended no other call before"});
+  } else {
+    const Time until = one.submitted.value_or(one.until);
+    evidence.push_back(
+        {rank, one.previous_end,
+         fmt::format("ended {}, then spent {:.3f} ms outside of calls",
+                     operation_text(*one.previous), to_ms(until - *one.previous_end))});
+  }
+  if (one.submitted) {
+    evidence.push_back({rank, one.submitted,
+                        fmt::format("made the call {:.3f} ms after the first rank; at most {:.3f} "
+                                    "ms in earlier operations",
+                                    to_ms(*one.submitted - of.begin()), to_ms(one.usual_delay))});
+  } else {
+    evidence.push_back({rank, one.until, "had not made the call at the end of its recording"});
+  }
+}
+
+void find_late(const FlightCase& of, Findings& findings) {
+  std::vector<Rank> late;
+  std::size_t known = 0;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (of[rank].known) ++known;
+    if (was_late(of, rank)) late.push_back(rank);
+  }
+  if (late.empty()) return;
+  FlightFinding found{.cause = FlightCause::late, .onset = of.begin()};
+  // Where most came late, the others may as well have come too early.
+  if (2 * late.size() > std::max<std::size_t>(known, 2)) found.cause = FlightCause::undecided;
+  for (const Rank rank : late) {
+    const auto& submitted = of[rank].submitted;
+    found.guilty.push_back({rank, submitted ? fmt::format("made the call {:.3f} ms after the first "
+                                                          "rank",
+                                                          to_ms(*submitted - of.begin()))
+                                            : "never made the call"});
+    tell_what_before(of, rank, found.evidence);
+  }
+  findings.push_back(std::move(found));
+}
+
+// -- NaN
+
+void find_nonfinite(const FlightCase& of, Findings& findings) {
+  std::uint64_t sources = 0;
+  FlightFinding found{.cause = FlightCause::nonfinite, .onset = of.begin()};
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (!of[rank].at->nonfinite) continue;
+    sources |= of[rank].at->nonfinite->mask();
+    found.evidence.push_back({rank, of[rank].ended, "ended the call: the result is NaN"});
+  }
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if ((sources >> rank & 1) != 0) {
+      found.guilty.push_back({rank, "its input held NaN or infinity"});
+    }
+  }
+  if (found.guilty.empty()) found.cause = FlightCause::undecided;
+  findings.push_back(std::move(found));
+}
+
+/// A later finding about ranks that are blamed already adds its evidence to the earlier one.
+Findings merged(Findings findings) {
+  Findings result;
+  for (FlightFinding& one : findings) {
+    const auto blames = [](const FlightFinding& finding, Rank rank) {
+      return std::any_of(finding.guilty.begin(), finding.guilty.end(),
+                         [rank](const FlightBlame& blame) { return blame.rank == rank; });
+    };
+    FlightFinding* before = nullptr;
+    std::erase_if(one.guilty, [&](const FlightBlame& blame) {
+      const auto known = std::find_if(result.begin(), result.end(), [&](const auto& finding) {
+        return blames(finding, blame.rank);
+      });
+      if (known == result.end()) return false;
+      before = &*known;
+      return true;
+    });
+    if (before == nullptr || !one.guilty.empty()) {
+      result.push_back(std::move(one));
+      continue;
+    }
+    before->onset = std::min(before->onset, one.onset);
+    std::move(one.evidence.begin(), one.evidence.end(), std::back_inserter(before->evidence));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string operation_text(const OperationKey& key) {
+  return key.first == kBarrierTag ? fmt::format("barrier {}", key.second)
+                                  : fmt::format("operation {} of tag {}", key.second, key.first);
+}
+
+const FlightFinding* first_cause(const FlightCase& of, const Findings& findings) {
+  const auto takes_time = [](const FlightFinding& finding) {
+    return finding.cause == FlightCause::paused || finding.cause == FlightCause::late ||
+           finding.cause == FlightCause::stalled;
+  };
+  const auto earlier = [&](const FlightFinding& a, const FlightFinding& b) {
+    if (!of.ran_out_of_time() && takes_time(a) != takes_time(b)) return takes_time(b);
+    return a.onset < b.onset;
+  };
+  const auto first = std::min_element(findings.begin(), findings.end(), earlier);
+  return first == findings.end() ? nullptr : &*first;
+}
+
+std::vector<FlightFinding> direct_findings(const FlightCase& of) {
+  Findings findings;
+  if (of.trouble() == FlightTrouble::nonfinite) {
+    find_nonfinite(of, findings);
+    return findings;
+  }
+  find_mismatch(of, findings);
+  find_broken_ports(of, findings);
+  find_aborts(of, findings);
+  find_signals(of, findings);
+  find_standings(of, findings);
+  find_pauses(of, findings);
+  find_late(of, findings);
+  return merged(std::move(findings));
+}
+
+}  // namespace tarpon

@@ -1,0 +1,63 @@
+// The rules that find the cause of a failed operation in the evidence.
+//
+// A rule names a rank only where the recordings show that this rank did, or suffered, something
+// that the others did not. Where they do not, the verdict is "undecided", with candidates.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/flight/case.h"
+#include "tools/flight/cause.h"
+
+namespace tarpon {
+
+/// A rank, and what speaks against it: "never made the call".
+struct FlightBlame {
+  Rank rank = 0;
+  std::string why;
+};
+
+/// Packets of `from` do not reach `to`.
+struct FlightLink {
+  Rank from = 0, to = 0;
+  bool operator==(const FlightLink&) const = default;
+};
+
+/// What the recording of `rank` shows, at `at` on the job's time axis.
+struct FlightEvidence {
+  Rank rank = 0;
+  std::optional<Time> at;
+  std::string text;
+};
+
+struct FlightFinding {
+  FlightCause cause = FlightCause::undecided;
+  Time onset{};                          // when the cause began
+  std::vector<FlightBlame> guilty = {};  // of `undecided`: the candidates
+  std::vector<FlightLink> links = {};
+  std::vector<FlightEvidence> evidence = {};
+  std::string missing = {};  // of `undecided`: the evidence that would decide
+};
+
+/// Causes that a recording states or that follow from times: arguments, ports, aborts, deaths,
+/// pauses, late calls. Each rank is blamed once, for its weightiest cause.
+std::vector<FlightFinding> direct_findings(const FlightCase& of);
+
+/// Of direct findings the one that the operation failed for: where ranks ran out of time the one
+/// that began first, else the first that ended the call at once. nullptr: there is none.
+const FlightFinding* first_cause(const FlightCase& of, const std::vector<FlightFinding>& findings);
+
+/// Ranks without a recording, and packets that did not arrive. Asked where nothing direct is found.
+std::optional<FlightFinding> silence_finding(const FlightCase& of);
+std::optional<FlightFinding> link_finding(const FlightCase& of);
+std::optional<FlightFinding> loss_finding(const FlightCase& of);
+
+/// Nothing is found: the ranks that others name most, and why that is not enough.
+FlightFinding undecided(const FlightCase& of);
+
+/// "operation 5 of tag 0", "barrier 7".
+std::string operation_text(const OperationKey& key);
+
+}  // namespace tarpon

@@ -1,0 +1,312 @@
+// Causes that follow from what did not arrive: ranks without a recording, cut links, loss.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tools/flight/rules.h"
+#include "tools/job/rank_names.h"
+
+namespace tarpon {
+namespace {
+
+using Ranks = std::vector<Rank>;
+
+/// Ranks whose recording covers the operation, and which made the call.
+bool took_part(const FlightCase& of, Rank rank) {
+  return of[rank].known && of[rank].at->opened.has_value();
+}
+
+/// Silence below this is a pause between two packets.
+Duration long_silence(const FlightCase& of) {
+  return std::max<Duration>(of.window() / 4, 5ms);
+}
+
+/// Ranks that took part and were not complete in the end.
+Ranks waiting_ranks(const FlightCase& of) {
+  Ranks found;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (took_part(of, rank) && of[rank].lacks != 0) found.push_back(rank);
+  }
+  return found;
+}
+
+// -- ranks without a recording
+
+std::string silence_evidence(const FlightCase& of, Rank witness, Rank rank) {
+  if ((of[witness].at->heard >> rank & 1) == 0) {
+    return fmt::format("waited for rank {} and heard nothing of it in the operation", rank);
+  }
+  const auto age = of.unheard_for(witness, rank);
+  return age ? fmt::format("waited for rank {}, last heard {:.3f} ms before", rank, to_ms(*age))
+             : fmt::format("waited for rank {}", rank);
+}
+
+/// Whether all ranks that waited for `rank`, and at least one, heard nothing of it for long. A
+/// recording from afterwards shows that it went on.
+bool fell_silent(const FlightCase& of, Rank rank) {
+  const FlightRank& recording = of.job().ranks[rank];
+  if (recording.dump && recording.dumped() > of.failed()) return false;
+  bool waited = false;
+  for (const Rank other : waiting_ranks(of)) {
+    if ((of[other].lacks >> rank & 1) == 0) continue;
+    const auto age = of.unheard_for(other, rank);
+    if (age && *age < long_silence(of)) return false;
+    waited = true;
+  }
+  return waited;
+}
+
+}  // namespace
+
+std::optional<FlightFinding> silence_finding(const FlightCase& of) {
+  Ranks never_heard, silent;
+  std::size_t known = 0;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (of[rank].known) {
+      ++known;
+    } else if (!of.was_heard(rank) && fell_silent(of, rank)) {
+      never_heard.push_back(rank);
+    } else if (fell_silent(of, rank)) {
+      silent.push_back(rank);
+    }
+  }
+  // A rank that waited for one that was never heard has nothing to say.
+  const Ranks& found = never_heard.empty() ? silent : never_heard;
+  if (found.empty() || found.size() > std::max<std::size_t>(known, 1)) return std::nullopt;
+  FlightFinding finding{.cause = FlightCause::silent, .onset = of.begin()};
+  for (const Rank rank : found) {
+    const bool recorded = of.job().ranks[rank].dump.has_value();
+    finding.guilty.push_back(
+        {rank, fmt::format("{} and left no recording{}: stopped, killed or cut off",
+                           of.was_heard(rank) ? "fell silent in it" : "was never heard in it",
+                           recorded ? " of it" : "")});
+    for (const Rank witness : waiting_ranks(of)) {
+      if ((of[witness].lacks >> rank & 1) == 0) continue;
+      finding.evidence.push_back({witness, of[witness].until, silence_evidence(of, witness, rank)});
+    }
+  }
+  return finding;
+}
+
+// -- links
+
+namespace {
+
+bool sent_to_peer(RecordKind kind) {
+  return kind == RecordKind::ready_out || kind == RecordKind::repair_out ||
+         kind == RecordKind::abort_out || kind == RecordKind::closed_out ||
+         kind == RecordKind::credit;
+}
+
+/// A request of a peer that is answered: a repair only where the asked rank has the data.
+bool answered_request(const FlightWitness& asked, const Record& record) {
+  if (record.kind == RecordKind::ready_in) return true;
+  return record.kind == RecordKind::repair_in && (record.stage == 0 || asked.at->closed[0]);
+}
+
+/// Packets that `from` sent to `to`, or had to answer to it, in [begin, end) of the axis, as far as
+/// they are recorded.
+std::size_t attempts(const FlightCase& of, Rank from, Rank to, Time begin, Time end) {
+  std::size_t count = 0;
+  for (const Record& record : of.records_with(from, to)) {
+    const Time at = of.job().ranks[from].at(record);
+    if (at < begin || at >= end) continue;
+    if (sent_to_peer(record.kind) || answered_request(of[from], record)) ++count;
+  }
+  return count;
+}
+
+/// Whether `to` heard nothing of `from` although `from` had begun and sent. REQUIRES: both took
+/// part.
+bool is_cut(const FlightCase& of, Rank from, Rank to) {
+  const FlightWitness& sender = of[from];
+  const FlightWitness& receiver = of[to];
+  if (receiver.lacks == 0) return false;
+  const Time both = std::max(*sender.opened, *receiver.opened);
+  const Time end = std::min(receiver.until, sender.until);
+  if (end - both < long_silence(of) + of.tolerance()) return false;
+  if ((receiver.at->heard >> from & 1) == 0) {
+    // Its contribution was due from the beginning.
+    return (receiver.lacks >> from & 1) != 0;
+  }
+  const auto age = of.unheard_for(to, from);
+  if (!age || *age == Duration::max() || *age < long_silence(of)) return false;
+  constexpr std::size_t kEnoughAttempts = 3;
+  const Time silent_from = receiver.until - *age + of.tolerance() + 1ms;
+  return attempts(of, from, to, silent_from, end - of.tolerance()) >= kEnoughAttempts;
+}
+
+std::vector<FlightLink> cut_links(const FlightCase& of) {
+  std::vector<FlightLink> links;
+  for (Rank from = 0; from < of.size(); ++from) {
+    for (Rank to = 0; to < of.size(); ++to) {
+      if (from == to || !took_part(of, from) || !took_part(of, to)) continue;
+      if (is_cut(of, from, to)) links.push_back({from, to});
+    }
+  }
+  return links;
+}
+
+/// The rank that all cut links have in common, where it is cut off in a direction from all that
+/// took part, of which there are more than two.
+std::optional<Rank> common_end(const FlightCase& of, const std::vector<FlightLink>& links) {
+  std::size_t parties = 0;
+  for (Rank rank = 0; rank < of.size(); ++rank) parties += took_part(of, rank) ? 1u : 0u;
+  if (parties < 3) return std::nullopt;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    std::size_t out = 0, in = 0;
+    for (const FlightLink& link : links) {
+      out += link.from == rank ? 1u : 0u;
+      in += link.to == rank ? 1u : 0u;
+    }
+    const bool all_of_one_way = out == parties - 1 || in == parties - 1;
+    if (all_of_one_way && out + in == links.size()) return rank;
+  }
+  return std::nullopt;
+}
+
+FlightEvidence link_evidence(const FlightCase& of, const FlightLink& link) {
+  const FlightWitness& receiver = of[link.to];
+  if ((receiver.at->heard >> link.from & 1) == 0) {
+    return {link.to, receiver.until,
+            fmt::format("had heard nothing of rank {}, which began at {:.3f} ms", link.from,
+                        to_ms(*of[link.from].opened - of.begin()))};
+  }
+  const Duration age = of.unheard_for(link.to, link.from).value_or(Duration{});
+  return {link.to, receiver.until - age,
+          fmt::format("last heard rank {}, which recorded {} packets to it or requests of it "
+                      "afterwards",
+                      link.from,
+                      attempts(of, link.from, link.to, receiver.until - age, receiver.until))};
+}
+
+}  // namespace
+
+std::optional<FlightFinding> link_finding(const FlightCase& of) {
+  FlightFinding found{.cause = FlightCause::link_cut, .onset = of.begin()};
+  found.links = cut_links(of);
+  if (found.links.empty()) return std::nullopt;
+  for (const FlightLink& link : found.links) found.evidence.push_back(link_evidence(of, link));
+  if (const auto rank = common_end(of, found.links)) {
+    found.cause = FlightCause::cut_off;
+    const bool hears = std::none_of(found.links.begin(), found.links.end(),
+                                    [&](const FlightLink& link) { return link.to == *rank; });
+    const bool heard = std::none_of(found.links.begin(), found.links.end(),
+                                    [&](const FlightLink& link) { return link.from == *rank; });
+    found.guilty.push_back({*rank, hears   ? "its packets reached no other rank"
+                                   : heard ? "no packet of another rank reached it"
+                                           : "it ran, and no packet came or went"});
+  }
+  return found;
+}
+
+// -- loss
+
+std::optional<FlightFinding> loss_finding(const FlightCase& of) {
+  // Repairs that the receiver asked of the sender.
+  struct Asked {
+    FlightLink link;
+    std::size_t requests = 0;
+  };
+  std::vector<Asked> asked;
+  std::size_t requests = 0;
+  for (Rank to = 0; to < of.size(); ++to) {
+    if (!took_part(of, to)) continue;
+    for (Rank from = 0; from < of.size(); ++from) {
+      if (from == to) continue;
+      const auto records = of.records_with(to, from);
+      const auto count = static_cast<std::size_t>(std::count_if(
+          records.begin(), records.end(),
+          [](const Record& record) { return record.kind == RecordKind::repair_out; }));
+      if (count > 0) asked.push_back({{from, to}, count});
+      requests += count;
+    }
+  }
+  constexpr std::size_t kMany = 4;
+  const auto worst =
+      std::max_element(asked.begin(), asked.end(),
+                       [](const Asked& a, const Asked& b) { return a.requests < b.requests; });
+  const bool partial = of.trouble() == FlightTrouble::partial;
+  if (worst == asked.end() || (worst->requests < kMany && !partial)) {
+    if (!partial) return std::nullopt;
+    return FlightFinding{.cause = FlightCause::loss, .onset = of.begin()};
+  }
+  FlightFinding found{.cause = FlightCause::loss, .onset = of.begin()};
+  found.evidence.push_back({worst->link.to, std::nullopt,
+                            fmt::format("asked rank {} again {} times in this operation, of {} "
+                                        "such requests of all ranks",
+                                        worst->link.from, worst->requests, requests)});
+  // A link stands out where the others together needed less than it.
+  if (worst->requests >= kMany && 2 * worst->requests > requests) {
+    found.links.push_back(worst->link);
+  }
+  return found;
+}
+
+// -- nothing found
+
+namespace {
+
+std::vector<FlightBlame> most_named(const FlightCase& of) {
+  std::vector<FlightBlame> candidates;
+  const Ranks voters = waiting_ranks(of);
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const auto votes = std::count_if(voters.begin(), voters.end(), [&](Rank voter) {
+      return (of[voter].lacks >> rank & 1) != 0;
+    });
+    if (votes > 0 && 2 * static_cast<std::size_t>(votes) >= voters.size()) {
+      candidates.push_back(
+          {rank, fmt::format("{} of {} waiting ranks waited for it", votes, voters.size())});
+    }
+  }
+  return candidates;
+}
+
+std::string missing_evidence(const FlightCase& of) {
+  Ranks none, unplaced;
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    if (!of[rank].known) {
+      none.push_back(rank);
+    } else if (!of[rank].placed) {
+      unplaced.push_back(rank);
+    }
+  }
+  std::string text;
+  if (!none.empty()) {
+    text = fmt::format("the recording of this operation of {}", rank_names(none));
+  }
+  if (!unplaced.empty()) {
+    text += fmt::format("{}a common clock for {}", text.empty() ? "" : "; ", rank_names(unplaced));
+  }
+  return text;
+}
+
+}  // namespace
+
+FlightFinding undecided(const FlightCase& of) {
+  FlightFinding found{.cause = FlightCause::undecided, .onset = of.begin()};
+  found.missing = missing_evidence(of);
+  found.guilty = most_named(of);
+  const Ranks waiting = waiting_ranks(of);
+  const bool all_here = std::all_of(waiting.begin(), waiting.end(), [&](Rank rank) {
+    for (Rank peer = 0; peer < of.size(); ++peer) {
+      if ((of[rank].lacks >> peer & 1) == 0) continue;
+      const auto age = of.unheard_for(rank, peer);
+      if (!age || *age >= long_silence(of)) return false;
+    }
+    return true;
+  });
+  if (!found.missing.empty() || waiting.empty() || !all_here) return found;
+  // Every rank took part, and those that were waited for still sent.
+  found.cause = FlightCause::slow;
+  found.guilty.clear();
+  for (const Rank rank : waiting) {
+    found.evidence.push_back(
+        {rank, of[rank].until, "ran out of time while data of the ranks that it lacks still came"});
+  }
+  return found;
+}
+
+}  // namespace tarpon

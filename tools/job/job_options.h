@@ -1,0 +1,63 @@
+// The options that every command of a job shares: who takes part, over what, until when.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "tools/cli/option_table.h"
+#include "tools/job/launch_place.h"
+#include "tools/namespaces/testbed.h"
+#include "transport/ports/udp_options.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+enum class Network { loopback, veth };
+
+struct JobOptions {
+  std::uint32_t local_ranks = 0;  // 0: this process is one rank
+  LaunchFlags place;
+  std::optional<std::string> interface;
+  Network network = Network::loopback;  // of local ranks
+  TestbedOptions testbed;               // veth; ranks and seed are those of the job
+  std::uint32_t background = 0;         // veth: bulk TCP flows between ranks 0 and 1
+  std::uint64_t seed = 1;
+  std::optional<Datapath> datapath;  // else TARPON_DATAPATH, or auto
+  std::uint32_t gso_segments = kMaxGsoSegments;
+  std::uint32_t flows = 0;  // 0: by trial
+  tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
+  bool busy_poll = false;
+  FaultOptions faults;
+  Duration deadline = 10s;
+  std::optional<Duration> rendezvous_timeout;  // else kRendezvousTimeout
+  bool deadline_given = false;
+  std::uint64_t retain_bytes = CommunicatorOptions().retain_bytes;
+  Duration dead_after = CommunicatorOptions().dead_after;
+  Mechanisms mechanisms;
+  std::vector<LossBudget> loss_budgets;  // ascending by step; empty: no verdicts are asked for
+  std::uint64_t max_rate = 0;            // bit/s; 0: no cap
+  std::string flight;                    // directory of dumps; empty: TARPON_FLIGHT, or none
+  std::FILE* text = stdout;              // where the report's text goes
+
+  static constexpr Duration kRendezvousTimeout = 30s;
+
+  /// Never longer than an explicit --deadline.
+  Duration rendezvous_bound() const;
+};
+
+/// Ranks and rendezvous, network, data path; and the variables that a job reads.
+void add_job_options(cli::OptionTable& table, JobOptions& options);
+
+/// --inject-*, --seed. Apart, because they come late in a help text.
+void add_fault_options(cli::OptionTable& table, JobOptions& options);
+
+/// Only --local-ranks and what shapes the testbed.
+void add_testbed_job_options(cli::OptionTable& table, JobOptions& options);
+
+/// Combinations of options that make no sense.
+Result<void> check_job_options(const JobOptions& options);
+
+}  // namespace tarpon

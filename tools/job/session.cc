@@ -1,0 +1,365 @@
+#include "tools/job/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "collectives/environment_options.h"
+#include "tools/cli/colour.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/progress_line.h"
+#include "tools/cli/report_output.h"
+#include "tools/cli/units.h"
+#include "tools/job/guarded_run.h"
+#include "tools/job/process_group.h"
+#include "tools/job/rank_names.h"
+#include "tools/namespaces/background_traffic.h"
+#include "tools/namespaces/testbed.h"
+#include "tools/version.h"
+#include "transport/clock.h"
+#include "xdp/file_descriptor.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::string_view kPlacedByFlags = "flags";  // of JobPlace::launcher
+
+/// Of the rank of this process.
+class PrintedRefusals : public RefusalListener {
+ public:
+  explicit PrintedRefusals(const Voice& voice) : voice_(voice) {}
+  void on_refusal(const std::string& line) override {
+    voice_.error("rendezvous: refused: " + line);
+  }
+
+ private:
+  const Voice voice_;
+};
+
+constexpr std::uint16_t kTestbedPort = 29500;
+
+// After one local rank has failed: long enough for the others to tell what they saw.
+constexpr Duration kGrace = 2s;
+
+// After the SIGTERM that follows: the command has failed, and the user waits for its end.
+constexpr Duration kKillAfter = 1s;
+
+// After a signal, for rank 0: long enough to write a large report to a slow disk.
+constexpr Duration kLastWords = 6s;
+
+/// A private directory that goes with its owner, or before: it is named such that the ranks remove
+/// it once they have joined (remove_rendezvous()), so that from then on not even SIGKILL leaves it
+/// behind.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> make() {
+    const std::string name = fmt::format("tarpon-{}-local-XXXXXX", geteuid());
+    std::string path = (std::filesystem::temp_directory_path() / name).string();
+    if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
+    return TemporaryDirectory(path);
+  }
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
+  ~TemporaryDirectory() {
+    std::error_code ignored;  // a directory that is gone already is gone
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+/// Where local ranks meet: a directory on loopback, or the testbed with what runs on it.
+struct LocalNetwork {
+  std::optional<TemporaryDirectory> directory;
+  std::optional<Testbed> testbed;
+  std::optional<BackgroundTraffic> background;
+
+  static Result<LocalNetwork> make(const JobOptions& options) {
+    LocalNetwork network;
+    if (options.network == Network::loopback) {
+      auto made = TemporaryDirectory::make();
+      if (!made) return fail(made.error());
+      network.directory.emplace(std::move(*made));
+      return network;
+    }
+    TestbedOptions bed = options.testbed;
+    bed.ranks = options.local_ranks;
+    if (bed.loss) bed.loss->seed = options.seed;
+    auto made = Testbed::create(bed);
+    if (!made) return fail(made.error());
+    network.testbed.emplace(std::move(*made));
+    if (options.background > 0) {
+      auto started = BackgroundTraffic::start(*network.testbed, options.background);
+      if (!started) return fail(started.error());
+      network.background.emplace(std::move(*started));
+    }
+    return network;
+  }
+
+  /// Moves this process to where the rank lives, and says where that is.
+  Result<void> enter(LaunchPlace& place) const {
+    if (!testbed) {
+      place.rendezvous = "file://" + directory->path() + "/rendezvous";
+      place.local_size = static_cast<int>(place.world_size);
+      return {};
+    }
+    place.interface = testbed->interface();
+    place.rendezvous = fmt::format("tcp://{}:{}", testbed->address(0), kTestbedPort);
+    return testbed->enter(place.rank);
+  }
+};
+
+/// What the bridge has lost, if it was told to lose anything.
+void report(const Testbed& testbed, std::FILE* text) {
+  TestbedLossCounters sum;
+  for (std::uint32_t rank = 0; rank < testbed.ranks(); ++rank) {
+    const auto counters = testbed.loss_counters(static_cast<Rank>(rank));
+    if (!counters) return;
+    sum.passed += counters->passed;
+    sum.dropped += counters->dropped;
+    sum.limited += counters->limited;
+    sum.policed += counters->policed;
+  }
+  fmt::print(text,
+             "# bridge               : of {} packets {} lost, {} above their flow's limit, "
+             "{} policed\n",
+             sum.passed + sum.dropped + sum.limited, sum.dropped, sum.limited, sum.policed);
+}
+
+/// What the flows beside the job have carried. Returns the exit code.
+int report(const BackgroundTraffic& background, const JobOptions& options) {
+  const auto rate = background.rate();
+  if (!rate) return report(rate.error());
+  fmt::print(options.text, "# background           : {} TCP flows carried {:.2f} Gb/s meanwhile\n",
+             options.background, *rate * 1e-9);
+  return 0;
+}
+
+/// The same error where the ranks of a job could also meet without network namespaces.
+Error or_loopback(Error error) {
+  if (error.code == Error::Code::permission) error.message += ", or use --net loopback";
+  return error;
+}
+
+/// A program of others may be in the middle of a line on the same terminal: nothing is erased
+/// there.
+void write_error_line(std::string_view line, bool is_error, bool foreign) {
+  if (!foreign) erase_progress(STDERR_FILENO);
+  const Colour colour(STDERR_FILENO, process_environment());
+  const std::string text = is_error ? colour.failure(line) : std::string(line);
+  fmt::print(stderr, "{}\n", text);
+}
+
+int run_ranks(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+              bool foreign) {
+  const auto network = LocalNetwork::make(options);
+  if (!network) return report(foreign ? network.error() : or_loopback(network.error()));
+  const FileDescriptor terminal(dup(STDERR_FILENO));  // the ranks' own one is captured
+  const auto rank_body = [&](Rank rank) {
+    LaunchPlace place;
+    place.rank = rank;
+    place.world_size = options.local_ranks;
+    place.launcher = "--local-ranks";
+    place.progress_fd = terminal.get();
+    auto log = DebugLog::open(process_environment());
+    if (!log) return report(log.error());
+    place.log = std::move(*log);
+    if (auto entered = network->enter(place); !entered) return report(entered.error());
+    return body(place);
+  };
+  ProcessGroupOptions group;
+  group.grace = kGrace;
+  if (!foreign) {
+    group.kill_after = kKillAfter;
+    group.last_words = kLastWords;
+  }
+  group.on_error_line = [foreign](std::string_view line, bool is_error) {
+    write_error_line(line, is_error, foreign);
+  };
+  const auto ended = run_process_group(options.local_ranks, rank_body, group);
+  if (!foreign) erase_progress(STDERR_FILENO);  // of a rank that was killed
+  if (!ended) return report(ended.error());
+  if (ended->ok()) {
+    if (network->testbed) report(*network->testbed, options.text);
+    return network->background ? report(*network->background, options) : 0;
+  }
+  // A rank of ours that exits with a code has said why.
+  const bool killed = ended->first_failure && ended->ranks[*ended->first_failure].exit_code < 0;
+  const bool untold =
+      foreign && ended->first_failure && ended->ranks[*ended->first_failure].exit_code != kNotRun;
+  if (killed || untold || ended->interrupted_by != 0) {
+    Voice().error(ended->summary());
+  }
+  if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;
+  // Whoever halts, or was started wrongly, knows it from all: they end alike.
+  const int code = ended->ranks[*ended->first_failure].exit_code;
+  return !foreign && (code == kUsage || code == kHalted) ? code : kFailed;
+}
+
+int run_local(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+              bool foreign) {
+  const auto code = run_guarded([&] { return run_ranks(options, body, foreign); });
+  return code ? *code : report(code.error());
+}
+
+/// What the ranks have chosen, and what of it deserves a look.
+void tell(const CommunicatorOptions& options, const DebugLog& log,
+          const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankInfo& info = ranks[rank];
+    log.write(DebugLevel::info, "NET",
+              fmt::format("rank {} at {}:{} on {}, {} ({}), MTU {}", rank, info.address, info.port,
+                          info.interface, info.datapath, info.datapath_reason, info.mtu));
+    if (info.mtu != ranks[0].mtu) {
+      log.write(DebugLevel::warn, "NET",
+                fmt::format("MTU {} on rank {} and {} on rank 0: packets take the smallest",
+                            info.mtu, rank, ranks[0].mtu));
+    }
+  }
+  const RankInfo& mine = ranks[options.rendezvous.rank];
+  // Not what was asked for, or the last resort.
+  const bool other = options.datapath == Datapath::automatic
+                         ? mine.datapath == name(Datapath::mmsg)
+                         : mine.datapath != name(options.datapath);
+  if (other) {
+    log.write(DebugLevel::warn, "NET",
+              fmt::format("{} in place of {}: {}", mine.datapath, name(options.datapath),
+                          mine.datapath_reason));
+  }
+  if (options.faults.any()) {
+    log.write(DebugLevel::warn, "NET", "faults are injected: times and losses are theirs");
+  }
+}
+
+}  // namespace
+
+Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
+                                            const std::string& agreed, std::string* reason) {
+  const DebugLog& log = place.log;
+  const Environment environment = log.watch(process_environment());
+  log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
+  InterfaceRequest wish{.name = options.interface ? options.interface : place.interface,
+                        .named_by = "--interface"};
+  auto found = find_options(place, std::move(wish), environment);
+  if (!found) return fail(found.error());
+  if (!options.interface && place.interface) {
+    found->interface_reason = "the interface of the rank's namespace";
+  }
+  if (reason != nullptr) *reason = found->interface_reason;
+  CommunicatorOptions result = std::move(found->options);
+  const std::string& rendezvous = result.rendezvous.address;
+  log.write(
+      DebugLevel::info, "NET",
+      fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
+                  place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
+                  result.interface, result.address, found->interface_reason));
+  result.rendezvous.timeout = options.rendezvous_bound();
+  // Communicators that come of shrink() keep it: for the life of the process.
+  static PrintedRefusals refusals(place.voice);
+  result.rendezvous.refusals = &refusals;
+  result.rendezvous.agreed =
+      fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
+  std::string line = result.rendezvous.agreed;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  log.write(DebugLevel::info, "INIT", "alike on all ranks: " + line);
+  if (options.datapath) result.datapath = *options.datapath;
+  result.gso_segments = options.gso_segments;
+  result.flows = options.flows;
+  result.integrity = options.integrity;
+  result.busy_poll = options.busy_poll;
+  result.mechanisms = options.mechanisms;
+  if (!options.loss_budgets.empty()) result.loss_budgets = options.loss_budgets;
+  result.max_bytes_per_second = static_cast<double>(options.max_rate) / 8;
+  result.retain_bytes = options.retain_bytes;
+  result.dead_after = options.dead_after;
+  result.faults = options.faults;
+  if (!options.flight.empty()) result.flight.directory = options.flight;
+  result.flight.signals = true;
+  result.faults.seed = options.seed;
+  return result;
+}
+
+Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
+  auto connection = connect_ranks(options, SlotSizing::by_interface);
+  if (connection) tell(options, place.log, connection->ranks);
+  return connection;
+}
+
+Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
+                             const std::string& agreed) {
+  Session session;
+  session.place = place;
+  session.log = place.log;
+  auto communicator_options = session_options(options, place, agreed, &session.interface_reason);
+  if (!communicator_options) return fail(communicator_options.error());
+  session.flight = communicator_options->flight.directory;
+  const ProcessHoldings before = ProcessHoldings::read();
+  const Time start = monotonic_now();
+  auto communicator = Communicator::connect(*communicator_options);
+  if (!communicator) return fail(communicator.error());
+  session.cost = ConnectCost::since(before, start);
+  place.log.write(DebugLevel::info, "INIT", session.cost.text());
+  session.communicator = std::move(*communicator);
+  tell(*communicator_options, place.log, session.communicator->ranks());
+  const std::string& shrunk = session.communicator->shrunk_slots();
+  if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
+  return session;
+}
+
+Interruption watch_connecting(const JobOptions& options, const LaunchPlace& place,
+                              const std::string& json) {
+  return Interruption::of_keyboard([&options, &place, &json] {
+    if (options.local_ranks == 0) {
+      place.voice.error(
+          fmt::format("interrupted before all {} were connected", rank_count(place.world_size)));
+    }
+    if (place.rank != 0) return;
+    nlohmann::json report = json_report(report_config(), nlohmann::json::array());
+    report["interrupted"] = true;
+    report["partial"] = nullptr;
+    if (auto saved = write_json(json, report); !saved) place.voice.error(saved.error().message);
+  });
+}
+
+std::string carrier(const JobOptions& options, const Session& session) {
+  if (options.local_ranks > 0 && options.network == Network::veth) {
+    return "network namespaces (veth)";
+  }
+  const RankInfo& first = session.communicator->ranks()[0];
+  return first.address.starts_with("127.") ? "loopback" : "interface " + first.interface;
+}
+
+int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
+            bool foreign) {
+  if (options.local_ranks > 0) return run_local(options, body, foreign);
+  auto log = DebugLog::open(process_environment());
+  const Voice voice = Voice::of_launcher(process_environment());
+  if (!log) return report(log.error(), voice);
+  LaunchFlags flags = options.place;
+  flags.rendezvous_remedy = " or give --rendezvous HOST:PORT";
+  auto place = find_job_place(flags, log->watch(process_environment()));
+  if (!place) return report(place.error(), voice);
+  if (!*place) {
+    const std::string half = half_set_launcher(process_environment());
+    Voice().error(
+        fmt::format("which rank is this? {}{}ive --local-ranks P, or --rank R --world-size P "
+                    "--rendezvous tcp://HOST:PORT, or start it under mpirun, srun or torchrun",
+                    half, half.empty() ? "G" : ": g"));
+    return 2;
+  }
+  LaunchPlace launched{std::move(**place)};
+  launched.log = std::move(*log);
+  const bool mixed = launched.launcher != kPlacedByFlags && launched.world_size > 1;
+  if (mixed) launched.voice = Voice(launched.rank);
+  return body(launched);
+}
+
+}  // namespace tarpon

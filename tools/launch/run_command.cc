@@ -1,0 +1,190 @@
+#include "tools/launch/run_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "tools/cli/exit_code.h"
+#include "tools/cli/voice.h"
+#include "tools/launch/exec_program.h"
+#include "tools/system/shared_object.h"
+#include "tools/system/subprocess.h"
+
+namespace tarpon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kShim[] = "libtarpon_gloo.so";
+constexpr char kLibraryFolder[] = TARPON_LIBRARY_FOLDER;  // as seen from the installed tool
+
+/// Where the shim lies: installed beside this program, or in its build folder.
+std::optional<std::string> find_shim() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return std::nullopt;
+  const fs::path folder = self.parent_path();
+  for (const char* place : {kLibraryFolder, "../collectives/gloo"}) {
+    const fs::path shim = (folder / place / kShim).lexically_normal();
+    if (fs::exists(shim, error)) return shim.string();
+  }
+  return std::nullopt;
+}
+
+/// The file that a shell would run for `program`; empty where there is none.
+fs::path find_program(const std::string& program) {
+  if (program.find('/') != std::string::npos) return program;
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path file = fs::path(folder.empty() ? "." : folder) / program;
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  return {};
+}
+
+/// The Python that runs `program`: itself, or that of the script's first line; empty: none.
+std::string python_of(const std::string& program) {
+  const fs::path file = find_program(program);
+  if (file.filename().string().starts_with("python")) return file.string();
+  std::string line(256, '\0');
+  std::ifstream script(file, std::ios::binary);
+  if (!script.read(line.data(), 2) || !line.starts_with("#!")) return "";
+  std::getline(script, line);
+  std::istringstream words(line);
+  std::string interpreter;
+  for (std::string word; words >> word;) {
+    if (fs::path(word).filename() == "env" || word.starts_with('-')) continue;
+    interpreter = word;
+    break;
+  }
+  return fs::path(interpreter).filename().string().starts_with("python") ? interpreter : "";
+}
+
+void set(const char* name, const std::string& value) {
+  ::setenv(name, value.c_str(), 1);
+}
+
+void set_variables(const RunOptions& options, const cli::Invocation& invocation) {
+  if (options.bounded) set("TARPON_MODE", "bounded");
+  if (options.loss_target) set("TARPON_LOSS_TARGET", cli::share_text(*options.loss_target));
+  if (options.bound) set("TARPON_BOUND", fmt::format("{}us", *options.bound / 1us));
+  if (invocation.given("--deadline")) {
+    set("TARPON_DEADLINE", fmt::format("{}us", options.deadline / 1us));
+  }
+  if (invocation.given("--bounded-min")) {
+    set("TARPON_BOUNDED_MIN", std::to_string(options.bounded_min));
+  }
+  if (invocation.given("--codec")) set("TARPON_CODEC", std::string(name(options.codec)));
+  if (invocation.given("--datapath")) set("TARPON_DATAPATH", std::string(name(options.datapath)));
+  if (options.interface) set("TARPON_INTERFACE", *options.interface);
+  if (options.required) set("TARPON_REQUIRE", "1");
+  if (options.told) set("TARPON_DEBUG", "INFO");
+}
+
+void preload(const std::string& shim) {
+  const char* const others = std::getenv("LD_PRELOAD");
+  const bool has_others = others != nullptr && *others != '\0';
+  set("LD_PRELOAD", has_others ? fmt::format("{}:{}", shim, others) : shim);
+}
+
+}  // namespace
+
+void add_run_options(cli::OptionTable& table, RunOptions& options) {
+  const cli::Choices<bool> modes{{"exact", false}, {"bounded", true}};
+  const cli::Choices<CodecRule> codecs{
+      {"auto", CodecRule::automatic}, {"off", CodecRule::off}, {"on", CodecRule::on}};
+  const cli::Choices<Datapath> datapaths{{"auto", Datapath::automatic},
+                                         {"xdp", Datapath::xdp},
+                                         {"uring", Datapath::uring},
+                                         {"mmsg", Datapath::mmsg}};
+  table.add("Calls",
+            {{"--mode", cli::choice(options.bounded, modes),
+              "bounded: sums of float32, float16 and bfloat16 end by their bound, with what has "
+              "arrived; all others stay exact"},
+             {"--loss-target", cli::share(options.loss_target),
+              "mean share that bounded calls may lose so that they end early (0.1%)"},
+             {"--bound", cli::duration(options.bound),
+              "time of a bounded call, instead of one that follows --loss-target"},
+             {"--bounded-min", cli::size(options.bounded_min), "calls up to this size stay exact"},
+             {"--deadline", cli::duration(options.deadline),
+              "hard limit of a bounded call; exact ones have the program's own timeout"},
+             {"--codec", cli::choice(options.codec, codecs),
+              "whether bounded float32 travels as Hadamard coefficients"}});
+  table.add("Network",
+            {{"--interface", cli::interface_name(options.interface),
+              "the interface that carries the job; else the one that Gloo uses"},
+             {"--datapath", cli::choice(options.datapath, datapaths), "how packets are moved"}});
+  table.add("Messages",
+            {{"--require", cli::flag(options.required),
+              "where Tarpon cannot carry the AllReduces, the program fails instead of going on "
+              "with Gloo"},
+             {"--verbose", cli::flag(options.told), "at exit each rank says what was carried"}});
+  cli::Value program = cli::words(options.command, "PROGRAM", cli::Times::rest);
+  table.add("Program", {{.names = "PROGRAM",
+                         .value = completed(std::move(program), cli::Complete::program),
+                         .help = "the program and its arguments, after --",
+                         .required = true}});
+  table.note(
+      "The program needs no change: its AllReduces through the system's libgloo, those of PyTorch "
+      "with the backend gloo included, go by Tarpon, everything else stays with Gloo. Every rank "
+      "has to be started so. A PyTorch that has Gloo inside, as its wheels have, cannot be "
+      "reached: "
+      "use the package tarpon_torch there.");
+}
+
+std::optional<std::string> obstacle_to_preload(const std::string& program) {
+  const std::string python = python_of(program);
+  if (python.empty()) return std::nullopt;
+  const auto origin =
+      run_subprocess({.arguments = {python, "-c",
+                                    "import importlib.util as u; s = u.find_spec('torch'); "
+                                    "print(s.origin if s and s.origin else '')"}});
+  if (!origin) return std::nullopt;  // the program itself will say what is wrong with its Python
+  std::string module = *origin;
+  while (!module.empty() && std::isspace(static_cast<unsigned char>(module.back()))) {
+    module.pop_back();
+  }
+  if (module.empty()) return std::nullopt;
+  const fs::path library = fs::path(module).parent_path() / "lib" / "libtorch_cpu.so";
+  std::error_code error;
+  if (!fs::exists(library, error)) return std::nullopt;  // a distribution's, among its libraries
+  const auto needed = needed_libraries(library.string());
+  if (!needed) return std::nullopt;
+  const bool from_outside = std::any_of(needed->begin(), needed->end(), [](const std::string& one) {
+    return one.starts_with("libgloo.so");
+  });
+  if (from_outside) return std::nullopt;
+  return fmt::format(
+      "{} has Gloo inside, where a preload does not reach: its AllReduces stay with Gloo. Instead, "
+      "in the program: import tarpon_torch and init_process_group(\"tarpon\"), or "
+      "tarpon_torch.bounded_hook(ddp)",
+      library.string());
+}
+
+int run_program(const RunOptions& options, const cli::Invocation& invocation) {
+  const auto shim = find_shim();
+  if (!shim) {
+    Voice().error(fmt::format(
+        "{} is neither in {} nor in the build folder, beside this program: this build has no "
+        "shim for Gloo (it needs libgloo-dev)",
+        kShim, kLibraryFolder));
+    return kFailed;
+  }
+  if (const auto obstacle = obstacle_to_preload(options.command[0])) {
+    Voice().error(*obstacle);
+    if (options.required) return kFailed;
+  }
+  set_variables(options, invocation);
+  preload(*shim);
+  return exec_program(options.command);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,60 @@
+#include "tools/launch/testbed_command.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "tools/allreduce/file_job.h"
+#include "tools/cli/exit_code.h"
+#include "tools/cli/voice.h"
+#include "tools/job/session.h"
+#include "tools/launch/exec_program.h"
+
+namespace tarpon {
+namespace {
+
+/// Replaces this process; returns only on failure.
+int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
+  const std::string address = place.rendezvous->substr(std::strlen("tcp://"));
+  const std::size_t colon = address.rfind(':');
+  setenv("RANK", std::to_string(place.rank).c_str(), 1);
+  setenv("LOCAL_RANK", "0", 1);
+  setenv("LOCAL_WORLD_SIZE", "1", 1);
+  setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
+  setenv("MASTER_ADDR", address.substr(0, colon).c_str(), 1);
+  setenv("MASTER_PORT", address.substr(colon + 1).c_str(), 1);
+  // A veth is taken for a container's unless somebody names it.
+  setenv("TARPON_SOCKET_IFNAME", place.interface->c_str(), 1);
+  std::vector<std::string> words;
+  words.reserve(command.size());
+  for (const std::string& word : command) words.push_back(path_of_rank(word, place.rank));
+  return exec_program(std::move(words));
+}
+
+}  // namespace
+
+void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options) {
+  add_testbed_job_options(table, options.job);
+  cli::Value program = cli::words(options.command, "PROGRAM", cli::Times::rest);
+  table.add("Program", {{.names = "PROGRAM",
+                         .value = completed(std::move(program), cli::Complete::program),
+                         .help = "the program and its arguments, after --",
+                         .required = true}});
+  table.note(
+      "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
+      "MASTER_PORT, TARPON_SOCKET_IFNAME. In its arguments, {rank} becomes the rank.");
+}
+
+int run_testbed(TestbedCommandOptions options) {
+  if (options.job.local_ranks == 0) {
+    Voice().error("how many network namespaces? Give --local-ranks P");
+    return 2;
+  }
+  options.job.network = Network::veth;
+  if (auto good = check_job_options(options.job); !good) return report(good.error());
+  return run_job(
+      options.job, [&](const LaunchPlace& place) { return execute(options.command, place); },
+      /*foreign=*/true);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,51 @@
+#include "tools/system/host_info.h"
+
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace tarpon {
+namespace {
+
+/// What /proc/cpuinfo says behind `name` of the first processor; "" where it does not.
+std::string cpu_line(const std::string& name) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name)) continue;
+    const std::size_t at = line.find(": ");
+    return at == std::string::npos ? "" : line.substr(at + 2);
+  }
+  return "";
+}
+
+}  // namespace
+
+HostInfo read_host_info() {
+  HostInfo info;
+  utsname names{};
+  if (::uname(&names) == 0) {
+    info.hostname = names.nodename;
+    info.kernel = names.release;
+  }
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) info.cpus = CPU_COUNT(&set);
+  info.cpu_model = cpu_line("model name");  // of x86; others have no line that is alike everywhere
+  return info;
+}
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string line;
+  for (std::string word; std::getline(file, word, '\0');) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+std::vector<std::string> cpu_flags() {
+  std::istringstream line(cpu_line("flags"));
+  return {std::istream_iterator<std::string>(line), {}};
+}
+
+}  // namespace tarpon
