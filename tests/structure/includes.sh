@@ -8,6 +8,7 @@
 #   private     a private folder is for its own top folder, that folder's tests, tests/simulation, tests/fuzz
 #               and tests/bench
 #   public      a header that is installed includes only headers that are
+#   circle      no two folders of tools/ include each other, directly or through others
 #   quotes      project headers are quoted, by their path from the root, and exist
 #   guard       #pragma once; in bpf/, which C reads too, an include guard
 set -euo pipefail
@@ -56,6 +57,23 @@ includes() {
           say("private")
         }
         if (is_public(file) && !is_public(path)) say("public")
+        if (top(file) == "tools" && top(path) == "tools" && !(path in made)) note_edge(room(file), room(path))
+      }
+      function room(path) { sub(/\/[^\/]*$/, "", path); return path }
+      function note_edge(from, to) {
+        if (from == to || (from, to) in edge) return
+        rooms[from]; rooms[to]
+        reaches[from, to]
+        edge[from, to] = file ":" line ": circle: " text
+      }
+      # One line for each circle at least: of each edge of it that leads to a later folder.
+      function check_circles(from, to, by, key, ends) {
+        for (by in rooms) for (from in rooms) for (to in rooms)
+          if ((from, by) in reaches && (by, to) in reaches) reaches[from, to]
+        for (key in edge) {
+          split(key, ends, SUBSEP)
+          if (ends[1] < ends[2] && (ends[2], ends[1]) in reaches) print edge[key]
+        }
       }
       function check_angled(path) {
         if (path in known) say("quotes")
@@ -74,7 +92,7 @@ includes() {
         # As tools/cmake/TarponInstall.cmake installs them.
         public["bpf/wire.h"]; public["bpf/packet.h"]; public["transport/ports/fault_port.h"]
         count = split(generated, names, "\n")
-        for (i = 1; i <= count; ++i) known[names[i]]
+        for (i = 1; i <= count; ++i) { known[names[i]]; made[names[i]] }
       }
       { known[$0]; order[NR] = $0 }
       END {
@@ -91,6 +109,7 @@ includes() {
           }
           close(file)
         }
+        check_circles()
       }'
 }
 
