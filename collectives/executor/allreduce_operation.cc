@@ -15,7 +15,8 @@ namespace {
 // After the first mismatch others may still come in: their ranks belong into the report.
 constexpr Duration kMismatchGrace = 50ms;
 
-// For so long a copy of our shard may go on when the rest of the work needs the time.
+// The longest time that the copy of our shard may still take when the rest of the work needs the
+// time until the end of the call.
 constexpr Duration kLongestOverrun = 4ms;
 
 // Sending the last packets takes a moment even when the result was complete at once.
@@ -346,8 +347,11 @@ bool AllreduceOperation::may_finish(Time now) {
   }
   // Nobody can have the shard afterwards: the peers wait for it until their bounds. The same holds
   // where the call has no time for a copy.
-  if (!serves_afterwards()) patience = limit();
-  if (serves_afterwards() && !copies()) patience = limit() - work_left(false);
+  if (!serves_afterwards()) {
+    patience = limit();
+  } else if (!copies()) {
+    patience = limit() - work_left(false);
+  }
   patience = std::min(patience, limit());
   // What is waited for beyond that comes by packets.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();

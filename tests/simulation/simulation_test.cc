@@ -106,7 +106,7 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// In 14096398 a receive buffer holds 13 packets, and a call takes 300 ms after the faults. In
 /// 15424634 and 15521872 answers, shard and second answers take a gather time each. In 15106942 a
 /// rank closes a call by a clock that jumped, and its peers hear that it lacks ranks. In 15777925
-/// and 16031625 a receive buffer holds 5 packets, and what it drops is not asked for again. In
+/// and 16031625 a receive buffer holds 5 packets, and no rank asks again for dropped packets. In
 /// 15764998 a rank waits for lost packets until the deadline of a call, and one that leaves waits
 /// for that rank.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {

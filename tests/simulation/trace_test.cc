@@ -42,7 +42,7 @@ TEST(TraceTest, run_simulation__leaves_the_same_traces_with_every_compiler) {
     const std::string name = (std::filesystem::current_path() / "traces.txt").string();
     std::ofstream file(name);
     for (const std::uint64_t hash : hashes) file << std::hex << hash << "\n";
-    remedy = "where the protocol or the plans changed on purpose, copy " + name;
+    remedy = "if the protocol or the plans changed on purpose, replace that file by " + name;
   }
   ADD_FAILURE() << changed.size() << " of " << kSeeds << " traces are not those of " TARPON_TRACES
                 << ", the first is of seed " << changed.front() << "; " << remedy;

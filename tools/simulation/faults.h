@@ -10,8 +10,8 @@
 
 namespace tarpon {
 
-/// When a fault is added: its name in faults.cc, its draw in draw.cc, and
-/// what it allows in judge.cc follow.
+/// To add a fault: add its name to faults.cc, its draw to draw.cc, and the endings that it allows
+/// to judge.cc.
 enum class FaultKind : std::uint8_t {
   loss,             // of each packet, up to 30 %
   burst_loss,       // Gilbert-Elliott on every ingress link: enters 0.01-5 %, leaves 5-70 %

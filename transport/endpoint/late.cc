@@ -1,13 +1,14 @@
-// Late ranks: those without whose last stage peers have closed a bounded operation. What they owe
-// is void there, and has to be void here too.
+// Late ranks. Peers close a bounded operation without the last stage of a late rank. The stage is
+// void there, so it has to be void at the late rank too.
 //
-// A late rank may hold everything that it needs to end the operation by itself: what the peers sent
-// has waited for it. So it asks them, and neither sends its last stage nor ends before they have
-// answered, where something speaks against their being at it still: a READY that was repeated for
-// long, before this rank had sent anything of that stage; their having closed it, with a part of it
-// unsent; its own clock. Who has closed it answers by CLOSED; who has not, by anything else that it
-// sent after it was asked, as its echo of our clock tells. They may close it while the answer is on
-// its way: with its last stage sent, it asks once more.
+// A late rank may hold everything that it needs to end the operation by itself: the packets of its
+// peers have waited for it. So it asks its peers whether they are still at the operation. It
+// neither sends its last stage nor ends before they have answered. Three things make it ask: a peer
+// repeated its READY for long, and this rank has sent nothing of its last stage; a peer has closed
+// the operation, and a part of the stage is unsent; its own clock. A peer that has closed the
+// operation answers by CLOSED. Any other packet of the operation that left the peer after the
+// question is an answer too: its echo of our clock tells. Peers may close the operation while the
+// answer is on its way. So the rank asks once more when its last stage has been sent.
 #include <algorithm>
 
 #include "transport/endpoint/state.h"
@@ -49,8 +50,9 @@ bool Endpoint::State::nothing_sent(Operation& operation) {
          std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
 }
 
-/// Whether another question may bring more than the one before.
-bool Endpoint::State::may_answer_now(const Operation& operation) {
+/// Whether a peer can answer that could not answer the question before: it has begun since. True
+/// where there was no such peer.
+bool Endpoint::State::has_new_answerer(const Operation& operation) {
   const std::uint64_t not_begun = operation.doubt.not_begun;
   if (not_begun == 0) return true;
   for (Rank peer = 0; peer < operation.peers.size(); ++peer) {
@@ -70,7 +72,7 @@ void Endpoint::State::look_for_doubt(Operation& operation, Time now) {
     if (now < doubt.gone_out + operation.gap_delay) return;
     doubt.to_confirm = false;
     ask_all(operation, now);
-  } else if (now >= doubt.arises && nothing_sent(operation) && may_answer_now(operation)) {
+  } else if (now >= doubt.arises && nothing_sent(operation) && has_new_answerer(operation)) {
     begin_doubt(operation, now);
   }
 }

@@ -71,7 +71,7 @@ struct Doubt {
   Time until{};                  // they are waited for
   Time arises = kNever;          // where nothing of that stage has gone out by then
   Time near_end{};               // by the own clock: until then no peer's bound has closed it
-  std::uint64_t not_begun = 0;   // peers that an early question found so, and that did not answer
+  std::uint64_t not_begun = 0;   // peers that an early question did not reach in the operation
   bool by_waiting = false;       // they were asked since one of them repeated its READY
   bool to_confirm = false;       // they are asked again when that stage has gone out
   Time gone_out = kNever;        // since when it has

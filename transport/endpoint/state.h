@@ -258,7 +258,7 @@ struct Endpoint::State {
 
   // late.cc
   static bool nothing_sent(Operation& operation);
-  static bool may_answer_now(const Operation& operation);
+  static bool has_new_answerer(const Operation& operation);
   void look_for_doubt(Operation& operation, Time now);
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
   void begin_doubt(Operation& operation, Time now);

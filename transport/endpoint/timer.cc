@@ -99,7 +99,7 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     // What has come by the deadline is a result: the stages close before it is told.
     const Time bound = std::min(stage.end, operation.deadline);
     const bool last = i + 1 == operation.stage_count;
-    // A rank that has sent nothing of its last stage may be late: its bound ends the stage.
+    // A rank that has sent nothing of its last stage may be late. Only the bound ends that stage.
     const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero() &&
                           !(last && nothing_sent(operation));
     // What is asked for needs its time: until it is, and for the way there and back.
