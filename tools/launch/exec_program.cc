@@ -5,11 +5,20 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "tools/cli/exit_code.h"
 #include "tools/cli/voice.h"
 
 namespace tarpon {
+
+void add_program(cli::OptionTable& table, std::vector<std::string>& command) {
+  cli::Value program = cli::words(command, "PROGRAM", cli::Times::rest);
+  table.add("Program", {{.names = "PROGRAM",
+                         .value = completed(std::move(program), cli::Complete::program),
+                         .help = "the program and its arguments, after --",
+                         .required = true}});
+}
 
 int exec_program(std::vector<std::string> words) {
   std::vector<char*> arguments;

@@ -127,11 +127,7 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
               "where Tarpon cannot carry the AllReduces, the program fails instead of going on "
               "with Gloo"},
              {"--verbose", cli::flag(options.told), "at exit each rank says what was carried"}});
-  cli::Value program = cli::words(options.command, "PROGRAM", cli::Times::rest);
-  table.add("Program", {{.names = "PROGRAM",
-                         .value = completed(std::move(program), cli::Complete::program),
-                         .help = "the program and its arguments, after --",
-                         .required = true}});
+  add_program(table, options.command);
   table.note(
       "The program needs no change: its AllReduces through the system's libgloo, those of PyTorch "
       "with the backend gloo included, go by Tarpon, everything else stays with Gloo. Every rank "

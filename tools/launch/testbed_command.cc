@@ -35,11 +35,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
 
 void add_testbed_options(cli::OptionTable& table, TestbedCommandOptions& options) {
   add_testbed_job_options(table, options.job);
-  cli::Value program = cli::words(options.command, "PROGRAM", cli::Times::rest);
-  table.add("Program", {{.names = "PROGRAM",
-                         .value = completed(std::move(program), cli::Complete::program),
-                         .help = "the program and its arguments, after --",
-                         .required = true}});
+  add_program(table, options.command);
   table.note(
       "Set for the program: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
       "MASTER_PORT, TARPON_SOCKET_IFNAME. In its arguments, {rank} becomes the rank.");
