@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/driver/communicator_state.h"
-#include "collectives/mesh/successor.h"
+#include "collectives/driver/successor.h"
 #include "transport/clock.h"
 
 namespace tarpon {

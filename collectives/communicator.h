@@ -40,7 +40,7 @@
 
 namespace tarpon {
 
-class ControlChannel;     // collectives/control.h
+class ControlChannel;     // collectives/rendezvous/control.h
 struct EndpointCounters;  // transport/counters.h
 struct PortStatistics;    // transport/port.h
 enum class Regroup : std::uint8_t;
@@ -91,11 +91,11 @@ class Communicator {
   /// others or closed ends only its own calls.
   void abort(const std::string& reason);
 
-  /// What becomes of step `step`, alike on all ranks that get a verdict (collectives/agreement.h):
-  /// decided by the lowest live rank from the reports that it has within half of `deadline`, by
-  /// CommunicatorOptions::loss_budgets. Blocks until `deadline` at most; halts without a verdict. A
-  /// late rank gets the verdict that was given, of the last 64 steps. Steps ascend; one thread at a
-  /// time asks for one step.
+  /// What becomes of step `step`, alike on all ranks that get a verdict
+  /// (collectives/membership/agreement.h): decided by the lowest live rank from the reports that it
+  /// has within half of `deadline`, by CommunicatorOptions::loss_budgets. Blocks until `deadline`
+  /// at most; halts without a verdict. A late rank gets the verdict that was given, of the last 64
+  /// steps. Steps ascend; one thread at a time asks for one step.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
   /// Collective among the ranks that are neither dead nor evicted, with the same deadline: a

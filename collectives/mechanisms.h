@@ -21,7 +21,8 @@ enum class Rescale : std::uint8_t {
   /// A remote contribution of rank s times 1 / (1 - p_s), wherever it has come: it weighs
   /// (1 - p) / (1 - p) on average, 1 as the owner's own. In slots that lack nothing, too: were
   /// those left alone, it would weigh 1 - p (1 - p)^(N-2) on average. The weights of one slot do
-  /// not add up to N, so that it varies more. p_s is measured (collectives/sender_loss.h); where it
+  /// not add up to N, so that it varies more. p_s is measured (collectives/engine/sender_loss.h);
+  /// where it
   /// is 0 this is plain addition, else each arriving slot is multiplied and added, in one pass.
   inverse,
   /// Nothing: what is lost counts as zero, an average divides by N. A remote contribution weighs
@@ -33,7 +34,7 @@ enum class Rescale : std::uint8_t {
 /// costs all elements alike.
 enum class CodecRule : std::uint8_t {
   automatic,  // on at a loss target of 0.5 % and more; else on above 2 % of loss, off below 1 %,
-              // alike on all ranks (collectives/epochs.h)
+              // alike on all ranks (collectives/membership/epoch_history.h)
   on,
   off,
 };

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "collectives/rendezvous/rank_list.h"
+#include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

@@ -1,7 +1,7 @@
 // The words of a collective call: element types, reduction functions, algorithm, mode, order.
 //
-// Plain values. Their numbers travel on the wire (collectives/signature.h) and never change; when
-// one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
+// Plain values. Their numbers travel on the wire (collectives/engine/signature.h) and never change;
+// when one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
 // reduction kernels and tools/reference/reference.h follow.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include "tools/cli/completion_command.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/help_command.h"
-#include "tools/cli/program.h"
+#include "tools/cli/run_program.h"
 #include "tools/doctor/doctor_command.h"
 #include "tools/doctor/info_command.h"
 #include "tools/flight/flight_command.h"

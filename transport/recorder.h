@@ -20,10 +20,10 @@
 
 namespace tarpon {
 
-/// When a kind is added: record_kind_name(), and kFlightVersion (collectives/flight_file.h).
+/// When a kind is added: record_kind_name(), and kFlightVersion (collectives/flight/file.h).
 enum class RecordKind : std::uint8_t {
   none,
-  submitted,     // the caller's arguments, as collectives/flight_events.h packs them
+  submitted,     // the caller's arguments, as collectives/engine/flight_events.h packs them
   opened,        // value: hash of the signature
   first_packet,  // of `peer` in this operation
   stage_closed,  // detail: Closing

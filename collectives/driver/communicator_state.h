@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/connection.h"
-#include "collectives/engine.h"
-#include "collectives/flight.h"
-#include "collectives/membership.h"
+#include "collectives/driver/connect.h"
+#include "collectives/engine/engine.h"
+#include "collectives/flight/flight.h"
+#include "collectives/membership/membership.h"
 #include "transport/clock.h"
 
 namespace tarpon {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-#include "collectives/flight_file.h"
+#include "collectives/flight/file.h"
 #include "transport/recorder.h"
 #include "xdp/file_descriptor.h"
 

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "collectives/allreduce.h"
-#include "collectives/flight.h"
+#include "collectives/flight/flight.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

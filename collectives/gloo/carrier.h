@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/gloo/agreement.h"
+#include "collectives/gloo/admission.h"
 #include "collectives/gloo/callback.h"
 #include "collectives/gloo/settings.h"
 #include "collectives/tarpon.h"

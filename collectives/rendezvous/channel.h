@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/control.h"
 #include "collectives/rendezvous/connection.h"
+#include "collectives/rendezvous/control.h"
 
 namespace tarpon::rendezvous {
 

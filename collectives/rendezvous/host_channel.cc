@@ -1,9 +1,9 @@
 // Rank 0's end of the star: collects from all, delivers to all.
 #include <algorithm>
 
+#include "collectives/rank_list.h"
 #include "collectives/rendezvous/channel.h"
 #include "collectives/rendezvous/hello.h"
-#include "collectives/rendezvous/rank_list.h"
 #include "transport/clock.h"
 
 namespace tarpon::rendezvous {

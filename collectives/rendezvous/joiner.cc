@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "collectives/rendezvous/rank_list.h"
+#include "collectives/rank_list.h"
 #include "transport/clock.h"
 
 namespace tarpon::rendezvous {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "collectives/rendezvous/rank_list.h"
+#include "collectives/rank_list.h"
 #include "transport/clock.h"
 
 namespace tarpon::rendezvous {

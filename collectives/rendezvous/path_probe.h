@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/control.h"
 #include "collectives/rank_info.h"
+#include "collectives/rendezvous/control.h"
 #include "collectives/rendezvous/path_size.h"
 #include "transport/port.h"
 

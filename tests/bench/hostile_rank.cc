@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/control.h"
+#include "collectives/rendezvous/control.h"
 #include "tests/hostile/hostile_frames.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"

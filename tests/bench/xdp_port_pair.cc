@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "bpf/packet.h"
-#include "collectives/reduce.h"
+#include "collectives/engine/kernels/reduce.h"
 #include "tests/bench/pause.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/codec/reference.h"
+#include "tests/codec/plain_transform.h"
 
 namespace tarpon::codec {
 namespace {

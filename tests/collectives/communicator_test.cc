@@ -15,8 +15,8 @@
 #include <numeric>
 #include <thread>
 
-#include "collectives/control.h"
-#include "tests/sanitized.h"
+#include "collectives/rendezvous/control.h"
+#include "tests/support/sanitized.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
 #include "transport/counters.h"

@@ -2,7 +2,7 @@
 // Input: recordings one after another, each behind its length (2 bytes).
 #include <cstring>
 
-#include "collectives/flight_file.h"
+#include "collectives/flight/file.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/flight/merge.h"
 

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "bpf/wire.h"
-#include "collectives/mesh/member.h"
+#include "collectives/membership/member.h"
 #include "collectives/rendezvous/connection.h"
 #include "tests/fuzz/fuzz.h"
 

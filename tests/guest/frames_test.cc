@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/guest/guest.h"
-#include "tests/xdp/frames.h"
+#include "tests/support/frames.h"
 #include "xdp/program.h"
 #include "xdp/queue.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/guest/guest.h"
-#include "tests/tools/command.h"
+#include "tests/support/child_program.h"
 
 namespace tarpon::guest {
 

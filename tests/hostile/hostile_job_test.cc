@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "collectives/communicator.h"
-#include "collectives/control.h"
-#include "tests/collectives/hostile_guests.h"
+#include "collectives/rendezvous/control.h"
 #include "tests/hostile/hostile_frames.h"
+#include "tests/support/hostile_guests.h"
 #include "tools/namespaces/network_namespace.h"
 #include "tools/namespaces/testbed.h"
 #include "transport/clock.h"

@@ -5,9 +5,9 @@
 
 #include <functional>
 
-#include "collectives/mesh/frame.h"
-#include "tests/sanitized.h"
+#include "collectives/membership/frame.h"
 #include "tests/simulation/mesh_job.h"
+#include "tests/support/sanitized.h"
 
 namespace tarpon {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/mesh/member.h"
+#include "collectives/membership/member.h"
 #include "tests/simulation/mesh_world.h"
 
 namespace tarpon::testing_support {

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/sanitized.h"
 #include "tests/simulation/mesh_job.h"
+#include "tests/support/sanitized.h"
 
 namespace tarpon {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/mesh/streams.h"
+#include "collectives/membership/streams.h"
 #include "transport/random.h"
 
 namespace tarpon::testing_support {

@@ -10,10 +10,10 @@
 #include <deque>
 #include <functional>
 
-#include "tests/sanitized.h"
+#include "tests/support/sanitized.h"
 #include "tools/simulation/coverage.h"
-#include "transport/forwarding_port.h"
 #include "transport/integrity.h"
+#include "transport/ports/forwarding_port.h"
 
 namespace tarpon {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "tests/simulation/mesh_job.h"
-#include "transport/ports/simulated_port.h"
+#include "transport/simulated/simulated_port.h"
 
 namespace tarpon::testing_support {
 

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "tests/sanitized.h"
+#include "tests/support/sanitized.h"
 
 namespace tarpon {
 namespace {

@@ -5,10 +5,13 @@
 #
 #   direction   tools -> collectives -> {transport, codec} -> xdp -> bpf; tests may use all
 #   leaf        codec includes the C++ standard library, xsimd and itself
-#   private     a private folder is for its own top folder, that folder's tests, tests/simulation, tests/fuzz
-#               and tests/bench
+#   private     a folder inside xdp, codec, transport or collectives is for its own top folder, that
+#               folder's tests, the tests that drive parts of all folders, and the folders in the
+#               table `open` with their tests
 #   public      a header that is installed includes only headers that are
-#   circle      no two folders of tools/ include each other, directly or through others
+#   circle      no two folders include each other, directly or through others. The headers that lie
+#               directly in a top folder count as one folder, the sources there as another one
+#   name        no two headers have one name
 #   quotes      project headers are quoted, by their path from the root, and exist
 #   guard       #pragma once; in bpf/, which C reads too, an include guard
 set -euo pipefail
@@ -39,10 +42,15 @@ includes() {
     awk -v generated="$(find tools -name '*.h.in' | sed 's/\.in$//')" '
       function top(path) { return substr(path, 1, index(path, "/") - 1) }
       function say(rule) { printf "%s:%d: %s: %s\n", file, line, rule, text }
-      # The private folder that holds `path`, or nothing.
-      function private_of(path, i) {
-        for (i in private) if (index(path, private[i] "/") == 1) return private[i]
-        return ""
+      function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
+      function is_private(home) { return home in open || home ~ /^(xdp|codec|transport|collectives)\// }
+      function may_open(file, home, i, count, names, user) {
+        user = folder(file)
+        if (top(file) == top(home) || user ~ /^tests\/(support|simulation|fuzz|bench|hostile)$/) return 1
+        count = split("tests/" top(home) (home in open ? " " open[home] : ""), names, " ")
+        for (i = 1; i <= count; ++i)
+          if (index(user "/", names[i] "/") == 1 || index(user "/", "tests/" names[i] "/") == 1) return 1
+        return 0
       }
       function is_public(path) {
         return path in public || path ~ /^(xdp|codec|transport|collectives)\/[^\/]*\.h$/
@@ -50,16 +58,16 @@ includes() {
       function check_quoted(path, home) {
         if (!(path in known)) { say("quotes"); return }
         if (index(" " allowed[top(file)] " ", " " top(path) " ") == 0) { say("direction"); return }
-        home = private_of(path)
-        if (home != "" && top(file) != top(home) && index(file, "tests/" top(home) "/") != 1 &&
-            index(file, "tests/simulation/") != 1 && index(file, "tests/fuzz/") != 1 &&
-            index(file, "tests/bench/") != 1) {
-          say("private")
-        }
+        home = folder(path)
+        if (is_private(home) && !may_open(file, home)) say("private")
         if (is_public(file) && !is_public(path)) say("public")
-        if (top(file) == "tools" && top(path) == "tools" && !(path in made)) note_edge(room(file), room(path))
+        if (!(path in made)) note_edge(room(file), room(path))
       }
-      function room(path) { sub(/\/[^\/]*$/, "", path); return path }
+      function room(path) {
+        if (path ~ /^(xdp|codec|transport|collectives)\/[^\/]*$/) sub(/\/.*\./, "/*.", path)
+        else path = folder(path)
+        return path
+      }
       function note_edge(from, to) {
         if (from == to || (from, to) in edge) return
         rooms[from]; rooms[to]
@@ -87,10 +95,20 @@ includes() {
         allowed["collectives"] = "collectives codec transport xdp bpf"
         allowed["tools"] = "tools collectives codec transport xdp bpf"
         allowed["tests"] = "tests tools collectives codec transport xdp bpf"
-        count = split("transport/endpoint collectives/executor collectives/flight collectives/rendezvous " \
-                      "collectives/kernels collectives/c_api tools/testbed", private, " ")
+        # Folder -> folders of other top folders that include it.
+        open["collectives/driver"] = "tools/check tools/doctor tools/job"
+        open["collectives/engine"] = "tools/allreduce tools/flight tools/simulation"
+        open["collectives/engine/kernels"] = "tools/doctor"
+        open["collectives/engine/learning"] = "tools/scale tools/simulation"
+        open["collectives/flight"] = "tools/flight tools/job tests/tools/status"
+        open["collectives/membership"] = "tools/flight tools/job"
+        open["collectives/rendezvous"] = "tools/job tests/tools/flight"
+        open["tools/testbed"] = ""
+        open["transport/ports"] = "collectives/driver collectives/membership tests/collectives" \
+                                  " tools/doctor tools/job tools/simulation"
+        open["transport/simulated"] = "tools/scale tools/simulation"
         # As tools/cmake/TarponInstall.cmake installs them.
-        public["bpf/wire.h"]; public["bpf/packet.h"]; public["transport/ports/fault_port.h"]
+        public["bpf/wire.h"]; public["bpf/packet.h"]
         count = split(generated, names, "\n")
         for (i = 1; i <= count; ++i) { known[names[i]]; made[names[i]] }
       }
@@ -99,6 +117,11 @@ includes() {
         for (i = 1; i <= NR; ++i) {
           file = order[i]
           line = 0
+          text = file
+          if (sub(/.*\//, "", text) && text ~ /\.h$/) {
+            if (text in named) printf "%s:1: name: %s has it too\n", file, named[text]
+            named[text] = file
+          }
           while ((getline text < file) > 0) {
             ++line
             if (text !~ /^[ \t]*#[ \t]*include/) continue

@@ -134,8 +134,8 @@ class Remedies(unittest.TestCase):
         for file, literal, what in (
                 ("xdp/program.cc", "refuses: use --mode skb", "--mode skb"),
                 ("tools/namespaces/network_namespace.cc", "run as root, or use --net loopback", "--net loopback"),
-                ("collectives/flight.cc", "see tarpon fly", "tarpon fly"),
-                ("collectives/flight.cc", "see tarpon flight --everything", "--everything"),
+                ("collectives/flight/flight.cc", "see tarpon fly", "tarpon fly"),
+                ("collectives/flight/flight.cc", "see tarpon flight --everything", "--everything"),
                 ("tools/check/probe.cc", "choose a smaller -e", "-e")):
             self.assertIn((file, what), wrong_in(file, literal))
         for file, literal in (("xdp/program.cc", "tarpon xdp load {} --mode skb"),

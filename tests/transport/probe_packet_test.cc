@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "transport/ports/narrow_port.h"
-#include "transport/ports/simulated_port.h"
+#include "transport/simulated/simulated_port.h"
 
 namespace tarpon {
 namespace {

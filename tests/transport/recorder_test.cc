@@ -8,7 +8,7 @@
 #include <iterator>
 #include <thread>
 
-#include "tests/transport/endpoint_harness.h"
+#include "tests/support/endpoint_harness.h"
 
 namespace tarpon {
 namespace {

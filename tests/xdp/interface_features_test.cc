@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/xdp/private_network.h"
+#include "tests/support/private_network.h"
 #include "xdp/socket_list.h"
 
 namespace tarpon::xdp {

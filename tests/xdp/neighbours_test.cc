@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "tests/xdp/private_network.h"
+#include "tests/support/private_network.h"
 
 namespace tarpon::xdp {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <thread>
 
-#include "tests/xdp/foreign_program.h"
-#include "tests/xdp/private_network.h"
+#include "tests/support/foreign_program.h"
+#include "tests/support/private_network.h"
 
 namespace tarpon::xdp {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tests/xdp/frames.h"
-#include "tests/xdp/private_network.h"
+#include "tests/support/frames.h"
+#include "tests/support/private_network.h"
 #include "xdp/program.h"
 
 namespace tarpon::xdp {

@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include "tests/xdp/frames.h"
-#include "tests/xdp/private_network.h"
+#include "tests/support/frames.h"
+#include "tests/support/private_network.h"
 #include "transport/random.h"
 #include "xdp/program.h"
 

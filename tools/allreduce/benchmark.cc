@@ -21,8 +21,8 @@
 #include "tools/cli/report_output.h"
 #include "tools/cli/units.h"
 #include "tools/cli/wrapped_text.h"
-#include "tools/job/agreement.h"
 #include "tools/job/datapath_text.h"
+#include "tools/job/joint_outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/version.h"
 

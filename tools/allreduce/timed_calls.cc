@@ -8,7 +8,7 @@
 
 #include "collectives/report_text.h"
 #include "tools/cli/report_output.h"
-#include "tools/job/agreement.h"
+#include "tools/job/joint_outcome.h"
 #include "tools/job/outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/system/process_usage.h"

@@ -13,8 +13,8 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/report_output.h"
 #include "tools/cli/wrapped_text.h"
-#include "tools/job/agreement.h"
 #include "tools/job/datapath_text.h"
+#include "tools/job/joint_outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/job/session.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/connection.h"
+#include "collectives/driver/connect.h"
 #include "tools/check/check_command.h"
 
 namespace tarpon {

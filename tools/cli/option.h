@@ -21,7 +21,8 @@
 namespace tarpon::cli {
 
 /// Which ranks of a job must be given the option alike. What is `job` has to be part of the text
-/// that the ranks compare when they meet; tests/tools/cli_scope_test.cc holds both together.
+/// that the ranks compare when they meet; tests/tools/allreduce/cli_scope_test.cc holds both
+/// together.
 enum class Scope { rank, job };
 
 /// How often an option may be given, and how many words it takes.

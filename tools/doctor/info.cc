@@ -8,9 +8,9 @@
 
 #include "bpf/wire.h"
 #include "codec/hadamard.h"
-#include "collectives/connection.h"
+#include "collectives/driver/connect.h"
+#include "collectives/engine/kernels/reduce.h"
 #include "collectives/launcher.h"
-#include "collectives/reduce.h"
 #include "tools/build_info.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"

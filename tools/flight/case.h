@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
-#include "collectives/facts.h"
+#include "collectives/membership/facts.h"
 #include "tools/flight/merge.h"
 
 namespace tarpon {

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "collectives/flight_file.h"
+#include "collectives/flight/file.h"
 
 namespace tarpon {
 

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "collectives/allreduce.h"
-#include "collectives/flight_events.h"
+#include "collectives/engine/flight_events.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/rank_names.h"
 #include "transport/rank_mask.h"

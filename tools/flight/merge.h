@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/flight_file.h"
+#include "collectives/flight/file.h"
 #include "tools/flight/flight_clock.h"
 #include "xdp/result.h"
 

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cstring>
 
-#include "collectives/flight_events.h"
+#include "collectives/engine/flight_events.h"
 
 namespace tarpon {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "collectives/connection.h"
+#include "collectives/driver/connect.h"
 #include "tools/cli/environment_variables.h"
 #include "tools/cli/units.h"
 #include "tools/namespaces/testbed_shape.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/agreement.h"
+#include "collectives/membership/agreement.h"
 #include "tools/cli/option_table.h"
 #include "xdp/result.h"
 

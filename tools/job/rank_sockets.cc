@@ -20,7 +20,7 @@
 #include <sstream>
 #include <tuple>
 
-#include "collectives/flight.h"
+#include "collectives/flight/flight.h"
 #include "tools/namespaces/network_namespace.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"

@@ -1,4 +1,4 @@
-// Asks the running ranks of this host through their status sockets (collectives/flight.h).
+// Asks the running ranks of this host through their status sockets (collectives/flight/flight.h).
 #pragma once
 
 #include <sys/types.h>

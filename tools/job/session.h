@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "collectives/connection.h"
+#include "collectives/driver/connect.h"
 #include "tools/cli/debug_log.h"
 #include "tools/cli/interruption.h"
 #include "tools/job/connect_cost.h"

@@ -95,8 +95,8 @@ inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t c
                              : report.runs;
 }
 
-/// a op b, avg adds. Integers wrap; NaN and zeros as collectives/reduce.h says. Half types: in
-/// SumOf<T>. `a` where the function is not defined for T, or custom.
+/// a op b, avg adds. Integers wrap; NaN and zeros as collectives/engine/kernels/reduce.h says. Half
+/// types: in SumOf<T>. `a` where the function is not defined for T, or custom.
 template <typename T>
 T combine(ReduceOp function, T a, T b) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <thread>
 
-#include "tools/scale/bounds.h"
+#include "tools/scale/bounds_model.h"
 #include "tools/scale/reliable_run.h"
 
 namespace tarpon::scale {

@@ -10,9 +10,9 @@
 
 #include "tools/scale/bounded_flow.h"
 #include "tools/scale/reliable_flow.h"
-#include "tools/scale/schedule.h"
+#include "tools/scale/step_schedule.h"
 #include "tools/scale/straggler_trace.h"
-#include "transport/links/delay_trace.h"
+#include "transport/simulated/delay_trace.h"
 #include "transport/time.h"
 #include "xdp/result.h"
 

@@ -26,7 +26,7 @@
 
 #include "tools/scale/senders.h"
 #include "tools/scale/trains.h"
-#include "transport/links/fabric.h"
+#include "transport/simulated/fabric.h"
 
 namespace tarpon::scale {
 

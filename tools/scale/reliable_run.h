@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/scale/reliable_flow.h"
-#include "tools/scale/schedule.h"
+#include "tools/scale/step_schedule.h"
 
 namespace tarpon::scale {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "collectives/schedule.h"
+#include "collectives/engine/schedule.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 

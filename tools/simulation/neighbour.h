@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "tools/simulation/simulation.h"
 
 namespace tarpon {

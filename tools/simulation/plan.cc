@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/learning/bounds.h"
+#include "collectives/engine/learning/bounds.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
 #include "tools/simulation/simulated_call.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/schedule.h"
+#include "collectives/engine/schedule.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/schedule.h"
-#include "collectives/sender_loss.h"
+#include "collectives/engine/schedule.h"
+#include "collectives/engine/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"

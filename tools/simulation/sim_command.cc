@@ -14,7 +14,7 @@
 #include "tools/cli/voice.h"
 #include "tools/simulation/events.h"
 #include "tools/simulation/sweep.h"
-#include "transport/links/delay_trace.h"
+#include "transport/simulated/delay_trace.h"
 #include "xdp/output_place.h"
 
 namespace tarpon {

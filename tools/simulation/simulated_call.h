@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "tools/reference/half_types.h"
 #include "tools/simulation/simulation.h"
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <utility>
 
-#include "transport/forwarding_port.h"
 #include "transport/integrity.h"
+#include "transport/ports/forwarding_port.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

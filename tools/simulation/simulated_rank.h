@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "tools/simulation/simulated_work.h"
 #include "tools/simulation/simulation.h"
 #include "transport/random.h"

@@ -1,10 +1,10 @@
-// The pieces of work of an engine (collectives/piece.h) in virtual time.
+// The pieces of work of an engine (collectives/engine/piece.h) in virtual time.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "transport/time.h"
 
 namespace tarpon {

@@ -19,10 +19,10 @@
 #include "tools/simulation/faults.h"
 #include "transport/counters.h"
 #include "transport/endpoint.h"
-#include "transport/links/fabric.h"
 #include "transport/ports/fault_port.h"
-#include "transport/ports/simulated_port.h"
 #include "transport/recorder.h"
+#include "transport/simulated/fabric.h"
+#include "transport/simulated/simulated_port.h"
 #include "transport/time.h"
 
 namespace tarpon {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "transport/fault_options.h"
-#include "transport/forwarding_port.h"
+#include "transport/ports/forwarding_port.h"
 #include "transport/random.h"
 
 namespace tarpon {

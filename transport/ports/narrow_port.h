@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "transport/forwarding_port.h"
+#include "transport/ports/forwarding_port.h"
 
 namespace tarpon {
 

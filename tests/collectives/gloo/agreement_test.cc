@@ -1,5 +1,5 @@
 // All ranks of a context come to the same decision, whatever one of them says, or does not say.
-#include "collectives/gloo/agreement.h"
+#include "collectives/gloo/admission.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

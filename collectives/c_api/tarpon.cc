@@ -1,0 +1,365 @@
+// The C interface: checks pointers and sizes, calls the library, and lets no exception out.
+#include "collectives/tarpon.h"
+
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "collectives/c_api/errors.h"
+#include "collectives/c_api/structs.h"
+#include "collectives/c_api/translate.h"
+#include "collectives/communicator.h"
+#include "collectives/rendezvous/control.h"
+#include "collectives/report_text.h"
+#include "collectives/version.h"
+
+struct tarpon_communicator {
+  std::unique_ptr<tarpon::Communicator> communicator;
+};
+
+struct tarpon_call {
+  std::optional<tarpon::AsyncAllreduce> async;
+};
+
+struct tarpon_report {
+  tarpon::Report report;
+  mutable std::once_flag written;
+  mutable std::string text;
+};
+
+using namespace tarpon;
+using namespace tarpon::c_api;
+
+namespace {
+
+constexpr int kOk = TARPON_OK;
+
+int hand_over(Result<std::unique_ptr<Communicator>> made, tarpon_communicator** place) {
+  if (!made) return failed(made.error());
+  (*made)->control().close();  // this interface has no exchanges, and a program may have many jobs
+  *place = new tarpon_communicator{*std::move(made)};
+  return kOk;
+}
+
+bool has_result(const Report& report) {
+  return report.status == Status::complete || report.status == Status::partial ||
+         report.status == Status::late_self;
+}
+
+int hand_over(Report report, tarpon_report** place) {
+  const bool good = has_result(report);
+  const std::string text = good ? std::string() : to_string(report);
+  if (place != nullptr) {
+    auto handle = std::make_unique<tarpon_report>();
+    handle->report = std::move(report);
+    *place = handle.release();
+  }
+  return good ? kOk : failed(TARPON_ERROR_NO_RESULT, text);
+}
+
+/// The known part of `given`, or why it is refused.
+std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss) {
+  tarpon_loss known{};
+  if (auto wrong = read(given, "tarpon_loss", known)) return wrong;
+  if (known.reserved != 0) return "tarpon_loss: reserved is set: set it to 0";
+  loss = {known.lost_fraction, known.nonfinite != 0, known.late_ranks, known.digest};
+  return std::nullopt;
+}
+
+/// Which members of `given` are set that this version does not know.
+std::optional<std::string> unknown_arguments(const tarpon_arguments& given,
+                                             const tarpon_arguments& known) {
+  if (known.reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
+  return unknown_members(given, "tarpon_arguments");
+}
+
+const RankInfo& own_info(const tarpon_communicator& handle) {
+  const Communicator& job = *handle.communicator;
+  return job.ranks()[job.rank()];
+}
+
+int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
+  if (!options) return failed(options.error());
+  return hand_over(Communicator::connect(*options), place);
+}
+
+}  // namespace
+
+const char* tarpon_version() {
+  return kVersion;
+}
+
+const char* tarpon_error_text() {
+  return c_api::error_text();
+}
+
+const char* tarpon_error_name(int error) {
+  static constexpr const char* kNames[] = {
+      "ok", "invalid argument", "mismatch",  "timeout", "permission", "unavailable",
+      "io", "no memory",        "no result", "internal"};
+  return error >= 0 && error <= TARPON_ERROR_INTERNAL ? kNames[error] : "?";
+}
+
+const char* tarpon_status_name(uint32_t status) {
+  return status > TARPON_STATUS_PEER_LEFT ? "?" : name(static_cast<Status>(status)).data();
+}
+
+int tarpon_connect(const tarpon_options* options, tarpon_communicator** communicator) {
+  return guarded([&] {
+    if (options == nullptr) return failed_pointer("tarpon_connect", "options");
+    if (communicator == nullptr) return failed_pointer("tarpon_connect", "communicator");
+    tarpon_options known{};
+    if (auto wrong = read(*options, "tarpon_options", known)) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    return connect(translate(known), communicator);
+  });
+}
+
+int tarpon_connect_from_environment(const tarpon_options* options,
+                                    tarpon_communicator** communicator) {
+  return guarded([&] {
+    if (communicator == nullptr) {
+      return failed_pointer("tarpon_connect_from_environment", "communicator");
+    }
+    tarpon_options known{};
+    if (options != nullptr) {
+      if (auto wrong = read(*options, "tarpon_options", known)) {
+        return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+      }
+    }
+    return connect(add_environment(known), communicator);
+  });
+}
+
+int tarpon_listen(const char* host, const char* interface, tarpon_listener** listener) {
+  return guarded([&] {
+    if (listener == nullptr) return failed_pointer("tarpon_listen", "listener");
+    InterfaceRequest wish;
+    if (host != nullptr && *host != '\0') wish.host = host;
+    if (interface != nullptr && *interface != '\0') wish.name = interface;
+    auto place = open_meeting_place(wish, process_environment());
+    if (!place) return failed(place.error());
+    *listener = new tarpon_listener{*std::move(place)};
+    return kOk;
+  });
+}
+
+const char* tarpon_listener_address(const tarpon_listener* listener) {
+  return listener == nullptr ? "" : listener->place.address.c_str();
+}
+
+void tarpon_listener_free(tarpon_listener* listener) {
+  delete listener;
+}
+
+uint32_t tarpon_rank(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? UINT32_MAX : communicator->communicator->rank();
+}
+
+uint32_t tarpon_world_size(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? 0 : communicator->communicator->world_size();
+}
+
+const char* tarpon_datapath_name(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : own_info(*communicator).datapath.c_str();
+}
+
+const char* tarpon_interface_name(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : own_info(*communicator).interface.c_str();
+}
+
+const char* tarpon_shrunk_slots(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->communicator->shrunk_slots().c_str();
+}
+
+int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* arguments,
+                     tarpon_report** report) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_allreduce", "communicator");
+    if (arguments == nullptr) return failed_pointer("tarpon_allreduce", "arguments");
+    if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const tarpon_arguments known = known_part(*arguments);
+    Communicator& job = *communicator->communicator;
+    if (auto unknown = unknown_arguments(*arguments, known)) {
+      auto refused = job.allreduce(refused_call(known.tag));
+      if (!refused) return failed(refused.error());
+      refused->detail = *unknown;
+      hand_over(*std::move(refused), report);
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
+    }
+    auto ended = job.allreduce(translate(known));
+    if (!ended) return failed(ended.error());
+    return hand_over(*std::move(ended), report);
+  });
+}
+
+int tarpon_allreduce_start(tarpon_communicator* communicator, const tarpon_arguments* arguments,
+                           tarpon_call** call) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_allreduce_start", "communicator");
+    if (arguments == nullptr) return failed_pointer("tarpon_allreduce_start", "arguments");
+    if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const tarpon_arguments known = known_part(*arguments);
+    Communicator& job = *communicator->communicator;
+    std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
+    const auto unknown = unknown_arguments(*arguments, known);
+    if (unknown || call == nullptr || !handle) {
+      (void)job.allreduce_async(refused_call(known.tag));
+      if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);
+      if (call == nullptr) return failed_pointer("tarpon_allreduce_start", "call");
+      return failed(TARPON_ERROR_NO_MEMORY, "no memory");
+    }
+    auto started = job.allreduce_async(translate(known));
+    if (!started) return failed(started.error());
+    handle->async.emplace(*std::move(started));
+    *call = handle.release();
+    return kOk;
+  });
+}
+
+int tarpon_test(const tarpon_call* call, int* done) {
+  return guarded([&] {
+    if (call == nullptr) return failed_pointer("tarpon_test", "call");
+    if (done == nullptr) return failed_pointer("tarpon_test", "done");
+    *done = call->async->done() ? 1 : 0;
+    return kOk;
+  });
+}
+
+int tarpon_wait(tarpon_call* call, tarpon_report** report) {
+  return guarded([&] {
+    if (call == nullptr) return failed_pointer("tarpon_wait", "call");
+    return hand_over(AsyncAllreduce(*call->async).wait(), report);
+  });
+}
+
+void tarpon_call_free(tarpon_call* call) {
+  delete call;
+}
+
+int tarpon_report_summary(const tarpon_report* report, tarpon_summary* summary) {
+  return guarded([&] {
+    if (report == nullptr) return failed_pointer("tarpon_report_summary", "report");
+    if (summary == nullptr) return failed_pointer("tarpon_report_summary", "summary");
+    if (auto wrong = wrong_size(*summary, "tarpon_summary")) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    write(summarize(report->report), *summary);
+    return kOk;
+  });
+}
+
+const char* tarpon_report_text(const tarpon_report* report) {
+  if (report == nullptr) return "";
+  const int written = guarded([&] {
+    std::call_once(report->written, [&] { report->text = to_string(report->report); });
+    return kOk;
+  });
+  return written == TARPON_OK ? report->text.c_str() : "";
+}
+
+int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss) {
+  return guarded([&] {
+    if (report == nullptr) return failed_pointer("tarpon_report_loss", "report");
+    if (loss == nullptr) return failed_pointer("tarpon_report_loss", "loss");
+    LossReport before;
+    if (auto wrong = read_loss(*loss, before)) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const LossReport after = worse(before, loss_report(report->report));
+    tarpon_loss value{};
+    value.lost_fraction = after.lost_fraction;
+    value.nonfinite = after.nonfinite ? 1 : 0;
+    value.late_ranks = after.late;
+    value.digest = after.digest;
+    write(value, *loss);
+    return kOk;
+  });
+}
+
+void tarpon_report_free(tarpon_report* report) {
+  delete report;
+}
+
+int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_barrier", "communicator");
+    const auto met = communicator->communicator->barrier(from_us(deadline_us));
+    return met ? kOk : failed(met.error());
+  });
+}
+
+int tarpon_abort(tarpon_communicator* communicator, const char* reason) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_abort", "communicator");
+    communicator->communicator->abort(reason == nullptr ? "" : reason);
+    return kOk;
+  });
+}
+
+int tarpon_agree(tarpon_communicator* communicator, uint64_t step, const tarpon_loss* loss,
+                 int64_t deadline_us, tarpon_step_verdict* verdict) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_agree", "communicator");
+    if (verdict == nullptr) return failed_pointer("tarpon_agree", "verdict");
+    LossReport lost;
+    auto wrong = wrong_size(*verdict, "tarpon_step_verdict");
+    if (!wrong && loss != nullptr) wrong = read_loss(*loss, lost);
+    if (wrong) return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    const StepVerdict decided =
+        communicator->communicator->agree(step, lost, wait_from_us(deadline_us));
+    write(translate(decided), *verdict);
+    return kOk;
+  });
+}
+
+int tarpon_shrink(tarpon_communicator* communicator, int64_t deadline_us,
+                  tarpon_communicator** fresh) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_shrink", "communicator");
+    if (fresh == nullptr) return failed_pointer("tarpon_shrink", "fresh");
+    return hand_over(communicator->communicator->shrink(wait_from_us(deadline_us)), fresh);
+  });
+}
+
+int tarpon_rejoin(tarpon_communicator* communicator, int64_t deadline_us,
+                  tarpon_communicator** fresh) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_rejoin", "communicator");
+    if (fresh == nullptr) return failed_pointer("tarpon_rejoin", "fresh");
+    return hand_over(communicator->communicator->rejoin(wait_from_us(deadline_us)), fresh);
+  });
+}
+
+const char* tarpon_left_out(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->communicator->left_out().c_str();
+}
+
+int tarpon_resync(tarpon_communicator* communicator, uint32_t root, void* data, uint64_t bytes,
+                  int64_t deadline_us) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_resync", "communicator");
+    const auto copied =
+        communicator->communicator->resync(to_rank(root), data, bytes, wait_from_us(deadline_us));
+    return copied ? kOk : failed(copied.error());
+  });
+}
+
+int tarpon_close(tarpon_communicator* communicator, int64_t deadline_us) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_close", "communicator");
+    const auto closed = communicator->communicator->close(wait_from_us(deadline_us));
+    return closed ? kOk : failed(closed.error());
+  });
+}
+
+void tarpon_communicator_free(tarpon_communicator* communicator) {
+  delete communicator;
+}

@@ -1,0 +1,400 @@
+#include "collectives/driver/connect.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "collectives/driver/datapath_port.h"
+#include "collectives/driver/own_network.h"
+#include "collectives/launcher.h"
+#include "collectives/membership/socket_network.h"
+#include "collectives/rank_list.h"
+#include "collectives/rendezvous/path_probe.h"
+#include "collectives/report_text.h"
+#include "collectives/version.h"
+#include "transport/clock.h"
+#include "transport/ports/fault_port.h"
+#include "transport/ports/narrow_port.h"
+#include "transport/ports/udp_flows.h"
+#include "transport/ports/udp_socket.h"
+#include "transport/ports/xdp_port.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kMinMtu = 576;
+static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
+
+std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
+  if (!options.loss_budgets.empty()) return options.loss_budgets;
+  return {LossBudget::usual(options.mechanisms.loss_target)};
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
+  return name.data();
+}
+
+/// Equal on two ranks when they share a network namespace of one running system.
+std::string network_name() {
+  std::array<char, 64> name{};
+  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot + " " + name.data();
+}
+
+/// This rank's socket and what it can do, or why it cannot.
+struct Offer {
+  std::optional<UdpSocket> socket;
+  mesh::Door door;
+  DatapathOffer datapath;
+  std::string one_flow;  // why no more, where a trial was asked for: ends the data path's reason
+  RankInfo info;
+};
+
+/// By trial one flow will do where the kernel refuses more.
+Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
+                            std::string& one_flow) {
+  if (options.flows > TARPON_MAX_FLOWS || std::popcount(options.flows) > 1) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} flows: give 1, 2, 4 or 8, or 0 for by trial", options.flows));
+  }
+  auto flows = open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows);
+  if (flows) {
+    datapath.flows = std::move(*flows);
+  } else if (options.flows == 0) {
+    one_flow = "; one flow: " + flows.error().message;
+  } else {
+    return fail(flows.error());
+  }
+  return {};
+}
+
+/// Fills the network of `options`: see rendezvous::fill_network().
+Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
+  Offer offer;
+  offer.info.host = host_name();
+  offer.info.network = network_name();
+  if (auto found = rendezvous::fill_network(options, local_address); !found) {
+    offer.info.refuse(found.error());
+    return offer;
+  }
+  offer.info.address = options.address;
+  offer.info.interface = options.interface;
+  offer.info.driver = options.driver;
+  offer.info.mtu = options.mtu;
+  auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
+  if (!datapath) {
+    offer.info.refuse(datapath.error());
+    return offer;
+  }
+  if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
+  datapath->busy_poll = options.busy_poll;
+  offer.info.datapath = name(datapath->datapath);
+  offer.info.max_payload = datapath->max_payload;
+  offer.info.queues = datapath->queues;
+  if (options.mtu < kMinMtu) {
+    offer.info.refuse(
+        Error::make(Error::Code::invalid_argument,
+                    fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
+                                options.mtu, options.interface, kMinMtu)));
+    return offer;
+  }
+  UdpSocketOptions socket_options{.address = options.address};
+  if (options.receive_buffer_bytes > 0) {
+    socket_options.receive_buffer = options.receive_buffer_bytes;
+  }
+  auto socket = UdpSocket::open(socket_options);
+  if (!socket) {
+    offer.info.refuse(socket.error());
+    return offer;
+  }
+  if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
+    offer.info.refuse(opened.error());
+    return offer;
+  }
+  for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
+  auto door = mesh::open_door(options.address);
+  if (!door) {
+    offer.info.refuse(door.error());
+    return offer;
+  }
+  offer.door = std::move(*door);
+  offer.info.control_port = offer.door.port;
+  const bool xdp = datapath->datapath == Datapath::xdp;
+  offer.info.port = socket->port();
+  offer.info.receive_bytes = socket->receive_budget();
+  offer.info.checksums = !xdp && options.faults.corrupt == 0 && options.faults.truncate == 0;
+  offer.datapath = std::move(*datapath);
+  offer.socket = std::move(*socket);
+  return offer;
+}
+
+/// Slots are made of them.
+Result<void> check_payloads(const std::vector<RankInfo>& ranks) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::uint32_t payload = ranks[rank].max_payload;
+    if (payload >= TARPON_MIN_PAYLOAD && payload <= kLargestSlot && payload % kPayloadStep == 0) {
+      continue;
+    }
+    return fail(Error::Code::mismatch,
+                fmt::format("rank {} offers slots of {} bytes: this version has multiples of {} "
+                            "from {} to {}",
+                            rank, payload, kPayloadStep, TARPON_MIN_PAYLOAD, kLargestSlot));
+  }
+  return {};
+}
+
+Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& mine,
+                                       Time deadline) {
+  auto texts = control.all_gather(encode(mine), deadline);
+  if (!texts) return fail(texts.error());
+  std::vector<RankInfo> ranks;
+  std::vector<std::string> errors;
+  Error::Code code = Error::Code::unavailable;  // of the lowest rank that has an error
+  for (const std::string& text : *texts) {
+    auto info = decode_rank_info(text);
+    if (!info) return fail(info.error());
+    const bool first = std::all_of(errors.begin(), errors.end(),
+                                   [](const std::string& error) { return error.empty(); });
+    if (first && !info->error.empty()) code = info->error_code;
+    errors.push_back(info->error);
+    ranks.push_back(std::move(*info));
+  }
+  if (auto failed = errors_text(errors); !failed.empty()) return fail(code, std::move(failed));
+  if (auto good = check_payloads(ranks); !good) return fail(good.error());
+  if (auto good = rendezvous::check_reachable(ranks); !good) return fail(good.error());
+  return ranks;
+}
+
+/// What the interface of every rank carries.
+std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
+  std::uint32_t payload = ranks[0].max_payload;
+  for (const RankInfo& rank : ranks) payload = std::min(payload, rank.max_payload);
+  return payload;
+}
+
+/// What all ranks must choose alike follows from what all ranks know.
+EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
+                    const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
+  EngineOptions agreed;
+  agreed.slot_bytes = slot_bytes;
+  agreed.endpoint.rank = control.rank();
+  agreed.endpoint.world_size = static_cast<std::uint16_t>(control.world_size());
+  agreed.endpoint.job = control.job();
+  agreed.endpoint.integrity = options.integrity;
+  agreed.endpoint.retain_bytes = options.retain_bytes;
+  agreed.endpoint.detects_silence = options.progress_thread;
+  agreed.endpoint.inflow = options.mechanisms.inflow;
+  agreed.endpoint.flows = options.flows;
+  agreed.endpoint.sending = options.mechanisms.sending;
+  agreed.endpoint.max_bytes_per_second = options.max_bytes_per_second;
+  agreed.mechanisms = options.mechanisms;
+  std::uint64_t receive_bytes = ranks[0].receive_bytes;
+  bool xdp = false;
+  for (const RankInfo& rank : ranks) {
+    receive_bytes = std::min(receive_bytes, rank.receive_bytes);
+    xdp = xdp || rank.datapath == name(Datapath::xdp);
+    if (!rank.checksums && options.integrity == TARPON_INTEGRITY_UDP) {
+      agreed.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
+    }
+  }
+  // AF_XDP has so many frames, of whatever size: small datagrams fill them too.
+  if (xdp) receive_bytes = std::min(receive_bytes, xdp_receive_budget(agreed.slot_bytes));
+  // Everybody may send the initial credit of two operations unasked: it has to fit the smallest
+  // receive buffer.
+  const std::uint64_t unasked =
+      2ull * (agreed.slot_bytes + TARPON_HEADER_BYTES) * std::max<std::size_t>(1, ranks.size() - 1);
+  agreed.endpoint.initial_credit =
+      static_cast<std::uint32_t>(std::clamp<std::uint64_t>(receive_bytes / unasked, 2, 32));
+  return agreed;
+}
+
+/// Connects this rank with all others. Leaves a part of the time to tell everybody who could not.
+Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
+                                                 const CommunicatorOptions& options,
+                                                 std::uint32_t job,
+                                                 const std::vector<RankInfo>& ranks,
+                                                 Time deadline) {
+  std::vector<sockaddr_in> doors;
+  for (const RankInfo& rank : ranks) {
+    auto address = ipv4_address(rank.address, rank.control_port);
+    if (!address) return fail(address.error());
+    doors.push_back(*address);
+  }
+  auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors));
+  if (!network) return fail(network.error());
+  auto membership = std::make_unique<Membership>(
+      MembershipOptions{.rank = options.rendezvous.rank,
+                        .world_size = options.rendezvous.world_size,
+                        .job = job,
+                        .budgets = budgets_of(options),
+                        .epochs = options.mechanisms.codec == CodecRule::automatic &&
+                                  !options.mechanisms.always_coded(),
+                        .dead_after = options.dead_after},
+      *std::move(network));
+  const Time now = monotonic_now();
+  auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3);
+  if (!opened) return fail(opened.error());
+  return membership;
+}
+
+/// This rank's port; none, with an error in the offer, where it cannot be made.
+std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
+                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
+  if (!made) {
+    offer.info.refuse(made.error());
+    return nullptr;
+  }
+  offer.info.datapath = name(made->datapath);
+  offer.info.datapath_reason = made->reason + offer.one_flow;
+  if (!options.faults.any()) return std::move(made->port);
+  FaultOptions faults = options.faults;
+  faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
+  return std::make_unique<FaultPort>(std::move(made->port), faults);
+}
+
+/// Names two ranks whose interfaces have different MTUs; empty where all are alike.
+std::string narrow_interface(const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
+  const auto [least, most] = extreme_mtus(ranks);
+  const RankInfo &narrow = ranks[least], &wide = ranks[most];
+  if (narrow.mtu == wide.mtu || narrow.max_payload >= wide.max_payload) return "";
+  return fmt::format(
+      "slots shrink to {} bytes: the interface of rank {} has MTU {}, that of rank {} MTU {}",
+      slot_bytes, least, narrow.mtu, most, wide.mtu);
+}
+
+/// Takes slots of the size that the paths carry.
+Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
+  auto size = probe.finish(connection.ranks, deadline);
+  if (!size) return fail(size.error());
+  connection.agreed =
+      agree(connection.options, *connection.control, connection.ranks, size->slot_bytes);
+  connection.shrunk_slots = size->reason.empty()
+                                ? narrow_interface(connection.ranks, size->slot_bytes)
+                                : std::move(size->reason);
+  if (size->slot_bytes < connection.port->capabilities().max_payload) {
+    connection.port = std::make_unique<NarrowPort>(std::move(connection.port), size->slot_bytes);
+  }
+  return {};
+}
+
+/// "1000:0.05:0.5" for each.
+std::string text(const std::vector<LossBudget>& budgets) {
+  std::string result;
+  for (const LossBudget& one : budgets) {
+    result += fmt::format("{}{}:{}:{}", result.empty() ? "" : ",", one.from_step, one.skip_above,
+                          one.halt_above);
+  }
+  return result;
+}
+
+Result<void> check(const CommunicatorOptions& options) {
+  if (options.rendezvous.world_size > Connection::kMaxRanks) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("world size {}: at most {} ranks are supported",
+                            options.rendezvous.world_size, Connection::kMaxRanks));
+  }
+  if (options.rendezvous.world_size > 0 &&
+      options.rendezvous.rank >= options.rendezvous.world_size) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("rank {} is out of range: {} ranks are numbered 0 to {}",
+                            options.rendezvous.rank, options.rendezvous.world_size,
+                            options.rendezvous.world_size - 1));
+  }
+  if (options.dead_after <= Duration::zero()) {
+    return fail(Error::Code::invalid_argument, "dead_after: give a positive duration");
+  }
+  return Flight::check(options.flight);
+}
+
+/// Joins the job with the options that all ranks must have alike.
+Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
+  if (auto filled = rendezvous::fill_listen_address(options); !filled) return fail(filled.error());
+  RendezvousOptions rendezvous = options.rendezvous;
+  rendezvous.agreed =
+      fmt::format("version={}\nwire={}\n{}", kVersion, TARPON_WIRE_VERSION, rendezvous.agreed);
+  rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
+  rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
+  rendezvous.agreed +=
+      fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
+  rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
+  return ControlChannel::join(rendezvous);
+}
+
+/// The same; a private directory where the ranks meet is there until rank 0 has met them, or
+/// a rank has failed to.
+Result<std::unique_ptr<ControlChannel>> meet(CommunicatorOptions& options) {
+  if (auto made = make_rendezvous(options.rendezvous.address); !made) return fail(made.error());
+  auto control = join(options);
+  if (!control || options.rendezvous.rank == 0) remove_rendezvous(options.rendezvous.address);
+  return control;
+}
+
+}  // namespace
+
+std::string_view name(Datapath datapath) {
+  switch (datapath) {
+    case Datapath::automatic:
+      return "auto";
+    case Datapath::xdp:
+      return "xdp";
+    case Datapath::uring:
+      return "uring";
+    case Datapath::mmsg:
+      return "mmsg";
+  }
+  return "?";
+}
+
+Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
+  if (auto good = check(given); !good) {
+    remove_rendezvous(given.rendezvous.address);
+    return fail(good.error());
+  }
+  CommunicatorOptions options = given;
+  std::string& address = options.rendezvous.address;
+  if (!address.empty() && address.find("://") == std::string::npos) address.insert(0, "tcp://");
+  const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
+  auto control = meet(options);
+  if (!control) return fail(control.error());
+
+  Offer offer = make_offer(options, (*control)->local_address());
+  auto ranks = exchange(**control, offer.info, deadline);
+  if (!ranks) return fail(ranks.error());
+  const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
+  // Every rank has its port before it answers here.
+  auto membership =
+      connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
+  if (!membership && port) offer.info.refuse(membership.error());
+  std::optional<rendezvous::PathProbe> probe;
+  if (membership && port && sizing == SlotSizing::by_path) {
+    probe.emplace(*port, **control, agreed.slot_bytes).begin();
+  }
+  // Again: nobody begins before every port works, and all know what the others took.
+  ranks = exchange(**control, offer.info, deadline);
+  if (!ranks) return fail(ranks.error());
+  Connection connection{.options = std::move(options),
+                        .control = std::move(*control),
+                        .ranks = std::move(*ranks),
+                        .agreed = agreed,
+                        .shrunk_slots = {},
+                        .port = std::move(port),
+                        .membership = *std::move(membership)};
+  if (probe) {
+    if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
+  }
+  return connection;
+}
+
+}  // namespace tarpon

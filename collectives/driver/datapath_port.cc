@@ -1,0 +1,210 @@
+#include "collectives/driver/datapath_port.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/ports/mmsg_port.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/uring_port.h"
+#include "transport/ports/xdp_port.h"
+#include "transport/rung.h"
+#include "xdp/attached.h"
+#include "xdp/interface.h"
+#include "xdp/interface_features.h"
+
+namespace tarpon {
+namespace {
+
+std::uint32_t payload_for(std::uint32_t mtu) {
+  return std::min(kLargestSlot, max_payload_for_mtu(mtu));
+}
+
+DatapathOffer socket_offer(std::string reason, std::uint32_t mtu) {
+  const auto uring = check_uring();
+  if (uring)
+    return {.datapath = Datapath::uring, .reason = reason, .max_payload = payload_for(mtu)};
+  return {.datapath = Datapath::mmsg,
+          .reason = fmt::format("{}; {}", reason, uring.error().message),
+          .max_payload = payload_for(mtu)};
+}
+
+Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu, unsigned index,
+                                Result<xdp::Program> program) {
+  if (!program) return fail(program.error());
+  const auto features = xdp::interface_features(index);
+  // Several buffers a frame cost most drivers zero-copy.
+  const bool one_buffer = !xdp::multi_buffer_supported() ||
+                          (features && features->zero_copy && features->zero_copy_segments < 2);
+  std::uint32_t payload = payload_for(mtu);
+  if (one_buffer) payload = std::min(payload, xdp_single_buffer_payload());
+  DatapathOffer offer{.datapath = Datapath::xdp,
+                      .reason = "",
+                      .max_payload = payload,
+                      .queues = xdp::receive_queues(interface)};
+  offer.program.emplace(std::move(*program));
+  return offer;
+}
+
+Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_t mtu) {
+  const RungFacts facts = read_rung_facts(interface, mtu);
+  const RungChoice choice = choose_rung(facts);
+  DatapathOffer offer{.datapath = choice.rung == Rung::uring ? Datapath::uring : Datapath::mmsg,
+                      .reason = choice.reason,
+                      .max_payload = payload_for(mtu)};
+  if (choice.rung != Rung::xdp) return offer;
+  const auto index = xdp::interface_index(interface);
+  if (!index) return fail(index.error());
+  auto direct = xdp_offer(interface, mtu, *index, xdp::Program::find(*index));
+  if (direct) {
+    direct->reason = choice.reason;
+    direct->copy = xdp::CopyMode::zero_copy;
+  }
+  return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
+}
+
+/// `wanted` first; any other free queue when none of them is: another job has taken ours.
+Result<XdpQueues> claim(const XdpPortOptions& wanted, std::uint32_t all) {
+  if (wanted.queues.empty()) {
+    return fail(Error::Code::unavailable, fmt::format("{} has {} receive queues, fewer than ranks",
+                                                      xdp::interface_text(wanted.interface), all));
+  }
+  auto queues = XdpQueues::open(wanted);
+  for (std::uint32_t other = all; !queues && other-- > 0;) {
+    XdpPortOptions next = wanted;
+    next.queues = {other};
+    if (auto opened = XdpQueues::open(next)) return opened;
+  }
+  return queues;
+}
+
+Result<std::vector<sockaddr_in>> addresses_of(const std::vector<RankInfo>& ranks) {
+  std::vector<sockaddr_in> addresses;
+  for (const RankInfo& rank : ranks) {
+    auto address = ipv4_address(rank.address, rank.port);
+    if (!address) return fail(address.error());
+    addresses.push_back(*address);
+  }
+  return addresses;
+}
+
+Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks) {
+  std::vector<FlowSource> sources;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const std::uint16_t port : ranks[rank].flow_ports) {
+      auto address = ipv4_address(ranks[rank].address, port);
+      if (!address) return fail(address.error());
+      sources.push_back({*address, static_cast<Rank>(rank)});
+    }
+  }
+  return sources;
+}
+
+Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
+                                      std::vector<sockaddr_in> peers, const UdpPortOptions& options,
+                                      UdpFlows flows) {
+  auto port = datapath == Datapath::uring
+                  ? make_uring_port(std::move(socket), std::move(peers), options, std::move(flows))
+                  : make_mmsg_port(std::move(socket), std::move(peers), options, std::move(flows));
+  if (!port) return fail(port.error());
+  return DatapathPort{std::move(*port), datapath, std::move(reason)};
+}
+
+}  // namespace
+
+Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
+                                     std::uint32_t mtu) {
+  const std::string asked = "asked for";
+  switch (wanted) {
+    case Datapath::automatic:
+      return automatic_offer(interface, mtu);
+    case Datapath::xdp: {
+      const auto index = xdp::interface_index(interface);
+      if (!index) return fail(index.error());
+      auto offer =
+          xdp_offer(interface, mtu, *index, xdp::Program::use(*index, xdp::AttachMode::native));
+      if (!offer) return offer;
+      offer->reason = asked;
+      // Below a program in skb mode the kernel may grant zero-copy that then cannot send.
+      const auto attached = xdp::attached_to(*index);
+      if (!attached) return fail(attached.error());
+      const bool generic = *attached && (*attached)->mode == xdp::AttachMode::generic;
+      if (generic) offer->copy = xdp::CopyMode::copy;
+      return offer;
+    }
+    case Datapath::uring:
+      if (const auto usable = check_uring(); !usable) return fail(usable.error());
+      break;
+    case Datapath::mmsg:
+      break;
+  }
+  return DatapathOffer{.datapath = wanted, .reason = asked, .max_payload = payload_for(mtu)};
+}
+
+std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks) {
+  const RankInfo& mine = ranks[rank];
+  std::uint32_t sharing = 0;
+  std::uint32_t place = 0;
+  for (std::size_t other = 0; other < ranks.size(); ++other) {
+    const RankInfo& info = ranks[other];
+    if (info.network != mine.network || info.interface != mine.interface ||
+        info.datapath != mine.datapath) {
+      continue;
+    }
+    if (other < rank) ++place;
+    ++sharing;
+  }
+  std::vector<std::uint32_t> queues;
+  for (std::uint32_t queue = place; queue < std::min(mine.queues, TARPON_MAX_QUEUES);
+       queue += sharing) {
+    queues.push_back(queue);
+  }
+  return queues;
+}
+
+Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
+  auto peers = addresses_of(ranks);
+  if (!peers) return fail(peers.error());
+  auto sources = flow_sources(ranks);
+  if (!sources) return fail(sources.error());
+  UdpFlows flows{std::move(offer.flows), std::move(*sources)};
+  const UdpPortOptions udp{.max_payload = agreed.slot_bytes,
+                           .gso_segments = offer.gso_segments,
+                           .job = agreed.endpoint.job};
+  if (offer.datapath != Datapath::xdp) {
+    return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
+                            std::move(*peers), udp, std::move(flows));
+  }
+  const Rank rank = agreed.endpoint.rank;
+  const std::string& interface = ranks[rank].interface;
+  const auto index = xdp::interface_index(interface);
+  if (!index) return fail(index.error());
+  const XdpPortOptions options{.interface = *index,
+                               .queues = queue_share(rank, ranks),
+                               .job = agreed.endpoint.job,
+                               .max_payload = agreed.slot_bytes,
+                               .copy = offer.copy,
+                               .busy_poll = offer.busy_poll};
+  auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
+  if (!queues) {
+    DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
+    return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
+                            std::move(*peers), udp, std::move(flows));
+  }
+  const std::string polling = !offer.busy_poll      ? ""
+                              : queues->busy_poll() ? ", busy polling"
+                                                    : ", busy polling without effect (no NAPI)";
+  const std::string reason = fmt::format("{}: {}{} on {}, queue {}{}", offer.reason,
+                                         queues->zero_copy() ? "zero-copy" : "copy mode",
+                                         queues->multi_buffer() ? ", several buffers a frame" : "",
+                                         interface, fmt::join(queues->numbers(), " and "), polling);
+  auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
+                            std::move(*peers), options, std::move(flows));
+  if (!port) return fail(port.error());
+  return DatapathPort{std::move(*port), Datapath::xdp, reason};
+}
+
+}  // namespace tarpon

@@ -1,0 +1,64 @@
+// Which datapath a rank takes, why, and the port that it makes of it.
+//
+// A job never changes the host by itself: it uses AF_XDP when asked for, or where an administrator
+// has loaded the program and the driver grants zero-copy.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/datapath.h"
+#include "collectives/engine/engine.h"
+#include "collectives/rank_info.h"
+#include "transport/port.h"
+#include "transport/ports/udp_flows.h"
+#include "transport/ports/udp_options.h"
+#include "transport/ports/udp_socket.h"
+#include "xdp/program.h"
+#include "xdp/result.h"
+#include "xdp/socket.h"
+
+namespace tarpon {
+
+/// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
+inline constexpr std::uint32_t kLargestSlot = 8896;
+
+/// What a rank can do before it knows the others.
+struct DatapathOffer {
+  Datapath datapath = Datapath::mmsg;
+  std::string reason;  // why this one
+  std::uint32_t max_payload = 0;
+  std::uint32_t gso_segments = kMaxGsoSegments;
+  std::vector<UdpSocket> flows{};  // of further flows, beside the socket of the first
+  bool busy_poll = false;
+  std::uint32_t queues = 0;               // receive queues of the interface; xdp
+  xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
+  std::optional<xdp::Program> program{};  // xdp: in use from now on
+};
+
+/// Errors: permission, unavailable: `wanted` cannot be had on `interface`, and why.
+Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
+                                     std::uint32_t mtu);
+
+struct DatapathPort {
+  std::unique_ptr<Port> port;
+  Datapath datapath = Datapath::mmsg;
+  std::string reason;
+};
+
+/// The port of rank `agreed.endpoint.rank`. AF_XDP queues are divided among the ranks of one
+/// interface; a rank that gets none takes io_uring or mmsg and says so. Errors: permission,
+/// unavailable, io.
+Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
+                               const std::vector<RankInfo>& ranks, const EngineOptions& agreed);
+
+/// Receive queues of rank `rank` on its interface, by its place among those that share it. Empty:
+/// there are more ranks than queues.
+std::vector<std::uint32_t> queue_share(Rank rank, const std::vector<RankInfo>& ranks);
+
+}  // namespace tarpon

@@ -1,0 +1,37 @@
+// From a communicator to the options of its successor.
+#include "collectives/driver/successor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+
+#include "collectives/membership/socket_network.h"
+#include "transport/clock.h"
+
+namespace tarpon::mesh {
+
+Result<Successor> plan_successor(Membership& membership, Regroup what,
+                                 const CommunicatorOptions& given, Rank rank,
+                                 std::uint32_t public_id, Time until) {
+  CommunicatorOptions options = given;
+  // It listens before the others hear where.
+  const auto listen = [&]() -> Result<std::string> {
+    auto door = open_door(options.address);
+    if (!door) return fail(door.error());
+    options.rendezvous.listener = std::make_shared<FileDescriptor>(std::move(door->listener));
+    return fmt::format("tcp://{}:{}", options.address, door->port);
+  };
+  auto plan = membership.plan(what, listen, until);
+  if (!plan) return fail(plan.error());
+  options.rendezvous.rank = plan->new_rank(rank);
+  options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
+  options.rendezvous.address = plan->address;
+  options.rendezvous.timeout = until - std::min(until, monotonic_now());
+  // A rank that follows another plan is refused.
+  options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, public_id);
+  return Successor{std::move(options), std::move(plan->left_out)};
+}
+
+}  // namespace tarpon::mesh

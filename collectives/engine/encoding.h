@@ -1,0 +1,60 @@
+// The bucket of a coded call while it is encoded: before the call begins.
+#pragma once
+
+#include <memory>
+
+#include "collectives/engine/coding.h"
+#include "collectives/engine/engine.h"
+#include "collectives/engine/work.h"
+#include "collectives/membership/epoch_history.h"
+
+namespace tarpon {
+
+/// Whether a call may ever be coded.
+bool can_be_coded(const AllreduceArguments& arguments);
+
+/// Whether operation `number` of its tag is coded where `epoch` holds.
+bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint32_t number);
+
+class Encoding {
+ public:
+  struct Setting {
+    std::uint16_t world = 1;
+    std::uint32_t slot_bytes = 0;
+    std::uint64_t seed = 0;         // of the signs, alike on all ranks
+    std::uint32_t number = 0;       // of the operation
+    std::uint64_t piece_bytes = 0;  // of the bucket
+    Time now{};
+  };
+
+  /// What fits one piece is encoded here at once. `buffers` outlives it. Throws std::bad_alloc.
+  Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Time submitted,
+           FloatBufferPool& buffers);
+
+  const std::shared_ptr<PendingCall>& call() const { return call_; }
+  Time submitted() const { return submitted_; }
+  /// When the call began.
+  Time began() const { return began_; }
+  std::uint32_t number() const { return number_; }
+
+  bool done() const { return work_.idle(); }
+  bool has_piece() const { return work_.has_piece(); }
+  Piece take_piece() { return work_.take(); }
+  void piece_ended();
+
+  /// The encoded bucket. REQUIRES: done().
+  std::unique_ptr<Coding> release() { return std::move(coding_); }
+
+ private:
+  void clear_nonfinite();
+
+  std::shared_ptr<PendingCall> call_;
+  Time submitted_;
+  Time began_;
+  std::uint32_t number_;
+  std::unique_ptr<Coding> coding_;
+  Work work_;
+  bool cleared_ = false;
+};
+
+}  // namespace tarpon

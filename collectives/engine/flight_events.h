@@ -1,0 +1,39 @@
+// What a call leaves in the flight recorder, beside what the endpoint records.
+//
+// `recorder` may be nullptr everywhere. As Recorder::write(): one thread at a time.
+#pragma once
+
+#include "collectives/allreduce.h"
+#include "collectives/engine/engine.h"
+#include "collectives/engine/signature.h"
+#include "collectives/membership/facts.h"
+#include "transport/recorder.h"
+
+namespace tarpon {
+
+/// RecordKind::submitted of `call`, whose number is known, at the time at which it was made.
+void record_submitted(Recorder* recorder, const PendingCall& call, Time submitted);
+
+/// RecordKind::ended. Before it RecordKind::nonfinite where the result is NaN, and
+/// RecordKind::lacked for each peer of which data is missing. Every status but complete is an
+/// incident.
+void record_ended(Recorder* recorder, const Report& report, Time now);
+
+/// RecordKind::pause: calls are running, the driver last looked at `last`, had to look again at
+/// `due` and does so at `now`. Pauses below kShortestPause are not recorded.
+inline constexpr Duration kShortestPause = 20ms;
+void record_pause(Recorder* recorder, Time last, Time due, Time now);
+
+/// RecordKind::silence: `peer` no longer answers, or is heard again.
+void record_silence(Recorder* recorder, Rank peer, bool silent, Time now);
+
+/// RecordKind::standing: `rank`, a peer or this rank itself, has left, is evicted or is dead.
+void record_standing(Recorder* recorder, Rank rank, Standing standing, Time now);
+
+/// RecordKind::port_failed.
+void record_port_failed(Recorder* recorder, Time now);
+
+/// The arguments that a `submitted` record holds; slot bytes are not among them.
+OperationSignature submitted_signature(const Record& record);
+
+}  // namespace tarpon

@@ -1,0 +1,109 @@
+#include "collectives/engine/learning/target_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kNewLevelCalls = 5;
+constexpr double kUnusual = 0.95;  // share of the latest calls
+constexpr double kFloor = 1.1;     // x the median
+constexpr double kMaxGrowth = 2;   // of the time of a call that lost something
+constexpr double kGain = 0.005;    // log c for each call that lost nothing
+constexpr double kMinCorrection = 1.0 / 32;
+constexpr double kMaxCorrection = 4;
+constexpr double kFastestFall = 0.90;  // of c, by one call
+constexpr double kFastestRise = 1.02;
+
+}  // namespace
+
+void TargetBound::learn(double time, double lost) {
+  const double sample = time * std::min(kMaxGrowth, 1 / std::max(1 - lost, 1e-9));
+  if (!bound_ || sample <= unusual()) {
+    above_.clear();
+    push(sample);
+  } else {
+    above_.push_back(sample);
+    if (above_.size() < kNewLevelCalls) {
+      push(sample);
+    } else {
+      start_anew();
+    }
+  }
+  if (ratios_.size() >= least_known_) solve();
+}
+
+void TargetBound::push(double sample) {
+  latest_.push(std::log(sample));
+  const double ratio = sample / typical();
+  if (const auto oldest = ratios_.push(ratio)) {
+    sorted_.erase(std::lower_bound(sorted_.begin(), sorted_.end(), *oldest));
+  }
+  sorted_.insert(std::upper_bound(sorted_.begin(), sorted_.end(), ratio), ratio);
+}
+
+void TargetBound::start_anew() {
+  latest_.clear();
+  ratios_.clear();
+  for (const double sample : above_) latest_.push(std::log(sample));
+  for (const double sample : above_) ratios_.push(sample / typical());
+  sorted_.assign(ratios_.values().begin(), ratios_.values().end());
+  std::sort(sorted_.begin(), sorted_.end());
+  above_.clear();
+  least_known_ = kNewLevelCalls;
+  debt_ = 0;
+  correction_ = 1;
+}
+
+void TargetBound::account(double lost) {
+  if (!bound_ || (at_floor_ && lost == 0)) return;
+  debt_ = std::clamp(debt_ + 1 - lost / target_, std::log(kMinCorrection) / kGain,
+                     std::log(kMaxCorrection) / kGain);
+  correction_ =
+      std::clamp(std::exp(kGain * debt_), correction_ * kFastestFall, correction_ * kFastestRise);
+}
+
+void TargetBound::solve() {
+  const double wanted = typical() * shortest(correction_ * target_);
+  const double least = floor();
+  at_floor_ = wanted <= least;
+  bound_ = std::max(wanted, least);
+}
+
+/// Hardly any call takes longer: five in a row are a new level.
+double TargetBound::unusual() const {
+  return std::min(*bound_, std::exp(latest_.quantile(kUnusual)));
+}
+
+/// g.
+double TargetBound::typical() const {
+  const std::span<const double> logs = latest_.values();
+  return std::exp(std::accumulate(logs.begin(), logs.end(), 0.0) /
+                  static_cast<double>(logs.size()));
+}
+
+double TargetBound::median() const {
+  return std::exp(latest_.quantile(0.5));
+}
+
+double TargetBound::floor() const {
+  return kFloor * median();
+}
+
+/// The smallest r with a mean of max(0, 1 - r / ratio) of at most `share`. If k ratios are above r,
+/// that mean is (k - r x the sum of their inverses) / n.
+double TargetBound::shortest(double share) const {
+  const double allowed = share * static_cast<double>(sorted_.size());
+  double above = 0, inverses = 0;
+  for (auto ratio = sorted_.rbegin(); ratio != sorted_.rend(); ++ratio) {
+    above += 1;
+    inverses += 1 / *ratio;
+    const double least = (above - allowed) / inverses;
+    if (ratio + 1 == sorted_.rend() || least >= *(ratio + 1)) return std::max(least, 0.0);
+  }
+  return 0;
+}
+
+}  // namespace tarpon

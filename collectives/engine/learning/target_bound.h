@@ -1,0 +1,73 @@
+// The shortest bound whose mean lost share stays at a target, learnt from the calls of one kind.
+//
+// A bound D loses about max(0, 1 - D / X) of a call that would take X. So the bound is the smallest
+// D for which the mean of that over the known calls is c x target. X of a call that lost something
+// is estimated: its time divided by the share that arrived, at most doubled.
+//
+// - Samples are kept as X / g, g being the geometric mean of the latest 100 calls, which D is
+//   scaled by. So 1,000 samples describe the tail, and a new level is followed within 100 calls.
+// - c corrects what the estimate gets wrong: it follows the sum of 1 - lost / target over all
+//   calls, the share that calls have left over or lost too much. It falls faster than it rises.
+// - D is at least 1.1 x the median of the latest 100: below that there is no tail to cut. c stands
+//   still there.
+// - Five calls in a row that are longer than D, or than 95 % of the latest 100, are a new level:
+//   only they are known then, and c is 1.
+//
+// The constants were chosen in simulations of quiet, lognormal, two-mode and tenfold times, steps
+// and a drift; tests/collectives/engine/target_bound_test.cc repeats them against the exact answer.
+//
+// Not thread-safe. learn() costs about a microsecond.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "collectives/engine/learning/recent_values.h"
+
+namespace tarpon {
+
+class TargetBound {
+ public:
+  /// REQUIRES: 0 < target < 1.
+  explicit TargetBound(double target) : target_(target) {}
+
+  /// A call took `time`, in a unit of the caller's choice, and lacks the share `lost`.
+  /// REQUIRES: time > 0; 0 <= lost <= 1.
+  void learn(double time, double lost);
+
+  /// What a call lost because of its bound; the largest share of any rank. Without effect where no
+  /// bound is known yet.
+  void account(double lost);
+
+  /// Nothing before nine calls, or five of a new level, are known. In the unit of learn().
+  std::optional<double> bound() const { return bound_; }
+
+  /// Of the latest 100 calls. REQUIRES: bound() is known.
+  double median() const;
+
+  /// Whether the bound is the floor, 1.1 x the median.
+  bool at_floor() const { return at_floor_; }
+
+ private:
+  void push(double sample);
+  void start_anew();
+  void solve();
+  double unusual() const;
+  double typical() const;
+  double floor() const;
+  double shortest(double share) const;
+
+  const double target_;
+  RecentValues latest_{100};    // logarithms of X
+  RecentValues ratios_{1000};   // X / g: 0.1 % of loss is one tenfold call in a thousand
+  std::vector<double> sorted_;  // the same, the smallest first
+  std::vector<double> above_;   // X of the latest calls, each above unusual()
+  std::size_t least_known_ = 9;
+  double debt_ = 0;        // sum of 1 - lost / target, limited
+  double correction_ = 1;  // c
+  bool at_floor_ = false;
+  std::optional<double> bound_;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,90 @@
+// The owner's side of a TAR: adds what arrives to the accumulator and says which slots are whole.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "collectives/allreduce.h"
+#include "collectives/engine/buffers.h"
+#include "collectives/engine/kernels/reduce.h"
+#include "transport/endpoint.h"
+
+namespace tarpon {
+
+/// Payload is reduced straight from the receive buffer into `accumulator`, the owner's shard of the
+/// output. The first contribution to a slot reads the owner's own one from `own`, so that an
+/// out-of-place call copies nothing beforehand.
+///
+/// Partial results that are no elements (needs_partials()) take twice the memory of elements, and
+/// memory is what a large call waits for. So the first two contributions to a slot wait in
+/// `partials` as they came. With the next one the sum is made in a buffer of one slot, which stays
+/// in the first cache, and goes to the accumulator if that was the last one, else to `partials`.
+class Reducer : public Sink, public Source {
+ public:
+  struct Shape {
+    SlotArray<const std::byte> own;    // the owner's contribution to its shard
+    SlotArray<std::byte> accumulator;  // may be the same memory
+    std::uint64_t bytes = 0;
+    std::uint32_t slot_bytes = 0;
+    DataType type = DataType::float32;
+    ReduceOp function = ReduceOp::sum;
+    Rank rank = 0;
+    std::uint32_t world = 0;
+    Rescale rescale = Rescale::count;
+    std::vector<double> weights = {};  // of each rank's contribution; empty: 1. Sums and averages
+    // A float for each element of the shard, where uses_partials(); else null. Outlives the
+    // reducer.
+    float* partials = nullptr;
+    CustomFunction custom = {};  // where the function is custom
+    std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
+  };
+
+  explicit Reducer(const Shape& shape);
+
+  /// Whether a call needs Shape::partials: a slot of two contributions goes from elements to
+  /// elements, unless these are weighted.
+  static bool uses_partials(DataType type, ReduceOp function, std::uint32_t world, bool weighted) {
+    return needs_partials(type, function) && (world > 2 || weighted);
+  }
+
+  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
+               std::uint64_t contributors) override;
+  /// What `from` should have added to the slot does not come.
+  void lost(Rank from, std::uint32_t slot) override;
+  SlotView view(std::uint32_t slot) override;
+  void write(std::uint32_t slot, std::span<std::byte> frame) override;
+
+  /// Slots [0, ready()) hold every contribution that is still to be had.
+  std::uint32_t ready() const { return ready_; }
+
+  /// No more contributions come, so that the next `count` slots are ready. Slots that lack some are
+  /// scaled by the count they have (sum by N / c, avg by 1 / c) under Rescale::count, else as those
+  /// that lack nothing (avg by 1 / N), here or once their last one is known to be lost.
+  /// REQUIRES: ready() + count <= slots().
+  void settle(std::uint32_t count);
+
+  std::uint32_t slots() const { return static_cast<std::uint32_t>(contributors_.size()); }
+  const ContributorMasks& contributors() const { return contributors_; }
+  const std::vector<double>& weights() const { return shape_.weights; }
+
+ private:
+  std::size_t length(std::uint32_t slot) const;
+  bool settled(std::uint32_t slot) const;
+  bool waits(std::uint64_t present) const;
+  std::byte* sums(std::uint32_t slot) const;
+  std::byte* sum_of_waiting(std::uint32_t slot, std::uint64_t present);
+  void add(Rank from, std::uint32_t slot, std::span<const std::byte> payload);
+  void rescale(std::uint32_t slot);
+  void advance();
+
+  Shape shape_;
+  const ReduceKernels& kernels_;
+  std::uint64_t everybody_;
+  ContributorMasks contributors_;    // per slot, the owner's own included
+  std::vector<std::uint64_t> lost_;  // per slot; empty while nothing is
+  std::pmr::vector<float> sum_;      // of one slot, with partials
+  std::uint32_t ready_ = 0;
+};
+
+}  // namespace tarpon

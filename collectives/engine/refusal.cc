@@ -1,0 +1,134 @@
+// Calls that this rank does not run: their arguments make no sense, or it has no memory for them,
+// or an exception comes up inside.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "collectives/engine/engine.h"
+
+namespace tarpon {
+namespace {
+
+/// A value that a cast made: C callers and bindings pass numbers.
+template <typename Enum>
+bool is_one_of(Enum value, Enum last) {
+  return static_cast<unsigned>(value) <= static_cast<unsigned>(last);
+}
+
+std::optional<std::string> unknown_value(const AllreduceArguments& arguments) {
+  const auto text = [](const char* what, auto value) {
+    return fmt::format("allreduce: {} {} is unknown", what, static_cast<unsigned>(value));
+  };
+  if (!is_one_of(arguments.type, kLastDataType)) return text("element type", arguments.type);
+  if (!is_one_of(arguments.function, kLastReduceOp)) return text("function", arguments.function);
+  if (!is_one_of(arguments.mode, Mode::bounded)) return text("mode", arguments.mode);
+  if (!is_one_of(arguments.order, AdditionOrder::any)) {
+    return text("order of addition", arguments.order);
+  }
+  if (!is_one_of(arguments.missing, MissingFill::local)) {
+    return text("rule for missing values", arguments.missing);
+  }
+  if (!is_one_of(arguments.bound_rule, BoundRule::optireduce)) {
+    return text("rule for bounds", arguments.bound_rule);
+  }
+  return std::nullopt;
+}
+
+/// Whether [a, a + bytes) and [b, b + bytes) share a byte, but are not the same.
+bool overlap(const void* a, const void* b, std::uint64_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first != second && (first < second ? second - first : first - second) < bytes;
+}
+
+}  // namespace
+
+std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
+  if (auto unknown = unknown_value(arguments)) return Refusal{AbortReason::argument, *unknown};
+  if (!is_defined(arguments.type, arguments.function)) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: {} needs integers; the elements are {}",
+                               name(arguments.function), name(arguments.type))};
+  }
+  if (arguments.function == ReduceOp::custom && arguments.custom.combine == nullptr) {
+    return Refusal{AbortReason::argument,
+                   "allreduce: function custom needs AllreduceArguments::custom.combine"};
+  }
+  if (arguments.deadline <= Duration::zero()) {
+    return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};
+  }
+  if (arguments.bound && *arguments.bound <= Duration::zero()) {
+    return Refusal{AbortReason::argument, "allreduce: the bound must be positive"};
+  }
+  if (arguments.bound && *arguments.bound > arguments.deadline) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: the bound of {} s is above the deadline of {} s",
+                               std::chrono::duration<double>(*arguments.bound).count(),
+                               std::chrono::duration<double>(arguments.deadline).count())};
+  }
+  if (arguments.count == 0) return std::nullopt;
+  const char* const absent = arguments.input == nullptr ? "input" : "output";
+  if (arguments.input == nullptr || arguments.output == nullptr) {
+    return Refusal{
+        AbortReason::argument,
+        fmt::format("allreduce of {} elements: the {} buffer is null", arguments.count, absent)};
+  }
+  // Slots are numbered with 32 bits, the highest numbers have meanings of their own.
+  const std::uint64_t element = element_bytes(arguments.type);
+  const std::uint64_t most = std::uint64_t{0xfffffff0} * options_.slot_bytes / element;
+  if (arguments.count > most) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce of {} elements: at most {} in one call with {} bytes a "
+                               "slot; split it",
+                               arguments.count, most, options_.slot_bytes)};
+  }
+  if (overlap(arguments.input, arguments.output, arguments.count * element)) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce of {} elements: input and output overlap; give the same "
+                               "buffer for both, or two apart",
+                               arguments.count)};
+  }
+  return std::nullopt;
+}
+
+Refusal Engine::no_memory() {
+  return {AbortReason::memory, "allreduce: no memory for the buffers of the call"};
+}
+
+Refusal Engine::exception_inside(const std::exception& error) {
+  return {AbortReason::exception, fmt::format("allreduce: {}", error.what())};
+}
+
+void Engine::note_refused(PendingCall& call, const Refusal& refusal, Time submitted,
+                          Time now) const {
+  Report& report = call.report;
+  report.status = Status::aborted;
+  report.abort_reason = refusal.reason;
+  report.blamed = {options_.endpoint.rank};
+  report.detail = refusal.detail;
+  note_unbegun(report, submitted, now);
+  call.done = true;
+}
+
+/// In a job of one rank, which has no network.
+void Engine::end_alone(PendingCall& call, const std::optional<Refusal>& refused) const {
+  const AllreduceArguments& arguments = call.arguments;
+  Report& report = call.report;
+  report.peers.resize(1);
+  if (refused) {
+    report.status = Status::aborted;
+    report.abort_reason = refused->reason;
+    report.blamed = {0};
+    report.detail = refused->detail;
+  } else {
+    if (arguments.output != arguments.input && arguments.count > 0) {
+      std::memcpy(arguments.output, arguments.input,
+                  arguments.count * element_bytes(arguments.type));
+    }
+    report.stage = CallStage::result;
+    report.peers[0].contributors = 1;
+  }
+  call.done = true;
+}
+
+}  // namespace tarpon

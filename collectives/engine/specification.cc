@@ -1,0 +1,224 @@
+// What an AllReduce asks of the endpoint: its stages, their messages and bounds.
+#include <algorithm>
+
+#include "collectives/engine/allreduce_operation.h"
+
+namespace tarpon {
+
+Schedule AllreduceOperation::make_schedule() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  const std::uint32_t turn =
+      setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
+  if (coding_) {
+    return striped_schedule(setting_.world, setting_.rank, turn, coding_->layout().rows(),
+                            coding_->row_bytes(), coding_->row_pitch_bytes());
+  }
+  return tar_schedule(setting_.world, setting_.rank, turn, arguments.count,
+                      element_bytes(arguments.type));
+}
+
+std::uint64_t AllreduceOperation::slot_stride() const {
+  return coding_ ? std::uint64_t{setting_.world} * coding_->row_pitch_bytes() : slot_bytes();
+}
+
+/// Of results, and of what is coded.
+SlotArray<std::byte> AllreduceOperation::slots_at(std::uint64_t first_byte) const {
+  return {(coding_ ? coding_->data() : output_) + first_byte, slot_stride()};
+}
+
+/// Takes a buffer for partial results, where the reducer needs one.
+Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) {
+  Reducer::Shape shape;
+  shape.accumulator = slots_at(schedule_.own.first);
+  shape.own = {coding_ ? shape.accumulator.data : input_ + schedule_.own.first, slot_stride()};
+  shape.bytes = schedule_.own.count;
+  shape.slot_bytes = slot_bytes();
+  shape.type = call_->arguments.type;
+  shape.function = call_->arguments.function;
+  shape.rank = setting_.rank;
+  shape.world = setting_.world;
+  shape.memory = setting_.memory;
+  if (mode == Mode::bounded) {
+    shape.rescale = setting_.mechanisms.rescale;
+    if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
+  }
+  shape.custom = call_->arguments.custom;
+  if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
+    partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
+    shape.partials = partials_->get();
+  }
+  return shape;
+}
+
+std::uint64_t AllreduceOperation::bucket_bytes() const {
+  return call_->arguments.count * element_bytes(call_->arguments.type);
+}
+
+OperationSignature AllreduceOperation::signature() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSignature result;
+  result.type = arguments.type;
+  result.function = arguments.function;
+  result.mode = call_->report.mode;
+  result.slot_bytes = slot_bytes();
+  result.count = arguments.count;
+  result.epoch = call_->report.epoch;
+  result.codec = coding_ ? Codec::hadamard : Codec::none;
+  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
+  result.order = result.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
+  return result;
+}
+
+OperationSpec AllreduceOperation::specify(Time now) {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSpec spec;
+  spec.tag = arguments.tag;
+  spec.slot_bytes = slot_bytes();
+  spec.epoch.number = call_->report.epoch;
+  if (coding_) {
+    spec.epoch.codec = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.epoch.stride = static_cast<std::uint16_t>(coding_->layout().stride);
+  }
+  spec.deadline = deadline_;
+  spec.bounded = call_->report.mode == Mode::bounded;
+  spec.nonfinite = call_->nonfinite;
+  spec.fetches_when_late = retains();
+  spec.signature = encode(signature());
+  spec.began = setting_.began;
+  if (spec.bounded) plan_bound(spec, now);
+  spec.stages.resize(2);
+  add_scatter(spec);
+  add_gather(spec);
+  return spec;
+}
+
+CallKind AllreduceOperation::kind() const {
+  return {bucket_bytes(), coding_ != nullptr, setting_.open};
+}
+
+BoundedCall AllreduceOperation::bounded_call() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  // Decoding takes about as long as encoding took.
+  const Duration coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero();
+  return {arguments.bound_rule, arguments.bound, kind(), coding};
+}
+
+void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
+  const Duration left = std::max(Duration::zero(), deadline_ - now);
+  const BoundPlan plan = setting_.bounds->plan(bounded_call(), left);
+  terms_ = plan.terms;
+  spec.bound = plan.terms.whole;
+  spec.terms = encode(plan.terms);
+  spec.tells_terms = plan.tells;
+  spec.stage_time = plan.stage_time;
+  for (std::size_t stage = 0; stage < plan.early.size(); ++stage) {
+    spec.early[stage] = plan.early[stage];
+    call_->report.stages[stage].early = plan.early[stage];
+  }
+}
+
+/// Half of the ranks have begun: what this rank and its peers expect decides when the stages end.
+void AllreduceOperation::start_clock(Time at, Time now) {
+  std::uint64_t live = ~endpoint_.silent();
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer == setting_.rank) continue;
+    if (endpoint_.takes_no_part(handle_, peer)) live &= ~bit(peer);
+    hear_terms(peer);
+  }
+  const Duration left = std::max(Duration::zero(), deadline_ - at);
+  const CallBound bound = setting_.bounds->agree(bounded_call(), terms_, live, left);
+  clock_ = at;
+  end_ = after(at, bound.whole);
+  StageEnds ends;
+  ends.at[kScatter] = end_ - bound.gather;
+  ends.at[kGather] = gather_due_ = end_;
+  ends.grace = bound.grace;
+  call_->report.bound = bound.whole;
+  call_->report.clock_start = at - submitted_;
+  call_->report.stages[kScatter].bound = bound.whole - bound.gather;
+  call_->report.stages[kGather].bound = ends.at[kGather] - at;
+  endpoint_.set_ends(handle_, ends, now);
+  work_at_ = now;
+  if (fail_at_ != kNever) collect_mismatches(now);
+}
+
+/// What the work on the buffers would take if both stages closed now: settling and, `with_copy`,
+/// copying our shard, decoding, filling the slots that are missing. Small buckets need no time for
+/// it.
+Duration AllreduceOperation::work_left(bool with_copy) const {
+  if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
+  std::uint64_t bytes = with_copy ? schedule_.own.count : 0;
+  bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
+  for (const Schedule::Transfer& transfer : schedule_.stages[kGather].receives) {
+    const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
+    bytes += std::uint64_t{message.slots - message.received} * slot_bytes();
+  }
+  if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
+  return setting_.work_rate->of(bytes);
+}
+
+/// Closes both stages when the work that is left needs all of the time until the end of the call.
+/// The work shrinks while slots arrive, so the time to close is computed again when it has come.
+void AllreduceOperation::close_for_work(Time now) {
+  if (gather_closed_) return;
+  if (late_self_) work_at_ = kNever;
+  if (now >= work_at_) {
+    // Work that takes more than half of the call ends after the bound, whatever is cut.
+    work_at_ = end_ - std::min(work_left(copies()), (end_ - clock_) / 2);
+    if (now >= work_at_) {
+      for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle_, stage, now);
+      gather_due_ = now;
+      work_at_ = kNever;
+    }
+  }
+  wake_at_ = work_at_;
+}
+
+void AllreduceOperation::hear_terms(Rank peer) {
+  const std::optional<CallTerms> terms = endpoint_.terms(handle_, peer);
+  if (!terms || *terms == CallTerms{} || (terms_heard_ & bit(peer)) != 0) return;
+  terms_heard_ |= bit(peer);
+  setting_.bounds->heard(peer, kind(), decode(*terms));
+}
+
+void AllreduceOperation::add_scatter(OperationSpec& spec) {
+  StageSpec& stage = spec.stages[kScatter];
+  stage.ordered = !spec.bounded && call_->arguments.order == AdditionOrder::fixed;
+  stage.repair = setting_.mechanisms.scatter_repair;
+  const Schedule::Stage& from = schedule_.stages[kScatter];
+  scatter_.reserve(from.sends.size());
+  for (const Schedule::Transfer& transfer : from.sends) {
+    const std::byte* const first = (coding_ ? coding_->data() : input_) + transfer.first_byte;
+    scatter_.emplace_back(SlotArray<const std::byte>{first, slot_stride()}, bit(setting_.rank));
+    stage.sends.push_back({transfer.peer, &scatter_.back(), transfer.bytes});
+    call_->report.bytes_sent += transfer.bytes;
+  }
+  for (const Schedule::Transfer& transfer : from.receives) {
+    stage.receives.push_back({transfer.peer, &reducer_, transfer.bytes});
+  }
+}
+
+void AllreduceOperation::add_gather(OperationSpec& spec) {
+  StageSpec& stage = spec.stages[kGather];
+  stage.ready = 0;
+  stage.repair = setting_.mechanisms.repair;
+  const Schedule::Stage& from = schedule_.stages[kGather];
+  // Both ends of a message see the same size, so they agree on whether it is confirmed.
+  std::uint64_t longest = schedule_.own.count;
+  for (const Schedule::Transfer& transfer : from.receives) {
+    longest = std::max(longest, transfer.bytes);
+  }
+  stage.acknowledge = longest > kConfirmAbove;
+  for (const Schedule::Transfer& transfer : from.sends) {
+    stage.sends.push_back({transfer.peer, &reducer_, transfer.bytes});
+    call_->report.bytes_sent += transfer.bytes;
+  }
+  gather_.reserve(from.receives.size());
+  for (const Schedule::Transfer& transfer : from.receives) {
+    gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()),
+                         setting_.memory);
+    stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
+  }
+}
+
+}  // namespace tarpon

@@ -1,0 +1,76 @@
+// Calls that end without having begun: their numbers, and what their reports say.
+#include <algorithm>
+
+#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/engine.h"
+#include "collectives/engine/peer_report.h"
+
+namespace tarpon {
+
+/// They stay in the queue, as those do that expire.
+void Engine::end_waiting(const Ending& ending, Time now) {
+  for (Waiting& waiting : waiting_) {
+    if (waiting.over) {
+      const std::uint32_t tag = waiting.call->report.tag;
+      if (broken_ || aborted_) unbegun_.put(tag, {next_unbegun(tag)});
+      continue;
+    }
+    end_unbegun(*waiting.call, ending, waiting.submitted, now);
+    waiting.over = true;
+    ++over_waiting_;
+  }
+}
+
+/// REQUIRES: its number is in the report.
+void Engine::end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now) {
+  Report& report = call.report;
+  report.status = ending.status;
+  report.abort_reason = ending.reason;
+  report.blamed = ending.blamed;
+  report.detail = ending.detail;
+  note_unbegun(report, submitted, now);
+  if (broken_ || aborted_) note_missed(report);
+  end_before_start(call);
+}
+
+void Engine::note_unbegun(Report& report, Time submitted, Time now) const {
+  report.elapsed = now - submitted;
+  report_last_heard(endpoint_, options_.endpoint.rank, options_.endpoint.world_size, now, report);
+}
+
+/// The number of a call that queues behind those of its tag.
+std::uint32_t Engine::next_queued(std::uint32_t tag) const {
+  const auto before = std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
+    return one.call->arguments.tag == tag;
+  });
+  return endpoint_.next_number(tag) + static_cast<std::uint32_t>(before);
+}
+
+std::vector<EpochRecord::Start> Engine::next_numbers() const {
+  std::vector<EpochRecord::Start> result;
+  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_queued(tag)});
+  return result;
+}
+
+/// The number of a call that no longer takes one at the endpoint; calls are told apart all the
+/// same.
+std::uint32_t Engine::next_unbegun(std::uint32_t tag) const {
+  const auto known = unbegun_.find(tag);
+  return known ? known->number : next_queued(tag);
+}
+
+/// In the order of the numbers of a tag.
+void Engine::note_missed(Report& report) {
+  const auto later = [](std::uint32_t a, std::uint32_t b) {
+    return static_cast<std::int32_t>(a - b) > 0 ? a : b;
+  };
+  unbegun_.put(report.tag, {later(next_unbegun(report.tag), report.operation + 1)});
+  if (report.status != Status::evicted) return;
+  const auto first = first_missed_.find(report.tag);
+  report.first_missed = first ? first->number : report.operation;
+  first_missed_.put(report.tag, {report.first_missed});
+  report.operations_missed =
+      later(report.operation + 1, endpoint_.furthest(report.tag)) - report.first_missed;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,75 @@
+// Work on the buffers of one call, in pieces.
+//
+// A bucket of 1 GiB takes some 110 ms to encode. The driver of the engine runs such work piece by
+// piece, lets go of the engine's lock while a piece runs, and moves packets between two pieces.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "collectives/engine/piece.h"
+
+namespace tarpon {
+
+/// Runs of equal units, one after another. Not thread-safe; only the piece that take() gave may run
+/// beside its other functions.
+class Work {
+ public:
+  explicit Work(std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {}
+
+  /// Adds `units` units that move `unit_bytes` each: `run(first, count)` does `count` of them, and
+  /// works on memory that outlives the work. At most one piece runs here at once, unless
+  /// something waits.
+  template <typename Run>
+  void add(std::uint64_t units, std::uint64_t unit_bytes, const Run& run) {
+    if (units == 0) return;
+    if (idle() && units * unit_bytes <= piece_bytes_) {
+      run(std::uint64_t{0}, units);
+    } else {
+      parts_.push_back({run, units, unit_bytes});
+    }
+  }
+
+  /// Nothing is left, and no piece runs.
+  bool idle() const { return parts_.empty() && !running_; }
+
+  bool has_piece() const { return !parts_.empty() && !running_; }
+
+  /// The next piece. It runs until ended(). REQUIRES: has_piece().
+  Piece take() {
+    running_ = true;
+    Part& part = parts_.front();
+    const std::uint64_t left = part.units - part.next;
+    const std::uint64_t count =
+        std::min(left, std::max<std::uint64_t>(1, piece_bytes_ / part.unit_bytes));
+    Piece piece{count * part.unit_bytes, part.run, part.next, count};
+    part.next += count;
+    if (count == left) parts_.erase(parts_.begin());
+    return piece;
+  }
+  void ended() { running_ = false; }
+
+  /// Drops what has not been taken.
+  void clear() { parts_.clear(); }
+
+  /// Runs all that is left here. REQUIRES: no piece runs.
+  void run_all() {
+    for (; has_piece(); ended()) take().run();
+  }
+
+ private:
+  struct Part {
+    std::function<void(std::uint64_t first, std::uint64_t count)> run;
+    std::uint64_t units = 0;
+    std::uint64_t unit_bytes = 0;
+    std::uint64_t next = 0;
+  };
+
+  std::uint64_t piece_bytes_;
+  std::vector<Part> parts_;
+  bool running_ = false;
+};
+
+}  // namespace tarpon

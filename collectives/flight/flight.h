@@ -1,0 +1,85 @@
+// What watches a communicator from outside: the flight recorder's dumps and the status socket.
+//
+// A thread of its own sleeps until somebody asks or something goes wrong. It takes no lock that the
+// driver of the communicator takes: it answers while operations are stuck, whoever holds what.
+//
+// Dumps (collectives/flight/file.h) go to `directory`/JOB.RANK.flight, which is replaced whole: one
+// file a rank and job. JOB is the job's public id. Without a directory there are none: a file for
+// each failure on a machine whose owner did not ask is litter, and the ring can be read through the
+// socket as well.
+//
+// The socket is a UNIX stream socket, named @tarpon.UID.JOB.RANK in the abstract name space of the
+// process's network namespace (JOB as 8 hex digits). It answers processes of the same user and
+// root: "status\n" by one line of JSON, "flight\n" by a dump. `tarpon status` and `tarpon flight`
+// are the clients.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "collectives/flight_options.h"
+#include "transport/recorder.h"
+#include "transport/snapshot.h"
+#include "xdp/result.h"
+
+namespace tarpon {
+
+struct FlightIdentity {
+  std::uint32_t public_id = 0;  // of the job: the cookie stays out of names, dumps and answers
+  Rank rank = 0;
+  std::uint16_t world_size = 1;
+  std::uint32_t slot_bytes = 0;
+};
+
+/// What a rank is doing.
+struct FlightSnapshot {
+  Time taken{};
+  std::uint32_t outstanding = 0;  // calls that are not done
+  EndpointSnapshot endpoint;
+};
+
+class Flight {
+ public:
+  /// Makes the directory, and tries whether a file can be made there. Errors: io, permission,
+  /// invalid_argument.
+  static Result<void> check(const FlightOptions& options);
+
+  /// Starts watching. What is not to be had (the socket's name is taken, no thread) is done
+  /// without: a job does not fail for it.
+  Flight(const FlightOptions& options, const FlightIdentity& identity);
+
+  /// Dumps what is still worth it. REQUIRES: nobody writes to the recorder any more.
+  ~Flight();
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+
+  /// For the endpoint and the engine; lives as long as this.
+  Recorder& recorder();
+
+  /// What the socket is to tell from now on. One thread at a time; costs a few hundred nanoseconds.
+  void publish(const FlightSnapshot& snapshot);
+
+  /// Whether the driver should publish now: when it is about to sleep, and now and then while it is
+  /// busy. As publish().
+  bool wants_snapshot(bool busy);
+
+  /// Has what went wrong since last time dumped, soon. Costs a comparison when nothing did. Any
+  /// thread.
+  void look();
+
+ private:
+  class Watch;
+  std::unique_ptr<Watch> watch_;
+};
+
+/// "@tarpon.UID.JOB.RANK" without the "@": the name of a rank's socket.
+std::string status_socket_name(std::uint32_t user, std::uint32_t public_id, Rank rank);
+
+/// The line of JSON that answers "status": what `snapshot` says as of `now`. `recorder`: how the
+/// last call ended.
+std::string status_line(const FlightIdentity& identity, const FlightSnapshot& snapshot,
+                        const Recorder& recorder, Time now);
+
+}  // namespace tarpon

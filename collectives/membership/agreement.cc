@@ -1,0 +1,443 @@
+// The rules of verdicts.
+#include "collectives/membership/agreement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "collectives/allreduce.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::size_t kMessageBytes = 80;
+
+// Steps that are collected for at once; more are not asked of a rank that works in order.
+constexpr std::size_t kMostPending = 2 * Agreement::kKept;
+
+/// Whatever is no share of anything counts as everything.
+double share(double fraction) {
+  return fraction >= 0 && fraction <= 1 ? fraction : 1.0;
+}
+
+void append(std::string& bytes, std::uint64_t value, int width) {
+  for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+std::uint64_t read(std::string_view bytes, std::size_t at, std::size_t width) {
+  std::uint64_t value = 0;
+  for (std::size_t i = width; i-- > 0;) {
+    value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
+  }
+  return value;
+}
+
+/// The ranks whose digest is not that of the lowest one.
+std::uint64_t differing(const std::vector<std::pair<Rank, std::uint64_t>>& digests) {
+  if (digests.empty()) return 0;
+  const std::uint64_t usual = std::min_element(digests.begin(), digests.end())->second;
+  std::uint64_t others = 0;
+  for (const auto& [rank, digest] : digests) {
+    if (digest != usual) others |= bit(rank);
+  }
+  return others;
+}
+
+std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
+  if (verdict.verdict == Verdict::apply) return {};
+  if (verdict.verdict == Verdict::halt) {
+    return fmt::format(
+        "the worst rank lost {:.2f} %, above the halt budget of {:.2f} % in {} steps in a row",
+        verdict.lost_fraction * 100, budget.halt_above * 100, LossBudget::kStepsToHalt);
+  }
+  if (verdict.lost_fraction <= budget.skip_above) {
+    return "a rank's input was infinite or not a number";
+  }
+  return fmt::format("the worst rank lost {:.2f} %, above the skip budget of {:.2f} %",
+                     verdict.lost_fraction * 100, budget.skip_above * 100);
+}
+
+}  // namespace
+
+std::string_view name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::apply:
+      return "apply";
+    case Verdict::skip:
+      return "skip";
+    case Verdict::halt:
+      return "halt";
+  }
+  return "?";
+}
+
+LossReport loss_report(const Report& report) {
+  const std::uint64_t late = mask_of(report.late_ranks);
+  switch (report.status) {
+    case Status::complete:
+    case Status::partial:
+    case Status::late_self:
+      return {report.causes.of_network(), report.nonfinite, late, 0};
+    case Status::peer_late:
+    case Status::mismatch:
+    case Status::aborted:
+    case Status::failed:
+    case Status::peer_dead:
+    case Status::evicted:
+    case Status::peer_left:
+      break;
+  }
+  return {1.0, report.nonfinite, late, 0};  // no result
+}
+
+LossReport worse(const LossReport& a, const LossReport& b) {
+  return {std::max(share(a.lost_fraction), share(b.lost_fraction)), a.nonfinite || b.nonfinite,
+          a.late | b.late, a.digest != 0 ? a.digest : b.digest};
+}
+
+LossBudget LossBudget::usual(double loss_target) {
+  LossBudget budget;
+  budget.skip_above = std::clamp(20 * loss_target, budget.skip_above, budget.halt_above);
+  return budget;
+}
+
+LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step) {
+  const LossBudget* best = nullptr;
+  for (const LossBudget& one : budgets) {
+    if (one.from_step <= step && (best == nullptr || best->from_step <= one.from_step)) best = &one;
+  }
+  return best == nullptr ? LossBudget{} : *best;
+}
+
+Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports, int heavy_steps) {
+  if (reports.empty()) return Verdict::halt;
+  double worst = 0;
+  bool nonfinite = false;
+  for (const LossReport& report : reports) {
+    worst = std::max(worst, share(report.lost_fraction));
+    nonfinite |= report.nonfinite;
+  }
+  const bool heavy = worst > budget.halt_above;
+  if (heavy && heavy_steps + 1 >= LossBudget::kStepsToHalt) return Verdict::halt;
+  return heavy || worst > budget.skip_above || nonfinite ? Verdict::skip : Verdict::apply;
+}
+
+std::string encode(const AgreementMessage& message) {
+  std::string bytes;
+  append(bytes, static_cast<std::uint8_t>(message.kind), 1);
+  append(bytes, message.report.nonfinite ? 1 : 0, 1);
+  append(bytes, static_cast<std::uint8_t>(message.verdict.verdict), 1);
+  append(bytes, 0, 1);
+  append(bytes, message.verdict.decided_by, 4);
+  append(bytes, message.step, 8);
+  append(bytes, std::bit_cast<std::uint64_t>(message.report.lost_fraction), 8);
+  append(bytes, std::bit_cast<std::uint64_t>(message.verdict.lost_fraction), 8);
+  append(bytes, message.verdict.reporters, 8);
+  append(bytes, message.verdict.rejoin, 8);
+  append(bytes, message.report.late, 8);
+  append(bytes, message.report.digest, 8);
+  append(bytes, message.verdict.differing, 8);
+  append(bytes, message.patience_ms, 4);
+  append(bytes, message.verdict.detail.size(), 4);
+  return bytes + message.verdict.detail;
+}
+
+std::optional<AgreementMessage> decode_agreement(std::string_view body) {
+  if (body.size() < kMessageBytes) return std::nullopt;
+  const std::uint64_t kind = read(body, 0, 1);
+  const std::uint64_t verdict = read(body, 2, 1);
+  if (kind < 1 || kind > 4 || verdict > 2) return std::nullopt;
+  if (read(body, 76, 4) != body.size() - kMessageBytes) return std::nullopt;
+  AgreementMessage message;
+  message.kind = static_cast<AgreementMessage::Kind>(kind);
+  message.step = read(body, 8, 8);
+  message.report.nonfinite = read(body, 1, 1) != 0;
+  message.report.lost_fraction = std::bit_cast<double>(read(body, 16, 8));
+  message.patience_ms = static_cast<std::uint32_t>(read(body, 72, 4));
+  message.verdict.verdict = static_cast<Verdict>(verdict);
+  message.verdict.step = message.step;
+  message.verdict.decided_by = static_cast<Rank>(read(body, 4, 4));
+  message.verdict.lost_fraction = std::bit_cast<double>(read(body, 24, 8));
+  message.verdict.reporters = read(body, 32, 8);
+  message.verdict.rejoin = read(body, 40, 8);
+  message.report.late = read(body, 48, 8);
+  message.report.digest = read(body, 56, 8);
+  message.verdict.differing = read(body, 64, 8);
+  message.verdict.detail = body.substr(kMessageBytes);
+  return message;
+}
+
+Agreement::Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets)
+    : rank_(rank),
+      facts_(facts),
+      budgets_(std::move(budgets)),
+      yielded_(rank == 0 ? facts.live() : bit(rank)) {}
+
+const StepVerdict* Agreement::find(std::uint64_t step) const {
+  for (const StepVerdict& one : kept_) {
+    if (one.step == step) return &one;
+  }
+  return nullptr;
+}
+
+std::optional<StepVerdict> Agreement::verdict(std::uint64_t step) const {
+  if (!conflict_.empty()) {
+    StepVerdict halted;
+    halted.step = step;
+    halted.detail = conflict_;
+    return halted;
+  }
+  if (const StepVerdict* known = find(step)) return *known;
+  if (step >= told_from_) return std::nullopt;
+  StepVerdict halted;
+  halted.step = step;
+  halted.detail = fmt::format(
+      "the verdict of step {} is forgotten: this rank is more than {} steps behind", step, kKept);
+  return halted;
+}
+
+Agreement::Pending& Agreement::pending(std::uint64_t step) {
+  for (Pending& one : pending_) {
+    if (one.step == step) return one;
+  }
+  if (pending_.size() == kMostPending) {
+    pending_.erase(
+        std::min_element(pending_.begin(), pending_.end(),
+                         [](const Pending& a, const Pending& b) { return a.step < b.step; }));
+  }
+  pending_.emplace_back().step = step;
+  return pending_.back();
+}
+
+void Agreement::report(std::uint64_t step, const LossReport& report, Duration patience, Time now) {
+  if (find(step) != nullptr) return;
+  Pending& one = pending(step);
+  one.own = report;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(patience).count();
+  one.own_patience_ms = static_cast<std::uint32_t>(std::clamp<std::int64_t>(ms, 0, UINT32_MAX));
+  if (decider_ == rank_) {
+    take_report(rank_, step, report, after(now, patience));
+    try_to_decide(now);
+    return;
+  }
+  if (decider_ >= facts_.world_size()) return;  // no rank is live
+  AgreementMessage message;
+  message.step = step;
+  message.report = report;
+  message.patience_ms = one.own_patience_ms;
+  outbox_.emplace_back(decider_, std::move(message));
+}
+
+void Agreement::take_report(Rank from, std::uint64_t step, const LossReport& report,
+                            Time collect_until) {
+  Pending& one = pending(step);
+  one.collect_until = std::min(one.collect_until, collect_until);
+  if ((one.reporters & bit(from)) != 0) return;
+  one.reporters |= bit(from);
+  one.reports.push_back(report);
+  if (report.digest != 0) one.digests.emplace_back(from, report.digest);
+}
+
+void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
+  if (!facts_.is_live(from)) return;
+  switch (message.kind) {
+    case AgreementMessage::Kind::report:
+      if (const StepVerdict* known = find(message.step)) {
+        outbox_.push_back({from,
+                           {.kind = AgreementMessage::Kind::verdict,
+                            .step = message.step,
+                            .report = {},
+                            .verdict = *known}});
+        return;
+      }
+      take_report(from, message.step, message.report,
+                  now + std::chrono::milliseconds(message.patience_ms));
+      break;
+    case AgreementMessage::Kind::verdict:
+      take_verdict(message.verdict);
+      break;
+    case AgreementMessage::Kind::yield:
+      yielded_ |= bit(from);
+      undecided_from_ = std::max(undecided_from_, message.step);
+      break;
+    case AgreementMessage::Kind::forgotten:
+      told_from_ = std::max(told_from_, message.step);
+      std::erase_if(pending_, [this](const Pending& one) { return one.step < told_from_; });
+      break;
+  }
+  try_to_decide(now);
+}
+
+/// A verdict that another rank has decided. The next decider passes it on: others may lack it.
+void Agreement::take_verdict(const StepVerdict& verdict) {
+  if (const StepVerdict* known = find(verdict.step)) {
+    if (known->same(verdict) || !conflict_.empty()) return;
+    conflict_ = fmt::format("step {} was decided {} by rank {} and {} by rank {}: replicas differ",
+                            verdict.step, name(known->verdict), known->decided_by,
+                            name(verdict.verdict), verdict.decided_by);
+    tell_all(*known);  // the others learn of it too
+    return;
+  }
+  // Whoever has reported here waits for us, even if we do not know yet that it is our turn.
+  const bool asked = std::any_of(pending_.begin(), pending_.end(), [&](const Pending& one) {
+    return one.step == verdict.step && !one.reports.empty();
+  });
+  keep(verdict);
+  if (asked || decider_ == rank_) tell_all(verdict);
+}
+
+void Agreement::keep(const StepVerdict& verdict) {
+  std::erase_if(pending_, [&](const Pending& one) { return one.step == verdict.step; });
+  kept_.push_back(verdict);
+  if (kept_.size() <= kKept) return;
+  const auto oldest =
+      std::min_element(kept_.begin(), kept_.end(),
+                       [](const StepVerdict& a, const StepVerdict& b) { return a.step < b.step; });
+  undecided_from_ = std::max(undecided_from_, oldest->step + 1);
+  kept_.erase(oldest);
+}
+
+void Agreement::tell_all(const StepVerdict& verdict) {
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
+    if (peer == rank_ || !facts_.is_live(peer)) continue;
+    outbox_.push_back({peer,
+                       {.kind = AgreementMessage::Kind::verdict,
+                        .step = verdict.step,
+                        .report = {},
+                        .verdict = verdict}});
+  }
+}
+
+void Agreement::facts_changed(Time now) {
+  if (facts_.decider() != decider_) {
+    decider_ = facts_.decider();
+    yield_to_decider();
+    if (decider_ == rank_) {
+      for (Pending& one : pending_) {
+        if (!one.own) continue;
+        take_report(rank_, one.step, *one.own,
+                    now + std::chrono::milliseconds(one.own_patience_ms));
+      }
+    }
+  }
+  try_to_decide(now);
+}
+
+void Agreement::greet(Rank rank) {
+  if (rank == decider_) yield_to_decider();
+}
+
+/// All that this rank knows, then that it is all, then what it still waits for.
+void Agreement::yield_to_decider() {
+  if (decider_ == rank_ || !facts_.is_live(rank_) || decider_ >= facts_.world_size()) return;
+  for (const StepVerdict& known : kept_) {
+    outbox_.push_back({decider_,
+                       {.kind = AgreementMessage::Kind::verdict,
+                        .step = known.step,
+                        .report = {},
+                        .verdict = known}});
+  }
+  outbox_.push_back({decider_,
+                     {.kind = AgreementMessage::Kind::yield,
+                      .step = undecided_from_,
+                      .report = {},
+                      .verdict = {}}});
+  for (const Pending& one : pending_) {
+    if (!one.own) continue;
+    outbox_.push_back({decider_,
+                       {.kind = AgreementMessage::Kind::report,
+                        .step = one.step,
+                        .report = *one.own,
+                        .patience_ms = one.own_patience_ms,
+                        .verdict = {}}});
+  }
+}
+
+void Agreement::try_to_decide(Time now) {
+  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return;
+  for (std::size_t i = 0; i < pending_.size();) {
+    const Pending& one = pending_[i];
+    if (one.step < undecided_from_) {  // its verdict may be among those forgotten
+      tell_forgotten(one.reporters);
+      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    std::uint64_t late = 0;
+    for (const LossReport& report : one.reports) late |= report.late;
+    const bool all = (facts_.live() & ~silent_ & ~late & ~one.reporters) == 0;
+    if (one.reports.empty() || (!all && now < one.collect_until)) {
+      ++i;
+      continue;
+    }
+    const LossBudget budget = budget_for(budgets_, one.step);
+    StepVerdict verdict;
+    verdict.verdict = decide(budget, one.reports, heavy_steps_before(one.step));
+    verdict.step = one.step;
+    verdict.reporters = one.reporters;
+    verdict.decided_by = rank_;
+    verdict.rejoin = rejoin_;
+    verdict.differing = differing(one.digests);
+    for (const LossReport& report : one.reports) {
+      verdict.lost_fraction = std::max(verdict.lost_fraction, share(report.lost_fraction));
+    }
+    verdict.detail = explain(verdict, budget);
+    keep(verdict);  // removes it from pending_
+    tell_all(verdict);
+  }
+}
+
+/// Tells `ranks` that no verdict will come for a step that they reported.
+void Agreement::tell_forgotten(std::uint64_t ranks) {
+  told_from_ = undecided_from_;
+  for (Rank peer = 0; peer < facts_.world_size(); ++peer) {
+    if (peer == rank_ || (ranks & bit(peer)) == 0) continue;
+    outbox_.push_back({peer,
+                       {.kind = AgreementMessage::Kind::forgotten,
+                        .step = undecided_from_,
+                        .report = {},
+                        .verdict = {}}});
+  }
+}
+
+/// Counts the heavy steps in a row that were decided right before `step`, up to kStepsToHalt.
+int Agreement::heavy_steps_before(std::uint64_t step) const {
+  int heavy = 0;
+  for (std::uint64_t next = step; heavy < LossBudget::kStepsToHalt; ++heavy) {
+    const StepVerdict* before = nullptr;
+    for (const StepVerdict& one : kept_) {
+      if (one.step < next && (before == nullptr || one.step > before->step)) before = &one;
+    }
+    if (before == nullptr) break;
+    if (!(before->lost_fraction > budget_for(budgets_, before->step).halt_above)) break;
+    next = before->step;
+  }
+  return heavy;
+}
+
+void Agreement::set_silent(std::uint64_t ranks, Time now) {
+  silent_ = ranks;
+  try_to_decide(now);
+}
+
+void Agreement::tick(Time now) {
+  try_to_decide(now);
+}
+
+Time Agreement::next_deadline() const {
+  if (decider_ != rank_ || (facts_.live() & ~yielded_) != 0) return kNever;
+  Time next = kNever;
+  for (const Pending& one : pending_) {
+    if (!one.reports.empty()) next = std::min(next, one.collect_until);
+  }
+  return next;
+}
+
+std::vector<std::pair<Rank, AgreementMessage>> Agreement::take_outbox() {
+  return std::exchange(outbox_, {});
+}
+
+}  // namespace tarpon

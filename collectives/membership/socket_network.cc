@@ -1,0 +1,238 @@
+#include "collectives/membership/socket_network.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "collectives/rendezvous/sockets.h"
+
+namespace tarpon::mesh {
+namespace {
+
+constexpr StreamId kWakeUp = UINT64_MAX, kDoor = UINT64_MAX - 1;  // beside the streams
+constexpr Duration kDoorRest = 100ms;
+constexpr std::size_t kMaxRead = 256u << 10;  // of one stream in one round
+
+/// For epoll_wait(): -1 for ever.
+int wait_ms(Time now, Time until) {
+  if (until == kNever) return -1;
+  if (until <= now) return 0;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+  return static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
+}
+
+/// A refusal by the kernel costs only speed, or a later notice.
+void tune(int socket) {
+  const int on = 1, idle_s = 10, every_s = 2;
+  const auto unacknowledged = static_cast<unsigned>(SocketNetwork::kUnacknowledged / 1ms);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  (void)setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+  (void)setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
+}
+
+std::string end_text(int error) {
+  if (error == 0 || error == ECONNRESET) return "control connection reset";
+  return std::string("control connection lost: ") + std::strerror(error);
+}
+
+}  // namespace
+
+Result<Door> open_door(const std::string& address) {
+  auto wanted = rendezvous::resolve(address, 0);
+  if (!wanted) return fail(wanted.error());
+  auto listener = rendezvous::listen_at(*wanted);
+  if (!listener) return fail(listener.error());
+  const std::uint16_t port = ntohs(rendezvous::local_name(*listener).sin_port);
+  return Door{*std::move(listener), port};
+}
+
+Result<std::unique_ptr<SocketNetwork>> SocketNetwork::make(Door door,
+                                                           std::vector<sockaddr_in> doors) {
+  FileDescriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return fail_system(errno, "epoll for the control mesh");
+  auto event = WakeEvent::open();
+  if (!event) return fail(event.error());
+  std::unique_ptr<SocketNetwork> network(
+      new SocketNetwork(std::move(door), std::move(doors), std::move(epoll), *std::move(event)));
+  const bool watched = network->watch(EPOLL_CTL_ADD, network->event_.fd(), kWakeUp, EPOLLIN) &&
+                       (!network->listener_ ||
+                        network->watch(EPOLL_CTL_ADD, network->listener_.get(), kDoor, EPOLLIN));
+  if (!watched) return fail_system(errno, "epoll_ctl for the control mesh");
+  return network;
+}
+
+SocketNetwork::SocketNetwork(Door door, std::vector<sockaddr_in> doors, FileDescriptor epoll,
+                             FileDescriptor event)
+    : listener_(std::move(door.listener)),
+      doors_(std::move(doors)),
+      epoll_(std::move(epoll)),
+      event_(std::move(event)) {}
+
+bool SocketNetwork::watch(int operation, int fd, StreamId stream, std::uint32_t events) {
+  epoll_event event{.events = events, .data = {.u64 = stream}};
+  return epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
+}
+
+StreamId SocketNetwork::add(FileDescriptor socket, bool connecting, int error) {
+  const StreamId stream = ++last_;
+  const std::uint32_t events = connecting ? EPOLLOUT : EPOLLIN;
+  if (error == 0 && !watch(EPOLL_CTL_ADD, socket.get(), stream, events)) error = errno;
+  streams_[stream] = {rendezvous::JobSocket(std::move(socket)), connecting, 0, error};
+  if (error != 0) {
+    failed_.push_back(stream);
+    wake();
+  }
+  return stream;
+}
+
+// -- Network
+// ---------------------------------------------------------------------------------------
+
+StreamId SocketNetwork::connect(Rank peer) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  int error = socket ? 0 : errno;
+  if (error == 0) {
+    tune(socket.get());
+    rendezvous::limit_segments(socket);
+    const auto* const door = reinterpret_cast<const sockaddr*>(&doors_[peer]);
+    if (::connect(socket.get(), door, sizeof doors_[peer]) != 0 && errno != EINPROGRESS) {
+      error = errno;
+    }
+  }
+  const StreamId stream = add(std::move(socket), true, error);
+  streams_[stream].peer = peer;
+  return stream;
+}
+
+std::size_t SocketNetwork::write(StreamId stream, std::string_view bytes) {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return bytes.size();
+  const int socket = found->second.socket.get();
+  std::size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t sent =
+        ::send(socket, bytes.data() + written, bytes.size() - written, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      written += static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      (void)watch(EPOLL_CTL_MOD, socket, stream, EPOLLIN | EPOLLOUT);  // it is watched
+      break;
+    } else if (errno != EINTR) {
+      return bytes.size();  // read() finds the end, and what was received before it
+    }
+  }
+  return written;
+}
+
+void SocketNetwork::close(StreamId stream) {
+  streams_.erase(stream);
+}
+
+// -- events
+// ----------------------------------------------------------------------------------------
+
+void SocketNetwork::wait(Time now, Time until) {
+  const int limit = wait_ms(now, std::min(until, listen_at_));
+  ready_count_ = epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), limit);
+}
+
+void SocketNetwork::dispatch(Streams& streams, Time now) {
+  for (const StreamId stream : std::exchange(failed_, {})) {
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) continue;
+    const int error = found->second.error;
+    streams_.erase(found);
+    streams.ended(stream, std::strerror(error), error == ECONNREFUSED, now);
+  }
+  const int count = std::exchange(ready_count_, 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = ready_[static_cast<std::size_t>(i)];
+    const StreamId stream = event.data.u64;
+    if (stream == kWakeUp) {
+      event_.drain();
+    } else if (stream == kDoor) {
+      accept_some(streams, now);
+    } else {
+      handle(stream, event.events, streams, now);
+    }
+  }
+  if (now < listen_at_) return;
+  listen_at_ = kNever;
+  (void)watch(EPOLL_CTL_ADD, listener_.get(), kDoor, EPOLLIN);  // as at the start
+}
+
+/// Where no descriptor is left the door rests: its connections stay in the kernel's queue. So do
+/// those beyond kAccepts, until the next round.
+void SocketNetwork::accept_some(Streams& streams, Time now) {
+  for (int accepted = 0; accepted < kAccepts; ++accepted) {
+    auto socket = rendezvous::accept_one(listener_.descriptor());
+    if (!socket) {
+      (void)watch(EPOLL_CTL_DEL, listener_.get(), kDoor, 0);
+      listen_at_ = now + kDoorRest;
+      return;
+    }
+    if (!*socket) return;
+    tune(socket->get());
+    streams.accepted(add(*std::move(socket), false, 0), now);
+  }
+}
+
+void SocketNetwork::handle(StreamId stream, std::uint32_t events, Streams& streams, Time now) {
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  Stream& one = found->second;
+  if (one.connecting) return finish_connect(stream, streams, now);
+  if ((events & EPOLLOUT) != 0) {
+    (void)watch(EPOLL_CTL_MOD, one.socket.get(), stream, EPOLLIN);  // write() asks again
+    streams.writable(stream);
+  }
+  read(stream, streams, now);
+}
+
+void SocketNetwork::finish_connect(StreamId stream, Streams& streams, Time now) {
+  Stream& one = streams_.at(stream);
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (getsockopt(one.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  // The kernel connects a socket to itself where its own port is the wanted one and free.
+  const sockaddr_in own = rendezvous::local_name(one.socket.descriptor());
+  const sockaddr_in& door = doors_[one.peer];
+  if (own.sin_port == door.sin_port && own.sin_addr.s_addr == door.sin_addr.s_addr) {
+    error = ECONNREFUSED;
+  }
+  if (error != 0) {
+    streams_.erase(stream);
+    return streams.ended(stream, std::strerror(error), error == ECONNREFUSED, now);
+  }
+  one.connecting = false;
+  (void)watch(EPOLL_CTL_MOD, one.socket.get(), stream, EPOLLIN);
+  streams.connected(stream, now);
+}
+
+void SocketNetwork::read(StreamId stream, Streams& streams, Time now) {
+  std::array<char, 16384> piece;
+  for (std::size_t all = 0; all < kMaxRead;) {
+    const auto found = streams_.find(stream);
+    if (found == streams_.end()) return;
+    const ssize_t got = recv(found->second.socket.get(), piece.data(), piece.size(), 0);
+    if (got > 0) {
+      all += static_cast<std::size_t>(got);
+      streams.received(stream, {piece.data(), static_cast<std::size_t>(got)}, now);
+      continue;
+    }
+    const int error = got == 0 ? 0 : errno;
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK) return;
+    streams_.erase(stream);
+    return streams.ended(stream, end_text(error), false, now);
+  }
+}
+
+}  // namespace tarpon::mesh

@@ -1,0 +1,84 @@
+// The mesh's byte streams over TCP: non-blocking sockets and an epoll instance.
+//
+// Dead connections are noticed by what is sent on them: unacknowledged data ends a connection after
+// kUnacknowledged, and idle ones are probed by the kernel, which also keeps the state of firewalls.
+//
+// wait() may run without a lock while other members are called from other threads; all other
+// members need the caller's lock.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/membership/streams.h"
+#include "collectives/rendezvous/job_socket.h"
+#include "transport/ports/wake_event.h"
+#include "xdp/result.h"
+
+namespace tarpon::mesh {
+
+/// Where a rank listens, for the life of the job.
+struct Door {
+  FileDescriptor listener;
+  std::uint16_t port = 0;
+};
+
+/// Listens at `address` (IPv4), any port. Errors: invalid_argument, io.
+Result<Door> open_door(const std::string& address);
+
+class SocketNetwork final : public Network {
+ public:
+  static constexpr Duration kUnacknowledged = 5s;
+  static constexpr int kAccepts = 256;  // in one round, so that a flood cannot hold the lock
+
+  /// `doors` by rank. Errors: io.
+  static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors);
+
+  StreamId connect(Rank peer) override;
+  std::size_t write(StreamId stream, std::string_view bytes) override;
+  void close(StreamId stream) override;
+
+  /// Sleeps until a socket is ready, wake(), or `until`.
+  void wait(Time now, Time until);
+  /// Passes on what wait() found. The thread that calls wait().
+  void dispatch(Streams& streams, Time now);
+  /// Ends wait(). Any thread, without the lock.
+  void wake() { event_.wake(); }
+
+ private:
+  struct Stream {
+    rendezvous::JobSocket socket;
+    bool connecting = false;
+    Rank peer = 0;  // while connecting
+    int error = 0;  // connect() has failed at once
+  };
+
+  SocketNetwork(Door door, std::vector<sockaddr_in> doors, FileDescriptor epoll,
+                FileDescriptor event);
+  bool watch(int operation, int fd, StreamId stream, std::uint32_t events);
+  StreamId add(FileDescriptor socket, bool connecting, int error);
+  void accept_some(Streams& streams, Time now);
+  void handle(StreamId stream, std::uint32_t events, Streams& streams, Time now);
+  void finish_connect(StreamId stream, Streams& streams, Time now);
+  void read(StreamId stream, Streams& streams, Time now);
+
+  rendezvous::JobSocket listener_;
+  const std::vector<sockaddr_in> doors_;
+  FileDescriptor epoll_;
+  WakeEvent event_;
+  std::map<StreamId, Stream> streams_;
+  std::vector<StreamId> failed_;  // connect() failed at once
+  StreamId last_ = 0;
+  std::array<epoll_event, 64> ready_{};
+  int ready_count_ = 0;
+  Time listen_at_ = kNever;  // no descriptor was left: the door is not watched until then
+};
+
+}  // namespace tarpon::mesh

@@ -1,0 +1,56 @@
+// What a rank offers on an interface, and the port that it makes of it.
+#include "collectives/driver/datapath_port.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/private_network.h"
+#include "xdp/attached.h"
+
+namespace tarpon {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::run_command;
+using testing_support::VethPair;
+
+constexpr std::uint32_t kMtu = 1500;
+constexpr const char* kAddress = "10.5.0.1";
+
+TEST(DatapathPortTest, a_program_in_skb_mode_is_used_in_copy_mode) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const auto program = xdp::Program::use(pair.a(), xdp::AttachMode::generic);
+  ASSERT_TRUE(program) << program.error().message;
+  const auto offer = offer_datapath(Datapath::xdp, "va", kMtu);
+  ASSERT_TRUE(offer) << offer.error().message;
+  EXPECT_EQ(offer->copy, xdp::CopyMode::copy);
+}
+
+TEST(DatapathPortTest, what_was_to_be_zero_copy_and_is_not_granted_takes_a_socket) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  run_command("ip address add 10.5.0.1/24 dev va");
+  auto offer = offer_datapath(Datapath::xdp, "va", kMtu);
+  ASSERT_TRUE(offer) << offer.error().message;
+  EXPECT_EQ(offer->copy, xdp::CopyMode::automatic);
+  offer->copy = xdp::CopyMode::zero_copy;  // as `auto` offers it
+  auto socket = UdpSocket::open({.address = kAddress});
+  ASSERT_TRUE(socket) << socket.error().message;
+  RankInfo alone;
+  alone.address = kAddress;
+  alone.port = socket->port();
+  alone.interface = "va";
+  alone.datapath = "xdp";
+  alone.queues = 1;
+  alone.mtu = kMtu;
+  EngineOptions agreed;
+  agreed.slot_bytes = 1408;
+  const auto port = make_port(std::move(*offer), std::move(*socket), {alone}, agreed);
+  ASSERT_TRUE(port) << port.error().message;
+  EXPECT_NE(port->datapath, Datapath::xdp);
+  EXPECT_THAT(port->reason, HasSubstr("queue 0 of va: the driver has no zero-copy"));
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,90 @@
+// Memory that is refused while a call is submitted: the call ends and takes one number, or the
+// process ends. A call that took two numbers would be paired with others from then on.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "tests/support/simulated_job.h"
+
+namespace {
+
+long allocations_left = -1;  // the one after these is refused; -1: none is
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace tarpon::testing_support {
+namespace {
+
+enum Outcome : int { kNothingRefused = 0, kCallRefused = 10, kWrong = 11 };
+
+/// In a process of its own: rank 1's second call meets a refused allocation.
+int refuse(int allocations, bool bounded) {
+  SimulatedJob job({.ranks = 2});
+  std::vector<std::unique_ptr<Buffers<float>>> buffers;
+  const auto submit = [&](Rank rank, std::size_t call) {
+    auto arguments = buffers[call]->arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.mode = bounded ? Mode::bounded : Mode::exact;
+    return job.submit(rank, arguments);
+  };
+  for (int call = 0; call < 4; ++call) {
+    buffers.push_back(std::make_unique<Buffers<float>>(std::uint16_t{2}, 5000, false, call + 1));
+  }
+  (void)submit(0, 0);
+  (void)submit(1, 0);
+  (void)submit(0, 1);
+  allocations_left = allocations;
+  const auto refused = submit(1, 1);
+  const bool met = allocations_left < 0;
+  allocations_left = -1;
+  const auto next = submit(0, 2);
+  (void)submit(1, 2);
+  if (!job.finish(5s)) return kWrong;
+  if (next->report.status != Status::complete || next->report.operation != 2) return kWrong;
+  if (!same_bits(buffers[2]->outputs[0], buffers[2]->expected(ReduceOp::sum, 2))) return kWrong;
+  if (!met) return kNothingRefused;
+  const bool ended = refused->report.status == Status::aborted &&
+                     refused->report.abort_reason == AbortReason::memory;
+  return ended && refused->report.operation == 1 ? kCallRefused : kWrong;
+}
+
+TEST(RefusedMemoryTest, submit__takes_one_number_or_ends_the_process) {
+  for (const bool bounded : {false, true}) {
+    int calls = 0, processes = 0;
+    for (int allocations = 0;; ++allocations) {
+      ASSERT_LT(allocations, 1000);
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        std::set_terminate([] { ::_exit(12); });
+        ::_exit(refuse(allocations, bounded));
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status)) << "allocation " << allocations;
+      const int outcome = WEXITSTATUS(status);
+      EXPECT_NE(outcome, kWrong) << "allocation " << allocations;
+      if (outcome == kNothingRefused || outcome == kWrong) break;
+      ++(outcome == kCallRefused ? calls : processes);
+    }
+    EXPECT_GT(calls, 5);
+    EXPECT_GT(processes, 0);
+  }
+}
+
+}  // namespace
+}  // namespace tarpon::testing_support

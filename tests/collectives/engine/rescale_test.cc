@@ -1,0 +1,152 @@
+// What each rule of Rescale makes of contributions that are lost at random: the weight that the
+// owner's own and a remote one have in the result, on average over seeded losses. The bias of a
+// rule is what these lie off 1.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "collectives/engine/reducer.h"
+#include "collectives/engine/sender_loss.h"
+#include "transport/random.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint64_t kSeed = 20240607;
+constexpr std::uint32_t kSlotBytes = 64;  // 16 floats: rank r's contribution is 1 in element r
+constexpr std::uint32_t kSlots = 64;
+constexpr int kOperations = 3000;
+
+struct Weights {
+  double own = 0, remote = 0;
+  double deviation = 0;  // of the remote one, from slot to slot
+};
+
+/// One operation at owner 0: its shard after losses, and what `losses` learns of them.
+std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, Random& random,
+                               SenderLoss& losses) {
+  const auto elements = std::size_t{kSlots} * kSlotBytes / 4;
+  std::vector<float> own(elements), result(elements);
+  for (std::size_t i = 0; i < elements; i += 16) own[i] = 1;
+  Reducer::Shape shape;
+  shape.own = {reinterpret_cast<const std::byte*>(own.data()), kSlotBytes};
+  shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), kSlotBytes};
+  shape.bytes = elements * 4;
+  shape.slot_bytes = kSlotBytes;
+  shape.world = world;
+  shape.rescale = rescale;
+  if (rescale == Rescale::inverse) shape.weights = losses.weights();
+  Reducer reducer(shape);
+  for (Rank from = 1; from < world; ++from) {
+    std::vector<float> payload(16);
+    payload[from] = 1;
+    std::uint32_t received = 0;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      if (random.chance(p)) continue;
+      ++received;
+      reducer.deliver(from, slot, std::as_bytes(std::span(payload)), 1ull << from);
+    }
+    losses.learn(from, kSlots, received);
+  }
+  reducer.settle(reducer.slots() - reducer.ready());
+  return result;
+}
+
+Weights average(std::uint32_t world, double p, Rescale rescale) {
+  Random random(kSeed);
+  SenderLoss losses(static_cast<std::uint16_t>(world));
+  Weights sum;
+  double squares = 0;
+  constexpr int kWarmUp = 100;  // the loss is learnt
+  for (int i = 0; i < kWarmUp + kOperations; ++i) {
+    const std::vector<float> result = reduce_once(world, p, rescale, random, losses);
+    for (std::size_t slot = 0; i >= kWarmUp && slot < kSlots; ++slot) {
+      sum.own += static_cast<double>(result[slot * 16]);
+      for (Rank from = 1; from < world; ++from) {
+        const auto weight = static_cast<double>(result[slot * 16 + from]);
+        sum.remote += weight / (world - 1);
+        squares += weight * weight / (world - 1);
+      }
+    }
+  }
+  constexpr double kSamples = static_cast<double>(kOperations) * kSlots;
+  const double remote = sum.remote / kSamples;
+  return {sum.own / kSamples, remote, std::sqrt(squares / kSamples - remote * remote)};
+}
+
+TEST(RescaleTest, bias__of_each_rule) {
+  std::printf("seed %llu; weight on average (bias), %d slots\n",
+              static_cast<unsigned long long>(kSeed), kOperations * static_cast<int>(kSlots));
+  std::printf("%6s %6s  %-8s %20s %20s %10s\n", "ranks", "loss", "rule", "own", "remote",
+              "deviation");
+  for (const auto& [world, p] : {std::pair(2u, 0.05), std::pair(4u, 0.01), std::pair(4u, 0.25),
+                                 std::pair(8u, 0.05), std::pair(8u, 0.2)}) {
+    const double kept = 1 - p;
+    const double owned = (1 - std::pow(p, world)) / kept;
+    for (const Rescale rule : {Rescale::count, Rescale::inverse, Rescale::none}) {
+      const Weights seen = average(world, p, rule);
+      std::printf("%6u %5.0f%%  %-8s %9.4f (%+7.2f %%) %9.4f (%+7.2f %%) %10.4f\n", world, p * 100,
+                  std::string(name(rule)).c_str(), seen.own, (seen.own - 1) * 100, seen.remote,
+                  (seen.remote - 1) * 100, seen.deviation);
+      double own = 1, remote = 1;
+      if (rule == Rescale::count) own = owned, remote = (world - owned) / (world - 1);
+      if (rule == Rescale::none) remote = kept;
+      EXPECT_NEAR(seen.own, own, 0.01);
+      EXPECT_NEAR(seen.remote, remote, 0.01);
+    }
+  }
+}
+
+TEST(RescaleTest, inverse__slots_that_lack_nothing_are_weighed_too) {
+  SenderLoss losses(2);
+  losses.learn(1, 100, 80);
+  Random random(kSeed);
+  const std::vector<float> result = reduce_once(2, 0, Rescale::inverse, random, losses);
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    EXPECT_EQ(result[slot * 16], 1.0f);
+    EXPECT_FLOAT_EQ(result[slot * 16 + 1], 1.25f);
+  }
+}
+
+TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
+  for (const std::uint32_t present : {2u, 3u}) {
+    std::vector<float> own(16, 4.0f), result(16), payload(16, 8.0f);
+    Reducer::Shape shape;
+    shape.own = {reinterpret_cast<const std::byte*>(own.data()), 64};
+    shape.accumulator = {reinterpret_cast<std::byte*>(result.data()), 64};
+    shape.bytes = 64;
+    shape.slot_bytes = 64;
+    shape.function = ReduceOp::avg;
+    shape.world = 3;
+    shape.rescale = Rescale::inverse;
+    shape.weights = {1, 1.5, 1};
+    Reducer reducer(shape);
+    for (Rank from = 1; from < present; ++from) {
+      reducer.deliver(from, 0, std::as_bytes(std::span(payload)), 1ull << from);
+    }
+    reducer.settle(reducer.slots() - reducer.ready());
+    EXPECT_FLOAT_EQ(result[0], (4 + 12 + (present == 3 ? 8.0f : 0.0f)) / 3);
+  }
+}
+
+TEST(SenderLossTest, learn__averages_and_caps) {
+  SenderLoss losses(3);
+  EXPECT_TRUE(losses.weights().empty());
+  losses.learn(1, 100, 100);
+  losses.learn(1, 100, 90);
+  EXPECT_DOUBLE_EQ(losses.of(1), 0.05);
+  losses.learn(1, 100, 0);  // late, not lossy
+  EXPECT_DOUBLE_EQ(losses.of(1), 0.05);
+  for (int i = 0; i < 200; ++i) losses.learn(2, 100, 10);
+  EXPECT_DOUBLE_EQ(losses.of(2), SenderLoss::kMost);
+  EXPECT_EQ(losses.weights(), (std::vector<double>{1, 1 / 0.95, SenderLoss::kMostWeight}));
+  // What is over is forgotten, and the plain kernels come back.
+  for (int i = 0; i < 400; ++i) losses.learn(1, 100, 100), losses.learn(2, 100, 100);
+  EXPECT_TRUE(losses.weights().empty());
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,72 @@
+// `tarpon run`: what a program gets, and which PyTorch it cannot reach.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/child_program.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+Ended shell(std::vector<std::string> options, const std::string& script) {
+  options.insert(options.begin(), "run");
+  options.insert(options.end(), {"--", "sh", "-c", script});
+  return run(tool(options));
+}
+
+TEST(CliRun, variables__of_the_options_that_are_given) {
+  const std::string show =
+      "echo $TARPON_MODE,$TARPON_LOSS_TARGET,$TARPON_BOUND,$TARPON_DEADLINE,$TARPON_BOUNDED_MIN,"
+      "$TARPON_CODEC,$TARPON_DATAPATH,$TARPON_INTERFACE,$TARPON_REQUIRE,$TARPON_DEBUG";
+  EXPECT_EQ(shell({}, show).out, ",,,,,,,,,\n");
+  EXPECT_EQ(shell({"--mode", "bounded", "--loss-target", "1%", "--bound", "50ms", "--deadline",
+                   "3s", "--bounded-min", "64K", "--codec", "off", "--datapath", "mmsg",
+                   "--interface", "lo", "--require", "--verbose"},
+                  show)
+                .out,
+            "bounded,1%,50000us,3000000us,65536,off,mmsg,lo,1,INFO\n");
+}
+
+TEST(CliRun, preload__the_shim_before_others) {
+  EXPECT_THAT(shell({}, "echo $LD_PRELOAD").out, MatchesRegex("/.*/libtarpon_gloo.so\n"));
+  Command command = tool({"run", "--", "sh", "-c", "echo $LD_PRELOAD"});
+  command.environment = {{"LD_PRELOAD", "libc.so.6"}};
+  EXPECT_THAT(run(command).out, MatchesRegex("/.*/libtarpon_gloo.so:libc.so.6\n"));
+}
+
+TEST(CliRun, exit_code__is_the_program_s) {
+  EXPECT_EQ(shell({}, "exit 7").exit_code, 7);
+  const Ended missing = run(tool({"run", "--", "no-such-program"}));
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_EQ(missing.error, "tarpon: cannot run no-such-program: No such file or directory\n");
+  EXPECT_EQ(run(tool({"run"})).exit_code, 2);
+}
+
+/// A module `torch` whose library needs no libgloo, as in a wheel of PyTorch.
+TEST(CliRun, a_pytorch_with_gloo_inside__is_told) {
+  const ScratchDirectory scratch;
+  const std::filesystem::path module = scratch / "torch";
+  std::filesystem::create_directories(module / "lib");
+  std::ofstream(module / "__init__.py") << "print('loaded')\n";
+  std::filesystem::copy_file("/proc/self/exe", module / "lib" / "libtorch_cpu.so");
+  Command command = tool({"run", "--", "python3", "-c", "print('went on')"});
+  command.environment = {{"PYTHONPATH", scratch / ""}};
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 0);
+  EXPECT_EQ(ended.out, "went on\n");
+  EXPECT_THAT(ended.error, AllOf(HasSubstr("libtorch_cpu.so has Gloo inside"),
+                                 HasSubstr("init_process_group(\"tarpon\")")));
+  command.arguments.insert(command.arguments.begin() + 2, "--require");
+  EXPECT_EQ(run(command).exit_code, 1);
+  EXPECT_THAT(run(command).out, Not(HasSubstr("went on")));
+}
+
+}  // namespace
+}  // namespace tarpon::test

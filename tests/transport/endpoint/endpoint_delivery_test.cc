@@ -1,0 +1,336 @@
+// Endpoints, packet by packet: repair, duplicates, order of delivery, retention.
+#include "transport/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/endpoint_harness.h"
+
+namespace tarpon {
+namespace {
+
+using namespace testing_support;
+
+constexpr Event::Kind kClosed = Event::Kind::stage_closed;
+
+// -- repair
+
+TEST(EndpointDeliveryTest, repair__a_gap_is_asked_for_after_the_gap_delay_and_only_it) {
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, kFew), 0);
+  Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net.settle(
+      [](const Packet& packet) { return packet.to == 1 && packet.header().slot == 1 ? 0 : 1; });
+  const EndpointOptions options = small_options();
+  const Time lost = net.now;
+  net.now = lost + options.gap_delay - 1ns;
+  net.tick(1);
+  EXPECT_TRUE(net.poll(1).empty());
+  EXPECT_LE(net[1].next_deadline(), lost + options.gap_delay);
+  net.now = lost + options.gap_delay;
+  net.tick(1);
+  const Packets repairs = net.poll(1);
+  ASSERT_EQ(repairs.size(), 1u);
+  EXPECT_EQ(repairs[0].header().type, TARPON_REPAIR);
+  ASSERT_EQ(repairs[0].ranges().size(), 1u);
+  EXPECT_EQ(repairs[0].ranges()[0].first, 1u);
+  EXPECT_EQ(repairs[0].ranges()[0].count, 1u);
+  net.give(repairs);
+  const Packets answer = net.poll(0);
+  ASSERT_EQ(slots_of(answer), (std::vector<std::uint32_t>{1}));
+  EXPECT_NE(answer[0].header().flags & TARPON_FLAG_REPAIR, 0);
+  net.give(answer);
+  expect_exchanged(net, a, b, kFew);
+  EXPECT_EQ(net[0].counters().repaired_slots, 1u);
+  EXPECT_EQ(net[1].counters().repairs_requested, 1u);
+}
+
+TEST(EndpointDeliveryTest, repair__a_silent_tail_is_asked_for_with_back_off) {
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, kFew), 0);
+  Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net.settle(
+      [](const Packet& packet) { return packet.to == 1 && packet.header().slot == 2 ? 0 : 1; });
+  const Time start = net.now;
+  std::vector<Duration> asked;
+  net.run_until(start + 600ms, [&](const Packet& packet) {
+    if (packet.header().type == TARPON_REPAIR) asked.push_back(net.now - start);
+    return 0;
+  });
+  // Answers do not come: 10 ms of silence, then waits of 20, 40, 80, 100, 100 ms.
+  EXPECT_EQ(asked, (std::vector<Duration>{10ms, 30ms, 70ms, 150ms, 250ms, 350ms, 450ms, 550ms}));
+  net.run_until(start + 700ms);
+  expect_exchanged(net, a, b, kFew);
+}
+
+TEST(EndpointDeliveryTest, repair__nothing_is_asked_for_where_the_stage_forbids_it) {
+  Harness net(2);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto call = exchange(rank, 2, kFew);
+    call->spec.bounded = true;
+    call->bounds[0] = 300ms;
+    call->spec.stages[0].repair = false;
+    net.submit(std::move(call), rank);
+  }
+  net.run_until(net.now + 500ms, [](const Packet& packet) {
+    EXPECT_NE(packet.header().type, TARPON_REPAIR);
+    return packet.header().slot == 1 ? 0 : 1;
+  });
+  for (Rank rank = 0; rank < 2; ++rank) {
+    const auto closed = net.events_of(rank, kClosed);
+    ASSERT_EQ(closed.size(), 1u);
+    EXPECT_NE(closed[0].closing, Closing::complete);
+  }
+}
+
+// Every loss pattern of the first 8 packets towards rank 1.
+// The sender has closed an operation that is open here still, so it may be further ahead than this
+// rank takes early packets.
+TEST(EndpointDeliveryTest, repair__what_came_beyond_the_window_is_asked_for_in_bounded_operations) {
+  const std::uint32_t window = small_options().window;
+  Harness net(2);
+  const auto bounded = [](Rank rank) {
+    auto call = exchange(rank, 2, kSlot);
+    call->spec.bounded = true;
+    call->bounds[0] = 1s;
+    call->spec.stages[0].repair = false;
+    return call;
+  };
+  const OperationHandle slow = net.submit(bounded(1), 1).handle;
+  for (std::uint32_t i = 0; i < window; ++i) {
+    net[0].close(net.submit(bounded(0), 0).handle, nullptr);
+    net.poll(0);
+  }
+  net.submit(bounded(0), 0);
+  net.settle();
+  EXPECT_EQ(net.dropped(1, DropReason::outside_window), 1u);
+  net[1].close(slow, nullptr);
+  for (std::uint32_t i = 1; i < window; ++i) {
+    net[1].close(net.submit(bounded(1), 1).handle, nullptr);
+  }
+  Call& b = net.submit(bounded(1), 1);
+  net.run_until(net.now + 200ms);
+  EXPECT_EQ(b.sinks[0]->bytes[0], kSlot);
+}
+
+// A rank with a longer bound would ask in vain, and never learn that it is late.
+TEST(EndpointDeliveryTest, repair__of_a_stage_that_is_not_kept_is_answered_by_closed) {
+  Harness net(2);
+  std::array<Call*, 2> calls{};
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto call = exchange(rank, 2, kMany, 2);
+    call->spec.bounded = true;
+    call->bounds.fill(1s);
+    if (rank == 0) call->spec.stages[1].ready = 0;  // it waits for what is lost
+    calls[rank] = &net.submit(std::move(call), rank);
+  }
+  net.settle([](const Packet& packet) {
+    const tarpon_header header = packet.header();
+    const bool first = header.type == TARPON_DATA && tarpon_stage(&header) == 0;
+    return first && packet.from == 1 && header.slot > 0 ? 0 : 1;
+  });
+  ASSERT_EQ(net[0].progress(calls[0]->handle, 1, 1).received, kMany / kSlot);
+  auto retained = std::make_unique<Retained>();
+  retained->stage = 1;
+  retained->bytes.resize(kMany);
+  retained->contributors.resize(kMany / kSlot);
+  net[1].close(calls[1]->handle, std::move(retained), 0b01);  // it had nothing of rank 0's stage 1
+  net.run_until(net.now + 50ms);                              // a HEARTBEAT would tell it after 100
+  ASSERT_EQ(net.count(0, Event::Kind::late), 1u);
+  EXPECT_EQ(net.events_of(0, Event::Kind::late)[0].peer, 1);
+}
+
+TEST(EndpointDeliveryTest, repair__recovers_from_every_mask_of_lost_packets) {
+  for (std::uint32_t mask = 0; mask < 256; ++mask) {
+    Harness net(2);
+    Call& a = net.submit(exchange(0, 2, 6 * kSlot), 0);
+    Call& b = net.submit(exchange(1, 2, 6 * kSlot), 1);
+    std::uint32_t number = 0;
+    net.run_until(net.now + 1s, [&](const Packet& packet) {
+      if (packet.to != 1 || number >= 8) return 1;
+      return static_cast<int>(mask >> number++ & 1) ^ 1;
+    });
+    SCOPED_TRACE("mask " + std::to_string(mask));
+    expect_exchanged(net, a, b, 6 * kSlot);
+  }
+}
+
+TEST(EndpointDeliveryTest, duplicates__are_counted_and_never_delivered_twice) {
+  Harness net(3);
+  std::vector<Call*> calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    calls.push_back(&net.submit(exchange(rank, 3, kMany), rank));
+  }
+  net.run_until(net.now + 1s, [](const Packet&) { return 3; });
+  for (Rank rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(net.count(rank, kClosed), 1u);
+    EXPECT_EQ(calls[rank]->sinks[0]->order.size(), 40u);  // the sink itself refuses a second time
+    EXPECT_GT(net.dropped(rank, DropReason::duplicate), 0u);
+  }
+}
+
+// -- order of delivery
+
+TEST(EndpointDeliveryTest, ordered__slots_wait_for_their_turn) {
+  Harness net(3);
+  auto spec = exchange(0, 3, kFew);  // receives from 1, then from 2
+  spec->spec.stages[0].ordered = true;
+  Call& a = net.submit(std::move(spec), 0);
+  net.submit(exchange(1, 3, kFew), 1);
+  net.submit(exchange(2, 3, kFew), 2);
+  const auto to_zero = [](Packets packets) {
+    std::erase_if(packets, [](const Packet& packet) { return packet.to != 0; });
+    return packets;
+  };
+  const Packets one = to_zero(net.poll(1));
+  const Packets two = to_zero(net.poll(2));
+  net.give(two);
+  EXPECT_TRUE(a.sinks[0]->order.empty());
+  EXPECT_EQ(net[0].counters().parked, 3u);
+  EXPECT_EQ(net[0].progress(a.handle, 0, 2).received, 3u);
+  net.give(two[1]);
+  EXPECT_EQ(net.dropped(0, DropReason::duplicate), 1u);
+  net.give({one[1], one[0], one[2]});
+  using Order = std::vector<std::pair<Rank, std::uint32_t>>;
+  EXPECT_EQ(a.sinks[0]->order, (Order{{1, 1}, {2, 1}, {1, 0}, {2, 0}, {1, 2}, {2, 2}}));
+  EXPECT_EQ(net.count(0, kClosed), 1u);
+}
+
+TEST(EndpointDeliveryTest, ordered__what_finds_no_cell_is_asked_for_again) {
+  PortCapabilities port = plain_port();
+  port.receive_bytes = 0;
+  EndpointOptions options = small_options();
+  options.initial_credit = 1;
+  options.window = 1;  // so that 3 cells are left: 1 slot x 3 ranks x 1 operation
+  Harness net(3, options, port);
+  Harness flood(3);  // grants itself 4 slots
+  auto spec = exchange(0, 3, 8 * kSlot);
+  spec->spec.stages[0].ordered = true;
+  Call& a = net.submit(std::move(spec), 0);
+  flood.submit(exchange(2, 3, 8 * kSlot), 2);
+  Packet packet = of_type(flood.poll(2), TARPON_DATA)[0];
+  for (std::uint32_t slot = 0; slot < 8; ++slot) {
+    tarpon_header header = packet.header();
+    header.slot = slot;
+    packet.to = 0;
+    packet.set(header);
+    std::array<std::byte, kSlot> payload;
+    for (std::uint32_t i = 0; i < kSlot; ++i) {
+      payload[i] = pattern(2, 0, 0, std::uint64_t{slot} * kSlot + i);
+    }
+    packet.set_payload(payload.data(), payload.size());
+    net.give(packet);
+  }
+  EXPECT_EQ(net.dropped(0, DropReason::parking_overrun), 5u);
+  net.submit(exchange(1, 3, 8 * kSlot), 1);
+  net.submit(exchange(2, 3, 8 * kSlot), 2);
+  net.run_until(net.now + 2s);
+  EXPECT_EQ(net.count(0, kClosed), 1u);
+  EXPECT_EQ(a.sinks[0]->order.size(), 16u);
+}
+
+// -- retention
+
+std::unique_ptr<Retained> keep(const Packets& sent, std::uint64_t bytes) {
+  auto retained = std::make_unique<Retained>();
+  retained->bytes.resize(bytes);
+  for (const Packet& packet : of_type(sent, TARPON_DATA)) {
+    std::copy(packet.payload().begin(), packet.payload().end(),
+              retained->bytes.begin() +
+                  static_cast<std::ptrdiff_t>(packet.header().slot * std::size_t{kSlot}));
+  }
+  retained->contributors.assign((bytes + kSlot - 1) / kSlot, 1);
+  return retained;
+}
+
+TEST(EndpointDeliveryTest, retention__a_closed_operation_is_served_until_all_have_passed) {
+  constexpr std::uint64_t kBytes = kFew - 10;  // a short last slot
+  Harness net(2);
+  Call& a = net.submit(from_zero(0, 2, kBytes), 0);
+  Call& b = net.submit(from_zero(1, 2, kBytes), 1);
+  const Packets lost = net.poll(0);
+  ASSERT_EQ(lost.size(), 3u);
+  net.give(lost[1]);
+  net[0].close(a.handle, keep(lost, kBytes));
+  EXPECT_FALSE(net[0].idle());
+  net.run_until(net.now + 100ms);
+  EXPECT_EQ(b.sinks[0]->bytes[0], kBytes);
+  EXPECT_EQ(net.count(1, kClosed), 1u);
+  EXPECT_EQ(net[0].counters().repaired_slots, 2u);
+
+  // Still kept: rank 1 has not said that it has passed.
+  EXPECT_FALSE(net[0].idle());
+  net[1].close(b.handle, nullptr);
+  net.submit(exchange(1, 2, kFew), 1);
+  net.give(net.poll(1)[0]);
+  EXPECT_EQ(net[0].memory().retained_entries, 0u);
+}
+
+TEST(EndpointDeliveryTest, retention__a_request_for_what_is_not_kept_gets_an_answer) {
+  Harness net(2);
+  Call& a = net.submit(from_zero(0, 2, kFew), 0);
+  net.submit(from_zero(1, 2, kFew), 1);
+  const Packets sent = net.poll(0);
+  net.give(sent[0]);
+  net.now += 50ms;
+  net.tick(1);
+  Packets repairs = of_type(net.poll(1), TARPON_REPAIR);
+  ASSERT_EQ(repairs.size(), 1u);
+  net[0].close(a.handle, keep(sent, kFew));
+  tarpon_header header = repairs[0].header();
+  header.stage = 1;
+  Packet other = repairs[0];
+  other.set(header);
+  net.give(other);
+  EXPECT_EQ(of_type(net.poll(0), TARPON_CLOSED).size(), 1u);
+  header.stage = 0;
+  header.signature ^= 1;
+  other.set(header);
+  net.give(other);
+  EXPECT_EQ(of_type(net.poll(0), TARPON_READY).size(), 1u);  // the signatures differ
+  EXPECT_EQ(net.dropped(0, DropReason::unexpected), 2u);
+
+  // Ranges are cut to what exists; sums of wire values do not wrap around.
+  const std::array<tarpon_range, 4> ranges{{{1, 0xffffffff}, {3, 1}, {0xffffffff, 2}, {2, 0}}};
+  repairs[0].set_payload(ranges.data(), sizeof ranges);
+  net.give(repairs[0]);
+  EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{1, 2}));
+}
+
+TEST(EndpointDeliveryTest, retention__may_retain_within_the_limit_of_bytes) {
+  EndpointOptions options = small_options();
+  options.retain_bytes = 2000;
+  Harness net(2, options);
+  const auto close_with = [&](std::uint32_t tag, std::uint64_t bytes) {
+    auto call = exchange(0, 2, kFew, 1, tag);
+    net[0].close(net.submit(std::move(call), 0).handle, keep({}, bytes));
+  };
+  EXPECT_TRUE(net[0].may_retain(1'000'000)) << "one result is always retained";
+  close_with(0, 600);
+  EXPECT_TRUE(net[0].may_retain(900));
+  EXPECT_FALSE(net[0].may_retain(1300)) << "bookkeeping counts";
+  close_with(1, 300);
+  EXPECT_TRUE(net[0].may_retain(300));
+  EXPECT_FALSE(net[0].may_retain(900)) << "results of all tags count";
+  EXPECT_GE(net[0].memory().retained_bytes, 900u);
+  EXPECT_LE(net[0].memory().retained_bytes, 2000u);
+}
+
+TEST(EndpointDeliveryTest, retention__a_requested_slot_survives_the_release) {
+  Harness net(2);
+  Call& a = net.submit(from_zero(0, 2, kFew), 0);
+  Call& b = net.submit(from_zero(1, 2, kFew), 1);
+  const Packets sent = net.poll(0);
+  net.give(sent[0]);
+  net[0].close(a.handle, keep(sent, kFew));
+  net.now += 50ms;
+  net.tick(1);
+  net.give(net.poll(1));  // the request is queued, not yet answered
+  net[1].close(b.handle, nullptr);
+  net.submit(exchange(1, 2, kFew), 1);
+  net.give(net.poll(1));  // rank 1 has passed: the bytes are gone
+  EXPECT_TRUE(slots_of(net.poll(0)).empty());
+  EXPECT_TRUE(net[0].idle());
+}
+
+}  // namespace
+}  // namespace tarpon

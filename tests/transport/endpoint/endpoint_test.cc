@@ -1,0 +1,522 @@
+// Endpoints, packet by packet: numbers, early packets, announcements, credit, accounting.
+#include "transport/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/endpoint_harness.h"
+#include "transport/random.h"
+
+namespace tarpon {
+namespace {
+
+using namespace testing_support;
+
+constexpr Event::Kind kClosed = Event::Kind::stage_closed;
+
+// -- numbers and windows
+
+TEST(EndpointTest, submit__numbers_count_per_tag_within_the_window) {
+  Harness net(2);
+  const std::uint32_t window = small_options().window;
+  std::vector<OperationHandle> handles;
+  for (std::uint32_t i = 0; i < window; ++i) {
+    EXPECT_TRUE(net[0].can_submit(5));
+    EXPECT_EQ(net[0].next_number(5), i);
+    handles.push_back(net.submit(exchange(0, 2, kFew, 1, 5), 0).handle);
+  }
+  EXPECT_FALSE(net[0].can_submit(5));
+  EXPECT_TRUE(net[0].can_submit(6));
+  EXPECT_EQ(net[0].next_number(6), 0u);
+  // Closing a later one does not move the window: the lowest open one bounds it.
+  net[0].close(handles[3], nullptr);
+  EXPECT_FALSE(net[0].can_submit(5));
+  net[0].close(handles[0], nullptr);
+  EXPECT_TRUE(net[0].can_submit(5));
+  EXPECT_EQ(net[0].next_number(5), window);
+}
+
+TEST(EndpointDeathTest, submit__beyond_the_window_stops_the_program) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  Harness net(2);
+  for (std::uint32_t i = 0; i < small_options().window; ++i) net.submit(exchange(0, 2, kFew), 0);
+  EXPECT_DEATH(net.submit(exchange(0, 2, kFew), 0), "within the window");
+}
+
+TEST(EndpointTest, receive__data_beyond_the_window_is_dropped_the_last_in_it_parked) {
+  Harness net(2);
+  net.submit(exchange(0, 2, kFew), 0);
+  Packet packet = of_type(net.poll(0), TARPON_DATA)[0];
+  const std::uint32_t window = small_options().window;
+  tarpon_header header = packet.header();
+  header.operation = window;
+  packet.set(header);
+  net.give(packet);
+  EXPECT_EQ(net.dropped(1, DropReason::outside_window), 1u);
+  header.operation = window - 1;
+  packet.set(header);
+  net.give(packet);
+  EXPECT_EQ(net.dropped(1, DropReason::outside_window), 1u);
+  EXPECT_EQ(net[1].counters().parked, 1u);
+}
+
+TEST(EndpointTest, receive__data_of_a_closed_operation_is_dropped_its_tail_answered) {
+  Harness net(2);
+  net.submit(exchange(0, 2, kFew), 0);
+  const Packets late = net.poll(0);
+  Call& b = net.submit(exchange(1, 2, kFew), 1);
+  net[1].close(b.handle, nullptr);
+  net.poll(1);
+  net.give(late);
+  EXPECT_EQ(net.dropped(1, DropReason::closed), 3u);
+  const Packets answer = net.poll(1);
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_EQ(answer[0].header().type, TARPON_CLOSED);
+  EXPECT_EQ(answer[0].header().closed_below, 1);
+}
+
+TEST(EndpointTest, receive__numbers_go_on_where_closed_below_wraps) {
+  Harness net(2);
+  for (int i = 0; i < 66'000; ++i) {
+    Call& a = net.submit(exchange(0, 2, 1), 0);
+    Call& b = net.submit(exchange(1, 2, 1), 1);
+    net.settle();
+    ASSERT_EQ(net.events[0].size(), 1u) << "operation " << i;
+    ASSERT_EQ(net.events[1].size(), 1u) << "operation " << i;
+    net.events[0].clear();
+    net.events[1].clear();
+    auto kept = std::make_unique<Retained>();
+    kept->bytes.resize(1);
+    kept->contributors = {1};
+    net[0].close(a.handle, std::move(kept));
+    net[1].close(b.handle, nullptr);
+  }
+  EXPECT_EQ(total_dropped(net[0].counters()) + total_dropped(net[1].counters()), 0u);
+  // Whatever was retained has been released but for what the last packets could not know yet.
+  EXPECT_LE(net[0].memory().retained_entries, 2u);
+}
+
+// -- early packets
+
+TEST(EndpointTest, early__packets_within_the_initial_credit_are_replayed_at_submit) {
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, kFew), 0);
+  net.settle();
+  EXPECT_EQ(net[1].counters().parked, 3u);
+  Call& b = net.submit(exchange(1, 2, kFew), 1);
+  EXPECT_EQ(b.sinks[0]->bytes[0], kFew);
+  net.settle();
+  expect_exchanged(net, a, b, kFew);
+  EXPECT_EQ(total_dropped(net[1].counters()), 0u);
+}
+
+TEST(EndpointTest, early__beyond_the_initial_credit_is_dropped_and_asked_for_again) {
+  EndpointOptions generous = small_options();
+  generous.initial_credit = 8;
+  Harness flood(2, generous);  // believes in more credit than the receiver has reserved
+  flood.submit(exchange(0, 2, 8 * kSlot), 0);
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, 8 * kSlot), 0);
+  const Packets early = of_type(flood.poll(0), TARPON_DATA);
+  ASSERT_EQ(early.size(), 8u);
+  net.give(early);
+  EXPECT_EQ(net[1].counters().parked, 4u);
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 4u);
+  Call& b = net.submit(exchange(1, 2, 8 * kSlot), 1);
+  EXPECT_EQ(b.sinks[0]->bytes[0], 4 * kSlot);
+  net.run_until(net.now + 1s);
+  expect_exchanged(net, a, b, 8 * kSlot);
+}
+
+TEST(EndpointTest, early__operations_beyond_the_limit_are_dropped) {
+  EndpointOptions options = small_options();
+  options.early_operations = 2;
+  Harness net(2, options);
+  for (std::uint32_t tag = 0; tag < 3; ++tag) net.submit(exchange(0, 2, kSlot, 1, tag), 0);
+  net.settle();
+  EXPECT_EQ(net[1].counters().parked, 2u);
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 1u);
+  for (std::uint32_t tag = 0; tag < 3; ++tag) net.submit(exchange(1, 2, kSlot, 1, tag), 1);
+  net.run_until(net.now + 200ms);
+  EXPECT_EQ(net.count(1, kClosed), 3u);  // the third one by repair
+  EXPECT_EQ(net.count(0, kClosed), 3u);
+}
+
+TEST(EndpointTest, early__what_found_no_room_is_asked_for_in_bounded_operations_too) {
+  EndpointOptions options = small_options();
+  options.early_operations = 1;
+  Harness net(2, options);
+  const auto bounded = [](Rank rank, std::uint32_t tag) {
+    auto call = exchange(rank, 2, kSlot, 1, tag);
+    call->spec.bounded = true;
+    call->bounds[0] = 1s;
+    call->spec.stages[0].repair = false;
+    return call;
+  };
+  for (std::uint32_t tag = 0; tag < 2; ++tag) net.submit(bounded(0, tag), 0);
+  net.settle();
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 1u);
+  for (std::uint32_t tag = 0; tag < 2; ++tag) net.submit(bounded(1, tag), 1);
+  net.run_until(net.now + 200ms);
+  const auto closed = net.events_of(1, Event::Kind::stage_closed);
+  ASSERT_EQ(closed.size(), 2u);
+  for (const Event& event : closed) EXPECT_EQ(event.closing, Closing::complete);
+}
+
+TEST(EndpointTest, early__an_operation_nobody_begins_makes_room_after_a_while) {
+  EndpointOptions options = small_options();
+  options.early_operations = 1;
+  Harness net(2, options);
+  net.submit(exchange(0, 2, kSlot, 1, 5), 0);
+  net.settle();
+  net.now += 11s;
+  net.submit(exchange(0, 2, kSlot, 1, 6), 0);
+  net.settle();
+  EXPECT_EQ(net.dropped(1, DropReason::early_overrun), 0u);
+  EXPECT_EQ(net[1].counters().parked, 2u);
+  for (std::uint32_t tag = 5; tag < 7; ++tag) net.submit(exchange(1, 2, kSlot, 1, tag), 1);
+  net.run_until(net.now + 300ms);
+  EXPECT_EQ(net.count(1, Event::Kind::stage_closed), 2u);
+}
+
+// -- announcements
+
+TEST(EndpointTest, announce__ready_is_repeated_with_back_off_until_heard) {
+  Harness net(2);
+  net.submit(exchange(0, 2, kMany), 0);
+  const Time start = net.now;
+  std::vector<Duration> at;
+  std::vector<std::uint32_t> repetition;
+  const auto watch = [&](const Packet& packet) {
+    if (packet.header().type == TARPON_READY) {
+      at.push_back(net.now - start);
+      repetition.push_back(packet.header().slot);
+      tarpon_ready ready;
+      EXPECT_EQ(packet.payload().size(), sizeof ready);
+      std::memcpy(&ready, packet.payload().data(), sizeof ready);
+      EXPECT_EQ(ready.signature[0], 1);
+      EXPECT_GE(ready.grant[0], small_options().initial_credit);
+      EXPECT_EQ(ready.grant[1], 0u);
+    }
+    return 0;
+  };
+  net.run_until(start + 400ms, watch);
+  EXPECT_EQ(at, (std::vector<Duration>{0ms, 10ms, 30ms, 70ms, 150ms, 250ms, 350ms}));
+  EXPECT_EQ(repetition, (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5, 6}));
+
+  // One packet of the peer ends it.
+  Harness other(2);
+  other.submit(exchange(1, 2, kMany), 1);
+  net.give(of_type(other.poll(1), TARPON_DATA)[0]);
+  at.clear();
+  net.run_until(start + 2s, watch);
+  EXPECT_TRUE(at.empty());
+}
+
+TEST(EndpointTest, announce__data_announces_where_the_initial_credit_is_enough) {
+  Harness net(2);
+  Call& a = net.submit(exchange(0, 2, kFew), 0);
+  Call& b = net.submit(exchange(1, 2, kFew), 1);
+  std::uint64_t others = 0;
+  net.run_until(net.now + 1s, [&](const Packet& packet) {
+    others += packet.header().type != TARPON_DATA;
+    return 1;
+  });
+  EXPECT_EQ(others, 0u);
+  expect_exchanged(net, a, b, kFew);
+
+  Harness silent(2);  // nothing is heard: then READY follows
+  silent.submit(exchange(0, 2, kFew), 0);
+  EXPECT_TRUE(of_type(silent.poll(0), TARPON_READY).empty());
+  silent.now += 10ms;
+  silent.tick(0);
+  EXPECT_EQ(of_type(silent.poll(0), TARPON_READY).size(), 1u);
+}
+
+TEST(EndpointTest, announce__a_repeated_ready_is_answered_where_nothing_else_would_be_said) {
+  Harness net(2);
+  auto receiver = from_zero(1, 2, kFew);
+  net.submit(from_zero(0, 2, kFew), 0);
+  net.submit(std::move(receiver), 1);
+  net.poll(0);  // all DATA is lost
+  net.now += 10ms;
+  net.tick(0);
+  net.poll(0);  // the first READY as well
+  net.now += 20ms;
+  net.tick(0);
+  const Packets second = of_type(net.poll(0), TARPON_READY);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].header().slot, 1u);
+  net.give(second);
+  EXPECT_EQ(of_type(net.poll(1), TARPON_CREDIT).size(), 1u);
+}
+
+TEST(EndpointTest, announce__ready_of_a_closed_operation_is_answered_by_closed) {
+  Harness net(2);
+  Call& b = net.submit(exchange(1, 2, kMany), 1);
+  net[1].close(b.handle, nullptr);
+  net.poll(1);
+  net.submit(exchange(0, 2, kMany), 0);
+  net.tick(0);
+  const Packets ready = of_type(net.poll(0), TARPON_READY);
+  ASSERT_EQ(ready.size(), 1u);
+  net.give(ready);
+  const Packets answer = net.poll(1);
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_EQ(answer[0].header().type, TARPON_CLOSED);
+  net.give(answer);
+  // Nobody wants its DATA any more, and READY stops.
+  net.run_until(net.now + 1s, [](const Packet& packet) {
+    EXPECT_NE(packet.header().type, TARPON_READY);
+    EXPECT_NE(packet.header().type, TARPON_DATA);
+    return 0;
+  });
+}
+
+// -- credit
+
+TEST(EndpointTest, credit__no_more_than_the_initial_one_to_a_silent_peer) {
+  Harness net(2);
+  net.submit(exchange(0, 2, kMany), 0);
+  std::vector<std::uint32_t> seen;
+  net.run_until(net.now + 3s, [&](const Packet& packet) {
+    if (packet.header().type == TARPON_DATA) seen.push_back(packet.header().slot);
+    return 0;
+  });
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 3}));
+}
+
+TEST(EndpointTest, credit__is_given_by_ready_credit_and_repair_alike) {
+  for (const std::uint8_t type : {TARPON_READY, TARPON_CREDIT, TARPON_REPAIR}) {
+    Harness net(2);
+    net.submit(exchange(0, 2, kMany), 0);
+    net.submit(exchange(1, 2, kMany), 1);
+    EXPECT_EQ(slots_of(net.poll(0)).size(), 4u);
+    Packet packet = of_type(net.poll(1), TARPON_DATA)[0];
+    tarpon_header header = packet.header();
+    header.type = type;
+    header.flags &= TARPON_INTEGRITY_MASK;
+    header.slot = type == TARPON_READY ? 0 : 9;
+    packet.set(header);
+    tarpon_ready ready{};
+    ready.signature[0] = 1;
+    ready.grant[0] = 9;
+    packet.set_payload(&ready, type == TARPON_READY ? sizeof ready : 0);
+    net.give(packet);
+    EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{4, 5, 6, 7, 8}));
+    header = packet.header();
+    if (type == TARPON_READY) continue;
+    header.slot = 5;  // an old grant takes nothing back and gives nothing
+    packet.set(header);
+    net.give(packet);
+    EXPECT_TRUE(slots_of(net.poll(0)).empty());
+  }
+}
+
+/// Grants as their receivers last heard them, and a judge of every DATA packet.
+class CreditWatch {
+ public:
+  int judge(const Packet& packet) {
+    const tarpon_header header = packet.header();
+    if (header.type == TARPON_DATA) {
+      const std::uint32_t granted = std::max(4u, heard_[{packet.from, packet.to, header.stage}]);
+      EXPECT_LT(header.slot, granted) << packet.from << " -> " << packet.to;
+    }
+    return 1;
+  }
+  void delivered(const Packet& packet) {
+    const tarpon_header header = packet.header();
+    if (header.type == TARPON_READY) {
+      tarpon_ready ready;
+      std::memcpy(&ready, packet.payload().data(), sizeof ready);
+      for (std::uint8_t i = 0; i < TARPON_MAX_STAGES; ++i) raise(packet, i, ready.grant[i]);
+    } else if (header.type == TARPON_CREDIT || header.type == TARPON_REPAIR) {
+      raise(packet, header.stage, header.slot);
+    }
+  }
+
+ private:
+  void raise(const Packet& packet, std::uint8_t stage, std::uint32_t grant) {
+    std::uint32_t& known = heard_[{packet.to, packet.from, stage}];
+    known = std::max(known, grant);
+  }
+  std::map<std::tuple<Rank, Rank, std::uint8_t>, std::uint32_t> heard_;
+};
+
+TEST(EndpointTest, credit__is_never_exceeded_and_is_extended_to_the_end_under_loss) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    PortCapabilities port = plain_port();
+    port.receive_bytes = 2 * 8 * (kSlot + 64);  // 8 slots a message: many extensions
+    Harness net(3, small_options(), port);
+    std::vector<Call*> calls;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      calls.push_back(&net.submit(exchange(rank, 3, 100 * kSlot - 5), rank));
+    }
+    CreditWatch watch;
+    net.run_until(net.now + 5s, [&](const Packet& packet) {
+      watch.judge(packet);
+      if (random.chance(0.2)) return 0;
+      watch.delivered(packet);
+      return random.chance(0.1) ? 2 : 1;
+    });
+    for (Rank rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(net.count(rank, kClosed), 1u);
+      for (Rank peer = 0; peer < 3; ++peer) {
+        if (peer == rank) continue;
+        EXPECT_EQ(calls[rank]->sinks[0]->bytes[peer], 100 * kSlot - 5);
+      }
+      EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 0));
+    }
+  }
+}
+
+TEST(EndpointTest, credits_out__counts_every_credit_packet) {
+  PortCapabilities port = plain_port();
+  port.receive_bytes = 2 * 8 * (kSlot + 64);  // 8 slots a message: many extensions
+  Harness net(2, small_options(), port);
+  for (Rank rank = 0; rank < 2; ++rank) net.submit(exchange(rank, 2, 100 * kSlot), rank);
+  std::array<std::uint64_t, 2> seen{};
+  net.run_until(net.now + 1s, [&](const Packet& packet) {
+    if (packet.header().type == TARPON_CREDIT) ++seen[packet.from];
+    return 1;
+  });
+  for (Rank rank = 0; rank < 2; ++rank) {
+    EXPECT_GT(seen[rank], 10u);
+    EXPECT_EQ(net[rank].counters().credits_out, seen[rank]);
+  }
+}
+
+// -- acknowledgement, sending, accounting
+
+TEST(EndpointTest, acknowledge__receivers_confirm_the_whole_message) {
+  Harness net(3);
+  std::vector<Call*> calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    auto call = exchange(rank, 3, kMany);
+    call->spec.stages[0].acknowledge = true;
+    calls.push_back(&net.submit(std::move(call), rank));
+    EXPECT_FALSE(net[rank].acknowledged(calls[rank]->handle, 0));
+    EXPECT_FALSE(net[rank].sent(calls[rank]->handle, 0));
+  }
+  net.run_until(net.now + 100ms);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(net[rank].acknowledged(calls[rank]->handle, 0));
+    EXPECT_TRUE(net[rank].sent(calls[rank]->handle, 0));
+    EXPECT_EQ(net.count(rank, Event::Kind::acknowledged), 1u);
+  }
+}
+
+TEST(EndpointTest, acknowledge__of_what_was_never_sent_is_refused) {
+  Harness net(2);
+  auto call = exchange(0, 2, kFew);
+  call->spec.stages[0].acknowledge = true;
+  call->spec.stages[0].ready = 1;
+  const Call& a = net.submit(std::move(call), 0);
+  net.submit(exchange(1, 2, kFew), 1);
+  Packet forged = net.poll(1).front();
+  tarpon_header header = forged.header();
+  header.type = TARPON_CREDIT;
+  header.flags &= TARPON_INTEGRITY_MASK;
+  header.slot = TARPON_CREDIT_COMPLETE;
+  forged.set(header);
+  forged.set_payload(nullptr, 0);
+  net.poll(0);
+  net.give(forged);
+  EXPECT_EQ(net.dropped(0, DropReason::unexpected), 1u);
+  EXPECT_FALSE(net[0].acknowledged(a.handle, 0));
+}
+
+TEST(EndpointTest, advance__only_ready_slots_go_out_and_it_never_lowers) {
+  Harness net(2);
+  auto call = from_zero(0, 2, kFew);
+  call->spec.stages[0].ready = 0;
+  Call& a = net.submit(std::move(call), 0);
+  EXPECT_TRUE(slots_of(net.poll(0)).empty());
+  net[0].advance(a.handle, 0, 2);
+  EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{0, 1}));
+  net[0].advance(a.handle, 0, 1);
+  EXPECT_TRUE(slots_of(net.poll(0)).empty());
+  net[0].advance(a.handle, 0, kMaxPayload);
+  EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{2}));
+}
+
+TEST(EndpointTest, transmit__the_same_packets_whatever_the_number_of_frames) {
+  std::vector<Packets> all;
+  for (const std::size_t frames : {1u, 2u, 3u, 16u, 100u}) {
+    Harness net(2, small_options(), [] {
+      PortCapabilities port = plain_port();
+      port.burst = 4;
+      return port;
+    }());
+    net.submit(exchange(1, 2, kMany), 1);
+    const Packets theirs = net.poll(1);
+    net.submit(exchange(0, 2, kMany), 0);
+    net.tick(1);
+    net.give(net.poll(1));
+    net.give(theirs);
+    all.push_back(of_type(net.poll(0, frames), TARPON_DATA));
+  }
+  for (const Packets& packets : all) {
+    EXPECT_EQ(slots_of(packets), slots_of(all[0]));
+    EXPECT_EQ(slots_of(packets).size(), 20u);
+  }
+}
+
+TEST(EndpointTest, transmit__a_gathering_port_gets_the_sources_memory) {
+  for (const bool gathers : {false, true}) {
+    PortCapabilities port = plain_port();
+    port.gathers = gathers;
+    Harness net(2, small_options(), port);
+    Call& a = net.submit(exchange(0, 2, kFew), 0);
+    std::array<std::byte, TARPON_HEADER_BYTES> header;
+    std::array<std::byte, kMaxPayload> room;
+    TxPacket frame;
+    frame.header = header.data();
+    frame.room = room.data();
+    frame.lender = 4711;  // of the packet that it carried before
+    ASSERT_EQ(net[0].poll_transmit(net.now, {&frame, 1}), 1u);
+    EXPECT_EQ(frame.payload == room.data(), !gathers);
+    EXPECT_EQ(frame.lender, gathers ? lender_of(a.handle) : kNoLender);
+    if (gathers) {
+      EXPECT_EQ(frame.payload, a.sources[0]->view(0).payload);
+    }
+  }
+}
+
+TEST(EndpointTest, lender_of__is_another_one_for_an_operation_opened_after_the_end_of_one) {
+  Harness net(2, small_options(), plain_port());
+  const OperationHandle first = net.submit(exchange(0, 2, kFew), 0).handle;
+  const OperationHandle beside = net.submit(exchange(0, 2, kFew), 0).handle;
+  net[0].close(first, nullptr);
+  const OperationHandle later = net.submit(exchange(0, 2, kFew), 0).handle;
+  EXPECT_EQ(later.index, first.index);
+  const std::set<Lender> lenders = {kNoLender, lender_of(first), lender_of(beside),
+                                    lender_of(later)};
+  EXPECT_EQ(lenders.size(), 4u);
+}
+
+TEST(EndpointTest, counters__every_packet_is_applied_or_dropped_under_one_reason) {
+  Random random(7);
+  Harness net(3);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Call*> calls;
+    const std::uint64_t bytes = random.below(30 * kSlot);
+    for (Rank rank = 0; rank < 3; ++rank) {
+      calls.push_back(&net.submit(exchange(rank, 3, bytes), rank));
+    }
+    net.run_until(net.now + 2s, [&](const Packet&) { return static_cast<int>(random.below(3)); });
+    for (Rank rank = 0; rank < 3; ++rank) net[rank].close(calls[rank]->handle, nullptr);
+  }
+  for (Rank rank = 0; rank < 3; ++rank) {
+    const EndpointCounters& counters = net[rank].counters();
+    EXPECT_EQ(counters.packets_in,
+              counters.data_in + counters.control_in + total_dropped(counters));
+    EXPECT_EQ(net.count(rank, kClosed), 20u);
+  }
+}
+
+}  // namespace
+}  // namespace tarpon

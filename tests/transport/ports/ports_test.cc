@@ -1,0 +1,897 @@
+// The live UDP ports on loopback: what one port sends, another one receives, whatever moves it.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <netinet/udp.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tests/support/port_traffic.h"
+#include "transport/clock.h"
+#include "transport/ports/rx_batch.h"
+#include "transport/ports/udp_train.h"
+
+namespace tarpon {
+namespace {
+
+using namespace test;
+
+class PortTest : public testing::TestWithParam<Kind> {
+ protected:
+  void SetUp() override {
+    std::vector<sockaddr_in> self = {*ipv4_address("127.0.0.1", 9)};
+    auto port = GetParam().make(open_socket(), self, {}, {});
+    if (!port && port.error().code == Error::Code::unavailable) {
+      GTEST_SKIP() << port.error().message;
+    }
+    ASSERT_TRUE(port) << port.error().message;
+  }
+
+  std::unique_ptr<Port> make(UdpSocket socket, const std::vector<sockaddr_in>& peers,
+                             UdpPortOptions options = {}, UdpFlows flows = {}) {
+    auto port = GetParam().make(std::move(socket), peers, options, std::move(flows));
+    if (!port) throw std::runtime_error(port.error().message);
+    return std::move(*port);
+  }
+
+  // Ports of ranks 0 to count - 1 that know each other.
+  std::vector<std::unique_ptr<Port>> make_world(std::size_t count, UdpPortOptions options = {},
+                                                UdpSocketOptions socket_options = {}) {
+    std::vector<UdpSocket> sockets;
+    std::vector<sockaddr_in> peers;
+    for (std::size_t i = 0; i < count; ++i) {
+      sockets.push_back(open_socket(socket_options));
+      peers.push_back(sockets.back().local());
+    }
+    std::vector<std::unique_ptr<Port>> ports;
+    for (UdpSocket& socket : sockets) ports.push_back(make(std::move(socket), peers, options));
+    return ports;
+  }
+};
+
+TEST_P(PortTest, capabilities) {
+  auto ports = make_world(1);
+  const PortCapabilities& capabilities = ports[0]->capabilities();
+  EXPECT_EQ(capabilities.name, GetParam().name);
+  EXPECT_EQ(capabilities.max_payload, 1408u);
+  EXPECT_TRUE(capabilities.gathers);
+  EXPECT_TRUE(capabilities.checksums);
+  EXPECT_EQ(capabilities.burst, 44u);
+  EXPECT_GT(capabilities.receive_bytes, 0u);
+}
+
+TEST_P(PortTest, lent_trains) {
+  constexpr std::size_t kCount = 2000;
+  constexpr std::uint32_t kLength = 1408;
+  auto ports = make_world(2);
+  std::vector<std::byte> lent(kCount * kLength);
+  for (std::uint32_t i = 0; i < kCount; ++i) fill(&lent[i * kLength], i, kLength);
+  send(*ports[0], run_of(kCount, kLength, 1), {.lent = &lent, .on_back_pressure = {}});
+  drain(*ports[0]);
+  Inbox inbox;
+  collect(*ports[1], inbox, kCount);
+  EXPECT_TRUE(each_once(inbox, kCount));
+  EXPECT_EQ(inbox.sources, (std::map<Rank, int>{{Rank{0}, kCount}}));
+  const PortStatistics tx = ports[0]->statistics();
+  EXPECT_EQ(tx.tx_packets, kCount);
+  EXPECT_EQ(tx.tx_bytes, kCount * (kLength + 64));
+  EXPECT_LT(tx.tx_units, kCount / 40);
+  EXPECT_EQ(tx.tx_dropped, 0u);
+  const PortStatistics rx = ports[1]->statistics();
+  EXPECT_EQ(rx.rx_packets, kCount);
+  EXPECT_EQ(rx.rx_bytes, inbox.bytes);
+  EXPECT_LT(rx.rx_units, rx.rx_packets);
+  EXPECT_EQ(rx.rx_overruns, 0u);
+  EXPECT_GT(rx.system_calls, 0u);
+  EXPECT_GE(rx.waits, 1u);
+}
+
+TEST_P(PortTest, flows__leave_from_ports_of_their_own_and_belong_to_one_rank) {
+  auto flows = open_flows("127.0.0.1", 4);
+  ASSERT_TRUE(flows) << flows.error().message;
+  std::vector<UdpSocket> sockets;
+  sockets.push_back(open_socket());
+  sockets.push_back(open_socket());
+  const UdpSocket stranger = open_socket();
+  const std::vector<sockaddr_in> peers = {sockets[0].local(), sockets[1].local(), stranger.local()};
+  std::vector<std::uint16_t> numbers = {sockets[0].local().sin_port};
+  std::vector<FlowSource> sources;
+  for (const UdpSocket& flow : *flows) {
+    sources.push_back({flow.local(), 0});
+    numbers.push_back(flow.local().sin_port);
+  }
+  auto from = make(std::move(sockets[0]), peers, {}, {std::move(*flows), sources});
+  auto to = make(std::move(sockets[1]), peers, {}, {{}, sources});
+  EXPECT_EQ(from->capabilities().flows, 4u);
+  EXPECT_EQ(to->capabilities().flows, 1u);
+  auto messages = run_of(400, 1408, 1);
+  for (Message& message : messages)
+    message.flow = static_cast<std::uint8_t>(message.number / 20 % 4);
+  send(*from, messages);
+  Inbox inbox;
+  collect(*to, inbox, 400);
+  EXPECT_TRUE(each_once(inbox, 400));
+  EXPECT_EQ(inbox.sources, (std::map<Rank, int>{{Rank{0}, 400}}));
+  EXPECT_LE(from->statistics().tx_units, 400u / 20 + 6);  // a train each, or cut by the frames
+  for (std::uint8_t flow = 0; flow < 4; ++flow) {
+    send(*from, {{.peer = 2, .number = flow, .length = 64, .flow = flow}});
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    std::array<std::byte, 200> bytes;
+    pollfd ready{stranger.fd(), POLLIN, 0};
+    ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+    ASSERT_EQ(::recvfrom(stranger.fd(), bytes.data(), bytes.size(), 0,
+                         reinterpret_cast<sockaddr*>(&address), &size),
+              128);
+    EXPECT_EQ(address.sin_port, numbers[flow]);
+  }
+  const auto before = from->statistics();
+  send(*from, {{.peer = 1, .number = 0, .length = 64, .flow = 4}});
+  EXPECT_EQ(from->statistics().tx_dropped, before.tx_dropped + 1);
+}
+
+TEST_P(PortTest, mixed_sizes_and_peers) {
+  const std::uint32_t seed = 20240607;
+  RecordProperty("seed", static_cast<int>(seed));
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  auto ports = make_world(4);
+  std::vector<Message> messages(3000);
+  std::map<Rank, std::size_t> wanted;
+  for (std::uint32_t i = 0; i < messages.size(); ++i) {
+    // Runs of one size and peer with breaks, and empty payloads among them.
+    const bool same = i > 0 && random() % 4 != 0;
+    const Message fresh = {.peer = static_cast<Rank>(random() % 4),
+                           .number = 0,
+                           .length = static_cast<std::uint32_t>(random() % 23) * 64};
+    messages[i] = same ? messages[i - 1] : fresh;
+    messages[i].number = i;
+    ++wanted[messages[i].peer];
+  }
+  send(*ports[2], messages);
+  drain(*ports[2]);
+  for (Rank rank = 0; rank < 4; ++rank) {
+    Inbox inbox;
+    collect(*ports[rank], inbox, wanted[rank]);
+    EXPECT_EQ(inbox.packets, wanted[rank]);
+    EXPECT_EQ(inbox.seen.size(), wanted[rank]);
+    for (const auto& [number, times] : inbox.seen) EXPECT_EQ(messages[number].peer, rank);
+    EXPECT_EQ(inbox.sources, (std::map<Rank, int>{{Rank{2}, static_cast<int>(wanted[rank])}}));
+  }
+}
+
+TEST_P(PortTest, short_last_segment_joins_the_train) {
+  auto ports = make_world(2);
+  auto messages = run_of(12, 1408, 1);
+  messages[9].length = 128;
+  send(*ports[0], messages);
+  drain(*ports[0]);
+  Inbox inbox;
+  collect(*ports[1], inbox, 12);
+  EXPECT_TRUE(each_once(inbox, 12));
+  EXPECT_EQ(ports[0]->statistics().tx_units, 2u);
+}
+
+TEST_P(PortTest, largest_payload) {
+  const std::uint32_t payload = max_payload_for_mtu(65536);
+  auto ports = make_world(2, {.max_payload = payload});
+  EXPECT_EQ(ports[0]->capabilities().burst, 1u);
+  send(*ports[0], run_of(100, payload, 1));
+  drain(*ports[0]);
+  Inbox inbox;
+  collect(*ports[1], inbox, 100);
+  EXPECT_TRUE(each_once(inbox, 100));
+}
+
+TEST_P(PortTest, gso_off) {
+  auto ports = make_world(2, {.gso_segments = 1});
+  EXPECT_EQ(ports[0]->capabilities().burst, 1u);
+  send(*ports[0], run_of(700, 1408, 1));
+  drain(*ports[0]);
+  Inbox inbox;
+  collect(*ports[1], inbox, 700);
+  EXPECT_TRUE(each_once(inbox, 700));
+  EXPECT_EQ(ports[0]->statistics().tx_units, 700u);
+}
+
+TEST_P(PortTest, train_refused_by_the_kernel_goes_packet_by_packet) {
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  // GSO needs checksums, so the kernel answers EINVAL to trains and takes single packets.
+  const int one = 1;
+  ASSERT_EQ(::setsockopt(from.fd(), SOL_SOCKET, SO_NO_CHECK, &one, sizeof one), 0);
+  const std::vector<sockaddr_in> peers = {from.local(), to.local()};
+  auto sender = make(std::move(from), peers);
+  auto receiver = make(std::move(to), peers);
+  send(*sender, run_of(600, 1408, 1));
+  drain(*sender);
+  Inbox inbox;
+  collect(*receiver, inbox, 600);
+  EXPECT_TRUE(each_once(inbox, 600));
+  EXPECT_EQ(sender->statistics().tx_units, 600u);
+  EXPECT_EQ(sender->statistics().tx_dropped, 0u);
+}
+
+TEST_P(PortTest, trains_come_back_after_the_kernel_refused_some) {
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  const FileDescriptor handle(::fcntl(from.fd(), F_DUPFD_CLOEXEC, 0));
+  const auto set_no_check = [&handle](int on) {
+    ASSERT_EQ(::setsockopt(handle.get(), SOL_SOCKET, SO_NO_CHECK, &on, sizeof on), 0);
+  };
+  const std::vector<sockaddr_in> peers = {from.local(), to.local()};
+  auto sender = make(std::move(from), peers);
+  auto receiver = make(std::move(to), peers);
+  Inbox inbox;
+  const auto units_of_run = [&](std::uint32_t packets) {
+    const std::uint64_t before = sender->statistics().tx_units;
+    const std::size_t already = inbox.packets;
+    send(*sender, run_of(packets, 1408, 1));
+    drain(*sender);
+    collect(*receiver, inbox, already + packets);
+    EXPECT_EQ(inbox.packets, already + packets);
+    return sender->statistics().tx_units - before;
+  };
+  set_no_check(1);
+  EXPECT_EQ(units_of_run(50), 50u);
+  set_no_check(0);
+  const std::uint32_t pause = TrainPool::kFirstPause;
+  EXPECT_GE(units_of_run(pause), pause - 50);
+  EXPECT_LE(units_of_run(440), 440u / 44 + 50 + 2);  // a few singles end the pause
+  set_no_check(1);
+  EXPECT_EQ(units_of_run(50), 50u);
+  EXPECT_EQ(sender->statistics().tx_dropped, 0u);
+}
+
+TEST_P(PortTest, strangers_are_refused_and_counted_apart) {
+  UdpSocket target = open_socket();
+  UdpSocket friendly = open_socket();
+  const sockaddr_in to = target.local();
+  const std::vector<sockaddr_in> peers = {friendly.local(), to};
+  auto sender = make(std::move(friendly), peers);
+  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const UdpSocket stranger = open_socket();
+  tarpon_header good{};
+  good.magic = TARPON_MAGIC;
+  good.version = TARPON_WIRE_VERSION;
+  good.job = kTestJob;
+  std::vector<std::vector<std::byte>> junk;
+  const auto add = [&junk](const tarpon_header& header, std::size_t bytes) {
+    std::vector<std::byte> datagram(std::max(bytes, sizeof header));
+    std::memcpy(datagram.data(), &header, sizeof header);
+    datagram.resize(bytes);
+    junk.push_back(datagram);
+  };
+  for (const std::size_t bytes : {0u, 1u, 8u, 63u}) add(good, bytes);
+  const auto add_changed = [&](const std::function<void(tarpon_header&)>& change) {
+    tarpon_header bad = good;
+    change(bad);
+    add(bad, 64);
+    add(bad, 1472);
+  };
+  add_changed([](tarpon_header& h) { h.magic = 0x5450; });
+  add_changed([](tarpon_header& h) { h.magic ^= 0x8000; });
+  add_changed([](tarpon_header& h) { h.version = 0; });
+  add_changed([](tarpon_header& h) { h.version = TARPON_WIRE_VERSION + 1; });
+  for (std::uint32_t bit = 0; bit < 32; ++bit) {
+    add_changed([bit](tarpon_header& h) { h.job ^= 1u << bit; });
+  }
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    for (const auto& datagram : junk) {
+      ASSERT_EQ(::sendto(stranger.fd(), datagram.data(), datagram.size(), 0,
+                         reinterpret_cast<const sockaddr*>(&to), sizeof to),
+                static_cast<ssize_t>(datagram.size()));
+    }
+  }
+  send(*sender, run_of(100, 1408, 1));
+  Inbox inbox;
+  collect(*receiver, inbox, 100);
+  EXPECT_TRUE(each_once(inbox, 100));
+  std::this_thread::sleep_for(2ms);  // the count may be 1 ms old
+  const PortStatistics counted = receiver->statistics();
+  EXPECT_EQ(counted.rx_packets, 100u);
+  EXPECT_EQ(counted.rx_refused, junk.size() * kRounds);
+  EXPECT_EQ(counted.rx_overruns, 0u);
+}
+
+TEST_P(PortTest, strangers_do_not_fill_the_receive_buffer) {
+  UdpSocket target = open_socket({.receive_buffer = 100'000});
+  UdpSocket friendly = open_socket();
+  const sockaddr_in to = target.local();
+  const std::vector<sockaddr_in> peers = {friendly.local(), to};
+  auto sender = make(std::move(friendly), peers);
+  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const UdpSocket stranger = open_socket();
+  const std::vector<std::byte> junk(1472);
+  for (int i = 0; i < 1000; ++i) {
+    ::sendto(stranger.fd(), junk.data(), junk.size(), 0, reinterpret_cast<const sockaddr*>(&to),
+             sizeof to);
+  }
+  send(*sender, run_of(20, 1408, 1));
+  Inbox inbox;
+  collect(*receiver, inbox, 20);
+  EXPECT_TRUE(each_once(inbox, 20));
+}
+
+TEST_P(PortTest, what_comes_to_the_port_of_a_flow_is_refused_and_counted) {
+  auto flows = open_flows("127.0.0.1", 4);
+  ASSERT_TRUE(flows) << flows.error().message;
+  std::vector<sockaddr_in> targets;
+  for (const UdpSocket& flow : *flows) targets.push_back(flow.local());
+  UdpSocket socket = open_socket();
+  const std::vector<sockaddr_in> peers = {socket.local()};
+  auto port = make(std::move(socket), peers, {.job = kTestJob}, {std::move(*flows), {}});
+  const UdpSocket stranger = open_socket();
+  for (const sockaddr_in& to : targets) {
+    for (int i = 0; i < 10; ++i) {
+      ::sendto(stranger.fd(), "junk", 4, 0, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    }
+  }
+  EXPECT_EQ(port->statistics().rx_refused, targets.size() * 10);
+}
+
+TEST_P(PortTest, unknown_source) {
+  auto ports = make_world(2);
+  UdpSocket stranger = open_socket();
+  UdpSocket target = open_socket();
+  const std::vector<sockaddr_in> both = {stranger.local(), target.local()};
+  const std::vector<sockaddr_in> only_target = {target.local()};
+  auto receiver = make(std::move(target), only_target);
+  auto sender = make(std::move(stranger), both);
+  send(*sender, run_of(5, 640, 1));
+  Inbox inbox;
+  collect(*receiver, inbox, 5);
+  EXPECT_EQ(inbox.sources, (std::map<Rank, int>{{kUnknownRank, 5}}));
+}
+
+TEST_P(PortTest, empty_datagram_is_delivered) {
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  const sockaddr_in target = to.local();
+  auto receiver = make(std::move(to), {from.local(), target});
+  ASSERT_EQ(
+      ::sendto(from.fd(), nullptr, 0, 0, reinterpret_cast<const sockaddr*>(&target), sizeof target),
+      0);
+  std::size_t packets = 0;
+  for (const Time end = monotonic_now() + kPatience; packets == 0 && monotonic_now() < end;) {
+    receiver->wait(monotonic_now(), monotonic_now() + 50ms);
+    for (const RxPacket& packet : receiver->receive(monotonic_now())) {
+      EXPECT_EQ(packet.length, 0u);
+      EXPECT_EQ(packet.source, 0u);
+      ++packets;
+    }
+  }
+  EXPECT_EQ(packets, 1u);
+}
+
+TEST_P(PortTest, packets_taken_in_any_order_and_number) {
+  // A decorator may drop and reorder what it passes on; frames must not get lost or shared.
+  auto ports = make_world(2);
+  Inbox inbox;
+  std::uint32_t number = 0;
+  for (int round = 0; round < 200; ++round) {
+    auto frames = ports[0]->transmit_frames(9);
+    ASSERT_EQ(frames.size(), 9u);
+    for (TxPacket& packet : frames) {
+      prepare(packet, {.peer = 1, .number = number, .length = 192}, 0, {});
+      if (&packet != &frames[1] && &packet != &frames[8]) ++number;
+    }
+    // 1 and 8 have the numbers of their successors, and are the two that are not passed on.
+    std::swap(frames[1], frames[8]);
+    std::swap(frames[1], frames[7]);
+    std::swap(frames[0], frames[6]);
+    ports[0]->transmit(frames.first(7));
+    drain(*ports[0]);
+    collect(*ports[1], inbox, inbox.packets + 7);
+  }
+  EXPECT_TRUE(each_once(inbox, 1400));
+  EXPECT_EQ(ports[0]->transmit_frames(1000).size(), 264u);
+}
+
+TEST_P(PortTest, packet_for_nobody_is_counted) {
+  auto ports = make_world(2);
+  auto frames = ports[0]->transmit_frames(2);
+  prepare(frames[0], {.peer = 7, .number = 0, .length = 64}, 0, {});
+  prepare(frames[1], {.peer = 1, .number = 0, .length = 64}, 0, {});
+  ports[0]->transmit(frames);
+  Inbox inbox;
+  collect(*ports[1], inbox, 1);
+  EXPECT_EQ(inbox.packets, 1u);
+  EXPECT_EQ(ports[0]->statistics().tx_dropped, 1u);
+  EXPECT_EQ(ports[0]->unsent(), 0u);
+}
+
+TEST_P(PortTest, overruns_are_counted) {
+  auto ports = make_world(2, {.gso_segments = 1}, {.receive_buffer = 100'000});
+  auto messages = run_of(1000, 1408, 1);
+  messages.pop_back();
+  send(*ports[0], messages);
+  drain(*ports[0]);
+  Inbox inbox;
+  for (int quiet = 0; quiet < 3;) {
+    const std::size_t before = inbox.packets;
+    drive(*ports[1], inbox, 10ms);
+    quiet = inbox.packets == before ? quiet + 1 : 0;
+  }
+  const std::size_t before = inbox.packets;
+  EXPECT_LT(before, 999u);
+  send(*ports[0], {{.peer = 1, .number = 999, .length = 1408}});  // reports the losses before it
+  collect(*ports[1], inbox, before + 1);
+  EXPECT_EQ(inbox.packets + ports[1]->statistics().rx_overruns, 1000u);
+}
+
+TEST_P(PortTest, wake_ends_the_next_wait) {
+  auto ports = make_world(1);
+  for (int round = 0; round < 3; ++round) {
+    ports[0]->wake();
+    ports[0]->wake();
+    EXPECT_TRUE(ports[0]->receive(monotonic_now()).empty());
+    const Time start = monotonic_now();
+    ports[0]->wait(start, start + 900ms);
+    EXPECT_LT(monotonic_now() - start, 900ms);
+  }
+}
+
+TEST_P(PortTest, wake_from_another_thread) {
+  auto ports = make_world(1);
+  std::atomic<int> asked = 0;
+  std::atomic<bool> stop = false;
+  int answered = 0;
+  std::thread other([&] {
+    while (!stop) {
+      asked.fetch_add(1);
+      ports[0]->wake();
+      std::this_thread::yield();
+    }
+  });
+  for (int round = 0; round < 2000; ++round) {
+    const Time now = monotonic_now();
+    ports[0]->wait(now, kNever);
+    answered = asked.load();
+    ports[0]->receive(now);
+  }
+  stop = true;
+  other.join();
+  EXPECT_GT(answered, 0);
+  EXPECT_TRUE(ports[0]->receive(monotonic_now()).empty());
+}
+
+TEST_P(PortTest, wait_is_bounded) {
+  auto ports = make_world(1);
+  const Time now = monotonic_now();
+  ports[0]->wait(now, now - 1ms);
+  ports[0]->wait(now, now);
+  ports[0]->wait(now, now + 1ms);
+  EXPECT_LE(ports[0]->statistics().waits, 1u);
+}
+
+TEST_P(PortTest, driver_exits) {
+  auto ports = make_world(2);
+  Inbox inbox;
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    std::thread driver([&] {
+      // Leaves its receive and its wake-up read armed behind.
+      ports[1]->receive(monotonic_now());
+      ports[1]->wait(monotonic_now(), monotonic_now() + 1ms);
+    });
+    driver.join();
+    send(*ports[0], {{.peer = 1, .number = round, .length = 1408}});
+    if (round % 2 == 0) {
+      std::thread([&] { collect(*ports[1], inbox, round + 1); }).join();
+    } else {
+      collect(*ports[1], inbox, round + 1);
+    }
+    ASSERT_EQ(inbox.packets, round + 1);
+  }
+  EXPECT_TRUE(each_once(inbox, 20));
+}
+
+TEST_P(PortTest, drivers_take_turns) {
+  constexpr std::size_t kCount = 4000;
+  auto ports = make_world(2);
+  std::mutex lock;
+  Inbox inbox;
+  std::atomic<bool> stop = false;
+  const auto drive_in_turn = [&] {
+    while (!stop) {
+      {
+        std::lock_guard guard(lock);
+        drive(*ports[1], inbox, 2ms);
+        if (inbox.packets >= kCount) stop = true;
+      }
+      std::this_thread::yield();
+    }
+  };
+  std::thread first(drive_in_turn);
+  std::thread second(drive_in_turn);
+  const auto messages = run_of(kCount, 1408, 1);
+  for (std::size_t at = 0; at < kCount; at += 100) {
+    send(*ports[0], {messages.begin() + static_cast<std::ptrdiff_t>(at),
+                     messages.begin() + static_cast<std::ptrdiff_t>(at + 100)});
+    ports[1]->wake();
+    std::this_thread::yield();
+  }
+  for (const Time end = monotonic_now() + kPatience; !stop && monotonic_now() < end;) {
+    std::this_thread::yield();
+  }
+  stop = true;
+  first.join();
+  second.join();
+  EXPECT_TRUE(each_once(inbox, kCount));
+}
+
+// More threads than a port keeps rings for, all of them alive.
+TEST_P(PortTest, drivers__many_threads_take_turns) {
+  constexpr std::size_t kThreads = 11;
+  constexpr std::size_t kTurns = 3 * kThreads;
+  auto ports = make_world(2);
+  Inbox inbox;
+  std::atomic<std::size_t> turn = 0;
+  std::vector<std::thread> threads;
+  for (std::size_t me = 0; me < kThreads; ++me) {
+    threads.emplace_back([&, me] {
+      for (std::size_t mine = me; mine < kTurns; mine += kThreads) {
+        for (std::size_t now = turn; now != mine; now = turn) turn.wait(now);
+        const auto number = static_cast<std::uint32_t>(mine);
+        send(*ports[0], {{.peer = 1, .number = number, .length = 1408}});
+        collect(*ports[1], inbox, mine + 1);
+        ++turn;
+        turn.notify_all();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(each_once(inbox, kTurns));
+}
+
+// In a thread of its own: rings of earlier tests that the kernel takes apart interrupt the threads
+// that used them, once each.
+TEST_P(PortTest, drivers__later_system_calls_are_not_interrupted) {
+  auto ports = make_world(2);
+  const FileDescriptor nothing(::epoll_create1(EPOLL_CLOEXEC));
+  Inbox inbox;
+  constexpr std::uint32_t kRounds = 10;
+  const auto take_over = [&](std::uint32_t round) {
+    std::this_thread::sleep_for(2ms);
+    send(*ports[0], {{.peer = 1, .number = round, .length = 1408}});
+    std::this_thread::sleep_for(2ms);
+    drive(*ports[1], inbox, 1ms);
+    ports[1]->wake();
+  };
+  std::thread([&] {
+    for (std::uint32_t round = 0; round < kRounds; ++round) {
+      drive(*ports[1], inbox, 1ms);  // arms whatever it needs
+      std::thread other(take_over, round);
+      epoll_event event{};
+      errno = 0;
+      EXPECT_EQ(::epoll_wait(nothing.get(), &event, 1, 20), 0) << std::strerror(errno);
+      other.join();
+      collect(*ports[1], inbox, round + 1);
+    }
+  }).join();
+  EXPECT_TRUE(each_once(inbox, kRounds));
+}
+
+TEST_P(PortTest, wake__is_kept_for_the_next_wait) {
+  auto ports = make_world(1);
+  for (int round = 0; round < 3; ++round) {
+    const Time start = monotonic_now();
+    ports[0]->receive(start);
+    ports[0]->wait(start, start + 1ms);
+    ports[0]->wake();
+    const Time again = monotonic_now();
+    ports[0]->wait(again, again + 900ms);
+    EXPECT_LT(monotonic_now() - again, 900ms);
+  }
+}
+
+TEST_P(PortTest, address_is_free_after_the_end) {
+  UdpSocketOptions options;
+  for (int round = 0; round < 10; ++round) {
+    UdpSocket socket = open_socket(options);
+    options.port = socket.port();
+    auto port = make(std::move(socket), {socket.local()});
+    port->receive(monotonic_now());
+    port->wait(monotonic_now(), monotonic_now() + 1ms);
+    port.reset();
+    auto again = UdpSocket::open(options);
+    ASSERT_TRUE(again) << again.error().message;
+  }
+}
+
+TEST_P(PortTest, dead_socket_is_a_failure) {
+  UdpSocket socket = open_socket();
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ASSERT_GE(::dup2(null, socket.fd()), 0);
+  ::close(null);
+  const std::vector<sockaddr_in> peers = {socket.local()};
+  auto port = make(std::move(socket), peers);
+  EXPECT_FALSE(port->failure());
+  send(*port, {{.peer = 0, .number = 0, .length = 64}});
+  ASSERT_TRUE(port->failure());
+  EXPECT_NE(port->failure()->message.find("UDP port"), std::string::npos);
+  EXPECT_EQ(port->unsent(), 0u);
+  EXPECT_EQ(port->statistics().tx_dropped, 1u);
+  EXPECT_EQ(port->statistics().send_error, ENOTSOCK);
+  EXPECT_TRUE(port->transmit_frames(1).empty());
+  EXPECT_TRUE(port->receive(monotonic_now()).empty());
+  port->wait(monotonic_now(), kNever);
+}
+
+TEST_P(PortTest, bad_options_are_named) {
+  const std::vector<sockaddr_in> one = {*ipv4_address("127.0.0.1", 9)};
+  const auto message = [&](UdpPortOptions options, std::vector<sockaddr_in> peers) {
+    auto port = GetParam().make(open_socket(), std::move(peers), options, {});
+    EXPECT_FALSE(port);
+    EXPECT_EQ(port.error().code, Error::Code::invalid_argument);
+    return port.error().message;
+  };
+  EXPECT_EQ(message({.max_payload = 100}, one),
+            "max_payload 100: give a multiple of 64 from 64 to 65408");
+  EXPECT_EQ(message({.max_payload = 65536}, one),
+            "max_payload 65536: give a multiple of 64 from 64 to 65408");
+  EXPECT_EQ(message({.gso_segments = 65}, one), "gso_segments 65: give 1 (off) to 64");
+  EXPECT_EQ(message({}, {}), "0 peers: give the address of every rank, 1 to 65534");
+  EXPECT_EQ(message({}, {sockaddr_in{}}), "address of rank 0: give an IPv4 address and a port");
+}
+
+/// Brings up the loopback of a fresh network namespace, of this thread alone, with a shaped queue.
+/// Empty when done, or why not.
+std::string enter_slow_namespace() {
+  if (::unshare(CLONE_NEWNET) != 0) return std::string("unshare: ") + std::strerror(errno);
+  const FileDescriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
+  if (::ioctl(fd.get(), SIOCSIFFLAGS, &request) != 0) return "loopback cannot be brought up";
+  if (std::system("tc qdisc add dev lo root tbf rate 200mbit burst 128k limit 64m") != 0) {
+    return "no tc with tbf here";
+  }
+  return {};
+}
+
+/// Runs `test` in a thread of its own, within such a namespace. Empty when it ran, or why not.
+std::string in_slow_namespace(const std::function<void()>& test) {
+  std::string trouble;
+  std::thread([&] {
+    trouble = enter_slow_namespace();
+    if (trouble.empty()) test();
+  }).join();
+  return trouble;
+}
+
+TEST_P(PortTest, back_pressure_loses_nothing) {
+  const std::string skipped = in_slow_namespace([&] {
+    auto ports = make_world(2, {}, {.send_buffer = 1});
+    constexpr std::size_t kCount = 2000;
+    constexpr std::uint32_t kLength = 1408;
+    std::vector<std::byte> lent(kCount * kLength);
+    for (std::uint32_t i = 0; i < kCount; ++i) fill(&lent[i * kLength], i, kLength);
+    std::size_t pressed = 0;
+    Inbox inbox;
+    const auto on_pressure = [&] {
+      ++pressed;
+      EXPECT_GT(ports[0]->unsent(), 0u);
+    };
+    send(*ports[0], run_of(kCount, kLength, 1), {.lent = &lent, .on_back_pressure = on_pressure});
+    drain(*ports[0]);
+    collect(*ports[1], inbox, kCount);
+    EXPECT_GT(pressed, 0u);
+    EXPECT_TRUE(each_once(inbox, kCount));
+    EXPECT_EQ(ports[0]->statistics().tx_packets, kCount);
+    EXPECT_EQ(ports[0]->statistics().tx_dropped, 0u);
+    EXPECT_EQ(ports[1]->statistics().rx_overruns, 0u);
+  });
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+TEST_P(PortTest, drop_unsent__of_one_lender_leaves_the_packets_of_others) {
+  const std::string skipped = in_slow_namespace([&] {
+    auto ports = make_world(2, {}, {.send_buffer = 1});
+    constexpr std::uint32_t kMost = 2000;
+    constexpr std::uint32_t kLength = 1408;
+    const auto lender_of_number = [](std::uint32_t number) { return number % 5 < 3 ? 7u : 9u; };
+    std::vector<std::byte> lent(kMost * kLength);
+    std::uint32_t count = 0;
+    for (;;) {
+      const auto frames = ports[0]->transmit_frames(std::min(kMost - count, 100u));
+      if (frames.empty()) break;
+      for (TxPacket& packet : frames) {
+        fill(&lent[count * kLength], count, kLength);
+        prepare(packet, {.peer = 1, .number = count, .length = kLength}, count,
+                {.lent = &lent, .on_back_pressure = {}});
+        packet.lender = lender_of_number(count++);
+      }
+      ports[0]->transmit(frames);
+    }
+    ASSERT_TRUE(ports[0]->holds(7) && ports[0]->holds(9)) << "of " << count << " packets";
+    const std::size_t unsent = ports[0]->unsent();
+    ports[0]->drop_unsent(7);
+    EXPECT_FALSE(ports[0]->holds(7));
+    EXPECT_TRUE(ports[0]->holds(9));
+    const std::uint64_t dropped = ports[0]->statistics().tx_dropped;
+    EXPECT_GT(dropped, 0u);
+    EXPECT_EQ(ports[0]->unsent(), unsent - dropped);
+    // The memory is the lender's again: each byte of what arrives is checked.
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (lender_of_number(i) == 7) std::memset(&lent[i * kLength], 0xee, kLength);
+    }
+    drain(*ports[0]);
+    Inbox inbox;
+    collect(*ports[1], inbox, count - dropped);
+    EXPECT_EQ(inbox.packets, count - dropped);
+    EXPECT_EQ(inbox.seen.size(), count - dropped);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      EXPECT_TRUE(lender_of_number(i) == 7 || inbox.seen.contains(i)) << i;
+    }
+  });
+  if (!skipped.empty()) GTEST_SKIP() << skipped;
+}
+
+INSTANTIATE_TEST_SUITE_P(live, PortTest,
+                         testing::Values(Kind{"mmsg", &make_mmsg_port},
+                                         Kind{"uring", &make_uring_port}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// What a container's default profile does to io_uring, for this thread alone. False: no seccomp.
+bool forbid_io_uring(std::uint32_t error) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {.len = std::size(filter), .filter = filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(UringPortTest, forbidden_io_uring_is_unavailable_and_says_why) {
+  for (const int error : {EPERM, ENOSYS}) {
+    bool forbidden = false;
+    Error refusal;
+    std::thread([&] {
+      forbidden = forbid_io_uring(static_cast<std::uint32_t>(error));
+      UdpSocket socket = open_socket();
+      const std::vector<sockaddr_in> peers = {socket.local()};
+      auto port = make_uring_port(std::move(socket), peers);
+      if (!port) refusal = port.error();
+    }).join();
+    if (!forbidden) GTEST_SKIP() << "no seccomp filters here";
+    EXPECT_EQ(refusal.code, Error::Code::unavailable);
+    EXPECT_EQ(refusal.system_errno, error);
+    // A host that forbids io_uring by its sysctl as well names that one.
+    EXPECT_THAT(refusal.message, testing::AnyOf(testing::HasSubstr("seccomp"),
+                                                testing::HasSubstr("kernel.io_uring_disabled")));
+    EXPECT_NE(refusal.message.find("mmsg"), std::string::npos);
+  }
+}
+
+TEST(UringPortTest, datagrams_that_are_not_merged_seldom_exhaust_the_buffers) {
+  if (const auto usable = check_uring(); !usable) GTEST_SKIP() << usable.error().message;
+  UdpSocket from = open_socket();
+  UdpSocket to = open_socket();
+  const int off = 0;
+  ASSERT_EQ(::setsockopt(to.fd(), IPPROTO_UDP, UDP_GRO, &off, sizeof off), 0);
+  const std::vector<sockaddr_in> peers = {from.local(), to.local()};
+  auto sender = make_uring_port(std::move(from), peers).value();
+  auto receiver = make_uring_port(std::move(to), peers).value();
+  constexpr std::uint32_t kCount = 2000;
+  send(*sender, run_of(kCount, 1408, 1));
+  drain(*sender);
+  Inbox inbox;
+  collect(*receiver, inbox, kCount);
+  EXPECT_TRUE(each_once(inbox, kCount));
+  EXPECT_EQ(receiver->statistics().rx_units, kCount);
+  EXPECT_LE(receiver->statistics().rx_stalls, kCount / 25);  // with 8 buffers: 250
+}
+
+TEST(UdpSocketTest, errors_name_the_thing_and_the_remedy) {
+  const auto bad = UdpSocket::open({.address = "nowhere"});
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code, Error::Code::invalid_argument);
+  EXPECT_EQ(bad.error().message, "address 'nowhere': give an IPv4 address such as 10.0.0.1");
+  const UdpSocket first = open_socket();
+  const auto second = UdpSocket::open({.port = first.port()});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Error::Code::invalid_argument);
+  EXPECT_NE(second.error().message.find("the port is in use"), std::string::npos);
+  const auto absent = UdpSocket::open({.address = "192.0.2.1"});
+  ASSERT_FALSE(absent);
+  EXPECT_EQ(absent.error().code, Error::Code::unavailable);
+}
+
+TEST(UdpSocketTest, budget_follows_the_buffer) {
+  EXPECT_EQ(open_socket({.receive_buffer = 100'000}).receive_budget(), 100'000u);
+  EXPECT_GE(open_socket().receive_budget(), 100'000u);
+}
+
+TEST(UdpOptionsTest, payload_for_mtu) {
+  EXPECT_EQ(max_payload_for_mtu(1500), 1408u);
+  EXPECT_EQ(max_payload_for_mtu(9000), 8896u);
+  EXPECT_EQ(max_payload_for_mtu(65536), 65408u);
+  EXPECT_EQ(max_payload_for_mtu(155), 0u);
+  EXPECT_EQ(max_payload_for_mtu(68), 0u);
+  EXPECT_EQ(gso_burst({.max_payload = 8832}), 7u);
+  EXPECT_EQ(gso_burst({.max_payload = 64}), 64u);
+  EXPECT_EQ(gso_burst({.max_payload = 65408}), 1u);
+}
+
+TEST(AddressTableTest, finds_every_peer_and_nobody_else) {
+  std::vector<sockaddr_in> peers;
+  for (std::uint16_t i = 0; i < 200; ++i) {
+    peers.push_back(*ipv4_address("10.0." + std::to_string(i / 16) + ".1",
+                                  static_cast<std::uint16_t>(4000 + i % 16)));
+  }
+  AddressTable table(peers);
+  for (Rank rank = 0; rank < 200; ++rank) EXPECT_EQ(table.rank_of(peers[rank]), rank);
+  EXPECT_EQ(table.rank_of(*ipv4_address("10.0.0.1", 3999)), kUnknownRank);
+  EXPECT_EQ(table.rank_of(*ipv4_address("10.1.0.1", 4000)), kUnknownRank);
+  EXPECT_EQ(table.rank_of(peers[3]), 3);
+}
+
+TEST(AddressTableTest, knows_further_addresses_of_a_peer) {
+  const std::vector<sockaddr_in> peers = {*ipv4_address("10.0.0.1", 4000),
+                                          *ipv4_address("10.0.0.2", 4000)};
+  const std::vector<FlowSource> others = {{*ipv4_address("10.0.0.1", 4001), 0},
+                                          {*ipv4_address("10.0.0.2", 4001), 1},
+                                          {*ipv4_address("10.0.0.1", 4000), 1}};
+  AddressTable table(peers, others);
+  EXPECT_EQ(table.rank_of(peers[0]), 0);
+  EXPECT_EQ(table.rank_of(peers[1]), 1);
+  EXPECT_EQ(table.rank_of(others[0].address), 0);
+  EXPECT_EQ(table.rank_of(others[1].address), 1);
+  EXPECT_EQ(table.rank_of(*ipv4_address("10.0.0.1", 4002)), kUnknownRank);
+}
+
+TEST(UdpFlowsTest, what_cannot_be_had_is_named) {
+  const auto none = open_flows("192.0.2.1", 4);
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message, testing::StartsWith("flow 2 of 4: UDP 192.0.2.1:0: "));
+  EXPECT_TRUE(open_flows("192.0.2.1", 1));
+}
+
+TEST(RxBatchTest, unit_with_too_many_pieces_is_cut_off) {
+  RxBatch batch({});
+  const std::vector<std::byte> data(1000);
+  alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))] = {};
+  const cmsghdr header = {
+      .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_GRO};
+  const int segment = 3;
+  std::memcpy(control, &header, sizeof header);
+  std::memcpy(control + CMSG_LEN(0), &segment, sizeof segment);
+  batch.add({.data = data.data(),
+             .bytes = data.size(),
+             .from = {},
+             .control = control,
+             .control_bytes = sizeof control});
+  EXPECT_EQ(batch.packets().size(), RxBatch::kLargestUnit);
+  PortStatistics statistics;
+  batch.count(statistics);
+  EXPECT_EQ(statistics.rx_packets, RxBatch::kLargestUnit);
+  EXPECT_EQ(statistics.rx_overruns, 334u - RxBatch::kLargestUnit);
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,50 @@
+#include "tools/cli/run_program.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "tools/cli/exit_code.h"
+#include "tools/cli/help_text.h"
+#include "tools/cli/parser.h"
+#include "tools/cli/voice.h"
+
+namespace tarpon::cli {
+
+namespace {
+
+int run(const Catalogue& catalogue, const std::vector<std::string>& words) {
+  const Parsed parsed = parse(catalogue, words);
+  const About& about = catalogue.about();
+  if (const auto* const mistake = std::get_if<Mistake>(&parsed)) {
+    Voice::of_launcher(process_environment()).error(mistake->text + " (see --help)");
+    return kUsage;
+  }
+  if (const auto* const call = std::get_if<Call>(&parsed))
+    return call->entry->run(call->invocation);
+  if (const auto* const help = std::get_if<ShowHelp>(&parsed)) {
+    fmt::print("{}", help->entry == nullptr ? program_help(catalogue)
+                                            : command_help(catalogue, *help->entry));
+  } else {
+    fmt::print("{} {} ({})\n", about.name, about.version, about.build);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_program(const Catalogue& catalogue, const std::vector<std::string>& words) {
+  int code = kFailed;
+  try {
+    code = run(catalogue, words);
+  } catch (const std::exception& error) {  // fmt: a write failed; no memory
+    Voice().error(error.what());
+    return kFailed;
+  }
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  Voice().error("not all of the output could be written to standard output");
+  return kFailed;
+}
+
+}  // namespace tarpon::cli

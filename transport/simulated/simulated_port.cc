@@ -1,0 +1,306 @@
+#include "transport/simulated/simulated_port.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "transport/random.h"
+
+namespace tarpon {
+namespace {
+
+/// Later arrival first, so that std::push_heap keeps the earliest at the front. Ties go by sending
+/// order: replay does not depend on the heap's layout.
+struct InFlight {
+  Time arrival{};
+  Duration delay{};   // behind the modelled links
+  Time not_before{};  // as its route says
+  std::uint64_t order = 0;
+  Rank source = 0, to = 0;
+  std::vector<std::byte> bytes = {};
+
+  bool operator<(const InFlight& other) const {
+    return std::pair(arrival, order) > std::pair(other.arrival, other.order);
+  }
+};
+
+void mix(std::uint64_t& hash, const void* data, std::size_t bytes) {
+  const auto* at = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211ull;
+}
+
+}  // namespace
+
+struct SimulatedNetwork::State {
+  explicit State(const SimulatedNetworkOptions& given)
+      : options(given), random(given.seed), queues(given.ranks), overruns(given.ranks) {
+    if (!options.links) return;
+    options.links->ranks = given.ranks;
+    options.links->seed = given.seed;
+    fabric.emplace(*options.links);
+  }
+
+  void send(Rank from, Rank to, std::uint8_t flow, std::vector<std::byte> bytes,
+            const SimulatedTraffic::Route& route);
+  void advance_to(Time to);
+  void enqueue(InFlight flight);
+  void drop(Time at, InFlight flight, std::string_view fate);
+  void tell(Time at, const InFlight& flight, std::string_view fate);
+  std::vector<std::byte> buffer();
+
+  SimulatedNetworkOptions options;
+  Random random;
+  std::optional<Fabric> fabric;
+  bool healed = false;
+  SimulatedTraffic* traffic = nullptr;
+  Time now{};
+  std::vector<std::vector<InFlight>> queues;  // heaps, by receiver
+  std::vector<InFlight> crossing;  // over the fabric, by cookie; arrival: what comes on top
+  std::vector<std::size_t> free_cookies;
+  std::vector<std::uint64_t> overruns;
+  std::vector<std::vector<std::byte>> spare;  // buffers of delivered packets
+  std::uint64_t order = 0;
+  std::uint64_t hash = 14695981039346656037ull;
+};
+
+std::vector<std::byte> SimulatedNetwork::State::buffer() {
+  if (spare.empty()) return {};
+  std::vector<std::byte> bytes = std::move(spare.back());
+  spare.pop_back();
+  return bytes;
+}
+
+void SimulatedNetwork::State::tell(Time at, const InFlight& flight, std::string_view fate) {
+  if (traffic != nullptr) traffic->ended(at, flight.source, flight.to, flight.bytes, fate);
+}
+
+void SimulatedNetwork::State::drop(Time at, InFlight flight, std::string_view fate) {
+  tell(at, flight, fate);
+  spare.push_back(std::move(flight.bytes));
+}
+
+void SimulatedNetwork::State::enqueue(InFlight flight) {
+  auto& queue = queues[flight.to];
+  if (queue.size() >= options.queue_packets) {
+    ++overruns[flight.to];
+    return drop(now, std::move(flight), "overrun");
+  }
+  queue.push_back(std::move(flight));
+  std::push_heap(queue.begin(), queue.end());
+}
+
+void SimulatedNetwork::State::send(Rank from, Rank to, std::uint8_t flow,
+                                   std::vector<std::byte> bytes,
+                                   const SimulatedTraffic::Route& route) {
+  const auto jitter = static_cast<std::uint64_t>(options.jitter.count());
+  const Duration delay =
+      options.delay + Duration(static_cast<std::int64_t>(random.below(jitter + 1)));
+  InFlight flight{now, delay, route.not_before, order++, from, to, std::move(bytes)};
+  if (!route.lost.empty()) return drop(now, std::move(flight), route.lost);
+  if (!fabric || healed) {
+    flight.arrival = std::max(now + delay, route.not_before);
+    return enqueue(std::move(flight));
+  }
+  if (free_cookies.empty()) {
+    free_cookies.push_back(crossing.size());
+    crossing.emplace_back();
+  }
+  const std::size_t cookie = free_cookies.back();
+  free_cookies.pop_back();
+  fabric->send(now, from, to, static_cast<std::uint32_t>(flight.bytes.size()) + kWireOverhead,
+               cookie, flow);
+  crossing[cookie] = std::move(flight);
+}
+
+void SimulatedNetwork::State::advance_to(Time to) {
+  now = std::max(now, to);
+  if (!fabric) return;
+  for (const Fabric::Outcome& outcome : fabric->advance(now)) {
+    free_cookies.push_back(outcome.cookie);
+    InFlight flight = std::move(crossing[outcome.cookie]);
+    flight.arrival = std::max(outcome.time + flight.delay, flight.not_before);
+    switch (outcome.fate) {
+      case LinkFate::delivered:
+        enqueue(std::move(flight));
+        break;
+      case LinkFate::queue:
+        drop(outcome.time, std::move(flight), "queue");
+        break;
+      case LinkFate::policer:
+        drop(outcome.time, std::move(flight), "policer");
+        break;
+      case LinkFate::loss:
+        drop(outcome.time, std::move(flight), "loss");
+        break;
+    }
+  }
+}
+
+class SimulatedPort : public Port {
+ public:
+  SimulatedPort(SimulatedNetwork::State& network, Rank rank) : network_(network), rank_(rank) {
+    const SimulatedNetworkOptions& options = network.options;
+    capabilities_ = {.name = "simulated",
+                     .max_payload = options.max_payload,
+                     .gathers = options.gathers,
+                     .checksums = false,
+                     .burst = options.burst,
+                     .flows = options.flows,
+                     .receive_bytes = options.receive_bytes};
+    const std::size_t stride = TARPON_HEADER_BYTES + options.max_payload;
+    memory_.resize(options.frames * stride);
+    for (std::size_t i = 0; i < options.frames; ++i) {
+      TxPacket frame;
+      frame.header = memory_.data() + i * stride;
+      frame.room = frame.header + TARPON_HEADER_BYTES;
+      frames_.push_back(frame);
+    }
+  }
+
+  const PortCapabilities& capabilities() const override { return capabilities_; }
+
+  std::span<TxPacket> transmit_frames(std::size_t at_most) override {
+    return std::span(frames_).first(std::min(at_most, frames_.size()));
+  }
+
+  void transmit(std::span<TxPacket> packets) override {
+    for (const TxPacket& packet : packets) send(packet);
+    if (!packets.empty()) ++statistics_.tx_units;
+  }
+
+  std::size_t unsent() const override { return 0; }
+  bool holds(Lender) const override { return false; }  // transmit() copies
+  void drop_unsent(Lender) override {}
+
+  std::span<const RxPacket> receive(Time now) override {
+    for (InFlight& packet : received_) network_.spare.push_back(std::move(packet.bytes));
+    received_.clear();
+    batch_.clear();
+    auto& queue = network_.queues[rank_];
+    std::uint64_t waiting = 0;
+    while (!queue.empty() && queue.front().arrival <= now) {
+      std::pop_heap(queue.begin(), queue.end());
+      InFlight packet = std::move(queue.back());
+      queue.pop_back();
+      // Nobody took anything since the last call: what came last found the buffer full.
+      if (waiting + packet.bytes.size() > capabilities_.receive_bytes) {
+        ++network_.overruns[rank_];
+        network_.drop(packet.arrival, std::move(packet), "overrun");
+        continue;
+      }
+      waiting += packet.bytes.size();
+      network_.tell(now, packet, "delivered");
+      received_.push_back(std::move(packet));
+    }
+    for (const InFlight& packet : received_) {
+      const auto length = static_cast<std::uint32_t>(packet.bytes.size());
+      batch_.push_back({packet.bytes.data(), length, packet.source});
+      ++statistics_.rx_packets;
+      statistics_.rx_bytes += length;
+    }
+    if (!batch_.empty()) ++statistics_.rx_units;
+    return batch_;
+  }
+
+  void wait(Time, Time) override {}
+  void wake() override {}
+
+  PortStatistics statistics() const override {
+    PortStatistics result = statistics_;
+    result.rx_overruns = network_.overruns[rank_];
+    return result;
+  }
+
+ private:
+  void send(const TxPacket& packet) {
+    std::vector<std::byte> bytes = network_.buffer();
+    bytes.resize(TARPON_HEADER_BYTES + packet.length);
+    std::memcpy(bytes.data(), packet.header, TARPON_HEADER_BYTES);
+    if (packet.length > 0) {
+      std::memcpy(bytes.data() + TARPON_HEADER_BYTES, packet.payload, packet.length);
+    }
+    ++statistics_.tx_packets;
+    statistics_.tx_bytes += bytes.size();
+    const std::int64_t at = network_.now.time_since_epoch().count();
+    mix(network_.hash, &at, sizeof at);
+    mix(network_.hash, &rank_, sizeof rank_);
+    mix(network_.hash, &packet.peer, sizeof packet.peer);
+    mix(network_.hash, bytes.data(), bytes.size());
+    SimulatedTraffic::Route route;
+    if (network_.traffic != nullptr) {
+      route = network_.traffic->route(network_.now, rank_, packet.peer, bytes);
+    }
+    network_.send(rank_, packet.peer, packet.flow, std::move(bytes), route);
+  }
+
+  SimulatedNetwork::State& network_;
+  Rank rank_;
+  PortCapabilities capabilities_;
+  std::vector<std::byte> memory_;
+  std::vector<TxPacket> frames_;
+  std::vector<InFlight> received_;
+  std::vector<RxPacket> batch_;
+  PortStatistics statistics_;
+};
+
+SimulatedNetwork::SimulatedNetwork(const SimulatedNetworkOptions& options)
+    : state_(std::make_unique<State>(options)) {}
+
+SimulatedNetwork::~SimulatedNetwork() = default;
+
+std::unique_ptr<Port> SimulatedNetwork::make_port(Rank rank) {
+  return std::make_unique<SimulatedPort>(*state_, rank);
+}
+
+void SimulatedNetwork::advance_to(Time now) {
+  state_->advance_to(now);
+}
+
+Time SimulatedNetwork::now() const {
+  return state_->now;
+}
+
+Time SimulatedNetwork::next_arrival() const {
+  Time next = next_crossing();
+  for (const auto& queue : state_->queues) {
+    if (!queue.empty()) next = std::min(next, queue.front().arrival);
+  }
+  return next;
+}
+
+Time SimulatedNetwork::next_crossing() const {
+  return state_->fabric ? state_->fabric->next_event() : kNever;
+}
+
+Time SimulatedNetwork::next_arrival(Rank rank) const {
+  const auto& queue = state_->queues[rank];
+  return queue.empty() ? kNever : queue.front().arrival;
+}
+
+void SimulatedNetwork::heal() {
+  state_->healed = true;
+  // What a jam holds back comes within a delay, in its order.
+  const Time soon = state_->now + state_->options.delay;
+  for (auto& queue : state_->queues) {
+    for (auto& flight : queue) flight.arrival = std::min(flight.arrival, soon);
+    std::make_heap(queue.begin(), queue.end());
+  }
+  for (InFlight& flight : state_->crossing) flight.not_before = std::min(flight.not_before, soon);
+}
+
+void SimulatedNetwork::watch(SimulatedTraffic* traffic) {
+  state_->traffic = traffic;
+}
+
+void SimulatedNetwork::inject(Rank from, Rank to, std::span<const std::byte> packet) {
+  std::vector<std::byte> bytes = state_->buffer();
+  bytes.assign(packet.begin(), packet.end());
+  state_->send(from, to, 0, std::move(bytes), {});
+}
+
+std::uint64_t SimulatedNetwork::trace_hash() const {
+  return state_->hash;
+}
+
+}  // namespace tarpon
