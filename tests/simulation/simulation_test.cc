@@ -80,13 +80,14 @@ TEST(SimulationTest, run__seeds_that_once_broke_a_promise) {
 /// ranks that had seen a mismatch told it after the bound of a rank that had not. 15556245: the
 /// answers to an early question did not come, and no later question was asked. 15163928: D became
 /// known while calls ran, and a call with a short bound closed before an older one. 15364087: a
-/// rank that had no time to copy its shard ended before it had sent all of it.
+/// rank that had no time to copy its shard ended before it had sent all of it. 16404557: the only
+/// peer was evicted while it was asked whether this rank was late, and nothing ended the wait.
 TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
   for (const std::uint32_t seed :
-       {4010938u, 4059212u, 4114415u,  4119859u,  4138930u,  4579169u,  4593680u, 6033888u,
-        6080348u, 6121373u, 6131611u,  6169974u,  6177983u,  6571268u,  6640995u, 7002144u,
-        7101537u, 7300768u, 7540371u,  8138881u,  8126677u,  8356067u,  8357005u, 8372935u,
-        8389013u, 9004835u, 11006554u, 14186934u, 15163928u, 15364087u, 15556245u}) {
+       {4010938u, 4059212u, 4114415u,  4119859u,  4138930u,  4579169u,  4593680u,  6033888u,
+        6080348u, 6121373u, 6131611u,  6169974u,  6177983u,  6571268u,  6640995u,  7002144u,
+        7101537u, 7300768u, 7540371u,  8138881u,  8126677u,  8356067u,  8357005u,  8372935u,
+        8389013u, 9004835u, 11006554u, 14186934u, 15163928u, 15364087u, 15556245u, 16404557u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();
@@ -106,13 +107,17 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// In 14096398 a receive buffer holds 13 packets, and a call takes 300 ms after the faults. In
 /// 15424634 and 15521872 answers, shard and second answers take a gather time each. In 15106942 a
 /// rank closes a call by a clock that jumped, and its peers hear that it lacks ranks. In 15777925
-/// and 16031625 a receive buffer holds 5 packets, and no rank asks again for dropped packets. In
+/// and 16031625 a receive buffer holds 5 packets, and no rank asks again for dropped packets; in
+/// 16469777 it holds 6, and a rank is dead besides. In 16171574 an owner that keeps no shard is
+/// asked for it while it is on its way. Its CLOSED overtakes the shard. In 16503571 other traffic
+/// brings six times the rate of the core. In
 /// 15764998 a rank waits for lost packets until the deadline of a call, and one that leaves waits
 /// for that rank.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed :
-       {3014502u, 3016347u, 4002298u, 4128949u, 4590292u, 5006045u, 6048440u, 7508611u, 8106758u,
-        8245644u, 14096398u, 15106942u, 15424634u, 15521872u, 15764998u, 15777925u, 16031625u}) {
+       {3014502u,  3016347u,  4002298u,  4128949u,  4590292u,  5006045u,  6048440u,
+        7508611u,  8106758u,  8245644u,  14096398u, 15106942u, 15424634u, 15521872u,
+        15764998u, 15777925u, 16031625u, 16171574u, 16469777u, 16503571u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

@@ -170,14 +170,8 @@ class Judge {
     return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
   }
 
-  /// Receive buffers overflow, and nobody asks again for what they drop.
-  bool overflows_unrepaired() const {
-    const bool repairs_all = plan_.mechanisms.repair && plan_.mechanisms.scatter_repair;
-    return on(FaultKind::starved_buffers) && !repairs_all;
-  }
-
   bool may_end(Rank rank, const Report& report) const {
-    if (call_.live && call_.bounded && overflows_unrepaired()) {
+    if (call_.live && call_.bounded && plan_.overflows_unrepaired()) {
       return report.status == live_status(rank) || report.status == Status::partial;
     }
     if (call_.live) return report.status == live_status(rank);
@@ -285,6 +279,9 @@ class Judge {
     }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
+    // An owner that has closed the call, and does not keep its shard, answers a question by CLOSED.
+    // That answer may overtake the shard on its way.
+    if (call_.bounded && !plan_.mechanisms.retention && ended == Status::complete) return true;
     // It waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
   }

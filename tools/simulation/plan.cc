@@ -208,6 +208,15 @@ void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
   arguments.deadline = {};
 }
 
+/// Traffic beside the job brings more than the core carries. Most packets of the job are lost.
+bool floods_core(const FabricOptions& links) {
+  double offered = 0;
+  for (const Background& other : links.background) {
+    if (!other.tcp) offered += other.bits_per_second;
+  }
+  return links.core.bits_per_second > 0 && offered > links.core.bits_per_second;
+}
+
 }  // namespace
 
 Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
@@ -344,7 +353,8 @@ bool SimulationPlan::deadlines_may_pass() const {
   // asked for again and again.
   constexpr double kLeavesLongBurst = 0.15;
   const bool long_bursts = links && links->ingress.burst_loss_leave < kLeavesLongBurst;
-  return has(on, FaultKind::clock_jump) || long_bursts || troubles() > kSimulationDeadline * 4 / 5;
+  return has(on, FaultKind::clock_jump) || long_bursts || (links && floods_core(*links)) ||
+         troubles() > kSimulationDeadline * 4 / 5;
 }
 
 }  // namespace tarpon

@@ -147,6 +147,12 @@ struct SimulationPlan {
   /// One of the ranks is gone for good when the faults are over.
   bool loses_victim() const { return crashes() || evict_at != kNever || leave_at != kNever; }
 
+  /// Receive buffers overflow, and no rank asks again for the packets that they drop.
+  bool overflows_unrepaired() const {
+    const bool starved = on.test(static_cast<std::size_t>(FaultKind::starved_buffers));
+    return starved && !(mechanisms.repair && mechanisms.scatter_repair);
+  }
+
   /// When `rank` is told of the eviction; kNever: never.
   Time evicted_at(Rank rank) const {
     return evict_at == kNever ? kNever : evict_at + evict_spread * rank / ranks;

@@ -43,11 +43,12 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
   return operation != nullptr && operation->doubt.is_on();
 }
 
-/// Whether nobody can have anything of this rank's last stage, though there is something.
+/// Whether a peer still needs data of this rank's last stage, and no peer can have any.
 bool Endpoint::State::nothing_sent(Operation& operation) {
   const std::vector<SendMessage>& sends = last_stage(operation).sends;
   return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
-         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
+         std::any_of(sends.begin(), sends.end(),
+                     [](const auto& one) { return one.slots > 0 && !one.done; });
 }
 
 /// Whether a peer can answer that could not answer the question before: it has begun since. True
@@ -91,7 +92,6 @@ void Endpoint::State::begin_doubt(Operation& operation, Time now) {
   if (!operation.fetches_when_late || operation.late) return;
   operation.doubt.to_confirm = true;
   operation.doubt.gone_out = kNever;
-  operation.doubt.since = now;  // also where no peer is left to ask
   ask_all(operation, now);
 }
 

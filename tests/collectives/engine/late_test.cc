@@ -313,6 +313,24 @@ TEST(LateTimesTest, begun__just_before_its_peer_ends) {
   EXPECT_GT(in_time, 0);
 }
 
+/// All data of the peer is there. What is left is the answer of the peer, which never comes.
+TEST(LateTimesTest, stopped__and_the_peer_that_it_asks_is_gone) {
+  constexpr Duration kBound = 20ms;
+  for (Duration known = 100us; known < 4ms; known += 100us) {
+    PairCall call({.ranks = 2}, 400, true, kBound);
+    for (const Rank rank : Ranks{0, 1}) call.submit(rank);
+    call.job.stop(1);
+    call.job.run_for(kBound - kBound / 5);
+    call.job.kill(0);  // it has closed the scatter, and sent its shard
+    call.job.resume(1);
+    call.job.run_for(known);
+    ASSERT_FALSE(call.calls[1]->done);
+    call.job.tell_dead(0);
+    ASSERT_TRUE(call.job.finish());
+    EXPECT_LT(call.calls[1]->report.elapsed, kBound + known + 1ms) << known / 1us;
+  }
+}
+
 TEST_F(LateTest, begun_a_little_late__costs_no_round_trip) {
   begin(4000);
   submit_all_but(1);
