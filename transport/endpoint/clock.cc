@@ -23,11 +23,13 @@ Time Endpoint::State::begun_before(Duration before) const {
 /// A packet of a peer that runs the operation has come before this rank submits it. `encoded`: how
 /// long before that packet the call began there. DATA may overtake the READY that says so.
 void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration encoded) const {
+  const Duration age = clocks.age();
   if (age != kUnknownAge) from.begun = std::min(from.begun, begun_before(age + encoded));
 }
 
 bool Endpoint::State::enough_have_begun(const Operation& operation) const {
-  return operation.started == kNever && 2 * operation.heard >= live_in(operation);
+  return operation.started == kNever &&
+         2 * operation.heard >= standings.live_in(operation.tag, operation.number);
 }
 
 /// A rank has begun: starts the clock if half have, from when the last of these did.
@@ -43,7 +45,8 @@ void Endpoint::State::another_has_begun(Operation& operation) {
   for (const PeerView& view : operation.peers) {
     if (view.heard) all[count++] = {view.begun, view.read_after};
   }
-  const auto last = all.begin() + (std::max(live_in(operation), 1u) - 1) / 2;
+  const std::uint32_t live = standings.live_in(operation.tag, operation.number);
+  const auto last = all.begin() + (std::max(live, 1u) - 1) / 2;
   std::nth_element(all.begin(), last, all.begin() + static_cast<std::ptrdiff_t>(count),
                    [](const Begun& a, const Begun& b) { return a.at < b.at; });
   start_clock(operation, last->at, last->read_after);

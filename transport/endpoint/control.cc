@@ -85,7 +85,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     if (!tags.remembers(header.tag)) return take_early_control(header, payload);
     // Packets of operations that the peer has passed may still be on their way: those say nothing.
     const bool asks = header.type == TARPON_READY || header.type == TARPON_REPAIR;
-    if (asks && !overtaken) tell_forgotten(header, header.sender);
+    if (asks && !clocks.overtaken()) tell_forgotten(header, header.sender);
     return;
   }
   if (header.type == TARPON_ABORT && header.slot == TARPON_ABORT_FORGOTTEN &&
@@ -274,27 +274,28 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
   if (before(header.operation, closed_below(header))) return;
   // It had passed this operation before, and no longer remembers.
   if (before(header.operation, channel.closed_below_of[header.sender])) {
-    if (!overtaken) tell_forgotten(header, header.sender);
+    if (!clocks.overtaken()) tell_forgotten(header, header.sender);
     return;
   }
   const PastOperation* past = channel.find_past(header.operation);
-  ControlDue due{.type = TARPON_CLOSED,
-                 .peer = header.sender,
-                 .tag = header.tag,
-                 .operation = header.operation};
+  ControlDue answer{.type = TARPON_CLOSED,
+                    .peer = header.sender,
+                    .tag = header.tag,
+                    .operation = header.operation};
   const bool aborted = channel.ended_by_abort(header.operation);
   const bool mismatched = past != nullptr && past->reason == TARPON_ABORT_MISMATCH;
   if (other_signature && (!aborted || mismatched)) {
-    due.type = TARPON_READY;
-    due.slot = TARPON_READY_ANSWER;
+    answer.type = TARPON_READY;
+    answer.slot = TARPON_READY_ANSWER;
   } else if (aborted) {
-    due.type = TARPON_ABORT;
-    due.slot = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
+    answer.type = TARPON_ABORT;
+    answer.slot = past != nullptr ? past->reason : channel.find_aborted(header.operation)->reason;
   }
-  if (due.type != TARPON_READY) due.contributors = missed(channel, header.operation, header.sender);
-  if (due.type == TARPON_CLOSED) due.contributors |= gone;
-  queue_control(due);
-  if (due.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
+  if (answer.type != TARPON_READY)
+    answer.contributors = missed(channel, header.operation, header.sender);
+  if (answer.type == TARPON_CLOSED) answer.contributors |= gone;
+  queue_control(answer);
+  if (answer.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
   // CLOSED says that there is NaN or infinity; a CREDIT of nothing says whose.
   queue_control({.type = TARPON_CREDIT,
                  .peer = header.sender,
@@ -356,16 +357,7 @@ bool Endpoint::State::proves_end(Channel& channel, const tarpon_header& header) 
   if (header.type != TARPON_CLOSED && header.type != TARPON_ABORT) return false;
   if (channel.open.empty() || channel.open.front()->number != header.operation) return false;
   const PeerView& view = channel.open.front()->peers[header.sender];
-  return view.readies > 0 && echoes(header, view.ready_us);
-}
-
-/// Whether the packet left after its sender had heard what this rank sent at `since_us`, by its
-/// echo of this rank's clock. An echo from the future proves nothing; clocks may drift apart.
-bool Endpoint::State::echoes(const tarpon_header& header, std::uint32_t since_us) const {
-  constexpr std::int32_t kDrift = 100'000;  // microseconds: 200 s at 500 ppm
-  if (header.echo_us == 0) return false;
-  return static_cast<std::int32_t>(header.echo_us - since_us) >= 0 &&
-         static_cast<std::int32_t>(header.echo_us - microseconds(latest)) <= kDrift;
+  return view.readies > 0 && PeerClocks::echoes(header, view.ready_us, latest);
 }
 
 /// Asks `peer` for the end of the lowest open operation.
@@ -445,17 +437,10 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
                 own);
     return;
   }
-  RetainedDue due;
-  due.peer = header.sender;
-  due.tag = header.tag;
-  due.number = header.operation;
-  due.count =
-      read_ranges(payload, static_cast<std::uint32_t>(kept->data->contributors.size()), due.ranges);
-  // One request a peer and operation: the newest one says what is still missing.
-  std::erase_if(retained_due, [&](const RetainedDue& old) {
-    return old.peer == due.peer && old.tag == due.tag && old.number == due.number;
-  });
-  if (due.count > 0) retained_due.push_back(due);
+  RetainedDue asked{.peer = header.sender, .tag = header.tag, .number = header.operation};
+  asked.count = read_ranges(payload, static_cast<std::uint32_t>(kept->data->contributors.size()),
+                            asked.ranges);
+  control.push(asked);
 }
 
 }  // namespace tarpon

@@ -9,15 +9,10 @@ namespace tarpon {
 
 void Endpoint::peer_dead(Rank peer, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.dead[peer]) return;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
   s.latest = now;
-  s.dead[peer] = true;
-  if (!s.silent[peer]) --s.live;
-  s.silent[peer] = false;
-  s.left[peer].reset();
-  std::erase_if(s.control, [peer](const ControlDue& due) { return due.peer == peer; });
-  std::erase_if(s.retained_due, [peer](const RetainedDue& due) { return due.peer == peer; });
-  std::erase_if(s.heartbeats, [peer](const HeartbeatDue& due) { return due.peer == peer; });
+  s.standings.set_dead(peer);
+  s.control.drop(peer);
   for (const auto& channel : s.tags.active()) {
     channel->closed_below_of[peer] = channel->next_number;
     s.release_passed(*channel);
@@ -32,16 +27,14 @@ void Endpoint::peer_dead(Rank peer, Time now) {
 
 void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now) {
   State& s = *state_;
-  if (peer >= s.options.world_size || peer == s.options.rank || s.dead[peer]) return;
+  if (peer >= s.options.world_size || peer == s.options.rank || s.standings.is_dead(peer)) return;
   s.latest = now;
-  std::vector<NextNumber> sorted(next_numbers.begin(), next_numbers.end());
-  std::sort(sorted.begin(), sorted.end(),
-            [](const NextNumber& a, const NextNumber& b) { return a.tag < b.tag; });
-  s.left[peer] = std::move(sorted);
+  s.standings.set_left(peer, {next_numbers.begin(), next_numbers.end()});
   for (const auto& channel : s.tags.active()) s.release_passed(*channel);
   s.forget_passed_tags();
   for (Operation* operation : s.open_operations) {
-    if (s.excluded(peer, operation->tag, operation->number)) s.leave_out(*operation, peer, true);
+    const bool excluded = s.standings.excludes(peer, operation->tag, operation->number);
+    if (excluded) s.leave_out(*operation, peer, true);
     s.fewer_take_part(*operation, now);
   }
   s.timer = now;
@@ -50,7 +43,7 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
 bool Endpoint::takes_no_part(OperationHandle handle, Rank peer) const {
   const Operation* operation = state_->find(handle);
   return operation != nullptr && peer != state_->options.rank &&
-         state_->excluded(peer, operation->tag, operation->number);
+         state_->standings.excludes(peer, operation->tag, operation->number);
 }
 
 std::vector<NextNumber> Endpoint::unpassed() const {
@@ -67,35 +60,13 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 }
 
 std::uint64_t Endpoint::silent() const {
-  return state_->silent_ranks();
-}
-
-/// Whether `peer` is dead, or left before it made this operation.
-bool Endpoint::State::excluded(Rank peer, std::uint32_t tag, std::uint32_t number) const {
-  if (dead[peer]) return true;
-  if (!left[peer]) return false;
-  const std::vector<NextNumber>& made = *left[peer];
-  const auto found = std::lower_bound(
-      made.begin(), made.end(), tag,
-      [](const NextNumber& one, std::uint32_t wanted) { return one.tag < wanted; });
-  // What is not listed is over at every rank.
-  return found == made.end() || found->tag != tag || !before(number, found->number);
+  return state_->standings.silent();
 }
 
 /// The lowest operation of the tag that `peer` may still ask for, as far as heard.
 std::uint32_t Endpoint::State::passed_by(const Channel& channel, Rank peer) const {
   const std::uint32_t heard = channel.closed_below_of[peer];
-  return excluded(peer, channel.tag, heard) ? channel.next_number : heard;
-}
-
-/// Ranks that take part in the operation and are heard.
-std::uint32_t Endpoint::State::live_in(const Operation& operation) const {
-  std::uint32_t count = live;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    const bool counted = left[peer].has_value() && !silent[peer];
-    if (counted && excluded(peer, operation.tag, operation.number)) --count;
-  }
-  return count;
+  return standings.excludes(peer, channel.tag, heard) ? channel.next_number : heard;
 }
 
 /// The packets of `peer` that are here stay; the rest is missing. `gone`: it never comes back.

@@ -11,14 +11,6 @@
 namespace tarpon {
 namespace {
 
-/// Of `tag`, in a list by tags that has it.
-std::uint32_t next_number_of(const std::vector<NextNumber>& list, std::uint32_t tag) {
-  return std::lower_bound(
-             list.begin(), list.end(), tag,
-             [](const NextNumber& one, std::uint32_t wanted) { return one.tag < wanted; })
-      ->number;
-}
-
 constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
 constexpr std::size_t kRecentTags = 1024;
 
@@ -51,11 +43,8 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       flows_of(given.world_size, 1),
       clocks(given.world_size),
       advertised_by(given.world_size, 0),
-      dead(given.world_size),
-      silent(given.world_size),
+      standings(given.world_size),
       liveness(given.world_size),
-      left(given.world_size),
-      live(given.world_size),
       repairs_in(given.world_size),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
@@ -64,7 +53,8 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       closed_told(given.world_size),
       early_refused(given.early_operations),
       early_parking(unasked_cells(given), TARPON_HEADER_BYTES + port.max_payload),
-      order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
+      order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
+      control(given.world_size) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
@@ -86,13 +76,8 @@ void Endpoint::State::tell(const Operation& operation, Event event) {
 }
 
 /// False where there is no room.
-bool Endpoint::State::queue_control(const ControlDue& due) {
-  // What is lost here comes again by timer; the limit only stops a flood of READY from growing us.
-  constexpr std::size_t kMostPerPeer = 64;
-  if (dead[due.peer]) return true;
-  if (control.size() >= kMostPerPeer * options.world_size) return false;
-  control.push_back(due);
-  return true;
+bool Endpoint::State::queue_control(const ControlDue& one) {
+  return standings.is_dead(one.peer) || control.push(one);
 }
 
 void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
@@ -130,20 +115,20 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   };
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    operation.begun_late |= aborted || (passed(peer) && !dead[peer]);
+    operation.begun_late |= aborted || (passed(peer) && !standings.is_dead(peer));
   }
   // Whoever has closed it has nothing of ours: what waits here for us to begin does not change
   // that. But where it never began there is no result without us; where that may be, it is asked.
   for (Rank peer = 0; peer < options.world_size && operation.fetches_when_late; ++peer) {
     const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    const bool takes_part = !excluded(peer, operation.tag, operation.number);
+    const bool takes_part = !standings.excludes(peer, operation.tag, operation.number);
     if (passed(peer) && takes_part && !aborted && !passed_over(operation, peer)) {
       become_late(operation, peer, now);
     }
   }
   const std::uint32_t repeated = adopt_early(operation, now);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer != options.rank && excluded(peer, operation.tag, operation.number)) {
+    if (peer != options.rank && standings.excludes(peer, operation.tag, operation.number)) {
       leave_out(operation, peer, true);
       continue;
     }
@@ -159,7 +144,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     peer_closed(operation, peer, now);
   }
   for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
-    if (silent[peer]) leave_out(operation, peer, false);
+    if (standings.is_silent(peer)) leave_out(operation, peer, false);
   }
   // Stages in which nothing is to come are over at once.
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
@@ -180,10 +165,10 @@ void Endpoint::State::release_passed(Channel& channel) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
     const std::uint32_t theirs = passed_by(channel, peer);
-    if (!left[peer]) {
+    if (!standings.has_left(peer)) {
       if (before(theirs, passed)) passed = theirs;
     } else if (theirs != channel.next_number) {
-      const std::uint32_t made = next_number_of(*left[peer], channel.tag);
+      const std::uint32_t made = standings.made(peer, channel.tag);
       if (before(theirs, first)) first = theirs;
       if (!serves_left || before(end, made)) end = made;
       serves_left = true;
@@ -269,7 +254,7 @@ void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operatio
                                   std::uint64_t absent) {
   if (!before(channel.lowest_open(), operation)) return;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if ((absent >> peer & 1) == 0 || peer == options.rank || dead[peer]) continue;
+    if ((absent >> peer & 1) == 0 || peer == options.rank || standings.is_dead(peer)) continue;
     queue_control({.type = TARPON_CLOSED,
                    .peer = peer,
                    .tag = channel.tag,
@@ -341,7 +326,7 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
   operation.number = channel.next_number++;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     // One that has left may still be at an operation that it has made.
-    if (dead[peer]) channel.closed_below_of[peer] = channel.next_number;
+    if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;
   }
   choose_flows(operation, spec);
   operation.opened = now;
@@ -486,7 +471,7 @@ std::uint32_t Endpoint::flows() const {
 
 bool Endpoint::idle() const {
   return state_->open_operations.empty() && state_->tags.retained_entries() == 0 &&
-         state_->control.empty() && state_->heartbeats.empty() && state_->retained_due.empty();
+         state_->control.empty();
 }
 
 }  // namespace tarpon

@@ -15,7 +15,6 @@ namespace {
 
 constexpr Duration kTellAfter = 100ms;       // an operation was closed, and no other is open
 constexpr Duration kAskPassedAfter = 300ms;  // a HEARTBEAT that tells may be lost
-constexpr std::size_t kMostHeartbeats = 8;   // due at once, for each rank
 constexpr std::size_t kMostQuestions = 4;    // to a peer in a round
 
 }  // namespace
@@ -59,7 +58,7 @@ void Endpoint::State::ask_passed(Time now) {
   if (now < ask_passed_at) return;
   ask_passed_at = kNever;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer == options.rank || dead[peer]) continue;
+    if (peer == options.rank || standings.is_dead(peer)) continue;
     // Each round begins behind the last tag of the one before: a peer may never pass some tags.
     const auto& active = tags.active();
     std::size_t& from = asked_up_to[peer];
@@ -84,7 +83,7 @@ void Endpoint::State::ask_passed(Time now) {
 /// Peers that open operations lack. Silent ones are asked until they are heard, so that the next
 /// operation can count on them again.
 std::uint64_t Endpoint::State::lacked_ranks() const {
-  std::uint64_t ranks = silent_ranks();
+  std::uint64_t ranks = standings.silent();
   for (const Operation* operation : open_operations) {
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
@@ -97,18 +96,10 @@ std::uint64_t Endpoint::State::lacked_ranks() const {
   return ranks;
 }
 
-std::uint64_t Endpoint::State::silent_ranks() const {
-  std::uint64_t ranks = 0;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (silent[peer]) ranks |= 1ull << peer;
-  }
-  return ranks;
-}
-
 void Endpoint::State::check_silence(Time now) {
   if (!options.detects_silence || now < liveness.next()) return;
   std::vector<Time> heard(options.world_size);
-  for (Rank peer = 0; peer < options.world_size; ++peer) heard[peer] = clocks[peer].heard;
+  for (Rank peer = 0; peer < options.world_size; ++peer) heard[peer] = clocks.heard(peer);
   const Liveness::Findings findings = liveness.check(now, lacked_ranks(), heard);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if ((findings.ask >> peer & 1) != 0) queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, {});
@@ -117,9 +108,7 @@ void Endpoint::State::check_silence(Time now) {
 }
 
 void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
-  if (dead[peer] || silent[peer] == is_silent) return;
-  silent[peer] = is_silent;
-  live = is_silent ? live - 1 : live + 1;
+  if (!standings.set_silent(peer, is_silent)) return;
   Event event;
   event.kind = is_silent ? Event::Kind::silent : Event::Kind::heard;
   event.operation.index = kNoOperation;
@@ -136,16 +125,13 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
 
 void Endpoint::State::queue_heartbeat(Rank peer, std::uint32_t kind,
                                       std::vector<NextNumber> numbers) {
-  // What is lost here is asked for; the limit stops a flood of questions from growing us.
-  if (dead[peer] || heartbeats.size() >= kMostHeartbeats * options.world_size) return;
-  heartbeats.push_back({peer, kind, std::move(numbers)});
+  if (!standings.is_dead(peer)) control.push(HeartbeatDue{peer, kind, std::move(numbers)});
 }
 
 void Endpoint::State::take_heartbeat(const tarpon_header& header,
                                      std::span<const std::byte> payload, Time now) {
   const bool is_answer = header.slot == TARPON_HEARTBEAT_ANSWER;
-  const PeerClock& clock = clocks[header.sender];
-  const bool proven = is_answer && clock.asked && echoes(header, clock.asked_us);
+  const bool proven = is_answer && clocks.answers(header, now);
   std::vector<NextNumber> answer;
   for (std::size_t at = 0; at < payload.size(); at += sizeof(tarpon_passed)) {
     tarpon_passed passed;
@@ -165,28 +151,24 @@ void Endpoint::State::take_heartbeat(const tarpon_header& header,
 
 std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frames) {
   std::size_t used = 0;
-  while (used < frames.size() && !heartbeats.empty()) {
-    const HeartbeatDue due = std::move(heartbeats.front());
-    heartbeats.pop_front();
-    if (dead[due.peer]) continue;
-    tarpon_header header = header_for(now, due.peer, TARPON_HEARTBEAT, 0, 0, 0);
+  while (used < frames.size()) {
+    const std::optional<HeartbeatDue> one = control.pop_heartbeat();
+    if (!one) break;
+    tarpon_header header = header_for(now, one->peer, TARPON_HEARTBEAT, 0, 0, 0);
     header.closed_below = 0;  // it speaks of no tag
-    if (due.kind == TARPON_HEARTBEAT_QUESTION) {
-      clocks[due.peer].asked = true;
-      clocks[due.peer].asked_us = header.sent_us;
-    }
+    if (one->kind == TARPON_HEARTBEAT_QUESTION) clocks.ask(one->peer, header.sent_us);
     TxPacket& frame = frames[used++];
-    frame.peer = due.peer;
+    frame.peer = one->peer;
     frame.flow = 0;
     frame.payload = frame.room;
     frame.lender = kNoLender;
     frame.length = 0;
-    for (const NextNumber& one : due.numbers) {
-      const tarpon_passed passed{one.tag, one.number};
+    for (const NextNumber& next : one->numbers) {
+      const tarpon_passed passed{next.tag, next.number};
       std::memcpy(frame.room + frame.length, &passed, sizeof passed);
       frame.length += sizeof passed;
     }
-    write_header(header, {.slot = due.kind, .flags = header.flags}, frame);
+    write_header(header, {.slot = one->kind, .flags = header.flags}, frame);
   }
   return used;
 }

@@ -102,7 +102,7 @@ void Endpoint::State::ask_all(Operation& operation, Time now) {
 }
 
 void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
-  if (!operation.fetches_when_late || operation.late || dead[peer]) return;
+  if (!operation.fetches_when_late || operation.late || standings.is_dead(peer)) return;
   PeerView& view = operation.peers[peer];
   view.readies = std::max(1u, view.readies);
   view.ready_at = now;

@@ -40,7 +40,7 @@ void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
     if (i + 2 < packets.size()) __builtin_prefetch(packets[i + 2].data);
     state_->receive_packet(now, packets[i], run);
   }
-  state_->age = {};
+  state_->clocks.release_packet();
   if (packets.empty()) return;
   state_->inflow.judge(now);
   state_->give_credit(now);
@@ -63,7 +63,7 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   if (verdict != TARPON_HEADER_OK) {
     ++counters[reason_of(verdict)];
   } else if (header.sender >= options.world_size || header.sender == options.rank ||
-             header.sender != packet.source || dead[header.sender]) {
+             header.sender != packet.source || standings.is_dead(header.sender)) {
     ++counters[DropReason::sender];
   } else if (header.communicator != options.communicator) {
     ++counters[DropReason::communicator];
@@ -84,23 +84,13 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
 
 /// Once a train: its packets left at one time.
 void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
-  PeerClock& clock = clocks[header.sender];
-  overtaken =
-      clock.heard_any && static_cast<std::int32_t>(header.packet_number - clock.packet_number) < 0;
-  if (!overtaken) clock.packet_number = header.packet_number;
-  clock.heard_any = true;
-  clock.sent_us = header.sent_us;
-  clock.heard = now;
-  if (silent[header.sender]) set_silent(header.sender, false, now);
-  age = header.echo_us == 0 ? kUnknownAge : Duration{};
+  const std::optional<Duration> round_trip = clocks.receive(header, now);
+  if (standings.is_silent(header.sender)) set_silent(header.sender, false, now);
   const std::uint32_t advertised = header.incast_codec & TARPON_INCAST_MASK;
   if (advertised != advertised_by[header.sender]) note_advertised(header.sender, advertised);
-  if (header.echo_us == 0) return;
-  const auto rtt = static_cast<std::int32_t>(microseconds(now) - header.echo_us);
-  if (rtt < 0) return;
-  inflow.round_trip(std::chrono::microseconds(rtt));
-  outflow.round_trip(header.sender, std::chrono::microseconds(rtt));
-  age = std::chrono::microseconds(rtt);
+  if (!round_trip) return;
+  inflow.round_trip(*round_trip);
+  outflow.round_trip(header.sender, *round_trip);
 }
 
 void Endpoint::State::take_data(Time now, const tarpon_header& header,
@@ -112,7 +102,7 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   if (channel == nullptr) {
     if (!tags.remembers(header.tag)) return take_early(header, packet);
     ++counters[DropReason::closed];
-    if (tells_of_its_end(header) && !overtaken) tell_forgotten(header, header.sender);
+    if (tells_of_its_end(header) && !clocks.overtaken()) tell_forgotten(header, header.sender);
     return;
   }
   if (channel->lost) {
@@ -198,7 +188,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
   const bool tells_more = before > Duration::zero() && begun < view.begun;
   if (view.begun == kNever || (tells_more && operation.started == kNever)) {
     view.begun = begun;
-    view.read_after = age;
+    view.read_after = clocks.age();
   }
   if (view.heard) return;
   view.heard = true;

@@ -49,7 +49,7 @@ OperationSnapshot snapshot_of(const Operation& operation, Rank self) {
 }  // namespace
 
 Time Endpoint::last_heard(Rank peer) const {
-  return peer < state_->clocks.size() ? state_->clocks[peer].heard : Time{};
+  return peer < state_->options.world_size ? state_->clocks.heard(peer) : Time{};
 }
 
 std::uint32_t Endpoint::furthest(std::uint32_t tag) const {
@@ -70,8 +70,9 @@ void Endpoint::snapshot(EndpointSnapshot& out) const {
   for (std::uint32_t i = 0; i < shown; ++i) {
     out.operations[i] = snapshot_of(*s.open_operations[i], s.options.rank);
   }
-  const std::size_t ranks = std::min(s.clocks.size(), out.last_heard.size());
-  for (std::size_t peer = 0; peer < ranks; ++peer) out.last_heard[peer] = s.clocks[peer].heard;
+  const auto ranks =
+      static_cast<Rank>(std::min<std::size_t>(s.options.world_size, out.last_heard.size()));
+  for (Rank peer = 0; peer < ranks; ++peer) out.last_heard[peer] = s.clocks.heard(peer);
   out.counters = s.counters;
 }
 

@@ -4,8 +4,9 @@
 // (when bounded operations start and end), flows.cc
 // (several flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late),
 // nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are),
-// forgotten.cc (ranks that remember numbers differently). Parts with data of their own: Granter,
-// Outflow, TagHistory, Liveness, ParkingLot.
+// forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
+// ControlQueue, FlowChoice, Granter, Liveness, Outflow, ParkingLot, PeerClocks, Standings,
+// TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -17,23 +18,18 @@
 #include <vector>
 
 #include "transport/endpoint.h"
+#include "transport/endpoint/control_queue.h"
 #include "transport/endpoint/flow_choice.h"
 #include "transport/endpoint/granter.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/outflow.h"
 #include "transport/endpoint/parking.h"
+#include "transport/endpoint/peer_clocks.h"
+#include "transport/endpoint/standings.h"
 #include "transport/endpoint/tag_history.h"
 
 namespace tarpon {
-
-/// The clock of the wire: wraps.
-inline std::uint32_t microseconds(Time now) {
-  return static_cast<std::uint32_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
-}
-
-inline constexpr Duration kUnknownAge = Duration::max();
 
 /// A broken contract of the caller: the state can no longer be trusted.
 inline void require(bool condition, const char* what) {
@@ -44,26 +40,6 @@ inline void require(bool condition, const char* what) {
 
 /// OperationHandle::index of events that belong to no operation.
 inline constexpr std::uint32_t kNoOperation = 0xffffffff;
-
-/// A packet other than DATA that is due. What may change until it is sent (grants, ranges) is read
-/// then; the rest is here because the operation may be closed by then.
-struct ControlDue {
-  std::uint8_t type = 0;  // tarpon_type
-  std::uint8_t stage = 0;
-  Rank peer = 0;
-  std::uint32_t tag = 0;
-  std::uint32_t operation = 0;
-  std::uint32_t slot = 0;  // grant or reason
-  std::uint16_t signature_hash = 0;
-  std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: who began it
-};
-
-/// A HEARTBEAT that is due.
-struct HeartbeatDue {
-  Rank peer = 0;
-  std::uint32_t kind = 0;  // tarpon_heartbeat
-  std::vector<NextNumber> numbers;
-};
 
 /// The last operation of a peer whose DATA was answered by CLOSED.
 struct ClosedTold {
@@ -111,25 +87,6 @@ struct EarlyRefused {
   bool known = false;
   std::uint32_t tag = 0;
   std::uint32_t number = 0;
-};
-
-/// Slots of a closed operation that a peer has asked for.
-struct RetainedDue {
-  Rank peer = 0;
-  std::uint32_t tag = 0;
-  std::uint32_t number = 0;
-  std::uint32_t count = 0;
-  std::array<tarpon_range, kMaxRepairRanges> ranges{};
-};
-
-/// What this rank last heard from a peer's clock, to be echoed.
-struct PeerClock {
-  bool asked = false;  // by HEARTBEAT, how far it is: at `asked_us`, by the clock of the wire
-  std::uint32_t asked_us = 0;
-  bool heard_any = false;
-  std::uint32_t packet_number = 0;  // the highest that has come
-  std::uint32_t sent_us = 0;
-  Time heard{};
 };
 
 /// How often a peer has asked in a row for slots of one operation.
@@ -229,7 +186,6 @@ struct Endpoint::State {
   void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
   void note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven, Time now);
   bool proves_end(Channel& channel, const tarpon_header& header);
-  bool echoes(const tarpon_header& header, std::uint32_t since_us) const;
   void check_jump(Channel& channel, Rank peer, Time now);
   void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
   std::uint64_t blamed_by(const tarpon_header& abort) const;
@@ -251,7 +207,6 @@ struct Endpoint::State {
   void check_silence(Time now);
   void set_silent(Rank peer, bool silent, Time now);
   std::uint64_t lacked_ranks() const;
-  std::uint64_t silent_ranks() const;
   void queue_heartbeat(Rank peer, std::uint32_t kind, std::vector<NextNumber> numbers);
   void take_heartbeat(const tarpon_header& header, std::span<const std::byte> payload, Time now);
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
@@ -291,9 +246,7 @@ struct Endpoint::State {
   void measure_flows(const Operation& operation, bool failed);
 
   // dead.cc
-  bool excluded(Rank peer, std::uint32_t tag, std::uint32_t number) const;
   std::uint32_t passed_by(const Channel& channel, Rank peer) const;
-  std::uint32_t live_in(const Operation& operation) const;
   void leave_out(Operation& operation, Rank peer, bool gone);
 
   // transmit.cc
@@ -358,14 +311,11 @@ struct Endpoint::State {
   Inflow& inflow;  // the granter's
   Outflow outflow;
   FlowChoice flow_choice;
-  std::vector<std::uint8_t> flows_of;       // by peer: of the latest large message from it
-  std::vector<PeerClock> clocks;            // by peer
+  std::vector<std::uint8_t> flows_of;  // by peer: of the latest large message from it
+  PeerClocks clocks;
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
-  std::vector<bool> dead;                   // by peer
-  std::vector<bool> silent;                 // by peer; not dead
+  Standings standings;
   Liveness liveness;
-  std::vector<std::optional<std::vector<NextNumber>>> left;  // by peer, by tag: the calls it made
-  std::uint32_t live;                    // ranks that are neither, this one included
   std::vector<RepairsAsked> repairs_in;  // by peer
 
   std::vector<std::unique_ptr<Operation>> operations;  // by handle index
@@ -377,22 +327,16 @@ struct Endpoint::State {
   Time tell_at = kNever;                   // when peers are told of them
   Time ask_passed_at = kNever;             // when peers are asked how far they are
   std::vector<std::size_t> asked_up_to;    // by peer: the place in tags.active() to go on at
-  std::deque<HeartbeatDue> heartbeats;
-  std::vector<ClosedTold> closed_told;  // by peer
+  std::vector<ClosedTold> closed_told;     // by peer
   std::vector<EarlyOperation> early;
   std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
   std::size_t next_refused = 0;
   ParkingLot early_parking;  // of operations that this rank has not begun
   ParkingLot order_parking;  // before their turn in the order of addition
-  std::deque<ControlDue> control;
-  std::deque<RetainedDue> retained_due;
+  ControlQueue control;
   std::deque<Event> events;
   Time timer = kNever;
   Time latest{};  // the time of the call in hand
-  /// Of the packet in hand, as its echo tells: for how long it was on its way, and waited here.
-  /// Without an echo kUnknownAge.
-  Duration age{};
-  bool overtaken = false;  // a packet that its sender sent later has come before it
   std::uint32_t packet_number = 0;
   EndpointCounters counters;
 };

@@ -53,8 +53,7 @@ tarpon_header Endpoint::State::header_for(Time now, Rank peer, std::uint8_t type
   header.closed_below = static_cast<std::uint16_t>(tags.lowest_open(tag));
   header.incast_codec = static_cast<std::uint8_t>(inflow.advertised());
   header.sent_us = microseconds(now);
-  const PeerClock& clock = clocks[peer];
-  if (clock.heard_any) header.echo_us = clock.sent_us + microseconds(Time(now - clock.heard));
+  header.echo_us = clocks.echo(peer, now);
   return header;
 }
 
@@ -88,10 +87,10 @@ void Endpoint::State::write_header(const tarpon_header& common, const SlotFields
 
 std::size_t Endpoint::State::emit_control(Time now, std::span<TxPacket> frames) {
   std::size_t used = 0;
-  while (used < frames.size() && !control.empty()) {
-    const ControlDue due = control.front();
-    control.pop_front();
-    if (fill_control(now, due, frames[used])) ++used;
+  while (used < frames.size()) {
+    const std::optional<ControlDue> one = control.pop();
+    if (!one) break;
+    if (fill_control(now, *one, frames[used])) ++used;
   }
   return used;
 }
@@ -188,25 +187,26 @@ void Endpoint::State::fill_slot(const tarpon_header& common, const Operation& op
 
 std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames) {
   std::size_t used = 0;
-  while (used < frames.size() && !retained_due.empty()) {
-    RetainedDue& due = retained_due.front();
-    Channel* channel = tags.find(due.tag);
-    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, due.number);
-    if (kept == nullptr || due.count == 0) {
-      retained_due.pop_front();
+  while (used < frames.size()) {
+    RetainedDue* const one = control.front_retained();
+    if (one == nullptr) break;
+    Channel* channel = tags.find(one->tag);
+    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, one->number);
+    if (kept == nullptr || one->count == 0) {
+      control.pop_retained();
       continue;
     }
     const std::size_t wire_bytes = kept->slot_bytes + TARPON_HEADER_BYTES;
-    if (outflow.allowed(due.peer, now, wire_bytes, 1) == 0) {
-      timer = std::min(timer, outflow.next(due.peer));
+    if (outflow.allowed(one->peer, now, wire_bytes, 1) == 0) {
+      timer = std::min(timer, outflow.next(one->peer));
       break;
     }
-    tarpon_range& range = due.ranges[due.count - 1];
+    tarpon_range& range = one->ranges[one->count - 1];
     const std::pmr::vector<std::byte>& bytes = kept->data->bytes;
     const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
     TxPacket& frame = frames[used];
     tarpon_header header =
-        header_for(now, due.peer, TARPON_DATA, due.tag, due.number, kept->data->stage);
+        header_for(now, one->peer, TARPON_DATA, one->tag, one->number, kept->data->stage);
     header.signature = kept->signature_hash;
     mark_epoch(kept->epoch, header);
     const SlotFields fields{
@@ -214,7 +214,7 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
         .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
                                            (kept->nonfinite ? TARPON_FLAG_NONFINITE : 0)),
         .contributors = kept->data->contributors[range.first]};
-    frame.peer = due.peer;
+    frame.peer = one->peer;
     frame.flow = 0;
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
@@ -222,12 +222,12 @@ std::size_t Endpoint::State::emit_retained(Time now, std::span<TxPacket> frames)
     frame.lender = kNoLender;
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
     write_header(header, fields, frame);
-    outflow.sent(due.peer, now, wire_bytes);
+    outflow.sent(one->peer, now, wire_bytes);
     ++counters.data_out;
     ++counters.repaired_slots;
     ++used;
     ++range.first;
-    if (--range.count == 0) --due.count;
+    if (--range.count == 0) --one->count;
   }
   return used;
 }

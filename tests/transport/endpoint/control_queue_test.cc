@@ -1,0 +1,71 @@
+// What is due to peers besides the data of open operations.
+#include "transport/endpoint/control_queue.h"
+
+#include <gtest/gtest.h>
+
+namespace tarpon {
+namespace {
+
+TEST(ControlQueueTest, pop__in_the_order_of_push) {
+  ControlQueue queue(2);
+  EXPECT_FALSE(queue.pop().has_value());
+  EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_READY, .peer = 1}));
+  EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_CLOSED, .peer = 1}));
+  EXPECT_FALSE(queue.empty());
+  EXPECT_EQ(queue.pop()->type, TARPON_READY);
+  EXPECT_EQ(queue.pop()->type, TARPON_CLOSED);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
+  ControlQueue queue(2);
+  for (std::size_t i = 0; i < 2 * ControlQueue::kMaxControl; ++i) {
+    ASSERT_TRUE(queue.push(ControlDue{.peer = 1}));
+  }
+  EXPECT_FALSE(queue.push(ControlDue{.peer = 1}));
+  queue.pop();
+  EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
+}
+
+TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
+  ControlQueue queue(2);
+  for (std::size_t i = 0; i < 2 * ControlQueue::kMaxHeartbeats + 3; ++i) {
+    queue.push(HeartbeatDue{.peer = 1, .numbers = {{static_cast<std::uint32_t>(i), 0}}});
+  }
+  std::size_t count = 0;
+  while (const auto due = queue.pop_heartbeat()) EXPECT_EQ(due->numbers.front().tag, count++);
+  EXPECT_EQ(count, 2 * ControlQueue::kMaxHeartbeats);
+}
+
+TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {
+  ControlQueue queue(3);
+  queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 3});
+  queue.push(RetainedDue{.peer = 2, .tag = 7, .number = 4, .count = 1});
+  queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 2});
+  ASSERT_NE(queue.front_retained(), nullptr);
+  EXPECT_EQ(queue.front_retained()->peer, 2);
+  queue.pop_retained();
+  ASSERT_NE(queue.front_retained(), nullptr);
+  EXPECT_EQ(queue.front_retained()->count, 2u);
+  queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 0});
+  EXPECT_EQ(queue.front_retained(), nullptr);
+}
+
+TEST(ControlQueueTest, drop__what_is_due_to_one_peer) {
+  ControlQueue queue(3);
+  for (const Rank peer : {Rank{1}, Rank{2}}) {
+    queue.push(ControlDue{.peer = peer});
+    queue.push(HeartbeatDue{.peer = peer, .numbers = {}});
+    queue.push(RetainedDue{.peer = peer, .count = 1});
+  }
+  queue.drop(1);
+  EXPECT_EQ(queue.pop()->peer, 2);
+  EXPECT_FALSE(queue.pop().has_value());
+  EXPECT_EQ(queue.pop_heartbeat()->peer, 2);
+  EXPECT_EQ(queue.front_retained()->peer, 2);
+  queue.drop(2);
+  EXPECT_TRUE(queue.empty());
+}
+
+}  // namespace
+}  // namespace tarpon

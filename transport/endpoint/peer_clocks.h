@@ -1,0 +1,75 @@
+// The clocks of the peers, as their packets tell them, and what follows for the packet in hand: how
+// old it is, and whether it was overtaken.
+//
+// Each packet carries the time at which it left its sender, and an *echo*: the latest such time of
+// the receiver that its sender had heard, moved on by the time since then. So an echo tells how
+// long the packet and the one before it were on their way, without clocks that agree. Times on the
+// wire are microseconds in 32 bits, and wrap.
+//
+// Not thread-safe. No clock inside.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bpf/wire.h"
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+/// The clock of the wire: wraps.
+inline std::uint32_t microseconds(Time now) {
+  return static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count());
+}
+
+inline constexpr Duration kUnknownAge = Duration::max();
+
+class PeerClocks {
+ public:
+  explicit PeerClocks(std::uint32_t world_size) : clocks_(world_size) {}
+
+  /// A packet is in hand. Once for each train: the packets of a train left at one time. Returns the
+  /// round trip that its echo tells; none without an echo.
+  std::optional<Duration> receive(const tarpon_header& header, Time now);
+  /// No packet is in hand any more.
+  void release_packet() { age_ = {}; }
+
+  /// For how long the packet in hand was on its way, and waited here; at most. Without an echo
+  /// kUnknownAge, without a packet zero.
+  Duration age() const { return age_; }
+  /// A packet that its sender sent later has come before the packet in hand.
+  bool overtaken() const { return overtaken_; }
+
+  /// When the latest packet of `peer` came; Time{}: never.
+  Time heard(Rank peer) const { return clocks_[peer].heard; }
+  /// For tarpon_header::echo_us of a packet to `peer` that leaves now; 0: nothing was heard.
+  std::uint32_t echo(Rank peer, Time now) const;
+
+  /// Whether the packet left after its sender had heard what this rank sent at `since_us`. An echo
+  /// from the future proves nothing; clocks may drift apart.
+  static bool echoes(const tarpon_header& header, std::uint32_t since_us, Time now);
+
+  /// `peer` is asked by HEARTBEAT, in a packet that leaves at `sent_us`.
+  void ask(Rank peer, std::uint32_t sent_us);
+  /// Whether the packet left its sender after the latest question had come there.
+  bool answers(const tarpon_header& header, Time now) const;
+
+ private:
+  struct Clock {
+    bool heard_any = false;
+    bool asked = false;
+    std::uint32_t asked_us = 0;
+    std::uint32_t packet_number = 0;  // the highest that has come
+    std::uint32_t sent_us = 0;        // of the latest packet
+    Time heard{};
+  };
+  std::vector<Clock> clocks_;  // by peer
+  Duration age_{};
+  bool overtaken_ = false;
+};
+
+}  // namespace tarpon
