@@ -20,11 +20,11 @@ Time Endpoint::State::begun_before(Duration before) const {
   return latest - std::min(known, latest.time_since_epoch());
 }
 
-/// A packet of a peer that runs the operation has come before this rank submits it. `encoded`: how
-/// long before that packet the call began there. DATA may overtake the READY that says so.
-void Endpoint::State::note_begun(EarlyOperation::FromPeer& from, Duration encoded) const {
+/// When the operation of the packet in hand began at its sender, at the latest; kNever: unknown.
+/// `encoded`: how long before that packet it began. DATA may overtake the READY that says so.
+Time Endpoint::State::begun_at_sender(Duration encoded) const {
   const Duration age = clocks.age();
-  if (age != kUnknownAge) from.begun = std::min(from.begun, begun_before(age + encoded));
+  return age == kUnknownAge ? kNever : begun_before(age + encoded);
 }
 
 bool Endpoint::State::enough_have_begun(const Operation& operation) const {

@@ -218,20 +218,20 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
     return refuse_control(DropReason::outside_window);
   }
   if (header.type != TARPON_READY && header.type != TARPON_ABORT) return;
-  EarlyOperation* one = early_for(header.tag, header.operation);
-  if (one == nullptr) return refuse_control(DropReason::early_overrun);
-  EarlyOperation::FromPeer& from = one->peers[header.sender];
   if (header.type == TARPON_ABORT) {
-    from.aborted = true;
-    from.abort_reason = header.slot;
-    from.abort_ranks = blamed_by(header);
-    if (header.slot != TARPON_ABORT_EXPIRED) release_cells(*one);  // it ends when it begins
+    const bool kept = early.abort(header.tag, header.operation, header.sender, header.slot,
+                                  blamed_by(header), latest);
+    if (!kept) refuse_control(DropReason::early_overrun);
     return;
   }
+  EarlyOperation::FromPeer* const known =
+      early.from(header.tag, header.operation, header.sender, latest);
+  if (known == nullptr) return refuse_control(DropReason::early_overrun);
+  EarlyOperation::FromPeer& from = *known;
   const tarpon_ready ready = read_ready(payload);
   from.announced = true;
   from.terms = terms_of(ready);
-  note_begun(from, std::chrono::microseconds(ready.age_us));
+  from.begun = std::min(from.begun, begun_at_sender(std::chrono::microseconds(ready.age_us)));
   if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
   from.nonfinite = nonfinite_in(header);
   from.epoch = header.epoch;

@@ -51,8 +51,11 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
             .remembered_tags = given.remembered_tags}),
       asked_up_to(given.world_size),
       closed_told(given.world_size),
-      early_refused(given.early_operations),
-      early_parking(unasked_cells(given), TARPON_HEADER_BYTES + port.max_payload),
+      early({.world_size = given.world_size,
+             .operations = given.early_operations,
+             .packets_per_peer = given.initial_credit,
+             .cells = unasked_cells(given),
+             .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
       order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
       control(given.world_size) {}
 
@@ -122,7 +125,8 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   for (Rank peer = 0; peer < options.world_size && operation.fetches_when_late; ++peer) {
     const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
     const bool takes_part = !standings.excludes(peer, operation.tag, operation.number);
-    if (passed(peer) && takes_part && !aborted && !passed_over(operation, peer)) {
+    if (passed(peer) && takes_part && !aborted &&
+        !early.has_expired(operation.tag, operation.number, peer)) {
       become_late(operation, peer, now);
     }
   }
@@ -191,10 +195,11 @@ bool Endpoint::State::all_are_through(const Channel& channel) const {
 
 /// Nobody can ask about these tags any more.
 void Endpoint::State::forget_passed_tags() {
+  for (const std::uint32_t tag : early.take_stale_tags()) passed_tags.push_back(tag);
   for (const std::uint32_t tag : passed_tags) {
     Channel* const channel = tags.find(tag);
     if (channel == nullptr || !all_are_through(*channel)) continue;
-    if (!has_early(tag)) tags.forget(*channel);
+    if (!early.has(tag)) tags.forget(*channel);
   }
   passed_tags.clear();
 }
@@ -371,10 +376,9 @@ EndpointMemory Endpoint::memory() const {
   result.active_tags = static_cast<std::uint32_t>(s.tags.active().size());
   result.retained_entries = s.tags.retained_entries();
   result.retained_bytes = s.tags.retained_bytes();
-  result.early_operations = static_cast<std::uint32_t>(s.early.size());
-  result.parked =
-      static_cast<std::uint32_t>(s.early_parking.capacity() - s.early_parking.available() +
-                                 s.order_parking.capacity() - s.order_parking.available());
+  result.early_operations = static_cast<std::uint32_t>(s.early.operations());
+  result.parked = static_cast<std::uint32_t>(s.early.parked() + s.order_parking.capacity() -
+                                             s.order_parking.available());
   return result;
 }
 

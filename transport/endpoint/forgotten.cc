@@ -56,11 +56,7 @@ bool Endpoint::State::take_forgotten(Channel& channel, Rank from, Time now) {
   for (Operation* operation : channel.open) {
     take_abort(*operation, from, TARPON_ABORT_FORGOTTEN, 1ull << options.rank, now);
   }
-  std::erase_if(early, [&](const EarlyOperation& one) {
-    if (one.tag != channel.tag) return false;
-    for (const std::uint32_t cell : one.cells) early_parking.release(cell);
-    return true;
-  });
+  early.forget(channel.tag);
   return true;
 }
 

@@ -5,8 +5,8 @@
 // (several flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late),
 // nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are),
 // forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
-// ControlQueue, FlowChoice, Granter, Liveness, Outflow, ParkingLot, PeerClocks, Standings,
-// TagHistory.
+// ControlQueue, EarlyPackets, FlowChoice, Granter, Liveness, Outflow, ParkingLot, PeerClocks,
+// Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 
 #include "transport/endpoint.h"
 #include "transport/endpoint/control_queue.h"
+#include "transport/endpoint/early_packets.h"
 #include "transport/endpoint/flow_choice.h"
 #include "transport/endpoint/granter.h"
 #include "transport/endpoint/liveness.h"
@@ -56,37 +57,6 @@ struct SlotFields {
   std::uint8_t flags = 0;
   std::uint8_t flow = 0;  // of the packet, not of the header
   std::uint64_t contributors = 0;
-};
-
-/// Packets of an operation that is not open here yet.
-struct EarlyOperation {
-  struct FromPeer {
-    bool announced = false;
-    bool overrun = false;  // something was dropped for lack of room
-    bool aborted = false;
-    std::uint32_t abort_reason = 0;
-    std::uint64_t abort_ranks = 0;
-    Nonfinite nonfinite;
-    std::uint32_t readies = 0;  // that it has repeated
-    Time begun = kNever;        // its operation began; unknown without an echo
-    CallTerms terms{};
-    std::uint32_t parked = 0;
-    std::uint16_t epoch = 0;  // announced in it
-    Signature signature{};
-    std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};
-  };
-  std::uint32_t tag = 0;
-  std::uint32_t number = 0;
-  Time since{};
-  std::vector<FromPeer> peers;
-  std::vector<std::uint32_t> cells;
-};
-
-/// An operation of which early packets were dropped without a trace in `early`.
-struct EarlyRefused {
-  bool known = false;
-  std::uint32_t tag = 0;
-  std::uint32_t number = 0;
 };
 
 /// How often a peer has asked in a row for slots of one operation.
@@ -154,12 +124,6 @@ struct Endpoint::State {
 
   // early.cc
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
-  EarlyOperation* early_for(std::uint32_t tag, std::uint32_t number);
-  void refuse_early(std::uint32_t tag, std::uint32_t number);
-  bool forget_stale_early();
-  void release_cells(EarlyOperation& one);
-  bool has_early(std::uint32_t tag) const;
-  bool passed_over(const Operation& operation, Rank peer) const;
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
 
@@ -290,7 +254,7 @@ struct Endpoint::State {
 
   // clock.cc
   Time begun_before(Duration before) const;
-  void note_begun(EarlyOperation::FromPeer& from, Duration encoded) const;
+  Time begun_at_sender(Duration encoded) const;
   bool enough_have_begun(const Operation& operation) const;
   void another_has_begun(Operation& operation);
   void fewer_take_part(Operation& operation, Time now);
@@ -328,10 +292,7 @@ struct Endpoint::State {
   Time ask_passed_at = kNever;             // when peers are asked how far they are
   std::vector<std::size_t> asked_up_to;    // by peer: the place in tags.active() to go on at
   std::vector<ClosedTold> closed_told;     // by peer
-  std::vector<EarlyOperation> early;
-  std::vector<EarlyRefused> early_refused;  // the latest ones, a ring
-  std::size_t next_refused = 0;
-  ParkingLot early_parking;  // of operations that this rank has not begun
+  EarlyPackets early;
   ParkingLot order_parking;  // before their turn in the order of addition
   ControlQueue control;
   std::deque<Event> events;
