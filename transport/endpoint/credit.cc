@@ -8,7 +8,7 @@ namespace tarpon {
 /// What `peer` advertises has changed.
 void Endpoint::State::note_advertised(Rank peer, std::uint32_t advertised) {
   advertised_by[peer] = static_cast<std::uint8_t>(advertised);
-  if (options.inflow != InflowRule::window) return outflow.senders_at(peer, advertised);
+  if (options.inflow != InflowRule::window) return sender.outflow().senders_at(peer, advertised);
   const std::uint32_t slots = granter.unasked(advertised);
   for (Operation* operation : open_operations) {
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {

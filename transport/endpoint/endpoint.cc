@@ -29,17 +29,13 @@ std::size_t order_cells(const EndpointOptions& options, const PortCapabilities& 
 
 Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
     : options(given),
-      gathers(port.gathers),
       max_payload(port.max_payload),
-      burst(std::max(1u, port.burst)),
       granter({.most_bytes = port.receive_bytes,
                .least_bytes = std::uint64_t{32} * (TARPON_HEADER_BYTES + port.max_payload),
                .rule = given.inflow,
                .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)},
               given.initial_credit),
       inflow(granter.inflow()),
-      outflow(given),
-      flow_choice(given.flows, port.flows),
       flows_of(given.world_size, 1),
       clocks(given.world_size),
       advertised_by(given.world_size, 0),
@@ -57,7 +53,9 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
              .cells = unasked_cells(given),
              .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
       order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
-      control(given.world_size) {}
+      control(given.world_size),
+      writer(options, clocks, tags, inflow, counters),
+      sender(options, port, writer, counters) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
@@ -206,7 +204,7 @@ void Endpoint::State::forget_passed_tags() {
 
 void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
                           std::uint64_t ranks, std::optional<std::uint32_t> abort_reason) {
-  measure_flows(operation, abort_reason.has_value());
+  sender.measure_flows(operation, abort_reason.has_value());
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     for (ReceiveMessage& message : stage.receives) {
@@ -333,7 +331,7 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
     // One that has left may still be at an operation that it has made.
     if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;
   }
-  choose_flows(operation, spec);
+  sender.choose_flows(operation, spec);
   operation.opened = now;
   note(RecordKind::opened, operation, kNoPeer, operation.signature_hash);
   channel.open.push_back(&operation);
@@ -470,7 +468,7 @@ const EndpointCounters& Endpoint::counters() const {
 }
 
 std::uint32_t Endpoint::flows() const {
-  return state_->flow_choice.flows();
+  return state_->sender.flows();
 }
 
 bool Endpoint::idle() const {

@@ -154,7 +154,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
   while (used < frames.size()) {
     const std::optional<HeartbeatDue> one = control.pop_heartbeat();
     if (!one) break;
-    tarpon_header header = header_for(now, one->peer, TARPON_HEARTBEAT, 0, 0, 0);
+    tarpon_header header = writer.header(now, one->peer, TARPON_HEARTBEAT, 0, 0, 0);
     header.closed_below = 0;  // it speaks of no tag
     if (one->kind == TARPON_HEARTBEAT_QUESTION) clocks.ask(one->peer, header.sent_us);
     TxPacket& frame = frames[used++];
@@ -168,7 +168,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
       std::memcpy(frame.room + frame.length, &passed, sizeof passed);
       frame.length += sizeof passed;
     }
-    write_header(header, {.slot = one->kind, .flags = header.flags}, frame);
+    writer.write(header, {.slot = one->kind, .flags = header.flags}, frame);
   }
   return used;
 }

@@ -43,14 +43,6 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
   return operation != nullptr && operation->doubt.is_on();
 }
 
-/// Whether a peer still needs data of this rank's last stage, and no peer can have any.
-bool Endpoint::State::nothing_sent(Operation& operation) {
-  const std::vector<SendMessage>& sends = last_stage(operation).sends;
-  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
-         std::any_of(sends.begin(), sends.end(),
-                     [](const auto& one) { return one.slots > 0 && !one.done; });
-}
-
 /// Whether a peer can answer that could not answer the question before: it has begun since. True
 /// where there was no such peer.
 bool Endpoint::State::has_new_answerer(const Operation& operation) {
@@ -180,12 +172,6 @@ bool Endpoint::State::awaits_answers(Operation& operation, Time now) {
   if (now >= operation.deadline) return false;
   look_for_doubt(operation, now);
   return operation.doubt.is_on();
-}
-
-/// What would differ from the others' results waits for their answers.
-bool Endpoint::State::held_back(Operation& operation, std::uint8_t stage) const {
-  return operation.doubt.unanswered > 0 && stage + 1u == operation.stage_count &&
-         nothing_sent(operation);
 }
 
 /// `peer` has closed this operation. Whether it had anything of ours by then, its CLOSED says.

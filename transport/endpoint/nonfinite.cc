@@ -48,15 +48,6 @@ void Endpoint::State::take_nonfinite(Operation& operation, const Nonfinite& said
   }
 }
 
-/// DATA of the first stage speaks of its sender alone, everything else of everybody.
-std::uint8_t Endpoint::State::nonfinite_flag(const Operation& operation, std::uint8_t type,
-                                             std::uint8_t stage) const {
-  const Nonfinite& known = operation.nonfinite;
-  const bool own = (known.ranks >> options.rank & 1) != 0;
-  const bool said = type == TARPON_DATA && stage == 0 ? own : known.any();
-  return said ? TARPON_FLAG_NONFINITE : 0;
-}
-
 void Endpoint::State::mark_control(const ControlDue& due, const Operation* operation,
                                    tarpon_header& header) {
   if (due.type == TARPON_ABORT) return;

@@ -147,4 +147,16 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   }
 }
 
+bool nothing_sent(const Operation& operation) {
+  const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
+  return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
+         std::any_of(sends.begin(), sends.end(),
+                     [](const auto& one) { return one.slots > 0 && !one.done; });
+}
+
+bool holds_back(const Operation& operation, std::uint8_t stage) {
+  return operation.doubt.unanswered > 0 && stage + 1u == operation.stage_count &&
+         nothing_sent(operation);
+}
+
 }  // namespace tarpon

@@ -122,6 +122,13 @@ inline bool stranded(const Operation& operation) {
   return operation.latest_epoch != operation.epoch.number;
 }
 
+/// Whether a peer still needs data of this rank's last stage, and no peer can have any.
+bool nothing_sent(const Operation& operation);
+
+/// Whether DATA of `stage` has to wait: peers are asked whether this rank is late, and a late rank
+/// sends nothing of its last stage.
+bool holds_back(const Operation& operation, std::uint8_t stage);
+
 /// Hash of a signature that rides in every header: CRC-16/IBM-3740.
 std::uint16_t signature_hash(const Signature& signature);
 

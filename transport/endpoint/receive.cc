@@ -90,7 +90,7 @@ void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
   if (advertised != advertised_by[header.sender]) note_advertised(header.sender, advertised);
   if (!round_trip) return;
   inflow.round_trip(*round_trip);
-  outflow.round_trip(header.sender, *round_trip);
+  sender.outflow().round_trip(header.sender, *round_trip);
 }
 
 void Endpoint::State::take_data(Time now, const tarpon_header& header,
@@ -259,6 +259,17 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
   note_arrival(stage, *message, header, now);
   note_losses(operation, *message, header, now);
   granter.progressed(operation, *message);
+}
+
+/// The first DATA of a message says how its sender spreads it.
+void Endpoint::State::learn_flows(const Operation& operation, ReceiveMessage& message,
+                                  const tarpon_header& header) {
+  message.flows_known = true;
+  message.stripes = {stripe_slots(operation.slot_bytes), tarpon_flows(&header)};
+  const std::uint64_t bytes = std::uint64_t{message.slots} * operation.slot_bytes;
+  if (bytes < kLargeMessage || flows_of[message.peer] == message.stripes.flows) return;
+  flows_of[message.peer] = static_cast<std::uint8_t>(message.stripes.flows);
+  inflow.flows_changed();
 }
 
 /// For the control of what comes in, before the slot is marked present.

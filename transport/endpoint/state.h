@@ -1,11 +1,10 @@
 // What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
 // receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (news of
 // credit), control.cc (other packets in), transmit.cc (packets out), timer.cc (time), clock.cc
-// (when bounded operations start and end), flows.cc
-// (several flows of a peer), dead.cc (ranks that are gone), late.cc (ranks that come late),
-// nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks are),
-// forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
-// ControlQueue, EarlyPackets, FlowChoice, Granter, Liveness, Outflow, ParkingLot, PeerClocks,
+// (when bounded operations start and end), dead.cc (ranks that are gone), late.cc (ranks that come
+// late), nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks
+// are), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
+// ControlQueue, EarlyPackets, Granter, Liveness, PacketWriter, ParkingLot, PeerClocks, Sender,
 // Standings, TagHistory.
 #pragma once
 
@@ -20,13 +19,12 @@
 #include "transport/endpoint.h"
 #include "transport/endpoint/control_queue.h"
 #include "transport/endpoint/early_packets.h"
-#include "transport/endpoint/flow_choice.h"
 #include "transport/endpoint/granter.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
-#include "transport/endpoint/outflow.h"
 #include "transport/endpoint/parking.h"
 #include "transport/endpoint/peer_clocks.h"
+#include "transport/endpoint/sender.h"
 #include "transport/endpoint/standings.h"
 #include "transport/endpoint/tag_history.h"
 
@@ -49,14 +47,6 @@ struct ClosedTold {
   std::uint32_t operation = 0;
   std::uint8_t stage = 0;
   Time at{};
-};
-
-/// What differs between the headers of one train, besides its length and number.
-struct SlotFields {
-  std::uint32_t slot = 0;
-  std::uint8_t flags = 0;
-  std::uint8_t flow = 0;  // of the packet, not of the header
-  std::uint64_t contributors = 0;
 };
 
 /// How often a peer has asked in a row for slots of one operation.
@@ -107,6 +97,8 @@ struct Endpoint::State {
   void note_clock(const tarpon_header& header, Time now);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
+  void learn_flows(const Operation& operation, ReceiveMessage& message,
+                   const tarpon_header& header);
   void count_arrival(const Operation& operation, const ReceiveMessage& message,
                      const tarpon_header& header, std::size_t bytes);
   void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
@@ -176,7 +168,6 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
-  static bool nothing_sent(Operation& operation);
   static bool has_new_answerer(const Operation& operation);
   void look_for_doubt(Operation& operation, Time now);
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
@@ -189,7 +180,6 @@ struct Endpoint::State {
   void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header);
   Time time_doubt(Operation& operation, Time now);
   bool awaits_answers(Operation& operation, Time now);
-  bool held_back(Operation& operation, std::uint8_t stage) const;
   void peer_closed(Operation& operation, Rank peer, Time now);
   void take_closed(Operation& operation, const tarpon_header& header, Time now);
   void tell_void(const Operation& operation, Rank peer);
@@ -199,15 +189,7 @@ struct Endpoint::State {
   // nonfinite.cc
   Nonfinite nonfinite_in(const tarpon_header& header) const;
   void take_nonfinite(Operation& operation, const Nonfinite& said);
-  std::uint8_t nonfinite_flag(const Operation& operation, std::uint8_t type,
-                              std::uint8_t stage) const;
   void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header);
-
-  // flows.cc
-  void choose_flows(Operation& operation, const OperationSpec& spec);
-  void learn_flows(const Operation& operation, ReceiveMessage& message,
-                   const tarpon_header& header);
-  void measure_flows(const Operation& operation, bool failed);
 
   // dead.cc
   std::uint32_t passed_by(const Channel& channel, Rank peer) const;
@@ -216,21 +198,6 @@ struct Endpoint::State {
   // transmit.cc
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
   bool fill_control(Time now, const ControlDue& due, TxPacket& frame);
-  std::size_t emit_retained(Time now, std::span<TxPacket> frames);
-  std::size_t emit_data(Time now, std::span<TxPacket> frames);
-  std::size_t emit_message(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
-                           std::span<TxPacket> frames);
-  std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
-  std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
-                            std::span<TxPacket> frames) const;
-  std::size_t emit_repairs(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
-                           std::span<TxPacket> frames);
-  void fill_slot(const tarpon_header& common, const Operation& operation,
-                 const SendMessage& message, SlotFields fields, TxPacket& frame);
-  static void mark_epoch(const OperationEpoch& epoch, tarpon_header& header);
-  tarpon_header header_for(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
-                           std::uint32_t operation, std::uint8_t stage);
-  void write_header(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);
 
   // record.cc
   void note(RecordKind kind, const Operation& operation, Rank peer, std::uint32_t value = 0,
@@ -268,13 +235,9 @@ struct Endpoint::State {
   }
 
   const EndpointOptions options;
-  const bool gathers;
   const std::uint32_t max_payload;
-  const std::uint32_t burst;
   Granter granter;
-  Inflow& inflow;  // the granter's
-  Outflow outflow;
-  FlowChoice flow_choice;
+  Inflow& inflow;                      // the granter's
   std::vector<std::uint8_t> flows_of;  // by peer: of the latest large message from it
   PeerClocks clocks;
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
@@ -298,8 +261,9 @@ struct Endpoint::State {
   std::deque<Event> events;
   Time timer = kNever;
   Time latest{};  // the time of the call in hand
-  std::uint32_t packet_number = 0;
   EndpointCounters counters;
+  PacketWriter writer;
+  Sender sender;
 };
 
 }  // namespace tarpon

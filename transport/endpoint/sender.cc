@@ -1,0 +1,246 @@
+#include "transport/endpoint/sender.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+
+namespace tarpon {
+namespace {
+
+/// The last 1 % of a message, at least one slot, carries the tail mark.
+std::uint32_t first_tail_slot(std::uint32_t slots) {
+  return slots - std::max(1u, slots / 100);
+}
+
+std::uint8_t with_flows(std::uint8_t stage, const Stripes& stripes) {
+  return static_cast<std::uint8_t>(stage | static_cast<unsigned>(std::countr_zero(stripes.flows))
+                                               << TARPON_FLOWS_SHIFT);
+}
+
+/// The first request is answered over the flow of the slot, later ones over the others in turn: a
+/// flow may be dead.
+std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
+  const std::uint32_t flow = message.stripes.flow_of(slot) + message.requests - 1;
+  return static_cast<std::uint8_t>(flow & (message.stripes.flows - 1));
+}
+
+}  // namespace
+
+Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
+               EndpointCounters& counters)
+    : rank_(options.rank),
+      gathers_(port.gathers),
+      train_(std::max(1u, port.burst)),
+      writer_(writer),
+      counters_(counters),
+      outflow_(options),
+      flow_choice_(options.flows, port.flows) {}
+
+void Sender::choose_flows(Operation& operation, const OperationSpec& spec) {
+  const std::uint64_t least = flow_choice_.tries() ? kLargeMessage : 1;
+  const auto is_large = [least](const SendSpec& send) { return send.bytes >= least; };
+  const bool large = std::any_of(spec.stages.begin(), spec.stages.end(), [&](const StageSpec& one) {
+    return std::any_of(one.sends.begin(), one.sends.end(), is_large);
+  });
+  const FlowChoice::Next next = large ? flow_choice_.next() : FlowChoice::Next{};
+  operation.flows = next.flows;
+  operation.flows_measured = next.measured;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const std::vector<SendSpec>& sends = spec.stages[i].sends;
+    for (std::size_t j = 0; j < sends.size(); ++j) {
+      operation.stages[i].sends[j].stripes = {stripe_slots(operation.slot_bytes),
+                                              is_large(sends[j]) ? next.flows : 1};
+    }
+  }
+}
+
+void Sender::measure_flows(const Operation& operation, bool failed) {
+  if (!operation.flows_measured) return;
+  std::uint64_t slots = 0;
+  Time last{};
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const Stage& stage = operation.stages[i];
+    last = std::max(last, stage.last_arrival);
+    for (const ReceiveMessage& message : stage.receives) {
+      slots += message.presence.count() - message.given_up;
+    }
+  }
+  const bool timed = operation.started != kNever && last > operation.started;
+  double rate = 0;
+  if (timed && !failed) {
+    rate = static_cast<double>(slots * operation.slot_bytes) /
+           std::chrono::duration<double>(last - operation.started).count();
+  }
+  flow_choice_.ended(operation.flows, rate);
+}
+
+std::size_t Sender::send(Time now, std::span<Operation* const> operations,
+                         std::span<TxPacket> frames, Time& timer) {
+  std::size_t used = 0;
+  for (Operation* operation : operations) {
+    // Earlier stages first: what others add up with comes before what they only store, or those
+    // whose contributions are late hold up all the rest.
+    for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
+      if (holds_back(*operation, stage)) break;
+      std::uint32_t peers = 0;
+      for (SendMessage& message : operation->stages[stage].sends) {
+        if (used == frames.size()) return used;
+        if (message.done) continue;
+        const std::size_t before = used;
+        used += send_repairs(now, *operation, stage, message,
+                             paced(now, *operation, message, frames.subspan(used)));
+        used += send_new(now, *operation, stage, message,
+                         paced(now, *operation, message, frames.subspan(used)));
+        const std::uint32_t ready = std::min(operation->stages[stage].ready, message.slots);
+        const bool more = message.repair_count > 0 || message.next < std::min(ready, message.grant);
+        if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
+        if (used > before && ++peers == outflow_.peers_at_once()) break;
+      }
+    }
+  }
+  return used;
+}
+
+/// As many of `frames` as may leave for the message's peer now.
+std::span<TxPacket> Sender::paced(Time now, const Operation& operation, const SendMessage& message,
+                                  std::span<TxPacket> frames) const {
+  const std::size_t bytes = operation.slot_bytes + TARPON_HEADER_BYTES;
+  const std::size_t count = outflow_.allowed(message.peer, now, bytes, frames.size());
+  return frames.first(count);
+}
+
+/// What the packets of `message` that leave now have in common.
+tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8_t stage,
+                                const SendMessage& message) const {
+  tarpon_header header =
+      writer_.header(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
+  header.signature = operation.signature_hash;
+  PacketWriter::mark_epoch(operation.epoch, header);
+  header.stage_time = operation.stage_time;
+  // DATA of the first stage speaks of its sender alone, other packets of all ranks.
+  const Nonfinite& known = operation.nonfinite;
+  const bool own = (known.ranks >> rank_ & 1) != 0;
+  if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
+  header.stage = with_flows(stage, message.stripes);
+  return header;
+}
+
+std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint8_t stage,
+                                 SendMessage& message, std::span<TxPacket> frames) {
+  std::size_t used = 0;
+  if (message.repair_count == 0) return used;
+  const tarpon_header header = header_of(now, operation, stage, message);
+  const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
+  while (used < frames.size() && message.repair_count > 0) {
+    tarpon_range& range = message.repairs[message.repair_count - 1];
+    fill_slot(header, operation, message,
+              {.slot = range.first, .flags = flags, .flow = repair_flow(message, range.first)},
+              frames[used]);
+    ++counters_.repaired_slots;
+    ++used;
+    ++range.first;
+    if (--range.count == 0) --message.repair_count;
+  }
+  outflow_.sent(message.peer, now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  return used;
+}
+
+/// Packets at the end of `take` that are no whole train. Trains end where stripes do.
+std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take) const {
+  if (message.stripes.flows == 1) return take % train_;
+  const std::uint32_t rest = (message.next + take) % message.stripes.length;
+  return rest < take ? rest : 0;
+}
+
+std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
+                             SendMessage& message, std::span<TxPacket> frames) {
+  const std::uint32_t limit =
+      std::min({operation.stages[stage].ready, message.grant, message.slots});
+  if (limit <= message.next) return 0;
+  std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
+  // Whole trains: what would start a train that the frames cut short waits for the next poll.
+  if (take > train_ && message.next + take < limit) take -= train_rest(message, take);
+  const tarpon_header header = header_of(now, operation, stage, message);
+  const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
+  const std::uint32_t tail = first_tail_slot(message.slots);
+  for (std::uint32_t i = 0; i < take; ++i) {
+    const std::uint32_t slot = message.next++;
+    fill_slot(header, operation, message,
+              {.slot = slot,
+               .flags = slot < tail ? header.flags : marked,
+               .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
+              frames[i]);
+  }
+  outflow_.sent(message.peer, now, take * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  return take;
+}
+
+void Sender::fill_slot(const tarpon_header& common, const Operation& operation,
+                       const SendMessage& message, SlotFields fields, TxPacket& frame) {
+  const SlotView view = message.source->view(fields.slot);
+  frame.peer = message.peer;
+  frame.flow = fields.flow;
+  frame.length = message.length(fields.slot, operation.slot_bytes);
+  if (gathers_ && view.payload != nullptr) {
+    frame.payload = view.payload;
+    frame.lender = lender_of(operation.handle);
+  } else {
+    frame.payload = frame.room;
+    frame.lender = kNoLender;
+    message.source->write(fields.slot, {frame.room, frame.length});
+  }
+  fields.contributors = view.contributors;
+  writer_.write(common, fields, frame);
+  ++counters_.data_out;
+}
+
+std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
+                                  std::span<TxPacket> frames, Time& timer) {
+  std::size_t used = 0;
+  while (used < frames.size()) {
+    RetainedDue* const one = due.front_retained();
+    if (one == nullptr) break;
+    Channel* channel = tags.find(one->tag);
+    const KeptResult* kept = channel == nullptr ? nullptr : tags.find_kept(*channel, one->number);
+    if (kept == nullptr || one->count == 0) {
+      due.pop_retained();
+      continue;
+    }
+    const std::size_t wire_bytes = kept->slot_bytes + TARPON_HEADER_BYTES;
+    if (outflow_.allowed(one->peer, now, wire_bytes, 1) == 0) {
+      timer = std::min(timer, outflow_.next(one->peer));
+      break;
+    }
+    tarpon_range& range = one->ranges[one->count - 1];
+    const std::pmr::vector<std::byte>& bytes = kept->data->bytes;
+    const std::size_t offset = std::size_t{range.first} * kept->slot_bytes;
+    TxPacket& frame = frames[used];
+    tarpon_header header =
+        writer_.header(now, one->peer, TARPON_DATA, one->tag, one->number, kept->data->stage);
+    header.signature = kept->signature_hash;
+    PacketWriter::mark_epoch(kept->epoch, header);
+    const SlotFields fields{
+        .slot = range.first,
+        .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
+                                           (kept->nonfinite ? TARPON_FLAG_NONFINITE : 0)),
+        .contributors = kept->data->contributors[range.first]};
+    frame.peer = one->peer;
+    frame.flow = 0;
+    frame.length =
+        static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
+    frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
+    frame.lender = kNoLender;
+    std::memcpy(frame.room, bytes.data() + offset, frame.length);
+    writer_.write(header, fields, frame);
+    outflow_.sent(one->peer, now, wire_bytes);
+    ++counters_.data_out;
+    ++counters_.repaired_slots;
+    ++used;
+    ++range.first;
+    if (--range.count == 0) --one->count;
+  }
+  return used;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,70 @@
+// DATA out: what peers asked for again, then new slots by age of the operation, order of the peers,
+// credit and what is ready; within what Outflow allows, over the flows that FlowChoice says.
+//
+// A source lends its payload, which the port sends from where it lies; a port that cannot gather
+// gets the payload written into its frame. Runs of packets to one peer are whole trains wherever
+// the frames suffice.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/endpoint/control_queue.h"
+#include "transport/endpoint/flow_choice.h"
+#include "transport/endpoint/operation.h"
+#include "transport/endpoint/outflow.h"
+#include "transport/endpoint/packet_writer.h"
+
+namespace tarpon {
+
+class Sender {
+ public:
+  /// `writer` and `counters` outlive the sender.
+  Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
+         EndpointCounters& counters);
+
+  Outflow& outflow() { return outflow_; }
+
+  /// Says over how many flows each message of `operation`, which begins as `spec`, goes.
+  void choose_flows(Operation& operation, const OperationSpec& spec);
+  /// `operation` ends: the data that came in it tells what its number of flows is good for.
+  void measure_flows(const Operation& operation, bool failed);
+  /// As Endpoint::flows().
+  std::uint32_t flows() const { return flow_choice_.flows(); }
+
+  /// Fills `frames` with packets of `operations`, oldest first; returns how many. Lowers `timer` to
+  /// the time when more may leave, where Outflow holds packets back.
+  std::size_t send(Time now, std::span<Operation* const> operations, std::span<TxPacket> frames,
+                   Time& timer);
+  /// The same for slots of closed operations that peers have asked for. What is no longer retained
+  /// is not sent. They are copied: the retained bytes may go before the port has sent them.
+  std::size_t send_retained(Time now, ControlQueue& due, TagHistory& tags,
+                            std::span<TxPacket> frames, Time& timer);
+
+ private:
+  std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
+                            std::span<TxPacket> frames) const;
+  tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
+                          const SendMessage& message) const;
+  std::size_t send_repairs(Time now, const Operation& operation, std::uint8_t stage,
+                           SendMessage& message, std::span<TxPacket> frames);
+  std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
+                       SendMessage& message, std::span<TxPacket> frames);
+  std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
+  void fill_slot(const tarpon_header& common, const Operation& operation,
+                 const SendMessage& message, SlotFields fields, TxPacket& frame);
+
+  const Rank rank_;
+  const bool gathers_;
+  const std::uint32_t train_;  // packets in one
+  PacketWriter& writer_;
+  EndpointCounters& counters_;
+  Outflow outflow_;
+  FlowChoice flow_choice_;
+};
+
+}  // namespace tarpon
