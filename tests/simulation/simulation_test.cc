@@ -109,15 +109,15 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// rank closes a call by a clock that jumped, and its peers hear that it lacks ranks. In 15777925
 /// and 16031625 a receive buffer holds 5 packets, and no rank asks again for dropped packets; in
 /// 16469777 it holds 6, and a rank is dead besides. In 16171574 an owner that keeps no shard is
-/// asked for it while it is on its way. Its CLOSED overtakes the shard. In 16503571 other traffic
-/// brings six times the rate of the core. In
-/// 15764998 a rank waits for lost packets until the deadline of a call, and one that leaves waits
-/// for that rank.
+/// asked for it while it is on its way. Its CLOSED overtakes the shard. In 16695462 a
+/// stranger asks for a stage that no call has, and CLOSED overtakes a shard as well. In 16503571
+/// other traffic brings six times the rate of the core. In 15764998 a rank waits for lost packets
+/// until the deadline of a call, and one that leaves waits for that rank.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
   for (const std::uint32_t seed :
        {3014502u,  3016347u,  4002298u,  4128949u,  4590292u,  5006045u,  6048440u,
         7508611u,  8106758u,  8245644u,  14096398u, 15106942u, 15424634u, 15521872u,
-        15764998u, 15777925u, 16031625u, 16171574u, 16469777u, 16503571u}) {
+        15764998u, 15777925u, 16031625u, 16171574u, 16469777u, 16503571u, 16695462u}) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

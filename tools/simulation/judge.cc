@@ -278,10 +278,12 @@ class Judge {
       if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
     }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
-    if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // An owner that has closed the call, and does not keep its shard, answers a question by CLOSED.
     // That answer may overtake the shard on its way.
-    if (call_.bounded && !plan_.mechanisms.retention && ended == Status::complete) return true;
+    // The same answer goes to one who asks for a stage that no call has, as a stranger may.
+    const bool answers_closed = !plan_.mechanisms.retention || on(FaultKind::hostile);
+    if (call_.bounded && answers_closed && ended == Status::complete) return true;
+    if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // It waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
   }
