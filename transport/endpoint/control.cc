@@ -75,7 +75,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     return;
   }
   ++counters.control_in;
-  note_control_in(header);
+  journal.note_in(header, now);
   // Late ones of the search for the size of slots: they hold no clock.
   if (header.type == TARPON_PROBE || header.type == TARPON_PROBE_REPLY) return;
   note_clock(header, now);

@@ -23,7 +23,8 @@ void Endpoint::State::give_credit(Time now) {
   for (const Grant& grant : granter.give(now, open_operations)) {
     const ReceiveMessage& message = *grant.message;
     if (message.granted == message.slots) {
-      note(RecordKind::credit, *grant.operation, message.peer, message.granted, grant.stage);
+      journal.note(RecordKind::credit, *grant.operation, message.peer, latest, message.granted,
+                   grant.stage);
     }
     queue_credit(*grant.operation, grant.stage, message.peer, message.granted);
     timer = std::min(timer, message_due(*grant.operation, message));

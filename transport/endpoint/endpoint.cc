@@ -41,7 +41,6 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       advertised_by(given.world_size, 0),
       standings(given.world_size),
       liveness(given.world_size),
-      repairs_in(given.world_size),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
@@ -54,6 +53,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
              .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
       order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
       control(given.world_size),
+      journal(given.recorder, given.world_size),
       writer(options, clocks, tags, inflow, counters),
       sender(options, port, writer, counters) {}
 
@@ -70,10 +70,8 @@ Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
   return nullptr;
 }
 
-void Endpoint::State::tell(const Operation& operation, Event event) {
-  event.operation = operation.handle;
-  note_event(operation, event);
-  events.push_back(event);
+void Endpoint::State::tell(const Operation& operation, const Event& event) {
+  journal.tell(operation, event, latest);
 }
 
 /// False where there is no room.
@@ -243,7 +241,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   const std::uint32_t number = operation.number;
   std::erase(channel.open, &operation);
   std::erase(open_operations, &operation);
-  std::erase_if(events, [&](const Event& event) { return event.operation == operation.handle; });
+  journal.forget(operation.handle);
   ++operation.handle.generation;
   free_operations.push_back(operation.handle.index);
   note_untold(channel);
@@ -333,7 +331,7 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
   }
   sender.choose_flows(operation, spec);
   operation.opened = now;
-  note(RecordKind::opened, operation, kNoPeer, operation.signature_hash);
+  journal.note(RecordKind::opened, operation, kNoPeer, now, operation.signature_hash);
   channel.open.push_back(&operation);
   open_operations.push_back(&operation);
   open(operation, channel, now);
@@ -457,10 +455,7 @@ std::uint64_t Endpoint::take_late_packets(OperationHandle handle) {
 }
 
 bool Endpoint::poll_event(Event& event) {
-  if (state_->events.empty()) return false;
-  event = state_->events.front();
-  state_->events.pop_front();
-  return true;
+  return state_->journal.poll(event);
 }
 
 const EndpointCounters& Endpoint::counters() const {

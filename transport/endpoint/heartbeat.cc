@@ -111,9 +111,8 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
   if (!standings.set_silent(peer, is_silent)) return;
   Event event;
   event.kind = is_silent ? Event::Kind::silent : Event::Kind::heard;
-  event.operation.index = kNoOperation;
   event.peer = peer;
-  events.push_back(event);
+  journal.tell(event);
   if (!is_silent) return;
   for (Operation* operation : open_operations) {
     if (!operation->bounded) continue;

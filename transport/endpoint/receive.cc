@@ -192,7 +192,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
   }
   if (view.heard) return;
   view.heard = true;
-  note(RecordKind::first_packet, operation, peer);
+  journal.note(RecordKind::first_packet, operation, peer, latest);
   if (!view.asked) view.ready_at = kNever;
   ++operation.heard;
   granter.heard(operation, peer);
@@ -201,7 +201,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
     if (message == nullptr || message->granted <= operation.unasked) continue;
-    note(RecordKind::credit, operation, peer, message->granted, i);
+    journal.note(RecordKind::credit, operation, peer, latest, message->granted, i);
     queue_credit(operation, i, peer, message->granted);
   }
 }

@@ -4,8 +4,8 @@
 // (when bounded operations start and end), dead.cc (ranks that are gone), late.cc (ranks that come
 // late), nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks
 // are), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
-// ControlQueue, EarlyPackets, Granter, Liveness, PacketWriter, ParkingLot, PeerClocks, Sender,
-// Standings, TagHistory.
+// ControlQueue, EarlyPackets, Granter, Journal, Liveness, PacketWriter, ParkingLot, PeerClocks,
+// Sender, Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "transport/endpoint/control_queue.h"
 #include "transport/endpoint/early_packets.h"
 #include "transport/endpoint/granter.h"
+#include "transport/endpoint/journal.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/parking.h"
@@ -37,9 +38,6 @@ inline void require(bool condition, const char* what) {
   std::abort();
 }
 
-/// OperationHandle::index of events that belong to no operation.
-inline constexpr std::uint32_t kNoOperation = 0xffffffff;
-
 /// The last operation of a peer whose DATA was answered by CLOSED.
 struct ClosedTold {
   bool known = false;
@@ -47,13 +45,6 @@ struct ClosedTold {
   std::uint32_t operation = 0;
   std::uint8_t stage = 0;
   Time at{};
-};
-
-/// How often a peer has asked in a row for slots of one operation.
-struct RepairsAsked {
-  std::uint32_t tag = 0;
-  std::uint32_t number = 0;
-  std::uint32_t count = 0;
 };
 
 /// The operation that the last DATA of a batch belonged to: trains come from one sender, and what
@@ -84,7 +75,7 @@ struct Endpoint::State {
   void release_passed(Channel& channel);
   bool all_are_through(const Channel& channel) const;
   void forget_passed_tags();
-  void tell(const Operation& operation, Event event);
+  void tell(const Operation& operation, const Event& event);
   bool queue_control(const ControlDue& due);
 
   // receive.cc
@@ -199,15 +190,6 @@ struct Endpoint::State {
   std::size_t emit_control(Time now, std::span<TxPacket> frames);
   bool fill_control(Time now, const ControlDue& due, TxPacket& frame);
 
-  // record.cc
-  void note(RecordKind kind, const Operation& operation, Rank peer, std::uint32_t value = 0,
-            std::uint8_t stage = 0);
-  void note_event(const Operation& operation, const Event& event);
-  void note_control_in(const tarpon_header& header);
-  void note_control_out(const ControlDue& due);
-  std::uint32_t times_asked(const ControlDue& due);
-  std::uint32_t count_repair(const tarpon_header& header);
-
   // timer.cc
   void run_timers(Time now);
   Time time_operation(Operation& operation, Time now);
@@ -243,7 +225,6 @@ struct Endpoint::State {
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   Standings standings;
   Liveness liveness;
-  std::vector<RepairsAsked> repairs_in;  // by peer
 
   std::vector<std::unique_ptr<Operation>> operations;  // by handle index
   std::vector<std::uint32_t> free_operations;
@@ -258,7 +239,7 @@ struct Endpoint::State {
   EarlyPackets early;
   ParkingLot order_parking;  // before their turn in the order of addition
   ControlQueue control;
-  std::deque<Event> events;
+  Journal journal;
   Time timer = kNever;
   Time latest{};  // the time of the call in hand
   EndpointCounters counters;

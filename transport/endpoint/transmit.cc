@@ -31,6 +31,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   header.signature = due.signature_hash;
   header.contributors = due.contributors;
   std::uint32_t slot = due.slot;
+  std::uint32_t asks = 0;  // of a REPAIR, in a row
   frame.peer = due.peer;
   frame.flow = 0;
   frame.payload = frame.room;
@@ -76,6 +77,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     // Without proof of a loss one slot of each flow is asked for: its answer tells whether the rest
     // is lost or only late.
     if (count == 0) count = message->first_missing(below, ranges);
+    asks = message->asks;
     message->asked_for = 0;
     for (std::size_t i = 0; i < count; ++i) message->asked_for += ranges[i].count;
     inflow.granted(
@@ -91,7 +93,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     if (operation != nullptr && due.stage == 0) operation->peers[due.peer].answer_queued = false;
   }
   mark_control(due, operation, header);
-  note_control_out(due);
+  journal.note_out(due, asks, now);
   writer.write(header, {.slot = slot, .flags = header.flags, .contributors = header.contributors},
                frame);
   return true;

@@ -1,8 +1,6 @@
-// What goes into the flight recorder, where there is one.
-#include <algorithm>
+#include "transport/endpoint/journal.h"
 
-#include "transport/endpoint/state.h"
-#include "transport/recorder.h"
+#include <algorithm>
 
 namespace tarpon {
 namespace {
@@ -63,45 +61,67 @@ bool often(std::uint32_t count) {
 
 }  // namespace
 
-void Endpoint::State::note(RecordKind kind, const Operation& operation, Rank peer,
-                           std::uint32_t value, std::uint8_t stage) {
-  if (options.recorder == nullptr) return;
-  options.recorder->write({.time = latest,
-                           .kind = kind,
-                           .stage = stage,
-                           .peer = static_cast<std::uint8_t>(peer),
-                           .tag = operation.tag,
-                           .operation = operation.number,
-                           .value = value});
+void Journal::tell(const Operation& operation, Event event, Time now) {
+  event.operation = operation.handle;
+  record(operation, event, now);
+  events_.push_back(event);
 }
 
-void Endpoint::State::note_event(const Operation& operation, const Event& event) {
+void Journal::tell(Event event) {
+  event.operation.index = kNoOperation;
+  events_.push_back(event);
+}
+
+bool Journal::poll(Event& event) {
+  if (events_.empty()) return false;
+  event = events_.front();
+  events_.pop_front();
+  return true;
+}
+
+void Journal::forget(OperationHandle handle) {
+  std::erase_if(events_, [handle](const Event& event) { return event.operation == handle; });
+}
+
+void Journal::note(RecordKind kind, const Operation& operation, Rank peer, Time now,
+                   std::uint32_t value, std::uint8_t stage) {
+  if (recorder_ == nullptr) return;
+  recorder_->write({.time = now,
+                    .kind = kind,
+                    .stage = stage,
+                    .peer = static_cast<std::uint8_t>(peer),
+                    .tag = operation.tag,
+                    .operation = operation.number,
+                    .value = value});
+}
+
+void Journal::record(const Operation& operation, const Event& event, Time now) {
   const RecordKind kind = kind_of(event.kind);
-  if (options.recorder == nullptr || kind == RecordKind::none) return;
+  if (recorder_ == nullptr || kind == RecordKind::none) return;
   const bool of_peer =
       kind == RecordKind::mismatch || kind == RecordKind::late || kind == RecordKind::epoch;
-  options.recorder->write({.time = latest,
-                           .kind = kind,
-                           .stage = event.stage,
-                           .peer = of_peer ? static_cast<std::uint8_t>(event.peer) : kNoPeer,
-                           .detail = static_cast<std::uint8_t>(event.closing),
-                           .tag = operation.tag,
-                           .operation = operation.number,
-                           .value = event.epoch.number});
+  recorder_->write({.time = now,
+                    .kind = kind,
+                    .stage = event.stage,
+                    .peer = of_peer ? static_cast<std::uint8_t>(event.peer) : kNoPeer,
+                    .detail = static_cast<std::uint8_t>(event.closing),
+                    .tag = operation.tag,
+                    .operation = operation.number,
+                    .value = event.epoch.number});
 }
 
-std::uint32_t Endpoint::State::count_repair(const tarpon_header& header) {
-  RepairsAsked& asked = repairs_in[header.sender];
+std::uint32_t Journal::count_repair(const tarpon_header& header) {
+  RepairsAsked& asked = repairs_in_[header.sender];
   if (asked.tag != header.tag || asked.number != header.operation) {
     asked = {.tag = header.tag, .number = header.operation, .count = 0};
   }
   return ++asked.count;
 }
 
-void Endpoint::State::note_control_in(const tarpon_header& header) {
+void Journal::note_in(const tarpon_header& header, Time now) {
   const RecordKind kind = kind_of(header.type, false);
-  if (options.recorder == nullptr || kind == RecordKind::none) return;
-  Record record{.time = latest,
+  if (recorder_ == nullptr || kind == RecordKind::none) return;
+  Record record{.time = now,
                 .kind = kind,
                 .stage = header.stage,
                 .peer = static_cast<std::uint8_t>(header.sender),
@@ -113,33 +133,25 @@ void Endpoint::State::note_control_in(const tarpon_header& header) {
                        (kind == RecordKind::ready_in && header.slot != TARPON_READY_ANSWER);
   if (counted && often(record.value)) return;
   complete(record, header.slot, header.contributors);
-  options.recorder->write(record);
+  recorder_->write(record);
 }
 
-std::uint32_t Endpoint::State::times_asked(const ControlDue& due) {
-  Channel* channel = tags.find(due.tag);
-  Operation* operation = channel == nullptr ? nullptr : find_open(*channel, due.operation);
-  if (operation == nullptr) return 0;
-  const ReceiveMessage* message = operation->stages[due.stage].receive_from(due.peer);
-  return message == nullptr ? 0 : message->asks;
-}
-
-void Endpoint::State::note_control_out(const ControlDue& due) {
+void Journal::note_out(const ControlDue& due, std::uint32_t asks, Time now) {
   const RecordKind kind = kind_of(due.type, true);
-  if (options.recorder == nullptr || kind == RecordKind::none) return;
-  Record record{.time = latest,
+  if (recorder_ == nullptr || kind == RecordKind::none) return;
+  Record record{.time = now,
                 .kind = kind,
                 .stage = due.stage,
                 .peer = static_cast<std::uint8_t>(due.peer),
                 .tag = due.tag,
                 .operation = due.operation,
                 .value = due.slot};
-  if (kind == RecordKind::repair_out) record.value = times_asked(due);
+  if (kind == RecordKind::repair_out) record.value = asks;
   const bool counted = kind == RecordKind::repair_out ||
                        (kind == RecordKind::ready_out && due.slot != TARPON_READY_ANSWER);
   if (counted && often(record.value)) return;
   complete(record, due.slot, due.contributors);
-  options.recorder->write(record);
+  recorder_->write(record);
 }
 
 }  // namespace tarpon
