@@ -52,7 +52,7 @@ std::vector<NextNumber> Endpoint::unpassed() const {
     bool passed = channel->open.empty();
     for (Rank peer = 0; peer < state_->options.world_size && passed; ++peer) {
       if (peer == state_->options.rank) continue;
-      passed = !before(state_->passed_by(*channel, peer), channel->next_number);
+      passed = !before(passed_by(*channel, peer, state_->standings), channel->next_number);
     }
     if (!passed) result.push_back({channel->tag, channel->next_number});
   }
@@ -61,12 +61,6 @@ std::vector<NextNumber> Endpoint::unpassed() const {
 
 std::uint64_t Endpoint::silent() const {
   return state_->standings.silent();
-}
-
-/// The lowest operation of the tag that `peer` may still ask for, as far as heard.
-std::uint32_t Endpoint::State::passed_by(const Channel& channel, Rank peer) const {
-  const std::uint32_t heard = channel.closed_below_of[peer];
-  return standings.excludes(peer, channel.tag, heard) ? channel.next_number : heard;
 }
 
 /// The packets of `peer` that are here stay; the rest is missing. `gone`: it never comes back.

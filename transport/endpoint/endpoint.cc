@@ -44,7 +44,6 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
-      asked_up_to(given.world_size),
       closed_told(given.world_size),
       early({.world_size = given.world_size,
              .operations = given.early_operations,
@@ -54,6 +53,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
       control(given.world_size),
       journal(given.recorder, given.world_size),
+      passed_news(given.rank, given.world_size, max_entries(), tags, standings),
       writer(options, clocks, tags, inflow, counters),
       sender(options, port, writer, counters) {}
 
@@ -164,7 +164,7 @@ void Endpoint::State::release_passed(Channel& channel) {
   bool serves_left = false;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
-    const std::uint32_t theirs = passed_by(channel, peer);
+    const std::uint32_t theirs = passed_by(channel, peer, standings);
     if (!standings.has_left(peer)) {
       if (before(theirs, passed)) passed = theirs;
     } else if (theirs != channel.next_number) {
@@ -184,7 +184,8 @@ bool Endpoint::State::all_are_through(const Channel& channel) const {
   if (!channel.open.empty()) return false;
   if (channel.lost) return true;  // nothing of it is to be had here
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer != options.rank && passed_by(channel, peer) != channel.next_number) return false;
+    if (peer != options.rank && passed_by(channel, peer, standings) != channel.next_number)
+      return false;
   }
   return true;
 }
@@ -244,7 +245,8 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
   journal.forget(operation.handle);
   ++operation.handle.generation;
   free_operations.push_back(operation.handle.index);
-  note_untold(channel);
+  passed_news.rose(channel, latest);
+  timer = std::min(timer, passed_news.next());
   release_passed(channel);
   if (!abort_reason) tell_owners(channel, number, ranks);
 }
@@ -360,7 +362,7 @@ std::uint64_t Endpoint::holding_back() const {
   std::uint64_t ranks = 0;
   for (Rank peer = 0; peer < state_->options.world_size && oldest != nullptr; ++peer) {
     if (peer == state_->options.rank) continue;
-    const std::uint32_t passed = state_->passed_by(*oldest, peer);
+    const std::uint32_t passed = passed_by(*oldest, peer, state_->standings);
     if (!before(oldest->kept.front().number, passed)) ranks |= 1ull << peer;
   }
   return ranks;

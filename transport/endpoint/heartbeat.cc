@@ -1,9 +1,4 @@
-// HEARTBEAT: signs of life, and how far a rank is, tag by tag.
-//
-// Packets of a tag say how far their sender is with it. After the last operation of a tag there are
-// none, so HEARTBEATs tell it, for many tags at once: soon after operations were closed, and again
-// to a peer that asks. When every peer has passed a tag, nobody can ask about it, and it is
-// forgotten.
+// HEARTBEAT: signs of life, and how far ranks are (passed_news.h).
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,74 +6,6 @@
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
-namespace {
-
-constexpr Duration kTellAfter = 100ms;       // an operation was closed, and no other is open
-constexpr Duration kAskPassedAfter = 300ms;  // a HEARTBEAT that tells may be lost
-constexpr std::size_t kMostQuestions = 4;    // to a peer in a round
-
-}  // namespace
-
-/// `closed_below` of the tag has risen.
-void Endpoint::State::note_untold(Channel& channel) {
-  if (!channel.untold) {
-    channel.untold = true;
-    untold_tags.push_back(channel.tag);
-  }
-  const bool full = untold_tags.size() >= max_entries();
-  tell_at = std::min(tell_at, full ? latest : latest + kTellAfter);
-  ask_passed_at = std::min(ask_passed_at, latest + kAskPassedAfter);
-  timer = std::min({timer, tell_at, ask_passed_at});
-}
-
-void Endpoint::State::tell_passed(Time now) {
-  if (now < tell_at) return;
-  tell_at = kNever;
-  std::vector<NextNumber> numbers;
-  const auto flush = [&] {
-    for (Rank peer = 0; peer < options.world_size && !numbers.empty(); ++peer) {
-      if (peer != options.rank) queue_heartbeat(peer, TARPON_HEARTBEAT_NEWS, numbers);
-    }
-    numbers.clear();
-  };
-  for (const std::uint32_t tag : untold_tags) {
-    Channel* const channel = tags.find(tag);
-    if (channel != nullptr) channel->untold = false;
-    // Packets of an open operation say it.
-    if (channel != nullptr && !channel->open.empty()) continue;
-    numbers.push_back({tag, tags.lowest_open(tag)});
-    if (numbers.size() == max_entries()) flush();
-  }
-  flush();
-  untold_tags.clear();
-}
-
-/// Asks peers about tags that they may have passed without this rank's knowledge.
-void Endpoint::State::ask_passed(Time now) {
-  if (now < ask_passed_at) return;
-  ask_passed_at = kNever;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer == options.rank || standings.is_dead(peer)) continue;
-    // Each round begins behind the last tag of the one before: a peer may never pass some tags.
-    const auto& active = tags.active();
-    std::size_t& from = asked_up_to[peer];
-    std::vector<NextNumber> numbers;
-    std::size_t questions = 0, seen = 0;
-    for (; seen < active.size() && questions < kMostQuestions; ++seen) {
-      const Channel& channel = *active[(from + seen) % active.size()];
-      if (!channel.open.empty()) continue;
-      if (!before(passed_by(channel, peer), channel.next_number)) continue;
-      numbers.push_back({channel.tag, channel.next_number});
-      if (numbers.size() < max_entries()) continue;
-      queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::exchange(numbers, {}));
-      ++questions;
-    }
-    from += seen;
-    if (numbers.empty() && questions == 0) continue;
-    ask_passed_at = now + kAskPassedAfter;
-    if (!numbers.empty()) queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, std::move(numbers));
-  }
-}
 
 /// Peers that open operations lack. Silent ones are asked until they are heard, so that the next
 /// operation can count on them again.

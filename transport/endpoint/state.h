@@ -4,8 +4,8 @@
 // (when bounded operations start and end), dead.cc (ranks that are gone), late.cc (ranks that come
 // late), nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks
 // are), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
-// ControlQueue, EarlyPackets, Granter, Journal, Liveness, PacketWriter, ParkingLot, PeerClocks,
-// Sender, Standings, TagHistory.
+// ControlQueue, EarlyPackets, Granter, Journal, Liveness, PacketWriter, ParkingLot, PassedNews,
+// PeerClocks, Sender, Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +24,7 @@
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/parking.h"
+#include "transport/endpoint/passed_news.h"
 #include "transport/endpoint/peer_clocks.h"
 #include "transport/endpoint/sender.h"
 #include "transport/endpoint/standings.h"
@@ -148,9 +149,6 @@ struct Endpoint::State {
   bool take_forgotten(Channel& channel, Rank from, Time now);
 
   // heartbeat.cc
-  void note_untold(Channel& channel);
-  void tell_passed(Time now);
-  void ask_passed(Time now);
   void check_silence(Time now);
   void set_silent(Rank peer, bool silent, Time now);
   std::uint64_t lacked_ranks() const;
@@ -183,7 +181,6 @@ struct Endpoint::State {
   void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header);
 
   // dead.cc
-  std::uint32_t passed_by(const Channel& channel, Rank peer) const;
   void leave_out(Operation& operation, Rank peer, bool gone);
 
   // transmit.cc
@@ -231,10 +228,6 @@ struct Endpoint::State {
   std::vector<Operation*> open_operations;  // oldest first
   TagHistory tags;
   std::vector<std::uint32_t> passed_tags;  // perhaps passed by all; empty between calls
-  std::vector<std::uint32_t> untold_tags;  // whose `untold` is set
-  Time tell_at = kNever;                   // when peers are told of them
-  Time ask_passed_at = kNever;             // when peers are asked how far they are
-  std::vector<std::size_t> asked_up_to;    // by peer: the place in tags.active() to go on at
   std::vector<ClosedTold> closed_told;     // by peer
   EarlyPackets early;
   ParkingLot order_parking;  // before their turn in the order of addition
@@ -243,6 +236,7 @@ struct Endpoint::State {
   Time timer = kNever;
   Time latest{};  // the time of the call in hand
   EndpointCounters counters;
+  PassedNews passed_news;
   PacketWriter writer;
   Sender sender;
 };

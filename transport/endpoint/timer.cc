@@ -33,10 +33,9 @@ void Endpoint::State::run_timers(Time now) {
     next = std::min(next, time_operation(*operation, now));
   }
   timer = next;
-  tell_passed(now);
-  ask_passed(now);
+  passed_news.run(now, control);
   check_silence(now);
-  timer = std::min({timer, tell_at, ask_passed_at});
+  timer = std::min(timer, passed_news.next());
   if (options.detects_silence) timer = std::min(timer, liveness.next());
   give_credit(now);
 }
@@ -131,7 +130,7 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (peer == options.rank || view.ready_at != kNever) continue;
-    if (before(oldest, passed_by(*channel, peer))) continue;
+    if (before(oldest, passed_by(*channel, peer, standings))) continue;
     view.readies = std::max(1u, view.readies);
     view.ready_at = now + operation.quiet_delay;
   }
