@@ -388,8 +388,7 @@ void Endpoint::State::peer_passed(Operation& operation, Rank peer, bool gone, Ti
     }
     // Of a later stage it sent just before it closed: that may come behind this news.
     if (!gone && i > 0) continue;
-    message->final = true;
-    message_ended(operation, stage, *message);
+    receiver.give_up(operation, stage, *message, latest);
   }
 }
 

@@ -78,8 +78,7 @@ void Endpoint::State::leave_out(Operation& operation, Rank peer, bool gone) {
     if (message == nullptr) continue;
     message->granted = message->slots;  // paced credit is not spent on it
     if (stage.closed || message->final || message->delivered()) continue;
-    message->final = true;
-    message_ended(operation, stage, *message);
+    receiver.give_up(operation, stage, *message, latest);
   }
 }
 

@@ -83,7 +83,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     }
     early.release(cell);
   }
-  give_credit(now);
+  receiver.give_credit(open_operations, now);
   return repeated;
 }
 

@@ -36,7 +36,6 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
                .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)},
               given.initial_credit),
       inflow(granter.inflow()),
-      flows_of(given.world_size, 1),
       clocks(given.world_size),
       advertised_by(given.world_size, 0),
       standings(given.world_size),
@@ -50,12 +49,18 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
              .packets_per_peer = given.initial_credit,
              .cells = unasked_cells(given),
              .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
-      order_parking(order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload),
       control(given.world_size),
       journal(given.recorder, given.world_size),
       passed_news(given.rank, given.world_size, max_entries(), tags, standings),
       writer(options, clocks, tags, inflow, counters),
-      sender(options, port, writer, counters) {}
+      sender(options, port, writer, counters),
+      receiver({.options = options,
+                .standings = standings,
+                .granter = granter,
+                .control = control,
+                .journal = journal,
+                .counters = counters},
+               order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
@@ -149,7 +154,9 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   // Stages in which nothing is to come are over at once.
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
-    if (stage.open_receives == 0 && !stage.closed) close_stage(operation, stage, Closing::complete);
+    if (stage.open_receives == 0 && !stage.closed) {
+      receiver.close_stage(operation, stage, Closing::complete, latest);
+    }
   }
   another_has_begun(operation);
   note_waiting(operation, repeated, now);
@@ -204,18 +211,7 @@ void Endpoint::State::forget_passed_tags() {
 void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
                           std::uint64_t ranks, std::optional<std::uint32_t> abort_reason) {
   sender.measure_flows(operation, abort_reason.has_value());
-  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    Stage& stage = operation.stages[i];
-    for (ReceiveMessage& message : stage.receives) {
-      for (std::uint32_t& cell : message.parked) {
-        if (cell != ParkingLot::kNone) order_parking.release(cell);
-        cell = ParkingLot::kNone;
-      }
-    }
-    if (!stage.closed) granter.ended(stage.open_receives);
-  }
-  granter.closed(latest);
-  timer = std::min(timer, granter.next(latest));
+  receiver.release(operation, latest);
   Channel& channel = *tags.find(operation.tag);
   if (retained != nullptr) {
     tags.retain(channel, {.number = operation.number,
@@ -375,8 +371,7 @@ EndpointMemory Endpoint::memory() const {
   result.retained_entries = s.tags.retained_entries();
   result.retained_bytes = s.tags.retained_bytes();
   result.early_operations = static_cast<std::uint32_t>(s.early.operations());
-  result.parked = static_cast<std::uint32_t>(s.early.parked() + s.order_parking.capacity() -
-                                             s.order_parking.available());
+  result.parked = static_cast<std::uint32_t>(s.early.parked() + s.receiver.parked());
   return result;
 }
 

@@ -196,7 +196,8 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
     for (SendMessage& message : stage.sends) message.done = true;
     stage.unacknowledged = 0;
     const bool fetched = &stage == &last && !stranded(operation);
-    if (!fetched && !stage.closed) close_stage(operation, stage, Closing::given_up);
+    if (!fetched && !stage.closed)
+      receiver.close_stage(operation, stage, Closing::given_up, latest);
   }
   Event event;
   event.kind = Event::Kind::late;
@@ -229,8 +230,7 @@ void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
     Stage& stage = operation.stages[i];
     ReceiveMessage* message = stage.receive_from(peer);
     if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
-    message->final = true;
-    message_ended(operation, stage, *message);
+    receiver.give_up(operation, stage, *message, latest);
   }
 }
 
@@ -250,8 +250,7 @@ void Endpoint::State::take_closed(Operation& operation, const tarpon_header& hea
       if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
       const bool here = message->presence.count() > message->given_up;
       if (here && peer != header.sender) continue;
-      message->final = true;
-      message_ended(operation, stage, *message);
+      receiver.give_up(operation, stage, *message, latest);
     }
   }
 }

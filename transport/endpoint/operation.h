@@ -1,6 +1,7 @@
 // An open operation.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -128,6 +129,13 @@ bool nothing_sent(const Operation& operation);
 /// Whether DATA of `stage` has to wait: peers are asked whether this rank is late, and a late rank
 /// sends nothing of its last stage.
 bool holds_back(const Operation& operation, std::uint8_t stage);
+
+/// `first` doubled `times` times, at most `max`.
+inline Duration backed_off(Duration first, std::uint32_t times, Duration max) {
+  Duration delay = first;
+  for (std::uint32_t i = 0; i < times && delay < max; ++i) delay *= 2;
+  return std::min(delay, max);
+}
 
 /// Hash of a signature that rides in every header: CRC-16/IBM-3740.
 std::uint16_t signature_hash(const Signature& signature);

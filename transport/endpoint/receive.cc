@@ -43,7 +43,7 @@ void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
   state_->clocks.release_packet();
   if (packets.empty()) return;
   state_->inflow.judge(now);
-  state_->give_credit(now);
+  state_->receiver.give_credit(state_->open_operations, now);
   state_->forget_passed_tags();
 }
 
@@ -91,6 +91,19 @@ void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
   if (!round_trip) return;
   inflow.round_trip(*round_trip);
   sender.outflow().round_trip(header.sender, *round_trip);
+}
+
+/// What `peer` advertises has changed.
+void Endpoint::State::note_advertised(Rank peer, std::uint32_t advertised) {
+  advertised_by[peer] = static_cast<std::uint8_t>(advertised);
+  if (options.inflow != InflowRule::window) return sender.outflow().senders_at(peer, advertised);
+  const std::uint32_t slots = granter.unasked(advertised);
+  for (Operation* operation : open_operations) {
+    for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
+      SendMessage* message = operation->stages[i].send_to(peer);
+      if (message != nullptr) message->grant = std::max(message->grant, slots);
+    }
+  }
 }
 
 void Endpoint::State::take_data(Time now, const tarpon_header& header,
@@ -162,7 +175,8 @@ bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& hea
                    header.stride};
     tell(operation, event);
     Stage& last = operation.stages[operation.stage_count - 1];
-    if (operation.late && !last.closed) close_stage(operation, last, Closing::given_up);
+    if (operation.late && !last.closed)
+      receiver.close_stage(operation, last, Closing::given_up, latest);
   }
   return true;
 }
@@ -202,7 +216,7 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
     ReceiveMessage* message = operation.stages[i].receive_from(peer);
     if (message == nullptr || message->granted <= operation.unasked) continue;
     journal.note(RecordKind::credit, operation, peer, latest, message->granted, i);
-    queue_credit(operation, i, peer, message->granted);
+    receiver.queue_credit(operation, i, peer, message->granted);
   }
 }
 
@@ -213,172 +227,7 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
     return tell_mismatch(operation, header.sender, nullptr, now);
   }
   if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_nonfinite(operation, nonfinite_in(header));
-  const std::uint32_t number = tarpon_stage(&header);
-  if (number >= operation.stage_count) {
-    ++counters[DropReason::message];
-    return;
-  }
-  Stage& stage = operation.stages[number];
-  ReceiveMessage* message = stage.receive_from(header.sender);
-  if (message == nullptr || header.slot >= message->slots ||
-      header.length != message->length(header.slot, operation.slot_bytes)) {
-    ++counters[DropReason::message];
-    return;
-  }
-  if (message->presence.contains(header.slot)) {
-    // Where slots are given up it may be one of those, too late.
-    ++counters[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
-    if (message->given_up > 0) ++operation.late_packets;
-    return;
-  }
-  if (stage.closed) {
-    ++counters[DropReason::closed];
-    ++operation.late_packets;
-    return;
-  }
-  if (!message->flows_known) learn_flows(operation, *message, header);
-  count_arrival(operation, *message, header, packet.size());
-  const std::size_t index = static_cast<std::size_t>(message - stage.receives.data());
-  if (stage.ordered && stage.turn[header.slot] != index) {
-    const std::uint32_t cell = order_parking.park(packet);
-    if (cell == ParkingLot::kNone) {
-      ++counters[DropReason::parking_overrun];
-      return;
-    }
-    message->insert(header.slot);
-    message->parked[header.slot] = cell;
-    ++message->parked_count;
-    ++counters.parked;
-  } else {
-    message->insert(header.slot);
-    deliver(operation, stage, index, header.slot, packet.subspan(TARPON_HEADER_BYTES),
-            header.contributors);
-    if (stage.ordered) deliver_parked(operation, stage, header.slot);
-  }
-  message->last_heard = now;
-  note_arrival(stage, *message, header, now);
-  note_losses(operation, *message, header, now);
-  granter.progressed(operation, *message);
-}
-
-/// The first DATA of a message says how its sender spreads it.
-void Endpoint::State::learn_flows(const Operation& operation, ReceiveMessage& message,
-                                  const tarpon_header& header) {
-  message.flows_known = true;
-  message.stripes = {stripe_slots(operation.slot_bytes), tarpon_flows(&header)};
-  const std::uint64_t bytes = std::uint64_t{message.slots} * operation.slot_bytes;
-  if (bytes < kLargeMessage || flows_of[message.peer] == message.stripes.flows) return;
-  flows_of[message.peer] = static_cast<std::uint8_t>(message.stripes.flows);
-  inflow.flows_changed();
-}
-
-/// For the control of what comes in, before the slot is marked present.
-void Endpoint::State::count_arrival(const Operation& operation, const ReceiveMessage& message,
-                                    const tarpon_header& header, std::size_t bytes) {
-  const std::uint32_t unasked = operation.unasked;
-  inflow.arrived(bytes, header.slot < unasked);
-  if (const std::uint32_t end = message.end_of_flow(header.slot); header.slot > end) {
-    const std::uint32_t early = message.overtaken_by(header.slot, unasked);
-    inflow.overtaken(message.overtaken_by(header.slot, header.slot) - early, early);
-  } else if (header.slot < end && (header.flags & TARPON_FLAG_REPAIR) == 0) {
-    inflow.found(header.slot < unasked);
-  }
-}
-
-void Endpoint::State::note_arrival(Stage& stage, ReceiveMessage& message,
-                                   const tarpon_header& header, Time now) {
-  stage.last_arrival = now;
-  if (message.tail_seen || (header.flags & TARPON_FLAG_TAIL) == 0) return;
-  tail_ended(stage, message);
-  if (stage.tails_missing == 0 && stage.early > Duration::zero()) timer = std::min(timer, now);
-}
-
-void Endpoint::State::tail_ended(Stage& stage, ReceiveMessage& message) {
-  if (message.tail_seen) return;
-  message.tail_seen = true;
-  --stage.tails_missing;
-}
-
-void Endpoint::State::note_losses(const Operation& operation, ReceiveMessage& message,
-                                  const tarpon_header& header, Time now) {
-  const std::uint32_t flow = message.stripes.flow_of(header.slot);
-  message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
-  if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
-    message.asked_for -= message.asked_for > 0 ? 1 : 0;
-    // Whatever was sent of that flow before we asked should have come before the answer.
-    message.asks = 0;
-    message.presume_lost(flow, message.granted_when_asked, now);
-    message.gap_since = now;
-  } else if ((message.gaps >> flow & 1) != 0) {
-    message.presume_lost(flow, message.flows[flow].end, now);
-  } else if (message.gaps == 0) {
-    message.gap_since = kNever;
-  }
-  if (message.gap_since == now) timer = std::min(timer, message_due(operation, message));
-}
-
-void Endpoint::State::deliver(Operation& operation, Stage& stage, std::size_t index,
-                              std::uint32_t slot, std::span<const std::byte> payload,
-                              std::uint64_t contributors) {
-  ReceiveMessage& message = stage.receives[index];
-  ++counters.data_in;
-  if (stage.ordered) stage.turn[slot] = static_cast<std::uint16_t>(index + 1);
-  message.sink->deliver(message.peer, slot, payload, contributors);
-  if (message.delivered()) delivered_one(operation, stage, message);
-}
-
-void Endpoint::State::deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot) {
-  while (stage.turn[slot] < stage.receives.size()) {
-    const std::size_t index = stage.turn[slot];
-    ReceiveMessage& message = stage.receives[index];
-    const std::uint32_t cell = message.parked[slot];
-    if (cell == ParkingLot::kNone) return;
-    const std::span<const std::byte> packet = order_parking.at(cell);
-    tarpon_header header;
-    std::memcpy(&header, packet.data(), sizeof header);
-    message.parked[slot] = ParkingLot::kNone;
-    --message.parked_count;
-    deliver(operation, stage, index, slot, packet.subspan(TARPON_HEADER_BYTES),
-            header.contributors);
-    order_parking.release(cell);
-    granter.progressed(operation, message);
-  }
-}
-
-void Endpoint::State::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message) {
-  if (stage.acknowledge) {
-    const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
-    queue_credit(operation, number, message.peer, TARPON_CREDIT_COMPLETE);
-  }
-  // A message given up as final was counted then.
-  if (!message.final) message_ended(operation, stage, message);
-}
-
-void Endpoint::State::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message) {
-  tail_ended(stage, message);
-  granter.ended(1);
-  if (--stage.open_receives != 0) return;
-  const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
-                                [](const ReceiveMessage& one) { return one.given_up > 0; });
-  close_stage(operation, stage, lost ? Closing::early : Closing::given_up);
-}
-
-/// `closing`: why, should something be missing.
-void Endpoint::State::close_stage(Operation& operation, Stage& stage, Closing closing) {
-  bool complete = true;
-  for (const ReceiveMessage& message : stage.receives) {
-    complete &= message.delivered() && message.given_up == 0;
-  }
-  granter.ended(stage.open_receives);
-  stage.open_receives = 0;
-  stage.closed = true;
-  Event event;
-  event.kind = Event::Kind::stage_closed;
-  event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
-  event.closing = complete ? Closing::complete : closing;
-  if (operation.started != kNever) event.elapsed = latest - operation.started;
-  tell(operation, event);
-  timer = std::min(timer, latest);  // what is due next has changed
+  receiver.receive(operation, header, packet, now);
 }
 
 }  // namespace tarpon

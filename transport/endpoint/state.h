@@ -1,11 +1,10 @@
 // What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
-// receive.cc (packets in, DATA), early.cc (those of operations to come), credit.cc (news of
-// credit), control.cc (other packets in), transmit.cc (packets out), timer.cc (time), clock.cc
-// (when bounded operations start and end), dead.cc (ranks that are gone), late.cc (ranks that come
-// late), nonfinite.cc (news of NaN and infinity), heartbeat.cc (signs of life, and how far ranks
-// are), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
-// ControlQueue, EarlyPackets, Granter, Journal, Liveness, PacketWriter, ParkingLot, PassedNews,
-// PeerClocks, Sender, Standings, TagHistory.
+// receive.cc (packets in), early.cc (those of operations to come), control.cc (packets in other
+// than DATA), transmit.cc (packets out), timer.cc (time), clock.cc (when bounded operations start
+// and end), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc (news of
+// NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), forgotten.cc (ranks that
+// remember numbers differently). Parts with data of their own: ControlQueue, EarlyPackets, Granter,
+// Journal, Liveness, PacketWriter, PassedNews, PeerClocks, Receiver, Sender, Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +22,9 @@
 #include "transport/endpoint/journal.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
-#include "transport/endpoint/parking.h"
 #include "transport/endpoint/passed_news.h"
 #include "transport/endpoint/peer_clocks.h"
+#include "transport/endpoint/receiver.h"
 #include "transport/endpoint/sender.h"
 #include "transport/endpoint/standings.h"
 #include "transport/endpoint/tag_history.h"
@@ -87,22 +86,9 @@ struct Endpoint::State {
                  DataRun& run);
   bool was_told(const tarpon_header& header, Time now);
   void note_clock(const tarpon_header& header, Time now);
+  void note_advertised(Rank peer, std::uint32_t advertised);
   void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
               Time now);
-  void learn_flows(const Operation& operation, ReceiveMessage& message,
-                   const tarpon_header& header);
-  void count_arrival(const Operation& operation, const ReceiveMessage& message,
-                     const tarpon_header& header, std::size_t bytes);
-  void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
-                   Time now);
-  void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
-               std::span<const std::byte> payload, std::uint64_t contributors);
-  void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot);
-  void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message);
-  void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
-  void tail_ended(Stage& stage, ReceiveMessage& message);
-  void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message);
-  void close_stage(Operation& operation, Stage& stage, Closing closing);
   void announce_to_heard(const Operation& operation, Rank peer);
   void heard_from(Operation& operation, Rank peer, Duration before);
 
@@ -110,11 +96,6 @@ struct Endpoint::State {
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
-
-  // credit.cc
-  void note_advertised(Rank peer, std::uint32_t advertised);
-  void give_credit(Time now);
-  void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
 
   // control.cc
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
@@ -193,10 +174,6 @@ struct Endpoint::State {
   Time time_stages(Operation& operation, Time now);
   void send_ready(Operation& operation, Rank peer, Time now);
   void ask_who_has_passed(Operation& operation, Time now);
-  Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
-  void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
-  Duration longest_delay(const Operation& operation) const;
-  Time message_due(const Operation& operation, const ReceiveMessage& message) const;
 
   // clock.cc
   Time begun_before(Duration before) const;
@@ -216,8 +193,7 @@ struct Endpoint::State {
   const EndpointOptions options;
   const std::uint32_t max_payload;
   Granter granter;
-  Inflow& inflow;                      // the granter's
-  std::vector<std::uint8_t> flows_of;  // by peer: of the latest large message from it
+  Inflow& inflow;  // the granter's
   PeerClocks clocks;
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   Standings standings;
@@ -230,7 +206,6 @@ struct Endpoint::State {
   std::vector<std::uint32_t> passed_tags;  // perhaps passed by all; empty between calls
   std::vector<ClosedTold> closed_told;     // by peer
   EarlyPackets early;
-  ParkingLot order_parking;  // before their turn in the order of addition
   ControlQueue control;
   Journal journal;
   Time timer = kNever;
@@ -239,6 +214,7 @@ struct Endpoint::State {
   PassedNews passed_news;
   PacketWriter writer;
   Sender sender;
+  Receiver receiver;
 };
 
 }  // namespace tarpon

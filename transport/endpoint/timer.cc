@@ -8,23 +8,16 @@ namespace {
 
 constexpr int kAnswers = 10;  // waits for one, before a repair counts as gone
 
-/// `first` doubled `times` times, at most `most`.
-Duration backed_off(Duration first, std::uint32_t times, Duration most) {
-  Duration delay = first;
-  for (std::uint32_t i = 0; i < times && delay < most; ++i) delay *= 2;
-  return std::min(delay, most);
-}
-
 }  // namespace
 
 void Endpoint::on_timer(Time now) {
   state_->latest = now;
-  if (now >= state_->timer) state_->run_timers(now);
+  if (now >= next_deadline()) state_->run_timers(now);
 }
 
 Time Endpoint::next_deadline() const {
   // Packets that are due are polled before anybody sleeps; only time is reported here.
-  return state_->timer;
+  return std::min(state_->timer, state_->receiver.next());
 }
 
 void Endpoint::State::run_timers(Time now) {
@@ -33,11 +26,12 @@ void Endpoint::State::run_timers(Time now) {
     next = std::min(next, time_operation(*operation, now));
   }
   timer = next;
+  receiver.looked();
   passed_news.run(now, control);
   check_silence(now);
   timer = std::min(timer, passed_news.next());
   if (options.detects_silence) timer = std::min(timer, liveness.next());
-  give_credit(now);
+  receiver.give_credit(open_operations, now);
 }
 
 Time Endpoint::State::time_operation(Operation& operation, Time now) {
@@ -66,7 +60,8 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
     if (stage.closed) continue;
     for (ReceiveMessage& message : stage.receives) {
       if (!operation.peers[message.peer].heard) continue;
-      next = std::min(next, time_message(operation, static_cast<std::uint8_t>(i), message, now));
+      next = std::min(next,
+                      receiver.time_message(operation, static_cast<std::uint8_t>(i), message, now));
     }
   }
   return next;
@@ -84,7 +79,8 @@ void Endpoint::State::send_ready(Operation& operation, Rank peer, Time now) {
     return;
   }
   view.ready_us = microseconds(now);
-  view.ready_at = now + backed_off(operation.quiet_delay, view.readies, longest_delay(operation));
+  view.ready_at =
+      now + backed_off(operation.quiet_delay, view.readies, receiver.longest_delay(operation));
   ++view.readies;
 }
 
@@ -108,9 +104,9 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     if (last && now >= std::min(bound, early) && awaits_answers(operation, now)) {
       next = std::min({next, operation.doubt.until, now < bound ? bound : kNever});
     } else if (now >= bound) {
-      close_stage(operation, stage, Closing::bound);
+      receiver.close_stage(operation, stage, Closing::bound, now);
     } else if (now >= early) {
-      close_stage(operation, stage, Closing::early);
+      receiver.close_stage(operation, stage, Closing::early, now);
     } else {
       next = std::min({next, bound, early});
     }
@@ -134,78 +130,6 @@ void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
     view.readies = std::max(1u, view.readies);
     view.ready_at = now + operation.quiet_delay;
   }
-}
-
-/// Between two requests: what no bound ends may take as long as it does in exact operations.
-Duration Endpoint::State::longest_delay(const Operation& operation) const {
-  const bool unbounded = operation.started == kNever || operation.late;
-  return unbounded ? options.repair_delay_max : operation.repair_delay_max;
-}
-
-Time Endpoint::State::message_due(const Operation& operation, const ReceiveMessage& message) const {
-  if (message.waits_for_credit()) return kNever;
-  const Duration most = longest_delay(operation);
-  if (message.asks > 0 || message.repair_below == 0) {
-    const Duration patience = backed_off(operation.quiet_delay, message.asks, most);
-    const Time again = std::max(message.asked, message.last_heard) + patience;
-    if (message.gap_since == kNever) return again;
-    if (message.repair_below == 0) return std::min(again, message.gap_since + operation.gap_delay);
-    // What else comes meanwhile does not bring what was asked for: that, or its answer, is lost.
-    return message.asked + patience;
-  }
-  const Time quiet = message.last_heard + operation.quiet_delay;
-  return message.gap_since == kNever ? quiet
-                                     : std::min(quiet, message.gap_since + operation.gap_delay);
-}
-
-/// Nothing is asked for again here: what a gap lacks after a while is lost, and whoever waits for
-/// those slots need not any more.
-void Endpoint::State::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message,
-                                  Time now) {
-  message.gap_since = kNever;
-  std::array<tarpon_range, kMaxRepairRanges> ranges;
-  const std::size_t count = message.lost_at_gap(kAllSlots, ranges);
-  for (std::size_t i = 0; i < count; ++i) {
-    for (std::uint32_t slot = ranges[i].first; slot < ranges[i].first + ranges[i].count; ++slot) {
-      message.insert(slot);
-      ++message.given_up;
-      message.last_given_up |= slot + 1 == message.slots;
-      message.sink->lost(message.peer, slot);
-    }
-  }
-  message.presume_overtaken_lost(now);
-  if (message.delivered()) delivered_one(operation, stage, message);
-}
-
-Time Endpoint::State::time_message(Operation& operation, std::uint8_t stage,
-                                   ReceiveMessage& message, Time now) {
-  if (message.final || message.presence.complete()) return kNever;
-  if (message.repair_below == 0 && message.gap_since != kNever &&
-      now >= message.gap_since + operation.gap_delay) {
-    give_up_gap(operation, operation.stages[stage], message, now);
-    if (message.presence.complete()) return kNever;
-  }
-  if (now >= message_due(operation, message)) {
-    // Where nothing may be asked for again, the sender may still lack a grant that was lost.
-    const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
-    queue_control({.type = type,
-                   .stage = stage,
-                   .peer = message.peer,
-                   .tag = operation.tag,
-                   .operation = operation.number,
-                   .slot = message.granted,
-                   .signature_hash = operation.signature_hash});
-    message.asked = now;
-    message.granted_when_asked = message.granted;
-    ++message.asks;
-    // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
-    // grant must not stall behind them.
-    if (message.repair_below == 0 && message.asks > 1) {
-      message.written_off = message.granted;
-      granter.progressed(operation, message);
-    }
-  }
-  return message_due(operation, message);
 }
 
 }  // namespace tarpon

@@ -1,0 +1,310 @@
+#include "transport/endpoint/receiver.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "transport/endpoint/flow_choice.h"
+
+namespace tarpon {
+
+Receiver::Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes)
+    : options_(parts.options),
+      standings_(parts.standings),
+      granter_(parts.granter),
+      inflow_(parts.granter.inflow()),
+      control_(parts.control),
+      journal_(parts.journal),
+      counters_(parts.counters),
+      order_parking_(cells, cell_bytes),
+      flows_of_(parts.options.world_size, 1) {}
+
+void Receiver::queue(const ControlDue& due) {
+  if (!standings_.is_dead(due.peer)) control_.push(due);
+}
+
+void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
+  message.final = true;
+  message_ended(operation, stage, message, now);
+}
+
+void Receiver::release(Operation& operation, Time now) {
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    Stage& stage = operation.stages[i];
+    for (ReceiveMessage& message : stage.receives) {
+      for (std::uint32_t& cell : message.parked) {
+        if (cell != ParkingLot::kNone) order_parking_.release(cell);
+        cell = ParkingLot::kNone;
+      }
+    }
+    if (!stage.closed) granter_.ended(stage.open_receives);
+  }
+  granter_.closed(now);
+  next_ = std::min(next_, granter_.next(now));
+}
+
+void Receiver::receive(Operation& operation, const tarpon_header& header,
+                       std::span<const std::byte> packet, Time now) {
+  const std::uint32_t number = tarpon_stage(&header);
+  if (number >= operation.stage_count) {
+    ++counters_[DropReason::message];
+    return;
+  }
+  Stage& stage = operation.stages[number];
+  ReceiveMessage* message = stage.receive_from(header.sender);
+  if (message == nullptr || header.slot >= message->slots ||
+      header.length != message->length(header.slot, operation.slot_bytes)) {
+    ++counters_[DropReason::message];
+    return;
+  }
+  if (message->presence.contains(header.slot)) {
+    // Where slots are given up it may be one of those, too late.
+    ++counters_[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
+    if (message->given_up > 0) ++operation.late_packets;
+    return;
+  }
+  if (stage.closed) {
+    ++counters_[DropReason::closed];
+    ++operation.late_packets;
+    return;
+  }
+  if (!message->flows_known) learn_flows(operation, *message, header);
+  count_arrival(operation, *message, header, packet.size());
+  const std::size_t index = static_cast<std::size_t>(message - stage.receives.data());
+  if (stage.ordered && stage.turn[header.slot] != index) {
+    const std::uint32_t cell = order_parking_.park(packet);
+    if (cell == ParkingLot::kNone) {
+      ++counters_[DropReason::parking_overrun];
+      return;
+    }
+    message->insert(header.slot);
+    message->parked[header.slot] = cell;
+    ++message->parked_count;
+    ++counters_.parked;
+  } else {
+    message->insert(header.slot);
+    deliver(operation, stage, index, header.slot, packet.subspan(TARPON_HEADER_BYTES),
+            header.contributors, now);
+    if (stage.ordered) deliver_parked(operation, stage, header.slot, now);
+  }
+  message->last_heard = now;
+  note_arrival(stage, *message, header, now);
+  note_losses(operation, *message, header, now);
+  granter_.progressed(operation, *message);
+}
+
+/// The first DATA of a message says how its sender spreads it.
+void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
+                           const tarpon_header& header) {
+  message.flows_known = true;
+  message.stripes = {stripe_slots(operation.slot_bytes), tarpon_flows(&header)};
+  const std::uint64_t bytes = std::uint64_t{message.slots} * operation.slot_bytes;
+  if (bytes < kLargeMessage || flows_of_[message.peer] == message.stripes.flows) return;
+  flows_of_[message.peer] = static_cast<std::uint8_t>(message.stripes.flows);
+  inflow_.flows_changed();
+}
+
+/// For the control of what comes in, before the slot is marked present.
+void Receiver::count_arrival(const Operation& operation, const ReceiveMessage& message,
+                             const tarpon_header& header, std::size_t bytes) {
+  const std::uint32_t unasked = operation.unasked;
+  inflow_.arrived(bytes, header.slot < unasked);
+  if (const std::uint32_t end = message.end_of_flow(header.slot); header.slot > end) {
+    const std::uint32_t early = message.overtaken_by(header.slot, unasked);
+    inflow_.overtaken(message.overtaken_by(header.slot, header.slot) - early, early);
+  } else if (header.slot < end && (header.flags & TARPON_FLAG_REPAIR) == 0) {
+    inflow_.found(header.slot < unasked);
+  }
+}
+
+void Receiver::note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header,
+                            Time now) {
+  stage.last_arrival = now;
+  if (message.tail_seen || (header.flags & TARPON_FLAG_TAIL) == 0) return;
+  tail_ended(stage, message);
+  if (stage.tails_missing == 0 && stage.early > Duration::zero()) next_ = std::min(next_, now);
+}
+
+void Receiver::tail_ended(Stage& stage, ReceiveMessage& message) {
+  if (message.tail_seen) return;
+  message.tail_seen = true;
+  --stage.tails_missing;
+}
+
+void Receiver::note_losses(const Operation& operation, ReceiveMessage& message,
+                           const tarpon_header& header, Time now) {
+  const std::uint32_t flow = message.stripes.flow_of(header.slot);
+  message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
+  if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
+    message.asked_for -= message.asked_for > 0 ? 1 : 0;
+    // Whatever was sent of that flow before we asked should have come before the answer.
+    message.asks = 0;
+    message.presume_lost(flow, message.granted_when_asked, now);
+    message.gap_since = now;
+  } else if ((message.gaps >> flow & 1) != 0) {
+    message.presume_lost(flow, message.flows[flow].end, now);
+  } else if (message.gaps == 0) {
+    message.gap_since = kNever;
+  }
+  if (message.gap_since == now) next_ = std::min(next_, message_due(operation, message));
+}
+
+void Receiver::deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
+                       std::span<const std::byte> payload, std::uint64_t contributors, Time now) {
+  ReceiveMessage& message = stage.receives[index];
+  ++counters_.data_in;
+  if (stage.ordered) stage.turn[slot] = static_cast<std::uint16_t>(index + 1);
+  message.sink->deliver(message.peer, slot, payload, contributors);
+  if (message.delivered()) delivered_one(operation, stage, message, now);
+}
+
+void Receiver::deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot, Time now) {
+  while (stage.turn[slot] < stage.receives.size()) {
+    const std::size_t index = stage.turn[slot];
+    ReceiveMessage& message = stage.receives[index];
+    const std::uint32_t cell = message.parked[slot];
+    if (cell == ParkingLot::kNone) return;
+    const std::span<const std::byte> packet = order_parking_.at(cell);
+    tarpon_header header;
+    std::memcpy(&header, packet.data(), sizeof header);
+    message.parked[slot] = ParkingLot::kNone;
+    --message.parked_count;
+    deliver(operation, stage, index, slot, packet.subspan(TARPON_HEADER_BYTES), header.contributors,
+            now);
+    order_parking_.release(cell);
+    granter_.progressed(operation, message);
+  }
+}
+
+void Receiver::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message,
+                             Time now) {
+  if (stage.acknowledge) {
+    const auto number = static_cast<std::uint8_t>(&stage - operation.stages.data());
+    queue_credit(operation, number, message.peer, TARPON_CREDIT_COMPLETE);
+  }
+  // A message given up as final was counted then.
+  if (!message.final) message_ended(operation, stage, message, now);
+}
+
+void Receiver::message_ended(Operation& operation, Stage& stage, ReceiveMessage& message,
+                             Time now) {
+  tail_ended(stage, message);
+  granter_.ended(1);
+  if (--stage.open_receives != 0) return;
+  const bool lost = std::any_of(stage.receives.begin(), stage.receives.end(),
+                                [](const ReceiveMessage& one) { return one.given_up > 0; });
+  close_stage(operation, stage, lost ? Closing::early : Closing::given_up, now);
+}
+
+void Receiver::close_stage(Operation& operation, Stage& stage, Closing closing, Time now) {
+  bool complete = true;
+  for (const ReceiveMessage& message : stage.receives) {
+    complete &= message.delivered() && message.given_up == 0;
+  }
+  granter_.ended(stage.open_receives);
+  stage.open_receives = 0;
+  stage.closed = true;
+  Event event;
+  event.kind = Event::Kind::stage_closed;
+  event.stage = static_cast<std::uint8_t>(&stage - operation.stages.data());
+  event.closing = complete ? Closing::complete : closing;
+  if (operation.started != kNever) event.elapsed = now - operation.started;
+  journal_.tell(operation, event, now);
+  next_ = std::min(next_, now);  // what is due next has changed
+}
+
+void Receiver::give_credit(std::span<Operation* const> operations, Time now) {
+  for (const Grant& grant : granter_.give(now, operations)) {
+    const ReceiveMessage& message = *grant.message;
+    if (message.granted == message.slots) {
+      journal_.note(RecordKind::credit, *grant.operation, message.peer, now, message.granted,
+                    grant.stage);
+    }
+    queue_credit(*grant.operation, grant.stage, message.peer, message.granted);
+    next_ = std::min(next_, message_due(*grant.operation, message));
+  }
+  next_ = std::min(next_, granter_.next(now));
+}
+
+void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank peer,
+                            std::uint32_t grant) {
+  queue({.type = TARPON_CREDIT,
+         .stage = stage,
+         .peer = peer,
+         .tag = operation.tag,
+         .operation = operation.number,
+         .slot = grant,
+         .signature_hash = operation.signature_hash});
+}
+
+Duration Receiver::longest_delay(const Operation& operation) const {
+  const bool unbounded = operation.started == kNever || operation.late;
+  return unbounded ? options_.repair_delay_max : operation.repair_delay_max;
+}
+
+Time Receiver::message_due(const Operation& operation, const ReceiveMessage& message) const {
+  if (message.waits_for_credit()) return kNever;
+  const Duration most = longest_delay(operation);
+  if (message.asks > 0 || message.repair_below == 0) {
+    const Duration patience = backed_off(operation.quiet_delay, message.asks, most);
+    const Time again = std::max(message.asked, message.last_heard) + patience;
+    if (message.gap_since == kNever) return again;
+    if (message.repair_below == 0) return std::min(again, message.gap_since + operation.gap_delay);
+    // What else comes meanwhile does not bring what was asked for: that, or its answer, is lost.
+    return message.asked + patience;
+  }
+  const Time quiet = message.last_heard + operation.quiet_delay;
+  return message.gap_since == kNever ? quiet
+                                     : std::min(quiet, message.gap_since + operation.gap_delay);
+}
+
+/// Nothing is asked for again here: what a gap lacks after a while is lost, and whoever waits for
+/// those slots need not any more.
+void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
+  message.gap_since = kNever;
+  std::array<tarpon_range, kMaxRepairRanges> ranges;
+  const std::size_t count = message.lost_at_gap(kAllSlots, ranges);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::uint32_t slot = ranges[i].first; slot < ranges[i].first + ranges[i].count; ++slot) {
+      message.insert(slot);
+      ++message.given_up;
+      message.last_given_up |= slot + 1 == message.slots;
+      message.sink->lost(message.peer, slot);
+    }
+  }
+  message.presume_overtaken_lost(now);
+  if (message.delivered()) delivered_one(operation, stage, message, now);
+}
+
+Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message,
+                            Time now) {
+  if (message.final || message.presence.complete()) return kNever;
+  if (message.repair_below == 0 && message.gap_since != kNever &&
+      now >= message.gap_since + operation.gap_delay) {
+    give_up_gap(operation, operation.stages[stage], message, now);
+    if (message.presence.complete()) return kNever;
+  }
+  if (now >= message_due(operation, message)) {
+    // Where nothing may be asked for again, the sender may still lack a grant that was lost.
+    const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
+    queue({.type = type,
+           .stage = stage,
+           .peer = message.peer,
+           .tag = operation.tag,
+           .operation = operation.number,
+           .slot = message.granted,
+           .signature_hash = operation.signature_hash});
+    message.asked = now;
+    message.granted_when_asked = message.granted;
+    ++message.asks;
+    // Where nothing is asked for, slots that were granted twice and never seen count as lost: the
+    // grant must not stall behind them.
+    if (message.repair_below == 0 && message.asks > 1) {
+      message.written_off = message.granted;
+      granter_.progressed(operation, message);
+    }
+  }
+  return message_due(operation, message);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,102 @@
+// DATA in: slots are marked present, parked until their turn in the order of addition, and handed
+// to their sinks; credit is given for more; what does not come is asked for again, or given up.
+//
+// A slot is marked present before its sink runs, and delivered once at most. Every packet is
+// delivered or counted under one reason. Stages that expect nothing more close: the caller hears of
+// it by Event::Kind::stage_closed.
+//
+// Not thread-safe. No clock inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bpf/wire.h"
+#include "transport/counters.h"
+#include "transport/endpoint.h"
+#include "transport/endpoint/control_queue.h"
+#include "transport/endpoint/granter.h"
+#include "transport/endpoint/journal.h"
+#include "transport/endpoint/operation.h"
+#include "transport/endpoint/parking.h"
+#include "transport/endpoint/standings.h"
+
+namespace tarpon {
+
+class Receiver {
+ public:
+  /// What the receiver works with. All outlive it.
+  struct Parts {
+    const EndpointOptions& options;
+    const Standings& standings;
+    Granter& granter;
+    ControlQueue& control;
+    Journal& journal;
+    EndpointCounters& counters;
+  };
+  /// `cells`: packets that wait for their turn in the order of addition, at most.
+  Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes);
+
+  /// A packet of DATA of an open operation in its epoch, with its signature.
+  void receive(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
+               Time now);
+
+  /// Nothing more comes of `message`, which is not delivered, in `stage`, which is open.
+  void give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  /// `closing`: why, should something be missing.
+  void close_stage(Operation& operation, Stage& stage, Closing closing, Time now);
+  /// The operation ends: no more data of it is expected, and its parked packets go.
+  void release(Operation& operation, Time now);
+
+  /// Tells senders of the grants that have grown. `operations`: the open ones, oldest first.
+  void give_credit(std::span<Operation* const> operations, Time now);
+  void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
+
+  /// Asks for what is missing of a message whose sender has begun, or gives it up, where that is
+  /// due. Returns when it is due again. REQUIRES: the stage is open.
+  Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
+  /// The longest time between two requests of the operation. What no bound ends may take as long as
+  /// it does in exact operations.
+  Duration longest_delay(const Operation& operation) const;
+
+  /// When the caller has to look at the timers of its operations again, by what has come since
+  /// looked(); kNever: by nothing.
+  Time next() const { return next_; }
+  void looked() { next_ = kNever; }
+
+  /// Packets that wait for their turn.
+  std::size_t parked() const { return order_parking_.capacity() - order_parking_.available(); }
+
+ private:
+  void queue(const ControlDue& due);
+  void learn_flows(const Operation& operation, ReceiveMessage& message,
+                   const tarpon_header& header);
+  void count_arrival(const Operation& operation, const ReceiveMessage& message,
+                     const tarpon_header& header, std::size_t bytes);
+  void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
+  void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
+                   Time now);
+  void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
+               std::span<const std::byte> payload, std::uint64_t contributors, Time now);
+  void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot, Time now);
+  void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  static void tail_ended(Stage& stage, ReceiveMessage& message);
+  void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  void give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
+  Time message_due(const Operation& operation, const ReceiveMessage& message) const;
+
+  const EndpointOptions& options_;
+  const Standings& standings_;
+  Granter& granter_;
+  Inflow& inflow_;  // the granter's
+  ControlQueue& control_;
+  Journal& journal_;
+  EndpointCounters& counters_;
+  ParkingLot order_parking_;
+  std::vector<std::uint8_t> flows_of_;  // by peer: of the latest large message from it
+  Time next_ = kNever;
+};
+
+}  // namespace tarpon
