@@ -369,7 +369,7 @@ void Endpoint::State::check_jump(Channel& channel, Rank peer, Time now) {
   view.jump_checked = now;
   view.readies = std::max(1u, view.readies);
   view.ready_at = now;
-  timer = now;
+  timer = std::min(timer, now);
 }
 
 /// Nothing more is to be sent to `peer`, and what it owes comes when asked for, or never. `gone`:
@@ -383,7 +383,7 @@ void Endpoint::State::peer_passed(Operation& operation, Rank peer, bool gone, Ti
     // A bounded operation keeps nothing of its scatter.
     if (!gone && message->repair_below > 0 && (i > 0 || !operation.bounded)) {
       message->presume_all_lost(now - operation.gap_delay);
-      timer = now;
+      timer = std::min(timer, now);
       continue;
     }
     // Of a later stage it sent just before it closed: that may come behind this news.

@@ -22,7 +22,7 @@ void Endpoint::peer_dead(Rank peer, Time now) {
     s.leave_out(*operation, peer, true);
     s.fewer_take_part(*operation, now);  // half of fewer ranks
   }
-  s.timer = now;
+  s.timer = std::min(s.timer, now);
 }
 
 void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Time now) {
@@ -37,7 +37,7 @@ void Endpoint::peer_left(Rank peer, std::span<const NextNumber> next_numbers, Ti
     if (excluded) s.leave_out(*operation, peer, true);
     s.fewer_take_part(*operation, now);
   }
-  s.timer = now;
+  s.timer = std::min(s.timer, now);
 }
 
 bool Endpoint::takes_no_part(OperationHandle handle, Rank peer) const {

@@ -160,7 +160,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
   }
   another_has_begun(operation);
   note_waiting(operation, repeated, now);
-  timer = now;
+  timer = std::min(timer, now);
 }
 
 /// Some peer is further, or gone.

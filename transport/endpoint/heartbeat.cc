@@ -46,7 +46,7 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
     leave_out(*operation, peer, false);
     fewer_take_part(*operation, now);
   }
-  timer = now;
+  timer = std::min(timer, now);
 }
 
 void Endpoint::State::queue_heartbeat(Rank peer, std::uint32_t kind,

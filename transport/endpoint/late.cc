@@ -98,7 +98,7 @@ void Endpoint::State::ask(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
   view.readies = std::max(1u, view.readies);
   view.ready_at = now;
-  timer = now;
+  timer = std::min(timer, now);
   if (view.asked) return;
   view.asked = true;
   if (operation.doubt.unanswered++ > 0) return;

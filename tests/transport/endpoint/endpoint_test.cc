@@ -97,6 +97,19 @@ TEST(EndpointTest, receive__numbers_go_on_where_closed_below_wraps) {
   EXPECT_LE(net[0].memory().retained_entries, 2u);
 }
 
+/// Packets that never end must not hold back what is due: Engine looks how overdue it is.
+TEST(EndpointTest, next_deadline__of_an_overdue_timer_stays) {
+  Harness net(2);
+  net.submit(exchange(0, 2, kFew), 0);
+  net.poll(0);
+  net.tick(0);
+  const Time due = net[0].next_deadline();
+  ASSERT_LT(due, kNever);
+  net.now = due + 5ms;
+  net.submit(exchange(0, 2, kFew, 1, 7), 0);
+  EXPECT_LE(net[0].next_deadline(), due);
+}
+
 // -- early packets
 
 TEST(EndpointTest, early__packets_within_the_initial_credit_are_replayed_at_submit) {
