@@ -90,7 +90,7 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
                               ? operation->started - operation->opened
                               : operation->read_after;
   const Duration notice = last > 0 ? (ends.at[last] - ends.at[last - 1]) / 2 : ends.grace / 2;
-  s.bound_doubt(*operation, ends.at[last] - unseen - notice, now);
+  s.lateness.set_time(*operation, ends.at[last] - unseen - notice, now);
 }
 
 void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
@@ -103,8 +103,7 @@ void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
   ended.end = std::min(ended.end, now);
   s.timer = std::min(s.timer, now);
   if (stage + 1u != operation->stage_count) return;
-  operation->doubt.arises = std::min(operation->doubt.arises, now);
-  s.look_for_doubt(*operation, now);
+  s.lateness.end_stage(*operation, now);
 }
 
 std::optional<CallTerms> Endpoint::terms(OperationHandle handle, Rank peer) const {

@@ -112,7 +112,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   heard_from(*operation, header.sender,
              ready ? std::chrono::microseconds(read_ready(payload).age_us) : Duration{});
   another_has_begun(*operation);
-  if (!aborts) note_answer(*channel, *operation, header);
+  if (!aborts) lateness.note_answer(*channel, *operation, header, now);
   if (header.type == TARPON_CLOSED) {
     take_nonfinite(*operation, nonfinite_in(header));
     // What it had of whom speaks of another operation than this one.
@@ -164,7 +164,7 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
       apply_grant(operation, i, header.sender, ready.grant[i]);
   }
   if (!asks) return;
-  note_waiting(operation, header.slot, now);
+  lateness.note_waiting(operation, header.slot, now);
   // A repeated READY says that the peer has heard nothing of us. One CREDIT answers all READYs that
   // have come before it leaves. A rank that stood still finds many of them.
   PeerView& view = operation.peers[header.sender];
@@ -191,7 +191,7 @@ void Endpoint::State::take_abort(Operation& operation, Rank from, std::uint32_t 
   if (operation.bounded && reason == TARPON_ABORT_EXPIRED) {
     const auto late = static_cast<Rank>(std::countr_zero(ranks));
     operation.peers[late].never_began = true;
-    answered(operation, late);
+    lateness.answered(operation, late, now);
     return peer_passed(operation, late, true, now);
   }
   Event event;

@@ -65,7 +65,7 @@ std::uint64_t Endpoint::silent() const {
 
 /// The packets of `peer` that are here stay; the rest is missing. `gone`: it never comes back.
 void Endpoint::State::leave_out(Operation& operation, Rank peer, bool gone) {
-  answered(operation, peer);
+  lateness.answered(operation, peer, latest);
   operation.peers[peer].ready_at = kNever;
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];

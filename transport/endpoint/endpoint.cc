@@ -40,6 +40,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       advertised_by(given.world_size, 0),
       standings(given.world_size),
       liveness(given.world_size),
+      lateness(standings),
       tags({.world_size = given.world_size,
             .retain_bytes = given.retain_bytes,
             .remembered_tags = given.remembered_tags}),
@@ -159,7 +160,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     }
   }
   another_has_begun(operation);
-  note_waiting(operation, repeated, now);
+  lateness.note_waiting(operation, repeated, now);
   timer = std::min(timer, now);
 }
 
@@ -340,7 +341,7 @@ void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t
   Operation* operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
   operation->stages[stage].ready = std::max(operation->stages[stage].ready, ready);
-  state_->look_for_doubt(*operation, state_->latest);
+  state_->lateness.look(*operation, state_->latest);
 }
 
 bool Endpoint::may_retain(std::uint64_t bytes) const {

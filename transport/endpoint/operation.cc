@@ -119,7 +119,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.nonfinite = {};
   operation.fetches_when_late = spec.bounded && spec.fetches_when_late;
   if (spec.bounded && spec.nonfinite) operation.nonfinite.ranks = 1ull << options.rank;
-  operation.doubt = {};
+  operation.inquiry = {};
   operation.started = kNever;
   operation.gap_delay = options.gap_delay;
   operation.quiet_delay = options.quiet_delay;
@@ -155,7 +155,7 @@ bool nothing_sent(const Operation& operation) {
 }
 
 bool holds_back(const Operation& operation, std::uint8_t stage) {
-  return operation.doubt.unanswered > 0 && stage + 1u == operation.stage_count &&
+  return operation.inquiry.unanswered > 0 && stage + 1u == operation.stage_count &&
          nothing_sent(operation);
 }
 

@@ -65,8 +65,9 @@ struct PeerView {
   bool answer_queued = false;  // to its repeated READYs
 };
 
-/// Whether peers may have closed a bounded operation without anything of this rank's last stage.
-struct Doubt {
+/// What a bounded operation knows of its question to the peers: have they closed it without
+/// anything of this rank's last stage? LatenessCheck alone changes it.
+struct Inquiry {
   std::uint32_t unanswered = 0;  // peers that are asked
   Time since{};                  // they were
   Time until{};                  // they are waited for
@@ -106,7 +107,7 @@ struct Operation {
   bool tells_terms = false;
   std::uint16_t stage_time = 0;
   bool fetches_when_late = false;  // bounded
-  Doubt doubt;
+  Inquiry inquiry;
   Nonfinite nonfinite;          // bounded
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
   std::uint32_t flows = 1;      // of its large messages to others

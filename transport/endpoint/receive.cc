@@ -131,7 +131,7 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
     }
     heard_from(*operation, header.sender, {});
     another_has_begun(*operation);
-    note_answer(*channel, *operation, header);
+    lateness.note_answer(*channel, *operation, header, now);
     if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
     run = {operation, header.sender, header.closed_below};
     accept(*operation, header, packet, now);

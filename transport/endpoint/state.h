@@ -4,7 +4,8 @@
 // and end), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc (news of
 // NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), forgotten.cc (ranks that
 // remember numbers differently). Parts with data of their own: ControlQueue, EarlyPackets, Granter,
-// Journal, Liveness, PacketWriter, PassedNews, PeerClocks, Receiver, Sender, Standings, TagHistory.
+// Journal, LatenessCheck, Liveness, PacketWriter, PassedNews, PeerClocks, Receiver, Sender,
+// Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "transport/endpoint/early_packets.h"
 #include "transport/endpoint/granter.h"
 #include "transport/endpoint/journal.h"
+#include "transport/endpoint/lateness_check.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/passed_news.h"
@@ -138,18 +140,6 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
-  static bool has_new_answerer(const Operation& operation);
-  void look_for_doubt(Operation& operation, Time now);
-  void note_waiting(Operation& operation, std::uint32_t times, Time now);
-  void begin_doubt(Operation& operation, Time now);
-  void bound_doubt(Operation& operation, Time arises, Time now);
-  void end_doubt(Operation& operation);
-  void ask_all(Operation& operation, Time now);
-  void ask(Operation& operation, Rank peer, Time now);
-  void answered(Operation& operation, Rank peer);
-  void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header);
-  Time time_doubt(Operation& operation, Time now);
-  bool awaits_answers(Operation& operation, Time now);
   void peer_closed(Operation& operation, Rank peer, Time now);
   void take_closed(Operation& operation, const tarpon_header& header, Time now);
   void tell_void(const Operation& operation, Rank peer);
@@ -198,6 +188,7 @@ struct Endpoint::State {
   std::vector<std::uint8_t> advertised_by;  // by peer: Inflow::advertised() there
   Standings standings;
   Liveness liveness;
+  LatenessCheck lateness;
 
   std::vector<std::unique_ptr<Operation>> operations;  // by handle index
   std::vector<std::uint32_t> free_operations;

@@ -17,7 +17,7 @@ void Endpoint::on_timer(Time now) {
 
 Time Endpoint::next_deadline() const {
   // Packets that are due are polled before anybody sleeps; only time is reported here.
-  return std::min(state_->timer, state_->receiver.next());
+  return std::min({state_->timer, state_->receiver.next(), state_->lateness.next()});
 }
 
 void Endpoint::State::run_timers(Time now) {
@@ -27,6 +27,7 @@ void Endpoint::State::run_timers(Time now) {
   }
   timer = next;
   receiver.looked();
+  lateness.looked();
   passed_news.run(now, control);
   check_silence(now);
   timer = std::min(timer, passed_news.next());
@@ -35,7 +36,7 @@ void Endpoint::State::run_timers(Time now) {
 }
 
 Time Endpoint::State::time_operation(Operation& operation, Time now) {
-  Time next = time_doubt(operation, now);
+  Time next = lateness.run(operation, now);
   if (operation.bounded && operation.started != kNever) {
     next = std::min(next, time_stages(operation, now));
   }
@@ -101,8 +102,8 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
-    if (last && now >= std::min(bound, early) && awaits_answers(operation, now)) {
-      next = std::min({next, operation.doubt.until, now < bound ? bound : kNever});
+    if (last && now >= std::min(bound, early) && lateness.awaits_answers(operation, now)) {
+      next = std::min({next, operation.inquiry.until, now < bound ? bound : kNever});
     } else if (now >= bound) {
       receiver.close_stage(operation, stage, Closing::bound, now);
     } else if (now >= early) {

@@ -165,9 +165,9 @@ TEST_F(SenderTest, send__nothing_of_the_last_stage_while_peers_are_asked) {
   Operation& operation = open(1, 2);
   allow(operation, 0, 1);
   allow(operation, 1, 1);
-  operation.doubt.unanswered = 1;
+  operation.inquiry.unanswered = 1;
   EXPECT_EQ(send(32).size(), 2u);
-  operation.doubt.unanswered = 0;
+  operation.inquiry.unanswered = 0;
   EXPECT_EQ(send(32).size(), 2u);
   EXPECT_EQ(header(0).stage, 1);
 }
