@@ -7,7 +7,7 @@
 #   leaf        codec includes the C++ standard library, xsimd and itself
 #   private     a folder inside xdp, codec, transport or collectives is for its own top folder, that
 #               folder's tests, the tests that drive parts of all folders, and the folders in the
-#               table `open` with their tests
+#               table `open` with their tests; so are folders of tools/ that are in that table
 #   public      a header that is installed includes only headers that are
 #   circle      no two folders include each other, directly or through others. The headers that lie
 #               directly in a top folder count as one folder, the sources there as another one
@@ -103,7 +103,7 @@ includes() {
         open["collectives/flight"] = "tools/flight tools/job tests/tools/status"
         open["collectives/membership"] = "tools/flight tools/job"
         open["collectives/rendezvous"] = "tools/job tests/tools/flight"
-        open["tools/testbed"] = ""
+        open["tools/testbed"] = ""  # no other top folder
         open["transport/ports"] = "collectives/driver collectives/membership tests/collectives" \
                                   " tools/doctor tools/job tools/simulation"
         open["transport/simulated"] = "tools/scale tools/simulation"
@@ -136,7 +136,7 @@ includes() {
       }'
 }
 
-broken=$(headers; includes)
+broken=$(headers; includes | LC_ALL=C sort)
 [ -z "$broken" ] && echo "${#files[@]} files keep the rules" && exit
 echo "$broken" >&2
 exit 1

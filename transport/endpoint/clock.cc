@@ -73,6 +73,7 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   Operation* operation = s.find(handle);
   require(operation != nullptr && operation->bounded && operation->started != kNever,
           "set_ends() of a bounded operation whose clock has started");
+  s.latest = now;
   operation->grace = ends.grace;
   if (operation->late) return;
   for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
@@ -98,6 +99,7 @@ void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {
   Operation* operation = s.find(handle);
   require(operation != nullptr && operation->bounded && stage < operation->stage_count,
           "end_stage() of a stage of a bounded operation");
+  s.latest = now;
   if (operation->late) return;
   Stage& ended = operation->stages[stage];
   ended.end = std::min(ended.end, now);

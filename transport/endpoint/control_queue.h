@@ -1,11 +1,11 @@
 // What is due to peers besides the data of open operations: control packets, HEARTBEATs, and slots
-// of closed operations. Each in the order in which it became due, within a limit.
+// of closed operations. Each kind leaves in the order in which it became due. Each has a limit.
 //
 // Not thread-safe.
 #pragma once
 
-#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -27,7 +27,7 @@ struct ControlDue {
   std::uint32_t operation = 0;
   std::uint32_t slot = 0;  // grant or reason
   std::uint16_t signature_hash = 0;
-  std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: the rank that began it
+  std::uint64_t contributors = 0;  // CLOSED: absent ranks; ABORT: the ranks to blame
 };
 
 struct HeartbeatDue {
@@ -69,7 +69,8 @@ class ControlQueue {
   std::optional<HeartbeatDue> pop_heartbeat() { return pop_front(heartbeats_); }
 
   /// Replaces an earlier request of the peer for the operation: the newest one says what is still
-  /// missing. A request of no slots only removes it. The limit is the number of retained results.
+  /// missing. A request of no slots only removes it. So there is one for each peer and retained
+  /// operation at most; one whose result is gone is dropped when its turn comes.
   void push(const RetainedDue& due) {
     std::erase_if(retained_, [&due](const RetainedDue& old) {
       return old.peer == due.peer && old.tag == due.tag && old.number == due.number;

@@ -104,11 +104,10 @@ bool EarlyPackets::take_refused(std::uint32_t tag, std::uint32_t number) {
 }
 
 void EarlyPackets::forget(std::uint32_t tag) {
-  std::erase_if(waiting_, [this, tag](EarlyOperation& one) {
-    if (one.tag != tag) return false;
-    release_cells(one);
-    return true;
-  });
+  for (EarlyOperation& one : waiting_) {
+    if (one.tag == tag) release_cells(one);
+  }
+  std::erase_if(waiting_, [tag](const EarlyOperation& one) { return one.tag == tag; });
 }
 
 /// Drops the operation that has waited for longest, if that is long enough. Where it begins all the

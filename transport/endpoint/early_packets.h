@@ -2,7 +2,8 @@
 //
 // DATA is copied into a fixed number of cells. Of READY and ABORT the contents are kept. What is
 // dropped for want of room is asked for again once the operation begins: EarlyOperation says of
-// each peer whether something was dropped, refused() of the whole operation.
+// each peer whether a packet was dropped, and take_refused() says it of operations that found no
+// room at all.
 //
 // Not thread-safe.
 #pragma once

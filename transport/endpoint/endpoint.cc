@@ -266,6 +266,7 @@ void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operatio
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
     : state_(std::make_unique<State>(options, port)) {
   require(options.rank < options.world_size, "rank is below the world size");
+  require(options.world_size <= 64, "at most 64 ranks");
   require(port.max_payload >= TARPON_MIN_PAYLOAD, "the port carries the smallest slot of a job");
 }
 

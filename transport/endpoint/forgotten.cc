@@ -8,8 +8,6 @@
 // A rank that has forgotten some tags cannot tell a new tag from a forgotten one. It makes the
 // first operation of such a tag alone: were it the peers' number, a second one could be taken for
 // theirs before the answer to the first one comes.
-#include <algorithm>
-
 #include "transport/endpoint/state.h"
 
 namespace tarpon {

@@ -1,7 +1,5 @@
 // Late ranks: what a rank does that is late, or that hears that a peer has closed an operation.
 // How it finds out: lateness_check.h.
-#include <algorithm>
-
 #include "transport/endpoint/state.h"
 
 namespace tarpon {

@@ -50,7 +50,7 @@ void LatenessCheck::look(Operation& operation, Time now) {
     if (now < inquiry.gone_out + operation.gap_delay) return;
     inquiry.to_confirm = false;
     ask_all(operation, now);
-  } else if (now >= inquiry.arises && nothing_sent(operation) && has_new_answerer(operation)) {
+  } else if (now >= inquiry.arises && nothing_sent_yet(operation) && has_new_answerer(operation)) {
     begin(operation, now);
   }
 }
@@ -59,7 +59,7 @@ void LatenessCheck::look(Operation& operation, Time now) {
 void LatenessCheck::note_waiting(Operation& operation, std::uint32_t times, Time now) {
   Inquiry& inquiry = operation.inquiry;
   if (times < kLongWait || inquiry.by_waiting || inquiry.unanswered > 0) return;
-  if (!nothing_sent(operation)) return;
+  if (!nothing_sent_yet(operation)) return;
   inquiry.by_waiting = true;
   begin(operation, now);
 }

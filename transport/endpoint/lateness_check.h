@@ -32,7 +32,8 @@ class LatenessCheck {
   /// `standings` outlives the check.
   explicit LatenessCheck(const Standings& standings) : standings_(standings) {}
 
-  /// More of the last stage may go out now, or time has passed: asks where that is due.
+  /// More of the last stage may go out now, or time has passed: asks the peers if a question is
+  /// due.
   void look(Operation& operation, Time now);
   /// A peer has repeated its READY `times` times.
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
@@ -53,15 +54,15 @@ class LatenessCheck {
   /// Whether the last stage, whose time is up, stays open until the peers have answered: a late
   /// rank fetches the rest of that stage.
   bool awaits_answers(Operation& operation, Time now);
-  /// Asks where that is due, and stops to wait for answers where the time for them is over. Returns
-  /// when it is due again.
+  /// Asks the peers if a question is due, and stops waiting for answers when their time is over.
+  /// Returns when it has to run again.
   Time run(Operation& operation, Time now);
 
   /// Waits for no answers any more: this rank is late, or the time for them is over.
   void stop(Operation& operation, Time now);
 
-  /// When the caller has to look at the timers of its operations again, by what has happened since
-  /// looked(); kNever: by nothing.
+  /// The earliest time at which the caller must run its timers because of calls since the latest
+  /// looked(); kNever: none.
   Time next() const { return next_; }
   void looked() { next_ = kNever; }
 

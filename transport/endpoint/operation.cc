@@ -150,13 +150,19 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
 bool nothing_sent(const Operation& operation) {
   const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
   return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&
-         std::any_of(sends.begin(), sends.end(),
-                     [](const auto& one) { return one.slots > 0 && !one.done; });
+         std::any_of(sends.begin(), sends.end(), [](const auto& one) { return one.slots > 0; });
+}
+
+bool nothing_sent_yet(const Operation& operation) {
+  const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
+  return nothing_sent(operation) && std::any_of(sends.begin(), sends.end(), [](const auto& one) {
+           return one.slots > 0 && !one.done;
+         });
 }
 
 bool holds_back(const Operation& operation, std::uint8_t stage) {
   return operation.inquiry.unanswered > 0 && stage + 1u == operation.stage_count &&
-         nothing_sent(operation);
+         nothing_sent_yet(operation);
 }
 
 }  // namespace tarpon

@@ -124,8 +124,12 @@ inline bool stranded(const Operation& operation) {
   return operation.latest_epoch != operation.epoch.number;
 }
 
-/// Whether a peer still needs data of this rank's last stage, and no peer can have any.
+/// Whether this rank has data in its last stage, and none of it has gone out.
 bool nothing_sent(const Operation& operation);
+
+/// Whether besides a peer still needs that data. A peer that has passed the operation, or is dead,
+/// does not.
+bool nothing_sent_yet(const Operation& operation);
 
 /// Whether DATA of `stage` has to wait: peers are asked whether this rank is late, and a late rank
 /// sends nothing of its last stage.

@@ -1,10 +1,10 @@
 // The clocks of the peers, as their packets tell them, and what follows for the packet in hand: how
 // old it is, and whether it was overtaken.
 //
-// Each packet carries the time at which it left its sender, and an *echo*: the latest such time of
-// the receiver that its sender had heard, moved on by the time since then. So an echo tells how
-// long the packet and the one before it were on their way, without clocks that agree. Times on the
-// wire are microseconds in 32 bits, and wrap.
+// Each packet carries the time at which it left its sender, and an *echo*: the send time of the
+// latest packet that its sender had from the receiver, plus the time since that packet came. So an
+// echo tells how long both packets were on their way together, without clocks that agree. Times on
+// the wire are microseconds in 32 bits, and wrap.
 //
 // Not thread-safe. No clock inside.
 #pragma once

@@ -1,4 +1,5 @@
-// Packets in: every one is applied, or counted under one reason. Here: the checks, and DATA.
+// Packets in: every one is applied, or counted under one reason. Here: the checks,
+// and the operation that DATA belongs to (then receiver.h).
 #include <algorithm>
 #include <cstring>
 

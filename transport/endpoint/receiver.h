@@ -43,7 +43,7 @@ class Receiver {
   void receive(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
                Time now);
 
-  /// Nothing more comes of `message`, which is not delivered, in `stage`, which is open.
+  /// Nothing more comes of `message`. REQUIRES: `stage` is open and the message is not delivered.
   void give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
   /// `closing`: why, should something be missing.
   void close_stage(Operation& operation, Stage& stage, Closing closing, Time now);
@@ -57,12 +57,12 @@ class Receiver {
   /// Asks for what is missing of a message whose sender has begun, or gives it up, where that is
   /// due. Returns when it is due again. REQUIRES: the stage is open.
   Time time_message(Operation& operation, std::uint8_t stage, ReceiveMessage& message, Time now);
-  /// The longest time between two requests of the operation. What no bound ends may take as long as
-  /// it does in exact operations.
+  /// The longest time between two requests of the operation. An operation without a running bound
+  /// uses the limit of exact operations.
   Duration longest_delay(const Operation& operation) const;
 
-  /// When the caller has to look at the timers of its operations again, by what has come since
-  /// looked(); kNever: by nothing.
+  /// The earliest time at which the caller must run its timers because of calls since the latest
+  /// looked(); kNever: none.
   Time next() const { return next_; }
   void looked() { next_ = kNever; }
 

@@ -1,5 +1,6 @@
-// DATA out: what peers asked for again, then new slots by age of the operation, order of the peers,
-// credit and what is ready; within what Outflow allows, over the flows that FlowChoice says.
+// DATA out: the oldest operation first, then by stage and peer. Of each message the slots leave
+// that its receiver asked for again, then new ones, as far as they are ready, and credit and
+// Outflow allow it. FlowChoice says over how many flows.
 //
 // A source lends its payload, which the port sends from where it lies; a port that cannot gather
 // gets the payload written into its frame. Runs of packets to one peer are whole trains wherever
@@ -41,7 +42,7 @@ class Sender {
   std::size_t send(Time now, std::span<Operation* const> operations, std::span<TxPacket> frames,
                    Time& timer);
   /// The same for slots of closed operations that peers have asked for. What is no longer retained
-  /// is not sent. They are copied: the retained bytes may go before the port has sent them.
+  /// is not sent. The slots are copied: the retained bytes may go before the port has sent them.
   std::size_t send_retained(Time now, ControlQueue& due, TagHistory& tags,
                             std::span<TxPacket> frames, Time& timer);
 

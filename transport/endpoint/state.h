@@ -2,16 +2,15 @@
 // receive.cc (packets in), early.cc (those of operations to come), control.cc (packets in other
 // than DATA), transmit.cc (packets out), timer.cc (time), clock.cc (when bounded operations start
 // and end), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc (news of
-// NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), forgotten.cc (ranks that
-// remember numbers differently). Parts with data of their own: ControlQueue, EarlyPackets, Granter,
-// Journal, LatenessCheck, Liveness, PacketWriter, PassedNews, PeerClocks, Receiver, Sender,
-// Standings, TagHistory.
+// NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), snapshot.cc (what it is
+// doing), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
+// ControlQueue, EarlyPackets, Granter, Journal, LatenessCheck, Liveness, PacketWriter, PassedNews,
+// PeerClocks, Receiver, Sender, Standings, TagHistory.
 #pragma once
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "transport/endpoint/lateness_check.h"
 #include "transport/endpoint/liveness.h"
 #include "transport/endpoint/operation.h"
+#include "transport/endpoint/packet_writer.h"
 #include "transport/endpoint/passed_news.h"
 #include "transport/endpoint/peer_clocks.h"
 #include "transport/endpoint/receiver.h"
@@ -82,7 +82,6 @@ struct Endpoint::State {
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
-  void nothing_from(Operation& operation, Rank peer);
   bool other_epoch(Operation& operation, const tarpon_header& header);
   void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
                  DataRun& run);
@@ -140,6 +139,7 @@ struct Endpoint::State {
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 
   // late.cc
+  void nothing_from(Operation& operation, Rank peer);
   void peer_closed(Operation& operation, Rank peer, Time now);
   void take_closed(Operation& operation, const tarpon_header& header, Time now);
   void tell_void(const Operation& operation, Rank peer);

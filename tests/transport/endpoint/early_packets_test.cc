@@ -109,6 +109,7 @@ TEST_F(EarlyPacketsTest, forget__a_tag_with_its_packets) {
   EXPECT_EQ(park(4, 1), Parked::yes);
   early_.forget(kTag + 1);
   EXPECT_TRUE(early_.has(kTag));
+  EXPECT_EQ(park(5, 1), Parked::yes);
   early_.forget(kTag);
   EXPECT_FALSE(early_.has(kTag));
   EXPECT_EQ(early_.parked(), 0u);
