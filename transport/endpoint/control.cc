@@ -169,13 +169,13 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
   // have come before it leaves. A rank that stood still finds many of them.
   PeerView& view = operation.peers[header.sender];
   if (view.answer_queued) return;
-  view.answer_queued = queue_control({.type = TARPON_CREDIT,
-                                      .stage = 0,
-                                      .peer = header.sender,
-                                      .tag = header.tag,
-                                      .operation = header.operation,
-                                      .slot = operation.unasked,
-                                      .signature_hash = operation.signature_hash});
+  view.answer_queued = control.push(ControlDue{.type = TARPON_CREDIT,
+                                               .stage = 0,
+                                               .peer = header.sender,
+                                               .tag = header.tag,
+                                               .operation = header.operation,
+                                               .slot = operation.unasked,
+                                               .signature_hash = operation.signature_hash});
 }
 
 /// The ranks to blame ride along when an ABORT is passed on.
@@ -294,14 +294,14 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
   if (answer.type != TARPON_READY)
     answer.contributors = missed(channel, header.operation, header.sender);
   if (answer.type == TARPON_CLOSED) answer.contributors |= gone;
-  queue_control(answer);
+  control.push(answer);
   if (answer.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
   // CLOSED says that there is NaN or infinity; a CREDIT of nothing says whose.
-  queue_control({.type = TARPON_CREDIT,
-                 .peer = header.sender,
-                 .tag = header.tag,
-                 .operation = header.operation,
-                 .signature_hash = signature_hash(past->signature)});
+  control.push(ControlDue{.type = TARPON_CREDIT,
+                          .peer = header.sender,
+                          .tag = header.tag,
+                          .operation = header.operation,
+                          .signature_hash = signature_hash(past->signature)});
 }
 
 void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signature* theirs,
@@ -311,8 +311,8 @@ void Endpoint::State::tell_mismatch(Operation& operation, Rank peer, const Signa
   if (!view.mismatch_answered) {
     // The peer needs our fields as we need its: READY carries them.
     view.mismatch_answered = true;
-    queue_control(
-        {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
+    control.push(ControlDue{
+        .type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
   }
   if (view.mismatch_told) return;
   if (theirs == nullptr) {  // a repeated READY is answered: it asks for the peer's fields

@@ -14,6 +14,7 @@
 
 #include "transport/endpoint.h"
 #include "transport/endpoint/message.h"
+#include "transport/endpoint/standings.h"
 
 namespace tarpon {
 
@@ -52,10 +53,13 @@ class ControlQueue {
   static constexpr std::size_t kMaxControl = 64;
   static constexpr std::size_t kMaxHeartbeats = 8;
 
-  explicit ControlQueue(std::uint32_t world_size) : world_size_(world_size) {}
+  /// `standings` outlives the queue. Nothing is queued for a dead rank.
+  ControlQueue(std::uint32_t world_size, const Standings& standings)
+      : world_size_(world_size), standings_(standings) {}
 
   /// False where there is no room.
   bool push(const ControlDue& due) {
+    if (standings_.is_dead(due.peer)) return true;
     if (control_.size() >= kMaxControl * world_size_) return false;
     control_.push_back(due);
     return true;
@@ -64,6 +68,7 @@ class ControlQueue {
 
   /// Dropped where there is no room.
   void push(HeartbeatDue due) {
+    if (standings_.is_dead(due.peer)) return;
     if (heartbeats_.size() < kMaxHeartbeats * world_size_) heartbeats_.push_back(std::move(due));
   }
   std::optional<HeartbeatDue> pop_heartbeat() { return pop_front(heartbeats_); }
@@ -101,6 +106,7 @@ class ControlQueue {
   }
 
   const std::uint32_t world_size_;
+  const Standings& standings_;
   std::deque<ControlDue> control_;
   std::deque<HeartbeatDue> heartbeats_;
   std::deque<RetainedDue> retained_;

@@ -50,13 +50,12 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
              .packets_per_peer = given.initial_credit,
              .cells = unasked_cells(given),
              .cell_bytes = TARPON_HEADER_BYTES + port.max_payload}),
-      control(given.world_size),
+      control(given.world_size, standings),
       journal(given.recorder, given.world_size),
       passed_news(given.rank, given.world_size, max_entries(), tags, standings),
       writer(options, clocks, tags, inflow, counters),
       sender(options, port, writer, counters),
       receiver({.options = options,
-                .standings = standings,
                 .granter = granter,
                 .control = control,
                 .journal = journal,
@@ -78,11 +77,6 @@ Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
 
 void Endpoint::State::tell(const Operation& operation, const Event& event) {
   journal.tell(operation, event, latest);
-}
-
-/// False where there is no room.
-bool Endpoint::State::queue_control(const ControlDue& one) {
-  return standings.is_dead(one.peer) || control.push(one);
 }
 
 void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
@@ -255,11 +249,11 @@ void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operatio
   if (!before(channel.lowest_open(), operation)) return;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if ((absent >> peer & 1) == 0 || peer == options.rank || standings.is_dead(peer)) continue;
-    queue_control({.type = TARPON_CLOSED,
-                   .peer = peer,
-                   .tag = channel.tag,
-                   .operation = operation,
-                   .contributors = absent});
+    control.push(ControlDue{.type = TARPON_CLOSED,
+                            .peer = peer,
+                            .tag = channel.tag,
+                            .operation = operation,
+                            .contributors = absent});
   }
 }
 
@@ -390,13 +384,13 @@ void Endpoint::abort(OperationHandle handle, std::uint32_t reason, std::uint64_t
   require(operation != nullptr && ranks != 0, "abort() of an open operation, for some rank");
   for (Rank peer = 0; peer < state_->options.world_size; ++peer) {
     if (peer == state_->options.rank) continue;
-    state_->queue_control({.type = TARPON_ABORT,
-                           .peer = peer,
-                           .tag = operation->tag,
-                           .operation = operation->number,
-                           .slot = reason,
-                           .signature_hash = operation->signature_hash,
-                           .contributors = ranks});
+    state_->control.push(ControlDue{.type = TARPON_ABORT,
+                                    .peer = peer,
+                                    .tag = operation->tag,
+                                    .operation = operation->number,
+                                    .slot = reason,
+                                    .signature_hash = operation->signature_hash,
+                                    .contributors = ranks});
   }
   state_->end(*operation, nullptr, ranks, reason);
   state_->forget_passed_tags();

@@ -26,12 +26,12 @@ Channel* Endpoint::State::channel_of(const tarpon_header& header) {
 
 /// Tells the sender of `header` that `forgetful` does not know the numbers of the tag.
 void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful) {
-  queue_control({.type = TARPON_ABORT,
-                 .peer = header.sender,
-                 .tag = header.tag,
-                 .operation = header.operation,
-                 .slot = TARPON_ABORT_FORGOTTEN,
-                 .contributors = 1ull << forgetful});
+  control.push(ControlDue{.type = TARPON_ABORT,
+                          .peer = header.sender,
+                          .tag = header.tag,
+                          .operation = header.operation,
+                          .slot = TARPON_ABORT_FORGOTTEN,
+                          .contributors = 1ull << forgetful});
 }
 
 /// ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the peer has

@@ -51,7 +51,7 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
 
 void Endpoint::State::queue_heartbeat(Rank peer, std::uint32_t kind,
                                       std::vector<NextNumber> numbers) {
-  if (!standings.is_dead(peer)) control.push(HeartbeatDue{peer, kind, std::move(numbers)});
+  control.push(HeartbeatDue{peer, kind, std::move(numbers)});
 }
 
 void Endpoint::State::take_heartbeat(const tarpon_header& header,

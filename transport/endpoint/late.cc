@@ -57,11 +57,11 @@ void Endpoint::State::begin_fetch(Operation& operation) {
 
 /// `peer` asks for what this rank, which is late, owes to nobody any more.
 void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
-  queue_control({.type = TARPON_CLOSED,
-                 .peer = peer,
-                 .tag = operation.tag,
-                 .operation = operation.number,
-                 .contributors = 1ull << options.rank});
+  control.push(ControlDue{.type = TARPON_CLOSED,
+                          .peer = peer,
+                          .tag = operation.tag,
+                          .operation = operation.number,
+                          .contributors = 1ull << options.rank});
 }
 
 /// Nothing more comes of `peer` in this operation.

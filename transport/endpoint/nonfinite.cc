@@ -39,12 +39,12 @@ void Endpoint::State::take_nonfinite(Operation& operation, const Nonfinite& said
   operation.nonfinite.ranks |= said.ranks;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
-    queue_control({.type = TARPON_CREDIT,
-                   .peer = peer,
-                   .tag = operation.tag,
-                   .operation = operation.number,
-                   .slot = operation.unasked,
-                   .signature_hash = operation.signature_hash});
+    control.push(ControlDue{.type = TARPON_CREDIT,
+                            .peer = peer,
+                            .tag = operation.tag,
+                            .operation = operation.number,
+                            .slot = operation.unasked,
+                            .signature_hash = operation.signature_hash});
   }
 }
 

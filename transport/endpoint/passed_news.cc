@@ -47,8 +47,7 @@ void PassedNews::tell(ControlQueue& control) {
   std::vector<NextNumber> numbers;
   const auto flush = [&] {
     for (Rank peer = 0; peer < world_size_ && !numbers.empty(); ++peer) {
-      if (peer == rank_ || standings_.is_dead(peer)) continue;
-      control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_NEWS, numbers});
+      if (peer != rank_) control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_NEWS, numbers});
     }
     numbers.clear();
   };

@@ -191,8 +191,8 @@ void Endpoint::State::announce_to_heard(const Operation& operation, Rank peer) {
     const std::uint16_t index = stage.send_of[peer];
     if (index != kNoMessage && stage.sends[index].slots > 0) return;
   }
-  queue_control(
-      {.type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
+  control.push(ControlDue{
+      .type = TARPON_READY, .peer = peer, .tag = operation.tag, .operation = operation.number});
 }
 
 /// `before`: how long before its packet the operation began at `peer`.

@@ -10,7 +10,6 @@ namespace tarpon {
 
 Receiver::Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes)
     : options_(parts.options),
-      standings_(parts.standings),
       granter_(parts.granter),
       inflow_(parts.granter.inflow()),
       control_(parts.control),
@@ -18,10 +17,6 @@ Receiver::Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes
       counters_(parts.counters),
       order_parking_(cells, cell_bytes),
       flows_of_(parts.options.world_size, 1) {}
-
-void Receiver::queue(const ControlDue& due) {
-  if (!standings_.is_dead(due.peer)) control_.push(due);
-}
 
 void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
   message.final = true;
@@ -228,13 +223,13 @@ void Receiver::give_credit(std::span<Operation* const> operations, Time now) {
 
 void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank peer,
                             std::uint32_t grant) {
-  queue({.type = TARPON_CREDIT,
-         .stage = stage,
-         .peer = peer,
-         .tag = operation.tag,
-         .operation = operation.number,
-         .slot = grant,
-         .signature_hash = operation.signature_hash});
+  control_.push(ControlDue{.type = TARPON_CREDIT,
+                           .stage = stage,
+                           .peer = peer,
+                           .tag = operation.tag,
+                           .operation = operation.number,
+                           .slot = grant,
+                           .signature_hash = operation.signature_hash});
 }
 
 Duration Receiver::longest_delay(const Operation& operation) const {
@@ -287,13 +282,13 @@ Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMes
   if (now >= message_due(operation, message)) {
     // Where nothing may be asked for again, the sender may still lack a grant that was lost.
     const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
-    queue({.type = type,
-           .stage = stage,
-           .peer = message.peer,
-           .tag = operation.tag,
-           .operation = operation.number,
-           .slot = message.granted,
-           .signature_hash = operation.signature_hash});
+    control_.push(ControlDue{.type = type,
+                             .stage = stage,
+                             .peer = message.peer,
+                             .tag = operation.tag,
+                             .operation = operation.number,
+                             .slot = message.granted,
+                             .signature_hash = operation.signature_hash});
     message.asked = now;
     message.granted_when_asked = message.granted;
     ++message.asks;

@@ -21,7 +21,6 @@
 #include "transport/endpoint/journal.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/parking.h"
-#include "transport/endpoint/standings.h"
 
 namespace tarpon {
 
@@ -30,7 +29,6 @@ class Receiver {
   /// What the receiver works with. All outlive it.
   struct Parts {
     const EndpointOptions& options;
-    const Standings& standings;
     Granter& granter;
     ControlQueue& control;
     Journal& journal;
@@ -70,7 +68,6 @@ class Receiver {
   std::size_t parked() const { return order_parking_.capacity() - order_parking_.available(); }
 
  private:
-  void queue(const ControlDue& due);
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
   void count_arrival(const Operation& operation, const ReceiveMessage& message,
@@ -88,7 +85,6 @@ class Receiver {
   Time message_due(const Operation& operation, const ReceiveMessage& message) const;
 
   const EndpointOptions& options_;
-  const Standings& standings_;
   Granter& granter_;
   Inflow& inflow_;  // the granter's
   ControlQueue& control_;

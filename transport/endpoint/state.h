@@ -78,7 +78,6 @@ struct Endpoint::State {
   bool all_are_through(const Channel& channel) const;
   void forget_passed_tags();
   void tell(const Operation& operation, const Event& event);
-  bool queue_control(const ControlDue& due);
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);

@@ -71,11 +71,11 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
 /// Where there is no room for it, it goes out after a while.
 void Endpoint::State::send_ready(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
-  if (!queue_control({.type = TARPON_READY,
-                      .peer = peer,
-                      .tag = operation.tag,
-                      .operation = operation.number,
-                      .slot = view.readies})) {
+  if (!control.push(ControlDue{.type = TARPON_READY,
+                               .peer = peer,
+                               .tag = operation.tag,
+                               .operation = operation.number,
+                               .slot = view.readies})) {
     view.ready_at = now + operation.gap_delay;
     return;
   }

@@ -7,7 +7,8 @@ namespace tarpon {
 namespace {
 
 TEST(ControlQueueTest, pop__in_the_order_of_push) {
-  ControlQueue queue(2);
+  const Standings standings(2);
+  ControlQueue queue(2, standings);
   EXPECT_FALSE(queue.pop().has_value());
   EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_READY, .peer = 1}));
   EXPECT_TRUE(queue.push(ControlDue{.type = TARPON_CLOSED, .peer = 1}));
@@ -18,7 +19,8 @@ TEST(ControlQueueTest, pop__in_the_order_of_push) {
 }
 
 TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
-  ControlQueue queue(2);
+  const Standings standings(2);
+  ControlQueue queue(2, standings);
   for (std::size_t i = 0; i < 2 * ControlQueue::kMaxControl; ++i) {
     ASSERT_TRUE(queue.push(ControlDue{.peer = 1}));
   }
@@ -28,7 +30,8 @@ TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
 }
 
 TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
-  ControlQueue queue(2);
+  const Standings standings(2);
+  ControlQueue queue(2, standings);
   for (std::size_t i = 0; i < 2 * ControlQueue::kMaxHeartbeats + 3; ++i) {
     queue.push(HeartbeatDue{.peer = 1, .numbers = {{static_cast<std::uint32_t>(i), 0}}});
   }
@@ -38,7 +41,8 @@ TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
 }
 
 TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {
-  ControlQueue queue(3);
+  const Standings standings(3);
+  ControlQueue queue(3, standings);
   queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 3});
   queue.push(RetainedDue{.peer = 2, .tag = 7, .number = 4, .count = 1});
   queue.push(RetainedDue{.peer = 1, .tag = 7, .number = 4, .count = 2});
@@ -51,8 +55,18 @@ TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {
   EXPECT_EQ(queue.front_retained(), nullptr);
 }
 
+TEST(ControlQueueTest, push__nothing_to_the_dead) {
+  Standings standings(3);
+  ControlQueue queue(3, standings);
+  standings.set_dead(1);
+  EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
+  queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(ControlQueueTest, drop__what_is_due_to_one_peer) {
-  ControlQueue queue(3);
+  const Standings standings(3);
+  ControlQueue queue(3, standings);
   for (const Rank peer : {Rank{1}, Rank{2}}) {
     queue.push(ControlDue{.peer = peer});
     queue.push(HeartbeatDue{.peer = peer, .numbers = {}});

@@ -32,7 +32,7 @@ class PassedNewsTest : public testing::Test {
 
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
   Standings standings_{3};
-  ControlQueue control_{3};
+  ControlQueue control_{3, standings_};
   PassedNews news_{0, 3, 2, tags_, standings_};
 };
 

@@ -83,11 +83,10 @@ class ReceiverTest : public testing::Test {
   Time now_ = Time(1s);
   Standings standings_{3};
   Granter granter_{{.most_bytes = 1 << 20, .least_bytes = 1 << 14}, kCredit};
-  ControlQueue control_{3};
+  ControlQueue control_{3, standings_};
   Journal journal_{nullptr, 3};
   EndpointCounters counters_;
   Receiver receiver_{{.options = options_,
-                      .standings = standings_,
                       .granter = granter_,
                       .control = control_,
                       .journal = journal_,
