@@ -1,4 +1,4 @@
-// What is due to peers besides the data of open operations: control packets, HEARTBEATs, and slots
+// Packets that are due, apart from DATA of open operations: control packets, HEARTBEATs, and slots
 // of closed operations. Each kind leaves in the order in which it became due. Each has a limit.
 //
 // Not thread-safe.
@@ -73,9 +73,9 @@ class ControlQueue {
   }
   std::optional<HeartbeatDue> pop_heartbeat() { return pop_front(heartbeats_); }
 
-  /// Replaces an earlier request of the peer for the operation: the newest one says what is still
-  /// missing. A request of no slots only removes it. So there is one for each peer and retained
-  /// operation at most; one whose result is gone is dropped when its turn comes.
+  /// Replaces the peer's earlier request for the operation, since the newest one lists all slots
+  /// that are still missing. A request of no slots only removes it. So there is one for each peer
+  /// and retained operation at most; one whose result is gone is dropped when its turn comes.
   void push(const RetainedDue& due) {
     std::erase_if(retained_, [&due](const RetainedDue& old) {
       return old.peer == due.peer && old.tag == due.tag && old.number == due.number;

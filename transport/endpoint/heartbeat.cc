@@ -1,5 +1,4 @@
 // HEARTBEAT: signs of life, and how far ranks are (passed_news.h).
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -29,7 +28,8 @@ void Endpoint::State::check_silence(Time now) {
   for (Rank peer = 0; peer < options.world_size; ++peer) heard[peer] = clocks.heard(peer);
   const Liveness::Findings findings = liveness.check(now, lacked_ranks(), heard);
   for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if ((findings.ask >> peer & 1) != 0) queue_heartbeat(peer, TARPON_HEARTBEAT_QUESTION, {});
+    if ((findings.ask >> peer & 1) != 0)
+      control.push(HeartbeatDue{peer, TARPON_HEARTBEAT_QUESTION, {}});
     if ((findings.silent >> peer & 1) != 0) set_silent(peer, true, now);
   }
 }
@@ -47,11 +47,6 @@ void Endpoint::State::set_silent(Rank peer, bool is_silent, Time now) {
     fewer_take_part(*operation, now);
   }
   timer = std::min(timer, now);
-}
-
-void Endpoint::State::queue_heartbeat(Rank peer, std::uint32_t kind,
-                                      std::vector<NextNumber> numbers) {
-  control.push(HeartbeatDue{peer, kind, std::move(numbers)});
 }
 
 void Endpoint::State::take_heartbeat(const tarpon_header& header,
@@ -72,7 +67,7 @@ void Endpoint::State::take_heartbeat(const tarpon_header& header,
     }
   }
   if (header.slot != TARPON_HEARTBEAT_QUESTION) return;
-  queue_heartbeat(header.sender, TARPON_HEARTBEAT_ANSWER, std::move(answer));
+  control.push(HeartbeatDue{header.sender, TARPON_HEARTBEAT_ANSWER, std::move(answer)});
 }
 
 std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frames) {

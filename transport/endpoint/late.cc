@@ -1,5 +1,5 @@
-// Late ranks: what a rank does that is late, or that hears that a peer has closed an operation.
-// How it finds out: lateness_check.h.
+// Late ranks: what a late rank does, and what a rank does when a peer has closed an operation.
+// lateness_check.h: how a rank finds out that it is late.
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -16,7 +16,7 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
   return operation != nullptr && operation->inquiry.is_on();
 }
 
-/// `peer` has closed this operation. Whether it had anything of ours by then, its CLOSED says.
+/// `peer` has closed this operation. Its CLOSED will say whether it had data of this rank by then.
 void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
   const SendMessage* message = last_stage(operation).send_to(peer);
   const bool owed = message != nullptr && message->next < message->slots;
@@ -24,8 +24,8 @@ void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
   peer_passed(operation, peer, false, now);
 }
 
-/// `peer` has closed without anything of this rank's last stage. It goes to nobody any more, or the
-/// results would differ.
+/// `peer` has closed the operation without data of this rank's last stage. This rank sends that
+/// stage to no other peer, or the results would differ.
 void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
   Stage& last = last_stage(operation);
   if (!operation.bounded || operation.late) return;
@@ -76,15 +76,15 @@ void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
   }
 }
 
-/// Of whom a peer had nothing by the end of its operation, nobody need wait for; nor for a peer
-/// that has nothing of its own.
+/// Stops waiting for ranks whose data the sender of CLOSED never received, and for that sender
+/// itself if it has no result.
 void Endpoint::State::take_closed(Operation& operation, const tarpon_header& header, Time now) {
   operation.peers[header.sender].ready_at = kNever;
   lateness.answered(operation, header.sender, latest);
   if (!operation.bounded) return;
   const std::uint64_t absent = header.contributors;
   if ((absent >> options.rank & 1) != 0) become_late(operation, header.sender, now);
-  for (Rank peer = 0; peer < options.world_size && peer < 64; ++peer) {
+  for (Rank peer = 0; peer < options.world_size; ++peer) {
     if ((absent >> peer & 1) == 0) continue;
     for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
       Stage& stage = operation.stages[i];

@@ -13,7 +13,7 @@
 // clock tells. Peers may close the operation while the answer is on its way, so the rank asks once
 // more when its last stage has been sent.
 //
-// Inquiry (operation.h) holds what is known of one operation; only this class changes it.
+// Operation::inquiry holds the state of the question of one operation. Only this class changes it.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -39,8 +39,8 @@ class LatenessCheck {
   void note_waiting(Operation& operation, std::uint32_t times, Time now);
   /// Asks one peer, unless it is asked already or dead.
   void ask(Operation& operation, Rank peer, Time now);
-  /// The end of the operation is known. From `arises` on this rank asks, if nothing of its last
-  /// stage has gone out; until then no bound of a peer has closed the operation.
+  /// The end of the operation is known. This rank asks from `arises` on if it has sent nothing of
+  /// its last stage. Before `arises` no bound of a peer has closed the operation.
   void set_time(Operation& operation, Time arises, Time now);
   /// The last stage ends now.
   void end_stage(Operation& operation, Time now);

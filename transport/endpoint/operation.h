@@ -131,8 +131,8 @@ bool nothing_sent(const Operation& operation);
 /// does not.
 bool nothing_sent_yet(const Operation& operation);
 
-/// Whether DATA of `stage` has to wait: peers are asked whether this rank is late, and a late rank
-/// sends nothing of its last stage.
+/// Whether DATA of `stage` has to wait for the answers of peers: this rank may be late, and a late
+/// rank must not send its last stage.
 bool holds_back(const Operation& operation, std::uint8_t stage);
 
 /// `first` doubled `times` times, at most `max`.

@@ -1,4 +1,5 @@
-// How far the ranks are, tag by tag: what this rank tells by HEARTBEAT, and asks.
+// The HEARTBEATs in which this rank tells its peers how far it is with each tag, and asks how far
+// they are.
 //
 // Packets of a tag say how far their sender is with it. After the last operation of a tag there are
 // none, so HEARTBEATs tell it, for many tags at once: soon after operations were closed, and again

@@ -1,5 +1,5 @@
-// Packets in: every one is applied, or counted under one reason. Here: the checks,
-// and the operation that DATA belongs to (then receiver.h).
+// Packets in: every one is applied, or counted under one reason. This file checks headers and
+// finds the operation of DATA; Receiver and control.cc do the rest.
 #include <algorithm>
 #include <cstring>
 

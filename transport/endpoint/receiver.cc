@@ -99,7 +99,7 @@ void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
   inflow_.flows_changed();
 }
 
-/// For the control of what comes in, before the slot is marked present.
+/// Tells Inflow of a packet. Call it before the slot is marked present.
 void Receiver::count_arrival(const Operation& operation, const ReceiveMessage& message,
                              const tarpon_header& header, std::size_t bytes) {
   const std::uint32_t unasked = operation.unasked;
@@ -253,8 +253,7 @@ Time Receiver::message_due(const Operation& operation, const ReceiveMessage& mes
                                      : std::min(quiet, message.gap_since + operation.gap_delay);
 }
 
-/// Nothing is asked for again here: what a gap lacks after a while is lost, and whoever waits for
-/// those slots need not any more.
+/// In a stage without repair the slots of a gap are lost after a while. Their sink hears of it.
 void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
   message.gap_since = kNever;
   std::array<tarpon_range, kMaxRepairRanges> ranges;

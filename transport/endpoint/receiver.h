@@ -1,5 +1,5 @@
 // DATA in: slots are marked present, parked until their turn in the order of addition, and handed
-// to their sinks; credit is given for more; what does not come is asked for again, or given up.
+// to their sinks. Senders get credit for more. Missing slots are asked for again, or given up.
 //
 // A slot is marked present before its sink runs, and delivered once at most. Every packet is
 // delivered or counted under one reason. Stages that expect nothing more close: the caller hears of

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "transport/endpoint/control_queue.h"
 #include "transport/endpoint/flow_choice.h"

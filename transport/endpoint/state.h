@@ -133,7 +133,6 @@ struct Endpoint::State {
   void check_silence(Time now);
   void set_silent(Rank peer, bool silent, Time now);
   std::uint64_t lacked_ranks() const;
-  void queue_heartbeat(Rank peer, std::uint32_t kind, std::vector<NextNumber> numbers);
   void take_heartbeat(const tarpon_header& header, std::span<const std::byte> payload, Time now);
   std::size_t emit_heartbeats(Time now, std::span<TxPacket> frames);
 

@@ -313,7 +313,8 @@ TEST(LateTimesTest, begun__just_before_its_peer_ends) {
   EXPECT_GT(in_time, 0);
 }
 
-/// All data of the peer is there. What is left is the answer of the peer, which never comes.
+/// All data of the peer has come. The rank waits only for the answer of the peer, which never
+/// comes.
 TEST(LateTimesTest, stopped__and_the_peer_that_it_asks_is_gone) {
   constexpr Duration kBound = 20ms;
   for (Duration known = 100us; known < 4ms; known += 100us) {

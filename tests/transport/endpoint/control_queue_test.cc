@@ -1,4 +1,4 @@
-// What is due to peers besides the data of open operations.
+// Packets that are due, apart from DATA of open operations.
 #include "transport/endpoint/control_queue.h"
 
 #include <gtest/gtest.h>

@@ -97,7 +97,7 @@ TEST(EndpointTest, receive__numbers_go_on_where_closed_below_wraps) {
   EXPECT_LE(net[0].memory().retained_entries, 2u);
 }
 
-/// Packets that never end must not hold back what is due: Engine looks how overdue it is.
+/// Engine runs timers amid packets only when they are overdue. So an event must not postpone them.
 TEST(EndpointTest, next_deadline__of_an_overdue_timer_stays) {
   Harness net(2);
   net.submit(exchange(0, 2, kFew), 0);

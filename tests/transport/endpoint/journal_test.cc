@@ -87,7 +87,7 @@ TEST_F(JournalTest, forget__the_events_of_one_operation) {
   EXPECT_FALSE(journal_.poll(polled));
 }
 
-/// What is repeated until a deadline must not push the beginning out of the ring.
+/// Repeated requests must not push the first records out of the ring.
 TEST_F(JournalTest, note_in__requests_in_a_row_at_powers_of_two) {
   for (int i = 0; i < 9; ++i) journal_.note_in(control(TARPON_REPAIR), Time(1s));
   std::vector<std::uint32_t> counts;

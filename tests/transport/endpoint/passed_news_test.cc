@@ -1,4 +1,4 @@
-// How far the ranks are, tag by tag: what is told, and what is asked.
+// The HEARTBEATs that tell and ask how far ranks are with each tag.
 #include "transport/endpoint/passed_news.h"
 
 #include <gmock/gmock.h>
