@@ -42,7 +42,8 @@ TEST(CliCodec, on__what_is_lost_costs_its_share_of_the_square) {
     EXPECT_EQ(result["nwrong"], 0);
     EXPECT_GT(result["lost_fraction"], 0.0);
     EXPECT_GT(result["squared_error"], 0.0);
-    EXPECT_LT(result["squared_error"], 0.3);
+    // A rank without the processor until the bound loses more than 5 %: the error goes by the loss.
+    EXPECT_LT(result["squared_error"], 2.0 * result["lost_fraction"].get<double>());
   }
   EXPECT_THAT(said.out, HasSubstr("; 3 of 3 coded; squared error "));
 }
