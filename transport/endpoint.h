@@ -6,8 +6,9 @@
 //
 // An *operation* is a few *stages*; in each stage this rank sends one *message* to some peers and
 // receives one from some. A message is a run of *slots*, one packet's worth each, that may be lost,
-// repeated and reordered; slot i starts at i x slot_bytes. The endpoint knows nothing of what the
-// bytes mean: a Source yields them, a Sink takes them.
+// repeated and reordered. All slots have slot_bytes, but the last one of each range of a message
+// may be short. The endpoint knows nothing of what the bytes mean: a Source yields them, a Sink
+// takes them.
 //
 // Two policies of the same engine:
 // - exact: what is missing is asked for until complete; only the deadline ends it before that
@@ -78,12 +79,16 @@ struct SendSpec {
   Rank peer = 0;
   Source* source = nullptr;  // outlives the operation
   std::uint64_t bytes = 0;
+  /// Of a message of several ranges: the bytes of each, not 0, together `bytes`. Each range starts
+  /// a new slot, so its last slot may be short. Empty: one range.
+  std::vector<std::uint64_t> ranges = {};
 };
 
 struct ReceiveSpec {
   Rank peer = 0;
   Sink* sink = nullptr;  // outlives the operation
   std::uint64_t bytes = 0;
+  std::vector<std::uint64_t> ranges = {};  // as in the sender's SendSpec
 };
 
 inline constexpr std::uint32_t kAllSlots = 0xffffffff;
@@ -309,6 +314,8 @@ class Endpoint {
 
   /// Slots [0, ready) of the sends of `stage` may go out. Never lowers.
   void advance(OperationHandle operation, std::uint8_t stage, std::uint32_t ready);
+  /// The same of the message to `peer` alone. REQUIRES: there is one.
+  void advance(OperationHandle operation, std::uint8_t stage, Rank peer, std::uint32_t ready);
 
   /// Bounded, once the clock has started: when the stages end. Before, only early closing and the
   /// deadline end them. A rank that submitted this operation when its second last stage should have

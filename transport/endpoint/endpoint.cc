@@ -104,7 +104,7 @@ void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
     // Where our DATA goes out at once and the peer needs no more than the initial credit, DATA
     // itself announces the operation; READY then only follows when nothing is heard.
     const SendMessage* first = operation.stages[0].send_to(peer);
-    const bool implicit = first != nullptr && first->slots > 0 && operation.stages[0].ready > 0 &&
+    const bool implicit = first != nullptr && first->slots > 0 && first->ready > 0 &&
                           most <= options.initial_credit && inflow.advertised() == 0 &&
                           !operation.tells_terms;
     view.ready_at = implicit ? now + operation.quiet_delay : now;
@@ -298,6 +298,13 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   require(can_submit(spec.tag), "submit() within the window");
   require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
   require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
+  for (const StageSpec& stage : spec.stages) {
+    // The order of delivery goes by slot, and a result is retained as one range.
+    const auto ranged = [](const auto& message) { return !message.ranges.empty(); };
+    const bool any = std::any_of(stage.sends.begin(), stage.sends.end(), ranged) ||
+                     std::any_of(stage.receives.begin(), stage.receives.end(), ranged);
+    require(!any || !(stage.ordered || spec.bounded), "ranges in exact stages without an order");
+  }
   if (s.free_operations.empty()) {
     auto fresh = std::make_unique<Operation>();
     fresh->handle.index = static_cast<std::uint32_t>(s.operations.size());
@@ -335,7 +342,16 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
 void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t ready) {
   Operation* operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
-  operation->stages[stage].ready = std::max(operation->stages[stage].ready, ready);
+  for (SendMessage& send : operation->stages[stage].sends) send.ready = std::max(send.ready, ready);
+  state_->lateness.look(*operation, state_->latest);
+}
+
+void Endpoint::advance(OperationHandle handle, std::uint8_t stage, Rank peer, std::uint32_t ready) {
+  Operation* operation = state_->find(handle);
+  require(operation != nullptr && stage < operation->stage_count, "advance() of an open operation");
+  SendMessage* const send = operation->stages[stage].send_to(peer);
+  require(send != nullptr, "advance() of a message");
+  send->ready = std::max(send->ready, ready);
   state_->lateness.look(*operation, state_->latest);
 }
 
@@ -408,10 +424,11 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
     result.slots = message->slots;
     result.end = message->presence.end();
     result.received = message->presence.count() - message->given_up;
-    result.bytes = std::uint64_t{result.received} * operation->slot_bytes;
-    const bool last_here = message->slots > 0 && !message->last_given_up &&
-                           message->presence.contains(message->slots - 1);
-    if (last_here) result.bytes -= operation->slot_bytes - message->last_bytes;
+    const auto here = [message](std::uint32_t slot) {
+      const bool given_up = message->last_given_up && slot + 1 == message->slots;
+      return !given_up && message->presence.contains(slot);
+    };
+    result.bytes = message->lengths.sum(result.received, here);
   }
   return result;
 }

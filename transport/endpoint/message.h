@@ -18,12 +18,43 @@ inline std::uint32_t slot_count(std::uint64_t bytes, std::uint32_t slot_bytes) {
   return static_cast<std::uint32_t>((bytes + slot_bytes - 1) / slot_bytes);
 }
 
-/// Bytes of the last slot of a message; 0 for an empty message.
-inline std::uint32_t last_slot_bytes(std::uint64_t bytes, std::uint32_t slot_bytes) {
-  if (bytes == 0) return 0;
-  return static_cast<std::uint32_t>(bytes -
-                                    std::uint64_t{slot_count(bytes, slot_bytes) - 1} * slot_bytes);
-}
+/// How many slots a message has, and how long each one is.
+class SlotLengths {
+ public:
+  /// `ranges`: as in SendSpec. Keeps its memory.
+  void assign(std::uint64_t bytes, std::span<const std::uint64_t> ranges, std::uint32_t slot_bytes);
+
+  std::uint32_t slots() const { return slots_; }
+
+  /// Bytes of `slot` < slots().
+  std::uint32_t of(std::uint32_t slot) const {
+    if (slot + 1 == slots_) return last_bytes_;
+    return short_.empty() ? slot_bytes_ : inner(slot);
+  }
+
+  /// Bytes of all slots for which `counts(slot)` holds, of which there are `number`.
+  template <typename Counts>
+  std::uint64_t sum(std::uint32_t number, Counts counts) const {
+    std::uint64_t bytes = std::uint64_t{number} * slot_bytes_;
+    for (const ShortSlot& one : short_) {
+      if (counts(one.slot)) bytes -= slot_bytes_ - one.bytes;
+    }
+    if (slots_ > 0 && counts(slots_ - 1)) bytes -= slot_bytes_ - last_bytes_;
+    return bytes;
+  }
+
+ private:
+  struct ShortSlot {
+    std::uint32_t slot = 0;
+    std::uint32_t bytes = 0;
+  };
+  std::uint32_t inner(std::uint32_t slot) const;
+
+  std::uint32_t slot_bytes_ = 0;
+  std::uint32_t slots_ = 0;
+  std::uint32_t last_bytes_ = 0;
+  std::vector<ShortSlot> short_;  // but for the last slot; in order
+};
 
 /// Ranges that one REPAIR packet can ask for.
 inline constexpr std::size_t kMaxRepairRanges = 64;
@@ -32,7 +63,8 @@ struct SendMessage {
   Rank peer = 0;
   Source* source = nullptr;
   std::uint32_t slots = 0;
-  std::uint32_t last_bytes = 0;
+  SlotLengths lengths;
+  std::uint32_t ready = 0;     // slots [0, ready) may go out, as far as the caller knows
   std::uint32_t next = 0;      // first slot never sent
   std::uint32_t grant = 0;     // slots [0, grant) may be sent
   bool done = false;           // confirmed, or nobody wants it any more
@@ -40,10 +72,6 @@ struct SendMessage {
   std::uint32_t requests = 0;  // REPAIRs of the receiver
   std::uint32_t repair_count = 0;
   std::array<tarpon_range, kMaxRepairRanges> repairs;  // the receiver's latest request
-
-  std::uint32_t length(std::uint32_t slot, std::uint32_t slot_bytes) const {
-    return slot + 1 == slots ? last_bytes : slot_bytes;
-  }
 };
 
 /// What has come of a message in one of its flows.
@@ -60,7 +88,7 @@ struct ReceiveMessage {
   Rank peer = 0;
   Sink* sink = nullptr;
   std::uint32_t slots = 0;
-  std::uint32_t last_bytes = 0;
+  SlotLengths lengths;
   Presence presence;
   std::vector<std::uint32_t> parked;  // ordered stages: cell of slot s, or ParkingLot::kNone
   std::uint32_t parked_count = 0;
@@ -130,10 +158,6 @@ struct ReceiveMessage {
 
   /// Nothing more is to come.
   bool delivered() const { return presence.complete() && parked_count == 0; }
-
-  std::uint32_t length(std::uint32_t slot, std::uint32_t slot_bytes) const {
-    return slot + 1 == slots ? last_bytes : slot_bytes;
-  }
 
  private:
   std::size_t missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,

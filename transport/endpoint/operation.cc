@@ -16,8 +16,9 @@ void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes
     SendMessage& to = stage.sends[i];
     to.peer = from.peer;
     to.source = from.source;
-    to.slots = slot_count(from.bytes, slot_bytes);
-    to.last_bytes = last_slot_bytes(from.bytes, slot_bytes);
+    to.lengths.assign(from.bytes, from.ranges, slot_bytes);
+    to.slots = to.lengths.slots();
+    to.ready = spec.ready;
     to.next = 0;
     to.grant = initial_credit;
     to.done = to.slots == 0;
@@ -37,8 +38,8 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     ReceiveMessage& to = stage.receives[i];
     to.peer = from.peer;
     to.sink = from.sink;
-    to.slots = slot_count(from.bytes, slot_bytes);
-    to.last_bytes = last_slot_bytes(from.bytes, slot_bytes);
+    to.lengths.assign(from.bytes, from.ranges, slot_bytes);
+    to.slots = to.lengths.slots();
     to.presence.reset(to.slots);
     to.parked.assign(stage.ordered ? to.slots : 0, ParkingLot::kNone);
     to.parked_count = 0;
@@ -132,7 +133,6 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     const StageSpec& from = spec.stages[i];
-    stage.ready = from.ready;
     stage.ordered = from.ordered;
     stage.repair = from.repair;
     stage.acknowledge = from.acknowledge;

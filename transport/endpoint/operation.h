@@ -26,7 +26,6 @@ struct Stage {
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer
   std::vector<std::uint16_t> turn;        // ordered: per slot, index of the receive that is next
-  std::uint32_t ready = 0;
   std::uint32_t open_receives = 0;  // neither delivered nor final
   std::uint32_t unacknowledged = 0;
   bool ordered = false;

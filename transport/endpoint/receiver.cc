@@ -48,7 +48,7 @@ void Receiver::receive(Operation& operation, const tarpon_header& header,
   Stage& stage = operation.stages[number];
   ReceiveMessage* message = stage.receive_from(header.sender);
   if (message == nullptr || header.slot >= message->slots ||
-      header.length != message->length(header.slot, operation.slot_bytes)) {
+      header.length != message->lengths.of(header.slot)) {
     ++counters_[DropReason::message];
     return;
   }

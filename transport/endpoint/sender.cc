@@ -92,8 +92,8 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
                              paced(now, *operation, message, frames.subspan(used)));
         used += send_new(now, *operation, stage, message,
                          paced(now, *operation, message, frames.subspan(used)));
-        const std::uint32_t ready = std::min(operation->stages[stage].ready, message.slots);
-        const bool more = message.repair_count > 0 || message.next < std::min(ready, message.grant);
+        const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
+        const bool more = message.repair_count > 0 || message.next < limit;
         if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
         if (used > before && ++peers == outflow_.peers_at_once()) break;
       }
@@ -156,7 +156,7 @@ std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take)
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
                              SendMessage& message, std::span<TxPacket> frames) {
   const std::uint32_t limit =
-      std::min({operation.stages[stage].ready, message.grant, message.slots});
+      std::min({message.ready, message.grant, message.slots});
   if (limit <= message.next) return 0;
   std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
   // Whole trains: what would start a train that the frames cut short waits for the next poll.
@@ -181,7 +181,7 @@ void Sender::fill_slot(const tarpon_header& common, const Operation& operation,
   const SlotView view = message.source->view(fields.slot);
   frame.peer = message.peer;
   frame.flow = fields.flow;
-  frame.length = message.length(fields.slot, operation.slot_bytes);
+  frame.length = message.lengths.of(fields.slot);
   if (gathers_ && view.payload != nullptr) {
     frame.payload = view.payload;
     frame.lender = lender_of(operation.handle);

@@ -44,6 +44,49 @@ TEST(EndpointDeliveryTest, repair__a_gap_is_asked_for_after_the_gap_delay_and_on
   EXPECT_EQ(net[1].counters().repairs_requested, 1u);
 }
 
+/// Between 2 ranks: messages of several ranges, whose last slots are short.
+std::unique_ptr<Call> ranged(Rank rank) {
+  const std::vector<std::uint64_t> ranges{30, kSlot, kSlot + 6};  // slots of 30, 64, 64 and 6 bytes
+  auto call = exchange(rank, 2, 4 * kSlot);
+  StageSpec& stage = call->spec.stages[0];
+  stage.sends[0].bytes = stage.receives[0].bytes = 2 * kSlot + 36;
+  stage.sends[0].ranges = stage.receives[0].ranges = ranges;
+  return call;
+}
+
+TEST(EndpointDeliveryTest, ranges__each_starts_a_slot_whatever_is_lost) {
+  for (std::uint32_t lost = 0; lost < 16; ++lost) {
+    Harness net(2);
+    Call& a = net.submit(ranged(0), 0);
+    Call& b = net.submit(ranged(1), 1);
+    net.settle([lost](const Packet& packet) {
+      const tarpon_header header = packet.header();
+      return header.type == TARPON_DATA && (lost >> header.slot & 1) != 0 ? 0 : 1;
+    });
+    std::uint64_t here = 0;
+    for (std::uint32_t slot = 0; slot < 4; ++slot) {
+      if ((lost >> slot & 1) == 0) here += std::array<std::uint64_t, 4>{30, 64, 64, 6}[slot];
+    }
+    EXPECT_EQ(net[1].progress(b.handle, 0, 0).bytes, here) << lost;
+    net.run_until(net.now + 100ms);
+    expect_exchanged(net, a, b, 2 * kSlot + 36);
+  }
+}
+
+TEST(EndpointDeliveryTest, ranges__a_slot_of_another_length_is_refused) {
+  Harness net(2);
+  net.submit(ranged(0), 0);
+  Call& b = net.submit(ranged(1), 1);
+  Packet forged = net.poll(0).front();
+  tarpon_header header = forged.header();
+  ASSERT_EQ(header.slot, 0u);
+  header.slot = 1;  // it has 64 bytes, not 30
+  forged.set(header);
+  net.give(forged);
+  EXPECT_EQ(net.dropped(1, DropReason::message), 1u);
+  EXPECT_EQ(net[1].progress(b.handle, 0, 0).received, 0u);
+}
+
 TEST(EndpointDeliveryTest, repair__a_silent_tail_is_asked_for_with_back_off) {
   Harness net(2);
   Call& a = net.submit(exchange(0, 2, kFew), 0);

@@ -456,6 +456,20 @@ TEST(EndpointTest, advance__only_ready_slots_go_out_and_it_never_lowers) {
   EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{2}));
 }
 
+TEST(EndpointTest, advance__of_one_message_leaves_the_others_where_they_are) {
+  Harness net(3);
+  auto call = from_zero(0, 3, kFew);
+  call->spec.stages[0].ready = 0;
+  Call& a = net.submit(std::move(call), 0);
+  net[0].advance(a.handle, 0, 2, 1);
+  const Packets packets = of_type(net.poll(0), TARPON_DATA);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].to, 2);
+  net[0].advance(a.handle, 0, 2, 0);
+  net[0].advance(a.handle, 0, 1, 2);
+  EXPECT_EQ(slots_of(net.poll(0)), (std::vector<std::uint32_t>{0, 1}));
+}
+
 TEST(EndpointTest, transmit__the_same_packets_whatever_the_number_of_frames) {
   std::vector<Packets> all;
   for (const std::size_t frames : {1u, 2u, 3u, 16u, 100u}) {

@@ -53,8 +53,9 @@ class SenderTest : public testing::Test {
   }
 
   void allow(Operation& operation, std::uint32_t stage, std::uint32_t slots) {
-    operation.stages[stage].ready = slots;
-    for (SendMessage& message : operation.stages[stage].sends) message.grant = slots;
+    for (SendMessage& message : operation.stages[stage].sends) {
+      message.ready = message.grant = slots;
+    }
   }
 
   struct Sent {
@@ -101,7 +102,7 @@ class SenderTest : public testing::Test {
 
 TEST_F(SenderTest, send__what_is_ready_and_granted_peer_by_peer) {
   Operation& operation = open(4);
-  operation.stages[0].ready = 2;
+  for (SendMessage& message : operation.stages[0].sends) message.ready = 2;
   operation.stages[0].sends[0].grant = 3;
   operation.stages[0].sends[1].grant = 1;
   EXPECT_THAT(send(32), ElementsAre(Sent{1, 0}, Sent{1, 1}, Sent{2, 0}));
