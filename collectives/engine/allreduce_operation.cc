@@ -367,7 +367,7 @@ bool AllreduceOperation::may_finish(Time now) {
 /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
 bool AllreduceOperation::unheard() const {
   if (call_->arguments.count > 0 || call_->report.mode == Mode::bounded) return false;
-  for (const Schedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
+  for (const TarSchedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
     if (!endpoint_.progress(handle_, kScatter, transfer.peer).heard) return true;
   }
   return false;
@@ -480,7 +480,7 @@ void AllreduceOperation::close(Time now) {
 std::uint64_t AllreduceOperation::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
   std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
-  for (const Schedule::Transfer& transfer : schedule_.stages[kGather].receives) {
+  for (const TarSchedule::Transfer& transfer : schedule_.stages[kGather].receives) {
     const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
     if (message.slots > 0 && message.received == 0) ranks |= bit(transfer.peer);
   }

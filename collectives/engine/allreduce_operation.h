@@ -13,7 +13,7 @@
 #include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/learning/bounds.h"
 #include "collectives/engine/reducer.h"
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/tar_schedule.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/engine/signature.h"
 #include "collectives/engine/work.h"
@@ -132,7 +132,7 @@ class AllreduceOperation {
   static constexpr std::uint64_t kConfirmAbove = 64 << 10;
 
   // specification.cc
-  Schedule make_schedule() const;
+  TarSchedule make_schedule() const;
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
   std::uint64_t slot_stride() const;
   SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
@@ -213,7 +213,7 @@ class AllreduceOperation {
   const std::byte* input_;
   std::byte* output_;
   std::unique_ptr<Coding> coding_;  // where the call is coded
-  const Schedule schedule_;
+  const TarSchedule schedule_;
   std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
   Reducer reducer_;
   std::vector<BufferSource> scatter_;

@@ -72,7 +72,7 @@ void AllreduceOperation::learn(Time now) {
 
 void AllreduceOperation::learn_losses() {
   if (call_->report.mode == Mode::exact) return;
-  for (const Schedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
+  for (const TarSchedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
     const MessageProgress message = endpoint_.progress(handle_, kScatter, transfer.peer);
     setting_.losses->learn(transfer.peer, message.slots, message.received);
   }

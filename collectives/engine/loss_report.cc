@@ -89,7 +89,7 @@ void AllreduceOperation::report_shards() {
   const bool own_void = late_self_ && schedule_.own.count > 0;
   std::uint64_t& own = report.peers[setting_.rank].contributors;
   own = own_void ? 0 : common(reducer_.contributors(), own);
-  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
     PeerReport& owner = report.peers[receives[i].peer];
     owner.contributors = common(gather_[i].contributors(), owner.contributors);
@@ -131,7 +131,7 @@ void AllreduceOperation::report_causes() {
       ((late & bit(rank)) != 0 ? sums.late_ranks : missing_in(scatter[rank], slot)) += elements;
     }
   }
-  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
     const MessageProgress message = endpoint_.progress(handle_, kGather, receives[i].peer);
     const bool is_void = (void_owners & bit(receives[i].peer)) != 0;
@@ -158,7 +158,7 @@ void AllreduceOperation::report_loss() {
   Report& report = call_->report;
   const ContributorMasks nobody(reducer_.slots(), 0);
   add_runs(schedule_.own.first, schedule_.own.count, late_self_ ? nobody : reducer_.contributors());
-  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
     add_runs(receives[i].first_byte, receives[i].bytes, gather_[i].contributors());
   }

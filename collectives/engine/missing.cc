@@ -8,7 +8,7 @@ namespace tarpon {
 
 /// The slots of other owners that did not come.
 void AllreduceOperation::find_missing() {
-  const std::vector<Schedule::Transfer>& receives = schedule_.stages[kGather].receives;
+  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
     const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {

@@ -38,7 +38,7 @@ void AllreduceOperation::report_end(Time now) {
                                    : CallStage::result;
   report_last_heard(endpoint_, setting_.rank, setting_.world, now, report);
   for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
-    for (const Schedule::Transfer& transfer : schedule_.stages[stage].receives) {
+    for (const TarSchedule::Transfer& transfer : schedule_.stages[stage].receives) {
       PeerReport& peer = report.peers[transfer.peer];
       peer.bytes_expected[stage] = transfer.bytes;
       peer.bytes_received[stage] =

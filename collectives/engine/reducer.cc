@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/shards.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {

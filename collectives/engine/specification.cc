@@ -5,7 +5,7 @@
 
 namespace tarpon {
 
-Schedule AllreduceOperation::make_schedule() const {
+TarSchedule AllreduceOperation::make_schedule() const {
   const AllreduceArguments& arguments = call_->arguments;
   const std::uint32_t turn =
       setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
@@ -149,7 +149,7 @@ Duration AllreduceOperation::work_left(bool with_copy) const {
   if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
   std::uint64_t bytes = with_copy ? schedule_.own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
-  for (const Schedule::Transfer& transfer : schedule_.stages[kGather].receives) {
+  for (const TarSchedule::Transfer& transfer : schedule_.stages[kGather].receives) {
     const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
     bytes += std::uint64_t{message.slots - message.received} * slot_bytes();
   }
@@ -185,15 +185,15 @@ void AllreduceOperation::add_scatter(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kScatter];
   stage.ordered = !spec.bounded && call_->arguments.order == AdditionOrder::fixed;
   stage.repair = setting_.mechanisms.scatter_repair;
-  const Schedule::Stage& from = schedule_.stages[kScatter];
+  const TarSchedule::Stage& from = schedule_.stages[kScatter];
   scatter_.reserve(from.sends.size());
-  for (const Schedule::Transfer& transfer : from.sends) {
+  for (const TarSchedule::Transfer& transfer : from.sends) {
     const std::byte* const first = (coding_ ? coding_->data() : input_) + transfer.first_byte;
     scatter_.emplace_back(SlotArray<const std::byte>{first, slot_stride()}, bit(setting_.rank));
     stage.sends.push_back({transfer.peer, &scatter_.back(), transfer.bytes});
     call_->report.bytes_sent += transfer.bytes;
   }
-  for (const Schedule::Transfer& transfer : from.receives) {
+  for (const TarSchedule::Transfer& transfer : from.receives) {
     stage.receives.push_back({transfer.peer, &reducer_, transfer.bytes});
   }
 }
@@ -202,19 +202,19 @@ void AllreduceOperation::add_gather(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kGather];
   stage.ready = 0;
   stage.repair = setting_.mechanisms.repair;
-  const Schedule::Stage& from = schedule_.stages[kGather];
+  const TarSchedule::Stage& from = schedule_.stages[kGather];
   // Both ends of a message see the same size, so they agree on whether it is confirmed.
   std::uint64_t longest = schedule_.own.count;
-  for (const Schedule::Transfer& transfer : from.receives) {
+  for (const TarSchedule::Transfer& transfer : from.receives) {
     longest = std::max(longest, transfer.bytes);
   }
   stage.acknowledge = longest > kConfirmAbove;
-  for (const Schedule::Transfer& transfer : from.sends) {
+  for (const TarSchedule::Transfer& transfer : from.sends) {
     stage.sends.push_back({transfer.peer, &reducer_, transfer.bytes});
     call_->report.bytes_sent += transfer.bytes;
   }
   gather_.reserve(from.receives.size());
-  for (const Schedule::Transfer& transfer : from.receives) {
+  for (const TarSchedule::Transfer& transfer : from.receives) {
     gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()),
                          setting_.memory);
     stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/shards.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_work.h"
 #include "transport/ports/fault_port.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <numeric>
 
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/tar_schedule.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 

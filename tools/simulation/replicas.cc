@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/shards.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 

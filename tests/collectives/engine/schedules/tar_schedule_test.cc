@@ -1,5 +1,5 @@
 // Properties of the schedules for many rank counts, without a network.
-#include "collectives/engine/schedule.h"
+#include "collectives/engine/schedules/tar_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -31,9 +31,9 @@ void for_all(Body body) {
   }
 }
 
-std::vector<Schedule> all_ranks(std::uint32_t world, std::uint32_t operation, std::uint64_t count,
-                                std::size_t element_bytes) {
-  std::vector<Schedule> schedules;
+std::vector<TarSchedule> all_ranks(std::uint32_t world, std::uint32_t operation,
+                                   std::uint64_t count, std::size_t element_bytes) {
+  std::vector<TarSchedule> schedules;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     schedules.push_back(
         tar_schedule(world, static_cast<Rank>(rank), operation, count, element_bytes));
@@ -41,10 +41,10 @@ std::vector<Schedule> all_ranks(std::uint32_t world, std::uint32_t operation, st
   return schedules;
 }
 
-const Schedule::Transfer& with(const std::vector<Schedule::Transfer>& transfers,
-                               std::uint32_t peer) {
-  static constexpr Schedule::Transfer kNone{kUnknownRank, 1, 1};
-  for (const Schedule::Transfer& transfer : transfers) {
+const TarSchedule::Transfer& with(const std::vector<TarSchedule::Transfer>& transfers,
+                                  std::uint32_t peer) {
+  static constexpr TarSchedule::Transfer kNone{kUnknownRank, 1, 1};
+  for (const TarSchedule::Transfer& transfer : transfers) {
     if (transfer.peer == peer) return transfer;
   }
   return kNone;
@@ -112,13 +112,13 @@ TEST(OwnershipTest, owner_of__every_rank_owns_every_shard_once_in_world_operatio
 
 TEST(TarScheduleTest, sends__match_the_receives_of_the_peer_byte_for_byte) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
-    const std::vector<Schedule> ranks = all_ranks(world, 5, count, element_bytes);
+    const std::vector<TarSchedule> ranks = all_ranks(world, 5, count, element_bytes);
     for (std::uint32_t sender = 0; sender < world; ++sender) {
       ASSERT_EQ(ranks[sender].stages.size(), 2u);
       for (std::size_t stage = 0; stage < 2; ++stage) {
         ASSERT_EQ(ranks[sender].stages[stage].sends.size(), world - 1);
         ASSERT_EQ(ranks[sender].stages[stage].receives.size(), world - 1);
-        for (const Schedule::Transfer& send : ranks[sender].stages[stage].sends) {
+        for (const TarSchedule::Transfer& send : ranks[sender].stages[stage].sends) {
           const auto& received = with(ranks[send.peer].stages[stage].receives, sender);
           ASSERT_EQ(received.first_byte, send.first_byte);
           ASSERT_EQ(received.bytes, send.bytes);
@@ -131,10 +131,10 @@ TEST(TarScheduleTest, sends__match_the_receives_of_the_peer_byte_for_byte) {
 TEST(TarScheduleTest, scatter__every_contribution_to_every_byte_arrives_exactly_once) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
     std::uint64_t owned = 0;
-    for (const Schedule& schedule : all_ranks(world, 3, count, element_bytes)) {
+    for (const TarSchedule& schedule : all_ranks(world, 3, count, element_bytes)) {
       owned += schedule.own.count;
       std::set<Rank> contributors;
-      for (const Schedule::Transfer& receive : schedule.stages[kScatter].receives) {
+      for (const TarSchedule::Transfer& receive : schedule.stages[kScatter].receives) {
         ASSERT_EQ(receive.first_byte, schedule.own.first);
         ASSERT_EQ(receive.bytes, schedule.own.count);
         contributors.insert(receive.peer);
@@ -147,9 +147,9 @@ TEST(TarScheduleTest, scatter__every_contribution_to_every_byte_arrives_exactly_
 
 TEST(TarScheduleTest, gather__fills_everything_but_the_own_shard_exactly_once) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
-    for (const Schedule& schedule : all_ranks(world, 9, count, element_bytes)) {
+    for (const TarSchedule& schedule : all_ranks(world, 9, count, element_bytes)) {
       std::vector<Range> filled{schedule.own};
-      for (const Schedule::Transfer& receive : schedule.stages[kGather].receives) {
+      for (const TarSchedule::Transfer& receive : schedule.stages[kGather].receives) {
         filled.push_back({receive.first_byte, receive.bytes});
       }
       std::sort(filled.begin(), filled.end(), [](const Range& a, const Range& b) {
@@ -166,8 +166,8 @@ TEST(TarScheduleTest, gather__fills_everything_but_the_own_shard_exactly_once) {
 }
 
 TEST(TarScheduleTest, order__sends_go_to_the_predecessor_first_and_turns_start_at_the_successor) {
-  const Schedule schedule = tar_schedule(4, 1, 6, 1000, 4);
-  for (const Schedule::Stage& stage : schedule.stages) {
+  const TarSchedule schedule = tar_schedule(4, 1, 6, 1000, 4);
+  for (const TarSchedule::Stage& stage : schedule.stages) {
     ASSERT_EQ(stage.sends.size(), 3u);
     EXPECT_EQ(stage.sends[0].peer, 0);
     EXPECT_EQ(stage.sends[1].peer, 3);
@@ -180,7 +180,7 @@ TEST(TarScheduleTest, order__sends_go_to_the_predecessor_first_and_turns_start_a
 
 TEST(TarScheduleTest, order__the_kth_send_of_every_rank_is_the_kth_turn_of_its_receiver) {
   for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    const std::vector<Schedule> ranks = all_ranks(world, 2, 1000, 4);
+    const std::vector<TarSchedule> ranks = all_ranks(world, 2, 1000, 4);
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       for (std::size_t turn = 0; turn + 1 < world; ++turn) {
         const Rank receiver = ranks[rank].stages[kScatter].sends[turn].peer;
@@ -191,7 +191,7 @@ TEST(TarScheduleTest, order__the_kth_send_of_every_rank_is_the_kth_turn_of_its_r
 }
 
 TEST(TarScheduleTest, one_rank__owns_everything_and_talks_to_nobody) {
-  const Schedule schedule = tar_schedule(1, 0, 12, 1000, 8);
+  const TarSchedule schedule = tar_schedule(1, 0, 12, 1000, 8);
   EXPECT_EQ(schedule.own, (Range{0, 8000}));
   ASSERT_EQ(schedule.stages.size(), 2u);
   EXPECT_TRUE(schedule.stages[kScatter].sends.empty());
