@@ -205,12 +205,13 @@ struct Event {
 
 /// What has come of one incoming message.
 struct MessageProgress {
-  bool heard = false;          // that peer has begun this operation, the same one
-  Time begun = kNever;         // when it did, as far as known
-  std::uint32_t slots = 0;     // in the message
-  std::uint32_t received = 0;  // of them here
-  std::uint32_t end = 0;       // one above the last of them that is here, or known to be lost
-  std::uint64_t bytes = 0;     // their payload
+  bool heard = false;           // that peer has begun this operation, the same one
+  Time begun = kNever;          // when it did, as far as known
+  std::uint32_t slots = 0;      // in the message
+  std::uint32_t received = 0;   // of them here
+  std::uint32_t end = 0;        // one above the last of them that is here, or known to be lost
+  std::uint64_t bytes = 0;      // their payload
+  std::uint64_t all_bytes = 0;  // payload of the whole message
 };
 
 /// What is known of NaN and infinity in what the ranks contribute to a bounded operation.

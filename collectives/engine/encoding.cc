@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/running_call.h"
 
 namespace tarpon {
 

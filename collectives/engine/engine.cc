@@ -8,11 +8,11 @@
 #include <new>
 #include <utility>
 
-#include "collectives/engine/allreduce_operation.h"
 #include "collectives/engine/encoding.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/engine/peer_report.h"
+#include "collectives/engine/tar_call.h"
 #include "collectives/engine/work_rate.h"
 #include "collectives/rank_list.h"
 #include "transport/rank_mask.h"
@@ -189,26 +189,26 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
 void Engine::open(const Waiting& next, Time now) {
   const EndpointOptions& endpoint = options_.endpoint;
   const std::uint32_t tag = next.call->arguments.tag;
-  AllreduceOperation::Setting setting{.rank = endpoint.rank,
-                                      .world = endpoint.world_size,
-                                      .slot_bytes = options_.slot_bytes,
-                                      .mechanisms = options_.mechanisms,
-                                      .bounds = bounds_.get(),
-                                      .losses = &losses_,
-                                      .memory = options_.call_memory,
-                                      .partial_buffers = partial_buffers_.get(),
-                                      .piece_bytes = options_.piece_bytes,
-                                      .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
-                                      .absent = absent_,
-                                      .open = static_cast<std::uint32_t>(running_.size() + 1),
-                                      .behind = next.behind};
+  RunningCall::Setting setting{.rank = endpoint.rank,
+                               .world = endpoint.world_size,
+                               .slot_bytes = options_.slot_bytes,
+                               .mechanisms = options_.mechanisms,
+                               .bounds = bounds_.get(),
+                               .losses = &losses_,
+                               .memory = options_.call_memory,
+                               .partial_buffers = partial_buffers_.get(),
+                               .piece_bytes = options_.piece_bytes,
+                               .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
+                               .absent = absent_,
+                               .open = static_cast<std::uint32_t>(running_.size() + 1),
+                               .behind = next.behind};
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
-  running_.push_back(std::make_unique<AllreduceOperation>(std::move(setting), next.call,
-                                                          encoding ? encoding->release() : nullptr,
-                                                          endpoint_, next.submitted, now));
+  running_.push_back(std::make_unique<TarCall>(std::move(setting), next.call,
+                                               encoding ? encoding->release() : nullptr, endpoint_,
+                                               next.submitted, now));
 }
 
 void Engine::start_waiting(Time now) {
@@ -303,7 +303,7 @@ void Engine::handle_events(Time now) {
   }
 }
 
-void Engine::handle_event(AllreduceOperation& operation, const Event& event, Time now) {
+void Engine::handle_event(RunningCall& operation, const Event& event, Time now) {
   if (event.kind != Event::Kind::epoch) return operation.on_event(event, now);
   // A result without what comes in that epoch is partial; from the next one on this rank is in it.
   const Report& report = operation.call().report;
@@ -314,7 +314,7 @@ void Engine::handle_event(AllreduceOperation& operation, const Event& event, Tim
 
 /// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
 /// could not send by release_by(); those of other operations stay in the port.
-bool Engine::port_released(const AllreduceOperation& operation, Time now) {
+bool Engine::port_released(const RunningCall& operation, Time now) {
   const Lender lender = lender_of(operation.handle());
   if (!port_.holds(lender)) return true;
   if (now < operation.release_by()) return false;
@@ -327,7 +327,7 @@ void Engine::step(Time now) {
   for (const auto& operation : running_) ended |= operation->step(now);
   if (!ended) return;
   // A call is done only when the port points into none of its buffers.
-  std::erase_if(running_, [this, now](const std::unique_ptr<AllreduceOperation>& operation) {
+  std::erase_if(running_, [this, now](const std::unique_ptr<RunningCall>& operation) {
     if (!operation->over() || !port_released(*operation, now)) return false;
     if (!operation->complete(now)) return false;
     record_ended(options_.endpoint.recorder, operation->call().report, now);
@@ -348,7 +348,7 @@ void Engine::step(Time now) {
 }
 
 /// Ranks for which the retained results have had no room for a deadline long are to be evicted.
-void Engine::note_held_back(const AllreduceOperation& operation, Time now) {
+void Engine::note_held_back(const RunningCall& operation, Time now) {
   if (operation.call().report.mode != Mode::bounded) return;
   const std::uint64_t ranks = operation.held_back_by();
   if (ranks == 0) {

@@ -28,7 +28,7 @@
 
 namespace tarpon {
 
-class AllreduceOperation;
+class RunningCall;
 class Bounds;
 class FloatBufferPool;
 class Encoding;
@@ -182,8 +182,8 @@ class Engine {
   /// The piece that runs.
   struct Taken {
     Time since;
-    AllreduceOperation* operation = nullptr;  // or
-    Encoding* encoding = nullptr;             // of `call`; neither: a buffer of the pool
+    RunningCall* operation = nullptr;  // or
+    Encoding* encoding = nullptr;      // of `call`; neither: a buffer of the pool
     std::shared_ptr<PendingCall> call;
     std::unique_ptr<Encoding> ended;  // `encoding`, where `call` has ended meanwhile
     bool call_over = false;           // so that `call` is done when the piece has ended
@@ -205,17 +205,17 @@ class Engine {
   std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
   void end_before_start(PendingCall& call);
   void note_call(const AllreduceArguments& arguments);
-  void note_work(const AllreduceOperation& operation, Time now);
+  void note_work(const RunningCall& operation, Time now);
   void start_waiting(Time now);
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;
   void handle_events(Time now);
-  void handle_event(AllreduceOperation& operation, const Event& event, Time now);
-  bool port_released(const AllreduceOperation& operation, Time now);
+  void handle_event(RunningCall& operation, const Event& event, Time now);
+  bool port_released(const RunningCall& operation, Time now);
   void step(Time now);
   bool transmit(Time now);
   void note_pause(Time now);
-  void note_held_back(const AllreduceOperation& operation, Time now);
+  void note_held_back(const RunningCall& operation, Time now);
   void note_codec(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
@@ -240,7 +240,7 @@ class Engine {
   std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
   std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
-  std::vector<std::unique_ptr<AllreduceOperation>> running_;
+  std::vector<std::unique_ptr<RunningCall>> running_;
   std::optional<Taken> taken_;
   bool startable_ = false;     // a call in waiting_ is encoded, or has ended meanwhile
   bool coded_lately_ = false;  // by the epoch record that was decided last

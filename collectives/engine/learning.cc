@@ -1,13 +1,13 @@
 // What an AllReduce that is over teaches: the bounds of later ones, and the loss of each sender.
 #include <algorithm>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 
 /// For the bounds of the calls to come, before the call is closed at the endpoint. Bounded calls
 /// teach, and those exact ones that calibrate BoundRule::optireduce.
-void AllreduceOperation::take_sample() {
+void TarCall::take_sample() {
   const Report& report = call_->report;
   const bool bounded = report.mode == Mode::bounded;
   const bool calibrates = may_run_bounded(call_->arguments) &&
@@ -21,8 +21,8 @@ void AllreduceOperation::take_sample() {
   double scattered = 0, scatter = 0, gathered = 0, gather = 0;  // of ranks that were not late
   for (Rank peer = 0; peer < setting_.world; ++peer) {
     if (peer == setting_.rank || (setting_.absent & bit(peer)) != 0) continue;
-    const MessageProgress first = endpoint_.progress(handle_, kScatter, peer);
-    const MessageProgress second = endpoint_.progress(handle_, kGather, peer);
+    const MessageProgress first = endpoint_.progress(handle(), kScatter, peer);
+    const MessageProgress second = endpoint_.progress(handle(), kGather, peer);
     received += first.received + second.received;
     due += first.slots + second.slots;
     if (first.slots + second.slots > 0 && first.received + second.received == 0) {
@@ -39,7 +39,7 @@ void AllreduceOperation::take_sample() {
       gather += second.slots;
     }
     hear_terms(peer);
-    setting_.bounds->heard(peer, kind(), endpoint_.stage_time(handle_, peer));
+    setting_.bounds->heard(peer, kind(), endpoint_.stage_time(handle(), peer));
   }
   if (due == 0) return;  // nothing was to come of anybody: no stage took any time
   if (scatter > 0) sample.scattered = scattered / scatter;
@@ -48,7 +48,7 @@ void AllreduceOperation::take_sample() {
     sample.stages[stage] = report.stages[stage].elapsed;
   // A stage without messages ends at once.
   sample.stages[kGather] = std::max(sample.stages[kScatter], sample.stages[kGather]);
-  const std::uint64_t late = endpoint_.take_late_packets(handle_);
+  const std::uint64_t late = endpoint_.take_late_packets(handle());
   sample.packets = received + static_cast<double>(late);
   const bool early = report.stages[kScatter].closing == Closing::early ||
                      report.stages[kGather].closing == Closing::early;
@@ -57,7 +57,7 @@ void AllreduceOperation::take_sample() {
 }
 
 /// The call returns.
-void AllreduceOperation::learn(Time now) {
+void TarCall::learn(Time now) {
   const Time from = clock_ == kNever ? began_ : clock_;
   sample_->elapsed = now - from;
   const auto [scatter, gather] = sample_->stages;
@@ -70,10 +70,10 @@ void AllreduceOperation::learn(Time now) {
   setting_.bounds->learn(*sample_, call_->arguments.bound_rule, call_->arguments.bound);
 }
 
-void AllreduceOperation::learn_losses() {
+void TarCall::learn_losses() {
   if (call_->report.mode == Mode::exact) return;
   for (const TarSchedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
-    const MessageProgress message = endpoint_.progress(handle_, kScatter, transfer.peer);
+    const MessageProgress message = endpoint_.progress(handle(), kScatter, transfer.peer);
     setting_.losses->learn(transfer.peer, message.slots, message.received);
   }
 }

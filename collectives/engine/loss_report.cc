@@ -5,17 +5,17 @@
 #include <functional>
 #include <numeric>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 
 /// What runs count in: elements of the bucket, or of the coded one.
-std::uint64_t AllreduceOperation::positions() const {
+std::uint64_t TarCall::positions() const {
   return coding_ ? coding_->layout().coded_count() : call_->arguments.count;
 }
 
-void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                                  const ContributorMasks& contributors) {
+void TarCall::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                       const ContributorMasks& contributors) {
   const std::uint64_t width = element_bytes(call_->arguments.type);
   const auto place = [&](std::uint32_t slot) {
     const std::uint64_t at = first_byte + slot * slot_stride();
@@ -35,7 +35,7 @@ void AllreduceOperation::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
 }
 
 /// In order, those that touch and have the same contributors as one.
-void AllreduceOperation::join_runs() {
+void TarCall::join_runs() {
   std::vector<ContributorRun>& runs = call_->report.runs;
   std::sort(runs.begin(), runs.end(),
             [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
@@ -51,7 +51,7 @@ void AllreduceOperation::join_runs() {
 }
 
 /// Whether every contribution is here.
-bool AllreduceOperation::whole() const {
+bool TarCall::whole() const {
   if (late_self_) return false;
   const std::uint64_t all = setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
   const auto full = [all](const ContributorMasks& contributors) {
@@ -65,10 +65,10 @@ bool AllreduceOperation::whole() const {
 
 /// Whether nothing that `rank` should have sent here has come: a result whose owner is lost lacks
 /// the contributions of ranks that were in time.
-bool AllreduceOperation::silent(Rank rank) const {
+bool TarCall::silent(Rank rank) const {
   if (rank == setting_.rank) return late_self_;
-  const MessageProgress scatter = endpoint_.progress(handle_, kScatter, rank);
-  const MessageProgress gather = endpoint_.progress(handle_, kGather, rank);
+  const MessageProgress scatter = endpoint_.progress(handle(), kScatter, rank);
+  const MessageProgress gather = endpoint_.progress(handle(), kGather, rank);
   if (scatter.slots + gather.slots == 0) {
     // It sends nothing here: where no owner's word is here either, nothing is known of it.
     const std::vector<ContributorRun>& runs = call_->report.runs;
@@ -80,7 +80,7 @@ bool AllreduceOperation::silent(Rank rank) const {
 }
 
 /// Which shards are whole, of whom, and which are void.
-void AllreduceOperation::report_shards() {
+void TarCall::report_shards() {
   Report& report = call_->report;
   const auto common = [](const ContributorMasks& contributors, std::uint64_t all) {
     return std::accumulate(contributors.begin(), contributors.end(), all,
@@ -104,7 +104,7 @@ void AllreduceOperation::report_shards() {
 
 /// Why contributions are missing. This rank knows it of messages to itself; what lacks in a shard
 /// that came lacked at its owner.
-void AllreduceOperation::report_causes() {
+void TarCall::report_causes() {
   const std::uint64_t late = mask_of(call_->report.late_ranks);
   const std::uint64_t void_owners = mask_of(call_->report.void_shards);
   const double world = setting_.world;
@@ -118,7 +118,7 @@ void AllreduceOperation::report_causes() {
   };
   std::vector<MessageProgress> scatter(setting_.world);
   for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if (rank != setting_.rank) scatter[rank] = endpoint_.progress(handle_, kScatter, rank);
+    if (rank != setting_.rank) scatter[rank] = endpoint_.progress(handle(), kScatter, rank);
   }
   for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
     const double elements = length(schedule_.own.count, slot);
@@ -133,7 +133,7 @@ void AllreduceOperation::report_causes() {
   }
   const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
-    const MessageProgress message = endpoint_.progress(handle_, kGather, receives[i].peer);
+    const MessageProgress message = endpoint_.progress(handle(), kGather, receives[i].peer);
     const bool is_void = (void_owners & bit(receives[i].peer)) != 0;
     const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
@@ -153,7 +153,7 @@ void AllreduceOperation::report_causes() {
                           sums.late_ranks / all, sums.void_shards / all};
 }
 
-void AllreduceOperation::report_loss() {
+void TarCall::report_loss() {
   if (whole()) return;
   Report& report = call_->report;
   const ContributorMasks nobody(reducer_.slots(), 0);

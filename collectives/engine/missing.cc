@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 
 /// The slots of other owners that did not come.
-void AllreduceOperation::find_missing() {
+void TarCall::find_missing() {
   const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
     const ContributorMasks& contributors = gather_[i].contributors();
@@ -20,7 +20,7 @@ void AllreduceOperation::find_missing() {
 }
 
 /// Missing rows count as zero. The rows of a block that came are scaled up to the whole block.
-void AllreduceOperation::decode_result() {
+void TarCall::decode_result() {
   for (std::uint32_t slot = 0; late_self_ && slot < reducer_.slots(); ++slot) {
     missing_.push_back({schedule_.own.first + slot * slot_stride(), slot_bytes()});
   }
@@ -44,7 +44,7 @@ void AllreduceOperation::decode_result() {
   });
 }
 
-void AllreduceOperation::fill_missing() {
+void TarCall::fill_missing() {
   if (late_self_) void_own_shard();
   find_missing();
   work_.add(missing_.size(), slot_bytes(), [this](std::uint64_t first, std::uint64_t count) {
@@ -55,7 +55,7 @@ void AllreduceOperation::fill_missing() {
 
 /// `change(offset, length)`, part by part.
 template <typename Change>
-void AllreduceOperation::change_own_shard(Change change) {
+void TarCall::change_own_shard(Change change) {
   const Range own = schedule_.own;
   work_.add(slots(own.count, slot_bytes()), slot_bytes(),
             [=, this](std::uint64_t first, std::uint64_t count) {
@@ -64,7 +64,7 @@ void AllreduceOperation::change_own_shard(Change change) {
             });
 }
 
-void AllreduceOperation::void_own_shard() {
+void TarCall::void_own_shard() {
   const AllreduceArguments& arguments = call_->arguments;
   if (output_ != input_ || arguments.missing == MissingFill::zero) {
     return change_own_shard(
@@ -87,7 +87,7 @@ void AllreduceOperation::void_own_shard() {
   }
 }
 
-void AllreduceOperation::fill(std::uint64_t offset, std::uint64_t length) {
+void TarCall::fill(std::uint64_t offset, std::uint64_t length) {
   const AllreduceArguments& arguments = call_->arguments;
   if (arguments.missing == MissingFill::zero) {
     std::memset(output_ + offset, 0, length);
@@ -97,7 +97,7 @@ void AllreduceOperation::fill(std::uint64_t offset, std::uint64_t length) {
   scale(offset, length, arguments.function == ReduceOp::avg ? 1 : std::uint32_t{setting_.world});
 }
 
-void AllreduceOperation::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor) {
+void TarCall::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor) {
   const AllreduceArguments& arguments = call_->arguments;
   std::byte* const at = output_ + offset;
   reduce_kernels(arguments.type, arguments.function)

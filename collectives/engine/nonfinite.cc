@@ -10,15 +10,15 @@
 #include <cstring>
 #include <limits>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/tar_call.h"
 #include "collectives/rank_list.h"
 
 namespace tarpon {
 
 /// A rank that nobody waited for has nothing in the result: what it alone knows of its input does
 /// not count.
-void AllreduceOperation::report_nonfinite() {
-  const Nonfinite known = endpoint_.nonfinite(handle_);
+void TarCall::report_nonfinite() {
+  const Nonfinite known = endpoint_.nonfinite(handle());
   Report& report = call_->report;
   report.nonfinite = known.heard || (known.any() && !late_self_);
   if (!report.nonfinite) return;
@@ -30,7 +30,7 @@ void AllreduceOperation::report_nonfinite() {
 }
 
 /// In place, too, nothing reads the buffers any more.
-void AllreduceOperation::fill_with_nan() {
+void TarCall::fill_with_nan() {
   const auto fill_all = [this](auto nan) {
     work_.add(call_->arguments.count, sizeof nan,
               [output = output_, nan](std::uint64_t first, std::uint64_t count) {

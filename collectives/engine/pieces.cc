@@ -2,9 +2,9 @@
 // what becomes of a call whose piece has ended.
 #include <algorithm>
 
-#include "collectives/engine/allreduce_operation.h"
 #include "collectives/engine/encoding.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/tar_call.h"
 #include "collectives/engine/work_rate.h"
 
 namespace tarpon {
@@ -75,7 +75,7 @@ bool Engine::has_piece() const {
 }
 
 Piece Engine::take_piece(Time now) {
-  AllreduceOperation* operation = nullptr;
+  RunningCall* operation = nullptr;
   Encoding* encoding = nullptr;
   Time oldest = kNever;
   for (const auto& one : running_) {
@@ -115,16 +115,15 @@ void Engine::piece_ended(Time now) {
   startable_ |= taken.encoding->done();
 }
 
-void Engine::note_work(const AllreduceOperation& operation, Time now) {
-  const Status status = operation.report().status;
+void Engine::note_work(const RunningCall& operation, Time now) {
+  const Status status = operation.call().report.status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;
-  const std::uint64_t bytes = operation.worked_bytes();
-  if (!ended || bytes < kFewPieces * options_.piece_bytes) return;
-  const bool cut = operation.is_cut();
-  Duration took = operation.worked();
-  if (cut) took = std::clamp(operation.since_closing(now), took, kMostShared * took);
-  work_rates_[operation.coded() ? 1 : 0]->learn(bytes, took, cut);
+  const RunningCall::WorkDone done = operation.work_done(now);
+  if (!ended || done.bytes < kFewPieces * options_.piece_bytes) return;
+  Duration took = done.took;
+  if (done.since_closing) took = std::clamp(*done.since_closing, took, kMostShared * took);
+  work_rates_[done.coded ? 1 : 0]->learn(done.bytes, took, done.since_closing.has_value());
 }
 
 void Engine::note_call(const AllreduceArguments& arguments) {

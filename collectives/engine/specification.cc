@@ -1,11 +1,11 @@
 // What an AllReduce asks of the endpoint: its stages, their messages and bounds.
 #include <algorithm>
 
-#include "collectives/engine/allreduce_operation.h"
+#include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 
-TarSchedule AllreduceOperation::make_schedule() const {
+TarSchedule TarCall::make_schedule() const {
   const AllreduceArguments& arguments = call_->arguments;
   const std::uint32_t turn =
       setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
@@ -17,17 +17,17 @@ TarSchedule AllreduceOperation::make_schedule() const {
                       element_bytes(arguments.type));
 }
 
-std::uint64_t AllreduceOperation::slot_stride() const {
+std::uint64_t TarCall::slot_stride() const {
   return coding_ ? std::uint64_t{setting_.world} * coding_->row_pitch_bytes() : slot_bytes();
 }
 
 /// Of results, and of what is coded.
-SlotArray<std::byte> AllreduceOperation::slots_at(std::uint64_t first_byte) const {
+SlotArray<std::byte> TarCall::slots_at(std::uint64_t first_byte) const {
   return {(coding_ ? coding_->data() : output_) + first_byte, slot_stride()};
 }
 
 /// Takes a buffer for partial results, where the reducer needs one.
-Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) {
+Reducer::Shape TarCall::reducer_shape(Mode mode) {
   Reducer::Shape shape;
   shape.accumulator = slots_at(schedule_.own.first);
   shape.own = {coding_ ? shape.accumulator.data : input_ + schedule_.own.first, slot_stride()};
@@ -50,11 +50,7 @@ Reducer::Shape AllreduceOperation::reducer_shape(Mode mode) {
   return shape;
 }
 
-std::uint64_t AllreduceOperation::bucket_bytes() const {
-  return call_->arguments.count * element_bytes(call_->arguments.type);
-}
-
-OperationSignature AllreduceOperation::signature() const {
+OperationSignature TarCall::signature() const {
   const AllreduceArguments& arguments = call_->arguments;
   OperationSignature result;
   result.type = arguments.type;
@@ -69,7 +65,7 @@ OperationSignature AllreduceOperation::signature() const {
   return result;
 }
 
-OperationSpec AllreduceOperation::specify(Time now) {
+OperationSpec TarCall::specify(Time now) {
   const AllreduceArguments& arguments = call_->arguments;
   OperationSpec spec;
   spec.tag = arguments.tag;
@@ -92,18 +88,18 @@ OperationSpec AllreduceOperation::specify(Time now) {
   return spec;
 }
 
-CallKind AllreduceOperation::kind() const {
+CallKind TarCall::kind() const {
   return {bucket_bytes(), coding_ != nullptr, setting_.open};
 }
 
-BoundedCall AllreduceOperation::bounded_call() const {
+BoundedCall TarCall::bounded_call() const {
   const AllreduceArguments& arguments = call_->arguments;
   // Decoding takes about as long as encoding took.
   const Duration coding = coding_ ? 2 * (began_ - setting_.began) : Duration::zero();
   return {arguments.bound_rule, arguments.bound, kind(), coding};
 }
 
-void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
+void TarCall::plan_bound(OperationSpec& spec, Time now) {
   const Duration left = std::max(Duration::zero(), deadline_ - now);
   const BoundPlan plan = setting_.bounds->plan(bounded_call(), left);
   terms_ = plan.terms;
@@ -118,11 +114,11 @@ void AllreduceOperation::plan_bound(OperationSpec& spec, Time now) {
 }
 
 /// Half of the ranks have begun: what this rank and its peers expect decides when the stages end.
-void AllreduceOperation::start_clock(Time at, Time now) {
+void TarCall::start_clock(Time at, Time now) {
   std::uint64_t live = ~endpoint_.silent();
   for (Rank peer = 0; peer < setting_.world; ++peer) {
     if (peer == setting_.rank) continue;
-    if (endpoint_.takes_no_part(handle_, peer)) live &= ~bit(peer);
+    if (endpoint_.takes_no_part(handle(), peer)) live &= ~bit(peer);
     hear_terms(peer);
   }
   const Duration left = std::max(Duration::zero(), deadline_ - at);
@@ -137,20 +133,20 @@ void AllreduceOperation::start_clock(Time at, Time now) {
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;
   call_->report.stages[kGather].bound = ends.at[kGather] - at;
-  endpoint_.set_ends(handle_, ends, now);
+  endpoint_.set_ends(handle(), ends, now);
   work_at_ = now;
-  if (fail_at_ != kNever) collect_mismatches(now);
+  limit_changed(now);
 }
 
 /// What the work on the buffers would take if both stages closed now: settling and, `with_copy`,
 /// copying our shard, decoding, filling the slots that are missing. Small buckets need no time for
 /// it.
-Duration AllreduceOperation::work_left(bool with_copy) const {
+Duration TarCall::work_left(bool with_copy) const {
   if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
   std::uint64_t bytes = with_copy ? schedule_.own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
   for (const TarSchedule::Transfer& transfer : schedule_.stages[kGather].receives) {
-    const MessageProgress message = endpoint_.progress(handle_, kGather, transfer.peer);
+    const MessageProgress message = endpoint_.progress(handle(), kGather, transfer.peer);
     bytes += std::uint64_t{message.slots - message.received} * slot_bytes();
   }
   if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
@@ -159,14 +155,14 @@ Duration AllreduceOperation::work_left(bool with_copy) const {
 
 /// Closes both stages when the work that is left needs all of the time until the end of the call.
 /// The work shrinks while slots arrive, so the time to close is computed again when it has come.
-void AllreduceOperation::close_for_work(Time now) {
-  if (gather_closed_) return;
+void TarCall::close_for_work(Time now) {
+  if (closed(kGather)) return;
   if (late_self_) work_at_ = kNever;
   if (now >= work_at_) {
     // Work that takes more than half of the call ends after the bound, whatever is cut.
     work_at_ = end_ - std::min(work_left(copies()), (end_ - clock_) / 2);
     if (now >= work_at_) {
-      for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle_, stage, now);
+      for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle(), stage, now);
       gather_due_ = now;
       work_at_ = kNever;
     }
@@ -174,14 +170,14 @@ void AllreduceOperation::close_for_work(Time now) {
   wake_at_ = work_at_;
 }
 
-void AllreduceOperation::hear_terms(Rank peer) {
-  const std::optional<CallTerms> terms = endpoint_.terms(handle_, peer);
+void TarCall::hear_terms(Rank peer) {
+  const std::optional<CallTerms> terms = endpoint_.terms(handle(), peer);
   if (!terms || *terms == CallTerms{} || (terms_heard_ & bit(peer)) != 0) return;
   terms_heard_ |= bit(peer);
   setting_.bounds->heard(peer, kind(), decode(*terms));
 }
 
-void AllreduceOperation::add_scatter(OperationSpec& spec) {
+void TarCall::add_scatter(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kScatter];
   stage.ordered = !spec.bounded && call_->arguments.order == AdditionOrder::fixed;
   stage.repair = setting_.mechanisms.scatter_repair;
@@ -198,7 +194,7 @@ void AllreduceOperation::add_scatter(OperationSpec& spec) {
   }
 }
 
-void AllreduceOperation::add_gather(OperationSpec& spec) {
+void TarCall::add_gather(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kGather];
   stage.ready = 0;
   stage.repair = setting_.mechanisms.repair;

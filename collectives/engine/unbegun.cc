@@ -1,9 +1,9 @@
 // Calls that end without having begun: their numbers, and what their reports say.
 #include <algorithm>
 
-#include "collectives/engine/allreduce_operation.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/peer_report.h"
+#include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 

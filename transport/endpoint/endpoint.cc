@@ -429,6 +429,7 @@ MessageProgress Endpoint::progress(OperationHandle handle, std::uint8_t stage, R
       return !given_up && message->presence.contains(slot);
     };
     result.bytes = message->lengths.sum(result.received, here);
+    result.all_bytes = message->lengths.sum(message->slots, [](std::uint32_t) { return true; });
   }
   return result;
 }

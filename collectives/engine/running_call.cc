@@ -1,0 +1,394 @@
+#include "collectives/engine/running_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "collectives/engine/peer_report.h"
+#include "collectives/rank_list.h"
+
+namespace tarpon {
+namespace {
+
+// After the first mismatch others may still come in: their ranks belong into the report.
+constexpr Duration kMismatchGrace = 50ms;
+
+std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
+  const std::string who = rendezvous::rank_list(ranks);
+  switch (reason) {
+    case AbortReason::given_up:
+      return who + " gave the operation up";
+    case AbortReason::mismatch:
+      return who + " met another operation under this number";
+    case AbortReason::expired:
+      return who + " reached its deadline before the call could begin there";
+    case AbortReason::late:
+      return who + " was late";
+    case AbortReason::argument:
+      return who + " refused the call: its arguments make no sense";
+    case AbortReason::deadline:
+      return who + " refused the call: its deadline was not positive";
+    case AbortReason::memory:
+      return who + " refused the call: no memory for its buffers";
+    case AbortReason::exception:
+      return who + " refused the call: an exception inside";
+    case AbortReason::tag_forgotten:
+      return who + " no longer remembers the numbers of this tag: use a new tag";
+  }
+  return who + " gave the operation up";
+}
+
+}  // namespace
+
+Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number) {
+  if (number < Bounds::calibration(arguments.bound_rule)) return Mode::exact;
+  return may_run_bounded(arguments) ? Mode::bounded : Mode::exact;
+}
+
+bool can_be_bounded(DataType type, ReduceOp function) {
+  return (function == ReduceOp::sum || function == ReduceOp::avg) && !is_integer(type);
+}
+
+bool may_run_bounded(const AllreduceArguments& arguments) {
+  return arguments.mode == Mode::bounded && can_be_bounded(arguments.type, arguments.function);
+}
+
+RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                         Endpoint& endpoint, Time submitted, Time now)
+    : setting_(setting),
+      call_(std::move(call)),
+      endpoint_(endpoint),
+      submitted_(submitted),
+      began_(now),
+      deadline_(after(submitted, call_->arguments.deadline)),
+      work_(setting.piece_bytes) {
+  Report& report = call_->report;
+  report.tag = call_->arguments.tag;
+  report.operation = endpoint_.next_number(report.tag);
+  report.mode = effective_mode(call_->arguments, report.operation);
+}
+
+void RunningCall::open(const OperationSpec& spec, Time now) {
+  stage_count_ = static_cast<std::uint32_t>(spec.stages.size());
+  handle_ = endpoint_.submit(spec, now);
+}
+
+void RunningCall::close(std::unique_ptr<Retained> retained, std::uint64_t absent) {
+  endpoint_.close(handle_, std::move(retained), absent);
+  over_ = true;
+}
+
+void RunningCall::abort_operation(AbortReason reason, std::uint64_t ranks) {
+  endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
+  over_ = true;
+}
+
+std::uint64_t RunningCall::bucket_bytes() const {
+  return call_->arguments.count * element_bytes(call_->arguments.type);
+}
+
+void RunningCall::on_event(const Event& event, Time now) {
+  switch (event.kind) {
+    case Event::Kind::stage_closed:
+      call_->report.stages[event.stage].closing = event.closing;
+      call_->report.stages[event.stage].elapsed = event.elapsed;
+      closed_ |= 1u << event.stage;
+      return on_progress(event, now);
+    case Event::Kind::acknowledged:
+    case Event::Kind::clock:
+    case Event::Kind::late:
+      return on_progress(event, now);
+    case Event::Kind::mismatch:
+      return on_mismatch(event, now);
+    case Event::Kind::aborted:
+      return on_abort(event, now);
+    case Event::Kind::silent:
+    case Event::Kind::heard:
+    case Event::Kind::epoch:
+      return;  // the engine's
+    case Event::Kind::deadline:
+      if (mismatched()) {
+        end(Status::mismatch, "", now);
+      } else if (!all_closed() || unheard()) {
+        end_at_deadline(now);
+      }
+      return;
+  }
+}
+
+bool RunningCall::step(Time now) {
+  if (over_) return true;
+  if (now >= fail_at_) {
+    end(Status::mismatch, "", now);
+    return true;
+  }
+  return mismatched() ? false : advance(now);
+}
+
+/// Where all others made one and the same other call, this rank is the one to blame.
+void RunningCall::on_mismatch(const Event& event, Time now) {
+  Report& report = call_->report;
+  report.blamed.push_back(event.peer);
+  const auto theirs = decode(event.signature);
+  const auto difference = [](const auto& of, const auto& from) {
+    return (of && from ? first_difference(*of, *from) : std::nullopt).value_or("unknown operation");
+  };
+  const std::optional<OperationSignature> ours = signature();
+  if (report.blamed.size() == 1) {
+    others_signature_ = theirs;
+    report.detail = fmt::format("rank {} differs: {}", event.peer, difference(theirs, ours));
+  }
+  others_alike_ = others_alike_ && theirs && theirs == others_signature_;
+  if (others_alike_ && report.blamed.size() > 1 && report.blamed.size() + 1 == setting_.world) {
+    report.blamed = {setting_.rank};
+    report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
+  }
+  collect_mismatches(now);
+}
+
+/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has
+/// to hear of it before its bound, or it calls this rank late.
+void RunningCall::collect_mismatches(Time now) {
+  fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
+}
+
+void RunningCall::on_abort(const Event& event, Time now) {
+  // A result that is there needs nobody any more; one of 0 elements needs everybody's word.
+  if (all_closed() && call_->arguments.count > 0) return;
+  if (event.reason == TARPON_ABORT_MISMATCH) {
+    // Whoever differs will say so itself, unless it has gone.
+    if (mismatched()) return;
+    collect_mismatches(now);
+    call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
+    return;
+  }
+  if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
+  const auto reason = static_cast<AbortReason>(event.reason);
+  end_aborted(reason, event.ranks, abort_text(reason, ranks_of(event.ranks)), now);
+}
+
+/// Whether the rank that gave the call up was cut off itself. Not where this rank began after that.
+/// A rank that lacks more than half of the ranks is; so is one that is all that this rank lacks:
+/// the others' shards are here, so that they had this rank's data.
+bool RunningCall::is_cut_off(const Event& late_abort) const {
+  if (late_abort.begun_late || setting_.world == 2) return false;
+  if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
+  return absent_ranks() == std::vector<Rank>{late_abort.peer};
+}
+
+/// Another rank has ended the call at its deadline, for want of `event.ranks`.
+void RunningCall::on_late_abort(const Event& event, Time now) {
+  const bool cut_off = is_cut_off(event);
+  if (!cut_off && (event.ranks & bit(setting_.rank)) != 0) {
+    return end_aborted(AbortReason::late, bit(setting_.rank),
+                       fmt::format("rank {} gave the call up at its deadline, before it had the "
+                                   "data of this rank",
+                                   event.peer),
+                       now);
+  }
+  std::vector<Rank> late = absent_ranks();
+  std::erase_if(late, [&](Rank rank) { return (event.ranks & bit(rank)) == 0; });
+  if (cut_off || late.empty()) late = {event.peer};
+  Report& report = call_->report;
+  report.status = Status::peer_late;
+  report.detail = cut_off ? fmt::format(
+                                "rank {} gave the call up at its deadline: it did not hear "
+                                "ranks that others heard",
+                                event.peer)
+                          : fmt::format("no complete answer from {} by the deadline of rank {}",
+                                        rendezvous::rank_list(ranks_of(event.ranks)), event.peer);
+  report.late_ranks = std::move(late);
+  report_end(now);
+  abort_operation(AbortReason::late, event.ranks);  // passed on as it came
+}
+
+void RunningCall::end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail,
+                              Time now) {
+  if (over_) return;
+  Report& report = call_->report;
+  report.status = Status::aborted;
+  report.abort_reason = reason;
+  report.blamed = ranks_of(ranks);
+  report.detail = std::move(detail);
+  report_end(now);
+  abort_operation(reason, ranks);
+}
+
+std::vector<Rank> RunningCall::absent_ranks() const {
+  // Ranks that have not begun are to blame; when all have, those whose message of the earliest
+  // stage is incomplete.
+  std::vector<Rank> silent;
+  std::vector<std::vector<Rank>> lacking(stage_count_);
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer == setting_.rank) continue;
+    for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
+      const MessageProgress message = endpoint_.progress(handle_, stage, peer);
+      if (stage == 0 && !message.heard) silent.push_back(peer);
+      if (message.received < message.slots) lacking[stage].push_back(peer);
+    }
+  }
+  if (!silent.empty()) return silent;
+  for (std::vector<Rank>& ranks : lacking) {
+    if (!ranks.empty()) return ranks;
+  }
+  return {};
+}
+
+bool RunningCall::queued_too_long() const {
+  return !setting_.behind.empty() && began_ - submitted_ > deadline_ - began_;
+}
+
+std::vector<Rank> RunningCall::late_ranks() const {
+  return queued_too_long() ? setting_.behind : absent_ranks();
+}
+
+void RunningCall::end_at_deadline(Time now) {
+  Report& report = call_->report;
+  report.late_ranks = late_ranks();
+  const std::string detail = fmt::format(
+      "no complete answer from {} within the deadline of {} s{}",
+      report.late_ranks.empty() ? "the other ranks" : rendezvous::rank_list(report.late_ranks),
+      std::chrono::duration<double>(call_->arguments.deadline).count(),
+      queued_too_long() ? ": most of it was spent behind earlier calls" : "");
+  const std::uint64_t late = mask_of(report.late_ranks);
+  if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
+  // An exact call is over for all: the late ranks learn it at once, and the next calls pair.
+  report.status = Status::peer_late;
+  report.detail = detail + silence_text();
+  report_end(now);
+  abort_operation(AbortReason::late, late);
+}
+
+/// How many ranks answer, when some are silent. An exact call runs to its deadline only while all
+/// ranks are live.
+std::string RunningCall::silence_text() const {
+  const int world = setting_.world;
+  const int answering = world - std::popcount(endpoint_.silent());
+  if (answering == world) return "";
+  return fmt::format("; {}{} of {} ranks answer", 2 * answering <= world ? "cut off: " : "",
+                     answering, world);
+}
+
+bool RunningCall::unheard() const {
+  if (call_->arguments.count > 0 || call_->report.mode == Mode::bounded) return false;
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer != setting_.rank && !endpoint_.progress(handle_, 0, peer).heard) return true;
+  }
+  return false;
+}
+
+Time RunningCall::release_by() const {
+  if (completing_) return kNever;
+  // What a complete call still has to send others wait for; to the rest somebody was late already.
+  return call_->report.status == Status::complete ? limit() : Time::min();
+}
+
+void RunningCall::complete_at_once(Time now) {
+  while (!complete(now)) work_.run_all();
+}
+
+Piece RunningCall::take_piece() {
+  const Piece piece = work_.take();
+  worked_bytes_ += piece.bytes;
+  return piece;
+}
+
+void RunningCall::end(Status status, std::string detail, Time now) {
+  if (over_) return;
+  Report& report = call_->report;
+  report.status = status;
+  if (!detail.empty()) report.detail = std::move(detail);
+  report_end(now);
+  if (status == Status::mismatch) {
+    // Ranks that have not begun learn it too.
+    abort_operation(AbortReason::mismatch, bit(setting_.rank));
+  } else {
+    // Nothing is to be had of our shard. Exact calls wait for it until their deadlines.
+    close(nullptr, report.mode == Mode::bounded ? bit(setting_.rank) : 0);
+  }
+}
+
+void RunningCall::give_up(Rank origin, const std::string& detail, Time now) {
+  end_aborted(AbortReason::given_up, bit(origin), detail, now);
+}
+
+void RunningCall::peers_gone(const Facts& facts, Time now) {
+  if (over_ || call_->report.mode == Mode::bounded) return;
+  if (all_closed() && !unheard()) return;
+  std::vector<Rank> gone;
+  Standing highest = Standing::live;
+  std::string text;
+  for (Rank rank = 0; rank < setting_.world; ++rank) {
+    if (!endpoint_.takes_no_part(handle_, rank)) continue;
+    const Fact& fact = facts.of(rank);
+    gone.push_back(rank);
+    highest = std::max(highest, fact.standing);
+    text += (text.empty() ? "" : "; ") + fact.text();
+  }
+  if (gone.empty()) return;
+  call_->report.blamed = std::move(gone);
+  const Status status = highest == Standing::dead      ? Status::peer_dead
+                        : highest == Standing::evicted ? Status::evicted
+                                                       : Status::peer_left;
+  end(status, std::move(text), now);
+}
+
+void RunningCall::evicted(const std::string& detail, Time now) {
+  if (over_) return;
+  if (mismatched()) return end(Status::mismatch, "", now);
+  if (all_closed() && !unheard()) return finish(now);
+  call_->report.blamed = {setting_.rank};
+  end(Status::evicted, detail, now);
+}
+
+bool RunningCall::complete(Time now) {
+  if (completing_) {
+    if (!work_.idle()) return false;
+    call_->report.elapsed = now - submitted_;
+    return true;
+  }
+  completing_ = true;
+  work_.clear();  // a copy of our shard that the end of the call has come before
+  complete_output();
+  return work_.idle();
+}
+
+void RunningCall::piece_ended(Duration took) {
+  work_.ended();
+  worked_ += took;
+  piece_took(took);
+}
+
+RunningCall::WorkDone RunningCall::work_done(Time) const {
+  return {.bytes = worked_bytes_, .took = worked_};
+}
+
+void RunningCall::release(Time now) {
+  released(now);
+  call_->done = true;
+}
+
+/// What is known at the end whatever the status is.
+void RunningCall::report_end(Time now) {
+  Report& report = call_->report;
+  report.elapsed = now - submitted_;
+  report.stage = !closed(0)      ? CallStage::scatter
+                 : !all_closed() ? CallStage::gather
+                                 : CallStage::result;
+  report_last_heard(endpoint_, setting_.rank, setting_.world, now, report);
+  for (std::uint8_t stage = 0; stage < stage_count_; ++stage) {
+    for (Rank rank = 0; rank < setting_.world; ++rank) {
+      if (rank == setting_.rank) continue;
+      const MessageProgress message = endpoint_.progress(handle_, stage, rank);
+      report.peers[rank].bytes_expected[stage] = message.all_bytes;
+      report.peers[rank].bytes_received[stage] = message.bytes;
+      report.bytes_received += message.bytes;
+    }
+  }
+  if (report.status != Status::complete) return;
+  const std::uint64_t everybody = ~0ull >> (64 - setting_.world);
+  for (PeerReport& peer : report.peers) peer.contributors = everybody;  // or report_loss() corrects
+}
+
+}  // namespace tarpon

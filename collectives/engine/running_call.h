@@ -1,0 +1,210 @@
+// A call that has begun: its operation at the endpoint, how it ends when something goes wrong, and
+// its report. What it sends and receives is up to the classes derived from it.
+//
+// Not thread-safe, but for the pieces of work on the buffers (piece.h), which run outside.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <memory_resource>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/engine.h"
+#include "collectives/engine/float_buffer_pool.h"
+#include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/sender_loss.h"
+#include "collectives/engine/signature.h"
+#include "collectives/engine/work.h"
+#include "collectives/engine/work_rate.h"
+#include "collectives/mechanisms.h"
+#include "collectives/membership/epoch_history.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+
+class RunningCall {
+ public:
+  struct Setting {
+    Rank rank = 0;
+    std::uint16_t world = 1;
+    std::uint32_t slot_bytes = 0;
+    Mechanisms mechanisms;
+    Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
+    SenderLoss* losses = nullptr;                 // the same
+    std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
+    FloatBufferPool* partial_buffers = nullptr;   // the same
+    std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
+    EpochSetting epoch = {};                      // of this operation
+    std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
+    Time began{};                         // when the call began: its encoding, where it is coded
+    const WorkRate* work_rate = nullptr;  // of such calls; outlives the operation
+    std::uint32_t open = 1;               // calls of this rank that run, this one included
+    std::vector<Rank> behind = {};        // late in the calls of its tag that it had to wait for
+  };
+
+  virtual ~RunningCall() = default;
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+
+  OperationHandle handle() const { return handle_; }
+  PendingCall& call() { return *call_; }
+  const PendingCall& call() const { return *call_; }
+  Time submitted() const { return submitted_; }
+
+  void on_event(const Event& event, Time now);
+
+  /// Moves on after deliveries. True once the operation is over and closed at the endpoint; the
+  /// report is filled then.
+  bool step(Time now);
+
+  /// When step() should run even if nothing arrives.
+  Time next_deadline() const { return mismatched() ? fail_at_ : wake_at(); }
+
+  /// The process stood still for so long when it was due to act.
+  void note_pause(Duration pause) { call_->report.paused += pause; }
+
+  // -- ends. Each one is without effect on a call that is over.
+
+  bool over() const { return over_; }
+  /// Ends it now; fills the report.
+  void end(Status status, std::string detail, Time now);
+  /// As aborted by `origin`; the peers learn it.
+  void give_up(Rank origin, const std::string& detail, Time now);
+  /// Ends it as peer_dead, evicted or peer_left, if it runs exact and its result needs a rank that
+  /// `facts` exclude.
+  void peers_gone(const Facts& facts, Time now);
+  /// This rank is evicted: ends it now, as evicted unless its result is whole.
+  void evicted(const std::string& detail, Time now);
+  /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
+  virtual void rank_absent(Rank) {}
+
+  /// The ranks that it is waiting for.
+  virtual std::vector<Rank> absent_ranks() const;
+  /// The ranks to blame should it end now: the same, unless most of its time went by behind earlier
+  /// calls, so that the ranks that it asked need not be late.
+  std::vector<Rank> late_ranks() const;
+
+  // -- once over
+
+  /// The deadline for the port to send the packets that it still holds. kNever once the port holds
+  /// none.
+  Time release_by() const;
+
+  /// Completes the output, in pieces if that takes long. True once the output is complete.
+  /// REQUIRES: over(), and the port holds no packet of the call.
+  bool complete(Time now);
+  /// The same without pieces.
+  void complete_at_once(Time now);
+
+  /// The buffers are complete: the call is done.
+  void release(Time now);
+
+  /// Ranks so far behind that there was no room to retain this rank's shard for them. Bit r:
+  /// rank r.
+  std::uint64_t held_back_by() const { return held_back_by_; }
+
+  /// The work on the buffers that has been done.
+  struct WorkDone {
+    std::uint64_t bytes = 0;  // that it moved
+    Duration took{};
+    bool coded = false;
+    /// Where the bound closed the stages, and nothing but work followed: how long ago they closed,
+    /// and the peers' answers were here.
+    std::optional<Duration> since_closing = std::nullopt;
+  };
+  virtual WorkDone work_done(Time now) const;
+
+  // -- the work on the buffers
+
+  /// The next piece of it. It runs until piece_ended(), which says how long it took; step(),
+  /// complete() and release() are not called meanwhile.
+  bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
+  Piece take_piece();
+  void piece_ended(Duration took);
+
+ protected:
+  /// `submitted` is when the caller asked.
+  RunningCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+              Time submitted, Time now);
+
+  // -- for the derived class
+
+  /// Submits the operation, as the last thing that the constructor does.
+  void open(const OperationSpec& spec, Time now);
+  /// Closes the operation: the call is over. The report is filled.
+  void close(std::unique_ptr<Retained> retained, std::uint64_t absent);
+  /// Ends it here and, told by us, at the peers: one that missed the first ABORT would wait.
+  void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
+  /// Fills the part of the report that every call has. The operation is still open.
+  void report_end(Time now);
+
+  bool closed(std::size_t stage) const { return (closed_ >> stage & 1) != 0; }
+  bool all_closed() const { return closed_ + 1u == 1u << stage_count_; }
+  /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
+  bool unheard() const;
+  /// Some rank made another call. The ranks that differ are collected for a while, then it ends.
+  bool mismatched() const { return fail_at_ != kNever; }
+  /// The time that is left has changed: it still has to tell the peers in time.
+  void limit_changed(Time now) {
+    if (mismatched()) collect_mismatches(now);
+  }
+  /// complete() has begun.
+  bool completing() const { return completing_; }
+  std::uint64_t bucket_bytes() const;
+
+  const Setting setting_;
+  const std::shared_ptr<PendingCall> call_;
+  Endpoint& endpoint_;
+  const Time submitted_;
+  const Time began_;
+  const Time deadline_;
+  std::uint64_t held_back_by_ = 0;
+  Work work_;  // on the buffers
+
+ private:
+  // -- of the derived class
+
+  /// stage_closed, acknowledged, clock and late.
+  virtual void on_progress(const Event& event, Time now) = 0;
+  /// step() of a call that is not over and has met no mismatch.
+  virtual bool advance(Time now) = 0;
+  virtual Time wake_at() const = 0;
+  /// When the call ends, whatever it still waits for.
+  virtual Time limit() const { return deadline_; }
+  /// All stages have closed, and every rank was heard.
+  virtual void finish(Time now) = 0;
+  virtual OperationSignature signature() const = 0;
+  /// What is left to do on the output once the port holds nothing of the call, as work.
+  virtual void complete_output() {}
+  virtual void piece_took(Duration) {}
+  virtual void released(Time) {}
+
+  bool queued_too_long() const;
+  void on_mismatch(const Event& event, Time now);
+  void collect_mismatches(Time now);
+  void on_abort(const Event& event, Time now);
+  bool is_cut_off(const Event& late_abort) const;
+  void on_late_abort(const Event& event, Time now);
+  void end_at_deadline(Time now);
+  void abort_operation(AbortReason reason, std::uint64_t ranks);
+  std::string silence_text() const;
+
+  OperationHandle handle_;
+  std::uint32_t stage_count_ = 0;
+  std::uint32_t closed_ = 0;  // bit s: stage s
+  Time fail_at_ = kNever;     // after a mismatch: when to stop collecting the ranks that differ
+  // What the first rank that differs asked for, and whether all that differ asked for the same.
+  std::optional<OperationSignature> others_signature_;
+  bool others_alike_ = true;
+  bool over_ = false;        // and closed at the endpoint
+  bool completing_ = false;  // and the port holds nothing of the buffers
+  Duration worked_{};
+  std::uint64_t worked_bytes_ = 0;
+};
+
+/// Whether operation `number` of its tag runs exact or bounded: the first ones may calibrate.
+Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number);
+
+}  // namespace tarpon

@@ -1,0 +1,133 @@
+// One AllReduce by TAR on its way, exact or bounded: the schedule laid out on an endpoint.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/engine/buffers.h"
+#include "collectives/engine/coding.h"
+#include "collectives/engine/reducer.h"
+#include "collectives/engine/running_call.h"
+#include "collectives/engine/schedules/tar_schedule.h"
+
+namespace tarpon {
+
+class TarCall : public RunningCall {
+ public:
+  /// Opens the operation on `endpoint`, as the last thing that it does. `coding`: the encoded
+  /// bucket of a coded call, else null. `submitted` is when the caller asked. Throws std::bad_alloc
+  /// where a buffer of the call is refused.
+  TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, std::unique_ptr<Coding> coding,
+          Endpoint& endpoint, Time submitted, Time now);
+  ~TarCall() override;
+
+  void rank_absent(Rank) override { waited_in_vain_ = true; }
+  WorkDone work_done(Time now) const override;
+
+ private:
+  // Below this a shard is copied for late peers rather than confirmed by them: a copy of 64 KiB
+  // costs less than the packets.
+  static constexpr std::uint64_t kConfirmAbove = 64 << 10;
+
+  // specification.cc
+  TarSchedule make_schedule() const;
+  std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
+  std::uint64_t slot_stride() const;
+  SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
+  Reducer::Shape reducer_shape(Mode mode);
+  OperationSignature signature() const override;
+  OperationSpec specify(Time now);
+  CallKind kind() const;
+  BoundedCall bounded_call() const;
+  void plan_bound(OperationSpec& spec, Time now);
+  void start_clock(Time at, Time now);
+  void hear_terms(Rank peer);
+  Duration work_left(bool with_copy) const;
+  void close_for_work(Time now);
+  void add_scatter(OperationSpec& spec);
+  void add_gather(OperationSpec& spec);
+
+  // tar_call.cc
+  void on_progress(const Event& event, Time now) override;
+  bool advance(Time now) override;
+  Time wake_at() const override { return wake_at_; }
+  Time limit() const override;
+  void finish(Time now) override;
+  void complete_output() override;
+  void piece_took(Duration took) override;
+  void released(Time now) override;
+  bool retains() const;
+  bool may_finish(Time now);
+  Duration settling(Time now) const;
+  bool serves_afterwards() const;
+  bool confirmed() const;
+  void end_whole(Time now);
+  std::uint64_t absent() const;
+  bool copies() const;
+  bool drops_copy(Time now) const;
+  void settle();
+  void retain();
+
+  // learning.cc
+  void take_sample();
+  void learn(Time now);
+  void learn_losses();
+
+  // loss_report.cc
+  void report_loss();
+  void report_causes();
+  void report_shards();
+  bool silent(Rank rank) const;
+  bool whole() const;
+  std::uint64_t positions() const;
+  void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
+                const ContributorMasks& contributors);
+  void join_runs();
+
+  // missing.cc
+  void find_missing();
+  void decode_result();
+  void fill_missing();
+  void void_own_shard();
+  template <typename Change>
+  void change_own_shard(Change change);
+  void fill(std::uint64_t offset, std::uint64_t length);
+  void scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor);
+
+  // nonfinite.cc
+  void report_nonfinite();
+  void fill_with_nan();
+
+  const std::byte* input_;
+  std::byte* output_;
+  std::unique_ptr<Coding> coding_;  // where the call is coded
+  const TarSchedule schedule_;
+  std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
+  Reducer reducer_;
+  std::vector<BufferSource> scatter_;
+  std::vector<BufferSink> gather_;
+  std::unique_ptr<Retained> retained_;       // our shard, until the endpoint keeps it
+  std::vector<Range> missing_;               // bytes of the slots that the result lacks
+  std::vector<Coding::Gap> gaps_;            // elements that decoding does not give
+  std::array<Duration, 2> latest_pieces_{};  // of the copy of our shard; 0: none yet
+  BoundTerms terms_;                         // bounded: of this rank
+  std::uint64_t terms_heard_ = 0;            // bit r: rank r has told its terms
+  Time clock_ = kNever;                      // bounded: when half of the ranks had begun
+  Time end_ = kNever;         // bounded: when the call ends at the latest, but for late ranks
+  Time gather_due_ = kNever;  // bounded: when the gather ends, unless peers are asked then
+  Time delivered_ = kNever;   // when all peers had confirmed our shard
+  Time work_at_ = kNever;     // bounded: when to compare work_left() with what time is left
+  std::optional<BoundSample> sample_;
+  Time whole_since_ = kNever;  // when the result was complete, or closed by its bound
+  Time settle_at_ = kNever;    // until then confirmations may save the copy of our shard
+  Time wake_at_ = kNever;      // when step() should look again
+  bool waited_in_vain_ = false;
+  bool late_self_ = false;   // a peer has ended this bounded call without us
+  bool asks_peers_ = false;  // whether they have ended this bounded call without us
+  bool gather_complete_ = false;
+  bool finishing_ = false;  // our shard is being copied, or has been
+};
+
+}  // namespace tarpon
