@@ -48,6 +48,10 @@ std::string_view name(Algorithm algorithm) {
   switch (algorithm) {
     case Algorithm::tar:
       return "tar";
+    case Algorithm::circulant:
+      return "circulant";
+    case Algorithm::one_shot:
+      return "one-shot";
   }
   return "unknown";
 }
@@ -95,6 +99,10 @@ std::optional<ReduceOp> parse_reduce_op(std::string_view text) {
 
 std::optional<Mode> parse_mode(std::string_view text) {
   return parse(text, {Mode::exact, Mode::bounded});
+}
+
+std::optional<Algorithm> parse_algorithm(std::string_view text) {
+  return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot});
 }
 
 std::optional<AdditionOrder> parse_addition_order(std::string_view text) {

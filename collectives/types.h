@@ -47,7 +47,10 @@ enum class ReduceOp : std::uint8_t {
 inline constexpr std::size_t kReduceOps = 9;
 inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 
-enum class Algorithm : std::uint8_t { tar = 1 };
+/// How an exact AllReduce is made; bounded ones run tar. circulant and one_shot:
+/// collectives/engine/schedules/schedule.h.
+enum class Algorithm : std::uint8_t { tar = 1, circulant = 2, one_shot = 3 };
+inline constexpr Algorithm kLastAlgorithm = Algorithm::one_shot;
 
 /// exact: repaired until complete. bounded: ends by its bound with what has arrived.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
@@ -113,6 +116,7 @@ std::string_view name(Codec codec);
 std::optional<DataType> parse_data_type(std::string_view text);
 std::optional<ReduceOp> parse_reduce_op(std::string_view text);
 std::optional<Mode> parse_mode(std::string_view text);
+std::optional<Algorithm> parse_algorithm(std::string_view text);
 std::optional<AdditionOrder> parse_addition_order(std::string_view text);
 
 }  // namespace tarpon

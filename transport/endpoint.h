@@ -75,6 +75,8 @@ class Sink {
   }
 };
 
+inline constexpr std::uint32_t kAllSlots = 0xffffffff;
+
 struct SendSpec {
   Rank peer = 0;
   Source* source = nullptr;  // outlives the operation
@@ -82,6 +84,7 @@ struct SendSpec {
   /// Of a message of several ranges: the bytes of each, not 0, together `bytes`. Each range starts
   /// a new slot, so its last slot may be short. Empty: one range.
   std::vector<std::uint64_t> ranges = {};
+  std::uint32_t ready = kAllSlots;  // as StageSpec::ready, of this message; the lower one counts
 };
 
 struct ReceiveSpec {
@@ -90,8 +93,6 @@ struct ReceiveSpec {
   std::uint64_t bytes = 0;
   std::vector<std::uint64_t> ranges = {};  // as in the sender's SendSpec
 };
-
-inline constexpr std::uint32_t kAllSlots = 0xffffffff;
 
 struct StageSpec {
   std::vector<SendSpec> sends;        // first ones are served first
@@ -131,6 +132,10 @@ struct OperationSpec {
   /// Bounded: what the operation is expected to take at most. Repair delays go by it.
   Duration bound{};
   CallTerms terms{};
+  /// Exact: ranks send on what they receive. What this rank lacks may then wait for any rank, so
+  /// that all are asked for signs of life. Nothing stands in for a confirmation: one that does not
+  /// come is asked for.
+  bool forwards = false;
   bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
   /// Bounded: a stage ends before its bound once the tail of every message has been seen and
   /// nothing has come for this long since. Zero: it does not.

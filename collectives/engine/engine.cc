@@ -12,6 +12,7 @@
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/engine/peer_report.h"
+#include "collectives/engine/scheduled_call.h"
 #include "collectives/engine/tar_call.h"
 #include "collectives/engine/work_rate.h"
 #include "collectives/rank_list.h"
@@ -206,6 +207,13 @@ void Engine::open(const Waiting& next, Time now) {
   const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
+  const AllreduceArguments& arguments = next.call->arguments;
+  if (arguments.algorithm != Algorithm::tar &&
+      effective_mode(arguments, endpoint_.next_number(tag)) == Mode::exact) {
+    running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
+                                                       next.submitted, now));
+    return;
+  }
   running_.push_back(std::make_unique<TarCall>(std::move(setting), next.call,
                                                encoding ? encoding->release() : nullptr, endpoint_,
                                                next.submitted, now));

@@ -25,6 +25,9 @@ std::optional<std::string> unknown_value(const AllreduceArguments& arguments) {
   if (!is_one_of(arguments.order, AdditionOrder::any)) {
     return text("order of addition", arguments.order);
   }
+  if (!is_one_of(arguments.algorithm, kLastAlgorithm) || arguments.algorithm < Algorithm::tar) {
+    return text("algorithm", arguments.algorithm);
+  }
   if (!is_one_of(arguments.missing, MissingFill::local)) {
     return text("rule for missing values", arguments.missing);
   }

@@ -125,6 +125,10 @@ class RunningCall {
   void piece_ended(Duration took);
 
  protected:
+  /// Up to so many bytes, what late peers may still need is copied for them rather than confirmed
+  /// by them: a copy of 64 KiB costs less than the packets.
+  static constexpr std::uint64_t kConfirmAbove = 64 << 10;
+
   /// `submitted` is when the caller asked.
   RunningCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
               Time submitted, Time now);
@@ -140,6 +144,7 @@ class RunningCall {
   /// Fills the part of the report that every call has. The operation is still open.
   void report_end(Time now);
 
+  std::uint32_t stage_count() const { return stage_count_; }
   bool closed(std::size_t stage) const { return (closed_ >> stage & 1) != 0; }
   bool all_closed() const { return closed_ + 1u == 1u << stage_count_; }
   /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.

@@ -57,7 +57,8 @@ SignatureBytes encode(const OperationSignature& signature) {
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes) {
   const bool known = bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
-                     bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::tar) &&
+                     bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
+                     bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
                      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
                      bytes[kOrderAt] <= static_cast<std::uint8_t>(AdditionOrder::any) &&
                      bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&

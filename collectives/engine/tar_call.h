@@ -27,10 +27,6 @@ class TarCall : public RunningCall {
   WorkDone work_done(Time now) const override;
 
  private:
-  // Below this a shard is copied for late peers rather than confirmed by them: a copy of 64 KiB
-  // costs less than the packets.
-  static constexpr std::uint64_t kConfirmAbove = 64 << 10;
-
   // specification.cc
   TarSchedule make_schedule() const;
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }

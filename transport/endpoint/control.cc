@@ -164,6 +164,7 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
       apply_grant(operation, i, header.sender, ready.grant[i]);
   }
   if (!asks) return;
+  if (operation.forwards) receiver.confirm_again(operation, header.sender);
   lateness.note_waiting(operation, header.slot, now);
   // A repeated READY says that the peer has heard nothing of us. One CREDIT answers all READYs that
   // have come before it leaves. A rank that stood still finds many of them.

@@ -14,6 +14,10 @@ std::uint64_t Endpoint::State::lacked_ranks() const {
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
       if (stage.closed) continue;
+      for (Rank peer = 0; peer < options.world_size && operation->forwards; ++peer) {
+        const bool excluded = standings.excludes(peer, operation->tag, operation->number);
+        if (peer != options.rank && !excluded) ranks |= bit(peer);
+      }
       for (const ReceiveMessage& message : stage.receives) {
         if (!message.final && !message.delivered()) ranks |= 1ull << message.peer;
       }

@@ -18,7 +18,7 @@ void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes
     to.source = from.source;
     to.lengths.assign(from.bytes, from.ranges, slot_bytes);
     to.slots = to.lengths.slots();
-    to.ready = spec.ready;
+    to.ready = std::min(spec.ready, from.ready);
     to.next = 0;
     to.grant = initial_credit;
     to.done = to.slots == 0;
@@ -115,6 +115,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.read_after = {};
   operation.grace = {};
   operation.terms = spec.terms;
+  operation.forwards = spec.forwards;
   operation.tells_terms = spec.bounded && spec.tells_terms;
   operation.stage_time = spec.stage_time;
   operation.nonfinite = {};

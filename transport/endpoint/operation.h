@@ -102,6 +102,7 @@ struct Operation {
   Time started = kNever;  // the clock: when half of the ranks had begun
   Duration read_after{};  // of the packet that started it; kUnknownAge without an echo
   Duration grace{};       // StageEnds::grace, once the caller has said when the stages end
+  bool forwards = false;
   CallTerms terms{};
   bool tells_terms = false;
   std::uint16_t stage_time = 0;

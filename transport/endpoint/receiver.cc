@@ -221,6 +221,16 @@ void Receiver::give_credit(std::span<Operation* const> operations, Time now) {
   next_ = std::min(next_, granter_.next(now));
 }
 
+void Receiver::confirm_again(Operation& operation, Rank peer) {
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const ReceiveMessage* const message = operation.stages[i].receive_from(peer);
+    if (!operation.stages[i].acknowledge || message == nullptr || message->slots == 0) continue;
+    if (message->delivered()) {
+      queue_credit(operation, static_cast<std::uint8_t>(i), peer, TARPON_CREDIT_COMPLETE);
+    }
+  }
+}
+
 void Receiver::queue_credit(const Operation& operation, std::uint8_t stage, Rank peer,
                             std::uint32_t grant) {
   control_.push(ControlDue{.type = TARPON_CREDIT,

@@ -50,6 +50,8 @@ class Receiver {
 
   /// Tells senders of the grants that have grown. `operations`: the open ones, oldest first.
   void give_credit(std::span<Operation* const> operations, Time now);
+  /// Confirms what is here of `peer` once more.
+  void confirm_again(Operation& operation, Rank peer);
   void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
 
   /// Asks for what is missing of a message whose sender has begun, or gives it up, where that is

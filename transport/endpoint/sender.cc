@@ -155,8 +155,7 @@ std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take)
 
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
                              SendMessage& message, std::span<TxPacket> frames) {
-  const std::uint32_t limit =
-      std::min({message.ready, message.grant, message.slots});
+  const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
   if (limit <= message.next) return 0;
   std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
   // Whole trains: what would start a train that the frames cut short waits for the next poll.

@@ -161,6 +161,7 @@ struct Endpoint::State {
   Time time_operation(Operation& operation, Time now);
   Time time_stages(Operation& operation, Time now);
   void send_ready(Operation& operation, Rank peer, Time now);
+  Time ask_for_confirmations(Operation& operation, Time now);
   void ask_who_has_passed(Operation& operation, Time now);
 
   // clock.cc

@@ -51,6 +51,7 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
     next = std::min(next, operation.deadline);
   }
   ask_who_has_passed(operation, now);
+  next = std::min(next, ask_for_confirmations(operation, now));
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     PeerView& view = operation.peers[peer];
     if (now >= view.ready_at) send_ready(operation, peer, now);
@@ -113,6 +114,26 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
     }
   }
   return next;
+}
+
+/// This rank has all that it receives, but not all confirmations. Receivers that have a message
+/// answer repeated READYs by a confirmation, those that have closed the operation by CLOSED.
+Time Endpoint::State::ask_for_confirmations(Operation& operation, Time now) {
+  if (!operation.forwards) return kNever;
+  bool unconfirmed = false;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    const Stage& stage = operation.stages[i];
+    if (!stage.closed) return kNever;
+    for (const SendMessage& message : stage.sends) {
+      if (!stage.acknowledge || message.done) continue;
+      unconfirmed = true;
+      PeerView& view = operation.peers[message.peer];
+      if (message.next < message.slots || view.ready_at != kNever) continue;
+      view.readies = std::max(1u, view.readies);
+      view.ready_at = now + operation.quiet_delay;
+    }
+  }
+  return unconfirmed ? now + operation.quiet_delay : kNever;
 }
 
 void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {

@@ -422,6 +422,46 @@ TEST(EndpointTest, acknowledge__receivers_confirm_the_whole_message) {
   }
 }
 
+/// What is sent on is kept by nobody else: a sender has to learn that it has arrived.
+TEST(EndpointTest, acknowledge__a_lost_one_is_asked_for_where_ranks_forward) {
+  for (const bool closed : {false, true}) {
+    Harness net(2);
+    std::array<Call*, 2> calls{};
+    for (Rank rank = 0; rank < 2; ++rank) {
+      auto call = exchange(rank, 2, kFew);
+      call->spec.forwards = true;
+      call->spec.stages[0].acknowledge = true;
+      calls[rank] = &net.submit(std::move(call), rank);
+    }
+    const auto loses_confirmations = [](const Packet& packet) {
+      const tarpon_header header = packet.header();
+      const bool confirms = header.type == TARPON_CREDIT && header.slot == TARPON_CREDIT_COMPLETE;
+      return packet.to == 0 && confirms ? 0 : 1;
+    };
+    net.settle(loses_confirmations);
+    EXPECT_FALSE(net[0].acknowledged(calls[0]->handle, 0));
+    if (closed) net[1].close(calls[1]->handle, nullptr);
+    net.run_until(net.now + 2 * small_options().quiet_delay + 1ms);
+    EXPECT_TRUE(net[0].acknowledged(calls[0]->handle, 0));
+  }
+}
+
+/// What comes of another rank may wait for one that sends nothing here.
+TEST(EndpointTest, silence__is_looked_for_among_all_ranks_where_ranks_forward) {
+  for (const bool forwards : {false, true}) {
+    EndpointOptions options = small_options();
+    options.detects_silence = true;
+    Harness net(3, options);
+    auto call = exchange(0, 3, kFew);
+    call->spec.forwards = forwards;
+    std::erase_if(call->spec.stages[0].receives,
+                  [](const ReceiveSpec& receive) { return receive.peer == 2; });
+    net.submit(std::move(call), 0);
+    net.run_until(net.now + 500ms, [](const Packet& packet) { return packet.from == 2 ? 0 : 1; });
+    EXPECT_EQ((net[0].silent() >> 2 & 1) != 0, forwards);
+  }
+}
+
 TEST(EndpointTest, acknowledge__of_what_was_never_sent_is_refused) {
   Harness net(2);
   auto call = exchange(0, 2, kFew);

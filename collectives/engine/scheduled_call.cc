@@ -1,0 +1,114 @@
+#include "collectives/engine/scheduled_call.h"
+
+#include <exception>
+#include <new>
+
+namespace tarpon {
+
+ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
+                             Endpoint& endpoint, Time submitted, Time now)
+    : RunningCall(setting, std::move(call), endpoint, submitted, now),
+      executor_(schedule_of(call_->arguments.algorithm, setting.world, setting.rank,
+                            setting.mechanisms.rotation ? call_->report.operation : 0,
+                            call_->arguments.count, element_bytes(call_->arguments.type)),
+                shape()) {
+  OperationSpec spec;
+  spec.tag = call_->arguments.tag;
+  spec.slot_bytes = setting.slot_bytes;
+  spec.signature = encode(signature());
+  spec.deadline = deadline_;
+  spec.began = setting.began;
+  spec.forwards = true;
+  spec.stages = executor_.stages(kConfirmAbove);
+  call_->report.bytes_sent = executor_.bytes_sent();
+  open(spec, now);
+}
+
+ScheduledCall::~ScheduledCall() {
+  if (partials_) setting_.partial_buffers->release(std::move(*partials_));
+}
+
+/// Takes a buffer for partial results, where they are no elements.
+ScheduleExecutor::Shape ScheduledCall::shape() {
+  const AllreduceArguments& arguments = call_->arguments;
+  ScheduleExecutor::Shape shape;
+  shape.rank = setting_.rank;
+  shape.input = static_cast<const std::byte*>(arguments.input);
+  shape.sums.output = static_cast<std::byte*>(arguments.output);
+  shape.sums.type = arguments.type;
+  shape.sums.function = arguments.function;
+  shape.sums.world = setting_.world;
+  shape.sums.custom = arguments.custom;
+  if (Sums::uses_partials(arguments.type, arguments.function)) {
+    partials_ = setting_.partial_buffers->allocate(arguments.count);
+    shape.sums.partials = partials_->get();
+  }
+  shape.slot_bytes = setting_.slot_bytes;
+  shape.memory = setting_.memory;
+  return shape;
+}
+
+OperationSignature ScheduledCall::signature() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSignature result;
+  result.type = arguments.type;
+  result.function = arguments.function;
+  result.algorithm = arguments.algorithm;
+  result.slot_bytes = setting_.slot_bytes;
+  result.count = arguments.count;
+  result.order = arguments.order;
+  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
+  return result;
+}
+
+std::vector<Rank> ScheduledCall::absent_ranks() const {
+  const std::vector<Rank> silent = ranks_of(endpoint_.silent());
+  std::vector<Rank> unheard;
+  for (Rank peer = 0; peer < setting_.world; ++peer) {
+    if (peer != setting_.rank && !endpoint_.progress(handle(), 0, peer).heard) {
+      unheard.push_back(peer);
+    }
+  }
+  if (!unheard.empty()) return unheard;
+  return silent.empty() ? RunningCall::absent_ranks() : silent;
+}
+
+bool ScheduledCall::advance(Time now) {
+  executor_.advance(endpoint_, handle());
+  if (!all_closed() || unheard() || !may_finish(now)) return false;
+  finish(now);
+  return true;
+}
+
+/// Whether peers have what this rank forwards, or a copy may be kept for them. At the deadline it
+/// ends in any case: its own result is whole.
+bool ScheduledCall::may_finish(Time now) const {
+  if (now >= deadline_) return true;
+  const std::uint8_t kept = executor_.retained_stage();
+  if (kept == ScheduleExecutor::kNoStage || bucket_bytes() > kConfirmAbove) return confirmed();
+  return endpoint_.sent(handle(), kept) && endpoint_.may_retain(bucket_bytes());
+}
+
+bool ScheduledCall::confirmed() const {
+  for (std::uint8_t stage = 0; stage < stage_count(); ++stage) {
+    if (!endpoint_.acknowledged(handle(), stage)) return false;
+  }
+  return true;
+}
+
+void ScheduledCall::finish(Time now) {
+  std::unique_ptr<Retained> copy;
+  const bool keeps =
+      executor_.retained_stage() != ScheduleExecutor::kNoStage && bucket_bytes() <= kConfirmAbove;
+  try {
+    if (keeps) copy = executor_.retained();
+  } catch (const std::bad_alloc&) {
+    // Peers that lack it could not have it any more.
+    return end_aborted(AbortReason::memory, bit(setting_.rank),
+                       "allreduce: no memory to keep this rank's part for the peers", now);
+  }
+  report_end(now);
+  close(std::move(copy), 0);
+}
+
+}  // namespace tarpon

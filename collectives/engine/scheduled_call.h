@@ -1,0 +1,41 @@
+// One exact AllReduce on its way that runs a Schedule: any algorithm but TAR.
+//
+// It ends when the result is whole and no peer can need its buffers: its receivers have confirmed
+// what it forwards, or, where all of them are sent the same and that is small, a copy is kept for
+// them.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "collectives/engine/running_call.h"
+#include "collectives/engine/schedule_executor.h"
+
+namespace tarpon {
+
+class ScheduledCall : public RunningCall {
+ public:
+  /// As TarCall. REQUIRES: the call runs exact, by another algorithm than TAR.
+  ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
+                Time submitted, Time now);
+  ~ScheduledCall() override;
+
+  /// What is missing may wait for any rank. So where all have begun, silent ranks are to blame
+  /// before those whose messages are incomplete.
+  std::vector<Rank> absent_ranks() const override;
+
+ private:
+  void on_progress(const Event&, Time) override {}
+  bool advance(Time now) override;
+  Time wake_at() const override { return all_closed() ? deadline_ : kNever; }
+  void finish(Time now) override;
+  OperationSignature signature() const override;
+  ScheduleExecutor::Shape shape();
+  bool may_finish(Time now) const;
+  bool confirmed() const;
+
+  std::optional<FloatBufferPool::Buffer> partials_;
+  ScheduleExecutor executor_;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,96 @@
+// Circulant reduce-scatter and allgather: J. L. Traff, "Optimal, Non-pipelined Reduce-scatter and
+// Allreduce Algorithms" (2024).
+#include <algorithm>
+#include <utility>
+
+#include "collectives/engine/schedules/schedule.h"
+
+namespace tarpon {
+namespace {
+
+/// Of each round of the reduce-scatter: a rank sends what it has of the chunks at distances
+/// [skip, until) to the rank at distance `skip`.
+struct Round {
+  std::uint32_t skip = 0;
+  std::uint32_t until = 0;
+};
+
+std::vector<Round> rounds_of(std::uint32_t world) {
+  std::vector<Round> rounds;
+  for (std::uint32_t until = world; until > 1;) {
+    const std::uint32_t skip = (until + 1) / 2;
+    rounds.push_back({skip, until});
+    until = skip;
+  }
+  return rounds;
+}
+
+}  // namespace
+
+Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                            std::uint64_t count, std::size_t element_bytes) {
+  const ShardLayout layout{count, element_bytes, world};
+  const std::vector<Round> rounds = rounds_of(world);
+  const auto at = [&](std::uint32_t distance) {
+    return static_cast<Rank>((rank + distance) % world);
+  };
+  // Chunk d here is the one whose result the rank at distance d makes.
+  Schedule schedule;
+  for (std::uint32_t distance = 0; distance < world; ++distance) {
+    schedule.chunks.push_back(
+        {.elements = layout.elements(shard_of(at(distance), operation, world)),
+         .stored = distance > 0});
+  }
+  const auto empty = [&](std::uint32_t distance) {
+    return schedule.chunks[distance].elements.count == 0;
+  };
+  const auto add = [](std::vector<Schedule::Message>& to, Schedule::Message message) {
+    if (!message.pieces.empty()) to.push_back(std::move(message));
+  };
+
+  // Additions that the chunk at each distance has had, here as at every rank.
+  std::vector<std::uint32_t> additions(world, 0);
+  Schedule::Stage reduce;
+  for (const auto [skip, until] : rounds) {
+    Schedule::Message send{at(skip), {}};
+    Schedule::Message receive{at(world - skip), {}};
+    // What the receiver sends on in its next round goes first.
+    for (std::uint32_t distance = until - skip; distance-- > 0;) {
+      const bool partial = additions[skip + distance] > 0;
+      if (!empty(skip + distance)) {
+        send.pieces.push_back({skip + distance, additions[skip + distance], partial});
+      }
+      if (!empty(distance)) receive.pieces.push_back({distance, additions[distance] + 1, partial});
+    }
+    for (std::uint32_t distance = 0; distance < until - skip; ++distance) ++additions[distance];
+    add(reduce.sends, std::move(send));
+    add(reduce.receives, std::move(receive));
+  }
+  for (std::uint32_t distance = 0; distance < world; ++distance) {
+    schedule.chunks[distance].additions = additions[distance];
+  }
+
+  Schedule::Stage gather;
+  gather.confirmed = true;
+  for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
+    const auto [skip, until] = *round;
+    Schedule::Message send{at(world - skip), {}};
+    Schedule::Message receive{at(skip), {}};
+    for (std::uint32_t distance = 0; distance < until - skip; ++distance) {
+      if (!empty(distance)) {
+        send.pieces.push_back({distance, schedule.chunks[distance].last_version()});
+      }
+      if (!empty(skip + distance)) {
+        receive.pieces.push_back(
+            {skip + distance, schedule.chunks[skip + distance].last_version()});
+      }
+    }
+    add(gather.sends, std::move(send));
+    add(gather.receives, std::move(receive));
+  }
+  schedule.stages.push_back(std::move(reduce));
+  schedule.stages.push_back(std::move(gather));
+  return schedule;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,82 @@
+// What one rank sends, adds up and stores in an exact AllReduce: pure data, made from (algorithm,
+// world, rank, operation, count) alone. ScheduledCall runs it.
+//
+// The bucket is cut into chunks. At each rank a chunk goes through versions. Version 0 is the
+// rank's own contribution. Each addition of what another rank sent makes the next version. Where
+// the result of a chunk is made elsewhere, the rank stores it: that is the last version. Every rank
+// ends with the result of every chunk.
+//
+// A message is a list of pieces. A piece carries one version of a chunk of its sender, and makes
+// one at its receiver. Pieces may be sent again at any time, until their receivers have them.
+//
+// A file per algorithm makes schedules, and tests/collectives/engine/schedules holds each of them
+// to its promises for 1 to 64 ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/engine/schedules/shards.h"
+#include "collectives/types.h"
+#include "transport/rank.h"
+
+namespace tarpon {
+
+struct Schedule {
+  struct Chunk {
+    Range elements;               // of the bucket; none where it is short
+    std::uint32_t additions = 0;  // versions that additions make
+    /// The rank adds its own contribution after so many additions; 0: it begins with that. Where it
+    /// is above 0, the first one takes the place of the rank's own contribution, and only version
+    /// 0 is sent.
+    std::uint32_t own_turn = 0;
+    bool stored = false;  // the result is made elsewhere; else the last addition makes it
+
+    std::uint32_t last_version() const { return additions + (stored ? 1 : 0); }
+  };
+
+  struct Piece {
+    std::uint32_t chunk = 0;
+    std::uint32_t version = 0;  // sent: which one; received: which one it makes
+    /// A sum of several contributions, not all: where such sums are not elements
+    /// (needs_partials()), the piece travels as partial results.
+    bool partial = false;
+    bool operator==(const Piece&) const = default;
+  };
+
+  struct Message {
+    Rank peer = 0;
+    std::vector<Piece> pieces;  // of chunks with elements; at least one
+  };
+
+  /// At most one message to, and one from, each peer.
+  struct Stage {
+    std::vector<Message> sends;  // in the order in which to send
+    std::vector<Message> receives;
+    /// Another rank may wait for what this stage brings it though it has this rank's result: the
+    /// call ends when the receivers have confirmed its messages, or keeps them.
+    bool confirmed = false;
+  };
+
+  std::vector<Chunk> chunks;
+  std::vector<Stage> stages;  // 1 to 4
+};
+
+/// Circulant reduce-scatter, then allgather (Traff): 2 ceil(log2 world) messages a rank each way,
+/// 2 (world - 1) / world of the bucket, for any world. Stage 0: round k halves the chunks that a
+/// rank still adds up for others. Stage 1: the same rounds backwards. Which rank ends up with which
+/// chunk rotates with the operation. REQUIRES: world >= 2, rank < world, those of ShardLayout.
+Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                            std::uint64_t count, std::size_t element_bytes);
+
+/// Every rank sends its whole bucket to every other one, and adds them all up itself, in the order
+/// of ranks: one message delay, world - 1 times the bucket each way. For small buckets.
+/// REQUIRES: world >= 2, rank < world.
+Schedule one_shot_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
+
+/// By `algorithm`, which is not tar.
+Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
+                     std::uint64_t count, std::size_t element_bytes);
+
+}  // namespace tarpon

@@ -1,0 +1,49 @@
+#include "collectives/engine/sums.h"
+
+#include <utility>
+
+namespace tarpon {
+
+Sums::Sums(const Shape& shape)
+    : shape_(shape), kernels_(reduce_kernels(shape.type, shape.function)) {}
+
+std::size_t Sums::width(bool partial) const {
+  return partial && shape_.partials != nullptr ? sizeof(float) : element_bytes(shape_.type);
+}
+
+std::byte* Sums::result(std::uint64_t first) const {
+  return shape_.output + first * element_bytes(shape_.type);
+}
+
+std::byte* Sums::partial(std::uint64_t first) const {
+  if (shape_.partials == nullptr) return result(first);
+  return reinterpret_cast<std::byte*>(shape_.partials + first);
+}
+
+void Sums::add(Range range, Operand a, Operand b, bool last) const {
+  std::byte* const out = last ? result(range.first) : partial(range.first);
+  if (shape_.function == ReduceOp::custom) {
+    shape_.custom.combine(out, a.data, b.data, range.count, shape_.custom.context);
+    return;
+  }
+  if (a.partial && b.partial) return add_partials(range, a.data, b.data, last);
+  // Sums and products of two operands do not depend on which one is first.
+  if (b.partial) std::swap(a, b);
+  const ReduceStep& step =
+      a.partial ? (last ? kernels_.last : kernels_.next) : (last ? kernels_.only : kernels_.first);
+  if (last && shape_.function == ReduceOp::avg) {
+    step.combine_scaled(out, a.data, b.data, range.count, shape_.world);
+  } else {
+    step.combine(out, a.data, b.data, range.count);
+  }
+}
+
+void Sums::add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const {
+  std::byte* const sum = partial(range.first);
+  reduce_kernels(DataType::float32, shape_.function).next.combine(sum, a, b, range.count);
+  if (!last) return;
+  const std::uint32_t divisor = shape_.function == ReduceOp::avg ? shape_.world : 1;
+  kernels_.scale_partial(result(range.first), sum, range.count, 1, divisor);
+}
+
+}  // namespace tarpon

@@ -1,0 +1,54 @@
+// The arithmetic of a scheduled call: adds contributions and partial results to what a rank has.
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/allreduce.h"
+#include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/schedules/shards.h"
+
+namespace tarpon {
+
+/// What a rank has of a range lies in one of three places: as elements in the caller's input, as
+/// partial results, or as elements in the output. Partial results are elements, and lie in the
+/// output too, unless needs_partials().
+class Sums {
+ public:
+  struct Shape {
+    std::byte* output = nullptr;  // `count` elements
+    DataType type = DataType::float32;
+    ReduceOp function = ReduceOp::sum;
+    std::uint32_t world = 0;
+    CustomFunction custom = {};  // where the function is custom
+    float* partials = nullptr;   // a float for each element, where uses_partials(); else null
+  };
+
+  explicit Sums(const Shape& shape);
+
+  static bool uses_partials(DataType type, ReduceOp function) {
+    return needs_partials(type, function);
+  }
+
+  /// Elements, or partial results, in memory.
+  struct Operand {
+    const std::byte* data = nullptr;
+    bool partial = false;  // false where partial results are elements
+  };
+
+  /// Bytes of an element, and of a partial result.
+  std::size_t width(bool partial) const;
+  std::byte* result(std::uint64_t first) const;
+  std::byte* partial(std::uint64_t first) const;
+
+  /// Puts `a` + `b` in place of the elements `range`: as partial results, or, where it is the
+  /// `last` addition, as the result. `a` may lie there.
+  void add(Range range, Operand a, Operand b, bool last) const;
+
+ private:
+  void add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const;
+
+  Shape shape_;
+  const ReduceKernels& kernels_;
+};
+
+}  // namespace tarpon

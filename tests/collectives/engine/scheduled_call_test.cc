@@ -1,0 +1,295 @@
+// Calls that run schedules, in jobs: results bit by bit, faults, ranks that differ, die or hang.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/simulated_job.h"
+#include "tools/reference/replay.h"
+
+namespace tarpon {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::Buffers;
+using testing_support::same_bits;
+using testing_support::SimulatedJob;
+using testing_support::SimulatedJobOptions;
+using Calls = std::vector<std::shared_ptr<PendingCall>>;
+
+constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot};
+constexpr FaultOptions kFaulty{.loss = 0.1, .duplicate = 0.1, .reorder = 0.2, .corrupt = 0.02};
+
+template <typename T>
+std::vector<T> expected(const Buffers<T>& buffers, Algorithm algorithm, ReduceOp function,
+                        std::uint32_t number) {
+  const auto world = static_cast<std::uint32_t>(buffers.inputs.size());
+  const std::uint64_t count = buffers.inputs[0].size();
+  std::vector<T> result(count);
+  for (const auto& program : addition_programs(algorithm, world, number, count, sizeof(T))) {
+    for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
+      result[i] =
+          replay<T>(program, world, function, [&](Rank rank) { return buffers.inputs[rank][i]; });
+    }
+  }
+  return result;
+}
+
+template <typename T>
+Calls submit_all(SimulatedJob& job, Buffers<T>& buffers, Algorithm algorithm, ReduceOp function) {
+  Calls calls;
+  for (Rank rank = 0; rank < job.ranks(); ++rank) {
+    AllreduceArguments arguments = buffers.arguments(rank, data_type_of<T>(), function);
+    arguments.algorithm = algorithm;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  return calls;
+}
+
+template <typename T>
+void expect_exact(const SimulatedJobOptions& options, std::uint64_t count, Algorithm algorithm,
+                  ReduceOp function, bool in_place) {
+  SCOPED_TRACE(std::string(name(algorithm)) + ", " + std::string(name(function)) + " of " +
+               std::to_string(count) + " on " + std::to_string(options.ranks) + " ranks");
+  SimulatedJob job(options);
+  for (std::uint32_t number = 0; number < 2; ++number) {
+    Buffers<T> buffers(options.ranks, count, in_place, number + 1);
+    const Buffers<T> before = buffers;
+    const Calls calls = submit_all(job, buffers, algorithm, function);
+    ASSERT_TRUE(job.finish());
+    const std::vector<T> result = expected(buffers, algorithm, function, number);
+    for (Rank rank = 0; rank < options.ranks; ++rank) {
+      const Report& report = calls[rank]->report;
+      ASSERT_EQ(report.status, Status::complete) << report.detail;
+      EXPECT_EQ(report.operation, number);
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], result)) << "rank " << rank;
+      if (in_place) continue;
+      EXPECT_TRUE(same_bits(buffers.inputs[rank], before.inputs[rank])) << "rank " << rank;
+    }
+  }
+}
+
+template <typename T>
+class ScheduledTypesTest : public testing::Test {};
+using Elements =
+    testing::Types<float, double, std::int32_t, std::int64_t, Float16, Bfloat16, std::int8_t,
+                   std::uint8_t, std::int16_t, std::uint16_t, std::uint32_t, std::uint64_t>;
+TYPED_TEST_SUITE(ScheduledTypesTest, Elements);
+
+TYPED_TEST(ScheduledTypesTest, exact__every_function_in_the_order_of_the_schedule) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (std::size_t op = 0; op < kReduceOps; ++op) {
+      const auto function = static_cast<ReduceOp>(op);
+      if (function == ReduceOp::custom || !is_defined(data_type_of<TypeParam>(), function))
+        continue;
+      for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 3, 5, 8}) {
+        for (const std::uint64_t count : {1u, 33u, 5001u}) {
+          expect_exact<TypeParam>({.ranks = ranks}, count, algorithm, function, count == 33);
+          if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST(ScheduledTypesTest, exact__under_faults_the_same_bits) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const bool in_place : {false, true}) {
+      for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 4, 7}) {
+        expect_exact<TypeParam>({.ranks = ranks, .faults = kFaulty}, 5000, algorithm, ReduceOp::avg,
+                                in_place);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(ScheduledCallTest, exact__any_number_of_ranks) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (std::uint16_t ranks = 2; ranks <= 20; ++ranks) {
+      expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.02}}, 3001, algorithm,
+                          ReduceOp::sum, ranks % 2 == 0);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Beyond what is copied for late peers: they confirm it.
+TEST(ScheduledCallTest, exact__large_buckets_under_faults) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      expect_exact<float>({.ranks = 5, .faults = kFaulty, .seed = seed}, 100'003, algorithm,
+                          ReduceOp::sum, seed == 2);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(ScheduledCallTest, custom__the_callers_function) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SimulatedJob job({.ranks = 5});
+    Buffers<std::int32_t> buffers(5, 1000, false);
+    Calls calls;
+    for (Rank rank = 0; rank < 5; ++rank) {
+      AllreduceArguments arguments = buffers.arguments(rank, DataType::int32, ReduceOp::custom);
+      arguments.algorithm = algorithm;
+      arguments.custom.combine = [](void* out, const void* a, const void* b, std::size_t elements,
+                                    void*) noexcept {
+        for (std::size_t i = 0; i < elements; ++i) {
+          std::int32_t x, y;
+          std::memcpy(&x, static_cast<const std::byte*>(a) + i * sizeof x, sizeof x);
+          std::memcpy(&y, static_cast<const std::byte*>(b) + i * sizeof y, sizeof y);
+          x += y;
+          std::memcpy(static_cast<std::byte*>(out) + i * sizeof x, &x, sizeof x);
+        }
+      };
+      calls.push_back(job.submit(rank, arguments));
+    }
+    ASSERT_TRUE(job.finish());
+    for (Rank rank = 0; rank < 5; ++rank) {
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, algorithm, ReduceOp::sum, 0)));
+    }
+  }
+}
+
+TEST(ScheduledCallTest, zero_elements__every_rank_has_to_make_the_call) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SimulatedJob job({.ranks = 6});
+    Buffers<float> buffers(6, 0, false);
+    Calls calls;
+    for (Rank rank = 0; rank < 5; ++rank) {
+      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.algorithm = algorithm;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    job.run_for(1s);
+    for (const auto& call : calls) EXPECT_FALSE(call->done);
+    AllreduceArguments arguments = buffers.arguments(5, DataType::float32, ReduceOp::sum);
+    arguments.algorithm = algorithm;
+    calls.push_back(job.submit(5, arguments));
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
+  }
+}
+
+TEST(ScheduledCallTest, time__a_lost_confirmation_is_asked_for) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SimulatedJob job({.ranks = 4, .faults = {.loss = 0.003}, .seed = seed});
+    Buffers<float> buffers(4, 50'000, false);
+    const Calls calls = submit_all(job, buffers, Algorithm::circulant, ReduceOp::sum);
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->report.status, Status::complete);
+      EXPECT_LT(call->report.elapsed, 50ms) << "seed " << seed;  // news of ends takes 100 ms
+    }
+  }
+}
+
+TEST(ScheduledCallTest, mismatch__another_algorithm_is_named) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 1000, false);
+  Calls calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    if (rank != 1) arguments.algorithm = Algorithm::circulant;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->report.status, Status::mismatch);
+    EXPECT_THAT(call->report.blamed, ElementsAre(1));
+  }
+  EXPECT_THAT(calls[0]->report.detail, HasSubstr("algorithm tar instead of circulant"));
+}
+
+TEST(ScheduledCallTest, refusal__an_unknown_algorithm) {
+  SimulatedJob job({.ranks = 2});
+  Buffers<float> buffers(2, 10, false);
+  AllreduceArguments arguments = buffers.arguments(0, DataType::float32, ReduceOp::sum);
+  arguments.algorithm = static_cast<Algorithm>(9);
+  const auto call = job.submit(0, arguments);
+  EXPECT_TRUE(call->done);
+  EXPECT_THAT(call->report.detail, HasSubstr("algorithm 9 is unknown"));
+}
+
+TEST(ScheduledCallTest, dead__every_rank_ends_and_blames_it) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SimulatedJob job({.ranks = 8, .max_bytes_per_second = 1e8});
+    Buffers<float> buffers(8, 50'000, false);
+    const Calls calls = submit_all(job, buffers, algorithm, ReduceOp::sum);
+    job.run_for(500us);
+    job.kill(3);
+    job.tell_dead(3);
+    ASSERT_TRUE(job.finish(1s));
+    for (Rank rank = 0; rank < 8; ++rank) {
+      if (rank == 3) continue;
+      EXPECT_EQ(calls[rank]->report.status, Status::peer_dead);
+      EXPECT_THAT(calls[rank]->report.blamed, ElementsAre(3));
+    }
+  }
+}
+
+/// Rank 3 has begun and hangs. Others wait for ranks that wait for it.
+TEST(ScheduledCallTest, hung__the_rank_is_blamed_by_all_at_the_deadline) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SimulatedJob job({.ranks = 8, .max_bytes_per_second = 1e8});
+    Buffers<float> buffers(8, 50'000, false);
+    Calls calls;
+    for (Rank rank = 0; rank < 8; ++rank) {
+      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.algorithm = algorithm;
+      arguments.deadline = 2s;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    job.run_for(500us);
+    job.stop(3);
+    ASSERT_FALSE(job.finish(3s));
+    for (Rank rank = 0; rank < 8; ++rank) {
+      if (rank == 3) continue;
+      EXPECT_EQ(calls[rank]->report.status, Status::peer_late) << calls[rank]->report.detail;
+      EXPECT_THAT(calls[rank]->report.late_ranks, ElementsAre(3)) << name(algorithm) << rank;
+    }
+  }
+}
+
+TEST(ScheduledCallTest, late__a_rank_that_never_begins_is_blamed_by_all) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    SimulatedJob job({.ranks = 6});
+    Buffers<float> buffers(6, 5000, false);
+    Calls calls;
+    for (Rank rank = 0; rank < 5; ++rank) {
+      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.algorithm = algorithm;
+      arguments.deadline = 1s + 10ms * rank;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    ASSERT_TRUE(job.finish());
+    for (const auto& call : calls) {
+      EXPECT_EQ(call->report.status, Status::peer_late);
+      EXPECT_THAT(call->report.late_ranks, ElementsAre(5)) << name(algorithm);
+    }
+  }
+}
+
+TEST(ScheduledCallTest, bounded__calls_run_tar) {
+  SimulatedJob job({.ranks = 3});
+  Buffers<float> buffers(3, 5000, false);
+  Calls calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.algorithm = Algorithm::circulant;
+    arguments.mode = Mode::bounded;
+    arguments.bound = 1s;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) {
+    EXPECT_EQ(call->report.status, Status::complete);
+    EXPECT_EQ(call->report.mode, Mode::bounded);
+  }
+}
+
+}  // namespace
+}  // namespace tarpon

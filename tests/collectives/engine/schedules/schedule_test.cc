@@ -1,0 +1,298 @@
+// Promises of every schedule that ScheduledCall runs, for 1 to 64 ranks, without a network.
+#include "collectives/engine/schedules/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transport/random.h"
+#include "transport/rank_mask.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kLargestWorld = 64;
+constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot};
+
+struct Job {
+  Algorithm algorithm;
+  std::uint64_t count;
+  std::vector<Schedule> ranks;
+
+  std::uint32_t world() const { return static_cast<std::uint32_t>(ranks.size()); }
+};
+
+Job job_of(Algorithm algorithm, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
+  Job job{algorithm, count, {}};
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    job.ranks.push_back(
+        schedule_of(algorithm, world, static_cast<Rank>(rank), operation, count, sizeof(float)));
+  }
+  return job;
+}
+
+/// Calls `body(job)` over algorithms, ranks, operations and counts.
+template <typename Body>
+void for_all(Body body) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+      for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{17},
+                                        std::uint64_t{16} * world + 1, std::uint64_t{65'537}}) {
+        const std::uint32_t operation = world + static_cast<std::uint32_t>(count % 5);
+        SCOPED_TRACE(std::string(name(algorithm)) + ", world " + std::to_string(world) +
+                     ", count " + std::to_string(count));
+        body(job_of(algorithm, world, operation, count));
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+const Schedule::Message* message_with(const std::vector<Schedule::Message>& messages, Rank peer) {
+  const auto found = std::find_if(messages.begin(), messages.end(),
+                                  [peer](const auto& one) { return one.peer == peer; });
+  return found == messages.end() ? nullptr : &*found;
+}
+
+TEST(ScheduleTest, chunks__cover_every_element_exactly_once_at_every_rank) {
+  for_all([](const Job& job) {
+    for (const Schedule& schedule : job.ranks) {
+      std::vector<Range> ranges;
+      for (const Schedule::Chunk& chunk : schedule.chunks) {
+        if (chunk.elements.count > 0) ranges.push_back(chunk.elements);
+      }
+      std::sort(ranges.begin(), ranges.end(),
+                [](const Range& a, const Range& b) { return a.first < b.first; });
+      std::uint64_t next = 0;
+      for (const Range& range : ranges) {
+        ASSERT_EQ(range.first, next);
+        next = range.end();
+      }
+      ASSERT_EQ(next, job.count);
+    }
+  });
+}
+
+TEST(ScheduleTest, messages__one_a_pair_of_ranks_and_stage_alike_at_both_ends) {
+  for_all([](const Job& job) {
+    for (std::uint32_t rank = 0; rank < job.world(); ++rank) {
+      const Schedule& schedule = job.ranks[rank];
+      ASSERT_GE(schedule.stages.size(), 1u);
+      ASSERT_LE(schedule.stages.size(), 4u);
+      for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+        std::set<Rank> peers;
+        for (const Schedule::Message& send : schedule.stages[stage].sends) {
+          ASSERT_TRUE(peers.insert(send.peer).second);
+          ASSERT_NE(send.peer, rank);
+          ASSERT_LT(send.peer, job.world());
+          ASSERT_FALSE(send.pieces.empty());
+          const Schedule& there = job.ranks[send.peer];
+          ASSERT_EQ(there.stages[stage].confirmed, schedule.stages[stage].confirmed);
+          const Schedule::Message* const received =
+              message_with(there.stages[stage].receives, static_cast<Rank>(rank));
+          ASSERT_NE(received, nullptr);
+          ASSERT_EQ(received->pieces.size(), send.pieces.size());
+          for (std::size_t i = 0; i < send.pieces.size(); ++i) {
+            ASSERT_EQ(received->pieces[i].partial, send.pieces[i].partial);
+            const Range elements = schedule.chunks[send.pieces[i].chunk].elements;
+            ASSERT_EQ(there.chunks[received->pieces[i].chunk].elements, elements);
+            ASSERT_GT(elements.count, 0u);
+          }
+        }
+        for (const Schedule::Message& receive : schedule.stages[stage].receives) {
+          ASSERT_NE(
+              message_with(job.ranks[receive.peer].stages[stage].sends, static_cast<Rank>(rank)),
+              nullptr);
+        }
+      }
+    }
+  });
+}
+
+/// A piece that its receiver has made one of its versions of, or may.
+struct Sent {
+  Rank from = 0, to = 0;
+  Schedule::Piece source, made;
+  bool confirms = false;  // its stage is confirmed
+  bool arrived = false;
+};
+
+/// One chunk at one rank on its way.
+struct Progress {
+  std::vector<std::uint64_t> contributors;  // of each version so far
+  bool own_added = false;
+};
+
+/// Runs a job: pieces arrive in any order that the versions allow.
+class Arrivals {
+ public:
+  explicit Arrivals(const Job& job) : job_(job), progress_(job.world()) {
+    for (Rank rank = 0; rank < job.world(); ++rank) {
+      const Schedule& schedule = job.ranks[rank];
+      for (std::size_t chunk = 0; chunk < schedule.chunks.size(); ++chunk) {
+        progress_[rank].push_back({{bit(rank)}, schedule.chunks[chunk].own_turn == 0});
+      }
+      for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+        for (const Schedule::Message& send : schedule.stages[stage].sends) add(rank, stage, send);
+      }
+    }
+  }
+
+  /// Whether all pieces could arrive, the order drawn from `seed`.
+  bool finish(std::uint64_t seed) {
+    Random random(seed);
+    for (std::size_t left = sent_.size(); left > 0; --left) {
+      std::vector<Sent*> possible;
+      for (Sent& one : sent_) {
+        if (!one.arrived && may_arrive(one)) possible.push_back(&one);
+      }
+      if (possible.empty()) return false;
+      arrive(*possible[random.below(possible.size())]);
+      if (testing::Test::HasFatalFailure()) return false;
+    }
+    return true;
+  }
+
+  const Progress& at(Rank rank, std::size_t chunk) const { return progress_[rank][chunk]; }
+
+ private:
+  void add(Rank rank, std::size_t stage, const Schedule::Message& send) {
+    const Schedule::Stage& there = job_.ranks[send.peer].stages[stage];
+    const Schedule::Message* const received = message_with(there.receives, rank);
+    for (std::size_t i = 0; i < send.pieces.size(); ++i) {
+      sent_.push_back({rank, send.peer, send.pieces[i], received->pieces[i], there.confirmed});
+    }
+  }
+
+  std::uint32_t version(Rank rank, std::uint32_t chunk) const {
+    return static_cast<std::uint32_t>(progress_[rank][chunk].contributors.size()) - 1;
+  }
+
+  bool may_arrive(const Sent& one) const {
+    return version(one.from, one.source.chunk) >= one.source.version &&
+           version(one.to, one.made.chunk) + 1 == one.made.version;
+  }
+
+  void arrive(Sent& one) {
+    const Schedule::Chunk& chunk = job_.ranks[one.to].chunks[one.made.chunk];
+    Progress& there = progress_[one.to][one.made.chunk];
+    const std::uint64_t carried =
+        progress_[one.from][one.source.chunk].contributors[one.source.version];
+    const bool all = carried == all_ranks();
+    ASSERT_EQ(one.source.partial, std::popcount(carried) > 1 && !all);
+    if (chunk.stored && one.made.version == chunk.last_version()) {
+      ASSERT_TRUE(all);
+      // A stored result takes the place of sums that this rank has sent.
+      for (const Sent& other : sent_) {
+        if (other.from != one.to || other.source.chunk != one.made.chunk) continue;
+        ASSERT_TRUE(other.arrived || other.source.version == chunk.last_version());
+      }
+      there.contributors.push_back(carried);
+    } else {
+      const std::uint64_t before =
+          chunk.own_turn > 0 && one.made.version == 1 ? 0 : there.contributors.back();
+      ASSERT_EQ(before & carried, 0u);
+      there.contributors.push_back(before | carried);
+      if (chunk.own_turn == one.made.version) {
+        ASSERT_EQ(there.contributors.back() & bit(one.to), 0u);
+        there.contributors.back() |= bit(one.to);
+        there.own_added = true;
+      }
+    }
+    one.arrived = true;
+  }
+
+  std::uint64_t all_ranks() const { return ~0ull >> (64 - job_.world()); }
+
+  const Job& job_;
+  std::vector<std::vector<Progress>> progress_;
+  std::vector<Sent> sent_;
+};
+
+TEST(ScheduleTest, result__every_contribution_once_at_every_rank_in_any_order_of_arrival) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+      // Pieces of large jobs take long to try one by one.
+      const std::uint64_t seeds = world <= 9 ? 20 : world <= 20 ? 2 : 1;
+      if (world > 20 && world % 7 != 1 && world != 32 && world != 63) continue;
+      for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+        SCOPED_TRACE(std::string(name(algorithm)) + ", world " + std::to_string(world) + ", seed " +
+                     std::to_string(seed));
+        const Job job = job_of(algorithm, world, static_cast<std::uint32_t>(seed), 16 * world);
+        Arrivals run(job);
+        ASSERT_TRUE(run.finish(seed));
+        for (Rank rank = 0; rank < world; ++rank) {
+          for (std::size_t i = 0; i < job.ranks[rank].chunks.size(); ++i) {
+            const Schedule::Chunk& chunk = job.ranks[rank].chunks[i];
+            ASSERT_EQ(run.at(rank, i).contributors.size(), chunk.last_version() + 1u);
+            ASSERT_EQ(run.at(rank, i).contributors.back(), ~0ull >> (64 - world));
+            ASSERT_TRUE(run.at(rank, i).own_added);
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Elements that a rank sends, and messages.
+struct Cost {
+  std::uint64_t elements = 0;
+  std::size_t messages = 0;
+};
+
+Cost cost_of(const Schedule& schedule) {
+  Cost cost;
+  for (const Schedule::Stage& stage : schedule.stages) {
+    cost.messages += stage.sends.size();
+    for (const Schedule::Message& send : stage.sends) {
+      for (const Schedule::Piece& piece : send.pieces) {
+        cost.elements += schedule.chunks[piece.chunk].elements.count;
+      }
+    }
+  }
+  return cost;
+}
+
+TEST(ScheduleTest, circulant__logarithmic_messages_and_two_buckets_at_most) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    const Job job = job_of(Algorithm::circulant, world, 3, 16 * world);
+    const auto rounds = static_cast<std::size_t>(std::bit_width(world - 1));
+    for (const Schedule& schedule : job.ranks) {
+      const Cost cost = cost_of(schedule);
+      EXPECT_EQ(cost.messages, 2 * rounds) << world;
+      EXPECT_EQ(cost.elements, 2 * 16 * (world - 1)) << world;
+    }
+  }
+}
+
+TEST(ScheduleTest, one_shot__one_message_to_each_rank_of_the_whole_bucket) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    const Job job = job_of(Algorithm::one_shot, world, 3, 100);
+    for (const Schedule& schedule : job.ranks) {
+      EXPECT_EQ(schedule.stages.size(), 1u);
+      EXPECT_EQ(cost_of(schedule).messages, world - 1);
+      EXPECT_EQ(cost_of(schedule).elements, 100 * (world - 1));
+    }
+  }
+}
+
+TEST(ScheduleTest, circulant__who_makes_a_chunk_rotates) {
+  const auto made_by_rank_0 = [](std::uint32_t operation) {
+    const Schedule schedule = circulant_schedule(5, 0, operation, 80, sizeof(float));
+    return schedule.chunks[0].elements.first;
+  };
+  std::set<std::uint64_t> firsts;
+  for (std::uint32_t operation = 0; operation < 5; ++operation) {
+    firsts.insert(made_by_rank_0(operation));
+  }
+  EXPECT_EQ(firsts.size(), 5u);
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,87 @@
+#include "tools/reference/replay.h"
+
+#include <algorithm>
+
+namespace tarpon {
+namespace {
+
+class Replay {
+ public:
+  explicit Replay(const std::vector<Schedule>& ranks) : ranks_(ranks) {}
+
+  /// Appends how `rank` comes to a version of the chunk of `elements`.
+  void value(Rank rank, const Range& elements, std::uint32_t version, std::vector<int>& steps) {
+    const Schedule::Chunk& chunk = ranks_[rank].chunks[chunk_of(rank, elements)];
+    if (chunk.own_turn == 0 || version == 0) steps.push_back(rank);
+    for (std::uint32_t made = 1; made <= version; ++made) {
+      add_sent(rank, elements, made, steps);
+      if (made > 1 || chunk.own_turn == 0) steps.push_back(AdditionProgram::kAdd);
+      if (made != chunk.own_turn) continue;
+      steps.push_back(rank);
+      steps.push_back(AdditionProgram::kAdd);
+    }
+  }
+
+ private:
+  std::uint32_t chunk_of(Rank rank, const Range& elements) const {
+    const auto& chunks = ranks_[rank].chunks;
+    return static_cast<std::uint32_t>(
+        std::find_if(chunks.begin(), chunks.end(),
+                     [&](const auto& one) { return one.elements == elements; }) -
+        chunks.begin());
+  }
+
+  /// What makes version `made` of the chunk at `rank`.
+  void add_sent(Rank rank, const Range& elements, std::uint32_t made, std::vector<int>& steps) {
+    const std::uint32_t chunk = chunk_of(rank, elements);
+    for (std::size_t stage = 0; stage < ranks_[rank].stages.size(); ++stage) {
+      for (const Schedule::Message& message : ranks_[rank].stages[stage].receives) {
+        for (std::size_t i = 0; i < message.pieces.size(); ++i) {
+          const Schedule::Piece& piece = message.pieces[i];
+          if (piece.chunk != chunk || piece.version != made) continue;
+          return value(message.peer, elements, sent_version(stage, message.peer, rank, i), steps);
+        }
+      }
+    }
+  }
+
+  std::uint32_t sent_version(std::size_t stage, Rank from, Rank to, std::size_t piece) const {
+    for (const Schedule::Message& message : ranks_[from].stages[stage].sends) {
+      if (message.peer == to) return message.pieces[piece].version;
+    }
+    return 0;
+  }
+
+  const std::vector<Schedule>& ranks_;
+};
+
+}  // namespace
+
+std::vector<AdditionProgram> addition_programs(Algorithm algorithm, std::uint32_t world,
+                                               std::uint32_t operation, std::uint64_t count,
+                                               std::size_t element_bytes) {
+  std::vector<Schedule> ranks;
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    ranks.push_back(
+        schedule_of(algorithm, world, static_cast<Rank>(rank), operation, count, element_bytes));
+  }
+  Replay replay(ranks);
+  std::vector<AdditionProgram> programs;
+  for (const Schedule::Chunk& chunk : ranks[0].chunks) {
+    if (chunk.elements.count == 0) continue;
+    // The rank that makes the result.
+    for (Rank rank = 0; rank < world; ++rank) {
+      const auto& chunks = ranks[rank].chunks;
+      const auto here = std::find_if(chunks.begin(), chunks.end(), [&](const auto& one) {
+        return one.elements == chunk.elements;
+      });
+      if (here->stored) continue;
+      programs.push_back({chunk.elements, {}});
+      replay.value(rank, chunk.elements, here->additions, programs.back().steps);
+      break;
+    }
+  }
+  return programs;
+}
+
+}  // namespace tarpon
