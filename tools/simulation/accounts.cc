@@ -6,6 +6,8 @@
 #include <array>
 #include <numeric>
 
+#include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/schedules/tar_schedule.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
@@ -62,12 +64,33 @@ class Accounts {
     return rows / plan_.ranks + (shard < rows % plan_.ranks ? 1 : 0);
   }
 
+  /// Of each stage.
+  std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
+    const std::size_t width = layout_.element_bytes;
+    if (arguments_.algorithm == Algorithm::tar || report_.mode == Mode::bounded) {
+      return {shard_count(rank_) * width, shard_count(peer) * width};
+    }
+    const Schedule schedule =
+        schedule_of(arguments_.algorithm, plan_.ranks, rank_, number_, arguments_.count, width);
+    const bool partials = needs_partials(arguments_.type, arguments_.function);
+    std::array<std::uint64_t, 2> bytes{};
+    for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+      for (const Schedule::Message& message : schedule.stages[stage].receives) {
+        if (message.peer != peer) continue;
+        for (const Schedule::Piece& piece : message.pieces) {
+          bytes[stage] += schedule.chunks[piece.chunk].elements.count *
+                          (piece.partial && partials ? sizeof(float) : width);
+        }
+      }
+    }
+    return bytes;
+  }
+
   std::string judge_peer(Rank peer) const {
     const PeerReport& of = report_.peers[peer];
-    const std::size_t width = layout_.element_bytes;
     const bool begun = peer != rank_ && report_.stage != CallStage::queued;
-    const std::array<std::uint64_t, 2> due{begun ? shard_count(rank_) * width : 0,
-                                           begun ? shard_count(peer) * width : 0};
+    const std::array<std::uint64_t, 2> due =
+        begun ? bytes_from(peer) : std::array<std::uint64_t, 2>{};
     if (of.bytes_expected != due) return "expected other bytes than are due";
     for (std::size_t stage = 0; stage < due.size(); ++stage) {
       if (of.bytes_received[stage] > due[stage]) return "received more than it expected";

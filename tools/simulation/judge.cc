@@ -378,9 +378,10 @@ class Judge {
 }  // namespace
 
 std::string describe(const SimulatedCall& call, Rank rank) {
-  return fmt::format("tag {} {} {} ({} {} x {}) rank {}", call.tag,
-                     call.live ? "live call" : "call", call.number, name(call.function),
-                     name(call.type), call.count, rank);
+  const bool tar = call.algorithm == Algorithm::tar;
+  return fmt::format("tag {} {} {} ({}{}{} {} x {}) rank {}", call.tag,
+                     call.live ? "live call" : "call", call.number, tar ? "" : name(call.algorithm),
+                     tar ? "" : " ", name(call.function), name(call.type), call.count, rank);
 }
 
 bool has_result(const Report& report) {

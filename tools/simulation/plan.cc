@@ -127,6 +127,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
 
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random random(plan.seed ^ 0x63616c6c73);
+  Random algorithms(plan.seed ^ 0x616c676f);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
   std::vector<SimulatedCall> calls;
@@ -135,6 +136,10 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
+    if (plan.draws_algorithms && !call.bounded) {
+      const auto last = static_cast<std::uint64_t>(kLastAlgorithm);
+      call.algorithm = static_cast<Algorithm>(1 + algorithms.below(last));
+    }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       Time& at = earliest[sequence][rank];
       at = call.submit_at[rank] = std::max(at, call.submit_at[rank]);
@@ -232,6 +237,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.type = call.type;
   arguments.function = call.function;
   arguments.tag = call.tag;
+  arguments.algorithm = call.algorithm;
   const bool calibrates = call.bound_rule == BoundRule::optireduce;
   arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
@@ -265,6 +271,11 @@ Mechanisms draw_mechanisms(Random& random) {
 CodecRule draw_codec(std::uint64_t seed) {
   Random random(seed ^ 0x636f646563);
   return random.chance(0.3) ? CodecRule::on : CodecRule::off;
+}
+
+bool draw_algorithms(std::uint64_t seed) {
+  Random random(seed ^ 0x736368656475);
+  return seed >= kFirstSeedOfAlgorithms && random.chance(0.8);
 }
 
 bool draw_fresh_tags(std::uint64_t seed) {
@@ -332,6 +343,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.mechanisms = draw_mechanisms(random);
   plan.mechanisms.codec = draw_codec(seed);
   plan.flows = draw_flows(seed);
+  plan.draws_algorithms = draw_algorithms(seed);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
@@ -340,12 +352,13 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
 
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
-      "seed {}: {} ranks, {} {} x {} calls of up to {} elements, slots of {} B, {}, skew {} us, "
+      "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B, {}, skew {} us, "
       "{} frames, {} B of receive buffer, {}, {} flows; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
-      plan.calls_per_tag, plan.most_elements, plan.slot_bytes, describe_mode(plan), plan.skew / 1us,
-      plan.frames, plan.receive_bytes, plan.gathers ? "gathering port" : "copying port", plan.flows,
-      describe(plan.mechanisms), describe_faults(plan));
+      plan.calls_per_tag, plan.draws_algorithms ? " by any algorithm" : "", plan.most_elements,
+      plan.slot_bytes, describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
+      plan.gathers ? "gathering port" : "copying port", plan.flows, describe(plan.mechanisms),
+      describe_faults(plan));
 }
 
 bool SimulationPlan::deadlines_may_pass() const {

@@ -8,7 +8,7 @@
 #include "collectives/engine/schedules/tar_schedule.h"
 #include "collectives/engine/sender_loss.h"
 #include "tools/reference/coded_reference.h"
-#include "tools/reference/reference.h"
+#include "tools/reference/replay.h"
 #include "tools/simulation/simulated_call.h"
 #include "transport/rank_mask.h"
 
@@ -83,8 +83,7 @@ class Results {
   bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
     if (!plan_.loses_victim() || run.count == 0) return true;  // complete
     if (run.contributors == (all_ranks(plan_.ranks) & ~bit(plan_.victim))) return true;
-    const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
-    const std::uint32_t shard = shard_of(plan_.victim, number, plan_.ranks);
+    const std::uint32_t shard = shard_of(plan_.victim, turn(), plan_.ranks);
     if (report.coded) {
       const std::uint64_t row = report.coded->layout.row_elements();
       return run.contributors == 0 && run.count == row && run.first / row % plan_.ranks == shard;
@@ -94,25 +93,48 @@ class Results {
     return run.contributors == 0 && run.first >= dead.first && run.first + run.count <= dead.end();
   }
 
+  std::uint32_t turn() const { return plan_.mechanisms.rotation ? call_.number : 0; }
+
   template <typename T>
   void judge_exact() {
+    if (call_.algorithm != Algorithm::tar) return judge_scheduled<T>();
     const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
     for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
-      const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+      const Rank owner = owner_of(shard, turn(), plan_.ranks);
       const Range range = layout.elements(shard);
       for (std::uint64_t i = range.first; i < range.end(); ++i) {
         const T expected =
             reduce_over<T>(all_ranks(plan_.ranks), plan_.ranks, owner, call_.function,
                            [&](Rank rank) { return element_at<T>(call_.inputs[rank], i); });
-        for (Rank rank = 0; rank < plan_.ranks; ++rank) {
-          if (!has_result(rank)) continue;
-          const T got = element_at<T>(call_.outputs[rank], i);
-          if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
-          return violate(
-              rank, fmt::format("element {} is {}, not {}", i, SumOf<T>{got}, SumOf<T>{expected}));
-        }
+        if (!judge_element(i, expected)) return;
       }
     }
+  }
+
+  template <typename T>
+  void judge_scheduled() {
+    for (const AdditionProgram& program : addition_programs(
+             call_.algorithm, plan_.ranks, turn(), call_.count, element_bytes(call_.type))) {
+      for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
+        const T expected = replay<T>(program, plan_.ranks, call_.function, [&](Rank rank) {
+          return element_at<T>(call_.inputs[rank], i);
+        });
+        if (!judge_element(i, expected)) return;
+      }
+    }
+  }
+
+  /// Whether every rank with a result has these bits.
+  template <typename T>
+  bool judge_element(std::uint64_t i, T expected) {
+    for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+      if (!has_result(rank)) continue;
+      const T got = element_at<T>(call_.outputs[rank], i);
+      if (std::memcmp(&got, &expected, sizeof got) == 0) continue;
+      violate(rank, fmt::format("element {} is {}, not {}", i, SumOf<T>{got}, SumOf<T>{expected}));
+      return false;
+    }
+    return true;
   }
 
   /// Those by which the owner of element `i` weighed what it got; null: it weighed nothing, or
@@ -122,7 +144,7 @@ class Results {
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
     std::uint32_t shard = 0;
     while (shard + 1 < plan_.ranks && layout.elements(shard).end() <= i) ++shard;
-    const Rank owner = owner_of(shard, plan_.mechanisms.rotation ? call_.number : 0, plan_.ranks);
+    const Rank owner = owner_of(shard, turn(), plan_.ranks);
     if (call_.pending[owner] == nullptr) return nullptr;
     const std::vector<double>& weights = call_.pending[owner]->report.weights;
     return weights.empty() ? nullptr : &weights;
@@ -165,8 +187,7 @@ class Results {
   bool has_lost_own(Rank rank, const Report& report, std::uint64_t i) const {
     if (report.status != Status::late_self || !call_.in_place) return false;
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
-    const std::uint32_t number = plan_.mechanisms.rotation ? call_.number : 0;
-    const Range own = layout.elements(shard_of(rank, number, plan_.ranks));
+    const Range own = layout.elements(shard_of(rank, turn(), plan_.ranks));
     if (i < own.first || i >= own.end()) return false;
     return std::any_of(report.peers.begin(), report.peers.end(),
                        [](const PeerReport& of) { return of.bytes_received[kScatter] > 0; });

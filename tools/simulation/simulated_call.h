@@ -29,6 +29,7 @@ struct SimulatedCall {
   MissingFill missing = MissingFill::zero;
   bool in_place = false;
   bool bounded = false;  // and runs so; contributions are coded values
+  Algorithm algorithm = Algorithm::tar;
   BoundRule bound_rule = BoundRule::automatic;
   bool mismatched = false;  // the victim asks for something else
   bool refused = false;     // by the victim's engine, for its arguments

@@ -64,6 +64,10 @@ enum class Difference : std::uint8_t {
   kinds      // how many there are
 };
 
+/// Seeds from here on draw the algorithms of exact calls. All calls of lower ones run TAR, so that
+/// the seeds which are kept as tests stay what they were.
+inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -81,7 +85,8 @@ struct SimulationPlan {
   std::uint32_t frames = 64;
   std::uint64_t receive_bytes = 1 << 20;
   bool gathers = true;
-  std::uint32_t flows = 1;  // of each rank to each other
+  std::uint32_t flows = 1;        // of each rank to each other
+  bool draws_algorithms = false;  // of exact calls; else all run TAR
   Mechanisms mechanisms;
 
   FaultSet on;                                        // which of the following are
