@@ -9,6 +9,9 @@
 namespace tarpon {
 namespace {
 
+/// In place of a version: the result is here, and the sums before it never were. Above all others.
+constexpr std::uint8_t kSkipped = 0xff;
+
 /// Memory that is not touched before it is used.
 class RawBytes {
  public:
@@ -296,13 +299,16 @@ std::vector<StageSpec> ScheduleExecutor::stages(std::uint64_t confirm_above) {
   return stages;
 }
 
-/// Whether a sent slot has reached its version.
+/// Whether a sent slot has reached its version, and may be read.
 bool ScheduleExecutor::holds(const SentPiece& one, std::uint32_t slot) const {
   const Cells& chunk = chunks_[one.piece.chunk];
   const std::uint32_t first = slot * one.cells_a_slot;
   const std::uint32_t end = std::min(first + one.cells_a_slot, chunk.count);
+  const bool sum = one.piece.version <= schedule_.chunks[one.piece.chunk].additions;
   return std::all_of(versions_.begin() + chunk.first + first, versions_.begin() + chunk.first + end,
-                     [&](std::uint8_t version) { return version >= one.piece.version; });
+                     [&](std::uint8_t version) {
+                       return version >= one.piece.version && !(sum && version == kSkipped);
+                     });
 }
 
 void ScheduleExecutor::advance(Endpoint& endpoint, OperationHandle operation) {
@@ -336,11 +342,14 @@ void ScheduleExecutor::take(ReceivedPiece& piece, std::uint32_t cell,
   if (piece.piece.version > schedule_.chunks[piece.piece.chunk].additions) {
     std::memcpy(sums_.result(elements_of(piece.piece.chunk, cell).first), data.data(), data.size());
     chunk.contributors[piece.piece.version] = piece.contributors;
-    version = static_cast<std::uint8_t>(piece.piece.version);
+    // The result holds what this rank has sent, so that nothing is skipped. But a rank that came up
+    // again may be sent what it had asked for before.
+    const bool skips = version + 1u != piece.piece.version;
+    version = skips ? kSkipped : static_cast<std::uint8_t>(piece.piece.version);
     return;
   }
   if (version + 1u != piece.piece.version) {
-    if (piece.waits.empty()) return;  // a sender that has sent a whole result before: it lies
+    if (piece.waits.empty()) return;  // the first addition, to a cell that was skipped
     std::memcpy(piece.early.data() + cell * cell_elements_ * piece.width, data.data(), data.size());
     piece.waits[cell] = 1;
     return;
