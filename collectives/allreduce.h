@@ -177,15 +177,16 @@ struct LossCauses {
 struct Report {
   Status status = Status::complete;
   std::uint32_t tag = 0;
-  std::uint32_t operation = 0;          // number within the tag
-  CallStage stage = CallStage::queued;  // where it was at the end
-  Mode mode = Mode::exact;              // what ran
-  Duration elapsed{};                   // from submission to the end
-  Duration paused{};                    // of it: this process stood still when it was due to act
-  std::uint64_t bytes_sent = 0;         // payload of this rank's messages, each counted once
-  std::uint64_t bytes_received = 0;     // payload that came, of all ranks
-  std::vector<PeerReport> peers;        // by rank, whatever the status
-  std::uint16_t epoch = 0;              // bounded mode: of the job's agreed settings
+  std::uint32_t operation = 0;           // number within the tag
+  CallStage stage = CallStage::queued;   // where it was at the end
+  Mode mode = Mode::exact;               // what ran
+  Algorithm algorithm = Algorithm::tar;  // the same
+  Duration elapsed{};                    // from submission to the end
+  Duration paused{};                     // of it: this process stood still when it was due to act
+  std::uint64_t bytes_sent = 0;          // payload of this rank's messages, each counted once
+  std::uint64_t bytes_received = 0;      // payload that came, of all ranks
+  std::vector<PeerReport> peers;         // by rank, whatever the status
+  std::uint16_t epoch = 0;               // bounded mode: of the job's agreed settings
   std::optional<CodedBucket> coded;  // where it was; then `missing` and `runs` count positions of
                                      // the coded bucket, and what lacks there costs all elements
                                      // of its blocks alike

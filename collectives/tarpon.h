@@ -121,6 +121,14 @@ typedef enum tarpon_order {
   TARPON_ORDER_ANY = 1    /* added on arrival */
 } tarpon_order;
 
+/* How an exact call is made. Bounded calls run TARPON_TAR. */
+typedef enum tarpon_algorithm {
+  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_TAR */
+  TARPON_TAR = 1,               /* every rank adds up a shard and sends it to all */
+  TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
+  TARPON_ONE_SHOT = 3           /* all to all, for a few KiB */
+} tarpon_algorithm;
+
 /* What a bounded call puts where the reduced value could not be had. */
 typedef enum tarpon_missing {
   TARPON_MISSING_ZERO = 0,
@@ -231,7 +239,8 @@ typedef struct tarpon_arguments {
   const void* input; /* `count` elements; unchanged unless it is the output as well */
   void* output;      /* `count` elements; equal to `input`, or apart from it */
   uint64_t count;    /* 0: a call without data, for which exact calls wait all the same */
-  uint32_t type;     /* tarpon_data_type; alike on all ranks, as are function, mode and order */
+  uint32_t type;     /* tarpon_data_type; alike on all ranks, as are function, mode, order and
+                        algorithm */
   uint32_t function; /* tarpon_function */
   uint32_t tag;      /* calls of one tag match in order; 4294967295 belongs to barriers */
   uint32_t mode;     /* tarpon_mode */
@@ -241,7 +250,7 @@ typedef struct tarpon_arguments {
       deadline_us;  /* hard limit of the call. It has no default: 0 is a deadline that has passed */
   int64_t bound_us; /* bounded: time of the whole call; 0: learnt from earlier calls */
   uint32_t custom_id;            /* TARPON_CUSTOM: names the function; alike on all ranks */
-  uint32_t reserved;             /* 0 */
+  uint32_t algorithm;            /* tarpon_algorithm */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
 } tarpon_arguments;

@@ -68,13 +68,6 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
   return std::nullopt;
 }
 
-/// Which members of `given` are set that this version does not know.
-std::optional<std::string> unknown_arguments(const tarpon_arguments& given,
-                                             const tarpon_arguments& known) {
-  if (known.reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
-  return unknown_members(given, "tarpon_arguments");
-}
-
 const RankInfo& own_info(const tarpon_communicator& handle) {
   const Communicator& job = *handle.communicator;
   return job.ranks()[job.rank()];
@@ -185,7 +178,7 @@ int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* 
     }
     const tarpon_arguments known = known_part(*arguments);
     Communicator& job = *communicator->communicator;
-    if (auto unknown = unknown_arguments(*arguments, known)) {
+    if (auto unknown = unknown_members(*arguments, "tarpon_arguments")) {
       auto refused = job.allreduce(refused_call(known.tag));
       if (!refused) return failed(refused.error());
       refused->detail = *unknown;
@@ -209,7 +202,7 @@ int tarpon_allreduce_start(tarpon_communicator* communicator, const tarpon_argum
     const tarpon_arguments known = known_part(*arguments);
     Communicator& job = *communicator->communicator;
     std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
-    const auto unknown = unknown_arguments(*arguments, known);
+    const auto unknown = unknown_members(*arguments, "tarpon_arguments");
     if (unknown || call == nullptr || !handle) {
       (void)job.allreduce_async(refused_call(known.tag));
       if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);

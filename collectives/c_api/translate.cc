@@ -35,6 +35,8 @@ static_assert(same(TARPON_SUM, ReduceOp::sum) && same(TARPON_AVG, ReduceOp::avg)
 static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::bounded));
 static_assert(same(TARPON_ORDER_FIXED, AdditionOrder::fixed) &&
               same(TARPON_ORDER_ANY, AdditionOrder::any));
+static_assert(same(TARPON_TAR, Algorithm::tar) && same(TARPON_CIRCULANT, Algorithm::circulant) &&
+              same(TARPON_ONE_SHOT, Algorithm::one_shot) && same(TARPON_ONE_SHOT, kLastAlgorithm));
 static_assert(same(TARPON_MISSING_ZERO, MissingFill::zero) &&
               same(TARPON_MISSING_LOCAL, MissingFill::local));
 static_assert(same(TARPON_DATAPATH_AUTO, Datapath::automatic) &&
@@ -216,6 +218,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.tag = from.tag;
   to.mode = to_enum<Mode>(from.mode);
   to.order = to_enum<AdditionOrder>(from.order);
+  if (from.algorithm != TARPON_ALGORITHM_DEFAULT) to.algorithm = to_enum<Algorithm>(from.algorithm);
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);

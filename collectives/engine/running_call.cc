@@ -67,6 +67,7 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
   report.tag = call_->arguments.tag;
   report.operation = endpoint_.next_number(report.tag);
   report.mode = effective_mode(call_->arguments, report.operation);
+  if (report.mode == Mode::exact) report.algorithm = call_->arguments.algorithm;
 }
 
 void RunningCall::open(const OperationSpec& spec, Time now) {

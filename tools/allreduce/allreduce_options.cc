@@ -140,6 +140,9 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         otherwise(cli::share(options.loss_target),
                   "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
         "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
+       {"--algorithm", named(options.algorithm, parse_algorithm, {"tar", "circulant", "one-shot"}),
+        "of exact calls. circulant: few messages a rank; one-shot: one delay, for a few KiB",
+        Scope::job},
        {"--order", named(options.order, parse_addition_order, {"fixed", "any"}),
         "order of addition in exact mode; fixed: the same bits on every run", Scope::job},
        {"--missing", cli::choice(options.missing, fills),
@@ -295,6 +298,10 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
     return refuse("--bound " + bound_rule(options.bound) + " is above --deadline " +
                   format_duration(options.job.deadline) + ": raise --deadline");
   }
+  if (options.algorithm != Algorithm::tar && options.mode == Mode::bounded) {
+    return refuse(fmt::format("--algorithm {} is of exact calls: leave out --mode bounded",
+                              name(options.algorithm)));
+  }
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
@@ -331,14 +338,15 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
 
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\norder={}\nmissing={}\niters={}\nwarmup={}\nrun_cycles={}"
+      "command=allreduce\nop={}\nmode={}\nalgorithm={}\norder={}\nmissing={}\niters={}\nwarmup={}"
+      "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
-      name(options.order), options.missing == MissingFill::zero ? "zero" : "local",
-      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
-      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
-      describe(options.job.mechanisms));
+      name(options.algorithm), name(options.order),
+      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
+      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
+      bound_rule(options.bound), describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         options.all_types ? "all" : name(options.type), options.min_bytes,
@@ -357,6 +365,7 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.function = options.function;
   arguments.mode = options.mode;
   arguments.order = options.order;
+  arguments.algorithm = options.algorithm;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;
   arguments.bound = options.bound.given;

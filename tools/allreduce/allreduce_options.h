@@ -44,6 +44,7 @@ struct AllreduceOptions {
   Mode mode = Mode::exact;
   BoundOption bound;
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
+  Algorithm algorithm = Algorithm::tar;
   AdditionOrder order = AdditionOrder::fixed;
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;

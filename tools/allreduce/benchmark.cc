@@ -191,6 +191,7 @@ class Benchmark {
       return fail(logs.error());
     }
     result.mode = last.mode;
+    result.algorithm = last.algorithm;
     result.bound_rule = bound_rule(options_.bound);
     result.loss_target = loss_target(options_);
     merge(*logs, result);
@@ -233,17 +234,23 @@ class Benchmark {
     return share_ = std::max(share_, share);
   }
 
+  std::string form() const {
+    return options_.algorithm == Algorithm::tar
+               ? std::string(name(options_.mode))
+               : fmt::format("{} by {}", name(options_.mode), name(options_.algorithm));
+  }
+
   void print_head() {
     if (!first_) return;
-    fmt::print(text_, "{}\n{}\n",
-               wrapped(fmt::format(
-                   "# tarpon {} allreduce: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
-                   "on {} ({})",
-                   kVersion, rank_count(communicator_.world_size()),
-                   carrier(options_.job, session_), datapath_of(communicator_), name(options_.mode),
-                   mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
-                   communicator_.ranks()[0].interface, session_.interface_reason)),
-               wrapped("# datapath: " + datapath_text(communicator_.ranks())));
+    fmt::print(
+        text_, "{}\n{}\n",
+        wrapped(fmt::format("# tarpon {} allreduce: {}, over {}, {}, {}, {}, slots of {} B, rank 0 "
+                            "on {} ({})",
+                            kVersion, rank_count(communicator_.world_size()),
+                            carrier(options_.job, session_), datapath_of(communicator_), form(),
+                            mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
+                            communicator_.ranks()[0].interface, session_.interface_reason)),
+        wrapped("# datapath: " + datapath_text(communicator_.ranks())));
     fmt::print(text_, "{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape_));
     std::fflush(text_);
   }

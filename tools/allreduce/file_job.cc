@@ -138,6 +138,7 @@ class FileJob {
     measurement.function = options.function;
     measurement.in_place = true;
     measurement.mode = last.mode;
+    measurement.algorithm = last.algorithm;
     measurement.asked_mode = options.mode;
     measurement.checked = false;  // until check()
     measurement.given_bound_us = given_bound_us(options);

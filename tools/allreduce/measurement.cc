@@ -229,7 +229,7 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                       {"mode", std::string(name(m.mode))},
                       {"datapath", m.datapath},
                       {"flows", m.flows},
-                      {"algorithm", std::string(name(Algorithm::tar))},
+                      {"algorithm", std::string(name(m.algorithm))},
                       {"time_us",
                        {{"min", value(quantile(m.time_us, 0))},
                         {"p50", value(quantile(m.time_us, 0.5))},

@@ -56,6 +56,7 @@ struct Measurement {
   ReduceOp function = ReduceOp::sum;
   bool in_place = false;
   Mode mode = Mode::exact;
+  Algorithm algorithm = Algorithm::tar;
   Mode asked_mode = Mode::exact;
   std::string datapath;         // of rank 0, or "mixed"
   std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all

@@ -126,8 +126,9 @@ std::string event_detail(const Record& record) {
   switch (record.kind) {
     case RecordKind::submitted: {
       const OperationSignature call = submitted_signature(record);
-      return fmt::format("{} {} of {}, {}", call.count, name(call.type), name(call.function),
-                         name(call.mode));
+      const bool tar = call.algorithm == Algorithm::tar;
+      return fmt::format("{} {} of {}, {}{}{}", call.count, name(call.type), name(call.function),
+                         name(call.mode), tar ? "" : ", ", tar ? "" : name(call.algorithm));
     }
     case RecordKind::stage_closed:
       return fmt::format("stage {} {}", record.stage + 1, closing_name(record.detail));

@@ -97,6 +97,18 @@ class CApi : public ::testing::Test {
     });
   }
 
+  /// A call of `algorithm` on both ranks.
+  void expect_runs_by(std::uint32_t algorithm) {
+    on_both([&](std::size_t rank) {
+      std::array<float, 5000> data{};
+      data.fill(static_cast<float>(rank + 1));
+      tarpon_arguments call = call_on(data.data(), data.size());
+      call.algorithm = algorithm;
+      EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+      EXPECT_EQ(data[4999], 3.0f);
+    });
+  }
+
   /// Rank 1 makes a good call of `tag`; it ends as aborted, blaming rank 0.
   void expect_aborted_by_rank_0(std::uint32_t tag, const std::function<void()>& rank_0) {
     on_both([&](std::size_t rank) {
@@ -115,6 +127,20 @@ class CApi : public ::testing::Test {
 
   std::array<tarpon_communicator*, 2> ranks_{};
 };
+
+TEST_F(CApi, allreduce__by_each_algorithm) {
+  for (const std::uint32_t algorithm :
+       {TARPON_ALGORITHM_DEFAULT, TARPON_TAR, TARPON_CIRCULANT, TARPON_ONE_SHOT}) {
+    expect_runs_by(algorithm);
+  }
+  expect_aborted_by_rank_0(0, [this] {
+    float value = 1;
+    tarpon_arguments call = call_on(&value, 1);
+    call.algorithm = 77;
+    EXPECT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("algorithm 77 is unknown"));
+  });
+}
 
 // -- without a job
 

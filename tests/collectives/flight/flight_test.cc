@@ -150,6 +150,7 @@ TEST(FlightEvents, submitted__holds_the_arguments) {
   call.arguments.type = DataType::int64;
   call.arguments.function = ReduceOp::max;
   call.report.operation = 7;
+  call.report.algorithm = Algorithm::one_shot;
   record_submitted(&recorder, call, Time(3s));
   RecordWords words;
   ASSERT_TRUE(recorder.read(0, words));
@@ -159,6 +160,7 @@ TEST(FlightEvents, submitted__holds_the_arguments) {
   EXPECT_EQ(signature.count, 0x123456789u);
   EXPECT_EQ(signature.type, DataType::int64);
   EXPECT_EQ(signature.function, ReduceOp::max);
+  EXPECT_EQ(signature.algorithm, Algorithm::one_shot);
   record_submitted(nullptr, call, Time(3s));
 }
 

@@ -25,6 +25,7 @@ const Samples& compared() {
                                {"--mode", {"exact"}},
                                {"--bound", {"1s"}},
                                {"--loss-target", {"1%"}},
+                               {"--algorithm", {"circulant"}},
                                {"--order", {"any"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
@@ -85,9 +86,9 @@ bool same_on_all(const std::string& text) {
 /// Two ranks, of which the second one has the option.
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
-  auto commands =
-      ranks_by_hand(2, "file://" + scratch / "meet",
-                    {"--mode", "bounded", "-b", "1K", "-e", "1K", "-n", "2", "-w", "0"});
+  const char* const mode = option == "--algorithm" ? "exact" : "bounded";
+  auto commands = ranks_by_hand(2, "file://" + scratch / "meet",
+                                {"--mode", mode, "-b", "1K", "-e", "1K", "-n", "2", "-w", "0"});
   auto& words = commands[1].arguments;
   // Options that are given already change their value in place.
   const std::map<std::string, std::string> known{

@@ -574,6 +574,7 @@ TEST(CliHelp, every_command__helps) {
        std::map<std::string, std::string>{{"--op", "sum"},
                                           {"--mode", "exact"},
                                           {"--order", "fixed"},
+                                          {"--algorithm", "tar"},
                                           {"--missing", "zero"},
                                           {"--datatype", "float"},
                                           {"--datapath", "TARPON_DATAPATH, else auto"},
