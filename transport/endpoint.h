@@ -407,6 +407,9 @@ class Endpoint {
   /// Whether every message of `stage` that asks for acknowledgement has it.
   bool acknowledged(OperationHandle operation, std::uint8_t stage) const;
 
+  /// The ranks of which such confirmations are missing, of all stages. Bit r: rank r.
+  std::uint64_t unacknowledged(OperationHandle operation) const;
+
   /// Bounded: whether peers are asked if they have closed it without anything of this rank's last
   /// stage. Until they have answered (see StageEnds::grace) a rank that ends it may hold what the
   /// others count as missing. That stage stays open until then, beyond its end.

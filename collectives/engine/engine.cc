@@ -208,8 +208,8 @@ void Engine::open(const Waiting& next, Time now) {
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
   const AllreduceArguments& arguments = next.call->arguments;
-  if (arguments.algorithm != Algorithm::tar &&
-      effective_mode(arguments, endpoint_.next_number(tag)) == Mode::exact) {
+  // Exact calls that calibrate bounds run as those that they calibrate.
+  if (arguments.algorithm != Algorithm::tar && !may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
     return;

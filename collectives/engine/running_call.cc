@@ -67,7 +67,6 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
   report.tag = call_->arguments.tag;
   report.operation = endpoint_.next_number(report.tag);
   report.mode = effective_mode(call_->arguments, report.operation);
-  if (report.mode == Mode::exact) report.algorithm = call_->arguments.algorithm;
 }
 
 void RunningCall::open(const OperationSpec& spec, Time now) {
@@ -92,8 +91,8 @@ std::uint64_t RunningCall::bucket_bytes() const {
 void RunningCall::on_event(const Event& event, Time now) {
   switch (event.kind) {
     case Event::Kind::stage_closed:
-      call_->report.stages[event.stage].closing = event.closing;
-      call_->report.stages[event.stage].elapsed = event.elapsed;
+      stage_report(event.stage).closing = event.closing;
+      stage_report(event.stage).elapsed = event.elapsed;
       closed_ |= 1u << event.stage;
       return on_progress(event, now);
     case Event::Kind::acknowledged:
@@ -175,7 +174,7 @@ void RunningCall::on_abort(const Event& event, Time now) {
 bool RunningCall::is_cut_off(const Event& late_abort) const {
   if (late_abort.begun_late || setting_.world == 2) return false;
   if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
-  return absent_ranks() == std::vector<Rank>{late_abort.peer};
+  return !forwards() && absent_ranks() == std::vector<Rank>{late_abort.peer};
 }
 
 /// Another rank has ended the call at its deadline, for want of `event.ranks`.
@@ -190,6 +189,7 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
   }
   std::vector<Rank> late = absent_ranks();
   std::erase_if(late, [&](Rank rank) { return (event.ranks & bit(rank)) == 0; });
+  if (late.empty() && forwards()) late = ranks_of(event.ranks & ~bit(setting_.rank));
   if (cut_off || late.empty()) late = {event.peer};
   Report& report = call_->report;
   report.status = Status::peer_late;
@@ -382,8 +382,9 @@ void RunningCall::report_end(Time now) {
     for (Rank rank = 0; rank < setting_.world; ++rank) {
       if (rank == setting_.rank) continue;
       const MessageProgress message = endpoint_.progress(handle_, stage, rank);
-      report.peers[rank].bytes_expected[stage] = message.all_bytes;
-      report.peers[rank].bytes_received[stage] = message.bytes;
+      const std::size_t at = report_index(stage);
+      report.peers[rank].bytes_expected[at] += message.all_bytes;
+      report.peers[rank].bytes_received[at] += message.bytes;
       report.bytes_received += message.bytes;
     }
   }

@@ -4,6 +4,7 @@
 // Not thread-safe, but for the pieces of work on the buffers (piece.h), which run outside.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
@@ -139,12 +140,13 @@ class RunningCall {
   void open(const OperationSpec& spec, Time now);
   /// Closes the operation: the call is over. The report is filled.
   void close(std::unique_ptr<Retained> retained, std::uint64_t absent);
+  /// The same, and tells the peers why.
+  void abort_operation(AbortReason reason, std::uint64_t ranks);
   /// Ends it here and, told by us, at the peers: one that missed the first ABORT would wait.
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
   /// Fills the part of the report that every call has. The operation is still open.
   void report_end(Time now);
 
-  std::uint32_t stage_count() const { return stage_count_; }
   bool closed(std::size_t stage) const { return (closed_ >> stage & 1) != 0; }
   bool all_closed() const { return closed_ + 1u == 1u << stage_count_; }
   /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
@@ -181,6 +183,8 @@ class RunningCall {
   /// All stages have closed, and every rank was heard.
   virtual void finish(Time now) = 0;
   virtual OperationSignature signature() const = 0;
+  /// Ranks send on what they receive: what is missing may wait for any rank.
+  virtual bool forwards() const { return false; }
   /// What is left to do on the output once the port holds nothing of the call, as work.
   virtual void complete_output() {}
   virtual void piece_took(Duration) {}
@@ -193,8 +197,11 @@ class RunningCall {
   bool is_cut_off(const Event& late_abort) const;
   void on_late_abort(const Event& event, Time now);
   void end_at_deadline(Time now);
-  void abort_operation(AbortReason reason, std::uint64_t ranks);
   std::string silence_text() const;
+  StageReport& stage_report(std::size_t stage) { return call_->report.stages[report_index(stage)]; }
+
+  /// Reports tell of two stages; later ones count as the second.
+  static std::size_t report_index(std::size_t stage) { return std::min<std::size_t>(stage, 1); }
 
   OperationHandle handle_;
   std::uint32_t stage_count_ = 0;

@@ -12,29 +12,6 @@ namespace {
 /// In place of a version: the result is here, and the sums before it never were. Above all others.
 constexpr std::uint8_t kSkipped = 0xff;
 
-/// Memory that is not touched before it is used.
-class RawBytes {
- public:
-  RawBytes() = default;
-  RawBytes(std::uint64_t bytes, std::pmr::memory_resource* memory)
-      : memory_(memory),
-        data_(static_cast<std::byte*>(memory->allocate(bytes, kShardAlignment))),
-        bytes_(bytes) {}
-  RawBytes(RawBytes&& other) noexcept
-      : memory_(other.memory_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
-  RawBytes& operator=(RawBytes&&) = delete;
-  ~RawBytes() {
-    if (data_ != nullptr) memory_->deallocate(data_, bytes_, kShardAlignment);
-  }
-
-  std::byte* data() const { return data_; }
-
- private:
-  std::pmr::memory_resource* memory_ = nullptr;
-  std::byte* data_ = nullptr;
-  std::uint64_t bytes_ = 0;
-};
-
 /// The slots of a piece within its message.
 struct SlotRun {
   std::uint32_t first = 0;
@@ -42,22 +19,31 @@ struct SlotRun {
   std::uint32_t end() const { return first + count; }
 };
 
+/// The piece of a message that `slot` belongs to.
+template <typename Pieces>
+auto& piece_at(Pieces pieces, std::uint32_t slot) {
+  if (pieces.size() == 1) return pieces[0];
+  return *std::prev(std::upper_bound(
+      pieces.begin(), pieces.end(), slot,
+      [](std::uint32_t number, const auto& one) { return number < one.slots.first; }));
+}
+
 }  // namespace
 
-/// A chunk: its cells, and what makes its versions.
+/// A chunk: where its cells and versions are.
 struct ScheduleExecutor::Cells {
-  std::uint32_t first = 0;  // index of its first cell in versions_
+  std::uint32_t first = 0;  // of its cells, in versions_
   std::uint32_t count = 0;
-  std::vector<std::uint64_t> contributors;      // of each version
-  std::vector<const ReceivedPiece*> additions;  // version v is made by additions[v - 1]
-  std::vector<const Kept*> kept;
+  std::uint32_t version = 0;   // of its versions, in contributors_
+  std::uint32_t addition = 0;  // of its additions, in additions_
 };
 
 /// A version that is still to be sent when the next one takes its place.
 struct ScheduleExecutor::Kept {
+  std::uint32_t chunk = 0;
   std::uint32_t version = 0;
   std::size_t width = 0;  // bytes of an element
-  RawBytes memory;
+  std::pmr::vector<std::byte> bytes;
 };
 
 struct ScheduleExecutor::SentPiece {
@@ -70,30 +56,30 @@ struct ScheduleExecutor::SentPiece {
 struct ScheduleExecutor::ReceivedPiece {
   Schedule::Piece piece;
   SlotRun slots;
-  std::size_t width = 0;            // bytes of an element
-  std::uint64_t contributors = 0;   // as its packets say
-  RawBytes early;                   // cells that wait for the version before
-  std::vector<std::uint8_t> waits;  // by cell: whether it does; empty where none can
+  std::size_t width = 0;               // bytes of an element
+  std::uint64_t contributors = 0;      // as its packets say
+  std::uint32_t first_parked = kNone;  // of its cells, in parked_; kNone: they are never early
 };
 
 class ScheduleExecutor::Outgoing : public Source {
  public:
-  Outgoing(const ScheduleExecutor& executor, std::uint8_t stage, Rank peer)
-      : executor_(executor), stage_(stage), peer_(peer) {}
+  Outgoing(const ScheduleExecutor& executor, std::uint8_t stage, const Schedule::Message& message)
+      : executor_(executor), stage_(stage), message_(message) {}
 
   SlotView view(std::uint32_t slot) override {
-    const SentPiece& one = piece_at(slot);
-    return {at(one, slot), executor_.chunks_[one.piece.chunk].contributors[one.piece.version]};
+    const SentPiece& one = piece_at(pieces(), slot);
+    const std::uint32_t version = executor_.chunks_[one.piece.chunk].version + one.piece.version;
+    return {at(one, slot), executor_.contributors_[version]};
   }
   void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::memcpy(frame.data(), at(piece_at(slot), slot), frame.size());
+    std::memcpy(frame.data(), at(piece_at(pieces(), slot), slot), frame.size());
   }
 
   /// The slots that may go out have grown.
   bool advance() {
     const std::uint32_t before = ready_;
-    for (; next_ < pieces.size(); ++next_) {
-      const SentPiece& one = pieces[next_];
+    for (; next_ < message_.piece_count; ++next_) {
+      const SentPiece& one = pieces()[next_];
       if (one.piece.version == 0) ready_ = one.slots.end();
       while (ready_ < one.slots.end() && executor_.holds(one, ready_ - one.slots.first)) ++ready_;
       if (ready_ < one.slots.end()) break;
@@ -101,108 +87,100 @@ class ScheduleExecutor::Outgoing : public Source {
     return ready_ > before;
   }
 
+  std::span<const SentPiece> pieces() const {
+    return {executor_.sent_.data() + message_.first_piece, message_.piece_count};
+  }
   std::uint8_t stage() const { return stage_; }
-  Rank peer() const { return peer_; }
+  Rank peer() const { return message_.peer; }
   std::uint32_t ready() const { return ready_; }
 
-  std::vector<SentPiece> pieces;
-  std::vector<std::uint64_t> bytes;  // of each piece
-
  private:
-  const SentPiece& piece_at(std::uint32_t slot) const {
-    return *std::prev(std::upper_bound(
-        pieces.begin(), pieces.end(), slot,
-        [](std::uint32_t number, const SentPiece& one) { return number < one.slots.first; }));
-  }
   const std::byte* at(const SentPiece& one, std::uint32_t slot) const {
     return one.data + std::uint64_t{slot - one.slots.first} * executor_.shape_.slot_bytes;
   }
 
   const ScheduleExecutor& executor_;
-  const std::uint8_t stage_;
-  const Rank peer_;
+  std::uint8_t stage_;
+  Schedule::Message message_;
   std::uint32_t ready_ = 0;
-  std::size_t next_ = 0;  // piece that ready_ lies in
+  std::uint32_t next_ = 0;  // piece that ready_ lies in
 };
 
 class ScheduleExecutor::Incoming : public Sink {
  public:
-  Incoming(ScheduleExecutor& executor, std::uint8_t stage, Rank peer)
-      : executor_(executor), stage_(stage), peer_(peer) {}
+  Incoming(ScheduleExecutor& executor, std::uint8_t stage, const Schedule::Message& message)
+      : executor_(executor), stage_(stage), message_(message) {}
 
   void deliver(Rank, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override {
-    const auto after = std::upper_bound(
-        pieces.begin(), pieces.end(), slot,
-        [](std::uint32_t number, const ReceivedPiece& one) { return number < one.slots.first; });
-    ReceivedPiece& one = *std::prev(after);
+    const std::span<ReceivedPiece> pieces{executor_.received_.data() + message_.first_piece,
+                                          message_.piece_count};
+    ReceivedPiece& one = piece_at(pieces, slot);
     one.contributors = contributors;
     executor_.deliver(one, slot - one.slots.first, payload);
   }
 
+  std::span<const ReceivedPiece> pieces() const {
+    return {executor_.received_.data() + message_.first_piece, message_.piece_count};
+  }
   std::uint8_t stage() const { return stage_; }
-  Rank peer() const { return peer_; }
-
-  std::vector<ReceivedPiece> pieces;
-  std::vector<std::uint64_t> bytes;  // of each piece
+  Rank peer() const { return message_.peer; }
 
  private:
   ScheduleExecutor& executor_;
-  const std::uint8_t stage_;
-  const Rank peer_;
+  std::uint8_t stage_;
+  Schedule::Message message_;
 };
 
 ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
     : schedule_(std::move(schedule)),
       shape_(shape),
       sums_(shape.sums),
-      cell_elements_(shape.slot_bytes / sums_.width(true)) {
+      cell_elements_(shape.slot_bytes / sums_.width(true)),
+      cell_bytes_(cell_elements_ * sums_.width(true)) {
   lay_out_cells();
   keep_sent();
-  lay_out_messages();
+  lay_out_sends();
+  lay_out_receives();
+  choose_kept_stage();
 }
 
-ScheduleExecutor::~ScheduleExecutor() = default;
+ScheduleExecutor::~ScheduleExecutor() {
+  if (parking_) shape_.parking->release(std::move(*parking_));
+}
 
 void ScheduleExecutor::lay_out_cells() {
-  std::uint32_t cells = 0;
-  chunks_.resize(schedule_.chunks.size());
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
-    const Schedule::Chunk& chunk = schedule_.chunks[i];
+  Cells next;
+  chunks_.reserve(schedule_.chunks.size());
+  for (const Schedule::Chunk& chunk : schedule_.chunks) {
     const std::uint64_t count = (chunk.elements.count + cell_elements_ - 1) / cell_elements_;
-    chunks_[i].first = cells;
-    chunks_[i].count = static_cast<std::uint32_t>(count);
-    chunks_[i].contributors.assign(chunk.last_version() + 1, bit(shape_.rank));
-    chunks_[i].additions.assign(chunk.additions, nullptr);
-    cells += chunks_[i].count;
+    next.count = static_cast<std::uint32_t>(count);
+    chunks_.push_back(next);
+    next.first += next.count;
+    next.version += chunk.last_version() + 1;
+    next.addition += chunk.additions;
   }
-  versions_.assign(cells, 0);
+  versions_.assign(next.first, 0);
+  contributors_.assign(next.version, bit(shape_.rank));
+  additions_.assign(next.addition, kNone);
 }
 
 /// Sets memory aside for the versions that are sent and then added to. The rank's own contribution
 /// is one of them where it lies in the output, and is copied.
 void ScheduleExecutor::keep_sent() {
-  kept_.reserve([this] {
-    std::size_t pieces = 0;
-    for (const Schedule::Stage& stage : schedule_.stages) {
-      for (const Schedule::Message& message : stage.sends) pieces += message.pieces.size();
-    }
-    return pieces;
-  }());
   const bool in_place = shape_.input == shape_.sums.output;
   for (const Schedule::Stage& stage : schedule_.stages) {
     for (const Schedule::Message& message : stage.sends) {
-      for (const Schedule::Piece& piece : message.pieces) {
+      for (const Schedule::Piece& piece : schedule_.pieces_of(message)) {
         const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
         const bool changes = piece.version < chunk.additions && (piece.version > 0 || in_place);
         if (!changes || find_kept(piece.chunk, piece.version) != nullptr) continue;
         const std::size_t width = sums_.width(piece.partial);
-        kept_.push_back(
-            {piece.version, width, RawBytes(chunk.elements.count * width, shape_.memory)});
-        chunks_[piece.chunk].kept.push_back(&kept_.back());
+        kept_.push_back({piece.chunk, piece.version, width,
+                         std::pmr::vector<std::byte>(bytes_of(piece), shape_.memory)});
         if (piece.version > 0) continue;
-        std::memcpy(kept_.back().memory.data(), shape_.input + chunk.elements.first * width,
-                    chunk.elements.count * width);
+        std::memcpy(kept_.back().bytes.data(), shape_.input + chunk.elements.first * width,
+                    bytes_of(piece));
       }
     }
   }
@@ -210,8 +188,8 @@ void ScheduleExecutor::keep_sent() {
 
 const ScheduleExecutor::Kept* ScheduleExecutor::find_kept(std::uint32_t chunk,
                                                           std::uint32_t version) const {
-  for (const Kept* const one : chunks_[chunk].kept) {
-    if (one->version == version) return one;
+  for (const Kept& one : kept_) {
+    if (one.chunk == chunk && one.version == version) return &one;
   }
   return nullptr;
 }
@@ -219,82 +197,112 @@ const ScheduleExecutor::Kept* ScheduleExecutor::find_kept(std::uint32_t chunk,
 /// Where a piece that is sent lies.
 const std::byte* ScheduleExecutor::source_of(const Schedule::Piece& piece) const {
   const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
-  if (const Kept* const kept = find_kept(piece.chunk, piece.version)) return kept->memory.data();
+  if (const Kept* const kept = find_kept(piece.chunk, piece.version)) return kept->bytes.data();
   if (piece.version == 0) return shape_.input + chunk.elements.first * sums_.width(false);
   return piece.partial ? sums_.partial(chunk.elements.first) : sums_.result(chunk.elements.first);
 }
 
-void ScheduleExecutor::lay_out_messages() {
-  const auto lay_out = [this](const Schedule::Piece& piece, auto& message) {
-    const std::size_t width = sums_.width(piece.partial);
-    message.bytes.push_back(schedule_.chunks[piece.chunk].elements.count * width);
-    SlotRun slots;
-    if (!message.pieces.empty()) slots.first = message.pieces.back().slots.end();
-    slots.count = tarpon::slots(message.bytes.back(), shape_.slot_bytes);
-    return slots;
-  };
+std::uint64_t ScheduleExecutor::bytes_of(const Schedule::Piece& piece) const {
+  return schedule_.chunks[piece.chunk].elements.count * sums_.width(piece.partial);
+}
+
+void ScheduleExecutor::lay_out_sends() {
+  sent_.resize(schedule_.pieces.size());
+  std::size_t messages = 0;
+  for (const Schedule::Stage& stage : schedule_.stages) messages += stage.sends.size();
+  outgoing_.reserve(messages);
   for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
-    const auto stage = static_cast<std::uint8_t>(i);
     for (const Schedule::Message& message : schedule_.stages[i].sends) {
-      outgoing_.push_back(std::make_unique<Outgoing>(*this, stage, message.peer));
-      Outgoing& to = *outgoing_.back();
-      for (const Schedule::Piece& piece : message.pieces) {
-        const SlotRun slots = lay_out(piece, to);
-        const std::uint64_t elements_a_slot = shape_.slot_bytes / sums_.width(piece.partial);
-        to.pieces.push_back({piece, slots,
-                             static_cast<std::uint32_t>(elements_a_slot / cell_elements_),
-                             source_of(piece)});
-        bytes_sent_ += to.bytes.back();
+      std::uint32_t slot = 0;
+      for (std::uint32_t at = 0; at < message.piece_count; ++at) {
+        const Schedule::Piece& piece = schedule_.pieces[message.first_piece + at];
+        const std::uint64_t cells = shape_.slot_bytes / sums_.width(piece.partial) / cell_elements_;
+        const SlotRun slots{slot, tarpon::slots(bytes_of(piece), shape_.slot_bytes)};
+        sent_[message.first_piece + at] = {piece, slots, static_cast<std::uint32_t>(cells),
+                                           source_of(piece)};
+        slot = slots.end();
+        bytes_sent_ += bytes_of(piece);
       }
-      to.advance();
-    }
-    for (const Schedule::Message& message : schedule_.stages[i].receives) {
-      incoming_.push_back(std::make_unique<Incoming>(*this, stage, message.peer));
-      Incoming& from = *incoming_.back();
-      from.pieces.reserve(message.pieces.size());
-      for (const Schedule::Piece& piece : message.pieces) {
-        const SlotRun slots = lay_out(piece, from);
-        const bool adds = piece.version <= schedule_.chunks[piece.chunk].additions;
-        const bool may_wait = adds && piece.version > 1;
-        from.pieces.push_back(
-            {.piece = piece,
-             .slots = slots,
-             .width = sums_.width(piece.partial),
-             .early = may_wait ? RawBytes(from.bytes.back(), shape_.memory) : RawBytes(),
-             .waits = std::vector<std::uint8_t>(may_wait ? chunks_[piece.chunk].count : 0)});
-        if (adds) chunks_[piece.chunk].additions[piece.version - 1] = &from.pieces.back();
-      }
+      outgoing_.emplace_back(*this, static_cast<std::uint8_t>(i), message);
+      outgoing_.back().advance();
     }
   }
 }
 
-std::vector<StageSpec> ScheduleExecutor::stages(std::uint64_t confirm_above) {
+void ScheduleExecutor::lay_out_receives() {
+  received_.resize(schedule_.pieces.size());
+  std::size_t messages = 0;
+  for (const Schedule::Stage& stage : schedule_.stages) messages += stage.receives.size();
+  incoming_.reserve(messages);
+  std::uint32_t places = 0;
+  for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
+    for (const Schedule::Message& message : schedule_.stages[i].receives) {
+      std::uint32_t slot = 0;
+      for (std::uint32_t at = 0; at < message.piece_count; ++at) {
+        const Schedule::Piece& piece = schedule_.pieces[message.first_piece + at];
+        ReceivedPiece& one = received_[message.first_piece + at];
+        one.piece = piece;
+        one.slots = {slot, tarpon::slots(bytes_of(piece), shape_.slot_bytes)};
+        one.width = sums_.width(piece.partial);
+        slot = one.slots.end();
+        if (piece.version > schedule_.chunks[piece.chunk].additions) continue;
+        additions_[chunks_[piece.chunk].addition + piece.version - 1] = message.first_piece + at;
+        if (piece.version == 1) continue;
+        one.first_parked = places;
+        places += chunks_[piece.chunk].count;
+      }
+      incoming_.emplace_back(*this, static_cast<std::uint8_t>(i), message);
+    }
+  }
+  if (places == 0) return;
+  parked_.assign(places, kNone);
+  free_places_.reserve(places);
+  parking_ = shape_.parking->allocate(places * cell_bytes_ / sizeof(float));
+}
+
+/// All ranks see pieces of the same sizes in such a stage, and choose alike.
+void ScheduleExecutor::choose_kept_stage() {
+  for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
+    const Schedule::Stage& stage = schedule_.stages[i];
+    if (!stage.alike) continue;
+    const auto small = [this](const Schedule::Message& message) {
+      return bytes_of(schedule_.pieces[message.first_piece]) <= shape_.confirm_above;
+    };
+    if (std::all_of(stage.sends.begin(), stage.sends.end(), small) &&
+        std::all_of(stage.receives.begin(), stage.receives.end(), small)) {
+      kept_stage_ = static_cast<std::uint8_t>(i);
+    }
+  }
+}
+
+std::vector<StageSpec> ScheduleExecutor::stages() {
   std::vector<StageSpec> stages(schedule_.stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    stages[i].acknowledge = schedule_.stages[i].confirmed;
+    stages[i].acknowledge = schedule_.stages[i].confirmed && i != kept_stage_;
+    stages[i].sends.reserve(schedule_.stages[i].sends.size());
+    stages[i].receives.reserve(shape_.sums.world);
   }
-  const auto spec = [](auto& to, const auto& message) {
-    for (const std::uint64_t bytes : message->bytes) to.bytes += bytes;
-    if (message->bytes.size() > 1) to.ranges = message->bytes;
+  const auto measure = [&](auto& to, const auto& message) {
+    for (const auto& one : message.pieces()) {
+      to.bytes += bytes_of(one.piece);
+      if (message.pieces().size() > 1) to.ranges.push_back(bytes_of(one.piece));
+    }
   };
   std::uint64_t heard = bit(shape_.rank);
-  for (const auto& message : outgoing_) {
-    SendSpec send{.peer = message->peer(), .source = message.get(), .ready = message->ready()};
-    spec(send, message);
-    stages[message->stage()].sends.push_back(std::move(send));
+  for (Outgoing& message : outgoing_) {
+    SendSpec send{.peer = message.peer(), .source = &message, .ready = message.ready()};
+    measure(send, message);
+    stages[message.stage()].sends.push_back(std::move(send));
   }
-  for (const auto& message : incoming_) {
-    ReceiveSpec receive{.peer = message->peer(), .sink = message.get()};
-    spec(receive, message);
-    if (message->stage() == 0) heard |= bit(message->peer());
-    stages[message->stage()].receives.push_back(std::move(receive));
+  for (Incoming& message : incoming_) {
+    ReceiveSpec receive{.peer = message.peer(), .sink = &message};
+    measure(receive, message);
+    if (message.stage() == 0) heard |= bit(message.peer());
+    stages[message.stage()].receives.push_back(std::move(receive));
   }
   // Nothing comes of the other ranks, but all have to make the same call.
   for (Rank peer = 0; peer < shape_.sums.world; ++peer) {
     if ((heard & bit(peer)) == 0) stages[0].receives.push_back({.peer = peer});
-  }
-  if (const std::uint8_t kept = retained_stage(); kept != kNoStage) {
-    if (stages[kept].sends[0].bytes <= confirm_above) stages[kept].acknowledge = false;
   }
   return stages;
 }
@@ -312,9 +320,9 @@ bool ScheduleExecutor::holds(const SentPiece& one, std::uint32_t slot) const {
 }
 
 void ScheduleExecutor::advance(Endpoint& endpoint, OperationHandle operation) {
-  for (const auto& message : outgoing_) {
-    if (!message->advance()) continue;
-    endpoint.advance(operation, message->stage(), message->peer(), message->ready());
+  for (Outgoing& message : outgoing_) {
+    if (!message.advance()) continue;
+    endpoint.advance(operation, message.stage(), message.peer(), message.ready());
   }
 }
 
@@ -337,35 +345,52 @@ void ScheduleExecutor::deliver(ReceivedPiece& piece, std::uint32_t slot,
 /// One cell of a piece has come.
 void ScheduleExecutor::take(ReceivedPiece& piece, std::uint32_t cell,
                             std::span<const std::byte> data) {
-  Cells& chunk = chunks_[piece.piece.chunk];
+  const Cells& chunk = chunks_[piece.piece.chunk];
+  const std::uint32_t additions = schedule_.chunks[piece.piece.chunk].additions;
   std::uint8_t& version = versions_[chunk.first + cell];
-  if (piece.piece.version > schedule_.chunks[piece.piece.chunk].additions) {
+  if (piece.piece.version > additions) {
     std::memcpy(sums_.result(elements_of(piece.piece.chunk, cell).first), data.data(), data.size());
-    chunk.contributors[piece.piece.version] = piece.contributors;
+    contributors_[chunk.version + piece.piece.version] = piece.contributors;
     // The result holds what this rank has sent, so that nothing is skipped. But a rank that came up
     // again may be sent what it had asked for before.
     const bool skips = version + 1u != piece.piece.version;
     version = skips ? kSkipped : static_cast<std::uint8_t>(piece.piece.version);
     return;
   }
-  if (version + 1u != piece.piece.version) {
-    if (piece.waits.empty()) return;  // the first addition, to a cell that was skipped
-    std::memcpy(piece.early.data() + cell * cell_elements_ * piece.width, data.data(), data.size());
-    piece.waits[cell] = 1;
-    return;
-  }
+  if (version == kSkipped) return;
+  if (version + 1u != piece.piece.version) return park(piece, cell, data);
   add(piece, cell, data.data());
-  while (version < chunk.additions.size()) {
-    const ReceivedPiece* const next = chunk.additions[version];
-    if (next == nullptr || next->waits.empty() || next->waits[cell] == 0) return;
-    add(*next, cell, next->early.data() + cell * cell_elements_ * next->width);
+  while (version < additions) {
+    const std::uint32_t next = additions_[chunk.addition + version];
+    if (next == kNone || received_[next].first_parked == kNone) return;
+    std::uint32_t& place = parked_[received_[next].first_parked + cell];
+    if (place == kNone) return;
+    add(received_[next], cell, parked(place));
+    free_places_.push_back(std::exchange(place, kNone));
   }
+}
+
+void ScheduleExecutor::park(ReceivedPiece& piece, std::uint32_t cell,
+                            std::span<const std::byte> data) {
+  std::uint32_t place = fresh_place_;
+  if (free_places_.empty()) {
+    ++fresh_place_;
+  } else {
+    place = free_places_.back();
+    free_places_.pop_back();
+  }
+  std::memcpy(parked(place), data.data(), data.size());
+  parked_[piece.first_parked + cell] = place;
+}
+
+std::byte* ScheduleExecutor::parked(std::uint32_t place) const {
+  return reinterpret_cast<std::byte*>(parking_->get()) + place * cell_bytes_;
 }
 
 /// Makes the version of `piece`. REQUIRES: the cell has the one before.
 void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const std::byte* data) {
   const Schedule::Chunk& chunk = schedule_.chunks[piece.piece.chunk];
-  Cells& cells = chunks_[piece.piece.chunk];
+  const Cells& cells = chunks_[piece.piece.chunk];
   const Range range = elements_of(piece.piece.chunk, cell);
   const std::uint32_t version = piece.piece.version;
   const bool has_partials = sums_.width(true) != sums_.width(false);
@@ -376,65 +401,55 @@ void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const
   const Sums::Operand alone{sums_.result(range.first), false};  // one contribution is an element
   const Sums::Operand sum{sums_.partial(range.first), has_partials};
   const bool begins = version == 1 && chunk.own_turn > 0;
-  keep(piece.piece.chunk, cell, version - 1);
-  cells.contributors[version] = piece.contributors;
+  std::uint64_t* const contributors = contributors_.data() + cells.version;
+  contributors[version] = piece.contributors;
   if (begins) {
     std::memcpy(sums_.result(range.first), data, range.count * piece.width);
   } else {
-    cells.contributors[version] |= cells.contributors[version - 1];
+    contributors[version] |= contributors[version - 1];
     const bool is_alone = version == 2 && chunk.own_turn > 1;
     const Sums::Operand before = version == 1 ? own : is_alone ? alone : sum;
     sums_.add(range, before, addend, last && !own_now);
   }
   if (own_now) {
-    cells.contributors[version] |= bit(shape_.rank);
+    contributors[version] |= bit(shape_.rank);
     sums_.add(range, begins ? alone : sum, own, last);
   }
   versions_[cells.first + cell] = static_cast<std::uint8_t>(version);
+  keep(piece.piece.chunk, cell, version);
 }
 
-/// Copies a version that is about to be added to, where it is still to be sent.
+/// Copies a version that was made, where it is sent and then added to.
 void ScheduleExecutor::keep(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version) {
-  const Kept* const kept = version == 0 ? nullptr : find_kept(chunk, version);
-  if (kept == nullptr) return;
-  const Range range = elements_of(chunk, cell);
-  std::memcpy(kept->memory.data() + cell * cell_elements_ * kept->width, sums_.partial(range.first),
-              range.count * kept->width);
+  for (Kept& kept : kept_) {
+    if (kept.chunk != chunk || kept.version != version) continue;
+    const Range range = elements_of(chunk, cell);
+    std::memcpy(kept.bytes.data() + cell * cell_elements_ * kept.width, sums_.partial(range.first),
+                range.count * kept.width);
+  }
 }
 
 const std::byte* ScheduleExecutor::own(std::uint32_t chunk, std::uint64_t first) const {
   if (const Kept* const kept = find_kept(chunk, 0)) {
-    return kept->memory.data() + (first - schedule_.chunks[chunk].elements.first) * kept->width;
+    return kept->bytes.data() + (first - schedule_.chunks[chunk].elements.first) * kept->width;
   }
   return shape_.input + first * sums_.width(false);
 }
 
-std::uint8_t ScheduleExecutor::retained_stage() const {
-  std::uint8_t found = kNoStage;
-  for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
-    const Schedule::Stage& stage = schedule_.stages[i];
-    if (!stage.confirmed || stage.sends.empty()) continue;
-    const auto same = [&](const Schedule::Message& message) {
-      return message.pieces.size() == 1 && message.pieces == stage.sends[0].pieces;
-    };
-    if (found != kNoStage || !std::all_of(stage.sends.begin(), stage.sends.end(), same)) {
-      return kNoStage;
-    }
-    found = static_cast<std::uint8_t>(i);
-  }
-  return found;
+std::uint64_t ScheduleExecutor::retained_bytes() const {
+  const Schedule::Stage& stage = schedule_.stages[kept_stage_];
+  return stage.sends.empty() ? 0 : bytes_of(schedule_.pieces[stage.sends[0].first_piece]);
 }
 
 std::unique_ptr<Retained> ScheduleExecutor::retained() const {
+  const Schedule::Stage& stage = schedule_.stages[kept_stage_];
+  if (stage.sends.empty()) return nullptr;
   auto result = std::make_unique<Retained>(shape_.memory);
-  result->stage = retained_stage();
-  const auto found = std::find_if(outgoing_.begin(), outgoing_.end(), [&](const auto& message) {
-    return message->stage() == result->stage;
-  });
-  const SentPiece& piece = (*found)->pieces[0];
-  result->bytes.assign(piece.data, piece.data + (*found)->bytes[0]);
-  result->contributors.assign(piece.slots.count,
-                              chunks_[piece.piece.chunk].contributors[piece.piece.version]);
+  result->stage = kept_stage_;
+  const SentPiece& piece = sent_[stage.sends[0].first_piece];
+  result->bytes.assign(piece.data, piece.data + bytes_of(piece.piece));
+  result->contributors.assign(
+      piece.slots.count, contributors_[chunks_[piece.piece.chunk].version + piece.piece.version]);
   return result;
 }
 

@@ -2,13 +2,13 @@
 // pieces arrive, and what may be sent on.
 //
 // Works cell by cell: the elements of a chunk that one slot of partial results holds. A cell goes
-// through the versions of its chunk. A piece that arrives before the version that it is added to
-// waits in memory set aside for it. A version that is still to be sent when the next one takes its
-// place is kept as it was. Both hold for the messages of exact calls, which their receivers ask
-// for until they have them.
+// through the versions of its chunk. What arrives before the version that it is added to is parked.
+// A version that is still to be sent when the next one takes its place is kept as it was. Parked
+// and kept cells are parts of exact messages, whose receivers ask for them until they have them.
 //
-// Memory, apart from partial results: what may come early, at most what is received to be added;
-// what is kept, which circulant needs none of and one-shot the bucket once, in place.
+// Memory, apart from partial results: parked cells, at most what is received to be added; of it
+// only as much is touched as was parked at once. Kept versions: circulant needs none, one-shot the
+// bucket, in place.
 //
 // Not thread-safe.
 #pragma once
@@ -16,8 +16,10 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <vector>
 
+#include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/sums.h"
 #include "transport/endpoint.h"
@@ -31,7 +33,10 @@ class ScheduleExecutor {
     const std::byte* input = nullptr;  // of the caller; may be the output
     Sums::Shape sums;
     std::uint32_t slot_bytes = 0;
-    std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  // outlives it
+    /// Pieces of more bytes are confirmed rather than kept, where either would do.
+    std::uint64_t confirm_above = 0;
+    FloatBufferPool* parking = nullptr;  // where the memory for parked cells comes from
+    std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  // these outlive it
   };
 
   /// Throws std::bad_alloc.
@@ -40,10 +45,9 @@ class ScheduleExecutor {
   ScheduleExecutor(const ScheduleExecutor&) = delete;
   ScheduleExecutor& operator=(const ScheduleExecutor&) = delete;
 
-  /// The stages of the operation. Sources and sinks are the executor's: it outlives the operation,
-  /// and stays where it is. A stage is acknowledged where the schedule says so and its messages
-  /// have more than `confirm_above` bytes, or cannot be retained().
-  std::vector<StageSpec> stages(std::uint64_t confirm_above);
+  /// The stages of the operation. Sources and sinks are the executor's: it outlives the operation.
+  /// A stage is acknowledged where the schedule says that it is confirmed, but for kept_stage().
+  std::vector<StageSpec> stages();
 
   /// What has been added since lets these slots go out.
   void advance(Endpoint& endpoint, OperationHandle operation);
@@ -51,12 +55,14 @@ class ScheduleExecutor {
   /// Payload of the messages that this rank sends.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-  /// The stage whose messages peers may still ask for once this rank has its result, if all of them
-  /// are one and the same piece; kNoStage: none.
+  /// The stage whose piece is kept for peers that still ask for it once this rank has its result,
+  /// alike on all ranks; kNoStage: none.
   static constexpr std::uint8_t kNoStage = 0xff;
-  std::uint8_t retained_stage() const;
-  /// A copy of it. REQUIRES: retained_stage() != kNoStage. Throws std::bad_alloc.
+  std::uint8_t kept_stage() const { return kept_stage_; }
+  /// A copy of that piece; null where it has no elements. REQUIRES: kept_stage() != kNoStage.
+  /// Throws std::bad_alloc.
   std::unique_ptr<Retained> retained() const;
+  std::uint64_t retained_bytes() const;
 
  private:
   class Outgoing;
@@ -66,17 +72,24 @@ class ScheduleExecutor {
   struct Cells;
   struct Kept;
 
+  static constexpr std::uint32_t kNone = 0xffffffff;
+
   void lay_out_cells();
   void keep_sent();
-  void lay_out_messages();
+  void lay_out_sends();
+  void lay_out_receives();
+  void choose_kept_stage();
   const Kept* find_kept(std::uint32_t chunk, std::uint32_t version) const;
   const std::byte* source_of(const Schedule::Piece& piece) const;
   const std::byte* own(std::uint32_t chunk, std::uint64_t first) const;
+  std::uint64_t bytes_of(const Schedule::Piece& piece) const;
   Range elements_of(std::uint32_t chunk, std::uint32_t cell) const;
   bool holds(const SentPiece& one, std::uint32_t slot) const;
 
   void deliver(ReceivedPiece& piece, std::uint32_t slot, std::span<const std::byte> payload);
   void take(ReceivedPiece& piece, std::uint32_t cell, std::span<const std::byte> data);
+  void park(ReceivedPiece& piece, std::uint32_t cell, std::span<const std::byte> data);
+  std::byte* parked(std::uint32_t place) const;
   void add(const ReceivedPiece& piece, std::uint32_t cell, const std::byte* data);
   void keep(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version);
 
@@ -84,12 +97,22 @@ class ScheduleExecutor {
   const Shape shape_;
   const Sums sums_;
   const std::uint64_t cell_elements_;
+  const std::size_t cell_bytes_;  // of partial results: no cell of a piece has more
   std::vector<Cells> chunks_;
-  std::vector<std::uint8_t> versions_;  // of each cell
+  std::vector<std::uint8_t> versions_;       // of each cell
+  std::vector<std::uint64_t> contributors_;  // of each version of each chunk
+  std::vector<std::uint32_t> additions_;     // of each addition of each chunk: in received_
   std::vector<Kept> kept_;
-  std::vector<std::unique_ptr<Outgoing>> outgoing_;
-  std::vector<std::unique_ptr<Incoming>> incoming_;
+  std::vector<SentPiece> sent_;  // as in the schedule
+  std::vector<ReceivedPiece> received_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::optional<FloatBufferPool::Buffer> parking_;
+  std::vector<std::uint32_t> parked_;       // of each cell that may be: its place, or kNone
+  std::vector<std::uint32_t> free_places_;  // below fresh_place_
+  std::uint32_t fresh_place_ = 0;           // places from here on were never used
   std::uint64_t bytes_sent_ = 0;
+  std::uint8_t kept_stage_ = kNoStage;
 };
 
 }  // namespace tarpon

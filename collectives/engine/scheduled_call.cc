@@ -1,5 +1,7 @@
 #include "collectives/engine/scheduled_call.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <new>
 
@@ -12,6 +14,7 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
                             setting.mechanisms.rotation ? call_->report.operation : 0,
                             call_->arguments.count, element_bytes(call_->arguments.type)),
                 shape()) {
+  call_->report.algorithm = call_->arguments.algorithm;
   OperationSpec spec;
   spec.tag = call_->arguments.tag;
   spec.slot_bytes = setting.slot_bytes;
@@ -19,7 +22,7 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
   spec.deadline = deadline_;
   spec.began = setting.began;
   spec.forwards = true;
-  spec.stages = executor_.stages(kConfirmAbove);
+  spec.stages = executor_.stages();
   call_->report.bytes_sent = executor_.bytes_sent();
   open(spec, now);
 }
@@ -44,6 +47,8 @@ ScheduleExecutor::Shape ScheduledCall::shape() {
     shape.sums.partials = partials_->get();
   }
   shape.slot_bytes = setting_.slot_bytes;
+  shape.confirm_above = kConfirmAbove;
+  shape.parking = setting_.partial_buffers;
   shape.memory = setting_.memory;
   return shape;
 }
@@ -84,30 +89,27 @@ bool ScheduledCall::advance(Time now) {
 /// ends in any case: its own result is whole.
 bool ScheduledCall::may_finish(Time now) const {
   if (now >= deadline_) return true;
-  const std::uint8_t kept = executor_.retained_stage();
-  if (kept == ScheduleExecutor::kNoStage || bucket_bytes() > kConfirmAbove) return confirmed();
-  return endpoint_.sent(handle(), kept) && endpoint_.may_retain(bucket_bytes());
-}
-
-bool ScheduledCall::confirmed() const {
-  for (std::uint8_t stage = 0; stage < stage_count(); ++stage) {
-    if (!endpoint_.acknowledged(handle(), stage)) return false;
-  }
-  return true;
+  const std::uint8_t kept = executor_.kept_stage();
+  if (kept == ScheduleExecutor::kNoStage) return endpoint_.unacknowledged(handle()) == 0;
+  return endpoint_.sent(handle(), kept) && endpoint_.may_retain(executor_.retained_bytes());
 }
 
 void ScheduledCall::finish(Time now) {
   std::unique_ptr<Retained> copy;
-  const bool keeps =
-      executor_.retained_stage() != ScheduleExecutor::kNoStage && bucket_bytes() <= kConfirmAbove;
   try {
-    if (keeps) copy = executor_.retained();
+    if (executor_.kept_stage() != ScheduleExecutor::kNoStage) copy = executor_.retained();
   } catch (const std::bad_alloc&) {
     // Peers that lack it could not have it any more.
     return end_aborted(AbortReason::memory, bit(setting_.rank),
                        "allreduce: no memory to keep this rank's part for the peers", now);
+  } catch (const std::exception& error) {
+    return end_aborted(AbortReason::exception, bit(setting_.rank),
+                       fmt::format("allreduce: {}", error.what()), now);
   }
   report_end(now);
+  // What these ranks lack they could not have any more. A rank that is evicted tells them nothing.
+  const std::uint64_t lacking = now < deadline_ ? 0 : endpoint_.unacknowledged(handle());
+  if (lacking != 0) return abort_operation(AbortReason::late, lacking);
   close(std::move(copy), 0);
 }
 

@@ -2,7 +2,7 @@
 //
 // It ends when the result is whole and no peer can need its buffers: its receivers have confirmed
 // what it forwards, or, where all of them are sent the same and that is small, a copy is kept for
-// them.
+// them. At its deadline it ends all the same, and ranks that still lack something end it as late.
 #pragma once
 
 #include <memory>
@@ -31,8 +31,8 @@ class ScheduledCall : public RunningCall {
   void finish(Time now) override;
   OperationSignature signature() const override;
   ScheduleExecutor::Shape shape();
+  bool forwards() const override { return true; }
   bool may_finish(Time now) const;
-  bool confirmed() const;
 
   std::optional<FloatBufferPool::Buffer> partials_;
   ScheduleExecutor executor_;

@@ -66,7 +66,7 @@ class HostChannel final : public StarChannel {
 
   /// Everybody's message of this exchange by `deadline`. An exchange that needs all of them ends
   /// with the first one that cannot come, and early enough for the answer to reach those who wait.
-  Collection collect(FrameKind kind, const std::string& mine, Time deadline, bool forwards) {
+  Collection collect(FrameKind kind, const std::string& mine, Time deadline, bool needs_all) {
     Collection collection;
     collection.values.resize(peers_.size());
     collection.values[0] = mine;
@@ -79,16 +79,16 @@ class HostChannel final : public StarChannel {
       bool lost = false;
       for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
         Answer& answer = collection.answers[rank];
-        if (answer == Answer::awaited) answer = hear(rank, kind, forwards, collection);
+        if (answer == Answer::awaited) answer = hear(rank, kind, needs_all, collection);
         if (answer == Answer::awaited) entries.push_back(peers_[rank].poll_entry());
         lost = lost || answer == Answer::left || answer == Answer::elsewhere;
       }
-      if (entries.empty() || last_look || (forwards && lost)) return collection;
+      if (entries.empty() || last_look || (needs_all && lost)) return collection;
       poll_until(entries, collection.deadline);
     }
   }
 
-  Answer hear(std::size_t rank, FrameKind kind, bool forwards, Collection& collection) {
+  Answer hear(std::size_t rank, FrameKind kind, bool needs_all, Collection& collection) {
     Connection& peer = peers_[rank];
     peer.receive();
     while (peer.frame() != nullptr && peer.frame()->sequence < sequence()) {
@@ -105,7 +105,7 @@ class HostChannel final : public StarChannel {
       return Answer::elsewhere;
     }
     Frame frame = peer.take();
-    if (forwards) collection.deadline = std::min(collection.deadline, answer_by(frame.wait_ms));
+    if (needs_all) collection.deadline = std::min(collection.deadline, answer_by(frame.wait_ms));
     collection.values[rank] = std::move(frame.body);
     return Answer::given;
   }

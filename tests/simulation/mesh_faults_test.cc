@@ -19,13 +19,13 @@ class StaleVoteTest : public testing::Test {
  protected:
   StaleVoteTest() {
     job_.run(1s);
-    job_[2].forwards = true;
+    job_[2].needs_all = true;
     job_[2].deaf_to = bit(4);
     job_.run(MeshRank::kDeadAfter + 500ms);
   }
   /// Rank 2 hears rank 4 again.
   void withdraw() {
-    job_[2].forwards = false;
+    job_[2].needs_all = false;
     job_[2].deaf_to = 0;
     job_[2].member().set_silent(0, 0, job_.world.now);
     job_[2].advance();
@@ -34,7 +34,7 @@ class StaleVoteTest : public testing::Test {
   void cut_in_two() {
     for (const Rank rank : {Rank{0}, Rank{1}}) job_.world.set_group(rank, 1);
     withdraw();
-    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].forwards = true;
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
   }
   std::uint64_t live_to(Rank rank) { return job_[rank].member().facts().live(); }
 
@@ -48,7 +48,7 @@ TEST_F(StaleVoteTest, withdrawn__while_the_stream_to_a_voter_was_broken) {
   job_.run(3s);
   ASSERT_TRUE(job_.connected());
   for (const Rank rank : {Rank{0}, Rank{1}}) {
-    job_[rank].forwards = true;
+    job_[rank].needs_all = true;
     job_[rank].deaf_to = bit(4);
   }
   job_.run(10s);
@@ -79,7 +79,7 @@ class HalvesTest : public testing::Test {
   HalvesTest() {
     job_.run(1s);
     for (const Rank rank : {Rank{2}, Rank{3}}) job_.world.set_group(rank, 1);
-    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].forwards = true;
+    for (Rank rank = 0; rank < job_.size(); ++rank) job_[rank].needs_all = true;
     job_.run(5s);
     EXPECT_EQ(job_[1].member().facts().live(), 0b0011u);
     EXPECT_EQ(job_[2].member().facts().live(), 0b1100u);

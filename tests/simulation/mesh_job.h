@@ -146,7 +146,7 @@ class MeshRank final : public Host, public mesh::Network {
   DataPath* data_path = nullptr;
   bool stopped = false;
   Duration pass_delay = 50ms;
-  bool forwards = false;     // it is in an exact call that needs everybody
+  bool needs_all = false;     // it is in an exact call that needs everybody
   std::uint64_t deaf_to = 0;  // ranks whose packets do not reach this one
   std::uint64_t silent = 0;   // ranks that were needed and not heard, until they are heard
   std::map<Rank, std::pair<Fact, Time>> learned;
@@ -227,13 +227,13 @@ class MeshJob {
         const bool cut = ((data_cut >> a | data_cut >> b | ranks_[a]->deaf_to >> b) & 1) != 0;
         const bool reaches = world.reaches(a, b) && !cut;
         // A silent rank is asked until it is heard.
-        const bool packets = busy || ranks_[a]->forwards || (silent & mask) != 0;
+        const bool packets = busy || ranks_[a]->needs_all || (silent & mask) != 0;
         if (packets && runs(b) && reaches) ranks_[a]->hear(b);
         const bool heard = world.now - ranks_[a]->heard(b) <= 300ms;
         if (heard) silent &= ~mask;
-        if (!heard && ranks_[a]->forwards) silent |= mask;
+        if (!heard && ranks_[a]->needs_all) silent |= mask;
       }
-      const std::uint64_t needed = ranks_[a]->forwards ? silent : 0;
+      const std::uint64_t needed = ranks_[a]->needs_all ? silent : 0;
       ranks_[a]->member().set_silent(silent, needed, world.now);
       ranks_[a]->advance();
     }

@@ -177,7 +177,7 @@ class Scenario {
         return leave(rank);
       case 9:
         tell("all need all");
-        for (Rank one = 0; one < job_.size(); ++one) job_[one].forwards = draw_.chance(0.9);
+        for (Rank one = 0; one < job_.size(); ++one) job_[one].needs_all = draw_.chance(0.9);
         return;
       case 10:
         if (!job_.runs(rank) || draw_.chance(0.5)) return;
@@ -265,7 +265,7 @@ class Scenario {
   void heal() {
     tell("healed");
     for (Rank rank = 0; rank < job_.size(); ++rank) {
-      job_[rank].forwards = true;
+      job_[rank].needs_all = true;
       job_[rank].member().plans(Regroup::shrink).leave();
     }
     job_.busy = true;

@@ -36,8 +36,9 @@ class Replay {
     const std::uint32_t chunk = chunk_of(rank, elements);
     for (std::size_t stage = 0; stage < ranks_[rank].stages.size(); ++stage) {
       for (const Schedule::Message& message : ranks_[rank].stages[stage].receives) {
-        for (std::size_t i = 0; i < message.pieces.size(); ++i) {
-          const Schedule::Piece& piece = message.pieces[i];
+        const auto pieces = ranks_[rank].pieces_of(message);
+        for (std::size_t i = 0; i < pieces.size(); ++i) {
+          const Schedule::Piece& piece = pieces[i];
           if (piece.chunk != chunk || piece.version != made) continue;
           return value(message.peer, elements, sent_version(stage, message.peer, rank, i), steps);
         }
@@ -47,7 +48,7 @@ class Replay {
 
   std::uint32_t sent_version(std::size_t stage, Rank from, Rank to, std::size_t piece) const {
     for (const Schedule::Message& message : ranks_[from].stages[stage].sends) {
-      if (message.peer == to) return message.pieces[piece].version;
+      if (message.peer == to) return ranks_[from].pieces_of(message)[piece].version;
     }
     return 0;
   }

@@ -77,7 +77,7 @@ class Accounts {
     for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {
       for (const Schedule::Message& message : schedule.stages[stage].receives) {
         if (message.peer != peer) continue;
-        for (const Schedule::Piece& piece : message.pieces) {
+        for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
           bytes[stage] += schedule.chunks[piece.chunk].elements.count *
                           (piece.partial && partials ? sizeof(float) : width);
         }

@@ -136,7 +136,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
-    if (plan.draws_algorithms && !call.bounded) {
+    const bool calibrates = call.bound_rule == BoundRule::optireduce;
+    if (plan.draws_algorithms && !call.bounded && !calibrates) {
       const auto last = static_cast<std::uint64_t>(kLastAlgorithm);
       call.algorithm = static_cast<Algorithm>(1 + algorithms.below(last));
     }

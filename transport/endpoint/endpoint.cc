@@ -448,6 +448,12 @@ bool Endpoint::acknowledged(OperationHandle handle, std::uint8_t stage) const {
   return operation->stages[stage].unacknowledged == 0;
 }
 
+std::uint64_t Endpoint::unacknowledged(OperationHandle handle) const {
+  const Operation* operation = state_->find(handle);
+  require(operation != nullptr, "unacknowledged() of an open operation");
+  return unconfirmed_by(*operation);
+}
+
 bool Endpoint::sent(OperationHandle handle, std::uint8_t stage) const {
   Operation* operation = state_->find(handle);
   require(operation != nullptr && stage < operation->stage_count, "sent() of an open operation");

@@ -6,11 +6,12 @@
 
 namespace tarpon {
 
-/// Peers that open operations lack. Silent ones are asked until they are heard, so that the next
-/// operation can count on them again.
+/// Peers that open operations lack, or wait for. Silent ones are asked until they are heard, so
+/// that the next operation can count on them again.
 std::uint64_t Endpoint::State::lacked_ranks() const {
   std::uint64_t ranks = standings.silent();
   for (const Operation* operation : open_operations) {
+    if (operation->forwards) ranks |= unconfirmed_by(*operation);
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
       const Stage& stage = operation->stages[i];
       if (stage.closed) continue;

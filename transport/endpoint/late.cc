@@ -77,10 +77,13 @@ void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
 }
 
 /// Stops waiting for ranks whose data the sender of CLOSED never received, and for that sender
-/// itself if it has no result.
+/// itself if it has no result. Where ranks forward, CLOSED stands for the sender's confirmations.
 void Endpoint::State::take_closed(Operation& operation, const tarpon_header& header, Time now) {
   operation.peers[header.sender].ready_at = kNever;
   lateness.answered(operation, header.sender, latest);
+  for (std::uint8_t i = 0; i < operation.stage_count && operation.forwards; ++i) {
+    apply_grant(operation, i, header.sender, TARPON_CREDIT_COMPLETE);
+  }
   if (!operation.bounded) return;
   const std::uint64_t absent = header.contributors;
   if ((absent >> options.rank & 1) != 0) become_late(operation, header.sender, now);

@@ -148,6 +148,16 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   }
 }
 
+std::uint64_t unconfirmed_by(const Operation& operation) {
+  std::uint64_t ranks = 0;
+  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
+    for (const SendMessage& message : operation.stages[i].sends) {
+      if (operation.stages[i].acknowledge && !message.done) ranks |= 1ull << message.peer;
+    }
+  }
+  return ranks;
+}
+
 bool nothing_sent(const Operation& operation) {
   const std::vector<SendMessage>& sends = operation.stages[operation.stage_count - 1].sends;
   return std::all_of(sends.begin(), sends.end(), [](const auto& one) { return one.next == 0; }) &&

@@ -135,6 +135,9 @@ bool nothing_sent_yet(const Operation& operation);
 /// rank must not send its last stage.
 bool holds_back(const Operation& operation, std::uint8_t stage);
 
+/// The ranks of which confirmations are missing. Bit r: rank r.
+std::uint64_t unconfirmed_by(const Operation& operation);
+
 /// `first` doubled `times` times, at most `max`.
 inline Duration backed_off(Duration first, std::uint32_t times, Duration max) {
   Duration delay = first;

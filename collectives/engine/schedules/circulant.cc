@@ -41,30 +41,20 @@ Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
         {.elements = layout.elements(shard_of(at(distance), operation, world)),
          .stored = distance > 0});
   }
-  const auto empty = [&](std::uint32_t distance) {
-    return schedule.chunks[distance].elements.count == 0;
-  };
-  const auto add = [](std::vector<Schedule::Message>& to, Schedule::Message message) {
-    if (!message.pieces.empty()) to.push_back(std::move(message));
-  };
-
   // Additions that the chunk at each distance has had, here as at every rank.
   std::vector<std::uint32_t> additions(world, 0);
   Schedule::Stage reduce;
   for (const auto [skip, until] : rounds) {
-    Schedule::Message send{at(skip), {}};
-    Schedule::Message receive{at(world - skip), {}};
+    std::vector<Schedule::Piece> sent, received;
     // What the receiver sends on in its next round goes first.
     for (std::uint32_t distance = until - skip; distance-- > 0;) {
       const bool partial = additions[skip + distance] > 0;
-      if (!empty(skip + distance)) {
-        send.pieces.push_back({skip + distance, additions[skip + distance], partial});
-      }
-      if (!empty(distance)) receive.pieces.push_back({distance, additions[distance] + 1, partial});
+      sent.push_back({skip + distance, additions[skip + distance], partial});
+      received.push_back({distance, additions[distance] + 1, partial});
     }
+    schedule.add(reduce.sends, at(skip), sent);
+    schedule.add(reduce.receives, at(world - skip), received);
     for (std::uint32_t distance = 0; distance < until - skip; ++distance) ++additions[distance];
-    add(reduce.sends, std::move(send));
-    add(reduce.receives, std::move(receive));
   }
   for (std::uint32_t distance = 0; distance < world; ++distance) {
     schedule.chunks[distance].additions = additions[distance];
@@ -74,19 +64,14 @@ Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   gather.confirmed = true;
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
     const auto [skip, until] = *round;
-    Schedule::Message send{at(world - skip), {}};
-    Schedule::Message receive{at(skip), {}};
+    std::vector<Schedule::Piece> sent, received;
     for (std::uint32_t distance = 0; distance < until - skip; ++distance) {
-      if (!empty(distance)) {
-        send.pieces.push_back({distance, schedule.chunks[distance].last_version()});
-      }
-      if (!empty(skip + distance)) {
-        receive.pieces.push_back(
-            {skip + distance, schedule.chunks[skip + distance].last_version()});
-      }
+      const std::uint32_t stored = skip + distance;
+      sent.push_back({distance, schedule.chunks[distance].last_version()});
+      received.push_back({stored, schedule.chunks[stored].last_version()});
     }
-    add(gather.sends, std::move(send));
-    add(gather.receives, std::move(receive));
+    schedule.add(gather.sends, at(world - skip), sent);
+    schedule.add(gather.receives, at(skip), received);
   }
   schedule.stages.push_back(std::move(reduce));
   schedule.stages.push_back(std::move(gather));

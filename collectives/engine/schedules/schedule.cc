@@ -4,6 +4,15 @@
 
 namespace tarpon {
 
+void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of) {
+  const auto first = static_cast<std::uint32_t>(pieces.size());
+  for (const Piece& piece : of) {
+    if (has_elements(piece.chunk)) pieces.push_back(piece);
+  }
+  const auto count = static_cast<std::uint32_t>(pieces.size()) - first;
+  if (count > 0) messages.push_back({peer, first, count});
+}
+
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
                      std::uint64_t count, std::size_t element_bytes) {
   switch (algorithm) {

@@ -10,11 +10,12 @@
 // one at its receiver. Pieces may be sent again at any time, until their receivers have them.
 //
 // A file per algorithm makes schedules, and tests/collectives/engine/schedules holds each of them
-// to its promises for 1 to 64 ranks.
+// to its promises for 2 to 64 ranks.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collectives/engine/schedules/shards.h"
@@ -45,9 +46,11 @@ struct Schedule {
     bool operator==(const Piece&) const = default;
   };
 
+  /// Its pieces are of chunks with elements; at least one.
   struct Message {
     Rank peer = 0;
-    std::vector<Piece> pieces;  // of chunks with elements; at least one
+    std::uint32_t first_piece = 0;  // in `pieces`
+    std::uint32_t piece_count = 0;
   };
 
   /// At most one message to, and one from, each peer.
@@ -57,10 +60,22 @@ struct Schedule {
     /// Another rank may wait for what this stage brings it though it has this rank's result: the
     /// call ends when the receivers have confirmed its messages, or keeps them.
     bool confirmed = false;
+    bool alike = false;  // the messages that a rank sends are one and the same piece
   };
 
   std::vector<Chunk> chunks;
   std::vector<Stage> stages;  // 1 to 4
+  std::vector<Piece> pieces;  // of all messages, one message after another
+
+  std::span<const Piece> pieces_of(const Message& message) const {
+    return {pieces.data() + message.first_piece, message.piece_count};
+  }
+
+  bool has_elements(std::uint32_t chunk) const { return chunks[chunk].elements.count > 0; }
+
+  /// For the functions below. Adds a message to, or from, `peer`: those pieces that have elements.
+  /// Adds none where none has.
+  void add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of);
 };
 
 /// Circulant reduce-scatter, then allgather (Traff): 2 ceil(log2 world) messages a rank each way,

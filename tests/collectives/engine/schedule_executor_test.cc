@@ -24,7 +24,7 @@ class Executed {
         executor_(schedule_of(algorithm, world, 0, 0, count, sizeof(float)), shape(world)) {
     spec.slot_bytes = kSlotBytes;
     spec.forwards = true;
-    spec.stages = executor_.stages(0);
+    spec.stages = executor_.stages();
     handle_ = endpoint_.submit(spec, now_);
   }
 
@@ -70,10 +70,12 @@ class Executed {
     shape.sums.output = reinterpret_cast<std::byte*>(output.data());
     shape.sums.world = world;
     shape.slot_bytes = kSlotBytes;
+    shape.parking = &parking_;
     return shape;
   }
 
   const Time now_ = Time(1s);
+  FloatBufferPool parking_;
   Endpoint endpoint_;
   ScheduleExecutor executor_;
   OperationHandle handle_;

@@ -187,6 +187,70 @@ TEST(ScheduledCallTest, time__a_lost_confirmation_is_asked_for) {
   }
 }
 
+/// Where all ranks send one piece, small ones are kept; between 64 and 128 KiB the bucket is large
+/// and its shards are not.
+TEST(ScheduledCallTest, exact__sizes_around_the_limit_of_what_is_kept) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 3, 4}) {
+      for (const std::uint64_t count : {16'384u, 16'385u, 25'000u, 40'000u, 50'000u}) {
+        expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.05}, .seed = count}, count,
+                            algorithm, ReduceOp::sum, false);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+/// Rank 0 has its result, and rank 1 hangs before it confirms.
+TEST(ScheduledCallTest, hung__a_rank_that_does_not_confirm_is_found_silent) {
+  SimulatedJob job({.ranks = 3, .max_bytes_per_second = 1e8});
+  Buffers<float> buffers(3, 300'000, false);
+  Calls calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.algorithm = Algorithm::one_shot;
+    arguments.deadline = 3s;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  // All that rank 1 sends has left when it stops, and not all that is sent to it has come.
+  job.run_for(24ms - 1ms);
+  job.stop(1);
+  job.run_for(2s);
+  EXPECT_NE(job[0].silent() & 0b010u, 0u);
+  EXPECT_NE(job[0].awaited() & 0b010u, 0u);
+  job.run_for(2s);
+  for (const Rank rank : {Rank{0}, Rank{2}}) {
+    EXPECT_TRUE(calls[rank]->done);
+    const Report& report = calls[rank]->report;
+    if (report.status == Status::complete) continue;
+    EXPECT_THAT(report.late_ranks, ElementsAre(1));
+  }
+  job.resume(1);
+  ASSERT_TRUE(job.finish());
+  const Status status = calls[1]->report.status;
+  EXPECT_TRUE(status == Status::complete || status == Status::aborted) << calls[1]->report.detail;
+}
+
+TEST(ScheduledCallTest, calibration__calls_that_are_to_be_bounded_run_tar_from_the_first) {
+  SimulatedJob job({.ranks = 2});
+  for (std::uint32_t number = 0; number < 22; ++number) {
+    Buffers<float> buffers(2, 1000, false);
+    Calls calls;
+    for (Rank rank = 0; rank < 2; ++rank) {
+      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+      arguments.algorithm = Algorithm::circulant;
+      arguments.mode = Mode::bounded;
+      arguments.bound_rule = BoundRule::optireduce;
+      calls.push_back(job.submit(rank, arguments));
+    }
+    ASSERT_TRUE(job.finish());
+    EXPECT_EQ(calls[0]->report.algorithm, Algorithm::tar);
+    if (number < 20) continue;
+    EXPECT_EQ(calls[0]->report.mode, Mode::bounded);
+    EXPECT_LT(calls[0]->report.bound, 1s);  // learnt
+  }
+}
+
 TEST(ScheduledCallTest, mismatch__another_algorithm_is_named) {
   SimulatedJob job({.ranks = 3});
   Buffers<float> buffers(3, 1000, false);

@@ -446,6 +446,29 @@ TEST(EndpointTest, acknowledge__a_lost_one_is_asked_for_where_ranks_forward) {
   }
 }
 
+TEST(EndpointTest, acknowledge__closed_confirms_where_ranks_forward_though_an_older_one_is_open) {
+  Harness net(2);
+  const auto forwarding = [](Rank rank) {
+    auto call = exchange(rank, 2, kFew);
+    call->spec.forwards = true;
+    call->spec.stages[0].acknowledge = true;
+    return call;
+  };
+  net.submit(forwarding(1), 1);  // rank 0 makes its call of it later
+  net.submit(forwarding(0), 0);
+  const Call& at_0 = net.submit(forwarding(0), 0);
+  const Call& at_1 = net.submit(forwarding(1), 1);
+  const auto loses_confirmations = [](const Packet& packet) {
+    const tarpon_header header = packet.header();
+    return packet.to == 0 && header.type == TARPON_CREDIT ? 0 : 1;
+  };
+  net.settle(loses_confirmations);
+  net[1].close(at_1.handle, nullptr);
+  net.run_until(net.now + 50ms, loses_confirmations);
+  EXPECT_EQ(net[1].lowest_open(0), 0u);
+  EXPECT_EQ(net[0].unacknowledged(at_0.handle), 0u);
+}
+
 /// What comes of another rank may wait for one that sends nothing here.
 TEST(EndpointTest, silence__is_looked_for_among_all_ranks_where_ranks_forward) {
   for (const bool forwards : {false, true}) {
