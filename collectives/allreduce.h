@@ -140,7 +140,8 @@ enum class CallStage : std::uint8_t {
 std::string_view name(CallStage stage);
 
 /// What a call had of one rank when it ended. Bytes are payload, by stage: what the rank
-/// contributes to this rank's shard, then the reduced shard that it owns.
+/// contributes to this rank's shard, then the reduced shard that it owns. By other algorithms than
+/// tar: of the first stage, then of all later ones.
 struct PeerReport {
   std::array<std::uint64_t, 2> bytes_expected{};  // 0 of this rank itself, and of calls not begun
   std::array<std::uint64_t, 2> bytes_received{};  // of them, each once; all of them when complete

@@ -126,7 +126,9 @@ typedef enum tarpon_algorithm {
   TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_TAR */
   TARPON_TAR = 1,               /* every rank adds up a shard and sends it to all */
   TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
-  TARPON_ONE_SHOT = 3           /* all to all, for a few KiB */
+  TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */
+  TARPON_RING = 4,
+  TARPON_RECURSIVE_DOUBLING = 5
 } tarpon_algorithm;
 
 /* What a bounded call puts where the reduced value could not be had. */

@@ -52,6 +52,10 @@ std::string_view name(Algorithm algorithm) {
       return "circulant";
     case Algorithm::one_shot:
       return "one-shot";
+    case Algorithm::ring:
+      return "ring";
+    case Algorithm::recursive_doubling:
+      return "recursive-doubling";
   }
   return "unknown";
 }
@@ -102,7 +106,8 @@ std::optional<Mode> parse_mode(std::string_view text) {
 }
 
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
-  return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot});
+  return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
+                      Algorithm::recursive_doubling});
 }
 
 std::optional<AdditionOrder> parse_addition_order(std::string_view text) {

@@ -47,10 +47,16 @@ enum class ReduceOp : std::uint8_t {
 inline constexpr std::size_t kReduceOps = 9;
 inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 
-/// How an exact AllReduce is made; bounded ones run tar. circulant and one_shot:
+/// How an exact AllReduce is made; bounded ones run tar. Others than tar:
 /// collectives/engine/schedules/schedule.h.
-enum class Algorithm : std::uint8_t { tar = 1, circulant = 2, one_shot = 3 };
-inline constexpr Algorithm kLastAlgorithm = Algorithm::one_shot;
+enum class Algorithm : std::uint8_t {
+  tar = 1,
+  circulant = 2,
+  one_shot = 3,
+  ring = 4,
+  recursive_doubling = 5,
+};
+inline constexpr Algorithm kLastAlgorithm = Algorithm::recursive_doubling;
 
 /// exact: repaired until complete. bounded: ends by its bound with what has arrived.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };

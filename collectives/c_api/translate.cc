@@ -36,7 +36,9 @@ static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::boun
 static_assert(same(TARPON_ORDER_FIXED, AdditionOrder::fixed) &&
               same(TARPON_ORDER_ANY, AdditionOrder::any));
 static_assert(same(TARPON_TAR, Algorithm::tar) && same(TARPON_CIRCULANT, Algorithm::circulant) &&
-              same(TARPON_ONE_SHOT, Algorithm::one_shot) && same(TARPON_ONE_SHOT, kLastAlgorithm));
+              same(TARPON_ONE_SHOT, Algorithm::one_shot) && same(TARPON_RING, Algorithm::ring) &&
+              same(TARPON_RECURSIVE_DOUBLING, Algorithm::recursive_doubling) &&
+              same(TARPON_RECURSIVE_DOUBLING, kLastAlgorithm));
 static_assert(same(TARPON_MISSING_ZERO, MissingFill::zero) &&
               same(TARPON_MISSING_LOCAL, MissingFill::local));
 static_assert(same(TARPON_DATAPATH_AUTO, Datapath::automatic) &&

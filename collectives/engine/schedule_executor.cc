@@ -409,7 +409,11 @@ void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const
     contributors[version] |= contributors[version - 1];
     const bool is_alone = version == 2 && chunk.own_turn > 1;
     const Sums::Operand before = version == 1 ? own : is_alone ? alone : sum;
-    sums_.add(range, before, addend, last && !own_now);
+    if (piece.piece.left) {
+      sums_.add(range, addend, before, last && !own_now);
+    } else {
+      sums_.add(range, before, addend, last && !own_now);
+    }
   }
   if (own_now) {
     contributors[version] |= bit(shape_.rank);

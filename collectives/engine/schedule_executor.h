@@ -95,7 +95,7 @@ class ScheduleExecutor {
 
   const Schedule schedule_;
   const Shape shape_;
-  const Sums sums_;
+  Sums sums_;
   const std::uint64_t cell_elements_;
   const std::size_t cell_bytes_;  // of partial results: no cell of a piece has more
   std::vector<Cells> chunks_;

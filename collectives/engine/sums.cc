@@ -20,8 +20,24 @@ std::byte* Sums::partial(std::uint64_t first) const {
   return reinterpret_cast<std::byte*>(shape_.partials + first);
 }
 
-void Sums::add(Range range, Operand a, Operand b, bool last) const {
+/// The elements at `b`, where nothing is written.
+const std::byte* Sums::apart(const std::byte* b, Range range) {
+  apart_.assign(b, b + range.count * element_bytes(shape_.type));
+  return apart_.data();
+}
+
+void Sums::add(Range range, Operand a, Operand b, bool last) {
   std::byte* const out = last ? result(range.first) : partial(range.first);
+  if (out == b.data && shape_.partials == nullptr) {
+    // Only minima, maxima and the caller's functions see which operand is first.
+    const bool ordered = shape_.function == ReduceOp::min || shape_.function == ReduceOp::max ||
+                         shape_.function == ReduceOp::custom;
+    if (ordered) {
+      b.data = apart(b.data, range);
+    } else {
+      std::swap(a, b);
+    }
+  }
   if (shape_.function == ReduceOp::custom) {
     shape_.custom.combine(out, a.data, b.data, range.count, shape_.custom.context);
     return;

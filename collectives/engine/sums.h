@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/kernels/reduce.h"
@@ -41,14 +42,16 @@ class Sums {
   std::byte* partial(std::uint64_t first) const;
 
   /// Puts `a` + `b` in place of the elements `range`: as partial results, or, where it is the
-  /// `last` addition, as the result. `a` may lie there.
-  void add(Range range, Operand a, Operand b, bool last) const;
+  /// `last` addition, as the result. Either may lie there.
+  void add(Range range, Operand a, Operand b, bool last);
 
  private:
   void add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const;
+  const std::byte* apart(const std::byte* b, Range range);
 
   Shape shape_;
   const ReduceKernels& kernels_;
+  std::vector<std::byte> apart_;
 };
 
 }  // namespace tarpon

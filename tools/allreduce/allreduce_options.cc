@@ -140,8 +140,11 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         otherwise(cli::share(options.loss_target),
                   "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
         "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
-       {"--algorithm", named(options.algorithm, parse_algorithm, {"tar", "circulant", "one-shot"}),
-        "of exact calls. circulant: few messages a rank; one-shot: one delay, for a few KiB",
+       {"--algorithm",
+        named(options.algorithm, parse_algorithm,
+              {"tar", "circulant", "one-shot", "ring", "recursive-doubling"}),
+        "of exact calls. one-shot: one delay, for a few KiB; circulant, recursive-doubling: few "
+        "messages a rank",
         Scope::job},
        {"--order", named(options.order, parse_addition_order, {"fixed", "any"}),
         "order of addition in exact mode; fixed: the same bits on every run", Scope::job},

@@ -14,8 +14,10 @@ class Replay {
     const Schedule::Chunk& chunk = ranks_[rank].chunks[chunk_of(rank, elements)];
     if (chunk.own_turn == 0 || version == 0) steps.push_back(rank);
     for (std::uint32_t made = 1; made <= version; ++made) {
-      add_sent(rank, elements, made, steps);
-      if (made > 1 || chunk.own_turn == 0) steps.push_back(AdditionProgram::kAdd);
+      const bool left = add_sent(rank, elements, made, steps);
+      if (made > 1 || chunk.own_turn == 0) {
+        steps.push_back(left ? AdditionProgram::kAddLeft : AdditionProgram::kAdd);
+      }
       if (made != chunk.own_turn) continue;
       steps.push_back(rank);
       steps.push_back(AdditionProgram::kAdd);
@@ -31,8 +33,8 @@ class Replay {
         chunks.begin());
   }
 
-  /// What makes version `made` of the chunk at `rank`.
-  void add_sent(Rank rank, const Range& elements, std::uint32_t made, std::vector<int>& steps) {
+  /// What makes version `made` of the chunk at `rank`. Returns whether it is the left operand.
+  bool add_sent(Rank rank, const Range& elements, std::uint32_t made, std::vector<int>& steps) {
     const std::uint32_t chunk = chunk_of(rank, elements);
     for (std::size_t stage = 0; stage < ranks_[rank].stages.size(); ++stage) {
       for (const Schedule::Message& message : ranks_[rank].stages[stage].receives) {
@@ -40,10 +42,12 @@ class Replay {
         for (std::size_t i = 0; i < pieces.size(); ++i) {
           const Schedule::Piece& piece = pieces[i];
           if (piece.chunk != chunk || piece.version != made) continue;
-          return value(message.peer, elements, sent_version(stage, message.peer, rank, i), steps);
+          value(message.peer, elements, sent_version(stage, message.peer, rank, i), steps);
+          return piece.left;
         }
       }
     }
+    return false;
   }
 
   std::uint32_t sent_version(std::size_t stage, Rank from, Rank to, std::size_t piece) const {

@@ -11,10 +11,11 @@ namespace tarpon {
 
 /// How the result of a range of elements is added up: a program for a stack of values.
 struct AdditionProgram {
-  static constexpr int kAdd = -1;  // puts a + b in place of a and, on top of it, b
+  static constexpr int kAdd = -1;      // puts a + b in place of a and, on top of it, b
+  static constexpr int kAddLeft = -2;  // puts b + a there
 
   Range elements;
-  std::vector<int> steps;  // a rank, whose contribution goes onto the stack, or kAdd
+  std::vector<int> steps;  // a rank, whose contribution goes onto the stack, or one of these
 };
 
 /// The programs of a call's chunks with elements, replayed from the schedules of all ranks.
@@ -28,13 +29,14 @@ T replay(const AdditionProgram& program, std::uint32_t world, ReduceOp function,
   using Sum = SumOf<T>;
   std::vector<Sum> stack;
   for (const int step : program.steps) {
-    if (step != AdditionProgram::kAdd) {
+    if (step >= 0) {
       stack.push_back(static_cast<Sum>(value(static_cast<Rank>(step))));
       continue;
     }
     const Sum addend = stack.back();
     stack.pop_back();
-    stack.back() = combine<Sum>(function, stack.back(), addend);
+    stack.back() = step == AdditionProgram::kAdd ? combine<Sum>(function, stack.back(), addend)
+                                                 : combine<Sum>(function, addend, stack.back());
   }
   const Sum result = stack.back();
   if (function == ReduceOp::avg) return static_cast<T>(result / static_cast<Sum>(world));

@@ -64,7 +64,7 @@ class Accounts {
     return rows / plan_.ranks + (shard < rows % plan_.ranks ? 1 : 0);
   }
 
-  /// Of each stage.
+  /// Of the first stage, and of all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = layout_.element_bytes;
     if (arguments_.algorithm == Algorithm::tar || report_.mode == Mode::bounded) {
@@ -78,8 +78,9 @@ class Accounts {
       for (const Schedule::Message& message : schedule.stages[stage].receives) {
         if (message.peer != peer) continue;
         for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
-          bytes[stage] += schedule.chunks[piece.chunk].elements.count *
-                          (piece.partial && partials ? sizeof(float) : width);
+          bytes[std::min<std::size_t>(stage, 1)] +=
+              schedule.chunks[piece.chunk].elements.count *
+              (piece.partial && partials ? sizeof(float) : width);
         }
       }
     }

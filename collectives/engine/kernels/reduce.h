@@ -4,7 +4,8 @@
 // same bits, so ranks on different processors agree; only which NaN remains when both operands are
 // NaN is left to the processor. All functions are pure, thread-safe, and take 0 elements.
 //
-// Pointers need no alignment. `out` may equal `a`; otherwise `out` overlaps neither operand.
+// Pointers need no alignment. `out` may equal `a`, and in a step with partial results `b` where that
+// holds elements; otherwise `out` overlaps neither operand.
 // Sums and products of integers wrap. min keeps `a` unless b < a, max unless b > a: a NaN in `a`
 // stays, a NaN in `b` is passed over, and of -0 and +0 the one in `a` stays.
 //

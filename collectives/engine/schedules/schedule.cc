@@ -20,6 +20,10 @@ Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::u
       return circulant_schedule(world, rank, operation, count, element_bytes);
     case Algorithm::one_shot:
       return one_shot_schedule(world, rank, count);
+    case Algorithm::ring:
+      return ring_schedule(world, rank, operation, count, element_bytes);
+    case Algorithm::recursive_doubling:
+      return recursive_doubling_schedule(world, rank, count);
     case Algorithm::tar:
       break;
   }

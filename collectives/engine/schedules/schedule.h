@@ -43,6 +43,7 @@ struct Schedule {
     /// A sum of several contributions, not all: where such sums are not elements
     /// (needs_partials()), the piece travels as partial results.
     bool partial = false;
+    bool left = false;  // received: it is the left operand of its addition, else the right one
     bool operator==(const Piece&) const = default;
   };
 
@@ -89,6 +90,17 @@ Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
 /// of ranks: one message delay, world - 1 times the bucket each way. For small buckets.
 /// REQUIRES: world >= 2, rank < world.
 Schedule one_shot_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
+
+/// Every chunk goes round the ring once and adds up, then its result goes round: 2 messages a rank
+/// each way, 2 (world - 1) / world of the bucket, 2 (world - 1) hops. Which rank ends up with which
+/// chunk rotates with the operation. REQUIRES: world >= 2, rank < world, those of ShardLayout.
+Schedule ring_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, std::uint64_t count,
+                       std::size_t element_bytes);
+
+/// In round i ranks whose numbers differ in bit i exchange the whole bucket: log2 world rounds.
+/// Where the world is no power of two, ranks beyond it hand theirs in before and get the result
+/// afterwards. REQUIRES: world >= 2, rank < world.
+Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
 
 /// By `algorithm`, which is not tar.
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,

@@ -19,7 +19,8 @@ using testing_support::SimulatedJob;
 using testing_support::SimulatedJobOptions;
 using Calls = std::vector<std::shared_ptr<PendingCall>>;
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot};
+constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
+                                     Algorithm::recursive_doubling};
 constexpr FaultOptions kFaulty{.loss = 0.1, .duplicate = 0.1, .reorder = 0.2, .corrupt = 0.02};
 
 template <typename T>
@@ -123,6 +124,30 @@ TEST(ScheduledCallTest, exact__large_buckets_under_faults) {
       expect_exact<float>({.ranks = 5, .faults = kFaulty, .seed = seed}, 100'003, algorithm,
                           ReduceOp::sum, seed == 2);
       if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Of -0 and +0 the minimum is the first operand: all ranks have to take the same one as such.
+TEST(ScheduledCallTest, exact__zeros_of_both_signs_have_the_same_bits_on_all_ranks) {
+  for (const Algorithm algorithm : kAlgorithms) {
+    for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
+      for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 5, 8}) {
+        SimulatedJob job({.ranks = ranks});
+        Buffers<float> buffers(ranks, 1000, true);
+        for (Rank rank = 0; rank < ranks; ++rank) {
+          for (std::size_t i = 0; i < 1000; ++i) {
+            const bool negative = (i >> rank & 1) != 0;
+            buffers.inputs[rank][i] = buffers.outputs[rank][i] = negative ? -0.0f : 0.0f;
+          }
+        }
+        submit_all(job, buffers, algorithm, function);
+        ASSERT_TRUE(job.finish());
+        const std::vector<float> result = expected(buffers, algorithm, function, 0);
+        for (Rank rank = 0; rank < ranks; ++rank) {
+          EXPECT_TRUE(same_bits(buffers.outputs[rank], result)) << name(algorithm) << rank;
+        }
+      }
     }
   }
 }

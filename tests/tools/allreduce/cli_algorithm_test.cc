@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CliAlgorithm, every_one__is_right_for_all_types_and_functions) {
-  for (const char* algorithm : {"tar", "circulant", "one-shot"}) {
+  for (const char* algorithm : {"tar", "circulant", "one-shot", "ring", "recursive-doubling"}) {
     const ScratchDirectory scratch;
     const Ended ended =
         run(local(3, {"-b", "20000", "-e", "20000", "-d", "all", "-o", "all", "-n", "2", "-w", "1",
@@ -26,7 +26,7 @@ TEST(CliAlgorithm, every_one__is_right_for_all_types_and_functions) {
 }
 
 TEST(CliAlgorithm, every_one__on_either_datapath_and_any_number_of_ranks) {
-  for (const char* algorithm : {"circulant", "one-shot"}) {
+  for (const char* algorithm : {"circulant", "one-shot", "ring", "recursive-doubling"}) {
     for (const int ranks : {1, 2, 7}) {
       const Ended ended = run(local(
           ranks, {"-b", "1", "-e", "256K", "-f", "64", "-n", "3", "-w", "1", "--algorithm",
@@ -47,7 +47,7 @@ TEST(CliAlgorithm, bounded__is_refused) {
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {
   const Ended ended = run(local(2, {"--algorithm", "tree"}));
   EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("tar, circulant, one-shot"));
+  EXPECT_THAT(ended.error, HasSubstr("tar, circulant, one-shot, ring"));
 }
 
 }  // namespace

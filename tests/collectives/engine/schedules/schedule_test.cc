@@ -18,7 +18,8 @@ namespace tarpon {
 namespace {
 
 constexpr std::uint32_t kLargestWorld = 64;
-constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot};
+constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
+                                     Algorithm::recursive_doubling};
 
 struct Job {
   Algorithm algorithm;
@@ -282,6 +283,29 @@ TEST(ScheduleTest, one_shot__one_message_to_each_rank_of_the_whole_bucket) {
       EXPECT_EQ(schedule.stages.size(), 1u);
       EXPECT_EQ(cost_of(schedule).messages, world - 1);
       EXPECT_EQ(cost_of(schedule).elements, 100 * (world - 1));
+    }
+  }
+}
+
+TEST(ScheduleTest, ring__two_messages_and_two_buckets_at_most) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    for (const Schedule& schedule : job_of(Algorithm::ring, world, 3, 16 * world).ranks) {
+      EXPECT_EQ(cost_of(schedule).messages, 2u);
+      EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
+    }
+  }
+}
+
+TEST(ScheduleTest, recursive_doubling__a_bucket_a_round_and_two_more_beyond_powers_of_two) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    const std::uint32_t rounds = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
+    const std::uint32_t folded = world - (1u << rounds);
+    const Job job = job_of(Algorithm::recursive_doubling, world, 3, 100);
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      const bool in_pair = rank < 2 * folded;
+      const std::size_t messages = !in_pair ? rounds : rank % 2 == 0 ? rounds + 1 : 1;
+      EXPECT_EQ(cost_of(job.ranks[rank]).messages, messages) << world << " " << rank;
+      EXPECT_EQ(cost_of(job.ranks[rank]).elements, 100 * messages);
     }
   }
 }

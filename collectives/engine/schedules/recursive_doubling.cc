@@ -1,0 +1,65 @@
+// Recursive doubling: in round i ranks whose numbers differ in bit i exchange what they have.
+#include <array>
+#include <bit>
+
+#include "collectives/engine/schedules/schedule.h"
+
+namespace tarpon {
+namespace {
+
+using Pieces = std::array<Schedule::Piece, 1>;
+
+constexpr std::size_t kFold = 0, kExchange = 1, kSpread = 2;  // stages
+
+}  // namespace
+
+Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count) {
+  const std::uint32_t rounds = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
+  const std::uint32_t folded = world - (1u << rounds);  // pairs of the first ranks
+  const bool in_pair = rank < 2 * folded;
+  const bool waits = in_pair && rank % 2 == 1;
+  // Numbers among those that exchange, and back.
+  const std::uint32_t own = in_pair ? rank / 2u : rank - folded;
+  const auto rank_of = [&](std::uint32_t number) {
+    return static_cast<Rank>(number < folded ? 2 * number : number + folded);
+  };
+
+  Schedule schedule;
+  const std::uint32_t first = in_pair ? 1 : 0;  // version that the exchange begins with
+  schedule.chunks.push_back(
+      {.elements = {0, count}, .additions = waits ? 0 : first + rounds, .stored = waits});
+  schedule.stages.resize(3);
+  for (Schedule::Stage& stage : schedule.stages) stage.confirmed = true;
+  const auto odd = static_cast<Rank>(rank + 1);
+  const auto even = static_cast<Rank>(rank - 1);
+  if (waits) {
+    schedule.add(schedule.stages[kFold].sends, even, Pieces{{{.chunk = 0, .version = 0}}});
+    schedule.add(schedule.stages[kSpread].receives, even, Pieces{{{.chunk = 0, .version = 1}}});
+    return schedule;
+  }
+  if (in_pair) {
+    schedule.add(schedule.stages[kFold].receives, odd, Pieces{{{.chunk = 0, .version = 1}}});
+    schedule.add(schedule.stages[kSpread].sends, odd,
+                 Pieces{{{.chunk = 0, .version = first + rounds}}});
+  }
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    const std::uint32_t other = own ^ 1u << round;
+    const Rank peer = rank_of(other);
+    // What a rank has by now: the sum of 2^round that exchange, and those folded into them.
+    const std::uint32_t block = own >> round << round;
+    const std::uint32_t other_block = other >> round << round;
+    const bool sends_sum = round > 0 || block < folded;
+    const bool receives_sum = round > 0 || other_block < folded;
+    schedule.add(schedule.stages[kExchange].sends, peer,
+                 Pieces{{{.chunk = 0, .version = first + round, .partial = sends_sum}}});
+    // Lower blocks are the left operands at both ends: minima and maxima of zeros depend on it.
+    schedule.add(schedule.stages[kExchange].receives, peer,
+                 Pieces{{{.chunk = 0,
+                          .version = first + round + 1,
+                          .partial = receives_sum,
+                          .left = other < own}}});
+  }
+  return schedule;
+}
+
+}  // namespace tarpon
