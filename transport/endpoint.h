@@ -2,7 +2,7 @@
 //
 // Sans-I/O: no clock, socket, thread, random source or environment inside. Whoever drives it (a
 // live engine, a simulator) passes the time and moves the packets of a Port. PROTOCOL.md says what
-// is on the wire; this header says what the endpoint promises.
+// is on the wire, RELIABILITY.md how operations run; this header says what the endpoint promises.
 //
 // An *operation* is a few *stages*; in each stage this rank sends one *message* to some peers and
 // receives one from some. A message is a run of *slots*, one packet's worth each, that may be lost,

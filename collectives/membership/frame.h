@@ -14,7 +14,7 @@
 
 namespace tarpon::mesh {
 
-/// The numbers travel. A new kind extends kLastKind and the table in PROTOCOL.md.
+/// The numbers travel. A new kind extends kLastKind and the table in CONTROL_MESH.md.
 enum class FrameKind : std::uint32_t {
   fact = 1,             // a Fact: the sender's row of a rank
   passed = 2,           // no body: the receiver's operations are over at the sender

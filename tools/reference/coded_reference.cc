@@ -14,7 +14,7 @@ namespace {
 // Coding rounds each coefficient and each element a dozen times; so do additions.
 constexpr double kRounding = 1e-5;
 
-// PROTOCOL.md, "Coded operations".
+// transport/RELIABILITY.md, "Coded operations".
 constexpr double kLargestGain = 2;
 
 /// H of x, unscaled, in Sylvester's order.
