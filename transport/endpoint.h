@@ -108,11 +108,12 @@ struct StageSpec {
   std::uint32_t ready = kAllSlots;
 };
 
-/// How an operation's packets are marked; the endpoint compares `number` and carries the rest.
+/// Under which setting of the job an operation runs, and how its payload is to be read. The
+/// endpoint compares `number` and carries the rest.
 struct OperationEpoch {
   std::uint16_t number = 0;
-  std::uint8_t codec = 0;    // < 16; header field `incast_codec`
-  std::uint16_t stride = 0;  // of the codec
+  std::uint8_t form = 0;           // < 16; header field `incast_codec`
+  std::uint16_t form_details = 0;  // header field `stride`
   bool operator==(const OperationEpoch&) const = default;
 };
 
@@ -144,8 +145,9 @@ struct OperationSpec {
   std::uint16_t stage_time = 0;
   /// Bounded: where a peer has closed it before, this rank is late from the start.
   bool fetches_when_late = true;
-  /// Bounded: what this rank sends holds NaN or infinity. Every packet of the operation says so.
-  bool nonfinite = false;
+  /// Bounded: the caller's mark is on what this rank sends. Every packet of the operation says so,
+  /// and those of the ranks that hear of it.
+  bool marked = false;
   std::vector<StageSpec> stages;
 };
 
@@ -154,8 +156,8 @@ struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
   /// A rank whose last stage has not left halfway between the last two ends asks the peers whether
   /// they still wait for it; where there is one stage, grace / 2 before its end. An answer is
-  /// waited for as long as `grace`. With the confirmation of its shard that rank may end up to
-  /// twice `grace` after the last stage.
+  /// waited for as long as `grace`. The stage then has to leave, and the rank asks once more. So it
+  /// may end up to three times `grace` after the end of its last stage.
   Duration grace{};
 };
 
@@ -219,11 +221,11 @@ struct MessageProgress {
   std::uint64_t all_bytes = 0;  // payload of the whole message
 };
 
-/// What is known of NaN and infinity in what the ranks contribute to a bounded operation.
-struct Nonfinite {
-  bool heard = false;       // a packet of a peer has said that there is some
-  std::uint64_t ranks = 0;  // whose: bit r: rank r, this one included. Names may be lost: 0 beside
-                            // `heard` is somebody's
+/// Which ranks of a bounded operation have set OperationSpec::marked, as far as known.
+struct Marks {
+  bool heard = false;       // a packet of a peer has said that some rank has
+  std::uint64_t ranks = 0;  // bit r: rank r has, this one included. Names may be lost: 0 beside
+                            // `heard` stands for some rank
   bool any() const { return heard || ranks != 0; }
 };
 
@@ -385,10 +387,10 @@ class Endpoint {
   /// What `peer` expects the operation to take, in units of 16 us; 0: unknown.
   std::uint16_t stage_time(OperationHandle operation, Rank peer) const;
 
-  /// What is known by now. Every packet of a rank that has such input says so, and so does, from
-  /// then on, everything that the ranks that have heard of it send; hence whoever has not heard of
-  /// it has nothing that such a rank contributed.
-  Nonfinite nonfinite(OperationHandle operation) const;
+  /// Every packet of a rank with a mark says so, and from then on everything that ranks which have
+  /// heard of it send. So a rank that has not heard of it has nothing that such a rank
+  /// contributed.
+  Marks marks(OperationHandle operation) const;
 
   /// When anything of `peer` last came, of any operation; Time{}: never.
   Time last_heard(Rank peer) const;

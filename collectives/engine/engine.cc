@@ -317,7 +317,7 @@ void Engine::handle_event(RunningCall& operation, const Event& event, Time now) 
   const Report& report = operation.call().report;
   epochs_.seen(
       report.tag, report.operation + 1,
-      {event.epoch.number, event.epoch.codec == static_cast<std::uint8_t>(Codec::hadamard)});
+      {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
 }
 
 /// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port

@@ -18,7 +18,7 @@ namespace tarpon {
 /// A rank that nobody waited for has nothing in the result: what it alone knows of its input does
 /// not count.
 void TarCall::report_nonfinite() {
-  const Nonfinite known = endpoint_.nonfinite(handle());
+  const Marks known = endpoint_.marks(handle());
   Report& report = call_->report;
   report.nonfinite = known.heard || (known.any() && !late_self_);
   if (!report.nonfinite) return;

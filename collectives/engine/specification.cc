@@ -72,12 +72,12 @@ OperationSpec TarCall::specify(Time now) {
   spec.slot_bytes = slot_bytes();
   spec.epoch.number = call_->report.epoch;
   if (coding_) {
-    spec.epoch.codec = static_cast<std::uint8_t>(Codec::hadamard);
-    spec.epoch.stride = static_cast<std::uint16_t>(coding_->layout().stride);
+    spec.epoch.form = static_cast<std::uint8_t>(Codec::hadamard);
+    spec.epoch.form_details = static_cast<std::uint16_t>(coding_->layout().stride);
   }
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
-  spec.nonfinite = call_->nonfinite;
+  spec.marked = call_->nonfinite;
   spec.fetches_when_late = retains();
   spec.signature = encode(signature());
   spec.began = setting_.began;

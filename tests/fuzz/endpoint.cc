@@ -292,7 +292,7 @@ class Scene {
       static_cast<void>(endpoint_.sent(call->handle, stage));
       static_cast<void>(endpoint_.acknowledged(call->handle, stage));
     }
-    static_cast<void>(endpoint_.nonfinite(call->handle).any());
+    static_cast<void>(endpoint_.marks(call->handle).any());
     static_cast<void>(endpoint_.in_doubt(call->handle));
     static_cast<void>(endpoint_.stage_time(call->handle, 0));
     static_cast<void>(endpoint_.terms(call->handle, 0));

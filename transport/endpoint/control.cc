@@ -114,7 +114,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   another_has_begun(*operation);
   if (!aborts) lateness.note_answer(*channel, *operation, header, now);
   if (header.type == TARPON_CLOSED) {
-    take_nonfinite(*operation, nonfinite_in(header));
+    take_marks(*operation, marks_in(header));
     // What it had of whom speaks of another operation than this one.
     return other ? nothing_from(*operation, header.sender) : take_closed(*operation, header, now);
   }
@@ -128,7 +128,7 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
     refuse_control(DropReason::mismatch);
     return tell_mismatch(*operation, header.sender, nullptr, now);
   }
-  take_nonfinite(*operation, nonfinite_in(header));
+  take_marks(*operation, marks_in(header));
   if (header.stage >= operation->stage_count) return refuse_control(DropReason::unexpected);
   const SendMessage* message = operation->stages[header.stage].send_to(header.sender);
   if (message != nullptr && header.slot == TARPON_CREDIT_COMPLETE &&
@@ -156,7 +156,7 @@ void Endpoint::State::take_ready(Operation& operation, const tarpon_header& head
     if (asks) operation.peers[header.sender].mismatch_answered = false;
     return tell_mismatch(operation, header.sender, &theirs, now);
   }
-  take_nonfinite(operation, nonfinite_in(header));
+  take_marks(operation, marks_in(header));
   if (header.slot != TARPON_READY_ANSWER) operation.peers[header.sender].terms = terms_of(ready);
   for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
     // It asks for what it needs; what it has, it confirms by CREDIT.
@@ -234,7 +234,7 @@ void Endpoint::State::take_early_control(const tarpon_header& header,
   from.terms = terms_of(ready);
   from.begun = std::min(from.begun, begun_at_sender(std::chrono::microseconds(ready.age_us)));
   if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
-  from.nonfinite = nonfinite_in(header);
+  from.marks = marks_in(header);
   from.epoch = header.epoch;
   from.signature = signature_of(ready);
   std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
@@ -296,8 +296,8 @@ void Endpoint::State::answer_past(Channel& channel, const tarpon_header& header,
     answer.contributors = missed(channel, header.operation, header.sender);
   if (answer.type == TARPON_CLOSED) answer.contributors |= gone;
   control.push(answer);
-  if (answer.type != TARPON_CLOSED || past == nullptr || past->nonfinite.ranks == 0) return;
-  // CLOSED says that there is NaN or infinity; a CREDIT of nothing says whose.
+  if (answer.type != TARPON_CLOSED || past == nullptr || past->marks.ranks == 0) return;
+  // CLOSED says that a rank has set its mark; a CREDIT of nothing says which.
   control.push(ControlDue{.type = TARPON_CREDIT,
                           .peer = header.sender,
                           .tag = header.tag,
@@ -381,7 +381,7 @@ void Endpoint::State::peer_passed(Operation& operation, Rank peer, bool gone, Ti
     apply_grant(operation, i, peer, TARPON_CREDIT_COMPLETE);
     ReceiveMessage* message = stage.receive_from(peer);
     if (message == nullptr || stage.closed || message->final || message->delivered()) continue;
-    // A bounded operation keeps nothing of its scatter.
+    // A bounded operation keeps nothing of its first stages.
     if (!gone && message->repair_below > 0 && (i > 0 || !operation.bounded)) {
       message->presume_all_lost(now - operation.gap_delay);
       timer = std::min(timer, now);

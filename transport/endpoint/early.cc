@@ -65,7 +65,7 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
     if (from.signature != operation.signature) {
       tell_mismatch(operation, peer, &from.signature, now);
     } else {
-      take_nonfinite(operation, from.nonfinite);
+      take_marks(operation, from.marks);
     }
     for (std::uint8_t i = 0; i < operation.stage_count; ++i) {
       if (from.grants[i] != TARPON_CREDIT_COMPLETE) apply_grant(operation, i, peer, from.grants[i]);

@@ -28,7 +28,7 @@ struct EarlyOperation {
     bool announced = false;     // by READY: the fields below up to `grants` hold
     std::uint32_t readies = 0;  // that it has repeated
     CallTerms terms{};
-    Nonfinite nonfinite;
+    Marks marks;
     std::uint16_t epoch = 0;
     Signature signature{};
     std::array<std::uint32_t, TARPON_MAX_STAGES> grants{};

@@ -213,7 +213,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                           .slot_bytes = operation.slot_bytes,
                           .epoch = operation.epoch,
                           .signature_hash = operation.signature_hash,
-                          .nonfinite = operation.nonfinite.any(),
+                          .marked = operation.marks.any(),
                           .data = std::move(retained)});
   }
   channel.unproven &= abort_reason.has_value();  // a result proves it
@@ -222,7 +222,7 @@ void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retain
                     .number = operation.number,
                     .reason = abort_reason.value_or(0),
                     .ranks = ranks,
-                    .nonfinite = operation.nonfinite,
+                    .marks = operation.marks,
                     .epoch = operation.epoch,
                     .signature = operation.signature},
                    std::size_t{2} * options.window);

@@ -118,9 +118,9 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.forwards = spec.forwards;
   operation.tells_terms = spec.bounded && spec.tells_terms;
   operation.stage_time = spec.stage_time;
-  operation.nonfinite = {};
+  operation.marks = {};
   operation.fetches_when_late = spec.bounded && spec.fetches_when_late;
-  if (spec.bounded && spec.nonfinite) operation.nonfinite.ranks = 1ull << options.rank;
+  if (spec.bounded && spec.marked) operation.marks.ranks = 1ull << options.rank;
   operation.inquiry = {};
   operation.started = kNever;
   operation.gap_delay = options.gap_delay;

@@ -108,7 +108,7 @@ struct Operation {
   std::uint16_t stage_time = 0;
   bool fetches_when_late = false;  // bounded
   Inquiry inquiry;
-  Nonfinite nonfinite;          // bounded
+  Marks marks;          // bounded
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
   std::uint32_t flows = 1;      // of its large messages to others
   bool flows_measured = false;  // what comes of it decides how many later ones take

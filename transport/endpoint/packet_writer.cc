@@ -24,8 +24,8 @@ tarpon_header PacketWriter::header(Time now, Rank peer, std::uint8_t type, std::
 
 void PacketWriter::mark_epoch(const OperationEpoch& epoch, tarpon_header& header) {
   header.epoch = epoch.number;
-  header.incast_codec |= static_cast<std::uint8_t>(epoch.codec << TARPON_CODEC_SHIFT);
-  header.stride = epoch.stride;
+  header.incast_codec |= static_cast<std::uint8_t>(epoch.form << TARPON_CODEC_SHIFT);
+  header.stride = epoch.form_details;
 }
 
 }  // namespace tarpon

@@ -227,7 +227,7 @@ void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
     ++counters[DropReason::mismatch];
     return tell_mismatch(operation, header.sender, nullptr, now);
   }
-  if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_nonfinite(operation, nonfinite_in(header));
+  if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_marks(operation, marks_in(header));
   receiver.receive(operation, header, packet, now);
 }
 

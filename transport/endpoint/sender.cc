@@ -119,7 +119,7 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   PacketWriter::mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
   // DATA of the first stage speaks of its sender alone, other packets of all ranks.
-  const Nonfinite& known = operation.nonfinite;
+  const Marks& known = operation.marks;
   const bool own = (known.ranks >> rank_ & 1) != 0;
   if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
   header.stage = with_flows(stage, message.stripes);
@@ -222,7 +222,7 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
     const SlotFields fields{
         .slot = range.first,
         .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
-                                           (kept->nonfinite ? TARPON_FLAG_NONFINITE : 0)),
+                                           (kept->marked ? TARPON_FLAG_NONFINITE : 0)),
         .contributors = kept->data->contributors[range.first]};
     frame.peer = one->peer;
     frame.flow = 0;

@@ -1,8 +1,8 @@
 // What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
 // receive.cc (packets in), early.cc (those of operations to come), control.cc (packets in other
 // than DATA), transmit.cc (packets out), timer.cc (time), clock.cc (when bounded operations start
-// and end), dead.cc (ranks that are gone), late.cc (ranks that come late), nonfinite.cc (news of
-// NaN and infinity), heartbeat.cc (signs of life, and how far ranks are), snapshot.cc (what it is
+// and end), dead.cc (ranks that are gone), late.cc (ranks that come late), marks.cc (news of
+// marks), heartbeat.cc (signs of life, and how far ranks are), snapshot.cc (what it is
 // doing), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
 // ControlQueue, EarlyPackets, Granter, Journal, LatenessCheck, Liveness, PacketWriter, PassedNews,
 // PeerClocks, Receiver, Sender, Standings, TagHistory.
@@ -144,9 +144,9 @@ struct Endpoint::State {
   void begin_fetch(Operation& operation);
   void become_late(Operation& operation, Rank peer, Time now);
 
-  // nonfinite.cc
-  Nonfinite nonfinite_in(const tarpon_header& header) const;
-  void take_nonfinite(Operation& operation, const Nonfinite& said);
+  // marks.cc
+  Marks marks_in(const tarpon_header& header) const;
+  void take_marks(Operation& operation, const Marks& said);
   void mark_control(const ControlDue& due, const Operation* operation, tarpon_header& header);
 
   // dead.cc

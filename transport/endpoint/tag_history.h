@@ -38,7 +38,7 @@ struct KeptResult {
   std::uint32_t slot_bytes = 0;
   OperationEpoch epoch;
   std::uint16_t signature_hash = 0;
-  bool nonfinite = false;
+  bool marked = false;
   std::unique_ptr<Retained> data;
 };
 
@@ -48,7 +48,7 @@ struct PastOperation {
   std::uint32_t number = 0;
   std::uint32_t reason = 0;  // aborted
   std::uint64_t ranks = 0;   // of which nothing had come; aborted: the ranks to blame
-  Nonfinite nonfinite;
+  Marks marks;
   OperationEpoch epoch;
   Signature signature{};
 };

@@ -74,7 +74,7 @@ TEST_F(PacketWriterTest, header__echoes_the_peer_and_tells_what_is_closed) {
 
 TEST_F(PacketWriterTest, mark_epoch__number_codec_and_stride) {
   tarpon_header header{};
-  PacketWriter::mark_epoch({.number = 6, .codec = 1, .stride = 3}, header);
+  PacketWriter::mark_epoch({.number = 6, .form = 1, .form_details = 3}, header);
   EXPECT_EQ(header.epoch, 6);
   EXPECT_EQ(header.incast_codec >> TARPON_CODEC_SHIFT, 1);
   EXPECT_EQ(header.stride, 3);

@@ -200,8 +200,8 @@ TEST_F(SenderTest, send__headers_are_complete) {
 
 TEST_F(SenderTest, send__news_of_nan_of_this_rank_rides_on_its_first_stage) {
   Operation& operation = open(1, 2);
-  operation.nonfinite.heard = true;
-  operation.nonfinite.ranks = 0b10;  // of rank 1
+  operation.marks.heard = true;
+  operation.marks.ranks = 0b10;  // of rank 1
   allow(operation, 0, 1);
   allow(operation, 1, 1);
   ASSERT_EQ(send(32).size(), 4u);

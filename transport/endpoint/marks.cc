@@ -1,9 +1,9 @@
-// NaN and infinity in what a rank contributes to a bounded operation: the news goes to everybody.
+// Marks of ranks in bounded operations (OperationSpec::marked): the news goes to all ranks.
 //
-// The flag NONFINITE says that there is some. Whose it is say the sender of DATA of the first
-// stage, which is flagged for its own sake alone, and `contributors` of READY, CREDIT and REPAIR.
-// Whoever hears a new name passes it on at once, beside what it sends anyway: names may be lost,
-// the flag on a slot never is, since a slot leaves after what is in it has come.
+// The flag NONFINITE says that some rank has set its mark. Two kinds of packets say which: DATA of
+// the first stage carries the flag for its sender alone, and READY, CREDIT and REPAIR name ranks in
+// `contributors`. A rank that hears a new name passes it on at once, beside what it sends anyway.
+// Names may be lost. The flag on a slot never is: a slot leaves after what is in it has come.
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -16,14 +16,14 @@ bool names_ranks(std::uint8_t type) {
 
 }  // namespace
 
-Nonfinite Endpoint::nonfinite(OperationHandle handle) const {
+Marks Endpoint::marks(OperationHandle handle) const {
   const Operation* operation = state_->find(handle);
-  return operation == nullptr ? Nonfinite{} : operation->nonfinite;
+  return operation == nullptr ? Marks{} : operation->marks;
 }
 
 /// What a packet says.
-Nonfinite Endpoint::State::nonfinite_in(const tarpon_header& header) const {
-  Nonfinite said;
+Marks Endpoint::State::marks_in(const tarpon_header& header) const {
+  Marks said;
   said.heard = (header.flags & TARPON_FLAG_NONFINITE) != 0;
   if (!said.heard) return said;
   if (header.type == TARPON_DATA && tarpon_stage(&header) == 0) said.ranks = 1ull << header.sender;
@@ -32,11 +32,11 @@ Nonfinite Endpoint::State::nonfinite_in(const tarpon_header& header) const {
   return said;
 }
 
-void Endpoint::State::take_nonfinite(Operation& operation, const Nonfinite& said) {
+void Endpoint::State::take_marks(Operation& operation, const Marks& said) {
   if (!operation.bounded || !said.heard) return;
-  operation.nonfinite.heard = true;
-  if ((said.ranks & ~operation.nonfinite.ranks) == 0) return;
-  operation.nonfinite.ranks |= said.ranks;
+  operation.marks.heard = true;
+  if ((said.ranks & ~operation.marks.ranks) == 0) return;
+  operation.marks.ranks |= said.ranks;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     if (peer == options.rank) continue;
     control.push(ControlDue{.type = TARPON_CREDIT,
@@ -51,11 +51,11 @@ void Endpoint::State::take_nonfinite(Operation& operation, const Nonfinite& said
 void Endpoint::State::mark_control(const ControlDue& due, const Operation* operation,
                                    tarpon_header& header) {
   if (due.type == TARPON_ABORT) return;
-  const Nonfinite* known = operation == nullptr ? nullptr : &operation->nonfinite;
+  const Marks* known = operation == nullptr ? nullptr : &operation->marks;
   if (known == nullptr) {
     const Channel* const channel = tags.find(due.tag);
     const PastOperation* past = channel == nullptr ? nullptr : channel->find_past(due.operation);
-    if (past != nullptr) known = &past->nonfinite;
+    if (past != nullptr) known = &past->marks;
   }
   if (known == nullptr || !known->any()) return;
   header.flags |= TARPON_FLAG_NONFINITE;

@@ -1,4 +1,4 @@
-// Endpoints, packet by packet: how the news of NaN and infinity goes round.
+// Endpoints, packet by packet: how the news of marks goes round.
 #include <gtest/gtest.h>
 
 #include "tests/support/endpoint_harness.h"
@@ -8,12 +8,12 @@ namespace {
 
 using namespace testing_support;
 
-std::unique_ptr<Call> call_of(Rank rank, std::uint16_t world, bool nonfinite, bool bounded = true) {
+std::unique_ptr<Call> call_of(Rank rank, std::uint16_t world, bool marked, bool bounded = true) {
   auto call = exchange(rank, world, kFew, 2);
   call->spec.bounded = bounded;
   call->bounds.fill(50ms);
   call->spec.deadline = Time(1s) + 10s;
-  call->spec.nonfinite = nonfinite;
+  call->spec.marked = marked;
   return call;
 }
 
@@ -21,7 +21,7 @@ bool flagged(const Packet& packet) {
   return (packet.header().flags & TARPON_FLAG_NONFINITE) != 0;
 }
 
-TEST(EndpointNonfiniteTest, sender__flags_every_packet_from_the_first) {
+TEST(EndpointMarksTest, sender__flags_every_packet_from_the_first) {
   Harness net(3);
   net.submit(call_of(0, 3, true), 0);
   const Packets packets = net.poll(0);
@@ -32,7 +32,7 @@ TEST(EndpointNonfiniteTest, sender__flags_every_packet_from_the_first) {
   }
 }
 
-TEST(EndpointNonfiniteTest, receiver__passes_it_on_but_for_its_own_first_stage) {
+TEST(EndpointMarksTest, receiver__passes_it_on_but_for_its_own_first_stage) {
   Harness net(3);
   for (Rank rank = 0; rank < 3; ++rank) net.submit(call_of(rank, 3, rank == 0), rank);
   Packets from_zero = of_type(net.poll(0), TARPON_DATA);
@@ -53,10 +53,10 @@ TEST(EndpointNonfiniteTest, receiver__passes_it_on_but_for_its_own_first_stage) 
     if (packet.to == 2) net.give(packet);
   }
   const Call& third = net.submit(call_of(2, 3, false), 2);  // the next operation knows of nothing
-  EXPECT_FALSE(net[2].nonfinite(third.handle).any());
+  EXPECT_FALSE(net[2].marks(third.handle).any());
 }
 
-TEST(EndpointNonfiniteTest, everybody__knows_whose_it_is) {
+TEST(EndpointMarksTest, everybody__knows_whose_it_is) {
   Harness net(4);
   std::vector<OperationHandle> handles;
   for (Rank rank = 0; rank < 4; ++rank) {
@@ -64,12 +64,12 @@ TEST(EndpointNonfiniteTest, everybody__knows_whose_it_is) {
   }
   net.settle();
   for (Rank rank = 0; rank < 4; ++rank) {
-    EXPECT_TRUE(net[rank].nonfinite(handles[rank]).heard);
-    EXPECT_EQ(net[rank].nonfinite(handles[rank]).ranks, 0xau);
+    EXPECT_TRUE(net[rank].marks(handles[rank]).heard);
+    EXPECT_EQ(net[rank].marks(handles[rank]).ranks, 0xau);
   }
 }
 
-TEST(EndpointNonfiniteTest, exact__takes_no_notice) {
+TEST(EndpointMarksTest, exact__takes_no_notice) {
   Harness net(2);
   const Call& a = net.submit(call_of(0, 2, true, false), 0);
   const Call& b = net.submit(call_of(1, 2, false, false), 1);
@@ -81,11 +81,11 @@ TEST(EndpointNonfiniteTest, exact__takes_no_notice) {
     net.give(packet);
   }
   net.settle();
-  EXPECT_FALSE(net[0].nonfinite(a.handle).any());
-  EXPECT_FALSE(net[1].nonfinite(b.handle).any());
+  EXPECT_FALSE(net[0].marks(a.handle).any());
+  EXPECT_FALSE(net[1].marks(b.handle).any());
 }
 
-TEST(EndpointNonfiniteTest, names__beyond_the_world_are_not_taken) {
+TEST(EndpointMarksTest, names__beyond_the_world_are_not_taken) {
   Harness net(2);
   net.submit(call_of(0, 2, true), 0);
   const Call& b = net.submit(call_of(1, 2, false), 1);
@@ -100,10 +100,10 @@ TEST(EndpointNonfiniteTest, names__beyond_the_world_are_not_taken) {
   header.contributors = ~0ull;
   ready.set(header);
   net.give(ready);
-  EXPECT_EQ(net[1].nonfinite(b.handle).ranks, 0x3u);
+  EXPECT_EQ(net[1].marks(b.handle).ranks, 0x3u);
 }
 
-TEST(EndpointNonfiniteTest, closed__tells_a_late_rank_there_is_some_and_whose) {
+TEST(EndpointMarksTest, closed__tells_a_late_rank_there_is_some_and_whose) {
   Harness net(2);
   const Call& a = net.submit(call_of(0, 2, true), 0);
   net.run_until(net.now + 200ms, [](const Packet&) { return 0; });
@@ -121,7 +121,7 @@ TEST(EndpointNonfiniteTest, closed__tells_a_late_rank_there_is_some_and_whose) {
   ASSERT_FALSE(of_type(answers, TARPON_CLOSED).empty());
   for (const Packet& packet : answers) EXPECT_TRUE(flagged(packet));
   EXPECT_EQ(of_type(answers, TARPON_CLOSED)[0].header().contributors, 2u) << "absent ranks";
-  EXPECT_EQ(net[1].nonfinite(late.handle).ranks, 1u);
+  EXPECT_EQ(net[1].marks(late.handle).ranks, 1u);
 }
 
 }  // namespace
