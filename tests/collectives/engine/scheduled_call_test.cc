@@ -120,7 +120,7 @@ TEST(ScheduledCallTest, exact__any_number_of_ranks) {
 /// Beyond what is copied for late peers: they confirm it.
 TEST(ScheduledCallTest, exact__large_buckets_under_faults) {
   for (const Algorithm algorithm : kAlgorithms) {
-    for (const std::uint64_t seed : {1, 2, 3}) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       expect_exact<float>({.ranks = 5, .faults = kFaulty, .seed = seed}, 100'003, algorithm,
                           ReduceOp::sum, seed == 2);
       if (testing::Test::HasFailure()) return;
