@@ -53,8 +53,10 @@ TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
     std::uint8_t value;
-  } const unknown[] = {{0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, 2}, {3, 2},
-                       {18, 2},         {19, 2},         {20, 1}, {23, 1}};
+  } const unknown[] = {
+      {0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, static_cast<std::uint8_t>(kLastAlgorithm) + 1},
+      {3, 2},          {18, 2},         {19, 2}, {20, 1},
+      {23, 1}};
   for (const auto& [at, value] : unknown) {
     SignatureBytes bytes = encode(example());
     bytes[at] = value;
