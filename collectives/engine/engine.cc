@@ -208,7 +208,8 @@ void Engine::open(const Waiting& next, Time now) {
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
   const AllreduceArguments& arguments = next.call->arguments;
-  // Exact calls that calibrate bounds run as those that they calibrate.
+  // Calls that calibrate a bound run exact, but by TAR: their times stand for those of bounded
+  // calls.
   if (arguments.algorithm != Algorithm::tar && !may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));

@@ -88,6 +88,17 @@ std::uint64_t RunningCall::bucket_bytes() const {
   return call_->arguments.count * element_bytes(call_->arguments.type);
 }
 
+OperationSignature RunningCall::common_signature() const {
+  const AllreduceArguments& arguments = call_->arguments;
+  OperationSignature result;
+  result.type = arguments.type;
+  result.function = arguments.function;
+  result.count = arguments.count;
+  result.order = arguments.order;
+  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
+  return result;
+}
+
 void RunningCall::on_event(const Event& event, Time now) {
   switch (event.kind) {
     case Event::Kind::stage_closed:
@@ -157,7 +168,7 @@ void RunningCall::on_abort(const Event& event, Time now) {
   // A result that is there needs nobody any more; one of 0 elements needs everybody's word.
   if (all_closed() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
-    // Whoever differs will say so itself, unless it has gone.
+    // A rank that differs says so itself, unless it is gone.
     if (mismatched()) return;
     collect_mismatches(now);
     call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
@@ -350,7 +361,7 @@ bool RunningCall::complete(Time now) {
     return true;
   }
   completing_ = true;
-  work_.clear();  // a copy of our shard that the end of the call has come before
+  work_.clear();  // the rest of a copy that the call has no time for
   complete_output();
   return work_.idle();
 }
@@ -370,7 +381,6 @@ void RunningCall::release(Time now) {
   call_->done = true;
 }
 
-/// What is known at the end whatever the status is.
 void RunningCall::report_end(Time now) {
   Report& report = call_->report;
   report.elapsed = now - submitted_;

@@ -1,13 +1,15 @@
 // A call that has begun: its operation at the endpoint, how it ends when something goes wrong, and
-// its report. What it sends and receives is up to the classes derived from it.
+// its report. Derived classes decide which messages it sends and receives.
 //
 // Not thread-safe, but for the pieces of work on the buffers (piece.h), which run outside.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <memory_resource>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -144,6 +146,22 @@ class RunningCall {
   void abort_operation(AbortReason reason, std::uint64_t ranks);
   /// Ends it here and, told by us, at the peers: one that missed the first ABORT would wait.
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
+  /// Runs `copy`, which copies data that peers may still ask for. False where it throws: the call
+  /// has then ended as aborted, since peers could not get that data any more.
+  template <typename Copy>
+  bool copy_for_peers(Copy copy, Time now) {
+    try {
+      copy();
+      return true;
+    } catch (const std::bad_alloc&) {
+      end_aborted(AbortReason::memory, bit(setting_.rank),
+                  "allreduce: no memory to keep this rank's part for the peers", now);
+    } catch (const std::exception& error) {
+      end_aborted(AbortReason::exception, bit(setting_.rank),
+                  std::string("allreduce: ") + error.what(), now);
+    }
+    return false;
+  }
   /// Fills the part of the report that every call has. The operation is still open.
   void report_end(Time now);
 
@@ -157,9 +175,9 @@ class RunningCall {
   void limit_changed(Time now) {
     if (mismatched()) collect_mismatches(now);
   }
-  /// complete() has begun.
-  bool completing() const { return completing_; }
   std::uint64_t bucket_bytes() const;
+  /// The fields that follow from the arguments alone.
+  OperationSignature common_signature() const;
 
   const Setting setting_;
   const std::shared_ptr<PendingCall> call_;
@@ -183,9 +201,9 @@ class RunningCall {
   /// All stages have closed, and every rank was heard.
   virtual void finish(Time now) = 0;
   virtual OperationSignature signature() const = 0;
-  /// Ranks send on what they receive: what is missing may wait for any rank.
+  /// Ranks send on data that they receive. So a late rank may hold up messages of other ranks.
   virtual bool forwards() const { return false; }
-  /// What is left to do on the output once the port holds nothing of the call, as work.
+  /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
   virtual void piece_took(Duration) {}
   virtual void released(Time) {}

@@ -351,8 +351,8 @@ void ScheduleExecutor::take(ReceivedPiece& piece, std::uint32_t cell,
   if (piece.piece.version > additions) {
     std::memcpy(sums_.result(elements_of(piece.piece.chunk, cell).first), data.data(), data.size());
     contributors_[chunk.version + piece.piece.version] = piece.contributors;
-    // The result holds what this rank has sent, so that nothing is skipped. But a rank that came up
-    // again may be sent what it had asked for before.
+    // A result holds all sums of this rank, so that these were made before. The exception is a rank
+    // that was started anew: packets that its predecessor asked for may bring a result first.
     const bool skips = version + 1u != piece.piece.version;
     version = skips ? kSkipped : static_cast<std::uint8_t>(piece.piece.version);
     return;

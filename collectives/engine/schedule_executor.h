@@ -6,9 +6,11 @@
 // A version that is still to be sent when the next one takes its place is kept as it was. Parked
 // and kept cells are parts of exact messages, whose receivers ask for them until they have them.
 //
-// Memory, apart from partial results: parked cells, at most what is received to be added; of it
-// only as much is touched as was parked at once. Kept versions: circulant needs none, one-shot the
-// bucket, in place.
+// Memory, apart from partial results:
+// - for parked cells, the bytes of all pieces that are added later than first. Only as much of it
+//   is touched as was parked at once;
+// - for kept versions: none for circulant and ring, the bucket for one-shot in place, one bucket a
+//   round for recursive doubling.
 //
 // Not thread-safe.
 #pragma once
@@ -49,7 +51,7 @@ class ScheduleExecutor {
   /// A stage is acknowledged where the schedule says that it is confirmed, but for kept_stage().
   std::vector<StageSpec> stages();
 
-  /// What has been added since lets these slots go out.
+  /// Tells the endpoint which slots may go out after the latest deliveries.
   void advance(Endpoint& endpoint, OperationHandle operation);
 
   /// Payload of the messages that this rank sends.

@@ -1,10 +1,5 @@
 #include "collectives/engine/scheduled_call.h"
 
-#include <fmt/format.h>
-
-#include <exception>
-#include <new>
-
 namespace tarpon {
 
 ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
@@ -38,11 +33,12 @@ ScheduleExecutor::Shape ScheduledCall::shape() {
   shape.rank = setting_.rank;
   shape.input = static_cast<const std::byte*>(arguments.input);
   shape.sums.output = static_cast<std::byte*>(arguments.output);
+  shape.sums.most_bytes = setting_.slot_bytes;
   shape.sums.type = arguments.type;
   shape.sums.function = arguments.function;
   shape.sums.world = setting_.world;
   shape.sums.custom = arguments.custom;
-  if (Sums::uses_partials(arguments.type, arguments.function)) {
+  if (needs_partials(arguments.type, arguments.function)) {
     partials_ = setting_.partial_buffers->allocate(arguments.count);
     shape.sums.partials = partials_->get();
   }
@@ -54,15 +50,9 @@ ScheduleExecutor::Shape ScheduledCall::shape() {
 }
 
 OperationSignature ScheduledCall::signature() const {
-  const AllreduceArguments& arguments = call_->arguments;
-  OperationSignature result;
-  result.type = arguments.type;
-  result.function = arguments.function;
-  result.algorithm = arguments.algorithm;
+  OperationSignature result = common_signature();
+  result.algorithm = call_->arguments.algorithm;
   result.slot_bytes = setting_.slot_bytes;
-  result.count = arguments.count;
-  result.order = arguments.order;
-  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
   return result;
 }
 
@@ -96,18 +86,13 @@ bool ScheduledCall::may_finish(Time now) const {
 
 void ScheduledCall::finish(Time now) {
   std::unique_ptr<Retained> copy;
-  try {
+  const auto keep = [&] {
     if (executor_.kept_stage() != ScheduleExecutor::kNoStage) copy = executor_.retained();
-  } catch (const std::bad_alloc&) {
-    // Peers that lack it could not have it any more.
-    return end_aborted(AbortReason::memory, bit(setting_.rank),
-                       "allreduce: no memory to keep this rank's part for the peers", now);
-  } catch (const std::exception& error) {
-    return end_aborted(AbortReason::exception, bit(setting_.rank),
-                       fmt::format("allreduce: {}", error.what()), now);
-  }
+  };
+  if (!copy_for_peers(keep, now)) return;
   report_end(now);
-  // What these ranks lack they could not have any more. A rank that is evicted tells them nothing.
+  // Ranks that still lack data could not get it any more: they learn it. A rank that is evicted
+  // tells the others nothing.
   const std::uint64_t lacking = now < deadline_ ? 0 : endpoint_.unacknowledged(handle());
   if (lacking != 0) return abort_operation(AbortReason::late, lacking);
   close(std::move(copy), 0);

@@ -1,8 +1,8 @@
 // One exact AllReduce on its way that runs a Schedule: any algorithm but TAR.
 //
-// It ends when the result is whole and no peer can need its buffers: its receivers have confirmed
-// what it forwards, or, where all of them are sent the same and that is small, a copy is kept for
-// them. At its deadline it ends all the same, and ranks that still lack something end it as late.
+// It ends when the result is whole and no peer can need its buffers. Its receivers have then
+// confirmed its messages; or, where these are one small piece, a copy is kept for them. At its
+// deadline it ends without confirmations, and ranks that still lack data end it as late.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ class ScheduledCall : public RunningCall {
                 Time submitted, Time now);
   ~ScheduledCall() override;
 
-  /// What is missing may wait for any rank. So where all have begun, silent ranks are to blame
-  /// before those whose messages are incomplete.
+  /// A late rank may hold up messages of other ranks. So where all ranks have begun, silent ranks
+  /// are to blame before ranks whose messages are incomplete.
   std::vector<Rank> absent_ranks() const override;
 
  private:

@@ -51,17 +51,12 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
 }
 
 OperationSignature TarCall::signature() const {
-  const AllreduceArguments& arguments = call_->arguments;
-  OperationSignature result;
-  result.type = arguments.type;
-  result.function = arguments.function;
+  OperationSignature result = common_signature();
   result.mode = call_->report.mode;
   result.slot_bytes = slot_bytes();
-  result.count = arguments.count;
   result.epoch = call_->report.epoch;
   result.codec = coding_ ? Codec::hadamard : Codec::none;
-  if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
-  result.order = result.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
+  if (result.mode == Mode::bounded) result.order = AdditionOrder::any;
   return result;
 }
 

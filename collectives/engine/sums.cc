@@ -5,7 +5,15 @@
 namespace tarpon {
 
 Sums::Sums(const Shape& shape)
-    : shape_(shape), kernels_(reduce_kernels(shape.type, shape.function)) {}
+    : shape_(shape), kernels_(reduce_kernels(shape.type, shape.function)) {
+  if (is_ordered()) apart_.reserve(shape.most_bytes);
+}
+
+/// Only minima, maxima and the caller's functions see which operand is first.
+bool Sums::is_ordered() const {
+  return shape_.function == ReduceOp::min || shape_.function == ReduceOp::max ||
+         shape_.function == ReduceOp::custom;
+}
 
 std::size_t Sums::width(bool partial) const {
   return partial && shape_.partials != nullptr ? sizeof(float) : element_bytes(shape_.type);
@@ -29,10 +37,7 @@ const std::byte* Sums::apart(const std::byte* b, Range range) {
 void Sums::add(Range range, Operand a, Operand b, bool last) {
   std::byte* const out = last ? result(range.first) : partial(range.first);
   if (out == b.data && shape_.partials == nullptr) {
-    // Only minima, maxima and the caller's functions see which operand is first.
-    const bool ordered = shape_.function == ReduceOp::min || shape_.function == ReduceOp::max ||
-                         shape_.function == ReduceOp::custom;
-    if (ordered) {
+    if (is_ordered()) {
       b.data = apart(b.data, range);
     } else {
       std::swap(a, b);

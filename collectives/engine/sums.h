@@ -10,25 +10,22 @@
 
 namespace tarpon {
 
-/// What a rank has of a range lies in one of three places: as elements in the caller's input, as
-/// partial results, or as elements in the output. Partial results are elements, and lie in the
-/// output too, unless needs_partials().
+/// The sums of a range lie as partial results until the last addition, then as elements in the
+/// output. Partial results are elements and lie in the output too, unless needs_partials().
+/// Not thread-safe.
 class Sums {
  public:
   struct Shape {
-    std::byte* output = nullptr;  // `count` elements
+    std::byte* output = nullptr;  // the bucket's elements
+    std::size_t most_bytes = 0;   // of the elements of an add()
     DataType type = DataType::float32;
     ReduceOp function = ReduceOp::sum;
     std::uint32_t world = 0;
     CustomFunction custom = {};  // where the function is custom
-    float* partials = nullptr;   // a float for each element, where uses_partials(); else null
+    float* partials = nullptr;   // a float for each element, where needs_partials(); else null
   };
 
   explicit Sums(const Shape& shape);
-
-  static bool uses_partials(DataType type, ReduceOp function) {
-    return needs_partials(type, function);
-  }
 
   /// Elements, or partial results, in memory.
   struct Operand {
@@ -46,12 +43,13 @@ class Sums {
   void add(Range range, Operand a, Operand b, bool last);
 
  private:
+  bool is_ordered() const;
   void add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const;
   const std::byte* apart(const std::byte* b, Range range);
 
   Shape shape_;
   const ReduceKernels& kernels_;
-  std::vector<std::byte> apart_;
+  std::vector<std::byte> apart_;  // a copy of the second operand
 };
 
 }  // namespace tarpon

@@ -1,10 +1,6 @@
 #include "collectives/engine/tar_call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <exception>
-#include <new>
 
 namespace tarpon {
 namespace {
@@ -205,16 +201,7 @@ void TarCall::finish(Time now) {
   if (finishing_) return;
   finishing_ = true;
   wake_at_ = kNever;
-  try {
-    retain();
-  } catch (const std::bad_alloc&) {
-    // Peers that lack this shard could not have it any more.
-    return end_aborted(AbortReason::memory, bit(setting_.rank),
-                       "allreduce: no memory to keep this rank's part for the peers", now);
-  } catch (const std::exception& error) {
-    return end_aborted(AbortReason::exception, bit(setting_.rank),
-                       fmt::format("allreduce: {}", error.what()), now);
-  }
+  if (!copy_for_peers([this] { retain(); }, now)) return;
   if (work_.idle()) end_whole(now);
 }
 

@@ -8,8 +8,8 @@
 namespace tarpon {
 namespace {
 
-/// Of each round of the reduce-scatter: a rank sends what it has of the chunks at distances
-/// [skip, until) to the rank at distance `skip`.
+/// A round of the reduce-scatter: a rank sends the rank at distance `skip` its sums of the chunks
+/// at distances [skip, until).
 struct Round {
   std::uint32_t skip = 0;
   std::uint32_t until = 0;

@@ -18,7 +18,7 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
   const std::uint32_t folded = world - (1u << rounds);  // pairs of the first ranks
   const bool in_pair = rank < 2 * folded;
   const bool waits = in_pair && rank % 2 == 1;
-  // Numbers among those that exchange, and back.
+  // Ranks that exchange are numbered from 0: `own` is this rank's number.
   const std::uint32_t own = in_pair ? rank / 2u : rank - folded;
   const auto rank_of = [&](std::uint32_t number) {
     return static_cast<Rank>(number < folded ? 2 * number : number + folded);
@@ -45,7 +45,8 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
   for (std::uint32_t round = 0; round < rounds; ++round) {
     const std::uint32_t other = own ^ 1u << round;
     const Rank peer = rank_of(other);
-    // What a rank has by now: the sum of 2^round that exchange, and those folded into them.
+    // In round 0 a rank has the sum of two contributions where one was folded into it, else its own
+    // contribution. Later it has a sum in any case.
     const std::uint32_t block = own >> round << round;
     const std::uint32_t other_block = other >> round << round;
     const bool sends_sum = round > 0 || block < folded;

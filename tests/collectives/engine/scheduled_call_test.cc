@@ -38,6 +38,12 @@ std::vector<T> expected(const Buffers<T>& buffers, Algorithm algorithm, ReduceOp
   return result;
 }
 
+AllreduceArguments sum_by(Algorithm algorithm, Buffers<float>& buffers, Rank rank) {
+  AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+  arguments.algorithm = algorithm;
+  return arguments;
+}
+
 template <typename T>
 Calls submit_all(SimulatedJob& job, Buffers<T>& buffers, Algorithm algorithm, ReduceOp function) {
   Calls calls;
@@ -185,14 +191,12 @@ TEST(ScheduledCallTest, zero_elements__every_rank_has_to_make_the_call) {
     Buffers<float> buffers(6, 0, false);
     Calls calls;
     for (Rank rank = 0; rank < 5; ++rank) {
-      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-      arguments.algorithm = algorithm;
+      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
       calls.push_back(job.submit(rank, arguments));
     }
     job.run_for(1s);
     for (const auto& call : calls) EXPECT_FALSE(call->done);
-    AllreduceArguments arguments = buffers.arguments(5, DataType::float32, ReduceOp::sum);
-    arguments.algorithm = algorithm;
+    AllreduceArguments arguments = sum_by(algorithm, buffers, 5);
     calls.push_back(job.submit(5, arguments));
     ASSERT_TRUE(job.finish());
     for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
@@ -232,8 +236,7 @@ TEST(ScheduledCallTest, hung__a_rank_that_does_not_confirm_is_found_silent) {
   Buffers<float> buffers(3, 300'000, false);
   Calls calls;
   for (Rank rank = 0; rank < 3; ++rank) {
-    AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.algorithm = Algorithm::one_shot;
+    AllreduceArguments arguments = sum_by(Algorithm::one_shot, buffers, rank);
     arguments.deadline = 3s;
     calls.push_back(job.submit(rank, arguments));
   }
@@ -262,8 +265,7 @@ TEST(ScheduledCallTest, calibration__calls_that_are_to_be_bounded_run_tar_from_t
     Buffers<float> buffers(2, 1000, false);
     Calls calls;
     for (Rank rank = 0; rank < 2; ++rank) {
-      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-      arguments.algorithm = Algorithm::circulant;
+      AllreduceArguments arguments = sum_by(Algorithm::circulant, buffers, rank);
       arguments.mode = Mode::bounded;
       arguments.bound_rule = BoundRule::optireduce;
       calls.push_back(job.submit(rank, arguments));
@@ -327,8 +329,7 @@ TEST(ScheduledCallTest, hung__the_rank_is_blamed_by_all_at_the_deadline) {
     Buffers<float> buffers(8, 50'000, false);
     Calls calls;
     for (Rank rank = 0; rank < 8; ++rank) {
-      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-      arguments.algorithm = algorithm;
+      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
       arguments.deadline = 2s;
       calls.push_back(job.submit(rank, arguments));
     }
@@ -349,8 +350,7 @@ TEST(ScheduledCallTest, late__a_rank_that_never_begins_is_blamed_by_all) {
     Buffers<float> buffers(6, 5000, false);
     Calls calls;
     for (Rank rank = 0; rank < 5; ++rank) {
-      AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-      arguments.algorithm = algorithm;
+      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
       arguments.deadline = 1s + 10ms * rank;
       calls.push_back(job.submit(rank, arguments));
     }
@@ -367,8 +367,7 @@ TEST(ScheduledCallTest, bounded__calls_run_tar) {
   Buffers<float> buffers(3, 5000, false);
   Calls calls;
   for (Rank rank = 0; rank < 3; ++rank) {
-    AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.algorithm = Algorithm::circulant;
+    AllreduceArguments arguments = sum_by(Algorithm::circulant, buffers, rank);
     arguments.mode = Mode::bounded;
     arguments.bound = 1s;
     calls.push_back(job.submit(rank, arguments));
