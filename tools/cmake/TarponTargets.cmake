@@ -8,8 +8,9 @@ find_package(tl-expected REQUIRED)
 add_library(tarpon_common INTERFACE)
 target_compile_options(tarpon_common INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Werror
-  # g++ 12 sees overlaps in std::string at -O3 that are not there (GCC bug 105651).
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  # g++ 12 sees overlaps and overruns in std::string that are not there (GCC bug 105651). Precompiled headers
+  # are no system headers to it, so that it reports more of them. clang and the sanitizers look for real ones.
+  "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow>")
 if(TARPON_SANITIZE)
   target_compile_options(tarpon_common INTERFACE
     -fsanitize=${TARPON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -23,3 +24,9 @@ endif()
 target_compile_options(tarpon_common INTERFACE
   "$<BUILD_INTERFACE:SHELL:-iquote ${PROJECT_SOURCE_DIR}>"
   "$<BUILD_INTERFACE:SHELL:-iquote ${PROJECT_BINARY_DIR}>")
+
+# What most sources include, read once a library: half of the time of a build goes into headers.
+set(TARPON_COMMON_HEADERS
+  <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <functional> <memory> <mutex> <optional> <span>
+  <string> <string_view> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>
+  <tl/expected.hpp>)
