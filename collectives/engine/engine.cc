@@ -208,9 +208,8 @@ void Engine::open(const Waiting& next, Time now) {
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
   const AllreduceArguments& arguments = next.call->arguments;
-  // Calls that calibrate a bound run exact, but by TAR: their times stand for those of bounded
-  // calls.
-  if (arguments.algorithm != Algorithm::tar && !may_run_bounded(arguments)) {
+  // Calls that calibrate a bound run exact as bounded calls do: their times stand for those.
+  if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
     return;

@@ -131,6 +131,9 @@ class RunningCall {
   /// Up to so many bytes, what late peers may still need is copied for them rather than confirmed
   /// by them: a copy of 64 KiB costs less than the packets.
   static constexpr std::uint64_t kConfirmAbove = 64 << 10;
+  /// Confirmations may save a copy for at least so long: sending the last packets takes a moment
+  /// even when the result was complete at once.
+  static constexpr Duration kLeastSettling = 1ms;
 
   /// `submitted` is when the caller asked.
   RunningCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,

@@ -268,17 +268,16 @@ void ScheduleExecutor::choose_kept_stage() {
     const auto small = [this](const Schedule::Message& message) {
       return bytes_of(schedule_.pieces[message.first_piece]) <= shape_.confirm_above;
     };
-    if (std::all_of(stage.sends.begin(), stage.sends.end(), small) &&
-        std::all_of(stage.receives.begin(), stage.receives.end(), small)) {
-      kept_stage_ = static_cast<std::uint8_t>(i);
-    }
+    kept_stage_ = static_cast<std::uint8_t>(i);
+    confirms_kept_ = !std::all_of(stage.sends.begin(), stage.sends.end(), small) ||
+                     !std::all_of(stage.receives.begin(), stage.receives.end(), small);
   }
 }
 
 std::vector<StageSpec> ScheduleExecutor::stages() {
   std::vector<StageSpec> stages(schedule_.stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    stages[i].acknowledge = schedule_.stages[i].confirmed && i != kept_stage_;
+    stages[i].acknowledge = schedule_.stages[i].confirmed && (i != kept_stage_ || confirms_kept_);
     stages[i].sends.reserve(schedule_.stages[i].sends.size());
     stages[i].receives.reserve(shape_.sums.world);
   }
@@ -440,21 +439,31 @@ const std::byte* ScheduleExecutor::own(std::uint32_t chunk, std::uint64_t first)
   return shape_.input + first * sums_.width(false);
 }
 
-std::uint64_t ScheduleExecutor::retained_bytes() const {
+/// Null where it has no elements.
+const ScheduleExecutor::SentPiece* ScheduleExecutor::kept_piece() const {
   const Schedule::Stage& stage = schedule_.stages[kept_stage_];
-  return stage.sends.empty() ? 0 : bytes_of(schedule_.pieces[stage.sends[0].first_piece]);
+  return stage.sends.empty() ? nullptr : &sent_[stage.sends[0].first_piece];
 }
 
-std::unique_ptr<Retained> ScheduleExecutor::retained() const {
-  const Schedule::Stage& stage = schedule_.stages[kept_stage_];
-  if (stage.sends.empty()) return nullptr;
-  auto result = std::make_unique<Retained>(shape_.memory);
-  result->stage = kept_stage_;
-  const SentPiece& piece = sent_[stage.sends[0].first_piece];
-  result->bytes.assign(piece.data, piece.data + bytes_of(piece.piece));
-  result->contributors.assign(
-      piece.slots.count, contributors_[chunks_[piece.piece.chunk].version + piece.piece.version]);
-  return result;
+std::uint64_t ScheduleExecutor::kept_bytes() const {
+  const SentPiece* const kept = kept_piece();
+  return kept == nullptr ? 0 : bytes_of(kept->piece);
+}
+
+std::uint32_t ScheduleExecutor::kept_slots() const {
+  const SentPiece* const kept = kept_piece();
+  return kept == nullptr ? 0 : kept->slots.count;
+}
+
+void ScheduleExecutor::copy_kept(std::uint32_t first, std::uint32_t count, Retained& to) const {
+  const SentPiece& kept = *kept_piece();
+  const std::uint64_t from = std::uint64_t{first} * shape_.slot_bytes;
+  const std::uint64_t end =
+      std::min(std::uint64_t{first + count} * shape_.slot_bytes, bytes_of(kept.piece));
+  to.bytes.insert(to.bytes.end(), kept.data + from, kept.data + end);
+  to.contributors.insert(
+      to.contributors.end(), count,
+      contributors_[chunks_[kept.piece.chunk].version + kept.piece.version]);
 }
 
 }  // namespace tarpon

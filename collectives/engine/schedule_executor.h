@@ -35,7 +35,7 @@ class ScheduleExecutor {
     const std::byte* input = nullptr;  // of the caller; may be the output
     Sums::Shape sums;
     std::uint32_t slot_bytes = 0;
-    /// Pieces of more bytes are confirmed rather than kept, where either would do.
+    /// Where messages may be kept or confirmed: pieces of up to so many bytes are only kept.
     std::uint64_t confirm_above = 0;
     FloatBufferPool* parking = nullptr;  // where the memory for parked cells comes from
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  // these outlive it
@@ -48,7 +48,8 @@ class ScheduleExecutor {
   ScheduleExecutor& operator=(const ScheduleExecutor&) = delete;
 
   /// The stages of the operation. Sources and sinks are the executor's: it outlives the operation.
-  /// A stage is acknowledged where the schedule says that it is confirmed, but for kept_stage().
+  /// A stage is acknowledged where the schedule says that it is confirmed, but for a kept stage
+  /// whose piece is small.
   std::vector<StageSpec> stages();
 
   /// Tells the endpoint which slots may go out after the latest deliveries.
@@ -56,15 +57,18 @@ class ScheduleExecutor {
 
   /// Payload of the messages that this rank sends.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
+  bool forwards() const { return schedule_.forwards; }
 
-  /// The stage whose piece is kept for peers that still ask for it once this rank has its result,
-  /// alike on all ranks; kNoStage: none.
+  /// The stage whose piece may be kept for peers that still ask for it once this rank has its
+  /// result, alike on all ranks; kNoStage: none. Stages up to it are then confirmed by the result.
   static constexpr std::uint8_t kNoStage = 0xff;
   std::uint8_t kept_stage() const { return kept_stage_; }
-  /// A copy of that piece; null where it has no elements. REQUIRES: kept_stage() != kNoStage.
-  /// Throws std::bad_alloc.
-  std::unique_ptr<Retained> retained() const;
-  std::uint64_t retained_bytes() const;
+  /// Whether its receivers confirm it: a copy costs more than that.
+  bool confirms_kept() const { return confirms_kept_; }
+  /// The piece: its size, and a copy of some of its slots. REQUIRES: kept_stage() != kNoStage.
+  std::uint64_t kept_bytes() const;
+  std::uint32_t kept_slots() const;
+  void copy_kept(std::uint32_t first, std::uint32_t count, Retained& to) const;
 
  private:
   class Outgoing;
@@ -81,6 +85,7 @@ class ScheduleExecutor {
   void lay_out_sends();
   void lay_out_receives();
   void choose_kept_stage();
+  const SentPiece* kept_piece() const;
   const Kept* find_kept(std::uint32_t chunk, std::uint32_t version) const;
   const std::byte* source_of(const Schedule::Piece& piece) const;
   const std::byte* own(std::uint32_t chunk, std::uint64_t first) const;
@@ -115,6 +120,7 @@ class ScheduleExecutor {
   std::uint32_t fresh_place_ = 0;           // places from here on were never used
   std::uint64_t bytes_sent_ = 0;
   std::uint8_t kept_stage_ = kNoStage;
+  bool confirms_kept_ = false;
 };
 
 }  // namespace tarpon

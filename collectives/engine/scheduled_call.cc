@@ -1,5 +1,7 @@
 #include "collectives/engine/scheduled_call.h"
 
+#include <algorithm>
+
 namespace tarpon {
 
 ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
@@ -16,7 +18,7 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
   spec.signature = encode(signature());
   spec.deadline = deadline_;
   spec.began = setting.began;
-  spec.forwards = true;
+  spec.forwards = executor_.forwards();
   spec.stages = executor_.stages();
   call_->report.bytes_sent = executor_.bytes_sent();
   open(spec, now);
@@ -69,33 +71,71 @@ std::vector<Rank> ScheduledCall::absent_ranks() const {
 }
 
 bool ScheduledCall::advance(Time now) {
+  if (finishing_) {
+    if (confirmed()) work_.clear();
+    if (work_.idle()) end_whole(now);
+    return over();
+  }
   executor_.advance(endpoint_, handle());
-  if (!all_closed() || unheard() || !may_finish(now)) return false;
+  if (!all_closed() || unheard()) return false;
+  if (settle_at_ == kNever) {
+    settle_at_ = now;
+    if (executor_.confirms_kept()) settle_at_ += std::max(kLeastSettling, (now - submitted_) / 8);
+  }
+  wake_at_ = now < settle_at_ ? settle_at_ : deadline_;
+  if (!may_finish(now)) return false;
   finish(now);
-  return true;
+  return over();
+}
+
+/// Whether all receivers have the kept piece.
+bool ScheduledCall::confirmed() const {
+  return executor_.confirms_kept() &&
+         endpoint_.acknowledged(handle(), executor_.kept_stage());
 }
 
 /// Whether peers have what this rank forwards, or a copy may be kept for them. At the deadline it
 /// ends in any case: its own result is whole.
 bool ScheduledCall::may_finish(Time now) const {
   if (now >= deadline_) return true;
-  const std::uint8_t kept = executor_.kept_stage();
-  if (kept == ScheduleExecutor::kNoStage) return endpoint_.unacknowledged(handle()) == 0;
-  return endpoint_.sent(handle(), kept) && endpoint_.may_retain(executor_.retained_bytes());
+  if (!keeps()) return endpoint_.unacknowledged(handle()) == 0;
+  if (confirmed()) return true;
+  if (executor_.confirms_kept() && now < settle_at_) return false;
+  return endpoint_.sent(handle(), executor_.kept_stage()) &&
+         endpoint_.may_retain(executor_.kept_bytes());
 }
 
 void ScheduledCall::finish(Time now) {
-  std::unique_ptr<Retained> copy;
-  const auto keep = [&] {
-    if (executor_.kept_stage() != ScheduleExecutor::kNoStage) copy = executor_.retained();
-  };
-  if (!copy_for_peers(keep, now)) return;
+  if (finishing_) return;
+  finishing_ = true;
+  wake_at_ = kNever;
+  if (!copy_for_peers([this] { copy_kept(); }, now)) return;
+  if (work_.idle()) end_whole(now);
+}
+
+/// Throws what the memory throws, before anything is copied.
+void ScheduledCall::copy_kept() {
+  if (!keeps() || executor_.kept_slots() == 0 || confirmed()) return;
+  copy_ = std::make_unique<Retained>(setting_.memory);
+  copy_->stage = executor_.kept_stage();
+  copy_->bytes.reserve(executor_.kept_bytes());
+  copy_->contributors.reserve(executor_.kept_slots());
+  work_.add(executor_.kept_slots(), setting_.slot_bytes,
+            [this](std::uint64_t first, std::uint64_t count) {
+              executor_.copy_kept(static_cast<std::uint32_t>(first),
+                                  static_cast<std::uint32_t>(count), *copy_);
+            });
+}
+
+void ScheduledCall::end_whole(Time now) {
+  if (confirmed()) copy_.reset();
   report_end(now);
   // Ranks that still lack data could not get it any more: they learn it. A rank that is evicted
   // tells the others nothing.
-  const std::uint64_t lacking = now < deadline_ ? 0 : endpoint_.unacknowledged(handle());
+  const bool cut = now >= deadline_ && copy_ == nullptr;
+  const std::uint64_t lacking = cut ? endpoint_.unacknowledged(handle()) : 0;
   if (lacking != 0) return abort_operation(AbortReason::late, lacking);
-  close(std::move(copy), 0);
+  close(std::move(copy_), 0);
 }
 
 }  // namespace tarpon

@@ -1,12 +1,14 @@
-// One exact AllReduce on its way that runs a Schedule: any algorithm but TAR.
+// One exact AllReduce on its way: runs the Schedule of its algorithm.
 //
 // It ends when the result is whole and no peer can need its buffers. Its receivers have then
-// confirmed its messages; or, where these are one small piece, a copy is kept for them. At its
-// deadline it ends without confirmations, and ranks that still lack data end it as late.
+// confirmed its messages. Where these are one piece, a copy is kept for them instead: of a small
+// piece at once, of a large one when confirmations take longer than the copy would. At its deadline
+// a call without a copy ends without confirmations, and ranks that still lack data end it as late.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "collectives/engine/running_call.h"
 #include "collectives/engine/schedule_executor.h"
@@ -15,7 +17,7 @@ namespace tarpon {
 
 class ScheduledCall : public RunningCall {
  public:
-  /// As TarCall. REQUIRES: the call runs exact, by another algorithm than TAR.
+  /// As TarCall. REQUIRES: the call is not one that may run bounded.
   ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
                 Time submitted, Time now);
   ~ScheduledCall() override;
@@ -27,15 +29,23 @@ class ScheduledCall : public RunningCall {
  private:
   void on_progress(const Event&, Time) override {}
   bool advance(Time now) override;
-  Time wake_at() const override { return all_closed() ? deadline_ : kNever; }
+  Time wake_at() const override { return wake_at_; }
   void finish(Time now) override;
   OperationSignature signature() const override;
   ScheduleExecutor::Shape shape();
-  bool forwards() const override { return true; }
+  bool forwards() const override { return executor_.forwards(); }
+  bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }
+  bool confirmed() const;
   bool may_finish(Time now) const;
+  void copy_kept();
+  void end_whole(Time now);
 
   std::optional<FloatBufferPool::Buffer> partials_;
   ScheduleExecutor executor_;
+  std::unique_ptr<Retained> copy_;  // of the kept piece, until the endpoint keeps it
+  Time settle_at_ = kNever;         // until then confirmations may save the copy
+  Time wake_at_ = kNever;           // when step() should look again
+  bool finishing_ = false;          // the kept piece is being copied, or has been
 };
 
 }  // namespace tarpon

@@ -9,9 +9,6 @@ namespace {
 // time until the end of the call.
 constexpr Duration kLongestOverrun = 4ms;
 
-// Sending the last packets takes a moment even when the result was complete at once.
-constexpr Duration kLeastSettling = 1ms;
-
 }  // namespace
 
 TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,

@@ -1,4 +1,5 @@
-// One AllReduce by TAR on its way, exact or bounded: the schedule laid out on an endpoint.
+// One AllReduce on its way that may run bounded, by TAR: the schedule laid out on an endpoint. It runs
+// exact where it calibrates a bound.
 #pragma once
 
 #include <array>

@@ -1,7 +1,5 @@
 #include "collectives/engine/schedules/schedule.h"
 
-#include <cassert>
-
 namespace tarpon {
 
 void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of) {
@@ -27,8 +25,7 @@ Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::u
     case Algorithm::tar:
       break;
   }
-  assert(false && "TarSchedule");
-  return {};
+  return transpose_schedule(world, rank, operation, count, element_bytes);
 }
 
 }  // namespace tarpon

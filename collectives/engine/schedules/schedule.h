@@ -66,6 +66,9 @@ struct Schedule {
 
   std::vector<Chunk> chunks;
   std::vector<Stage> stages;  // 1 to 4
+  /// OperationSpec::forwards. False: a message of the last stage answers those of the stages
+  /// before, because its sender has received them all.
+  bool forwards = true;
   std::vector<Piece> pieces;  // of all messages, one message after another
 
   std::span<const Piece> pieces_of(const Message& message) const {
@@ -78,6 +81,14 @@ struct Schedule {
   /// Adds none where none has.
   void add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of);
 };
+
+/// Transpose AllReduce (TAR): stage 0 sends each shard to its owner, who adds it up; stage 1 sends
+/// the owner's result to all: 2 (world - 1) messages a rank each way, 2 (world - 1) / world of the
+/// bucket, two message delays. The owner adds its own contribution first, then those of its
+/// successors in order: rank i sends to i - 1 first, then i - 2, ... (mod world). Which rank owns
+/// which shard rotates with the operation. REQUIRES: world >= 2, rank < world, those of ShardLayout.
+Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                            std::uint64_t count, std::size_t element_bytes);
 
 /// Circulant reduce-scatter, then allgather (Traff): 2 ceil(log2 world) messages a rank each way,
 /// 2 (world - 1) / world of the bucket, for any world. Stage 0: round k halves the chunks that a
@@ -102,7 +113,6 @@ Schedule ring_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, 
 /// afterwards. REQUIRES: world >= 2, rank < world.
 Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
 
-/// By `algorithm`, which is not tar.
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
                      std::uint64_t count, std::size_t element_bytes);
 

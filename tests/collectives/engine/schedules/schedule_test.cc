@@ -18,8 +18,8 @@ namespace tarpon {
 namespace {
 
 constexpr std::uint32_t kLargestWorld = 64;
-constexpr Algorithm kAlgorithms[] = {Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
-                                     Algorithm::recursive_doubling};
+constexpr Algorithm kAlgorithms[] = {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot,
+                                     Algorithm::ring, Algorithm::recursive_doubling};
 
 struct Job {
   Algorithm algorithm;
@@ -283,6 +283,34 @@ TEST(ScheduleTest, one_shot__one_message_to_each_rank_of_the_whole_bucket) {
       EXPECT_EQ(schedule.stages.size(), 1u);
       EXPECT_EQ(cost_of(schedule).messages, world - 1);
       EXPECT_EQ(cost_of(schedule).elements, 100 * (world - 1));
+    }
+  }
+}
+
+TEST(ScheduleTest, tar__a_message_to_each_rank_a_stage_and_two_buckets_at_most) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    for (const Schedule& schedule : job_of(Algorithm::tar, world, 3, 16 * world).ranks) {
+      EXPECT_EQ(cost_of(schedule).messages, 2 * (world - 1));
+      EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
+    }
+  }
+}
+
+/// So that no owner hears all ranks at once.
+TEST(ScheduleTest, tar__the_kth_send_of_a_rank_is_the_kth_addition_of_its_receiver) {
+  for (const std::uint32_t world : {2u, 3u, 8u, 64u}) {
+    const Job job = job_of(Algorithm::tar, world, 2, 16 * world);
+    for (Rank rank = 0; rank < world; ++rank) {
+      for (const Schedule::Stage& stage : job.ranks[rank].stages) {
+        for (std::uint32_t k = 0; k < world - 1; ++k) {
+          EXPECT_EQ(stage.sends[k].peer, (rank + world - 1 - k) % world);
+        }
+      }
+      const Schedule::Stage& scatter = job.ranks[rank].stages[0];
+      for (std::uint32_t k = 0; k < world - 1; ++k) {
+        EXPECT_EQ(scatter.receives[k].peer, (rank + 1 + k) % world);
+        EXPECT_EQ(job.ranks[rank].pieces_of(scatter.receives[k])[0].version, k + 1);
+      }
     }
   }
 }
