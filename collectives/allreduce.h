@@ -58,9 +58,8 @@ struct AllreduceArguments {
   std::uint32_t tag = 0;       // calls of one tag match in order; tags run independently
   CustomFunction custom = {};  // where `function` is custom
   Mode mode = Mode::exact;     // other functions than sum and avg, and integers, always run exact
-  AdditionOrder order = AdditionOrder::fixed;  // exact mode, tar; bounded mode adds on arrival
-  Algorithm algorithm = Algorithm::tar;        // of exact calls; those that may be bounded run tar
-  Duration deadline = 10s;                     // hard, from the call on
+  Algorithm algorithm = Algorithm::tar;  // of exact calls; those that may be bounded run tar
+  Duration deadline = 10s;               // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;
   /// Time of the whole call, from its clock's start (when half of the ranks have begun) to its
   /// return; at most the deadline.

@@ -116,11 +116,6 @@ typedef enum tarpon_mode {
   TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
 } tarpon_mode;
 
-typedef enum tarpon_order {
-  TARPON_ORDER_FIXED = 0, /* exact mode: the same bits on every run */
-  TARPON_ORDER_ANY = 1    /* added on arrival */
-} tarpon_order;
-
 /* How an exact call is made. Bounded calls run TARPON_TAR. */
 typedef enum tarpon_algorithm {
   TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_TAR */
@@ -237,22 +232,21 @@ typedef void (*tarpon_combine)(void* out, const void* a, const void* b, size_t e
 
 /* What a caller asks of an AllReduce. */
 typedef struct tarpon_arguments {
-  size_t size;       /* sizeof(tarpon_arguments) */
-  const void* input; /* `count` elements; unchanged unless it is the output as well */
-  void* output;      /* `count` elements; equal to `input`, or apart from it */
-  uint64_t count;    /* 0: a call without data, for which exact calls wait all the same */
-  uint32_t type;     /* tarpon_data_type; alike on all ranks, as are function, mode, order and
-                        algorithm */
-  uint32_t function; /* tarpon_function */
-  uint32_t tag;      /* calls of one tag match in order; 4294967295 belongs to barriers */
-  uint32_t mode;     /* tarpon_mode */
-  uint32_t order;    /* tarpon_order */
-  uint32_t missing;  /* tarpon_missing */
+  size_t size;        /* sizeof(tarpon_arguments) */
+  const void* input;  /* `count` elements; unchanged unless it is the output as well */
+  void* output;       /* `count` elements; equal to `input`, or apart from it */
+  uint64_t count;     /* 0: a call without data, for which exact calls wait all the same */
+  uint32_t type;      /* tarpon_data_type; alike on all ranks, as are function, mode and
+                         algorithm */
+  uint32_t function;  /* tarpon_function */
+  uint32_t tag;       /* calls of one tag match in order; 4294967295 belongs to barriers */
+  uint32_t mode;      /* tarpon_mode */
+  uint32_t algorithm; /* tarpon_algorithm */
+  uint32_t missing;   /* tarpon_missing */
   int64_t
       deadline_us;  /* hard limit of the call. It has no default: 0 is a deadline that has passed */
   int64_t bound_us; /* bounded: time of the whole call; 0: learnt from earlier calls */
   uint32_t custom_id;            /* TARPON_CUSTOM: names the function; alike on all ranks */
-  uint32_t algorithm;            /* tarpon_algorithm */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
 } tarpon_arguments;

@@ -70,16 +70,6 @@ std::string_view name(Mode mode) {
   return "unknown";
 }
 
-std::string_view name(AdditionOrder order) {
-  switch (order) {
-    case AdditionOrder::fixed:
-      return "fixed";
-    case AdditionOrder::any:
-      return "any";
-  }
-  return "unknown";
-}
-
 std::string_view name(Codec codec) {
   switch (codec) {
     case Codec::none:
@@ -108,10 +98,6 @@ std::optional<Mode> parse_mode(std::string_view text) {
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
   return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
                       Algorithm::recursive_doubling});
-}
-
-std::optional<AdditionOrder> parse_addition_order(std::string_view text) {
-  return parse(text, {AdditionOrder::fixed, AdditionOrder::any});
 }
 
 }  // namespace tarpon

@@ -1,4 +1,4 @@
-// The words of a collective call: element types, reduction functions, algorithm, mode, order.
+// The words of a collective call: element types, reduction functions, algorithm, mode.
 //
 // Plain values. Their numbers travel on the wire (collectives/engine/signature.h) and never change;
 // when one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
@@ -61,9 +61,6 @@ inline constexpr Algorithm kLastAlgorithm = Algorithm::recursive_doubling;
 /// exact: repaired until complete. bounded: ends by its bound with what has arrived.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
 
-/// fixed: owner, successor, ..., predecessor: the same bits on every run. any: on arrival.
-enum class AdditionOrder : std::uint8_t { fixed = 0, any = 1 };
-
 /// none: elements travel as they are. hadamard: coefficients of blocks do (codec/hadamard.h).
 enum class Codec : std::uint8_t { none = 0, hadamard = 1 };
 
@@ -114,7 +111,6 @@ std::string_view name(DataType type);
 std::string_view name(ReduceOp function);
 std::string_view name(Algorithm algorithm);
 std::string_view name(Mode mode);
-std::string_view name(AdditionOrder order);
 std::string_view name(Codec codec);
 
 /// The inverse of name(); data types also as float16, float32 and float64. Nothing for any other
@@ -123,6 +119,5 @@ std::optional<DataType> parse_data_type(std::string_view text);
 std::optional<ReduceOp> parse_reduce_op(std::string_view text);
 std::optional<Mode> parse_mode(std::string_view text);
 std::optional<Algorithm> parse_algorithm(std::string_view text);
-std::optional<AdditionOrder> parse_addition_order(std::string_view text);
 
 }  // namespace tarpon

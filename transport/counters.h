@@ -15,25 +15,24 @@ namespace tarpon {
 
 /// When a reason is added: drop_reason_name() and PROTOCOL.md follow.
 enum class DropReason : std::uint8_t {
-  runt,             // shorter than a header
-  magic,            // not ours
-  version,          // another wire version
-  foreign_job,      // another job's cookie
-  type,             // unknown packet type
-  fields,           // reserved bits, stage or length out of range
-  sender,           // out of range, ourselves, or not where the packet came from
-  communicator,     // not this endpoint's
-  integrity,        // another integrity setting than the job's, or the check failed
-  epoch,            // another epoch or incarnation
-  closed,           // DATA of an operation or stage that is over here
-  duplicate,        // DATA that is here already
-  outside_window,   // operation too far ahead
-  early_overrun,    // early, and no reserved buffer left: asked for again
-  parking_overrun,  // early in the order of addition, and no buffer left: asked for again
-  message,          // no such message, slot out of range, wrong length
-  mismatch,         // the operation's signature differs
-  unexpected,       // feedback for something that was never sent
-  count             // number of reasons
+  runt,            // shorter than a header
+  magic,           // not ours
+  version,         // another wire version
+  foreign_job,     // another job's cookie
+  type,            // unknown packet type
+  fields,          // reserved bits, stage or length out of range
+  sender,          // out of range, ourselves, or not where the packet came from
+  communicator,    // not this endpoint's
+  integrity,       // another integrity setting than the job's, or the check failed
+  epoch,           // another epoch or incarnation
+  closed,          // DATA of an operation or stage that is over here
+  duplicate,       // DATA that is here already
+  outside_window,  // operation too far ahead
+  early_overrun,   // early, and no reserved buffer left: asked for again
+  message,         // no such message, slot out of range, wrong length
+  mismatch,        // the operation's signature differs
+  unexpected,      // feedback for something that was never sent
+  count            // number of reasons
 };
 
 constexpr std::string_view drop_reason_name(DropReason reason) {
@@ -66,8 +65,6 @@ constexpr std::string_view drop_reason_name(DropReason reason) {
       return "outside_window";
     case DropReason::early_overrun:
       return "early_overrun";
-    case DropReason::parking_overrun:
-      return "parking_overrun";
     case DropReason::message:
       return "message";
     case DropReason::mismatch:
@@ -90,7 +87,7 @@ struct EndpointCounters {
   std::uint64_t credits_out = 0;        // CREDIT packets sent
   std::uint64_t repaired_slots = 0;     // DATA sent again on request
   std::uint64_t repairs_requested = 0;  // REPAIR packets sent
-  std::uint64_t parked = 0;             // packets that waited in the parking lot
+  std::uint64_t parked = 0;             // packets that waited for their operation
 
   std::uint64_t& operator[](DropReason reason) { return dropped[static_cast<std::size_t>(reason)]; }
   std::uint64_t operator[](DropReason reason) const {

@@ -97,9 +97,6 @@ struct ReceiveSpec {
 struct StageSpec {
   std::vector<SendSpec> sends;        // first ones are served first
   std::vector<ReceiveSpec> receives;  // at most one per peer
-  /// Slot s of receives[i] is delivered only after slot s of receives[i-1]: a fixed order of
-  /// delivery per slot. Early ones are parked within their credit. All receives are equally long.
-  bool ordered = false;
   /// Bounded operations ask for what is missing in this stage. Exact ones always do.
   bool repair = true;
   /// Receivers confirm the whole message, so that the sender may forget it early.
@@ -285,7 +282,7 @@ struct EndpointMemory {
   std::uint32_t retained_entries = 0;  // results of closed operations, for peers
   std::uint64_t retained_bytes = 0;    // their memory, bookkeeping included
   std::uint32_t early_operations = 0;  // not begun here, of which packets came
-  std::uint32_t parked = 0;            // packets that wait for their operation or their turn
+  std::uint32_t parked = 0;            // packets that wait for their operation
 };
 
 class Endpoint {

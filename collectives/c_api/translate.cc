@@ -33,8 +33,6 @@ static_assert(same(TARPON_SUM, ReduceOp::sum) && same(TARPON_AVG, ReduceOp::avg)
               same(TARPON_BOR, ReduceOp::bor) && same(TARPON_BXOR, ReduceOp::bxor) &&
               same(TARPON_CUSTOM, ReduceOp::custom) && same(TARPON_CUSTOM, kLastReduceOp));
 static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::bounded));
-static_assert(same(TARPON_ORDER_FIXED, AdditionOrder::fixed) &&
-              same(TARPON_ORDER_ANY, AdditionOrder::any));
 static_assert(same(TARPON_TAR, Algorithm::tar) && same(TARPON_CIRCULANT, Algorithm::circulant) &&
               same(TARPON_ONE_SHOT, Algorithm::one_shot) && same(TARPON_RING, Algorithm::ring) &&
               same(TARPON_RECURSIVE_DOUBLING, Algorithm::recursive_doubling) &&
@@ -219,7 +217,6 @@ AllreduceArguments translate(const tarpon_arguments& from) {
                from.custom_context};
   to.tag = from.tag;
   to.mode = to_enum<Mode>(from.mode);
-  to.order = to_enum<AdditionOrder>(from.order);
   if (from.algorithm != TARPON_ALGORITHM_DEFAULT) to.algorithm = to_enum<Algorithm>(from.algorithm);
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);

@@ -39,18 +39,16 @@ void record_lacked(Recorder& recorder, const Report& report, const Record& ended
 void record_submitted(Recorder* recorder, const PendingCall& call, Time submitted) {
   if (recorder == nullptr) return;
   const AllreduceArguments& arguments = call.arguments;
-  const AdditionOrder order =
-      call.report.mode == Mode::bounded ? AdditionOrder::any : arguments.order;
   const unsigned algorithm =
       static_cast<unsigned>(call.report.algorithm) - static_cast<unsigned>(Algorithm::tar);
-  Record record{.time = submitted,
-                .kind = RecordKind::submitted,
-                .stage = static_cast<std::uint8_t>(static_cast<unsigned>(arguments.type) << 4 |
-                                                   static_cast<unsigned>(arguments.function)),
-                .detail = static_cast<std::uint8_t>(static_cast<unsigned>(call.report.mode) << 4 |
-                                                    algorithm << 1 | static_cast<unsigned>(order)),
-                .tag = call.report.tag,
-                .operation = call.report.operation};
+  Record record{
+      .time = submitted,
+      .kind = RecordKind::submitted,
+      .stage = static_cast<std::uint8_t>(static_cast<unsigned>(arguments.type) << 4 |
+                                         static_cast<unsigned>(arguments.function)),
+      .detail = static_cast<std::uint8_t>(static_cast<unsigned>(call.report.mode) << 4 | algorithm),
+      .tag = call.report.tag,
+      .operation = call.report.operation};
   record.set_mask(arguments.count);
   recorder->write(record);
 }
@@ -60,9 +58,8 @@ OperationSignature submitted_signature(const Record& record) {
   signature.type = static_cast<DataType>(record.stage >> 4);
   signature.function = static_cast<ReduceOp>(record.stage & 15);
   signature.mode = static_cast<Mode>(record.detail >> 4);
-  signature.order = static_cast<AdditionOrder>(record.detail & 1);
   signature.algorithm =
-      static_cast<Algorithm>(static_cast<unsigned>(Algorithm::tar) + (record.detail >> 1 & 7u));
+      static_cast<Algorithm>(static_cast<unsigned>(Algorithm::tar) + (record.detail & 15u));
   signature.count = record.mask();
   return signature;
 }

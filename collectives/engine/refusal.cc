@@ -22,9 +22,6 @@ std::optional<std::string> unknown_value(const AllreduceArguments& arguments) {
   if (!is_one_of(arguments.type, kLastDataType)) return text("element type", arguments.type);
   if (!is_one_of(arguments.function, kLastReduceOp)) return text("function", arguments.function);
   if (!is_one_of(arguments.mode, Mode::bounded)) return text("mode", arguments.mode);
-  if (!is_one_of(arguments.order, AdditionOrder::any)) {
-    return text("order of addition", arguments.order);
-  }
   if (!is_one_of(arguments.algorithm, kLastAlgorithm) || arguments.algorithm < Algorithm::tar) {
     return text("algorithm", arguments.algorithm);
   }

@@ -94,7 +94,6 @@ OperationSignature RunningCall::common_signature() const {
   result.type = arguments.type;
   result.function = arguments.function;
   result.count = arguments.count;
-  result.order = arguments.order;
   if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
   return result;
 }

@@ -3,9 +3,9 @@
 // It travels in READY (bpf/wire.h); the transport compares the bytes, and asks for words only when
 // they differ. Little-endian layout of the 24 bytes:
 //
-//   offset  0     1         2          3     4           8        16      18     19     20
-//   bytes   1     1         1          1     4           8         2       1      1      4
-//   field   type  function  algorithm  mode  slot bytes  count    epoch   order  codec  custom
+//   offset  0     1         2          3     4           8      16     18  19     20
+//   bytes   1     1         1          1     4           8      2      1   1      4
+//   field   type  function  algorithm  mode  slot bytes  count  epoch  0   codec  custom
 //
 // `custom` is the id of the caller's own function, 0 for every other one.
 //
@@ -31,7 +31,6 @@ struct OperationSignature {
   std::uint32_t slot_bytes = 0;
   std::uint64_t count = 0;  // elements
   std::uint16_t epoch = 0;  // of the job's agreed settings
-  AdditionOrder order = AdditionOrder::fixed;
   Codec codec = Codec::none;
   std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
 

@@ -56,7 +56,6 @@ OperationSignature TarCall::signature() const {
   result.slot_bytes = slot_bytes();
   result.epoch = call_->report.epoch;
   result.codec = coding_ ? Codec::hadamard : Codec::none;
-  if (result.mode == Mode::bounded) result.order = AdditionOrder::any;
   return result;
 }
 
@@ -174,7 +173,6 @@ void TarCall::hear_terms(Rank peer) {
 
 void TarCall::add_scatter(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kScatter];
-  stage.ordered = !spec.bounded && call_->arguments.order == AdditionOrder::fixed;
   stage.repair = setting_.mechanisms.scatter_repair;
   const TarSchedule::Stage& from = schedule_.stages[kScatter];
   scatter_.reserve(from.sends.size());

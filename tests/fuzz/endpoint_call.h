@@ -141,7 +141,6 @@ inline std::unique_ptr<Call> draw_call(Input& input) {
   const std::uint16_t others = ((1u << kRanks) - 1) & ~(1u << kOwn);
   for (std::uint8_t i = 0; i < stages; ++i) {
     StageSpec stage;
-    stage.ordered = bit(8) && i == 0;
     stage.repair = !bit(9);
     stage.acknowledge = bit(10) && i + 1 == stages;
     stage.ready = bit(11) ? static_cast<std::uint32_t>(slots / 2) : kAllSlots;

@@ -146,8 +146,6 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "of exact calls. one-shot: one delay, for a few KiB; circulant, recursive-doubling: few "
         "messages a rank",
         Scope::job},
-       {"--order", named(options.order, parse_addition_order, {"fixed", "any"}),
-        "order of addition in exact mode; fixed: the same bits on every run", Scope::job},
        {"--missing", cli::choice(options.missing, fills),
         "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
 }
@@ -341,15 +339,15 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
 
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\nalgorithm={}\norder={}\nmissing={}\niters={}\nwarmup={}"
+      "command=allreduce\nop={}\nmode={}\nalgorithm={}\nmissing={}\niters={}\nwarmup={}"
       "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
-      name(options.algorithm), name(options.order),
-      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
-      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
-      bound_rule(options.bound), describe(options.job.mechanisms));
+      name(options.algorithm), options.missing == MissingFill::zero ? "zero" : "local",
+      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
+      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
+      describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         options.all_types ? "all" : name(options.type), options.min_bytes,
@@ -367,7 +365,6 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.type = options.type;
   arguments.function = options.function;
   arguments.mode = options.mode;
-  arguments.order = options.order;
   arguments.algorithm = options.algorithm;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;

@@ -45,7 +45,6 @@ struct AllreduceOptions {
   BoundOption bound;
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
   Algorithm algorithm = Algorithm::tar;
-  AdditionOrder order = AdditionOrder::fixed;
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;

@@ -67,10 +67,7 @@ std::string Coverage::table(std::uint64_t enough) const {
 std::vector<std::string> Coverage::rare(std::uint64_t enough) const {
   std::vector<std::string> marks;
   each([&](std::string_view kind, std::string_view name, std::uint64_t count) {
-    // Cells are reserved for all credit that is given: hardly any plan can use them up.
-    const bool reserved = name == drop_reason_name(DropReason::parking_overrun);
-    if (count < (reserved ? std::min<std::uint64_t>(enough, 10) : enough))
-      marks.push_back(fmt::format("{}: {} {}", kind, name, count));
+    if (count < enough) marks.push_back(fmt::format("{}: {} {}", kind, name, count));
   });
   return marks;
 }

@@ -21,11 +21,18 @@ std::int64_t draw_raw(Random& random) {
   return static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
 }
 
-/// Exact runs take values whose sum depends on the order of addition.
+/// A call that is to run bounded once its bound is known, and runs exact until then.
+bool calibrates(const SimulatedCall& call) {
+  return call.bound_rule == BoundRule::optireduce && !call.bounded;
+}
+
+/// Exact calls take values whose sum depends on the order of addition, unless they calibrate: these
+/// add on arrival.
 template <typename T>
-T draw_value(bool coded, Random& random, Rank rank) {
-  if (coded) return coded_as<T>(rank);
+T draw_value(const SimulatedCall& call, Random& random, Rank rank) {
+  if (call.bounded) return coded_as<T>(rank);
   const std::int64_t raw = draw_raw(random);
+  if (calibrates(call) && can_be_bounded(call.type, call.function)) return coded_as<T>(rank);
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(raw % 1000);
   } else {
@@ -46,12 +53,11 @@ void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byt
   });
 }
 
-std::vector<std::byte> draw_input(const SimulatedCall& call, bool coded, Random& random,
-                                  Rank rank) {
+std::vector<std::byte> draw_input(const SimulatedCall& call, Random& random, Rank rank) {
   std::vector<std::byte> bytes(call.count * element_bytes(call.type));
   with_element_type(call.type, [&](auto value) {
     for (std::size_t at = 0; at < bytes.size(); at += sizeof value) {
-      value = draw_value<decltype(value)>(coded, random, rank);
+      value = draw_value<decltype(value)>(call, random, rank);
       std::memcpy(bytes.data() + at, &value, sizeof value);
     }
   });
@@ -107,8 +113,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
     call.submit_at.push_back(Time(index * 100us + (call.live ? Duration{} : late)));
     const bool after_late = late_drawn && index > plan.late_call;
     if (after_late || (call.late && rank == plan.victim)) call.submit_at.back() += plan.late_by;
-    std::vector<std::byte> input =
-        draw_input(call, call.bounded, later != nullptr ? *later : random, rank);
+    std::vector<std::byte> input = draw_input(call, later != nullptr ? *later : random, rank);
     for (std::uint64_t i = 0; later != nullptr && i < draws; ++i) draw_raw(random);
     const bool chosen = has(plan.on, FaultKind::nonfinite) && index == plan.nonfinite_call;
     if (chosen && rank == plan.victim) spoil(plan, call, input);
@@ -136,8 +141,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
-    const bool calibrates = call.bound_rule == BoundRule::optireduce;
-    if (plan.draws_algorithms && !call.bounded && !calibrates) {
+    if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
       const auto last = static_cast<std::uint64_t>(kLastAlgorithm);
       call.algorithm = static_cast<Algorithm>(1 + algorithms.below(last));
     }
@@ -239,8 +243,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.function = call.function;
   arguments.tag = call.tag;
   arguments.algorithm = call.algorithm;
-  const bool calibrates = call.bound_rule == BoundRule::optireduce;
-  arguments.mode = call.bounded || calibrates ? Mode::bounded : Mode::exact;
+  arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;
   arguments.missing = call.missing;

@@ -19,12 +19,6 @@ std::size_t unasked_cells(const EndpointOptions& options) {
   return std::size_t{options.initial_credit} * options.world_size * options.window;
 }
 
-/// All that credit lets in may have to wait for its turn: the window, and what comes unasked.
-std::size_t order_cells(const EndpointOptions& options, const PortCapabilities& port) {
-  const std::size_t cell = TARPON_HEADER_BYTES + port.max_payload;
-  return static_cast<std::size_t>(port.receive_bytes) / cell + unasked_cells(options);
-}
-
 }  // namespace
 
 Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
@@ -59,8 +53,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
                 .granter = granter,
                 .control = control,
                 .journal = journal,
-                .counters = counters},
-               order_cells(given, port), TARPON_HEADER_BYTES + port.max_payload) {}
+                .counters = counters}) {}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;
@@ -299,11 +292,11 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   require(spec.slot_bytes > 0 && spec.slot_bytes <= s.max_payload, "slot fits the port");
   require(!spec.stages.empty() && spec.stages.size() <= TARPON_MAX_STAGES, "1 to 4 stages");
   for (const StageSpec& stage : spec.stages) {
-    // The order of delivery goes by slot, and a result is retained as one range.
+    // A bounded result is retained as one range.
     const auto ranged = [](const auto& message) { return !message.ranges.empty(); };
     const bool any = std::any_of(stage.sends.begin(), stage.sends.end(), ranged) ||
                      std::any_of(stage.receives.begin(), stage.receives.end(), ranged);
-    require(!any || !(stage.ordered || spec.bounded), "ranges in exact stages without an order");
+    require(!any || !spec.bounded, "ranges in exact operations");
   }
   if (s.free_operations.empty()) {
     auto fresh = std::make_unique<Operation>();
@@ -383,7 +376,7 @@ EndpointMemory Endpoint::memory() const {
   result.retained_entries = s.tags.retained_entries();
   result.retained_bytes = s.tags.retained_bytes();
   result.early_operations = static_cast<std::uint32_t>(s.early.operations());
-  result.parked = static_cast<std::uint32_t>(s.early.parked() + s.receiver.parked());
+  result.parked = static_cast<std::uint32_t>(s.early.parked());
   return result;
 }
 

@@ -8,7 +8,6 @@ namespace {
 constexpr Duration kStalledAfter = 2ms;     // at least: a descheduled sender may be back by then
 constexpr Duration kStalledAtMost = 500ms;  // round trips look long where packets rest in between
 constexpr std::uint32_t kLeast = 2;         // slots: a message moves on
-constexpr std::uint32_t kHelp = 4;          // slots, for a message that waits behind stalled ones
 constexpr std::uint32_t kPacedGrant = 16;   // slots: a train that a small token bucket lets pass
 constexpr Duration kLeastPause = 50us;      // between two looks at paced grants
 
@@ -23,18 +22,17 @@ std::uint32_t in_slots(std::uint64_t bytes, std::uint32_t slot_bytes) {
 
 /// Slots whose credit is used up.
 std::uint32_t used(const ReceiveMessage& message) {
-  return std::max(message.presence.end(), message.written_off) - message.parked_count;
+  return std::max(message.presence.end(), message.written_off);
 }
 
-/// Slots that are granted and not used up, parked ones included.
+/// Slots that are granted and not used up.
 std::uint32_t outstanding(const ReceiveMessage& message) {
   return message.granted - std::min(message.granted, used(message));
 }
 
 /// Slots that the sender may have on its way.
 std::uint32_t on_its_way(const ReceiveMessage& message) {
-  const std::uint32_t granted = outstanding(message);
-  return granted - std::min(granted, message.parked_count) + message.asked_for;
+  return outstanding(message) + message.asked_for;
 }
 
 /// The sender can send it, as far as this rank knows.
@@ -154,7 +152,7 @@ bool Granter::pace_has_ended() const {
 
 void Granter::forget_shares() {
   sharing_.clear();
-  limited_ = waiting_ = moving_ = false;
+  limited_ = waiting_ = false;
 }
 
 /// Gives equal shares to the messages of the only operation that has begun.
@@ -174,7 +172,7 @@ void Granter::share_evenly(std::span<Operation* const> operations) {
 }
 
 /// Chooses the messages that share the window, and the share of each. `leaves_out_stalled`: stalled
-/// messages get no share, and only their parked packets count.
+/// messages get no share, and do not count.
 void Granter::choose(Time now, std::span<Operation* const> operations, bool leaves_out_stalled) {
   forget_shares();
   const std::uint64_t window = inflow_.window();
@@ -192,11 +190,9 @@ void Granter::choose(Time now, std::span<Operation* const> operations, bool leav
     }
     if (!begun(*operation, one.stage, message)) return true;
     if (leaves_out_stalled && stalled(message, now)) {
-      charge(message.parked_count * wire);
       limited_ = true;
     } else if (message.granted >= message.slots) {
-      moving_ |= on_its_way(message) > 0;
-      charge((outstanding(message) + message.asked_for) * wire);
+      charge(on_its_way(message) * wire);
     } else if (sharing_.empty() || rest >= kLeastShare * wire) {
       shared += std::min(rest, kLeastShare * wire);
       charge((kLeastShare + message.asked_for) * wire);
@@ -230,7 +226,6 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     extend(sharing_[(turn_ + i) % sharing_.size()], now);
   }
-  if (timed && limited_ && !moving_) help(now, operations);
   if (!limited_) {
     look_at_ = kNever;
   } else if (timed || look_at_ == kNever) {
@@ -253,19 +248,6 @@ void Granter::extend(const Grant& one, Time now) {
   const bool worthwhile = end == message.slots || more >= step;
   if (pace.on()) more = now < pace.next_grant() ? 0 : std::min(more, kPacedGrant);
   if (more > 0 && worthwhile) add(one, more, now);
-  moving_ |= on_its_way(message) > 0;
-}
-
-/// Grants kHelp slots to each message that waits: all that share the window are stalled.
-void Granter::help(Time now, std::span<Operation* const> operations) {
-  each_expected(operations, [&](const Grant& one) {
-    const ReceiveMessage& message = *one.message;
-    if (begun(*one.operation, one.stage, message) && on_its_way(message) == 0 &&
-        message.granted < message.slots) {
-      add(one, std::min(message.slots - message.granted, kHelp), now);
-    }
-    return true;
-  });
 }
 
 void Granter::add(const Grant& one, std::uint32_t slots, Time now) {

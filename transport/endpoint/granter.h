@@ -2,18 +2,16 @@
 //
 // A message shares the window while its sender can send it: the sender has begun the operation, and
 // of a message of a later stage something has arrived. The oldest operation comes first, then the
-// earliest stage, then the order of the receives, which is the order of addition. As many messages
-// share as get kLeastShare each, at least one. The others keep their grants, and wait: few messages
-// with large grants cost fewer CREDITs and system calls than many with small ones. When only one
-// operation has begun, each of its messages has an equal share, also one that cannot be sent yet.
+// earliest stage, then the order of the receives. As many messages share as get kLeastShare each,
+// at least one. The others keep their grants, and wait: few messages with large grants cost fewer
+// CREDITs and system calls than many with small ones. When only one operation has begun, each of
+// its messages has an equal share, also one that cannot be sent yet.
 //
-// These count against the window: grants that are not used up, slots that were asked for again, and
-// parked packets, which hold a cell each. The first grants of messages that have not begun reserve
-// up to half of the window.
+// These count against the window: grants that are not used up, and slots that were asked for again.
+// The first grants of messages that have not begun reserve up to half of the window.
 //
 // A message is stalled when it has credit and nothing of it arrives for some time. While other
-// messages wait, a stalled message counts only with its parked packets. When all messages that
-// share the window are stalled, each message that waits gets a few slots, so that it moves on.
+// messages wait, a stalled message does not count.
 //
 // Grants never shrink. Not thread-safe. Time is an argument. Cost: a few additions a packet; when a
 // grant may have grown, a walk over the messages that share the window.
@@ -53,8 +51,8 @@ class Granter {
   /// `peer` has begun the operation.
   void heard(Operation& operation, Rank peer);
 
-  /// A slot of `message` has come or left the parking lot, slots were asked for again, or what was
-  /// granted is lost. Once a packet.
+  /// A slot of `message` has come, slots were asked for again, or what was granted is lost. Once a
+  /// packet.
   void progressed(const Operation& operation, ReceiveMessage& message);
 
   /// So many messages of open operations expect no more data.
@@ -84,7 +82,6 @@ class Granter {
   bool pace_has_ended() const;
   Duration stalled_after() const;
   void extend(const Grant& one, Time now);
-  void help(Time now, std::span<Operation* const> operations);
   void add(const Grant& one, std::uint32_t slots, Time now);
 
   Inflow inflow_;
@@ -94,7 +91,6 @@ class Granter {
   bool due_ = false;               // a grant may have grown
   bool waiting_ = false;           // some message waits because others have the window
   bool limited_ = false;           // waiting_, or a stalled message was left out
-  bool moving_ = false;            // some message has credit and is not stalled
   std::uint32_t freed_ = 0;        // slots that have come since the last give(), while limited_
   Time look_at_ = kNever;          // while limited_: when messages may have stalled
   bool paced_ = false;             // by the last give()

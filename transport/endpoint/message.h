@@ -90,8 +90,6 @@ struct ReceiveMessage {
   std::uint32_t slots = 0;
   SlotLengths lengths;
   Presence presence;
-  std::vector<std::uint32_t> parked;  // ordered stages: cell of slot s, or ParkingLot::kNone
-  std::uint32_t parked_count = 0;
   std::uint32_t granted = 0;       // slots [0, granted) the sender may send, as last told
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
   std::uint32_t asked_for = 0;     // slots of the last REPAIR that have not come
@@ -157,7 +155,7 @@ struct ReceiveMessage {
   bool waits_for_credit() const { return granted < slots && presence.count() >= granted; }
 
   /// Nothing more is to come.
-  bool delivered() const { return presence.complete() && parked_count == 0; }
+  bool delivered() const { return presence.complete(); }
 
  private:
   std::size_t missing(std::uint32_t FlowProgress::*below, std::uint32_t limit,

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "transport/endpoint/parking.h"
-
 namespace tarpon {
 namespace {
 
@@ -41,8 +39,6 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     to.lengths.assign(from.bytes, from.ranges, slot_bytes);
     to.slots = to.lengths.slots();
     to.presence.reset(to.slots);
-    to.parked.assign(stage.ordered ? to.slots : 0, ParkingLot::kNone);
-    to.parked_count = 0;
     to.granted = 0;
     to.repair_below = exact || stage.repair ? to.slots : 0;
     to.asked_for = 0;
@@ -64,7 +60,6 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     stage.receive_of[from.peer] = static_cast<std::uint16_t>(i);
   }
   stage.tails_missing = stage.open_receives;
-  stage.turn.assign(stage.ordered && !stage.receives.empty() ? stage.receives[0].slots : 0, 0);
 }
 
 constexpr Duration kShortestDelay = 100us;
@@ -134,7 +129,6 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     const StageSpec& from = spec.stages[i];
-    stage.ordered = from.ordered;
     stage.repair = from.repair;
     stage.acknowledge = from.acknowledge;
     stage.closed = false;

@@ -25,10 +25,8 @@ struct Stage {
   std::vector<ReceiveMessage> receives;
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer
-  std::vector<std::uint16_t> turn;        // ordered: per slot, index of the receive that is next
-  std::uint32_t open_receives = 0;  // neither delivered nor final
+  std::uint32_t open_receives = 0;        // neither delivered nor final
   std::uint32_t unacknowledged = 0;
-  bool ordered = false;
   bool repair = true;
   bool acknowledge = false;
   bool closed = false;              // stage_closed was told
@@ -108,7 +106,7 @@ struct Operation {
   std::uint16_t stage_time = 0;
   bool fetches_when_late = false;  // bounded
   Inquiry inquiry;
-  Marks marks;          // bounded
+  Marks marks;                  // bounded
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
   std::uint32_t flows = 1;      // of its large messages to others
   bool flows_measured = false;  // what comes of it decides how many later ones take

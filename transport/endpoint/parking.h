@@ -1,4 +1,4 @@
-// The parking lot: whole packets that arrived before they could be delivered. A fixed number of
+// The parking lot: whole packets of operations that have not begun here. A fixed number of
 // cells, taken and freed in LIFO order so that the ones in use stay in the cache; cells never used
 // are never touched and cost no memory.
 #pragma once

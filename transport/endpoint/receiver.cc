@@ -2,20 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "transport/endpoint/flow_choice.h"
 
 namespace tarpon {
 
-Receiver::Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes)
+Receiver::Receiver(const Parts& parts)
     : options_(parts.options),
       granter_(parts.granter),
       inflow_(parts.granter.inflow()),
       control_(parts.control),
       journal_(parts.journal),
       counters_(parts.counters),
-      order_parking_(cells, cell_bytes),
       flows_of_(parts.options.world_size, 1) {}
 
 void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
@@ -25,13 +23,7 @@ void Receiver::give_up(Operation& operation, Stage& stage, ReceiveMessage& messa
 
 void Receiver::release(Operation& operation, Time now) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    Stage& stage = operation.stages[i];
-    for (ReceiveMessage& message : stage.receives) {
-      for (std::uint32_t& cell : message.parked) {
-        if (cell != ParkingLot::kNone) order_parking_.release(cell);
-        cell = ParkingLot::kNone;
-      }
-    }
+    const Stage& stage = operation.stages[i];
     if (!stage.closed) granter_.ended(stage.open_receives);
   }
   granter_.closed(now);
@@ -65,23 +57,11 @@ void Receiver::receive(Operation& operation, const tarpon_header& header,
   }
   if (!message->flows_known) learn_flows(operation, *message, header);
   count_arrival(operation, *message, header, packet.size());
-  const std::size_t index = static_cast<std::size_t>(message - stage.receives.data());
-  if (stage.ordered && stage.turn[header.slot] != index) {
-    const std::uint32_t cell = order_parking_.park(packet);
-    if (cell == ParkingLot::kNone) {
-      ++counters_[DropReason::parking_overrun];
-      return;
-    }
-    message->insert(header.slot);
-    message->parked[header.slot] = cell;
-    ++message->parked_count;
-    ++counters_.parked;
-  } else {
-    message->insert(header.slot);
-    deliver(operation, stage, index, header.slot, packet.subspan(TARPON_HEADER_BYTES),
-            header.contributors, now);
-    if (stage.ordered) deliver_parked(operation, stage, header.slot, now);
-  }
+  message->insert(header.slot);
+  ++counters_.data_in;
+  message->sink->deliver(message->peer, header.slot, packet.subspan(TARPON_HEADER_BYTES),
+                         header.contributors);
+  if (message->delivered()) delivered_one(operation, stage, *message, now);
   message->last_heard = now;
   note_arrival(stage, *message, header, now);
   note_losses(operation, *message, header, now);
@@ -142,33 +122,6 @@ void Receiver::note_losses(const Operation& operation, ReceiveMessage& message,
     message.gap_since = kNever;
   }
   if (message.gap_since == now) next_ = std::min(next_, message_due(operation, message));
-}
-
-void Receiver::deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
-                       std::span<const std::byte> payload, std::uint64_t contributors, Time now) {
-  ReceiveMessage& message = stage.receives[index];
-  ++counters_.data_in;
-  if (stage.ordered) stage.turn[slot] = static_cast<std::uint16_t>(index + 1);
-  message.sink->deliver(message.peer, slot, payload, contributors);
-  if (message.delivered()) delivered_one(operation, stage, message, now);
-}
-
-void Receiver::deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot, Time now) {
-  while (stage.turn[slot] < stage.receives.size()) {
-    const std::size_t index = stage.turn[slot];
-    ReceiveMessage& message = stage.receives[index];
-    const std::uint32_t cell = message.parked[slot];
-    if (cell == ParkingLot::kNone) return;
-    const std::span<const std::byte> packet = order_parking_.at(cell);
-    tarpon_header header;
-    std::memcpy(&header, packet.data(), sizeof header);
-    message.parked[slot] = ParkingLot::kNone;
-    --message.parked_count;
-    deliver(operation, stage, index, slot, packet.subspan(TARPON_HEADER_BYTES), header.contributors,
-            now);
-    order_parking_.release(cell);
-    granter_.progressed(operation, message);
-  }
 }
 
 void Receiver::delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message,

@@ -1,5 +1,5 @@
-// DATA in: slots are marked present, parked until their turn in the order of addition, and handed
-// to their sinks. Senders get credit for more. Missing slots are asked for again, or given up.
+// DATA in: slots are marked present and handed to their sinks. Senders get credit for more. Missing
+// slots are asked for again, or given up.
 //
 // A slot is marked present before its sink runs, and delivered once at most. Every packet is
 // delivered or counted under one reason. Stages that expect nothing more close: the caller hears of
@@ -20,7 +20,6 @@
 #include "transport/endpoint/granter.h"
 #include "transport/endpoint/journal.h"
 #include "transport/endpoint/operation.h"
-#include "transport/endpoint/parking.h"
 
 namespace tarpon {
 
@@ -34,8 +33,7 @@ class Receiver {
     Journal& journal;
     EndpointCounters& counters;
   };
-  /// `cells`: packets that wait for their turn in the order of addition, at most.
-  Receiver(const Parts& parts, std::size_t cells, std::size_t cell_bytes);
+  explicit Receiver(const Parts& parts);
 
   /// A packet of DATA of an open operation in its epoch, with its signature.
   void receive(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
@@ -45,7 +43,7 @@ class Receiver {
   void give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
   /// `closing`: why, should something be missing.
   void close_stage(Operation& operation, Stage& stage, Closing closing, Time now);
-  /// The operation ends: no more data of it is expected, and its parked packets go.
+  /// The operation ends: no more data of it is expected.
   void release(Operation& operation, Time now);
 
   /// Tells senders of the grants that have grown. `operations`: the open ones, oldest first.
@@ -66,9 +64,6 @@ class Receiver {
   Time next() const { return next_; }
   void looked() { next_ = kNever; }
 
-  /// Packets that wait for their turn.
-  std::size_t parked() const { return order_parking_.capacity() - order_parking_.available(); }
-
  private:
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
@@ -77,9 +72,6 @@ class Receiver {
   void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
   void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
                    Time now);
-  void deliver(Operation& operation, Stage& stage, std::size_t index, std::uint32_t slot,
-               std::span<const std::byte> payload, std::uint64_t contributors, Time now);
-  void deliver_parked(Operation& operation, Stage& stage, std::uint32_t slot, Time now);
   void delivered_one(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
   static void tail_ended(Stage& stage, ReceiveMessage& message);
   void message_ended(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
@@ -92,7 +84,6 @@ class Receiver {
   ControlQueue& control_;
   Journal& journal_;
   EndpointCounters& counters_;
-  ParkingLot order_parking_;
   std::vector<std::uint8_t> flows_of_;  // by peer: of the latest large message from it
   Time next_ = kNever;
 };

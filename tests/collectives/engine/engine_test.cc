@@ -268,7 +268,7 @@ TEST(EngineTest, mismatch__names_the_field_and_the_rank_everywhere) {
       {"type", [](auto& a) { a.type = DataType::float64; }},
       {"function", [](auto& a) { a.function = ReduceOp::max; }},
       {"mode", [](auto& a) { a.mode = Mode::bounded; }},
-      {"order", [](auto& a) { a.order = AdditionOrder::any; }},
+      {"algorithm", [](auto& a) { a.algorithm = Algorithm::ring; }},
   };
   for (const Disagreement& one : all) {
     for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{3, 8}) {

@@ -17,13 +17,13 @@ OperationSignature example() {
   signature.slot_bytes = 1408;
   signature.count = 0x0102030405060708;
   signature.epoch = 0xabcd;
-  signature.order = AdditionOrder::any;
+  signature.codec = Codec::hadamard;
   return signature;
 }
 
 TEST(SignatureTest, encode__fixed_little_endian_layout) {
   const SignatureBytes expected{3, 3, 1, 1, 0x80, 0x05, 0, 0, 8, 7, 6, 5,
-                                4, 3, 2, 1, 0xcd, 0xab, 1, 0, 0, 0, 0, 0};
+                                4, 3, 2, 1, 0xcd, 0xab, 0, 1, 0, 0, 0, 0};
   EXPECT_EQ(encode(example()), expected);
 }
 
@@ -55,7 +55,7 @@ TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
     std::uint8_t value;
   } const unknown[] = {
       {0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, static_cast<std::uint8_t>(kLastAlgorithm) + 1},
-      {3, 2},          {18, 2},         {19, 2}, {20, 1},
+      {3, 2},          {18, 1},         {19, 2}, {20, 1},
       {23, 1}};
   for (const auto& [at, value] : unknown) {
     SignatureBytes bytes = encode(example());
@@ -80,7 +80,6 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum instead of prod");
   EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
-  EXPECT_EQ(words([](S& s) { s.order = AdditionOrder::any; }), "order fixed instead of any");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");
   EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 instead of 3");
@@ -94,7 +93,6 @@ TEST(TypesTest, parse__is_the_inverse_of_name) {
     EXPECT_EQ(parse_reduce_op(name(static_cast<ReduceOp>(i))), static_cast<ReduceOp>(i));
   }
   EXPECT_EQ(parse_mode("bounded"), Mode::bounded);
-  EXPECT_EQ(parse_addition_order("any"), AdditionOrder::any);
   EXPECT_EQ(name(Algorithm::tar), "tar");
 }
 
@@ -105,7 +103,6 @@ TEST(TypesTest, parse__aliases_and_refusals) {
   EXPECT_EQ(parse_data_type("complex"), std::nullopt);
   EXPECT_EQ(parse_reduce_op("SUM"), std::nullopt);
   EXPECT_EQ(parse_mode(""), std::nullopt);
-  EXPECT_EQ(parse_addition_order("owner"), std::nullopt);
 }
 
 TEST(TypesTest, element_bytes__match_the_types) {

@@ -26,7 +26,6 @@ const Samples& compared() {
                                {"--bound", {"1s"}},
                                {"--loss-target", {"1%"}},
                                {"--algorithm", {"circulant"}},
-                               {"--order", {"any"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},

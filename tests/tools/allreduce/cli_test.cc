@@ -573,7 +573,6 @@ TEST(CliHelp, every_command__helps) {
   for (const auto& [option, initial] :
        std::map<std::string, std::string>{{"--op", "sum"},
                                           {"--mode", "exact"},
-                                          {"--order", "fixed"},
                                           {"--algorithm", "tar"},
                                           {"--missing", "zero"},
                                           {"--datatype", "float"},

@@ -211,66 +211,6 @@ TEST(EndpointDeliveryTest, duplicates__are_counted_and_never_delivered_twice) {
   }
 }
 
-// -- order of delivery
-
-TEST(EndpointDeliveryTest, ordered__slots_wait_for_their_turn) {
-  Harness net(3);
-  auto spec = exchange(0, 3, kFew);  // receives from 1, then from 2
-  spec->spec.stages[0].ordered = true;
-  Call& a = net.submit(std::move(spec), 0);
-  net.submit(exchange(1, 3, kFew), 1);
-  net.submit(exchange(2, 3, kFew), 2);
-  const auto to_zero = [](Packets packets) {
-    std::erase_if(packets, [](const Packet& packet) { return packet.to != 0; });
-    return packets;
-  };
-  const Packets one = to_zero(net.poll(1));
-  const Packets two = to_zero(net.poll(2));
-  net.give(two);
-  EXPECT_TRUE(a.sinks[0]->order.empty());
-  EXPECT_EQ(net[0].counters().parked, 3u);
-  EXPECT_EQ(net[0].progress(a.handle, 0, 2).received, 3u);
-  net.give(two[1]);
-  EXPECT_EQ(net.dropped(0, DropReason::duplicate), 1u);
-  net.give({one[1], one[0], one[2]});
-  using Order = std::vector<std::pair<Rank, std::uint32_t>>;
-  EXPECT_EQ(a.sinks[0]->order, (Order{{1, 1}, {2, 1}, {1, 0}, {2, 0}, {1, 2}, {2, 2}}));
-  EXPECT_EQ(net.count(0, kClosed), 1u);
-}
-
-TEST(EndpointDeliveryTest, ordered__what_finds_no_cell_is_asked_for_again) {
-  PortCapabilities port = plain_port();
-  port.receive_bytes = 0;
-  EndpointOptions options = small_options();
-  options.initial_credit = 1;
-  options.window = 1;  // so that 3 cells are left: 1 slot x 3 ranks x 1 operation
-  Harness net(3, options, port);
-  Harness flood(3);  // grants itself 4 slots
-  auto spec = exchange(0, 3, 8 * kSlot);
-  spec->spec.stages[0].ordered = true;
-  Call& a = net.submit(std::move(spec), 0);
-  flood.submit(exchange(2, 3, 8 * kSlot), 2);
-  Packet packet = of_type(flood.poll(2), TARPON_DATA)[0];
-  for (std::uint32_t slot = 0; slot < 8; ++slot) {
-    tarpon_header header = packet.header();
-    header.slot = slot;
-    packet.to = 0;
-    packet.set(header);
-    std::array<std::byte, kSlot> payload;
-    for (std::uint32_t i = 0; i < kSlot; ++i) {
-      payload[i] = pattern(2, 0, 0, std::uint64_t{slot} * kSlot + i);
-    }
-    packet.set_payload(payload.data(), payload.size());
-    net.give(packet);
-  }
-  EXPECT_EQ(net.dropped(0, DropReason::parking_overrun), 5u);
-  net.submit(exchange(1, 3, 8 * kSlot), 1);
-  net.submit(exchange(2, 3, 8 * kSlot), 2);
-  net.run_until(net.now + 2s);
-  EXPECT_EQ(net.count(0, kClosed), 1u);
-  EXPECT_EQ(a.sinks[0]->order.size(), 16u);
-}
-
 // -- retention
 
 std::unique_ptr<Retained> keep(const Packets& sent, std::uint64_t bytes) {

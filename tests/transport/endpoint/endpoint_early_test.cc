@@ -38,24 +38,6 @@ TEST(EndpointEarlyTest, small_buffer__all_early_operations_of_a_tag_find_their_c
   EXPECT_EQ(net.dropped(0, DropReason::early_overrun), 0u);
 }
 
-TEST(EndpointEarlyTest, small_buffer__early_operations_leave_the_cells_of_open_ones_alone) {
-  Harness net = make_job();
-  auto ordered = exchange(0, kRanks, kSlots * kSlot, 1, 6);
-  ordered->spec.stages[0].ordered = true;
-  const Call& open = net.submit(std::move(ordered), 0);
-  for (std::uint32_t i = 0; i < small_options().window; ++i) {
-    for (Rank peer = 1; peer < kRanks; ++peer) net.give(to_zero(net, 5, peer));
-  }
-  const std::uint64_t early = net[0].counters().parked;
-  // The last ones in the order of addition come first.
-  for (Rank peer = kRanks - 1; peer >= 1; --peer) net.give(to_zero(net, 6, peer));
-  EXPECT_EQ(net.dropped(0, DropReason::parking_overrun), 0u);
-  EXPECT_EQ(net[0].counters().parked - early, (kRanks - 2) * kSlots);
-  for (Rank peer = 1; peer < kRanks; ++peer) {
-    EXPECT_EQ(open.sinks[0]->bytes.at(peer), kSlots * kSlot) << "rank " << peer;
-  }
-}
-
 TEST(EndpointEarlyTest, cells__of_calls_that_this_rank_never_makes_come_free) {
   Harness net(2);
   // Rank 1 calls on tags that rank 0 never uses, and gives each call up.

@@ -29,7 +29,7 @@ class GranterTest : public testing::Test {
   }
 
   /// Opens an operation of two stages that waits for `slots` slots of each peer in both.
-  Operation& open(std::uint32_t slots, bool ordered = false) {
+  Operation& open(std::uint32_t slots) {
     OperationSpec spec;
     spec.tag = static_cast<std::uint32_t>(operations_.size());
     spec.slot_bytes = kSlotBytes;
@@ -39,7 +39,6 @@ class GranterTest : public testing::Test {
         stage.receives.push_back({peer, nullptr, std::uint64_t{slots} * kSlotBytes});
       }
     }
-    spec.stages[0].ordered = ordered;
     auto operation = std::make_unique<Operation>();
     prepare(*operation, spec, {.rank = 0, .world_size = kRanks}, now_);
     operations_.push_back(std::move(operation));
@@ -199,35 +198,6 @@ TEST_F(GranterTest, stalled__its_credit_goes_to_those_that_wait) {
   now_ = granter_->next(now_);  // nothing of the oldest has come meanwhile
   give();
   EXPECT_GE(granted(later, 0, 1), kSecond + Granter::kLeastShare / 2);
-}
-
-TEST_F(GranterTest, parked__counts_until_it_is_delivered_and_help_comes_where_nothing_moves) {
-  Operation& oldest = open(1000, true);
-  Operation& later = open(1000);
-  for (Rank peer = 2; peer < kRanks; ++peer) begin(oldest, peer);
-  begin(later, 1);
-  use_up(later, 0, 1);
-  // Rank 1 has not begun: what the others send is parked until its slots come.
-  for (int round = 0; round < 20; ++round) {
-    for (Rank peer = 2; peer < kRanks; ++peer) {
-      ReceiveMessage& message = *oldest.stages[0].receive_from(peer);
-      const std::uint32_t before = message.presence.end();
-      use_up(oldest, 0, peer);
-      message.parked_count += message.presence.end() - before;
-      granter_->progressed(oldest, message);
-    }
-    give();
-  }
-  std::uint32_t parked = 0;
-  for (const ReceiveMessage& message : oldest.stages[0].receives) parked += message.parked_count;
-  EXPECT_LE(parked, kWindow);
-  use_up(later, 0, 1);
-  const std::uint32_t before = granted(later, 0, 1);
-  for (int look = 0; look < 3 && granter_->next(now_) != kNever; ++look) {
-    now_ = granter_->next(now_);
-    give();
-  }
-  EXPECT_GT(granted(later, 0, 1), before);
 }
 
 TEST_F(GranterTest, waiting__a_message_whose_slots_are_all_here_has_nothing_to_ask_for) {

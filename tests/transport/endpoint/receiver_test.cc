@@ -34,14 +34,12 @@ class ListSink final : public Sink {
 class ReceiverTest : public testing::Test {
  protected:
   struct Kind {
-    bool ordered = false;
     bool acknowledge = false;
     bool repair = true;
     bool bounded = false;
   };
   void open(std::uint32_t slots, Kind kind) {
     StageSpec stage;
-    stage.ordered = kind.ordered;
     stage.acknowledge = kind.acknowledge;
     stage.repair = kind.repair;
     OperationSpec spec;
@@ -90,9 +88,7 @@ class ReceiverTest : public testing::Test {
                       .granter = granter_,
                       .control = control_,
                       .journal = journal_,
-                      .counters = counters_},
-                     2,
-                     TARPON_HEADER_BYTES + kSlotBytes};
+                      .counters = counters_}};
   ListSink sink_;
   Operation operation_;
 };
@@ -127,34 +123,6 @@ TEST_F(ReceiverTest, receive__the_stage_closes_when_all_is_there) {
   EXPECT_EQ(receiver_.next(), now_);
   receiver_.looked();
   EXPECT_EQ(receiver_.next(), kNever);
-}
-
-TEST_F(ReceiverTest, receive__an_ordered_stage_parks_what_is_not_its_turn) {
-  open(2, {.ordered = true});
-  receive(2, 0);
-  EXPECT_EQ(receiver_.parked(), 1u);
-  EXPECT_TRUE(sink_.slots.empty());
-  receive(1, 0);
-  EXPECT_THAT(sink_.slots, ElementsAre(ListSink::Slot{1, 0}, ListSink::Slot{2, 0}));
-  EXPECT_EQ(receiver_.parked(), 0u);
-}
-
-TEST_F(ReceiverTest, receive__without_a_cell_the_packet_is_dropped_and_may_come_again) {
-  open(3, {.ordered = true});
-  for (std::uint32_t slot = 0; slot < 3; ++slot) receive(2, slot);
-  EXPECT_EQ(counters_[DropReason::parking_overrun], 1u);
-  receive(1, 0);
-  receive(2, 2);
-  EXPECT_EQ(receiver_.parked(), 2u);
-  EXPECT_EQ(counters_[DropReason::duplicate], 0u);
-}
-
-TEST_F(ReceiverTest, release__parked_packets_go_with_their_operation) {
-  open(2, {.ordered = true});
-  receive(2, 0);
-  receive(2, 1);
-  receiver_.release(operation_, now_);
-  EXPECT_EQ(receiver_.parked(), 0u);
 }
 
 TEST_F(ReceiverTest, receive__a_message_that_asks_for_it_is_confirmed) {
