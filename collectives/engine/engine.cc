@@ -208,7 +208,7 @@ void Engine::open(const Waiting& next, Time now) {
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
   const AllreduceArguments& arguments = next.call->arguments;
-  // Calls that calibrate a bound run exact as bounded calls do: their times stand for those.
+  // A call that calibrates a bound takes the way of bounded calls: its time stands for theirs.
   if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));

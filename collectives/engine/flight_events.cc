@@ -41,14 +41,14 @@ void record_submitted(Recorder* recorder, const PendingCall& call, Time submitte
   const AllreduceArguments& arguments = call.arguments;
   const unsigned algorithm =
       static_cast<unsigned>(call.report.algorithm) - static_cast<unsigned>(Algorithm::tar);
-  Record record{
-      .time = submitted,
-      .kind = RecordKind::submitted,
-      .stage = static_cast<std::uint8_t>(static_cast<unsigned>(arguments.type) << 4 |
-                                         static_cast<unsigned>(arguments.function)),
-      .detail = static_cast<std::uint8_t>(static_cast<unsigned>(call.report.mode) << 4 | algorithm),
-      .tag = call.report.tag,
-      .operation = call.report.operation};
+  Record record{.time = submitted,
+                .kind = RecordKind::submitted,
+                .stage = static_cast<std::uint8_t>(static_cast<unsigned>(arguments.type) << 4 |
+                                                   static_cast<unsigned>(arguments.function)),
+                .detail = static_cast<std::uint8_t>(static_cast<unsigned>(call.report.mode) << 4 |
+                                                    algorithm << 1),
+                .tag = call.report.tag,
+                .operation = call.report.operation};
   record.set_mask(arguments.count);
   recorder->write(record);
 }
@@ -59,7 +59,7 @@ OperationSignature submitted_signature(const Record& record) {
   signature.function = static_cast<ReduceOp>(record.stage & 15);
   signature.mode = static_cast<Mode>(record.detail >> 4);
   signature.algorithm =
-      static_cast<Algorithm>(static_cast<unsigned>(Algorithm::tar) + (record.detail & 15u));
+      static_cast<Algorithm>(static_cast<unsigned>(Algorithm::tar) + (record.detail >> 1 & 7u));
   signature.count = record.mask();
   return signature;
 }

@@ -1,4 +1,4 @@
-// Memory for coded buckets, or for partial results in float32: a pool of its own for each.
+// Memory for coded buckets, or for partial results and parked cells: a pool of its own for each.
 //
 // Buffers are kept from call to call: fresh memory would cost a page fault for every 4 KiB, more
 // than coding does. Before the codec is turned on, buffers for the first coded calls are made and

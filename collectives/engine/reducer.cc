@@ -77,9 +77,7 @@ void Reducer::add(Rank from, std::uint32_t slot, std::span<const std::byte> payl
                              : waits(before) ? sum_of_waiting(slot, before)
                                              : sums(slot);
   const std::size_t elements = payload.size() / element_bytes(shape_.type);
-  if (shape_.function == ReduceOp::custom) {
-    shape_.custom.combine(out, a, payload.data(), elements, shape_.custom.context);
-  } else if (weighted) {
+  if (weighted) {
     step.combine_weighted(out, a, payload.data(), elements, shape_.weights[from]);
     if (divide) {
       kernels_.scale_partial(shape_.accumulator[slot], out, elements, 1, shape_.world);

@@ -36,7 +36,6 @@ class Reducer : public Sink, public Source {
     // A float for each element of the shard, where uses_partials(); else null. Outlives the
     // reducer.
     float* partials = nullptr;
-    CustomFunction custom = {};  // where the function is custom
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
   };
 

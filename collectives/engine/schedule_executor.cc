@@ -19,6 +19,19 @@ struct SlotRun {
   std::uint32_t end() const { return first + count; }
 };
 
+std::size_t message_count(const Schedule& schedule,
+                          std::vector<Schedule::Message> Schedule::Stage::*of) {
+  std::size_t messages = 0;
+  for (const Schedule::Stage& stage : schedule.stages) messages += (stage.*of).size();
+  return messages;
+}
+
+/// Whether a piece of partial results is sent.
+bool travels_partial(const Schedule& schedule) {
+  return std::any_of(schedule.pieces.begin(), schedule.pieces.end(),
+                     [](const Schedule::Piece& piece) { return piece.partial; });
+}
+
 /// The piece of a message that `slot` belongs to.
 template <typename Pieces>
 auto& piece_at(Pieces pieces, std::uint32_t slot) {
@@ -36,6 +49,7 @@ struct ScheduleExecutor::Cells {
   std::uint32_t count = 0;
   std::uint32_t version = 0;   // of its versions, in contributors_
   std::uint32_t addition = 0;  // of its additions, in additions_
+  std::uint64_t place = 0;     // of its partial results
 };
 
 /// A version that is still to be sent when the next one takes its place.
@@ -58,7 +72,7 @@ struct ScheduleExecutor::ReceivedPiece {
   SlotRun slots;
   std::size_t width = 0;               // bytes of an element
   std::uint64_t contributors = 0;      // as its packets say
-  std::uint32_t first_parked = kNone;  // of its cells, in parked_; kNone: they are never early
+  std::uint32_t first_parked = kNone;  // of its cells, in parked_; kNone: none is early
 };
 
 class ScheduleExecutor::Outgoing : public Source {
@@ -136,8 +150,8 @@ ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
     : schedule_(std::move(schedule)),
       shape_(shape),
       sums_(shape.sums),
-      cell_elements_(shape.slot_bytes / sums_.width(true)),
-      cell_bytes_(cell_elements_ * sums_.width(true)) {
+      cell_elements_(shape.slot_bytes / sums_.width(travels_partial(schedule_))),
+      parked_(*shape.parking) {
   lay_out_cells();
   keep_sent();
   lay_out_sends();
@@ -145,8 +159,14 @@ ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
   choose_kept_stage();
 }
 
-ScheduleExecutor::~ScheduleExecutor() {
-  if (parking_) shape_.parking->release(std::move(*parking_));
+ScheduleExecutor::~ScheduleExecutor() = default;
+
+std::uint64_t ScheduleExecutor::partial_results(const Schedule& schedule) {
+  std::uint64_t count = 0;
+  for (const Schedule::Chunk& chunk : schedule.chunks) {
+    if (chunk.additions > 0) count += chunk.elements.count;
+  }
+  return count;
 }
 
 void ScheduleExecutor::lay_out_cells() {
@@ -159,6 +179,7 @@ void ScheduleExecutor::lay_out_cells() {
     next.first += next.count;
     next.version += chunk.last_version() + 1;
     next.addition += chunk.additions;
+    if (chunk.additions > 0) next.place += chunk.elements.count;
   }
   versions_.assign(next.first, 0);
   contributors_.assign(next.version, bit(shape_.rank));
@@ -199,68 +220,73 @@ const std::byte* ScheduleExecutor::source_of(const Schedule::Piece& piece) const
   const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
   if (const Kept* const kept = find_kept(piece.chunk, piece.version)) return kept->bytes.data();
   if (piece.version == 0) return shape_.input + chunk.elements.first * sums_.width(false);
-  return piece.partial ? sums_.partial(chunk.elements.first) : sums_.result(chunk.elements.first);
+  return piece.partial ? sums_.partial(chunk.elements.first, chunks_[piece.chunk].place)
+                       : sums_.result(chunk.elements.first);
 }
 
 std::uint64_t ScheduleExecutor::bytes_of(const Schedule::Piece& piece) const {
   return schedule_.chunks[piece.chunk].elements.count * sums_.width(piece.partial);
 }
 
-void ScheduleExecutor::lay_out_sends() {
-  sent_.resize(schedule_.pieces.size());
-  std::size_t messages = 0;
-  for (const Schedule::Stage& stage : schedule_.stages) messages += stage.sends.size();
-  outgoing_.reserve(messages);
-  for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
-    for (const Schedule::Message& message : schedule_.stages[i].sends) {
-      std::uint32_t slot = 0;
-      for (std::uint32_t at = 0; at < message.piece_count; ++at) {
-        const Schedule::Piece& piece = schedule_.pieces[message.first_piece + at];
-        const std::uint64_t cells = shape_.slot_bytes / sums_.width(piece.partial) / cell_elements_;
-        const SlotRun slots{slot, tarpon::slots(bytes_of(piece), shape_.slot_bytes)};
-        sent_[message.first_piece + at] = {piece, slots, static_cast<std::uint32_t>(cells),
-                                           source_of(piece)};
-        slot = slots.end();
-        bytes_sent_ += bytes_of(piece);
+/// Calls `each(number, slots)` for each piece of the messages that `of` names, in the schedule's
+/// order, and after the pieces of a message `made(stage, message)`.
+template <typename Each, typename Made>
+void ScheduleExecutor::each_message(std::vector<Schedule::Message> Schedule::Stage::*of, Each each,
+                                    Made made) {
+  for (std::size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
+    for (const Schedule::Message& message : schedule_.stages[stage].*of) {
+      SlotRun slots;
+      const std::uint32_t end = message.first_piece + message.piece_count;
+      for (std::uint32_t number = message.first_piece; number < end; ++number) {
+        const std::uint64_t bytes = bytes_of(schedule_.pieces[number]);
+        slots = {slots.end(), tarpon::slots(bytes, shape_.slot_bytes)};
+        each(number, slots);
       }
-      outgoing_.emplace_back(*this, static_cast<std::uint8_t>(i), message);
-      outgoing_.back().advance();
+      made(static_cast<std::uint8_t>(stage), message);
     }
   }
+}
+
+void ScheduleExecutor::lay_out_sends() {
+  sent_.resize(schedule_.pieces.size());
+  outgoing_.reserve(message_count(schedule_, &Schedule::Stage::sends));
+  each_message(
+      &Schedule::Stage::sends,
+      [this](std::uint32_t number, SlotRun slots) {
+        const Schedule::Piece& piece = schedule_.pieces[number];
+        const std::uint64_t cells = shape_.slot_bytes / sums_.width(piece.partial) / cell_elements_;
+        sent_[number] = {piece, slots, static_cast<std::uint32_t>(cells), source_of(piece)};
+        bytes_sent_ += bytes_of(piece);
+      },
+      [this](std::uint8_t stage, const Schedule::Message& message) {
+        outgoing_.emplace_back(*this, stage, message).advance();
+      });
 }
 
 void ScheduleExecutor::lay_out_receives() {
   received_.resize(schedule_.pieces.size());
-  std::size_t messages = 0;
-  for (const Schedule::Stage& stage : schedule_.stages) messages += stage.receives.size();
-  incoming_.reserve(messages);
-  std::uint32_t places = 0;
-  for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
-    for (const Schedule::Message& message : schedule_.stages[i].receives) {
-      std::uint32_t slot = 0;
-      for (std::uint32_t at = 0; at < message.piece_count; ++at) {
-        const Schedule::Piece& piece = schedule_.pieces[message.first_piece + at];
-        ReceivedPiece& one = received_[message.first_piece + at];
-        one.piece = piece;
-        one.slots = {slot, tarpon::slots(bytes_of(piece), shape_.slot_bytes)};
-        one.width = sums_.width(piece.partial);
-        slot = one.slots.end();
-        if (piece.version > schedule_.chunks[piece.chunk].additions) continue;
-        additions_[chunks_[piece.chunk].addition + piece.version - 1] = message.first_piece + at;
-        if (piece.version == 1) continue;
-        one.first_parked = places;
-        places += chunks_[piece.chunk].count;
-      }
-      incoming_.emplace_back(*this, static_cast<std::uint8_t>(i), message);
-    }
-  }
-  if (places == 0) return;
-  parked_.assign(places, kNone);
-  free_places_.reserve(places);
-  parking_ = shape_.parking->allocate(places * cell_bytes_ / sizeof(float));
+  incoming_.reserve(message_count(schedule_, &Schedule::Stage::receives));
+  std::size_t widest = 0;  // bytes of an element that may be parked
+  each_message(
+      &Schedule::Stage::receives,
+      [this, &widest](std::uint32_t number, SlotRun slots) {
+        const Schedule::Piece& piece = schedule_.pieces[number];
+        const Cells& cells = chunks_[piece.chunk];
+        ReceivedPiece& one = received_[number];
+        one = {.piece = piece, .slots = slots, .width = sums_.width(piece.partial)};
+        if (piece.version > schedule_.chunks[piece.chunk].additions) return;
+        additions_[cells.addition + piece.version - 1] = number;
+        if (piece.version == 1) return;
+        one.first_parked = parked_.expect(cells.count);
+        widest = std::max(widest, one.width);
+      },
+      [this](std::uint8_t stage, const Schedule::Message& message) {
+        incoming_.emplace_back(*this, stage, message);
+      });
+  parked_.allocate(cell_elements_ * widest);
 }
 
-/// All ranks see pieces of the same sizes in such a stage, and choose alike.
+/// A rank's own piece and those that it receives are the pieces of all ranks: all choose alike.
 void ScheduleExecutor::choose_kept_stage() {
   for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
     const Schedule::Stage& stage = schedule_.stages[i];
@@ -357,33 +383,15 @@ void ScheduleExecutor::take(ReceivedPiece& piece, std::uint32_t cell,
     return;
   }
   if (version == kSkipped) return;
-  if (version + 1u != piece.piece.version) return park(piece, cell, data);
+  if (version + 1u != piece.piece.version) return parked_.park(piece.first_parked + cell, data);
   add(piece, cell, data.data());
   while (version < additions) {
     const std::uint32_t next = additions_[chunk.addition + version];
     if (next == kNone || received_[next].first_parked == kNone) return;
-    std::uint32_t& place = parked_[received_[next].first_parked + cell];
-    if (place == kNone) return;
-    add(received_[next], cell, parked(place));
-    free_places_.push_back(std::exchange(place, kNone));
+    const std::uint32_t early = received_[next].first_parked + cell;
+    if (!parked_.holds(early)) return;
+    add(received_[next], cell, parked_.take(early));
   }
-}
-
-void ScheduleExecutor::park(ReceivedPiece& piece, std::uint32_t cell,
-                            std::span<const std::byte> data) {
-  std::uint32_t place = fresh_place_;
-  if (free_places_.empty()) {
-    ++fresh_place_;
-  } else {
-    place = free_places_.back();
-    free_places_.pop_back();
-  }
-  std::memcpy(parked(place), data.data(), data.size());
-  parked_[piece.first_parked + cell] = place;
-}
-
-std::byte* ScheduleExecutor::parked(std::uint32_t place) const {
-  return reinterpret_cast<std::byte*>(parking_->get()) + place * cell_bytes_;
 }
 
 /// Makes the version of `piece`. REQUIRES: the cell has the one before.
@@ -398,7 +406,8 @@ void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const
   const Sums::Operand addend{data, piece.piece.partial && has_partials};
   const Sums::Operand own{this->own(piece.piece.chunk, range.first), false};
   const Sums::Operand alone{sums_.result(range.first), false};  // one contribution is an element
-  const Sums::Operand sum{sums_.partial(range.first), has_partials};
+  const std::uint64_t place = cells.place + cell * cell_elements_;
+  const Sums::Operand sum{sums_.partial(range.first, place), has_partials};
   const bool begins = version == 1 && chunk.own_turn > 0;
   std::uint64_t* const contributors = contributors_.data() + cells.version;
   contributors[version] = piece.contributors;
@@ -409,14 +418,14 @@ void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const
     const bool is_alone = version == 2 && chunk.own_turn > 1;
     const Sums::Operand before = version == 1 ? own : is_alone ? alone : sum;
     if (piece.piece.left) {
-      sums_.add(range, addend, before, last && !own_now);
+      sums_.add(range, place, addend, before, last && !own_now);
     } else {
-      sums_.add(range, before, addend, last && !own_now);
+      sums_.add(range, place, before, addend, last && !own_now);
     }
   }
   if (own_now) {
     contributors[version] |= bit(shape_.rank);
-    sums_.add(range, begins ? alone : sum, own, last);
+    sums_.add(range, place, begins ? alone : sum, own, last);
   }
   versions_[cells.first + cell] = static_cast<std::uint8_t>(version);
   keep(piece.piece.chunk, cell, version);
@@ -427,8 +436,9 @@ void ScheduleExecutor::keep(std::uint32_t chunk, std::uint32_t cell, std::uint32
   for (Kept& kept : kept_) {
     if (kept.chunk != chunk || kept.version != version) continue;
     const Range range = elements_of(chunk, cell);
-    std::memcpy(kept.bytes.data() + cell * cell_elements_ * kept.width, sums_.partial(range.first),
-                range.count * kept.width);
+    const std::uint64_t place = chunks_[chunk].place + cell * cell_elements_;
+    std::memcpy(kept.bytes.data() + cell * cell_elements_ * kept.width,
+                sums_.partial(range.first, place), range.count * kept.width);
   }
 }
 
@@ -461,9 +471,8 @@ void ScheduleExecutor::copy_kept(std::uint32_t first, std::uint32_t count, Retai
   const std::uint64_t end =
       std::min(std::uint64_t{first + count} * shape_.slot_bytes, bytes_of(kept.piece));
   to.bytes.insert(to.bytes.end(), kept.data + from, kept.data + end);
-  to.contributors.insert(
-      to.contributors.end(), count,
-      contributors_[chunks_[kept.piece.chunk].version + kept.piece.version]);
+  to.contributors.insert(to.contributors.end(), count,
+                         contributors_[chunks_[kept.piece.chunk].version + kept.piece.version]);
 }
 
 }  // namespace tarpon

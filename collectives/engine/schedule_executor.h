@@ -1,16 +1,17 @@
 // Runs a Schedule of one exact call: the messages of its stages at the endpoint, additions as
 // pieces arrive, and what may be sent on.
 //
-// Works cell by cell: the elements of a chunk that one slot of partial results holds. A cell goes
-// through the versions of its chunk. What arrives before the version that it is added to is parked.
-// A version that is still to be sent when the next one takes its place is kept as it was. Parked
-// and kept cells are parts of exact messages, whose receivers ask for them until they have them.
+// Works cell by cell. A cell is the elements of a chunk that one slot holds; of partial results,
+// where these are sent. A cell goes through the versions of its chunk. What arrives before the
+// version that it is added to is parked. A version that is still to be sent when the next one takes
+// its place is kept as it was. Parked and kept cells are parts of exact messages, whose receivers
+// ask for them until they have them.
 //
 // Memory, apart from partial results:
-// - for parked cells, the bytes of all pieces that are added later than first. Only as much of it
-//   is touched as was parked at once;
-// - for kept versions: none for circulant and ring, the bucket for one-shot in place, one bucket a
-//   round for recursive doubling.
+// - for parked cells, the bytes of all pieces that are added later than first: of TAR (world - 2) /
+//   world of the bucket. Only as much of it is touched as was parked at once;
+// - for kept versions: none for TAR, circulant and ring, the bucket for one-shot in place, one
+//   bucket a round for recursive doubling.
 //
 // Not thread-safe.
 #pragma once
@@ -18,10 +19,9 @@
 #include <cstdint>
 #include <memory>
 #include <memory_resource>
-#include <optional>
 #include <vector>
 
-#include "collectives/engine/float_buffer_pool.h"
+#include "collectives/engine/parked_cells.h"
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/sums.h"
 #include "transport/endpoint.h"
@@ -41,6 +41,9 @@ class ScheduleExecutor {
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  // these outlive it
   };
 
+  /// How many partial results a schedule has: the places of Sums.
+  static std::uint64_t partial_results(const Schedule& schedule);
+
   /// Throws std::bad_alloc.
   ScheduleExecutor(Schedule schedule, const Shape& shape);
   ~ScheduleExecutor();
@@ -49,7 +52,7 @@ class ScheduleExecutor {
 
   /// The stages of the operation. Sources and sinks are the executor's: it outlives the operation.
   /// A stage is acknowledged where the schedule says that it is confirmed, but for a kept stage
-  /// whose piece is small.
+  /// whose pieces are small on all ranks.
   std::vector<StageSpec> stages();
 
   /// Tells the endpoint which slots may go out after the latest deliveries.
@@ -57,13 +60,13 @@ class ScheduleExecutor {
 
   /// Payload of the messages that this rank sends.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
-  bool forwards() const { return schedule_.forwards; }
 
   /// The stage whose piece may be kept for peers that still ask for it once this rank has its
-  /// result, alike on all ranks; kNoStage: none. Stages up to it are then confirmed by the result.
+  /// result, alike on all ranks; kNoStage: none. The result tells that peers have received the
+  /// stages before.
   static constexpr std::uint8_t kNoStage = 0xff;
   std::uint8_t kept_stage() const { return kept_stage_; }
-  /// Whether its receivers confirm it: a copy costs more than that.
+  /// Whether receivers confirm the pieces of that stage, because a copy costs more.
   bool confirms_kept() const { return confirms_kept_; }
   /// The piece: its size, and a copy of some of its slots. REQUIRES: kept_stage() != kNoStage.
   std::uint64_t kept_bytes() const;
@@ -82,6 +85,8 @@ class ScheduleExecutor {
 
   void lay_out_cells();
   void keep_sent();
+  template <typename Each, typename Made>
+  void each_message(std::vector<Schedule::Message> Schedule::Stage::*of, Each each, Made made);
   void lay_out_sends();
   void lay_out_receives();
   void choose_kept_stage();
@@ -95,8 +100,6 @@ class ScheduleExecutor {
 
   void deliver(ReceivedPiece& piece, std::uint32_t slot, std::span<const std::byte> payload);
   void take(ReceivedPiece& piece, std::uint32_t cell, std::span<const std::byte> data);
-  void park(ReceivedPiece& piece, std::uint32_t cell, std::span<const std::byte> data);
-  std::byte* parked(std::uint32_t place) const;
   void add(const ReceivedPiece& piece, std::uint32_t cell, const std::byte* data);
   void keep(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version);
 
@@ -104,7 +107,6 @@ class ScheduleExecutor {
   const Shape shape_;
   Sums sums_;
   const std::uint64_t cell_elements_;
-  const std::size_t cell_bytes_;  // of partial results: no cell of a piece has more
   std::vector<Cells> chunks_;
   std::vector<std::uint8_t> versions_;       // of each cell
   std::vector<std::uint64_t> contributors_;  // of each version of each chunk
@@ -114,10 +116,7 @@ class ScheduleExecutor {
   std::vector<ReceivedPiece> received_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::optional<FloatBufferPool::Buffer> parking_;
-  std::vector<std::uint32_t> parked_;       // of each cell that may be: its place, or kNone
-  std::vector<std::uint32_t> free_places_;  // below fresh_place_
-  std::uint32_t fresh_place_ = 0;           // places from here on were never used
+  ParkedCells parked_;
   std::uint64_t bytes_sent_ = 0;
   std::uint8_t kept_stage_ = kNoStage;
   bool confirms_kept_ = false;

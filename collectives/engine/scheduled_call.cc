@@ -1,16 +1,13 @@
 #include "collectives/engine/scheduled_call.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tarpon {
 
 ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call,
                              Endpoint& endpoint, Time submitted, Time now)
-    : RunningCall(setting, std::move(call), endpoint, submitted, now),
-      executor_(schedule_of(call_->arguments.algorithm, setting.world, setting.rank,
-                            setting.mechanisms.rotation ? call_->report.operation : 0,
-                            call_->arguments.count, element_bytes(call_->arguments.type)),
-                shape()) {
+    : RunningCall(setting, std::move(call), endpoint, submitted, now), executor_(make_executor()) {
   call_->report.algorithm = call_->arguments.algorithm;
   OperationSpec spec;
   spec.tag = call_->arguments.tag;
@@ -18,7 +15,7 @@ ScheduledCall::ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall
   spec.signature = encode(signature());
   spec.deadline = deadline_;
   spec.began = setting.began;
-  spec.forwards = executor_.forwards();
+  spec.forwards = true;
   spec.stages = executor_.stages();
   call_->report.bytes_sent = executor_.bytes_sent();
   open(spec, now);
@@ -29,8 +26,12 @@ ScheduledCall::~ScheduledCall() {
 }
 
 /// Takes a buffer for partial results, where they are no elements.
-ScheduleExecutor::Shape ScheduledCall::shape() {
+ScheduleExecutor ScheduledCall::make_executor() {
   const AllreduceArguments& arguments = call_->arguments;
+  Schedule schedule =
+      schedule_of(arguments.algorithm, setting_.world, setting_.rank,
+                  setting_.mechanisms.rotation ? call_->report.operation : 0, arguments.count,
+                  element_bytes(arguments.type));
   ScheduleExecutor::Shape shape;
   shape.rank = setting_.rank;
   shape.input = static_cast<const std::byte*>(arguments.input);
@@ -41,14 +42,14 @@ ScheduleExecutor::Shape ScheduledCall::shape() {
   shape.sums.world = setting_.world;
   shape.sums.custom = arguments.custom;
   if (needs_partials(arguments.type, arguments.function)) {
-    partials_ = setting_.partial_buffers->allocate(arguments.count);
+    partials_ = setting_.partial_buffers->allocate(ScheduleExecutor::partial_results(schedule));
     shape.sums.partials = partials_->get();
   }
   shape.slot_bytes = setting_.slot_bytes;
   shape.confirm_above = kConfirmAbove;
   shape.parking = setting_.partial_buffers;
   shape.memory = setting_.memory;
-  return shape;
+  return ScheduleExecutor(std::move(schedule), shape);
 }
 
 OperationSignature ScheduledCall::signature() const {
@@ -67,6 +68,7 @@ std::vector<Rank> ScheduledCall::absent_ranks() const {
     }
   }
   if (!unheard.empty()) return unheard;
+  if (all_closed()) return ranks_of(endpoint_.silent() & endpoint_.unacknowledged(handle()));
   return silent.empty() ? RunningCall::absent_ranks() : silent;
 }
 
@@ -81,6 +83,7 @@ bool ScheduledCall::advance(Time now) {
   if (settle_at_ == kNever) {
     settle_at_ = now;
     if (executor_.confirms_kept()) settle_at_ += std::max(kLeastSettling, (now - submitted_) / 8);
+    settle_at_ = std::min(settle_at_, deadline_);
   }
   wake_at_ = now < settle_at_ ? settle_at_ : deadline_;
   if (!may_finish(now)) return false;
@@ -90,8 +93,7 @@ bool ScheduledCall::advance(Time now) {
 
 /// Whether all receivers have the kept piece.
 bool ScheduledCall::confirmed() const {
-  return executor_.confirms_kept() &&
-         endpoint_.acknowledged(handle(), executor_.kept_stage());
+  return executor_.confirms_kept() && endpoint_.acknowledged(handle(), executor_.kept_stage());
 }
 
 /// Whether peers have what this rank forwards, or a copy may be kept for them. At the deadline it
@@ -99,7 +101,7 @@ bool ScheduledCall::confirmed() const {
 bool ScheduledCall::may_finish(Time now) const {
   if (now >= deadline_) return true;
   if (!keeps()) return endpoint_.unacknowledged(handle()) == 0;
-  if (confirmed()) return true;
+  if (executor_.kept_slots() == 0 || confirmed()) return true;
   if (executor_.confirms_kept() && now < settle_at_) return false;
   return endpoint_.sent(handle(), executor_.kept_stage()) &&
          endpoint_.may_retain(executor_.kept_bytes());
@@ -109,13 +111,16 @@ void ScheduledCall::finish(Time now) {
   if (finishing_) return;
   finishing_ = true;
   wake_at_ = kNever;
-  if (!copy_for_peers([this] { copy_kept(); }, now)) return;
+  if (!copy_for_peers([this, now] { copy_kept(now); }, now)) return;
   if (work_.idle()) end_whole(now);
 }
 
-/// Throws what the memory throws, before anything is copied.
-void ScheduledCall::copy_kept() {
+/// A large piece for which there is no room at the deadline is not kept. Throws what the memory
+/// throws, before anything is copied.
+void ScheduledCall::copy_kept(Time now) {
   if (!keeps() || executor_.kept_slots() == 0 || confirmed()) return;
+  const bool has_room = endpoint_.may_retain(executor_.kept_bytes());
+  if (executor_.confirms_kept() && now >= deadline_ && !has_room) return;
   copy_ = std::make_unique<Retained>(setting_.memory);
   copy_->stage = executor_.kept_stage();
   copy_->bytes.reserve(executor_.kept_bytes());

@@ -1,9 +1,10 @@
 // One exact AllReduce on its way: runs the Schedule of its algorithm.
 //
-// It ends when the result is whole and no peer can need its buffers. Its receivers have then
-// confirmed its messages. Where these are one piece, a copy is kept for them instead: of a small
-// piece at once, of a large one when confirmations take longer than the copy would. At its deadline
-// a call without a copy ends without confirmations, and ranks that still lack data end it as late.
+// It ends when the result is whole and no peer can need its buffers: the receivers of its messages
+// have confirmed them. Where all messages are one piece, the call may keep a copy of it instead. It
+// copies a small piece at once, and a large one when confirmations take longer than the copy would.
+// At its deadline a call without a copy ends without confirmations. Ranks that still lack data end
+// it as late.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ namespace tarpon {
 
 class ScheduledCall : public RunningCall {
  public:
-  /// As TarCall. REQUIRES: the call is not one that may run bounded.
+  /// As TarCall. REQUIRES: may_run_bounded() is false.
   ScheduledCall(const Setting& setting, std::shared_ptr<PendingCall> call, Endpoint& endpoint,
                 Time submitted, Time now);
   ~ScheduledCall() override;
@@ -32,12 +33,12 @@ class ScheduledCall : public RunningCall {
   Time wake_at() const override { return wake_at_; }
   void finish(Time now) override;
   OperationSignature signature() const override;
-  ScheduleExecutor::Shape shape();
-  bool forwards() const override { return executor_.forwards(); }
+  ScheduleExecutor make_executor();
+  bool forwards() const override { return true; }
   bool keeps() const { return executor_.kept_stage() != ScheduleExecutor::kNoStage; }
   bool confirmed() const;
   bool may_finish(Time now) const;
-  void copy_kept();
+  void copy_kept(Time now);
   void end_whole(Time now);
 
   std::optional<FloatBufferPool::Buffer> partials_;

@@ -42,7 +42,6 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
     shape.rescale = setting_.mechanisms.rescale;
     if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
   }
-  shape.custom = call_->arguments.custom;
   if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
     partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
     shape.partials = partials_->get();

@@ -23,9 +23,9 @@ std::byte* Sums::result(std::uint64_t first) const {
   return shape_.output + first * element_bytes(shape_.type);
 }
 
-std::byte* Sums::partial(std::uint64_t first) const {
+std::byte* Sums::partial(std::uint64_t first, std::uint64_t place) const {
   if (shape_.partials == nullptr) return result(first);
-  return reinterpret_cast<std::byte*>(shape_.partials + first);
+  return reinterpret_cast<std::byte*>(shape_.partials + place);
 }
 
 /// The elements at `b`, where nothing is written.
@@ -34,8 +34,8 @@ const std::byte* Sums::apart(const std::byte* b, Range range) {
   return apart_.data();
 }
 
-void Sums::add(Range range, Operand a, Operand b, bool last) {
-  std::byte* const out = last ? result(range.first) : partial(range.first);
+void Sums::add(Range range, std::uint64_t place, Operand a, Operand b, bool last) {
+  std::byte* const out = last ? result(range.first) : partial(range.first, place);
   if (out == b.data && shape_.partials == nullptr) {
     if (is_ordered()) {
       b.data = apart(b.data, range);
@@ -47,7 +47,7 @@ void Sums::add(Range range, Operand a, Operand b, bool last) {
     shape_.custom.combine(out, a.data, b.data, range.count, shape_.custom.context);
     return;
   }
-  if (a.partial && b.partial) return add_partials(range, a.data, b.data, last);
+  if (a.partial && b.partial) return add_partials(range, place, a.data, b.data, last);
   // Sums and products of two operands do not depend on which one is first.
   if (b.partial) std::swap(a, b);
   const ReduceStep& step =
@@ -59,8 +59,9 @@ void Sums::add(Range range, Operand a, Operand b, bool last) {
   }
 }
 
-void Sums::add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const {
-  std::byte* const sum = partial(range.first);
+void Sums::add_partials(Range range, std::uint64_t place, const std::byte* a, const std::byte* b,
+                        bool last) const {
+  std::byte* const sum = partial(range.first, place);
   reduce_kernels(DataType::float32, shape_.function).next.combine(sum, a, b, range.count);
   if (!last) return;
   const std::uint32_t divisor = shape_.function == ReduceOp::avg ? shape_.world : 1;

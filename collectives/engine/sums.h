@@ -22,7 +22,7 @@ class Sums {
     ReduceOp function = ReduceOp::sum;
     std::uint32_t world = 0;
     CustomFunction custom = {};  // where the function is custom
-    float* partials = nullptr;   // a float for each element, where needs_partials(); else null
+    float* partials = nullptr;   // a float for each place, where needs_partials(); else null
   };
 
   explicit Sums(const Shape& shape);
@@ -36,15 +36,17 @@ class Sums {
   /// Bytes of an element, and of a partial result.
   std::size_t width(bool partial) const;
   std::byte* result(std::uint64_t first) const;
-  std::byte* partial(std::uint64_t first) const;
+  /// Partial results of the elements from `first` on, which have the places from `place` on.
+  std::byte* partial(std::uint64_t first, std::uint64_t place) const;
 
   /// Puts `a` + `b` in place of the elements `range`: as partial results, or, where it is the
   /// `last` addition, as the result. Either may lie there.
-  void add(Range range, Operand a, Operand b, bool last);
+  void add(Range range, std::uint64_t place, Operand a, Operand b, bool last);
 
  private:
   bool is_ordered() const;
-  void add_partials(Range range, const std::byte* a, const std::byte* b, bool last) const;
+  void add_partials(Range range, std::uint64_t place, const std::byte* a, const std::byte* b,
+                    bool last) const;
   const std::byte* apart(const std::byte* b, Range range);
 
   Shape shape_;

@@ -1,5 +1,5 @@
-// One AllReduce on its way that may run bounded, by TAR: the schedule laid out on an endpoint. It runs
-// exact where it calibrates a bound.
+// A call on its way that may run bounded. It runs exact where it calibrates a bound. Its schedule
+// is TAR.
 #pragma once
 
 #include <array>

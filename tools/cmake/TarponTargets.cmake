@@ -8,8 +8,8 @@ find_package(tl-expected REQUIRED)
 add_library(tarpon_common INTERFACE)
 target_compile_options(tarpon_common INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Werror
-  # g++ 12 sees overlaps and overruns in std::string that are not there (GCC bug 105651). Precompiled headers
-  # are no system headers to it, so that it reports more of them. clang and the sanitizers look for real ones.
+  # g++ 12 sees overlaps and overruns in std::string that are not there (GCC bug 105651). It reports more of
+  # them in precompiled headers, which it does not take for system headers. clang and the sanitizers find real ones.
   "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
 if(TARPON_SANITIZE)
   target_compile_options(tarpon_common INTERFACE

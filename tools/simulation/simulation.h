@@ -197,7 +197,7 @@ struct SimulationResult {
 /// Runs the plan. The oracles:
 ///   every call ends by its deadline, bounded ones by their bounds, also while one rank is paused;
 ///   both count without the time of work on buffers (simulated_work.h);
-///   exact results equal the reduction in owner, successor, ..., predecessor order, bit by bit;
+///   exact results equal the reduction in the order of their schedules, bit by bit;
 ///   bounded results equal the reduction over exactly the contributors that the report names, and
 ///   are filled as MissingFill says where it names nobody; or they are NaN as a whole on every rank
 ///   that heard of NaN or infinity in an input; others have nothing of that rank; a status has a

@@ -66,9 +66,6 @@ struct Schedule {
 
   std::vector<Chunk> chunks;
   std::vector<Stage> stages;  // 1 to 4
-  /// OperationSpec::forwards. False: a message of the last stage answers those of the stages
-  /// before, because its sender has received them all.
-  bool forwards = true;
   std::vector<Piece> pieces;  // of all messages, one message after another
 
   std::span<const Piece> pieces_of(const Message& message) const {

@@ -1,5 +1,5 @@
-// Transpose AllReduce (TAR): what a rank sends when, made from (world, rank, operation, count)
-// alone.
+// Transpose AllReduce (TAR) of calls that may run bounded: what a rank sends when, made from
+// (world, rank, operation, count) alone.
 //
 // The bucket is cut into one shard per rank. Stage 0 (scatter) sends each shard to its owner, who
 // reduces; stage 1 (gather) sends the reduced shard to all. Ownership rotates with the operation
@@ -32,8 +32,7 @@ struct TarSchedule {
   /// Every peer is listed once in each direction.
   struct Stage {
     std::vector<Transfer> sends;  // in the order in which to send
-    std::vector<Transfer>
-        receives;  // the position is the peer's turn in the fixed order of addition
+    std::vector<Transfer> receives;
   };
 
   std::vector<Stage> stages;
@@ -41,8 +40,7 @@ struct TarSchedule {
 };
 
 /// TAR as seen by `rank`. Rank i sends to i-1 first, then i-2, ... (mod world), so that each owner
-/// hears its successor first and its predecessor last: the fixed order of addition is the owner's
-/// own contribution, then `stages[kScatter].receives` from front to back.
+/// hears its successor first and its predecessor last, as `stages[kScatter].receives` lists them.
 ///
 /// Stage kScatter: a send carries the peer's shard of my input; every receive covers `own`.
 /// Stage kGather: every send carries `own`, reduced; a receive is the peer's reduced shard.

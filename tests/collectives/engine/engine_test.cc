@@ -169,6 +169,24 @@ TEST(EngineTest, retain__a_small_limit_does_not_hold_calls_back) {
   }
 }
 
+TEST(EngineTest, retain__calls_that_keep_nothing_need_no_room) {
+  SimulatedJob job({.ranks = 3, .retain_bytes = 0});
+  Buffers<float> buffers(3, 1000, true), nothing(3, 0, true);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    job.submit(rank, buffers.arguments(rank, DataType::float32, ReduceOp::sum));
+  }
+  ASSERT_TRUE(job.finish());
+  EXPECT_GT(job[0].memory().retained_bytes, 0u);
+  std::vector<std::shared_ptr<PendingCall>> calls;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    auto arguments = nothing.arguments(rank, DataType::float32, ReduceOp::sum);
+    arguments.tag = 1;
+    calls.push_back(job.submit(rank, arguments));
+  }
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_LT(call->report.elapsed, 10ms);
+}
+
 // One of three ranks cannot exclude two silent ones: the memory for them has a limit all the same.
 TEST(EngineTest, retain__calls_at_their_deadlines_keep_no_more_than_the_limit) {
   constexpr std::uint64_t kRetain = 100'000;

@@ -34,7 +34,9 @@ enum Outcome : int { kNothingRefused = 0, kCallRefused = 10, kWrong = 11 };
 
 /// In a process of its own: rank 1's second call meets a refused allocation.
 int refuse(int allocations, bool bounded) {
-  SimulatedJob job({.ranks = 2});
+  // Early cells of three ranks are parked. Bounded calls add on arrival: two ranks have one order.
+  const std::uint16_t ranks = bounded ? 2 : 3;
+  SimulatedJob job({.ranks = ranks});
   std::vector<std::unique_ptr<Buffers<float>>> buffers;
   const auto submit = [&](Rank rank, std::size_t call) {
     auto arguments = buffers[call]->arguments(rank, DataType::float32, ReduceOp::sum);
@@ -42,17 +44,17 @@ int refuse(int allocations, bool bounded) {
     return job.submit(rank, arguments);
   };
   for (int call = 0; call < 4; ++call) {
-    buffers.push_back(std::make_unique<Buffers<float>>(std::uint16_t{2}, 5000, false, call + 1));
+    buffers.push_back(std::make_unique<Buffers<float>>(ranks, 5000, false, call + 1));
   }
-  (void)submit(0, 0);
-  (void)submit(1, 0);
+  for (Rank rank = 0; rank < ranks; ++rank) (void)submit(rank, 0);
   (void)submit(0, 1);
+  if (ranks == 3) (void)submit(2, 1);
   allocations_left = allocations;
   const auto refused = submit(1, 1);
   const bool met = allocations_left < 0;
   allocations_left = -1;
   const auto next = submit(0, 2);
-  (void)submit(1, 2);
+  for (Rank rank = 1; rank < ranks; ++rank) (void)submit(rank, 2);
   if (!job.finish(5s)) return kWrong;
   if (next->report.status != Status::complete || next->report.operation != 2) return kWrong;
   if (!same_bits(buffers[2]->outputs[0], buffers[2]->expected(ReduceOp::sum, 2))) return kWrong;

@@ -64,7 +64,7 @@ class Arguments(ctypes.Structure):
         ("function", ctypes.c_uint32),
         ("tag", ctypes.c_uint32),
         ("mode", ctypes.c_uint32),
-        ("order", ctypes.c_uint32),
+        ("algorithm", ctypes.c_uint32),
         ("missing", ctypes.c_uint32),
         ("deadline_us", ctypes.c_int64),
         ("bound_us", ctypes.c_int64),
