@@ -59,13 +59,19 @@ struct AllreduceArguments {
   CustomFunction custom = {};  // where `function` is custom
   Mode mode = Mode::exact;     // other functions than sum and avg, and integers, always run exact
   Algorithm algorithm = Algorithm::tar;  // of exact calls; those that may be bounded run tar
-  Duration deadline = 10s;               // hard, from the call on
+  /// Algorithm::two_level_tar: ranks 0 to group_size - 1 are the first group, and so on. It divides
+  /// the number of ranks. 0: default_group_size().
+  std::uint32_t group_size = 0;
+  Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;
   /// Time of the whole call, from its clock's start (when half of the ranks have begun) to its
   /// return; at most the deadline.
   std::optional<Duration> bound = std::nullopt;
   MissingFill missing = MissingFill::zero;
 };
+
+/// The largest divisor of `world` that is not above its root.
+std::uint32_t default_group_size(std::uint32_t world);
 
 /// Whether calls of this type and function can be bounded: sums and averages of floats. Others
 /// always run exact.

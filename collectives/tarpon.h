@@ -112,7 +112,8 @@ typedef enum tarpon_function {
 } tarpon_function;
 
 typedef enum tarpon_mode {
-  TARPON_EXACT = 0,  /* lost data is repaired until the result is complete */
+  TARPON_EXACT = 0,  /* lost data is repaired until the result is complete; the same bits on all
+                        ranks and on every run */
   TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
 } tarpon_mode;
 
@@ -123,7 +124,8 @@ typedef enum tarpon_algorithm {
   TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
   TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */
   TARPON_RING = 4,
-  TARPON_RECURSIVE_DOUBLING = 5
+  TARPON_RECURSIVE_DOUBLING = 5,
+  TARPON_2D_TAR = 6 /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
 } tarpon_algorithm;
 
 /* What a bounded call puts where the reduced value could not be had. */
@@ -247,6 +249,8 @@ typedef struct tarpon_arguments {
       deadline_us;  /* hard limit of the call. It has no default: 0 is a deadline that has passed */
   int64_t bound_us; /* bounded: time of the whole call; 0: learnt from earlier calls */
   uint32_t custom_id;            /* TARPON_CUSTOM: names the function; alike on all ranks */
+  uint32_t group_size;           /* TARPON_2D_TAR: divides the number of ranks; alike on all ranks.
+                                    0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
 } tarpon_arguments;

@@ -56,6 +56,8 @@ std::string_view name(Algorithm algorithm) {
       return "ring";
     case Algorithm::recursive_doubling:
       return "recursive-doubling";
+    case Algorithm::two_level_tar:
+      return "2d-tar";
   }
   return "unknown";
 }
@@ -97,7 +99,7 @@ std::optional<Mode> parse_mode(std::string_view text) {
 
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
   return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
-                      Algorithm::recursive_doubling});
+                      Algorithm::recursive_doubling, Algorithm::two_level_tar});
 }
 
 }  // namespace tarpon

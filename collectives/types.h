@@ -55,10 +55,12 @@ enum class Algorithm : std::uint8_t {
   one_shot = 3,
   ring = 4,
   recursive_doubling = 5,
+  two_level_tar = 6,
 };
-inline constexpr Algorithm kLastAlgorithm = Algorithm::recursive_doubling;
+inline constexpr Algorithm kLastAlgorithm = Algorithm::two_level_tar;
 
-/// exact: repaired until complete. bounded: ends by its bound with what has arrived.
+/// exact: repaired until complete, the same bits on all ranks and on every run. bounded: ends by
+/// its bound with what has arrived; slots are added on arrival.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
 
 /// none: elements travel as they are. hadamard: coefficients of blocks do (codec/hadamard.h).

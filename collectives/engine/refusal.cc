@@ -54,6 +54,19 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
     return Refusal{AbortReason::argument,
                    "allreduce: function custom needs AllreduceArguments::custom.combine"};
   }
+  if (arguments.group_size != 0 && arguments.algorithm != Algorithm::two_level_tar) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: groups of {} ranks are of algorithm {}, not {}; give 0",
+                               arguments.group_size, name(Algorithm::two_level_tar),
+                               name(arguments.algorithm))};
+  }
+  const std::uint32_t world = options_.endpoint.world_size;
+  if (arguments.group_size != 0 && world % arguments.group_size != 0) {
+    return Refusal{AbortReason::argument,
+                   fmt::format("allreduce: groups of {} ranks do not divide {} ranks; give a "
+                               "divisor, or 0",
+                               arguments.group_size, world)};
+  }
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};
   }

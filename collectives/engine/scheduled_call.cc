@@ -31,7 +31,7 @@ ScheduleExecutor ScheduledCall::make_executor() {
   Schedule schedule =
       schedule_of(arguments.algorithm, setting_.world, setting_.rank,
                   setting_.mechanisms.rotation ? call_->report.operation : 0, arguments.count,
-                  element_bytes(arguments.type));
+                  element_bytes(arguments.type), arguments.group_size);
   ScheduleExecutor::Shape shape;
   shape.rank = setting_.rank;
   shape.input = static_cast<const std::byte*>(arguments.input);
@@ -55,6 +55,11 @@ ScheduleExecutor ScheduledCall::make_executor() {
 OperationSignature ScheduledCall::signature() const {
   OperationSignature result = common_signature();
   result.algorithm = call_->arguments.algorithm;
+  if (result.algorithm == Algorithm::two_level_tar) {
+    const std::uint32_t given = call_->arguments.group_size;
+    result.group_size =
+        static_cast<std::uint8_t>(given != 0 ? given : default_group_size(setting_.world));
+  }
   result.slot_bytes = setting_.slot_bytes;
   return result;
 }

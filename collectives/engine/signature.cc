@@ -13,7 +13,7 @@ constexpr std::size_t kModeAt = 3;
 constexpr std::size_t kSlotBytesAt = 4;
 constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
-constexpr std::size_t kZeroAt = 18;
+constexpr std::size_t kGroupSizeAt = 18;
 constexpr std::size_t kCodecAt = 19;
 constexpr std::size_t kCustomAt = 20;
 
@@ -48,6 +48,7 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kSlotBytesAt, signature.slot_bytes);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
+  bytes[kGroupSizeAt] = signature.group_size;
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   put(bytes, kCustomAt, signature.custom);
   return bytes;
@@ -59,7 +60,8 @@ std::optional<OperationSignature> decode(
                      bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
                      bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
                      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-                     bytes[kZeroAt] == 0 &&
+                     (bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::two_level_tar)) ==
+                         (bytes[kGroupSizeAt] != 0) &&
                      bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
                      (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
                       get<std::uint32_t>(bytes, kCustomAt) == 0);
@@ -72,6 +74,7 @@ std::optional<OperationSignature> decode(
   signature.slot_bytes = get<std::uint32_t>(bytes, kSlotBytesAt);
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
+  signature.group_size = bytes[kGroupSizeAt];
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;
@@ -87,6 +90,9 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   if (here.mode != there.mode) return differs("mode", name(here.mode), name(there.mode));
   if (here.algorithm != there.algorithm) {
     return differs("algorithm", name(here.algorithm), name(there.algorithm));
+  }
+  if (here.group_size != there.group_size) {
+    return differs("group size", here.group_size, there.group_size);
   }
   if (here.codec != there.codec) return differs("codec", name(here.codec), name(there.codec));
   if (here.slot_bytes != there.slot_bytes)

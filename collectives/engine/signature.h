@@ -5,8 +5,9 @@
 //
 //   offset  0     1         2          3     4           8      16     18  19     20
 //   bytes   1     1         1          1     4           8      2      1   1      4
-//   field   type  function  algorithm  mode  slot bytes  count  epoch  0   codec  custom
+//   field   type  function  algorithm  mode  slot bytes  count  epoch  gs  codec  custom
 //
+// gs is the size of the groups of Algorithm::two_level_tar, 0 for every other one.
 // `custom` is the id of the caller's own function, 0 for every other one.
 //
 // Values and pure functions.
@@ -29,8 +30,9 @@ struct OperationSignature {
   Algorithm algorithm = Algorithm::tar;
   Mode mode = Mode::exact;
   std::uint32_t slot_bytes = 0;
-  std::uint64_t count = 0;  // elements
-  std::uint16_t epoch = 0;  // of the job's agreed settings
+  std::uint64_t count = 0;      // elements
+  std::uint16_t epoch = 0;      // of the job's agreed settings
+  std::uint8_t group_size = 0;  // 0 unless the algorithm has groups
   Codec codec = Codec::none;
   std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
 

@@ -1,11 +1,14 @@
 // `tarpon allreduce`: one rank, or a parent of local ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tools/allreduce/allreduce_options.h"
 #include "tools/allreduce/benchmark.h"
 #include "tools/allreduce/file_job.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/report_output.h"
+#include "tools/job/rank_names.h"
 #include "tools/job/session.h"
 
 namespace tarpon {
@@ -19,9 +22,26 @@ std::string counts(const PortStatistics& port) {
       port.rx_overruns, port.rx_refused, port.system_calls, port.waits);
 }
 
-int allreduce_as_rank(const AllreduceOptions& options, const LaunchPlace& place) {
+/// Where no size is given, the ranks of a host are a group, if the launcher tells how many they are
+/// and all hosts can have as many.
+Result<void> settle_groups(AllreduceOptions& options, const LaunchPlace& place) {
+  if (options.algorithm != Algorithm::two_level_tar) return {};
+  const std::uint32_t world = place.world_size;
+  if (options.group_size == 0) {
+    const auto here = static_cast<std::uint32_t>(std::max(0, place.local_size));
+    const bool by_host = here > 1 && here < world && world % here == 0;
+    options.group_size = by_host ? here : default_group_size(world);
+  }
+  if (world % options.group_size == 0) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("--group-size {} does not divide {}: give a divisor", options.group_size,
+                          rank_count(world)));
+}
+
+int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
+  if (auto good = settle_groups(options, place); !good) return report(good.error(), place.voice);
   auto session = [&] {
     const Interruption watch = watch_connecting(options.job, place, options.json);
     return open_session(options.job, place, agreed_options(options));

@@ -142,10 +142,14 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
        {"--algorithm",
         named(options.algorithm, parse_algorithm,
-              {"tar", "circulant", "one-shot", "ring", "recursive-doubling"}),
+              {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar"}),
         "of exact calls. one-shot: one delay, for a few KiB; circulant, recursive-doubling: few "
         "messages a rank",
         Scope::job},
+       {"--group-size",
+        otherwise(cli::whole(options.group_size, 1u),
+                  "the launcher's ranks a host, else the largest divisor up to the root"),
+        "--algorithm 2d-tar: ranks in a group; divides the number of ranks", Scope::job},
        {"--missing", cli::choice(options.missing, fills),
         "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
 }
@@ -303,6 +307,9 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
     return refuse(fmt::format("--algorithm {} is of exact calls: leave out --mode bounded",
                               name(options.algorithm)));
   }
+  if (options.group_size != 0 && options.algorithm != Algorithm::two_level_tar) {
+    return refuse("--group-size is of --algorithm 2d-tar: leave one out, or give both");
+  }
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
@@ -339,15 +346,16 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
 
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\nalgorithm={}\nmissing={}\niters={}\nwarmup={}"
+      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nmissing={}\niters={}"
+      "\nwarmup={}"
       "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
-      name(options.algorithm), options.missing == MissingFill::zero ? "zero" : "local",
-      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
-      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
-      describe(options.job.mechanisms));
+      name(options.algorithm), options.group_size,
+      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
+      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
+      bound_rule(options.bound), describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         options.all_types ? "all" : name(options.type), options.min_bytes,
@@ -366,6 +374,7 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.function = options.function;
   arguments.mode = options.mode;
   arguments.algorithm = options.algorithm;
+  arguments.group_size = options.group_size;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;
   arguments.bound = options.bound.given;

@@ -45,6 +45,7 @@ struct AllreduceOptions {
   BoundOption bound;
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
   Algorithm algorithm = Algorithm::tar;
+  std::uint32_t group_size = 0;  // 0: the library's choice
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;

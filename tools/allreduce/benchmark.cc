@@ -235,9 +235,11 @@ class Benchmark {
   }
 
   std::string form() const {
-    return options_.algorithm == Algorithm::tar
-               ? std::string(name(options_.mode))
-               : fmt::format("{} by {}", name(options_.mode), name(options_.algorithm));
+    std::string text(name(options_.mode));
+    if (options_.algorithm != Algorithm::tar)
+      text += fmt::format(" by {}", name(options_.algorithm));
+    if (options_.group_size > 0) text += fmt::format(" in groups of {}", options_.group_size);
+    return text;
   }
 
   void print_head() {

@@ -70,8 +70,8 @@ class Accounts {
     if (arguments_.algorithm == Algorithm::tar || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
-    const Schedule schedule =
-        schedule_of(arguments_.algorithm, plan_.ranks, rank_, number_, arguments_.count, width);
+    const Schedule schedule = schedule_of(arguments_.algorithm, plan_.ranks, rank_, number_,
+                                          arguments_.count, width, arguments_.group_size);
     const bool partials = needs_partials(arguments_.type, arguments_.function);
     std::array<std::uint64_t, 2> bytes{};
     for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {

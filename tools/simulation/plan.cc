@@ -26,8 +26,8 @@ bool calibrates(const SimulatedCall& call) {
   return call.bound_rule == BoundRule::optireduce && !call.bounded;
 }
 
-/// Exact calls take values whose sum depends on the order of addition, unless they calibrate: these
-/// add on arrival.
+/// Exact calls take values whose sum depends on the order of addition. Calls that calibrate take
+/// values whose sum does not, because they add on arrival.
 template <typename T>
 T draw_value(const SimulatedCall& call, Random& random, Rank rank) {
   if (call.bounded) return coded_as<T>(rank);
@@ -38,6 +38,12 @@ T draw_value(const SimulatedCall& call, Random& random, Rank rank) {
   } else {
     return static_cast<T>(static_cast<SumOf<T>>(raw) / SumOf<T>{997});
   }
+}
+
+/// A divisor of the ranks, or none given.
+std::uint32_t draw_group_size(Random& random, std::uint32_t ranks) {
+  const auto size = static_cast<std::uint32_t>(random.below(ranks + 1));
+  return size != 0 && ranks % size != 0 ? 0 : size;
 }
 
 /// Somewhere in the victim's input.
@@ -133,6 +139,7 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random random(plan.seed ^ 0x63616c6c73);
   Random algorithms(plan.seed ^ 0x616c676f);
+  Random levels(plan.seed ^ 0x6c6576656c73);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
   std::vector<SimulatedCall> calls;
@@ -142,8 +149,13 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
-      const auto last = static_cast<std::uint64_t>(kLastAlgorithm);
-      call.algorithm = static_cast<Algorithm>(1 + algorithms.below(last));
+      // Two levels came later, and are drawn apart: seeds that are kept draw the others as before.
+      constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
+      call.algorithm = static_cast<Algorithm>(1 + algorithms.below(kOneLevel));
+      if (levels.chance(0.2)) {
+        call.algorithm = Algorithm::two_level_tar;
+        call.group_size = draw_group_size(levels, plan.ranks);
+      }
     }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
       Time& at = earliest[sequence][rank];
@@ -243,6 +255,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.function = call.function;
   arguments.tag = call.tag;
   arguments.algorithm = call.algorithm;
+  arguments.group_size = call.group_size;
   arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;

@@ -113,8 +113,9 @@ class Results {
 
   template <typename T>
   void judge_scheduled() {
-    for (const AdditionProgram& program : addition_programs(
-             call_.algorithm, plan_.ranks, turn(), call_.count, element_bytes(call_.type))) {
+    for (const AdditionProgram& program :
+         addition_programs(call_.algorithm, plan_.ranks, turn(), call_.count,
+                           element_bytes(call_.type), call_.group_size)) {
       for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
         const T expected = replay<T>(program, plan_.ranks, call_.function, [&](Rank rank) {
           return element_at<T>(call_.inputs[rank], i);

@@ -1,5 +1,7 @@
 #include "collectives/engine/schedules/schedule.h"
 
+#include "collectives/allreduce.h"
+
 namespace tarpon {
 
 void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of) {
@@ -12,7 +14,7 @@ void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Pi
 }
 
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
-                     std::uint64_t count, std::size_t element_bytes) {
+                     std::uint64_t count, std::size_t element_bytes, std::uint32_t group_size) {
   switch (algorithm) {
     case Algorithm::circulant:
       return circulant_schedule(world, rank, operation, count, element_bytes);
@@ -22,6 +24,9 @@ Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::u
       return ring_schedule(world, rank, operation, count, element_bytes);
     case Algorithm::recursive_doubling:
       return recursive_doubling_schedule(world, rank, count);
+    case Algorithm::two_level_tar:
+      return two_level_tar_schedule(world, rank, operation, count, element_bytes,
+                                    group_size != 0 ? group_size : default_group_size(world));
     case Algorithm::tar:
       break;
   }

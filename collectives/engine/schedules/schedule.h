@@ -83,7 +83,8 @@ struct Schedule {
 /// the owner's result to all: 2 (world - 1) messages a rank each way, 2 (world - 1) / world of the
 /// bucket, two message delays. The owner adds its own contribution first, then those of its
 /// successors in order: rank i sends to i - 1 first, then i - 2, ... (mod world). Which rank owns
-/// which shard rotates with the operation. REQUIRES: world >= 2, rank < world, those of ShardLayout.
+/// which shard rotates with the operation. REQUIRES: world >= 2, rank < world, those of
+/// ShardLayout.
 Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                             std::uint64_t count, std::size_t element_bytes);
 
@@ -110,7 +111,17 @@ Schedule ring_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, 
 /// afterwards. REQUIRES: world >= 2, rank < world.
 Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
 
+/// TAR on two levels, in groups of `group_size` ranks. Stage 0: ranks of a group scatter. Stages 1
+/// and 2: ranks of the same place in their groups scatter and gather their sums. Stage 3: ranks of
+/// a group gather. 2 (group_size - 1) + 2 (world / group_size - 1) messages a rank each way, 2
+/// (world - 1) / world of the bucket. At most the larger of both numbers of ranks, less one, send
+/// to a rank at once. REQUIRES: world >= 2, rank < world, group_size divides it, those of
+/// ShardLayout.
+Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                                std::uint64_t count, std::size_t element_bytes,
+                                std::uint32_t group_size);
+/// `group_size`: as AllreduceArguments has it.
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
-                     std::uint64_t count, std::size_t element_bytes);
+                     std::uint64_t count, std::size_t element_bytes, std::uint32_t group_size = 0);
 
 }  // namespace tarpon

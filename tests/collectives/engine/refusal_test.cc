@@ -142,6 +142,11 @@ TEST_F(RefusalTest, arguments__take_the_number_of_the_call_on_every_rank) {
     };
     refused(AbortReason::argument, [](AllreduceArguments& own) { own.input = nullptr; });
     refused(AbortReason::argument, [](AllreduceArguments& own) { own.output = nullptr; });
+    refused(AbortReason::argument, [](AllreduceArguments& own) { own.group_size = 3; });
+    refused(AbortReason::argument, [](AllreduceArguments& own) {
+      own.algorithm = Algorithm::two_level_tar;
+      own.group_size = 2;
+    });
     refused(AbortReason::argument, [](AllreduceArguments& own) { own.bound = Duration(-1); });
     refused(AbortReason::argument,
             [](AllreduceArguments& own) { own.count = std::uint64_t{1} << 60; });

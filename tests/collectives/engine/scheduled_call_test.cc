@@ -19,8 +19,9 @@ using testing_support::SimulatedJob;
 using testing_support::SimulatedJobOptions;
 using Calls = std::vector<std::shared_ptr<PendingCall>>;
 
-constexpr Algorithm kAlgorithms[] = {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot,
-                                     Algorithm::ring, Algorithm::recursive_doubling};
+constexpr Algorithm kAlgorithms[] = {
+    Algorithm::tar,  Algorithm::circulant,          Algorithm::one_shot,
+    Algorithm::ring, Algorithm::recursive_doubling, Algorithm::two_level_tar};
 constexpr FaultOptions kFaulty{.loss = 0.1, .duplicate = 0.1, .reorder = 0.2, .corrupt = 0.02};
 
 template <typename T>
@@ -248,8 +249,7 @@ TEST(ScheduledCallTest, hung__a_large_piece_is_copied_for_a_rank_that_does_not_c
     ASSERT_TRUE(job.finish());
     for (Rank rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(calls[rank]->report.status, Status::complete) << calls[rank]->report.detail;
-      EXPECT_TRUE(
-          same_bits(buffers.outputs[rank], expected(buffers, algorithm, ReduceOp::sum, 0)));
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, algorithm, ReduceOp::sum, 0)));
     }
   }
 }

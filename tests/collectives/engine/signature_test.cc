@@ -49,6 +49,14 @@ TEST(SignatureTest, custom__the_id_of_a_callers_function_is_in_the_last_bytes) {
   EXPECT_EQ(decode(bytes), signature);
 }
 
+TEST(SignatureTest, group_size__belongs_to_the_algorithm_that_has_groups) {
+  OperationSignature signature = example();
+  signature.algorithm = Algorithm::two_level_tar;
+  EXPECT_EQ(decode(encode(signature)), std::nullopt);
+  signature.group_size = 4;
+  EXPECT_EQ(decode(encode(signature)), signature);
+}
+
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
@@ -80,6 +88,7 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.function = ReduceOp::prod; }), "function sum instead of prod");
   EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
+  EXPECT_EQ(words([](S& s) { s.group_size = 4; }), "group size 0 instead of 4");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");
   EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 instead of 3");

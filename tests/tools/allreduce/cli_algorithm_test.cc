@@ -10,7 +10,8 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CliAlgorithm, every_one__is_right_for_all_types_and_functions) {
-  for (const char* algorithm : {"tar", "circulant", "one-shot", "ring", "recursive-doubling"}) {
+  for (const char* algorithm :
+       {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar"}) {
     const ScratchDirectory scratch;
     const Ended ended =
         run(local(3, {"-b", "20000", "-e", "20000", "-d", "all", "-o", "all", "-n", "2", "-w", "1",
@@ -26,7 +27,7 @@ TEST(CliAlgorithm, every_one__is_right_for_all_types_and_functions) {
 }
 
 TEST(CliAlgorithm, every_one__on_either_datapath_and_any_number_of_ranks) {
-  for (const char* algorithm : {"circulant", "one-shot", "ring", "recursive-doubling"}) {
+  for (const char* algorithm : {"circulant", "one-shot", "ring", "recursive-doubling", "2d-tar"}) {
     for (const int ranks : {1, 2, 7}) {
       const Ended ended = run(local(
           ranks, {"-b", "1", "-e", "256K", "-f", "64", "-n", "3", "-w", "1", "--algorithm",
@@ -42,6 +43,28 @@ TEST(CliAlgorithm, bounded__is_refused) {
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_THAT(ended.error,
               HasSubstr("--algorithm circulant is of exact calls: leave out --mode bounded"));
+}
+
+TEST(CliAlgorithm, two_levels__groups_by_option_else_by_the_largest_divisor) {
+  const std::vector<std::string> small{"-b", "64K", "-e", "64K",         "-n",
+                                       "2",  "-w",  "1",  "--algorithm", "2d-tar"};
+  for (const auto& [given, used] :
+       {std::pair{"", "2"}, std::pair{"1", "1"}, std::pair{"3", "3"}, std::pair{"6", "6"}}) {
+    std::vector<std::string> arguments = small;
+    if (*given != 0) arguments.insert(arguments.end(), {"--group-size", given});
+    const Ended ended = run(local(6, arguments));
+    expect_good(ended);
+    EXPECT_THAT(ended.out, HasSubstr(std::string("exact by 2d-tar in groups of ") + used));
+  }
+}
+
+TEST(CliAlgorithm, group_size__is_refused_where_it_makes_no_sense) {
+  Ended ended = run(local(4, {"--algorithm", "2d-tar", "--group-size", "3"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("--group-size 3 does not divide 4 ranks: give a divisor"));
+  ended = run(local(4, {"--group-size", "2"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("--group-size is of --algorithm 2d-tar"));
 }
 
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {

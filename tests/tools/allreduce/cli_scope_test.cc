@@ -26,6 +26,7 @@ const Samples& compared() {
                                {"--bound", {"1s"}},
                                {"--loss-target", {"1%"}},
                                {"--algorithm", {"circulant"}},
+                               {"--group-size", {"2"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},
@@ -85,9 +86,11 @@ bool same_on_all(const std::string& text) {
 /// Two ranks, of which the second one has the option.
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
-  const char* const mode = option == "--algorithm" ? "exact" : "bounded";
-  auto commands = ranks_by_hand(2, "file://" + scratch / "meet",
-                                {"--mode", mode, "-b", "1K", "-e", "1K", "-n", "2", "-w", "0"});
+  const bool exact = option == "--algorithm" || option == "--group-size";
+  std::vector<std::string> both{"-b", "1K", "-e", "1K", "-n", "2", "-w", "0"};
+  both.insert(both.end(), {"--mode", exact ? "exact" : "bounded"});
+  if (option == "--group-size") both.insert(both.end(), {"--algorithm", "2d-tar"});
+  auto commands = ranks_by_hand(2, "file://" + scratch / "meet", both);
   auto& words = commands[1].arguments;
   // Options that are given already change their value in place.
   const std::map<std::string, std::string> known{
