@@ -1,6 +1,7 @@
 #include "collectives/engine/parked_cells.h"
 
 #include <cstring>
+#include <utility>
 
 namespace tarpon {
 

@@ -286,7 +286,8 @@ void ScheduleExecutor::lay_out_receives() {
   parked_.allocate(cell_elements_ * widest);
 }
 
-/// A rank's own piece and those that it receives are the pieces of all ranks: all choose alike.
+/// In such a stage each rank sends its piece to all others. So each rank sees the pieces of all
+/// ranks, and all ranks choose alike.
 void ScheduleExecutor::choose_kept_stage() {
   for (std::size_t i = 0; i < schedule_.stages.size(); ++i) {
     const Schedule::Stage& stage = schedule_.stages[i];

@@ -51,8 +51,8 @@ class Granter {
   /// `peer` has begun the operation.
   void heard(Operation& operation, Rank peer);
 
-  /// A slot of `message` has come, slots were asked for again, or what was granted is lost. Once a
-  /// packet.
+  /// Call it at most once a packet: when a slot of `message` has come, when slots were asked for
+  /// again, or when granted slots are lost.
   void progressed(const Operation& operation, ReceiveMessage& message);
 
   /// So many messages of open operations expect no more data.

@@ -113,14 +113,14 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
 
 /// TAR on two levels, in groups of `group_size` ranks. Stage 0: ranks of a group scatter. Stages 1
 /// and 2: ranks of the same place in their groups scatter and gather their sums. Stage 3: ranks of
-/// a group gather. 2 (group_size - 1) + 2 (world / group_size - 1) messages a rank each way, 2
-/// (world - 1) / world of the bucket. At most the larger of both numbers of ranks, less one, send
-/// to a rank at once. REQUIRES: world >= 2, rank < world, group_size divides it, those of
-/// ShardLayout.
+/// a group gather. 2 (group_size - 1) + 2 (world / group_size - 1) messages a rank each way, and
+/// 2 (world - 1) / world of the bucket. In a stage a rank receives from at most
+/// max(group_size, world / group_size) - 1 ranks. REQUIRES: world >= 2, rank < world, group_size
+/// divides world, those of ShardLayout.
 Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                                 std::uint64_t count, std::size_t element_bytes,
                                 std::uint32_t group_size);
-/// `group_size`: as AllreduceArguments has it.
+/// `group_size`: AllreduceArguments::group_size.
 Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
                      std::uint64_t count, std::size_t element_bytes, std::uint32_t group_size = 0);
 

@@ -1,9 +1,12 @@
-// ParkedCells: what is parked comes back, and memory is used again before new memory is touched.
+// ParkedCells: a cell gives back the data that was parked in it. Memory that is free again is used
+// before memory that was never touched.
 #include "collectives/engine/parked_cells.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory_resource>
+#include <new>
 #include <set>
 
 namespace tarpon {
@@ -34,8 +37,13 @@ TEST_F(ParkedCellsTest, expect__numbers_follow_each_other) {
   for (std::uint32_t cell = 0; cell < 5; ++cell) EXPECT_FALSE(parked_.holds(cell));
 }
 
-TEST_F(ParkedCellsTest, allocate__no_cells_need_no_memory) {
-  parked_.allocate(kCellBytes);
+TEST(NoParkedCellsTest, allocate__takes_no_memory) {
+  FloatBufferPool refusing(std::pmr::null_memory_resource());
+  ParkedCells none(refusing);
+  EXPECT_NO_THROW(none.allocate(kCellBytes));
+  ParkedCells one(refusing);
+  one.expect(1);
+  EXPECT_THROW(one.allocate(kCellBytes), std::bad_alloc);
 }
 
 TEST_F(ParkedCellsTest, take__gives_what_was_parked_once) {
