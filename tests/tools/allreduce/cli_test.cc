@@ -444,30 +444,6 @@ TEST(CliCheck, silent_rank__failing_pairs_and_their_cause) {
   }
 }
 
-/// Mean rate of the flood over all pairs.
-double flood_rate() {
-  const ScratchDirectory scratch;
-  const Ended ended =
-      run(tool({"check", "--local-ranks", "2", "--probes", "2", "--json", scratch / "j"}));
-  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
-  double sum = 0;
-  const nlohmann::json pairs = json_of(scratch / "j")["results"];
-  for (const auto& pair : pairs) sum += pair["rate_gbps"].get<double>() / 2;
-  return sum;
-}
-
-TEST(CliCheck, flood__repeats_its_rate) {
-  double spread = 1;
-  // Other tests may take the processors meanwhile.
-  for (int attempt = 0; attempt < 10 && spread > 0.2; ++attempt) {
-    std::vector<double> rates{flood_rate(), flood_rate(), flood_rate()};
-    std::sort(rates.begin(), rates.end());
-    EXPECT_GT(rates[0], 0);
-    spread = (rates[2] - rates[0]) / rates[1];
-  }
-  EXPECT_LE(spread, 0.2);
-}
-
 TEST(CliCheck, lossy_path__fails_with_its_figures) {
   const Ended ended =
       run(tool({"check", "--local-ranks", "2", "--probes", "100", "--inject-loss", "30%"}));

@@ -72,15 +72,17 @@ TEST_F(CheckCommand, mtu_black_hole__is_no_block) {
   EXPECT_THAT(ended.out, Not(HasSubstr("blocked")));
 }
 
-TEST_F(CheckCommand, flood__carries_what_the_links_do) {
+TEST_F(CheckCommand, flood__repeats_the_rate_of_the_links) {
   TestbedOptions options;
   options.rate = TestbedRate{.bits_per_second = 200'000'000};
-  const Ended ended = check(make(options));
-  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
-  std::smatch found;
   const std::regex cell("received \\(Gb/s\\) .* from 0 +- +([0-9.]+)");
-  ASSERT_TRUE(std::regex_search(ended.out, found, cell)) << ended.out;
-  EXPECT_NEAR(std::stod(found[1]), 0.19, 0.03) << ended.out;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const Ended ended = check(make(options));
+    EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.error;
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(ended.out, found, cell)) << ended.out;
+    EXPECT_NEAR(std::stod(found[1]), 0.19, 0.03) << ended.out;
+  }
 }
 
 }  // namespace
