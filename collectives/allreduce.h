@@ -9,6 +9,7 @@
 
 #include "codec/layout.h"
 #include "collectives/mechanisms.h"
+#include "collectives/shares.h"
 #include "collectives/types.h"
 #include "transport/closing.h"
 #include "transport/rank.h"
@@ -62,6 +63,7 @@ struct AllreduceArguments {
   /// Algorithm::two_level_tar: ranks 0 to group_size - 1 are the first group, and so on. It divides
   /// the number of ranks. 0: default_group_size().
   std::uint32_t group_size = 0;
+  Shares shares = {};  // of exact calls by Algorithm::tar, one for each rank; others keep even ones
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;
   /// Time of the whole call, from its clock's start (when half of the ranks have begun) to its

@@ -253,6 +253,9 @@ typedef struct tarpon_arguments {
                                     0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
+  const double* shares; /* exact calls by TARPON_TAR: a weight for each rank, read by the call only:
+                           how much of the bucket it owns beside the others. NULL: all alike */
+  uint32_t share_count; /* of `shares`: the number of ranks */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */

@@ -219,6 +219,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.mode = to_enum<Mode>(from.mode);
   if (from.algorithm != TARPON_ALGORITHM_DEFAULT) to.algorithm = to_enum<Algorithm>(from.algorithm);
   to.group_size = from.group_size;
+  if (from.shares != nullptr) to.shares = Shares({from.shares, from.share_count});
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);

@@ -41,6 +41,24 @@ bool overlap(const void* a, const void* b, std::uint64_t bytes) {
   return first != second && (first < second ? second - first : first - second) < bytes;
 }
 
+std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, std::uint32_t world) {
+  const Shares& shares = arguments.shares;
+  if (shares.even()) return std::nullopt;
+  std::string text;
+  if (!shares.valid()) {
+    text = fmt::format("shares need 1 to {} weights that are finite, not negative, and not all 0",
+                       Shares::kMostRanks);
+  } else if (shares.ranks() != world) {
+    text = fmt::format("shares of {} ranks for {}; give one for each rank", shares.ranks(), world);
+  } else if (arguments.algorithm != Algorithm::tar) {
+    text = fmt::format("shares are of algorithm {}, not {}; give none", name(Algorithm::tar),
+                       name(arguments.algorithm));
+  } else {
+    return std::nullopt;
+  }
+  return Refusal{AbortReason::argument, "allreduce: " + text};
+}
+
 }  // namespace
 
 std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
@@ -67,6 +85,7 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
                                "divisor, or 0",
                                arguments.group_size, world)};
   }
+  if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};
   }

@@ -28,10 +28,8 @@ ScheduledCall::~ScheduledCall() {
 /// Takes a buffer for partial results, where they are no elements.
 ScheduleExecutor ScheduledCall::make_executor() {
   const AllreduceArguments& arguments = call_->arguments;
-  Schedule schedule =
-      schedule_of(arguments.algorithm, setting_.world, setting_.rank,
-                  setting_.mechanisms.rotation ? call_->report.operation : 0, arguments.count,
-                  element_bytes(arguments.type), arguments.group_size);
+  Schedule schedule = schedule_of(arguments, setting_.world, setting_.rank,
+                                  setting_.mechanisms.rotation ? call_->report.operation : 0);
   ScheduleExecutor::Shape shape;
   shape.rank = setting_.rank;
   shape.input = static_cast<const std::byte*>(arguments.input);
@@ -60,7 +58,8 @@ OperationSignature ScheduledCall::signature() const {
     result.group_size =
         static_cast<std::uint8_t>(given != 0 ? given : default_group_size(setting_.world));
   }
-  result.slot_bytes = setting_.slot_bytes;
+  result.shares = call_->arguments.shares.hash();
+  result.slot_bytes = static_cast<std::uint16_t>(setting_.slot_bytes);
   return result;
 }
 

@@ -11,6 +11,7 @@ constexpr std::size_t kFunctionAt = 1;
 constexpr std::size_t kAlgorithmAt = 2;
 constexpr std::size_t kModeAt = 3;
 constexpr std::size_t kSlotBytesAt = 4;
+constexpr std::size_t kSharesAt = 6;
 constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
 constexpr std::size_t kGroupSizeAt = 18;
@@ -46,6 +47,7 @@ SignatureBytes encode(const OperationSignature& signature) {
   bytes[kAlgorithmAt] = static_cast<std::uint8_t>(signature.algorithm);
   bytes[kModeAt] = static_cast<std::uint8_t>(signature.mode);
   put(bytes, kSlotBytesAt, signature.slot_bytes);
+  put(bytes, kSharesAt, signature.shares);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
   bytes[kGroupSizeAt] = signature.group_size;
@@ -71,7 +73,8 @@ std::optional<OperationSignature> decode(
   signature.function = static_cast<ReduceOp>(bytes[kFunctionAt]);
   signature.algorithm = static_cast<Algorithm>(bytes[kAlgorithmAt]);
   signature.mode = static_cast<Mode>(bytes[kModeAt]);
-  signature.slot_bytes = get<std::uint32_t>(bytes, kSlotBytesAt);
+  signature.slot_bytes = get<std::uint16_t>(bytes, kSlotBytesAt);
+  signature.shares = get<std::uint16_t>(bytes, kSharesAt);
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
   signature.group_size = bytes[kGroupSizeAt];
@@ -94,6 +97,7 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   if (here.group_size != there.group_size) {
     return differs("group size", here.group_size, there.group_size);
   }
+  if (here.shares != there.shares) return differs("hash of the shares", here.shares, there.shares);
   if (here.codec != there.codec) return differs("codec", name(here.codec), name(there.codec));
   if (here.slot_bytes != there.slot_bytes)
     return differs("slot bytes", here.slot_bytes, there.slot_bytes);

@@ -3,10 +3,12 @@
 // It travels in READY (bpf/wire.h); the transport compares the bytes, and asks for words only when
 // they differ. Little-endian layout of the 24 bytes:
 //
-//   offset  0     1         2          3     4           8      16     18  19     20
-//   bytes   1     1         1          1     4           8      2      1   1      4
-//   field   type  function  algorithm  mode  slot bytes  count  epoch  gs  codec  custom
+//   offset  0     1         2          3     4           6       8      16     18  19     20
+//   bytes   1     1         1          1     2           2       8      2      1   1      4
+//   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  gs  codec  custom
 //
+// `shares` is Shares::hash(). Where two ranks have different shares and one hash, no call ends with
+// a result: some owner waits for more than it is sent.
 // gs is the size of the groups of Algorithm::two_level_tar, 0 for every other one.
 // `custom` is the id of the caller's own function, 0 for every other one.
 //
@@ -29,7 +31,8 @@ struct OperationSignature {
   ReduceOp function = ReduceOp::sum;
   Algorithm algorithm = Algorithm::tar;
   Mode mode = Mode::exact;
-  std::uint32_t slot_bytes = 0;
+  std::uint16_t slot_bytes = 0;
+  std::uint16_t shares = 0;     // their hash; 0: even
   std::uint64_t count = 0;      // elements
   std::uint16_t epoch = 0;      // of the job's agreed settings
   std::uint8_t group_size = 0;  // 0 unless the algorithm has groups

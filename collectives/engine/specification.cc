@@ -52,7 +52,7 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
 OperationSignature TarCall::signature() const {
   OperationSignature result = common_signature();
   result.mode = call_->report.mode;
-  result.slot_bytes = slot_bytes();
+  result.slot_bytes = static_cast<std::uint16_t>(slot_bytes());
   result.epoch = call_->report.epoch;
   result.codec = coding_ ? Codec::hadamard : Codec::none;
   return result;

@@ -38,10 +38,19 @@ Result<void> settle_groups(AllreduceOptions& options, const LaunchPlace& place) 
                           rank_count(world)));
 }
 
+Result<void> check_shares(const Shares& shares, std::uint32_t world) {
+  if (shares.even() || shares.ranks() == world) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("--shares has {} for {}: give one for each rank", shares.ranks(),
+                          rank_count(world)));
+}
+
 int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = settle_groups(options, place); !good) return report(good.error(), place.voice);
+  if (auto good = check_shares(options.shares, place.world_size); !good)
+    return report(good.error(), place.voice);
   auto session = [&] {
     const Interruption watch = watch_connecting(options.job, place, options.json);
     return open_session(options.job, place, agreed_options(options));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "collectives/environment_options.h"
 #include "tools/cli/units.h"
@@ -104,6 +105,25 @@ Result<BoundOption> parse_bound(const std::string& text) {
   return BoundOption{BoundRule::automatic, *given};
 }
 
+Result<Shares> parse_shares(const std::string& text) {
+  if (text == "even") return Shares();
+  std::vector<double> weights;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  bool good = at != end;
+  while (good && at <= end) {
+    const auto [stop, error] = std::from_chars(at, end, weights.emplace_back());
+    good = error == std::errc() && (stop == end || *stop == ',');
+    at = stop + 1;
+  }
+  const Shares shares(weights);
+  if (good && shares.valid()) return shares;
+  return fail(Error::Code::invalid_argument,
+              fmt::format("\"{}\" is not even and not a list of weights, one for each rank, as "
+                          "0.5,1,1,1",
+                          text));
+}
+
 /// Exact calls lose nothing: what says what to do about losses would have no effect.
 Result<void> check_bounded_only(const cli::Invocation& invocation,
                                 const AllreduceOptions& options) {
@@ -150,6 +170,11 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         otherwise(cli::whole(options.group_size, 1u),
                   "the launcher's ranks a host, else the largest divisor up to the root"),
         "--algorithm 2d-tar: ranks in a group; divides the number of ranks", Scope::job},
+       {"--shares", otherwise(cli::parsed(options.shares, "even|LIST", parse_shares), "even"),
+        "--algorithm tar: how much of the bucket each rank owns beside the others, as 0,1,1,1; "
+        "less "
+        "for a rank with a slow link",
+        Scope::job},
        {"--missing", cli::choice(options.missing, fills),
         "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
 }
@@ -310,6 +335,13 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (options.group_size != 0 && options.algorithm != Algorithm::two_level_tar) {
     return refuse("--group-size is of --algorithm 2d-tar: leave one out, or give both");
   }
+  if (!options.shares.even() &&
+      (options.algorithm != Algorithm::tar || options.mode == Mode::bounded)) {
+    return refuse("--shares LIST is of exact calls by --algorithm tar: leave out " +
+                  (options.mode == Mode::bounded
+                       ? std::string("--mode bounded")
+                       : fmt::format("--algorithm {}", name(options.algorithm))));
+  }
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");
   }
@@ -344,15 +376,26 @@ Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world) {
   return {};
 }
 
+std::string shares_text(const Shares& shares) {
+  if (shares.even()) return "even";
+  std::string text;
+  for (Rank rank = 0; rank < shares.ranks(); ++rank) {
+    text += fmt::format("{}{:.4f}", rank == 0 ? "" : ",",
+                        static_cast<double>(shares.part(rank)) / Shares::kWhole);
+  }
+  return text;
+}
+
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nmissing={}\niters={}"
+      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nshares={}\nmissing={}"
+      "\niters={}"
       "\nwarmup={}"
       "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
-      name(options.algorithm), options.group_size,
+      name(options.algorithm), options.group_size, shares_text(options.shares),
       options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
       options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
       bound_rule(options.bound), describe(options.job.mechanisms));
@@ -375,6 +418,7 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.mode = options.mode;
   arguments.algorithm = options.algorithm;
   arguments.group_size = options.group_size;
+  arguments.shares = options.shares;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;
   arguments.bound = options.bound.given;

@@ -46,6 +46,7 @@ struct AllreduceOptions {
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;  // 0: the library's choice
+  Shares shares;
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;
@@ -74,6 +75,9 @@ Result<void> check_allreduce_options(const AllreduceOptions& options);
 
 /// With several ranks each has its own files. Apart, because only a launcher may know how many.
 Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world);
+
+/// "even", or each rank's part of 1: "0.1429,0.2857,0.2857,0.2857".
+std::string shares_text(const Shares& shares);
 
 /// What all ranks must have alike, "name=value" lines.
 std::string agreed_options(const AllreduceOptions& options);

@@ -62,14 +62,11 @@ class Replay {
 
 }  // namespace
 
-std::vector<AdditionProgram> addition_programs(Algorithm algorithm, std::uint32_t world,
-                                               std::uint32_t operation, std::uint64_t count,
-                                               std::size_t element_bytes,
-                                               std::uint32_t group_size) {
+std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, std::uint32_t world,
+                                               std::uint32_t operation) {
   std::vector<Schedule> ranks;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
-    ranks.push_back(schedule_of(algorithm, world, static_cast<Rank>(rank), operation, count,
-                                element_bytes, group_size));
+    ranks.push_back(schedule_of(call, world, static_cast<Rank>(rank), operation));
   }
   Replay replay(ranks);
   std::vector<AdditionProgram> programs;

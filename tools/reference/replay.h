@@ -19,10 +19,8 @@ struct AdditionProgram {
 };
 
 /// The programs of a call's chunks with elements, replayed from the schedules of all ranks.
-std::vector<AdditionProgram> addition_programs(Algorithm algorithm, std::uint32_t world,
-                                               std::uint32_t operation, std::uint64_t count,
-                                               std::size_t element_bytes,
-                                               std::uint32_t group_size = 0);
+std::vector<AdditionProgram> addition_programs(const AllreduceArguments& call, std::uint32_t world,
+                                               std::uint32_t operation);
 
 /// The result of one element, value(rank) being the ranks' contributions.
 template <typename T, typename Value>

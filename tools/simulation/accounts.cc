@@ -67,11 +67,11 @@ class Accounts {
   /// Of the first stage, and of all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = layout_.element_bytes;
-    if (arguments_.algorithm == Algorithm::tar || report_.mode == Mode::bounded) {
+    const bool even = arguments_.algorithm == Algorithm::tar && arguments_.shares.even();
+    if (even || report_.mode == Mode::bounded) {
       return {shard_count(rank_) * width, shard_count(peer) * width};
     }
-    const Schedule schedule = schedule_of(arguments_.algorithm, plan_.ranks, rank_, number_,
-                                          arguments_.count, width, arguments_.group_size);
+    const Schedule schedule = schedule_of(arguments_, plan_.ranks, rank_, number_);
     const bool partials = needs_partials(arguments_.type, arguments_.function);
     std::array<std::uint64_t, 2> bytes{};
     for (std::size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -46,6 +46,18 @@ std::uint32_t draw_group_size(Random& random, std::uint32_t ranks) {
   return size != 0 && ranks % size != 0 ? 0 : size;
 }
 
+/// Several ranks, or all but one, may own nothing.
+Shares draw_shares(Random& random, std::uint32_t ranks) {
+  std::vector<double> weights(ranks);
+  const auto owner = static_cast<std::size_t>(random.below(ranks));
+  const double chance = random.chance(0.3) ? 0 : 0.7;
+  for (double& weight : weights) {
+    if (random.chance(chance)) weight = 1 + static_cast<double>(random.below(1000));
+  }
+  weights[owner] = 500;
+  return Shares(weights);
+}
+
 /// Somewhere in the victim's input.
 void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byte>& input) {
   if (call.count == 0 || is_integer(call.type)) return;
@@ -140,6 +152,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random random(plan.seed ^ 0x63616c6c73);
   Random algorithms(plan.seed ^ 0x616c676f);
   Random levels(plan.seed ^ 0x6c6576656c73);
+  Random shares(plan.seed ^ 0x736861726573);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
   std::vector<SimulatedCall> calls;
@@ -149,12 +162,18 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
-      // Two levels came later, and are drawn apart: seeds that are kept draw the others as before.
+      // Two levels and shares came later, and are drawn apart: seeds that are kept draw the others
+      // as before.
       constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
       call.algorithm = static_cast<Algorithm>(1 + algorithms.below(kOneLevel));
       if (levels.chance(0.2)) {
         call.algorithm = Algorithm::two_level_tar;
         call.group_size = draw_group_size(levels, plan.ranks);
+      }
+      if (shares.chance(0.15)) {
+        call.algorithm = Algorithm::tar;
+        call.group_size = 0;
+        call.shares = draw_shares(shares, plan.ranks);
       }
     }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
@@ -256,6 +275,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.tag = call.tag;
   arguments.algorithm = call.algorithm;
   arguments.group_size = call.group_size;
+  arguments.shares = call.shares;
   arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;

@@ -97,7 +97,7 @@ class Results {
 
   template <typename T>
   void judge_exact() {
-    if (call_.algorithm != Algorithm::tar) return judge_scheduled<T>();
+    if (call_.algorithm != Algorithm::tar || !call_.shares.even()) return judge_scheduled<T>();
     const ShardLayout layout{call_.count, sizeof(T), plan_.ranks};
     for (std::uint32_t shard = 0; shard < plan_.ranks; ++shard) {
       const Rank owner = owner_of(shard, turn(), plan_.ranks);
@@ -113,9 +113,13 @@ class Results {
 
   template <typename T>
   void judge_scheduled() {
-    for (const AdditionProgram& program :
-         addition_programs(call_.algorithm, plan_.ranks, turn(), call_.count,
-                           element_bytes(call_.type), call_.group_size)) {
+    AllreduceArguments arguments;
+    arguments.count = call_.count;
+    arguments.type = call_.type;
+    arguments.algorithm = call_.algorithm;
+    arguments.group_size = call_.group_size;
+    arguments.shares = call_.shares;
+    for (const AdditionProgram& program : addition_programs(arguments, plan_.ranks, turn())) {
       for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
         const T expected = replay<T>(program, plan_.ranks, call_.function, [&](Rank rank) {
           return element_at<T>(call_.inputs[rank], i);

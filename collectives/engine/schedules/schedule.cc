@@ -1,7 +1,5 @@
 #include "collectives/engine/schedules/schedule.h"
 
-#include "collectives/allreduce.h"
-
 namespace tarpon {
 
 void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of) {
@@ -13,24 +11,27 @@ void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Pi
   if (count > 0) messages.push_back({peer, first, count});
 }
 
-Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
-                     std::uint64_t count, std::size_t element_bytes, std::uint32_t group_size) {
-  switch (algorithm) {
+Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank rank,
+                     std::uint32_t operation) {
+  const std::uint64_t count = call.count;
+  const std::size_t width = element_bytes(call.type);
+  switch (call.algorithm) {
     case Algorithm::circulant:
-      return circulant_schedule(world, rank, operation, count, element_bytes);
+      return circulant_schedule(world, rank, operation, count, width);
     case Algorithm::one_shot:
       return one_shot_schedule(world, rank, count);
     case Algorithm::ring:
-      return ring_schedule(world, rank, operation, count, element_bytes);
+      return ring_schedule(world, rank, operation, count, width);
     case Algorithm::recursive_doubling:
       return recursive_doubling_schedule(world, rank, count);
     case Algorithm::two_level_tar:
-      return two_level_tar_schedule(world, rank, operation, count, element_bytes,
-                                    group_size != 0 ? group_size : default_group_size(world));
+      return two_level_tar_schedule(
+          world, rank, operation, count, width,
+          call.group_size != 0 ? call.group_size : default_group_size(world));
     case Algorithm::tar:
       break;
   }
-  return transpose_schedule(world, rank, operation, count, element_bytes);
+  return transpose_schedule(world, rank, operation, count, width, call.shares);
 }
 
 }  // namespace tarpon

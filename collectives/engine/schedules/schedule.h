@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/allreduce.h"
 #include "collectives/engine/schedules/shards.h"
 #include "collectives/types.h"
 #include "transport/rank.h"
@@ -83,10 +84,13 @@ struct Schedule {
 /// the owner's result to all: 2 (world - 1) messages a rank each way, 2 (world - 1) / world of the
 /// bucket, two message delays. The owner adds its own contribution first, then those of its
 /// successors in order: rank i sends to i - 1 first, then i - 2, ... (mod world). Which rank owns
-/// which shard rotates with the operation. REQUIRES: world >= 2, rank < world, those of
-/// ShardLayout.
+/// which shard rotates with the operation. With `shares` a shard is as long as its owner's share of
+/// the bucket, in units of kShardAlignment bytes, and a rank sends and receives
+/// 1 + (world - 2) share of the bucket. REQUIRES: world >= 2, rank < world, those of ShardLayout,
+/// and shares that are even, or valid and of `world` ranks.
 Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
-                            std::uint64_t count, std::size_t element_bytes);
+                            std::uint64_t count, std::size_t element_bytes,
+                            const Shares& shares = {});
 
 /// Circulant reduce-scatter, then allgather (Traff): 2 ceil(log2 world) messages a rank each way,
 /// 2 (world - 1) / world of the bucket, for any world. Stage 0: round k halves the chunks that a
@@ -120,8 +124,9 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
 Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                                 std::uint64_t count, std::size_t element_bytes,
                                 std::uint32_t group_size);
-/// `group_size`: AllreduceArguments::group_size.
-Schedule schedule_of(Algorithm algorithm, std::uint32_t world, Rank rank, std::uint32_t operation,
-                     std::uint64_t count, std::size_t element_bytes, std::uint32_t group_size = 0);
+
+/// Of the algorithm, count, type, groups and shares that an exact call asks for.
+Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank rank,
+                     std::uint32_t operation);
 
 }  // namespace tarpon

@@ -6,9 +6,12 @@
 
 namespace tarpon {
 
+std::uint64_t ShardLayout::unit_elements() const {
+  return kShardAlignment / std::gcd(kShardAlignment, element_bytes);
+}
+
 std::uint64_t ShardLayout::shard_elements() const {
-  // The smallest number of elements that fills whole alignment units, for any element size.
-  const std::uint64_t unit = kShardAlignment / std::gcd(kShardAlignment, element_bytes);
+  const std::uint64_t unit = unit_elements();
   const std::uint64_t share = count / world + (count % world != 0 ? 1 : 0);
   return (share + unit - 1) / unit * unit;
 }

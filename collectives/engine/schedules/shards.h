@@ -31,6 +31,8 @@ struct ShardLayout {
   std::size_t element_bytes = 1;
   std::uint32_t world = 1;
 
+  /// The smallest number of elements that fills whole units of kShardAlignment.
+  std::uint64_t unit_elements() const;
   /// Elements of a full shard.
   std::uint64_t shard_elements() const;
   /// Elements, and bytes, of shard `shard` < world; its first element never lies beyond `count`.

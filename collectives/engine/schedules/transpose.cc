@@ -1,20 +1,45 @@
 // Transpose AllReduce of an exact call. tar_schedule.h has its messages for bounded calls.
 #include <array>
+#include <vector>
 
 #include "collectives/engine/schedules/schedule.h"
 
 namespace tarpon {
+namespace {
+
+/// By shard.
+std::vector<Range> shards(const ShardLayout& layout, std::uint32_t operation,
+                          const Shares& shares) {
+  std::vector<Range> result(layout.world);
+  if (shares.even()) {
+    for (std::uint32_t shard = 0; shard < layout.world; ++shard)
+      result[shard] = layout.elements(shard);
+    return result;
+  }
+  const std::uint64_t unit = layout.unit_elements();
+  const auto owned = shares.divide((layout.count + unit - 1) / unit);
+  std::uint64_t next = 0;
+  for (std::uint32_t shard = 0; shard < layout.world; ++shard) {
+    const std::uint64_t length = owned[owner_of(shard, operation, layout.world)] * unit;
+    result[shard] = {next, std::min(length, layout.count - next)};
+    next += result[shard].count;
+  }
+  return result;
+}
+
+}  // namespace
 
 Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
-                            std::uint64_t count, std::size_t element_bytes) {
+                            std::uint64_t count, std::size_t element_bytes, const Shares& shares) {
   using Pieces = std::array<Schedule::Piece, 1>;
-  const ShardLayout layout{count, element_bytes, world};
+  const std::vector<Range> ranges =
+      tarpon::shards({count, element_bytes, world}, operation, shares);
   const std::uint32_t own = shard_of(rank, operation, world);
   Schedule schedule;
   schedule.chunks.reserve(world);
   schedule.pieces.reserve(std::size_t{4} * (world - 1));
   for (std::uint32_t shard = 0; shard < world; ++shard) {
-    schedule.chunks.push_back({.elements = layout.elements(shard),
+    schedule.chunks.push_back({.elements = ranges[shard],
                                .additions = shard == own ? world - 1 : 0,
                                .stored = shard != own});
   }

@@ -143,6 +143,31 @@ TEST_F(CApi, allreduce__by_each_algorithm) {
   });
 }
 
+TEST_F(CApi, allreduce__with_shares) {
+  const std::array<double, 2> weights{0, 3};
+  on_both([&](std::size_t rank) {
+    std::array<float, 5000> data{};
+    data.fill(static_cast<float>(rank + 1));
+    tarpon_arguments call = call_on(data.data(), data.size());
+    call.shares = weights.data();
+    call.share_count = 2;
+    tarpon_report* report = nullptr;
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, &report), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(data[4999], 3.0f);
+    // Two ranks exchange a bucket, whatever their shares are.
+    EXPECT_EQ(summary_of(report).bytes_sent, sizeof data);
+    tarpon_report_free(report);
+  });
+  expect_aborted_by_rank_0(0, [&] {
+    float value = 1;
+    tarpon_arguments call = call_on(&value, 1);
+    call.shares = weights.data();
+    call.share_count = 1;
+    EXPECT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_ERROR_NO_RESULT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("shares need 1 to 64 weights"));
+  });
+}
+
 // -- without a job
 
 TEST(CApiAlone, names__and_unknown_numbers) {

@@ -147,6 +147,15 @@ TEST_F(RefusalTest, arguments__take_the_number_of_the_call_on_every_rank) {
       own.algorithm = Algorithm::two_level_tar;
       own.group_size = 2;
     });
+    for (const std::vector<double>& weights :
+         {std::vector<double>{}, {0, 0, 0}, {1, -1, 1}, {1, NAN, 1}, {1, 1}}) {
+      refused(AbortReason::argument,
+              [&](AllreduceArguments& own) { own.shares = Shares(weights); });
+    }
+    refused(AbortReason::argument, [](AllreduceArguments& own) {
+      own.algorithm = Algorithm::ring;
+      own.shares = Shares(std::vector<double>{1, 1, 2});
+    });
     refused(AbortReason::argument, [](AllreduceArguments& own) { own.bound = Duration(-1); });
     refused(AbortReason::argument,
             [](AllreduceArguments& own) { own.count = std::uint64_t{1} << 60; });

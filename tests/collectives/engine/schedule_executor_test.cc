@@ -21,11 +21,18 @@ class Executed {
         output(count),
         endpoint_({.rank = 0, .world_size = world, .job = 7, .detects_silence = false},
                   {.name = "test", .max_payload = kRoom, .receive_bytes = 1 << 20}),
-        executor_(schedule_of(algorithm, world, 0, 0, count, sizeof(float)), shape(world)) {
+        executor_(schedule_of(asked(algorithm, count), world, 0, 0), shape(world)) {
     spec.slot_bytes = kSlotBytes;
     spec.forwards = true;
     spec.stages = executor_.stages();
     handle_ = endpoint_.submit(spec, now_);
+  }
+
+  static AllreduceArguments asked(Algorithm algorithm, std::uint64_t count) {
+    AllreduceArguments call;
+    call.algorithm = algorithm;
+    call.count = count;
+    return call;
   }
 
   /// A slot of floats of this value comes from `peer`.

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/support/exact_kinds.h"
 #include "tests/support/simulated_job.h"
 #include "tools/reference/replay.h"
 
@@ -14,23 +15,26 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::Buffers;
+using testing_support::ExactKind;
+using testing_support::kExactKinds;
 using testing_support::same_bits;
 using testing_support::SimulatedJob;
 using testing_support::SimulatedJobOptions;
 using Calls = std::vector<std::shared_ptr<PendingCall>>;
 
-constexpr Algorithm kAlgorithms[] = {
-    Algorithm::tar,  Algorithm::circulant,          Algorithm::one_shot,
-    Algorithm::ring, Algorithm::recursive_doubling, Algorithm::two_level_tar};
 constexpr FaultOptions kFaulty{.loss = 0.1, .duplicate = 0.1, .reorder = 0.2, .corrupt = 0.02};
 
 template <typename T>
-std::vector<T> expected(const Buffers<T>& buffers, Algorithm algorithm, ReduceOp function,
+std::vector<T> expected(const Buffers<T>& buffers, ExactKind kind, ReduceOp function,
                         std::uint32_t number) {
   const auto world = static_cast<std::uint32_t>(buffers.inputs.size());
   const std::uint64_t count = buffers.inputs[0].size();
   std::vector<T> result(count);
-  for (const auto& program : addition_programs(algorithm, world, number, count, sizeof(T))) {
+  AllreduceArguments call;
+  call.count = count;
+  call.type = data_type_of<T>();
+  kind.ask(call, world);
+  for (const auto& program : addition_programs(call, world, number)) {
     for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
       result[i] =
           replay<T>(program, world, function, [&](Rank rank) { return buffers.inputs[rank][i]; });
@@ -39,35 +43,35 @@ std::vector<T> expected(const Buffers<T>& buffers, Algorithm algorithm, ReduceOp
   return result;
 }
 
-AllreduceArguments sum_by(Algorithm algorithm, Buffers<float>& buffers, Rank rank) {
+AllreduceArguments sum_by(ExactKind kind, Buffers<float>& buffers, Rank rank) {
   AllreduceArguments arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-  arguments.algorithm = algorithm;
+  kind.ask(arguments, static_cast<std::uint32_t>(buffers.inputs.size()));
   return arguments;
 }
 
 template <typename T>
-Calls submit_all(SimulatedJob& job, Buffers<T>& buffers, Algorithm algorithm, ReduceOp function) {
+Calls submit_all(SimulatedJob& job, Buffers<T>& buffers, ExactKind kind, ReduceOp function) {
   Calls calls;
   for (Rank rank = 0; rank < job.ranks(); ++rank) {
     AllreduceArguments arguments = buffers.arguments(rank, data_type_of<T>(), function);
-    arguments.algorithm = algorithm;
+    kind.ask(arguments, static_cast<std::uint32_t>(buffers.inputs.size()));
     calls.push_back(job.submit(rank, arguments));
   }
   return calls;
 }
 
 template <typename T>
-void expect_exact(const SimulatedJobOptions& options, std::uint64_t count, Algorithm algorithm,
+void expect_exact(const SimulatedJobOptions& options, std::uint64_t count, ExactKind kind,
                   ReduceOp function, bool in_place) {
-  SCOPED_TRACE(std::string(name(algorithm)) + ", " + std::string(name(function)) + " of " +
-               std::to_string(count) + " on " + std::to_string(options.ranks) + " ranks");
+  SCOPED_TRACE(kind.text() + ", " + std::string(name(function)) + " of " + std::to_string(count) +
+               " on " + std::to_string(options.ranks) + " ranks");
   SimulatedJob job(options);
   for (std::uint32_t number = 0; number < 2; ++number) {
     Buffers<T> buffers(options.ranks, count, in_place, number + 1);
     const Buffers<T> before = buffers;
-    const Calls calls = submit_all(job, buffers, algorithm, function);
+    const Calls calls = submit_all(job, buffers, kind, function);
     ASSERT_TRUE(job.finish());
-    const std::vector<T> result = expected(buffers, algorithm, function, number);
+    const std::vector<T> result = expected(buffers, kind, function, number);
     for (Rank rank = 0; rank < options.ranks; ++rank) {
       const Report& report = calls[rank]->report;
       ASSERT_EQ(report.status, Status::complete) << report.detail;
@@ -87,14 +91,14 @@ using Elements =
 TYPED_TEST_SUITE(ScheduledTypesTest, Elements);
 
 TYPED_TEST(ScheduledTypesTest, exact__every_function_in_the_order_of_the_schedule) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (std::size_t op = 0; op < kReduceOps; ++op) {
       const auto function = static_cast<ReduceOp>(op);
       if (function == ReduceOp::custom || !is_defined(data_type_of<TypeParam>(), function))
         continue;
       for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 3, 5, 8}) {
         for (const std::uint64_t count : {1u, 33u, 5001u}) {
-          expect_exact<TypeParam>({.ranks = ranks}, count, algorithm, function, count == 33);
+          expect_exact<TypeParam>({.ranks = ranks}, count, kind, function, count == 33);
           if (testing::Test::HasFailure()) return;
         }
       }
@@ -103,10 +107,10 @@ TYPED_TEST(ScheduledTypesTest, exact__every_function_in_the_order_of_the_schedul
 }
 
 TYPED_TEST(ScheduledTypesTest, exact__under_faults_the_same_bits) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (const bool in_place : {false, true}) {
       for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 4, 7}) {
-        expect_exact<TypeParam>({.ranks = ranks, .faults = kFaulty}, 5000, algorithm, ReduceOp::avg,
+        expect_exact<TypeParam>({.ranks = ranks, .faults = kFaulty}, 5000, kind, ReduceOp::avg,
                                 in_place);
         if (testing::Test::HasFailure()) return;
       }
@@ -115,10 +119,10 @@ TYPED_TEST(ScheduledTypesTest, exact__under_faults_the_same_bits) {
 }
 
 TEST(ScheduledCallTest, exact__any_number_of_ranks) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (std::uint16_t ranks = 2; ranks <= 20; ++ranks) {
-      expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.02}}, 3001, algorithm,
-                          ReduceOp::sum, ranks % 2 == 0);
+      expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.02}}, 3001, kind, ReduceOp::sum,
+                          ranks % 2 == 0);
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -126,9 +130,9 @@ TEST(ScheduledCallTest, exact__any_number_of_ranks) {
 
 /// Beyond what is copied for late peers: they confirm it.
 TEST(ScheduledCallTest, exact__large_buckets_under_faults) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-      expect_exact<float>({.ranks = 5, .faults = kFaulty, .seed = seed}, 100'003, algorithm,
+      expect_exact<float>({.ranks = 5, .faults = kFaulty, .seed = seed}, 100'003, kind,
                           ReduceOp::sum, seed == 2);
       if (testing::Test::HasFailure()) return;
     }
@@ -137,7 +141,7 @@ TEST(ScheduledCallTest, exact__large_buckets_under_faults) {
 
 /// Of -0 and +0 the minimum is the first operand: all ranks have to take the same one as such.
 TEST(ScheduledCallTest, exact__zeros_of_both_signs_have_the_same_bits_on_all_ranks) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
       for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 5, 8}) {
         SimulatedJob job({.ranks = ranks});
@@ -148,11 +152,11 @@ TEST(ScheduledCallTest, exact__zeros_of_both_signs_have_the_same_bits_on_all_ran
             buffers.inputs[rank][i] = buffers.outputs[rank][i] = negative ? -0.0f : 0.0f;
           }
         }
-        submit_all(job, buffers, algorithm, function);
+        submit_all(job, buffers, kind, function);
         ASSERT_TRUE(job.finish());
-        const std::vector<float> result = expected(buffers, algorithm, function, 0);
+        const std::vector<float> result = expected(buffers, kind, function, 0);
         for (Rank rank = 0; rank < ranks; ++rank) {
-          EXPECT_TRUE(same_bits(buffers.outputs[rank], result)) << name(algorithm) << rank;
+          EXPECT_TRUE(same_bits(buffers.outputs[rank], result)) << kind.text() << rank;
         }
       }
     }
@@ -160,13 +164,13 @@ TEST(ScheduledCallTest, exact__zeros_of_both_signs_have_the_same_bits_on_all_ran
 }
 
 TEST(ScheduledCallTest, custom__the_callers_function) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     SimulatedJob job({.ranks = 5});
     Buffers<std::int32_t> buffers(5, 1000, false);
     Calls calls;
     for (Rank rank = 0; rank < 5; ++rank) {
       AllreduceArguments arguments = buffers.arguments(rank, DataType::int32, ReduceOp::custom);
-      arguments.algorithm = algorithm;
+      kind.ask(arguments, static_cast<std::uint32_t>(buffers.inputs.size()));
       arguments.custom.combine = [](void* out, const void* a, const void* b, std::size_t elements,
                                     void*) noexcept {
         for (std::size_t i = 0; i < elements; ++i) {
@@ -181,23 +185,23 @@ TEST(ScheduledCallTest, custom__the_callers_function) {
     }
     ASSERT_TRUE(job.finish());
     for (Rank rank = 0; rank < 5; ++rank) {
-      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, algorithm, ReduceOp::sum, 0)));
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, kind, ReduceOp::sum, 0)));
     }
   }
 }
 
 TEST(ScheduledCallTest, zero_elements__every_rank_has_to_make_the_call) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     SimulatedJob job({.ranks = 6});
     Buffers<float> buffers(6, 0, false);
     Calls calls;
     for (Rank rank = 0; rank < 5; ++rank) {
-      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
+      AllreduceArguments arguments = sum_by(kind, buffers, rank);
       calls.push_back(job.submit(rank, arguments));
     }
     job.run_for(1s);
     for (const auto& call : calls) EXPECT_FALSE(call->done);
-    AllreduceArguments arguments = sum_by(algorithm, buffers, 5);
+    AllreduceArguments arguments = sum_by(kind, buffers, 5);
     calls.push_back(job.submit(5, arguments));
     ASSERT_TRUE(job.finish());
     for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
@@ -220,11 +224,11 @@ TEST(ScheduledCallTest, time__a_lost_confirmation_is_asked_for) {
 /// Where all ranks send one piece, small ones are kept; between 64 and 128 KiB the bucket is large
 /// and its shards are not.
 TEST(ScheduledCallTest, exact__sizes_around_the_limit_of_what_is_kept) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (const std::uint16_t ranks : std::initializer_list<std::uint16_t>{2, 3, 4}) {
       for (const std::uint64_t count : {16'384u, 16'385u, 25'000u, 40'000u, 50'000u}) {
-        expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.05}, .seed = count}, count,
-                            algorithm, ReduceOp::sum, false);
+        expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.05}, .seed = count}, count, kind,
+                            ReduceOp::sum, false);
         if (testing::Test::HasFailure()) return;
       }
     }
@@ -233,23 +237,23 @@ TEST(ScheduledCallTest, exact__sizes_around_the_limit_of_what_is_kept) {
 
 /// Rank 0 has its result, and rank 1 hangs before it confirms the piece of rank 0.
 TEST(ScheduledCallTest, hung__a_large_piece_is_copied_for_a_rank_that_does_not_confirm) {
-  for (const auto& [algorithm, sent] : {std::pair{Algorithm::tar, Duration(15ms)},
-                                        std::pair{Algorithm::one_shot, Duration(22ms)}}) {
+  for (const auto& [kind, sent] : {std::pair{ExactKind(Algorithm::tar), Duration(15ms)},
+                                   std::pair{ExactKind(Algorithm::one_shot), Duration(22ms)}}) {
     SimulatedJob job({.ranks = 3, .max_bytes_per_second = 1e8});
     Buffers<float> buffers(3, 300'000, false);
-    const Calls calls = submit_all(job, buffers, algorithm, ReduceOp::sum);
+    const Calls calls = submit_all(job, buffers, kind, ReduceOp::sum);
     job.run_for(sent);
-    EXPECT_FALSE(calls[0]->done) << name(algorithm);
+    EXPECT_FALSE(calls[0]->done) << kind.text();
     job.stop(1);
     job.run_for(100ms);
-    EXPECT_TRUE(calls[0]->done) << name(algorithm);
+    EXPECT_TRUE(calls[0]->done) << kind.text();
     EXPECT_GT(job[0].memory().retained_bytes, 0u);
     EXPECT_FALSE(calls[1]->done);
     job.resume(1);
     ASSERT_TRUE(job.finish());
     for (Rank rank = 0; rank < 3; ++rank) {
       EXPECT_EQ(calls[rank]->report.status, Status::complete) << calls[rank]->report.detail;
-      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, algorithm, ReduceOp::sum, 0)));
+      EXPECT_TRUE(same_bits(buffers.outputs[rank], expected(buffers, kind, ReduceOp::sum, 0)));
     }
   }
 }
@@ -319,6 +323,18 @@ TEST(ScheduledCallTest, mismatch__another_algorithm_is_named) {
   EXPECT_THAT(calls[0]->report.detail, HasSubstr("algorithm tar instead of circulant"));
 }
 
+TEST(ScheduledCallTest, mismatch__other_shares_are_named) {
+  SimulatedJob job({.ranks = 4});
+  Buffers<float> buffers(4, 1000, false);
+  Calls calls;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    calls.push_back(job.submit(rank, sum_by({Algorithm::tar, rank == 2}, buffers, rank)));
+  }
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::mismatch);
+  EXPECT_THAT(calls[0]->report.detail, HasSubstr("rank 2 differs: hash of the shares "));
+}
+
 TEST(ScheduledCallTest, refusal__an_unknown_algorithm) {
   SimulatedJob job({.ranks = 2});
   Buffers<float> buffers(2, 10, false);
@@ -330,10 +346,10 @@ TEST(ScheduledCallTest, refusal__an_unknown_algorithm) {
 }
 
 TEST(ScheduledCallTest, dead__every_rank_ends_and_blames_it) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     SimulatedJob job({.ranks = 8, .max_bytes_per_second = 1e8});
     Buffers<float> buffers(8, 50'000, false);
-    const Calls calls = submit_all(job, buffers, algorithm, ReduceOp::sum);
+    const Calls calls = submit_all(job, buffers, kind, ReduceOp::sum);
     job.run_for(500us);
     job.kill(3);
     job.tell_dead(3);
@@ -348,12 +364,12 @@ TEST(ScheduledCallTest, dead__every_rank_ends_and_blames_it) {
 
 /// Rank 3 has begun and hangs. Others wait for ranks that wait for it.
 TEST(ScheduledCallTest, hung__the_rank_is_blamed_by_all_at_the_deadline) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     SimulatedJob job({.ranks = 8, .max_bytes_per_second = 1e8});
     Buffers<float> buffers(8, 50'000, false);
     Calls calls;
     for (Rank rank = 0; rank < 8; ++rank) {
-      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
+      AllreduceArguments arguments = sum_by(kind, buffers, rank);
       arguments.deadline = 2s;
       calls.push_back(job.submit(rank, arguments));
     }
@@ -363,25 +379,25 @@ TEST(ScheduledCallTest, hung__the_rank_is_blamed_by_all_at_the_deadline) {
     for (Rank rank = 0; rank < 8; ++rank) {
       if (rank == 3) continue;
       EXPECT_EQ(calls[rank]->report.status, Status::peer_late) << calls[rank]->report.detail;
-      EXPECT_THAT(calls[rank]->report.late_ranks, ElementsAre(3)) << name(algorithm) << rank;
+      EXPECT_THAT(calls[rank]->report.late_ranks, ElementsAre(3)) << kind.text() << rank;
     }
   }
 }
 
 TEST(ScheduledCallTest, late__a_rank_that_never_begins_is_blamed_by_all) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     SimulatedJob job({.ranks = 6});
     Buffers<float> buffers(6, 5000, false);
     Calls calls;
     for (Rank rank = 0; rank < 5; ++rank) {
-      AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
+      AllreduceArguments arguments = sum_by(kind, buffers, rank);
       arguments.deadline = 1s + 10ms * rank;
       calls.push_back(job.submit(rank, arguments));
     }
     ASSERT_TRUE(job.finish());
     for (const auto& call : calls) {
       EXPECT_EQ(call->report.status, Status::peer_late);
-      EXPECT_THAT(call->report.late_ranks, ElementsAre(5)) << name(algorithm);
+      EXPECT_THAT(call->report.late_ranks, ElementsAre(5)) << kind.text();
     }
   }
 }

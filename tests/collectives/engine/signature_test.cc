@@ -89,6 +89,7 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
   EXPECT_EQ(words([](S& s) { s.group_size = 4; }), "group size 0 instead of 4");
+  EXPECT_EQ(words([](S& s) { s.shares = 9; }), "hash of the shares 0 instead of 9");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");
   EXPECT_EQ(words([](S& s) { s.epoch = 3; }), "epoch 0 instead of 3");

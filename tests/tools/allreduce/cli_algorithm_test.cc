@@ -67,6 +67,30 @@ TEST(CliAlgorithm, group_size__is_refused_where_it_makes_no_sense) {
   EXPECT_THAT(ended.error, HasSubstr("--group-size is of --algorithm 2d-tar"));
 }
 
+TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
+  const Ended ended = run(local(4, {"-b", "64", "-e", "1M", "-f", "128", "-n", "3", "-w", "1", "-d",
+                                    "all", "--shares", "0,1,1.5,2.5"}));
+  expect_good(ended);
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("exact, shares 0.0000,0.2000,0.3000,0.5000"));
+}
+
+TEST(CliAlgorithm, shares__are_refused_where_they_make_no_sense) {
+  for (const char* list : {"", "1,", "1,x", "-1,2", "0,0", "nan,1", "1;1", "auto"}) {
+    const Ended ended = run(local(2, {"--shares", list}));
+    EXPECT_EQ(ended.exit_code, 2) << list;
+    EXPECT_THAT(ended.error, HasSubstr("not a list of weights, one for each rank")) << list;
+  }
+  Ended ended = run(local(4, {"--shares", "1,1"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("--shares has 2 for 4 ranks: give one for each rank"));
+  ended = run(local(2, {"--shares", "1,2", "--mode", "bounded"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("leave out --mode bounded"));
+  ended = run(local(2, {"--shares", "1,2", "--algorithm", "ring"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("leave out --algorithm ring"));
+}
+
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {
   const Ended ended = run(local(2, {"--algorithm", "tree"}));
   EXPECT_EQ(ended.exit_code, 2);

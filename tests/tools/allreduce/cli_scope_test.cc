@@ -27,6 +27,7 @@ const Samples& compared() {
                                {"--loss-target", {"1%"}},
                                {"--algorithm", {"circulant"}},
                                {"--group-size", {"2"}},
+                               {"--shares", {"1,2"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},
@@ -86,7 +87,7 @@ bool same_on_all(const std::string& text) {
 /// Two ranks, of which the second one has the option.
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
-  const bool exact = option == "--algorithm" || option == "--group-size";
+  const bool exact = option == "--algorithm" || option == "--group-size" || option == "--shares";
   std::vector<std::string> both{"-b", "1K", "-e", "1K", "-n", "2", "-w", "0"};
   both.insert(both.end(), {"--mode", exact ? "exact" : "bounded"});
   if (option == "--group-size") both.insert(both.end(), {"--algorithm", "2d-tar"});

@@ -11,33 +11,38 @@
 #include <string>
 #include <vector>
 
-#include "collectives/allreduce.h"
+#include "tests/support/exact_kinds.h"
 #include "transport/random.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
 
+using testing_support::ExactKind;
+using testing_support::kExactKinds;
+
 constexpr std::uint32_t kLargestWorld = 64;
-constexpr Algorithm kAlgorithms[] = {
-    Algorithm::tar,  Algorithm::circulant,          Algorithm::one_shot,
-    Algorithm::ring, Algorithm::recursive_doubling, Algorithm::two_level_tar};
 
 struct Job {
-  Algorithm algorithm;
   std::uint64_t count;
   std::vector<Schedule> ranks;
 
   std::uint32_t world() const { return static_cast<std::uint32_t>(ranks.size()); }
 };
 
-Job job_of(Algorithm algorithm, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
-  Job job{algorithm, count, {}};
+Job job_of(ExactKind kind, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
+  AllreduceArguments call;
+  call.count = count;
+  kind.ask(call, world);
+  Job job{count, {}};
   for (std::uint32_t rank = 0; rank < world; ++rank) {
-    job.ranks.push_back(
-        schedule_of(algorithm, world, static_cast<Rank>(rank), operation, count, sizeof(float)));
+    job.ranks.push_back(schedule_of(call, world, static_cast<Rank>(rank), operation));
   }
   return job;
+}
+
+Job job_of(Algorithm algorithm, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
+  return job_of(ExactKind{algorithm}, world, operation, count);
 }
 
 constexpr std::uint32_t kManyRanks = 20;
@@ -45,15 +50,15 @@ constexpr std::uint32_t kManyRanks = 20;
 /// Calls `body(job)` over algorithms, ranks, operations and counts; of many ranks one count.
 template <typename Body>
 void for_all(Body body) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
       for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{17},
                                         std::uint64_t{16} * world + 1, std::uint64_t{65'537}}) {
         if (world > kManyRanks && world < kLargestWorld && count != 16 * world + 1) continue;
         const std::uint32_t operation = world + static_cast<std::uint32_t>(count % 5);
-        SCOPED_TRACE(std::string(name(algorithm)) + ", world " + std::to_string(world) +
-                     ", count " + std::to_string(count));
-        body(job_of(algorithm, world, operation, count));
+        SCOPED_TRACE(kind.text() + ", world " + std::to_string(world) + ", count " +
+                     std::to_string(count));
+        body(job_of(kind, world, operation, count));
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -226,20 +231,21 @@ class Arrivals {
 };
 
 TEST(ScheduleTest, result__every_contribution_once_at_every_rank_in_any_order_of_arrival) {
-  for (const Algorithm algorithm : kAlgorithms) {
+  for (const ExactKind& kind : kExactKinds) {
     for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
       // Pieces of large jobs take long to try one by one.
       const std::uint64_t seeds = world <= 9 ? 20 : world <= 20 ? 2 : 1;
       if (world > 20 && world % 7 != 1 && world != 32 && world != 63) continue;
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-        SCOPED_TRACE(std::string(name(algorithm)) + ", world " + std::to_string(world) + ", seed " +
+        SCOPED_TRACE(kind.text() + ", world " + std::to_string(world) + ", seed " +
                      std::to_string(seed));
-        const Job job = job_of(algorithm, world, static_cast<std::uint32_t>(seed), 16 * world);
+        const Job job = job_of(kind, world, static_cast<std::uint32_t>(seed), 16 * world);
         Arrivals run(job);
         ASSERT_TRUE(run.finish(seed));
         for (Rank rank = 0; rank < world; ++rank) {
           for (std::size_t i = 0; i < job.ranks[rank].chunks.size(); ++i) {
             const Schedule::Chunk& chunk = job.ranks[rank].chunks[i];
+            if (chunk.elements.count == 0) continue;  // its owner has no share
             ASSERT_EQ(run.at(rank, i).contributors.size(), chunk.last_version() + 1u);
             ASSERT_EQ(run.at(rank, i).contributors.back(), ~0ull >> (64 - world));
             ASSERT_TRUE(run.at(rank, i).own_added);
@@ -297,6 +303,28 @@ TEST(ScheduleTest, tar__a_message_to_each_rank_a_stage_and_two_buckets_at_most) 
     for (const Schedule& schedule : job_of(Algorithm::tar, world, 3, 16 * world).ranks) {
       EXPECT_EQ(cost_of(schedule).messages, 2 * (world - 1));
       EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
+    }
+  }
+}
+
+/// A rank that owns the part w of the bucket sends and receives 1 + (world - 2) w of it.
+TEST(ScheduleTest, shares__what_a_rank_sends_and_receives_follows_from_its_own) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
+    constexpr std::uint64_t kCount = 1 << 20;
+    AllreduceArguments call;
+    call.count = kCount;
+    ExactKind{Algorithm::tar, true}.ask(call, world);
+    for (Rank rank = 0; rank < world; ++rank) {
+      const Schedule schedule = schedule_of(call, world, rank, 5);
+      const double part = static_cast<double>(call.shares.part(rank)) / Shares::kWhole;
+      std::uint64_t received = 0;
+      for (const Schedule::Stage& stage : schedule.stages) {
+        for (const Schedule::Message& message : stage.receives) {
+          received += schedule.chunks[schedule.pieces_of(message)[0].chunk].elements.count;
+        }
+      }
+      EXPECT_EQ(received, cost_of(schedule).elements);
+      EXPECT_NEAR(static_cast<double>(received) / kCount, 1 + (world - 2) * part, 2e-3) << world;
     }
   }
 }

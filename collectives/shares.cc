@@ -1,0 +1,75 @@
+#include "collectives/shares.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+namespace tarpon {
+namespace {
+
+/// Ranks with the largest remainders first, ties to the lower rank.
+template <typename Remainder>
+std::vector<std::uint32_t> by_remainder(const std::vector<Remainder>& remainders) {
+  std::vector<std::uint32_t> order(remainders.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return remainders[a] > remainders[b]; });
+  return order;
+}
+
+bool are_weights(std::span<const double> weights) {
+  if (weights.empty() || weights.size() > Shares::kMostRanks) return false;
+  double sum = 0;
+  for (const double weight : weights) {
+    if (!(weight >= 0)) return false;
+    sum += weight;
+  }
+  return sum > 0 && std::isfinite(sum);
+}
+
+}  // namespace
+
+Shares::Shares(std::span<const double> weights) : valid_(are_weights(weights)) {
+  if (!valid_) return;
+  ranks_ = static_cast<std::uint32_t>(weights.size());
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<double> remainders;
+  std::uint32_t left = kWhole;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    const double exact = weights[rank] / sum * kWhole;
+    parts_[rank] = std::min(static_cast<std::uint32_t>(exact), left);
+    remainders.push_back(exact - parts_[rank]);
+    left -= parts_[rank];
+  }
+  const std::vector<std::uint32_t> order = by_remainder(remainders);
+  for (std::uint32_t i = 0; i < left; ++i) ++parts_[order[i % ranks_]];
+}
+
+std::array<std::uint64_t, Shares::kMostRanks> Shares::divide(std::uint64_t units) const {
+  std::array<std::uint64_t, kMostRanks> owned{};
+  std::vector<std::uint64_t> remainders;
+  std::uint64_t left = units;
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    // units * part / kWhole, without its overflow.
+    const std::uint64_t rest = units % kWhole * parts_[rank];
+    owned[rank] = units / kWhole * parts_[rank] + rest / kWhole;
+    remainders.push_back(rest % kWhole);
+    left -= owned[rank];
+  }
+  const std::vector<std::uint32_t> order = by_remainder(remainders);
+  for (std::uint64_t i = 0; i < left; ++i) ++owned[order[i]];
+  return owned;
+}
+
+std::uint16_t Shares::hash() const {
+  if (ranks_ == 0) return 0;
+  std::uint32_t sum = 2166136261u;  // FNV-1a
+  for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
+    for (const int shift : {0, 8, 16}) sum = (sum ^ (parts_[rank] >> shift & 0xff)) * 16777619u;
+  }
+  const auto folded = static_cast<std::uint16_t>(sum >> 16 ^ sum);
+  return folded == 0 ? 1 : folded;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,55 @@
+// How much of a bucket each rank owns, and so sends and receives, in TAR.
+//
+// A rank that owns the part w of a bucket of S bytes sends S (1 + (N - 2) w) bytes and receives as
+// many. Where the links of N ranks differ, shares let all ranks finish together. A rank that owns
+// nothing still sends and receives the whole bucket once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transport/rank.h"
+
+namespace tarpon {
+
+/// A value. Alike on all ranks of a call.
+class Shares {
+ public:
+  static constexpr std::uint32_t kWhole = 65'536;
+  static constexpr std::size_t kMostRanks = 64;
+
+  /// Even ones, for any number of ranks.
+  Shares() = default;
+
+  /// In proportion to `weights`, one for each rank in order: parts of kWhole by largest remainder,
+  /// ties to the lower rank. Not valid() where there are no weights or more than kMostRanks, where
+  /// one is negative, infinite or no number, or where all are 0.
+  explicit Shares(std::span<const double> weights);
+
+  bool even() const { return ranks_ == 0 && valid_; }
+  bool valid() const { return valid_; }
+
+  /// 0: even.
+  std::uint32_t ranks() const { return ranks_; }
+
+  /// REQUIRES: rank < ranks(), valid().
+  std::uint32_t part(Rank rank) const { return parts_[rank]; }
+
+  /// How many of `units` each rank owns, by rank, by largest remainder as above. REQUIRES: valid(),
+  /// not even().
+  std::array<std::uint64_t, kMostRanks> divide(std::uint64_t units) const;
+
+  /// 0: even. Others differ in all but 1 of 65,535 cases where the parts do.
+  std::uint16_t hash() const;
+
+  bool operator==(const Shares&) const = default;
+
+ private:
+  std::array<std::uint32_t, kMostRanks> parts_{};
+  std::uint32_t ranks_ = 0;
+  bool valid_ = true;
+};
+
+}  // namespace tarpon

@@ -1,0 +1,80 @@
+// Shares of a bucket: rounding, limits, and what a hash tells.
+#include "collectives/shares.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <vector>
+
+namespace tarpon {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::uint64_t> divided(const Shares& shares, std::uint64_t units) {
+  const auto all = shares.divide(units);
+  return {all.begin(), all.begin() + shares.ranks()};
+}
+
+TEST(SharesTest, parts__largest_remainder_and_ties_to_the_lower_rank) {
+  const Shares thirds(std::vector<double>{1, 1, 1});
+  EXPECT_EQ(thirds.part(0), 21846u);
+  EXPECT_EQ(thirds.part(1), 21845u);
+  EXPECT_EQ(thirds.part(2), 21845u);
+  EXPECT_THAT(divided(thirds, 10), ElementsAre(4, 3, 3));
+  EXPECT_THAT(divided(Shares(std::vector<double>{0, 5, 0}), 7), ElementsAre(0, 7, 0));
+}
+
+TEST(SharesTest, parts__add_up_for_any_weights_and_units) {
+  for (std::size_t ranks = 1; ranks <= Shares::kMostRanks; ++ranks) {
+    std::vector<double> weights;
+    for (std::size_t i = 0; i < ranks; ++i)
+      weights.push_back(std::sqrt(static_cast<double>(i + 1)));
+    const Shares shares(weights);
+    ASSERT_TRUE(shares.valid());
+    std::uint32_t sum = 0;
+    for (Rank rank = 0; rank < ranks; ++rank) sum += shares.part(rank);
+    EXPECT_EQ(sum, Shares::kWhole);
+    for (const std::uint64_t units :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1000}, std::uint64_t{1} << 56}) {
+      const auto owned = divided(shares, units);
+      EXPECT_EQ(std::accumulate(owned.begin(), owned.end(), std::uint64_t{0}), units);
+      EXPECT_TRUE(std::is_sorted(owned.begin(), owned.end()) || units < 2 * ranks);
+    }
+  }
+}
+
+TEST(SharesTest, valid__says_what_is_no_list_of_weights) {
+  const double infinite = std::numeric_limits<double>::infinity();
+  const double largest = std::numeric_limits<double>::max();
+  for (const std::vector<double>& weights : {std::vector<double>{},
+                                             {0, 0},
+                                             {1, -1},
+                                             {NAN, 1},
+                                             {infinite, 1},
+                                             {largest, largest},
+                                             std::vector<double>(65, 1.0)}) {
+    EXPECT_FALSE(Shares(weights).valid());
+    EXPECT_FALSE(Shares(weights).even());
+  }
+  EXPECT_TRUE(Shares().even());
+  EXPECT_FALSE(Shares(std::vector<double>{1, 1}).even());
+}
+
+TEST(SharesTest, hash__differs_and_is_0_for_even_ones_only) {
+  EXPECT_EQ(Shares().hash(), 0);
+  std::set<std::uint16_t> hashes;
+  for (int i = 0; i < 100; ++i) {
+    hashes.insert(Shares(std::vector<double>{1, 1 + 0.01 * i, 2}).hash());
+  }
+  EXPECT_GE(hashes.size(), 99u);
+  EXPECT_FALSE(hashes.contains(0));
+}
+
+}  // namespace
+}  // namespace tarpon
