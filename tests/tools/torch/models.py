@@ -23,7 +23,7 @@ def small_model():
 def digest(model):
     state = hashlib.sha256()
     for parameter in model.parameters():
-        state.update(parameter.detach().numpy().tobytes())
+        state.update(parameter.detach().cpu().numpy().tobytes())
     return state.hexdigest()
 
 

@@ -122,7 +122,9 @@ class _Call:
         self.job = job  # the communicator's handle; its value is None once that is closed
         self.tensor = tensor
         self.memory = tensor  # what the library reads and writes
-        self.ready: Any = None  # of a CUDA tensor: the event after which `memory` holds its data
+        # Of a CUDA tensor: the event after which `memory` holds its data, and the stream for the result.
+        self.ready: Any = None
+        self.way_back: Any = None
         self.arguments = arguments
         self.ended = ended
         self.handle: Optional[ctypes.c_void_p] = None
@@ -147,8 +149,10 @@ class _Call:
     def end(self) -> None:
         if self.handle is not None:
             self._wait(lib.library(), self.handle)
-        if self.error is None and self.memory is not self.tensor:
-            self.tensor.copy_(self.memory)  # from pinned memory: returns when it is there
+        if self.error is None and self.way_back is not None:
+            with torch.cuda.stream(self.way_back):
+                self.tensor.copy_(self.memory, non_blocking=True)
+            self.way_back.synchronize()
 
     def tell(self) -> None:
         try:
@@ -224,7 +228,7 @@ class Communicator:
         self._ender = _Stage(_Call.end, _Call.tell)
         self._process = os.getpid()
         self._beginner: Optional[_Stage] = None  # since the first CUDA tensor
-        self._side_streams: Dict[torch.device, Any] = {}
+        self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
         self.rank: int = lib.library().tarpon_rank(handle)
         self.world_size: int = lib.library().tarpon_world_size(handle)
         self.left_out: str = lib.library().tarpon_left_out(handle).decode(errors="replace")
@@ -329,19 +333,25 @@ class Communicator:
             self._ender.add(call)
 
     def _stage(self, call: _Call) -> None:
-        """Copies to pinned memory, beside the current stream."""
+        """Copies to pinned memory, on a stream of its own, after the current stream's work.
+
+        The way back has another stream: on this one, or on the current one, it would wait for the
+        gradients of later buckets.
+        """
         device = call.tensor.device
         if self._beginner is None:
             self._beginner = _Stage(_Call.begin, self._ender.add)
-        side = self._side_streams.get(device)
-        if side is None:
-            side = self._side_streams[device] = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            call.memory = torch.empty(call.tensor.shape, dtype=call.tensor.dtype, pin_memory=True)
+        if device not in self._streams:
+            self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
+        to_host, call.way_back = self._streams[device]
+        to_host.wait_stream(torch.cuda.current_stream(device))
+        call.memory = torch.empty(
+            call.tensor.shape, dtype=call.tensor.dtype, device="cpu", pin_memory=True
+        )
+        with torch.cuda.stream(to_host):
             call.memory.copy_(call.tensor, non_blocking=True)
             call.ready = torch.cuda.Event()
-            call.ready.record(side)
+            call.ready.record(to_host)
 
     def allreduce_now(
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float

@@ -38,7 +38,7 @@ def agree_on_number(
     communicator: Communicator, value: int, function: int, tag: int, deadline: float
 ) -> int:
     """The least (lib.MIN) or largest (lib.MAX) value of a rank; all ranks call it."""
-    tensor = torch.tensor([value], dtype=torch.int64)
+    tensor = torch.tensor([value], dtype=torch.int64, device="cpu")
     communicator.allreduce_now(tensor, function, tag=tag, deadline=deadline)
     return int(tensor)
 
@@ -48,7 +48,8 @@ def are_equal(
 ) -> bool:
     """Whether the tensors have the same bytes on all ranks, who all call it."""
     own = digest(tensors) - (1 << 63)  # signed
-    extremes = torch.tensor([own, ~own], dtype=torch.int64)  # the largest, and of ~: the smallest
+    # The largest, and of ~: the smallest.
+    extremes = torch.tensor([own, ~own], dtype=torch.int64, device="cpu")
     communicator.allreduce_now(extremes, lib.MAX, tag=tag, deadline=deadline)
     return int(extremes[0]) == ~int(extremes[1])
 
@@ -77,7 +78,7 @@ def distance(
     relative = math.inf
     if math.isfinite(apart) and math.isfinite(mean) and (mean > 0 or apart == 0):
         relative = math.sqrt(apart / mean) if mean > 0 else 0.0
-    largest = torch.tensor([relative], dtype=torch.float64)
+    largest = torch.tensor([relative], dtype=torch.float64, device="cpu")
     communicator.allreduce_now(largest, lib.MAX, tag=tag, deadline=deadline)
     return float(largest[0])
 
@@ -102,7 +103,7 @@ def resync(
     size = agree_on_number(
         communicator, state.getbuffer().nbytes if gives else 0, lib.MAX, tag, deadline
     )
-    data = torch.empty(size, dtype=torch.uint8)
+    data = torch.empty(size, dtype=torch.uint8, device="cpu")
     if gives:
         data.copy_(torch.frombuffer(bytearray(state.getvalue()), dtype=torch.uint8))
     communicator.resync(data, root, deadline)
