@@ -63,6 +63,7 @@ struct AllreduceArguments {
   /// Algorithm::two_level_tar: ranks 0 to group_size - 1 are the first group, and so on. It divides
   /// the number of ranks. 0: default_group_size().
   std::uint32_t group_size = 0;
+  Rank late_rank = 0;  // Algorithm::late_rank: that rank; the count of ranks is a power of two
   Shares shares = {};  // of exact calls by Algorithm::tar, one for each rank; others keep even ones
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;

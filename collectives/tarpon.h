@@ -125,7 +125,9 @@ typedef enum tarpon_algorithm {
   TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */
   TARPON_RING = 4,
   TARPON_RECURSIVE_DOUBLING = 5,
-  TARPON_2D_TAR = 6 /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
+  TARPON_2D_TAR = 6,   /* TAR in groups of tarpon_arguments.group_size ranks, and between them */
+  TARPON_LATE_RANK = 7 /* StragglAR: the others add up while tarpon_arguments.late_rank is awaited;
+                          2, 4, 8, ... ranks */
 } tarpon_algorithm;
 
 /* What a bounded call puts where the reduced value could not be had. */
@@ -256,6 +258,7 @@ typedef struct tarpon_arguments {
   const double* shares; /* exact calls by TARPON_TAR: a weight for each rank, read by the call only:
                            how much of the bucket it owns beside the others. NULL: all alike */
   uint32_t share_count; /* of `shares`: the number of ranks */
+  uint32_t late_rank;   /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */

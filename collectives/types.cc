@@ -58,6 +58,8 @@ std::string_view name(Algorithm algorithm) {
       return "recursive-doubling";
     case Algorithm::two_level_tar:
       return "2d-tar";
+    case Algorithm::late_rank:
+      return "late-rank";
   }
   return "unknown";
 }
@@ -98,8 +100,9 @@ std::optional<Mode> parse_mode(std::string_view text) {
 }
 
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
-  return parse(text, {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
-                      Algorithm::recursive_doubling, Algorithm::two_level_tar});
+  return parse(text,
+               {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
+                Algorithm::recursive_doubling, Algorithm::two_level_tar, Algorithm::late_rank});
 }
 
 }  // namespace tarpon

@@ -56,8 +56,9 @@ enum class Algorithm : std::uint8_t {
   ring = 4,
   recursive_doubling = 5,
   two_level_tar = 6,
+  late_rank = 7,
 };
-inline constexpr Algorithm kLastAlgorithm = Algorithm::two_level_tar;
+inline constexpr Algorithm kLastAlgorithm = Algorithm::late_rank;
 
 /// exact: repaired until complete, the same bits on all ranks and on every run. bounded: ends by
 /// its bound with what has arrived; slots are added on arrival.

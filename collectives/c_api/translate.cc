@@ -36,7 +36,9 @@ static_assert(same(TARPON_EXACT, Mode::exact) && same(TARPON_BOUNDED, Mode::boun
 static_assert(same(TARPON_TAR, Algorithm::tar) && same(TARPON_CIRCULANT, Algorithm::circulant) &&
               same(TARPON_ONE_SHOT, Algorithm::one_shot) && same(TARPON_RING, Algorithm::ring) &&
               same(TARPON_RECURSIVE_DOUBLING, Algorithm::recursive_doubling) &&
-              same(TARPON_2D_TAR, Algorithm::two_level_tar) && same(TARPON_2D_TAR, kLastAlgorithm));
+              same(TARPON_2D_TAR, Algorithm::two_level_tar) &&
+              same(TARPON_LATE_RANK, Algorithm::late_rank) &&
+              same(TARPON_LATE_RANK, kLastAlgorithm));
 static_assert(same(TARPON_MISSING_ZERO, MissingFill::zero) &&
               same(TARPON_MISSING_LOCAL, MissingFill::local));
 static_assert(same(TARPON_DATAPATH_AUTO, Datapath::automatic) &&
@@ -219,6 +221,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.mode = to_enum<Mode>(from.mode);
   if (from.algorithm != TARPON_ALGORITHM_DEFAULT) to.algorithm = to_enum<Algorithm>(from.algorithm);
   to.group_size = from.group_size;
+  to.late_rank = to_rank(from.late_rank);
   if (from.shares != nullptr) to.shares = Shares({from.shares, from.share_count});
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);

@@ -2,6 +2,7 @@
 // or an exception comes up inside.
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 
 #include "collectives/engine/engine.h"
@@ -39,6 +40,27 @@ bool overlap(const void* a, const void* b, std::uint64_t bytes) {
   const auto first = reinterpret_cast<std::uintptr_t>(a);
   const auto second = reinterpret_cast<std::uintptr_t>(b);
   return first != second && (first < second ? second - first : first - second) < bytes;
+}
+
+std::optional<Refusal> refusal_of_late_rank(const AllreduceArguments& arguments,
+                                            std::uint32_t world) {
+  const auto late = static_cast<std::uint32_t>(arguments.late_rank);
+  std::string text;
+  if (arguments.algorithm != Algorithm::late_rank) {
+    if (late == 0) return std::nullopt;
+    text = fmt::format("late rank {} is of algorithm {}, not {}; give 0", late,
+                       name(Algorithm::late_rank), name(arguments.algorithm));
+  } else if (!std::has_single_bit(world)) {
+    text = fmt::format(
+        "algorithm {} needs 2, 4, 8, ... ranks, not {}; give algorithm {} and shares "
+        "with 0 for the late rank",
+        name(arguments.algorithm), world, name(Algorithm::tar));
+  } else if (late >= world) {
+    text = fmt::format("late rank {} of {} ranks; give one below that", late, world);
+  } else {
+    return std::nullopt;
+  }
+  return Refusal{AbortReason::argument, "allreduce: " + text};
 }
 
 std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, std::uint32_t world) {
@@ -85,6 +107,7 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
                                "divisor, or 0",
                                arguments.group_size, world)};
   }
+  if (auto wrong = refusal_of_late_rank(arguments, world)) return wrong;
   if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};

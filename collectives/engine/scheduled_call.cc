@@ -58,6 +58,9 @@ OperationSignature ScheduledCall::signature() const {
     result.group_size =
         static_cast<std::uint8_t>(given != 0 ? given : default_group_size(setting_.world));
   }
+  if (result.algorithm == Algorithm::late_rank) {
+    result.late_rank = static_cast<std::uint8_t>(1 + call_->arguments.late_rank);
+  }
   result.shares = call_->arguments.shares.hash();
   result.slot_bytes = static_cast<std::uint16_t>(setting_.slot_bytes);
   return result;

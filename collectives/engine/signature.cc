@@ -14,7 +14,7 @@ constexpr std::size_t kSlotBytesAt = 4;
 constexpr std::size_t kSharesAt = 6;
 constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
-constexpr std::size_t kGroupSizeAt = 18;
+constexpr std::size_t kOfAlgorithmAt = 18;
 constexpr std::size_t kCodecAt = 19;
 constexpr std::size_t kCustomAt = 20;
 
@@ -31,6 +31,10 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
   for (std::size_t i = 0; i < sizeof(Unsigned); ++i)
     value |= std::uint64_t{bytes[at + i]} << (8 * i);
   return static_cast<Unsigned>(value);
+}
+
+bool has_parameter(Algorithm algorithm) {
+  return algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;
 }
 
 template <typename Value>
@@ -50,7 +54,7 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kSharesAt, signature.shares);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
-  bytes[kGroupSizeAt] = signature.group_size;
+  bytes[kOfAlgorithmAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank);
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   put(bytes, kCustomAt, signature.custom);
   return bytes;
@@ -58,15 +62,15 @@ SignatureBytes encode(const OperationSignature& signature) {
 
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes) {
-  const bool known = bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
-                     bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
-                     bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
-                     bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-                     (bytes[kAlgorithmAt] == static_cast<std::uint8_t>(Algorithm::two_level_tar)) ==
-                         (bytes[kGroupSizeAt] != 0) &&
-                     bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
-                     (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
-                      get<std::uint32_t>(bytes, kCustomAt) == 0);
+  const bool known =
+      bytes[kTypeAt] < kDataTypes && bytes[kFunctionAt] < kReduceOps &&
+      bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
+      bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
+      bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
+      has_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt])) == (bytes[kOfAlgorithmAt] != 0) &&
+      bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
+      (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
+       get<std::uint32_t>(bytes, kCustomAt) == 0);
   if (!known) return std::nullopt;
   OperationSignature signature;
   signature.type = static_cast<DataType>(bytes[kTypeAt]);
@@ -77,7 +81,8 @@ std::optional<OperationSignature> decode(
   signature.shares = get<std::uint16_t>(bytes, kSharesAt);
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
-  signature.group_size = bytes[kGroupSizeAt];
+  (signature.algorithm == Algorithm::late_rank ? signature.late_rank : signature.group_size) =
+      bytes[kOfAlgorithmAt];
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;
@@ -96,6 +101,9 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   }
   if (here.group_size != there.group_size) {
     return differs("group size", here.group_size, there.group_size);
+  }
+  if (here.late_rank != there.late_rank) {
+    return differs("late rank", here.late_rank - 1, there.late_rank - 1);
   }
   if (here.shares != there.shares) return differs("hash of the shares", here.shares, there.shares);
   if (here.codec != there.codec) return differs("codec", name(here.codec), name(there.codec));

@@ -5,12 +5,13 @@
 //
 //   offset  0     1         2          3     4           6       8      16     18  19     20
 //   bytes   1     1         1          1     2           2       8      2      1   1      4
-//   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  gs  codec  custom
+//   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  of  codec  custom
 //
 // `shares` is Shares::hash(). Where two ranks have different shares and one hash, no call ends with
 // a result: some owner waits for more than it is sent.
-// gs is the size of the groups of Algorithm::two_level_tar, 0 for every other one.
-// `custom` is the id of the caller's own function, 0 for every other one.
+// `of` is of the algorithm: the size of the groups of Algorithm::two_level_tar, 1 + the late rank
+// of Algorithm::late_rank, 0 for every other one. `custom` is the id of the caller's own function,
+// 0 for every other one.
 //
 // Values and pure functions.
 #pragma once
@@ -36,6 +37,7 @@ struct OperationSignature {
   std::uint64_t count = 0;      // elements
   std::uint16_t epoch = 0;      // of the job's agreed settings
   std::uint8_t group_size = 0;  // 0 unless the algorithm has groups
+  std::uint8_t late_rank = 0;   // 1 + that rank; 0 unless the algorithm has one
   Codec codec = Codec::none;
   std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
 

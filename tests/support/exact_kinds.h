@@ -1,6 +1,7 @@
 // What exact calls run, for tests of all of it.
 #pragma once
 
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct ExactKind {
   /// Asks for it on `world` ranks. A third of them own nothing.
   void ask(AllreduceArguments& call, std::uint32_t world) const {
     call.algorithm = algorithm;
+    if (algorithm == Algorithm::late_rank && !std::has_single_bit(world)) {
+      call.algorithm = Algorithm::tar;  // it has no schedule for so many
+    } else if (algorithm == Algorithm::late_rank) {
+      call.late_rank = static_cast<Rank>(world / 3);
+    }
     if (!uneven) return;
     std::vector<double> weights;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
@@ -33,8 +39,8 @@ struct ExactKind {
 };
 
 inline constexpr ExactKind kExactKinds[] = {
-    {Algorithm::tar},          {Algorithm::tar, true}, {Algorithm::circulant},
-    {Algorithm::one_shot},     {Algorithm::ring},      {Algorithm::recursive_doubling},
-    {Algorithm::two_level_tar}};
+    {Algorithm::tar},           {Algorithm::tar, true}, {Algorithm::circulant},
+    {Algorithm::one_shot},      {Algorithm::ring},      {Algorithm::recursive_doubling},
+    {Algorithm::two_level_tar}, {Algorithm::late_rank}};
 
 }  // namespace tarpon::testing_support

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "tools/allreduce/allreduce_options.h"
 #include "tools/allreduce/benchmark.h"
@@ -38,6 +39,20 @@ Result<void> settle_groups(AllreduceOptions& options, const LaunchPlace& place) 
                           rank_count(world)));
 }
 
+Result<void> check_late_rank(const AllreduceOptions& options, std::uint32_t world) {
+  if (options.algorithm != Algorithm::late_rank) return {};
+  if (!std::has_single_bit(world)) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("--algorithm late-rank needs 2, 4, 8, ... ranks, not {}: give --shares "
+                            "with 0 for that rank",
+                            world));
+  }
+  const std::uint32_t late = options.late_rank.value_or(0);
+  if (late < world) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("--late-rank {} of {}: ranks count from 0", late, rank_count(world)));
+}
+
 Result<void> check_shares(const Shares& shares, std::uint32_t world) {
   if (shares.even() || shares.ranks() == world) return {};
   return fail(Error::Code::invalid_argument,
@@ -49,6 +64,8 @@ int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = settle_groups(options, place); !good) return report(good.error(), place.voice);
+  if (auto good = check_late_rank(options, place.world_size); !good)
+    return report(good.error(), place.voice);
   if (auto good = check_shares(options.shares, place.world_size); !good)
     return report(good.error(), place.voice);
   auto session = [&] {

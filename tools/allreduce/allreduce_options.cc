@@ -124,6 +124,19 @@ Result<Shares> parse_shares(const std::string& text) {
                           text));
 }
 
+Result<InjectedDelay> parse_delay(const std::string& text) {
+  const std::size_t at = text.find('=');
+  const auto rank = cli::parse_whole(std::string_view(text).substr(0, at), std::uint64_t{0},
+                                     std::uint64_t{kUnknownRank - 1});
+  if (at == std::string::npos || !rank) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("\"{}\": write RANK=DURATION, for example 3=50ms", text));
+  }
+  const auto by = parse_duration(std::string_view(text).substr(at + 1));
+  if (!by) return fail(by.error());
+  return InjectedDelay{static_cast<Rank>(*rank), *by};
+}
+
 /// Exact calls lose nothing: what says what to do about losses would have no effect.
 Result<void> check_bounded_only(const cli::Invocation& invocation,
                                 const AllreduceOptions& options) {
@@ -161,8 +174,9 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
                   "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
         "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
        {"--algorithm",
-        named(options.algorithm, parse_algorithm,
-              {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar"}),
+        named(
+            options.algorithm, parse_algorithm,
+            {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar", "late-rank"}),
         "of exact calls. one-shot: one delay, for a few KiB; circulant, recursive-doubling: few "
         "messages a rank",
         Scope::job},
@@ -170,6 +184,8 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         otherwise(cli::whole(options.group_size, 1u),
                   "the launcher's ranks a host, else the largest divisor up to the root"),
         "--algorithm 2d-tar: ranks in a group; divides the number of ranks", Scope::job},
+       {"--late-rank", otherwise(cli::whole(options.late_rank), "0"),
+        "--algorithm late-rank: the rank that comes late, of 2, 4, 8, ... ranks", Scope::job},
        {"--shares", otherwise(cli::parsed(options.shares, "even|LIST", parse_shares), "even"),
         "--algorithm tar: how much of the bucket each rank owns beside the others, as 0,1,1,1; "
         "less "
@@ -246,6 +262,9 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_loss_budget_options(table, options.budgets);
   add_report_options(table, options);
   add_fault_options(table, options.job);
+  table.add(kFaultGroup,
+            {{"--inject-late", cli::parsed(options.delay, "RANK=DURATION", parse_delay),
+              "this rank makes each call so long after the barrier before it, as 3=50ms"}});
   add_mechanism_options(table, options.mechanisms);
   add_nccl_flags(table);
 }
@@ -335,6 +354,9 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (options.group_size != 0 && options.algorithm != Algorithm::two_level_tar) {
     return refuse("--group-size is of --algorithm 2d-tar: leave one out, or give both");
   }
+  if (options.late_rank && options.algorithm != Algorithm::late_rank) {
+    return refuse("--late-rank is of --algorithm late-rank: leave one out, or give both");
+  }
   if (!options.shares.even() &&
       (options.algorithm != Algorithm::tar || options.mode == Mode::bounded)) {
     return refuse("--shares LIST is of exact calls by --algorithm tar: leave out " +
@@ -388,17 +410,19 @@ std::string shares_text(const Shares& shares) {
 
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
-      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nshares={}\nmissing={}"
+      "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nlate_rank={}\nshares={}"
+      "\nmissing={}"
       "\niters={}"
       "\nwarmup={}"
       "\nrun_cycles={}"
       "\ncheck={}\n"
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
-      name(options.algorithm), options.group_size, shares_text(options.shares),
-      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
-      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
-      bound_rule(options.bound), describe(options.job.mechanisms));
+      name(options.algorithm), options.group_size, options.late_rank.value_or(0),
+      shares_text(options.shares), options.missing == MissingFill::zero ? "zero" : "local",
+      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
+      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
+      describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         options.all_types ? "all" : name(options.type), options.min_bytes,
@@ -418,6 +442,7 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.mode = options.mode;
   arguments.algorithm = options.algorithm;
   arguments.group_size = options.group_size;
+  arguments.late_rank = options.late_rank.value_or(0);
   arguments.shares = options.shares;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;

@@ -21,6 +21,12 @@ struct BoundOption {
 /// For the report: "learnt", "learnt, at most 20ms", "optireduce", or the duration that was given.
 std::string bound_rule(const BoundOption& bound);
 
+/// A rank that makes each call so long after the barrier before it.
+struct InjectedDelay {
+  Rank rank = 0;
+  Duration by{};
+};
+
 struct AllreduceOptions {
   JobOptions job;
   // Benchmark form, named as in nccl-tests.
@@ -46,10 +52,12 @@ struct AllreduceOptions {
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;  // 0: the library's choice
+  std::optional<Rank> late_rank;
   Shares shares;
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;
+  std::optional<InjectedDelay> delay;
   std::string json;
   std::optional<TableShape> columns;  // else default_shape()
 

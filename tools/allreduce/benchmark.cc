@@ -239,6 +239,7 @@ class Benchmark {
     if (options_.algorithm != Algorithm::tar)
       text += fmt::format(" by {}", name(options_.algorithm));
     if (options_.group_size > 0) text += fmt::format(" in groups of {}", options_.group_size);
+    if (options_.late_rank) text += fmt::format(" with rank {} late", *options_.late_rank);
     if (!options_.shares.even()) text += fmt::format(", shares {}", shares_text(options_.shares));
     return text;
   }

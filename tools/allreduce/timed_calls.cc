@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <span>
+#include <thread>
 
 #include "collectives/report_text.h"
 #include "tools/cli/report_output.h"
@@ -64,12 +65,14 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last) {
   IterationLog log;
   const AllreduceArguments arguments = call_arguments(calls.options, input, output, count);
+  const std::optional<InjectedDelay>& delay = calls.options.delay;
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
     calls.refill();
     if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
       log.peer_late = met.error().code == Error::Code::timeout;
       return failed(std::move(log), met.error().message, "");
     }
+    if (delay && delay->rank == calls.communicator.rank()) std::this_thread::sleep_for(delay->by);
     const double cpu_before = process_cpu_seconds();
     const Time start = monotonic_now();
     auto report = calls.communicator.allreduce(arguments);

@@ -126,7 +126,7 @@ void add_job_options(cli::OptionTable& table, JobOptions& options) {
 
 void add_fault_options(cli::OptionTable& table, JobOptions& options) {
   table.add(
-      "Faults, for tests",
+      kFaultGroup,
       {{"--inject-loss", cli::share(options.faults.loss),
         "drop this share of the packets that arrive, as 1%"},
        {"--inject-duplicate", cli::share(options.faults.duplicate), "deliver them twice"},

@@ -51,6 +51,9 @@ struct JobOptions {
 /// Ranks and rendezvous, network, data path; and the variables that a job reads.
 void add_job_options(cli::OptionTable& table, JobOptions& options);
 
+/// Title of the options of injected faults.
+inline constexpr const char* kFaultGroup = "Faults, for tests";
+
 /// --inject-*, --seed. Apart, because they come late in a help text.
 void add_fault_options(cli::OptionTable& table, JobOptions& options);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "collectives/engine/learning/bounds.h"
@@ -153,6 +154,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random algorithms(plan.seed ^ 0x616c676f);
   Random levels(plan.seed ^ 0x6c6576656c73);
   Random shares(plan.seed ^ 0x736861726573);
+  Random late(plan.seed ^ 0x6c617465);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
   std::vector<SimulatedCall> calls;
@@ -162,8 +164,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
-      // Two levels and shares came later, and are drawn apart: seeds that are kept draw the others
-      // as before.
+      // What came later than the first ones is drawn apart: seeds that are kept draw the others as
+      // before.
       constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
       call.algorithm = static_cast<Algorithm>(1 + algorithms.below(kOneLevel));
       if (levels.chance(0.2)) {
@@ -174,6 +176,10 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
         call.algorithm = Algorithm::tar;
         call.group_size = 0;
         call.shares = draw_shares(shares, plan.ranks);
+      } else if (late.chance(0.3) && std::has_single_bit(plan.ranks)) {
+        call.algorithm = Algorithm::late_rank;
+        call.group_size = 0;
+        call.late_rank = static_cast<Rank>(late.below(plan.ranks));
       }
     }
     for (Rank rank = 0; rank < plan.ranks; ++rank) {
@@ -275,6 +281,7 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.tag = call.tag;
   arguments.algorithm = call.algorithm;
   arguments.group_size = call.group_size;
+  arguments.late_rank = call.late_rank;
   arguments.shares = call.shares;
   arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;

@@ -118,6 +118,7 @@ class Results {
     arguments.type = call_.type;
     arguments.algorithm = call_.algorithm;
     arguments.group_size = call_.group_size;
+    arguments.late_rank = call_.late_rank;
     arguments.shares = call_.shares;
     for (const AdditionProgram& program : addition_programs(arguments, plan_.ranks, turn())) {
       for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {

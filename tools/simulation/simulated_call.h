@@ -31,6 +31,7 @@ struct SimulatedCall {
   bool bounded = false;  // and runs so; contributions are coded values
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;
+  Rank late_rank = 0;
   Shares shares;
   BoundRule bound_rule = BoundRule::automatic;
   bool mismatched = false;  // the victim asks for something else

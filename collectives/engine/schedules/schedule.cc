@@ -28,6 +28,9 @@ Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank r
       return two_level_tar_schedule(
           world, rank, operation, count, width,
           call.group_size != 0 ? call.group_size : default_group_size(world));
+    case Algorithm::late_rank:
+      return late_rank_schedule(world, rank, operation, count, width, call.late_rank,
+                                late_rank_segments(world, count * width));
     case Algorithm::tar:
       break;
   }

@@ -125,7 +125,21 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
                                 std::uint64_t count, std::size_t element_bytes,
                                 std::uint32_t group_size);
 
-/// Of the algorithm, count, type, groups and shares that an exact call asks for.
+/// Chunks of a late-rank schedule for each rank but the late one: the more, the smaller is what
+/// waits for nothing else at the end. 4 where they have 64 KiB and more, else 1.
+std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes);
+
+/// AllReduce with one late rank (StragglAR). Stage 0: the others scatter `segments` chunks each,
+/// and add up what they own. Stage 1: each owner and the late rank exchange what they have of its
+/// chunks, and both have the results. Stage 2: the results spread from rank to rank. The late rank
+/// sends and receives the bucket, and takes part in spreading the last one; after its arrival a
+/// round a chunk, and log2 world - 1 more, would do. REQUIRES: world a power of two >= 2,
+/// rank < world, late < world, segments >= 1, those of ShardLayout for segments (world - 1) shards.
+Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                            std::uint64_t count, std::size_t element_bytes, Rank late,
+                            std::uint32_t segments);
+
+/// Of the algorithm, count, type, groups, late rank and shares that an exact call asks for.
 Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank rank,
                      std::uint32_t operation);
 

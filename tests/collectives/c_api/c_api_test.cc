@@ -131,7 +131,7 @@ class CApi : public ::testing::Test {
 TEST_F(CApi, allreduce__by_each_algorithm) {
   for (const std::uint32_t algorithm :
        {TARPON_ALGORITHM_DEFAULT, TARPON_TAR, TARPON_CIRCULANT, TARPON_ONE_SHOT, TARPON_RING,
-        TARPON_RECURSIVE_DOUBLING, TARPON_2D_TAR}) {
+        TARPON_RECURSIVE_DOUBLING, TARPON_2D_TAR, TARPON_LATE_RANK}) {
     expect_runs_by(algorithm);
   }
   expect_aborted_by_rank_0(0, [this] {

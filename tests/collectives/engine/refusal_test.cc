@@ -147,6 +147,9 @@ TEST_F(RefusalTest, arguments__take_the_number_of_the_call_on_every_rank) {
       own.algorithm = Algorithm::two_level_tar;
       own.group_size = 2;
     });
+    refused(AbortReason::argument, [](AllreduceArguments& own) { own.late_rank = 1; });
+    refused(AbortReason::argument,  // 3 ranks
+            [](AllreduceArguments& own) { own.algorithm = Algorithm::late_rank; });
     for (const std::vector<double>& weights :
          {std::vector<double>{}, {0, 0, 0}, {1, -1, 1}, {1, NAN, 1}, {1, 1}}) {
       refused(AbortReason::argument,

@@ -57,6 +57,14 @@ TEST(SignatureTest, group_size__belongs_to_the_algorithm_that_has_groups) {
   EXPECT_EQ(decode(encode(signature)), signature);
 }
 
+TEST(SignatureTest, late_rank__belongs_to_the_algorithm_that_has_one) {
+  OperationSignature signature = example();
+  signature.algorithm = Algorithm::late_rank;
+  EXPECT_EQ(decode(encode(signature)), std::nullopt);
+  signature.late_rank = 1;
+  EXPECT_EQ(decode(encode(signature)), signature);
+}
+
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
@@ -89,6 +97,7 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
   EXPECT_EQ(words([](S& s) { s.group_size = 4; }), "group size 0 instead of 4");
+  EXPECT_EQ(words([](S& s) { s.late_rank = 4; }), "late rank -1 instead of 3");
   EXPECT_EQ(words([](S& s) { s.shares = 9; }), "hash of the shares 0 instead of 9");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");

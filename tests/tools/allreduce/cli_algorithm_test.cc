@@ -38,6 +38,41 @@ TEST(CliAlgorithm, every_one__on_either_datapath_and_any_number_of_ranks) {
   }
 }
 
+TEST(CliAlgorithm, late_rank__of_powers_of_two_whoever_it_is) {
+  for (const char* late : {"0", "3", "7"}) {
+    const Ended ended =
+        run(local(8, {"-b", "64", "-e", "1M", "-f", "128", "-n", "3", "-w", "1", "-d", "all",
+                      "--algorithm", "late-rank", "--late-rank", late}));
+    expect_good(ended);
+    EXPECT_THAT(unwrapped(ended.out),
+                HasSubstr(std::string("exact by late-rank with rank ") + late + " late"));
+  }
+}
+
+TEST(CliAlgorithm, inject_late__one_rank_makes_its_calls_late) {
+  const ScratchDirectory scratch;
+  const Ended ended = run(local(4, {"-b", "1K", "-e", "1K", "-n", "3", "-w", "0", "--inject-late",
+                                    "2=20ms", "-J", scratch / "j"}));
+  expect_good(ended);
+  const auto times = json_of(scratch / "j")["results"][0]["time_us"];
+  EXPECT_GE(times["min"], 20000.0);  // of the slowest rank of each call
+  for (const char* text : {"2", "x=1ms", "2=", "2=5", "65536=1ms"}) {
+    EXPECT_EQ(run(local(4, {"--inject-late", text})).exit_code, 2) << text;
+  }
+}
+
+TEST(CliAlgorithm, late_rank__is_refused_where_it_makes_no_sense) {
+  Ended ended = run(local(3, {"--algorithm", "late-rank"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("needs 2, 4, 8, ... ranks, not 3: give --shares with 0"));
+  ended = run(local(2, {"--algorithm", "late-rank", "--late-rank", "2"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("--late-rank 2 of 2 ranks: ranks count from 0"));
+  ended = run(local(2, {"--late-rank", "1"}));
+  EXPECT_EQ(ended.exit_code, 2);
+  EXPECT_THAT(ended.error, HasSubstr("--late-rank is of --algorithm late-rank"));
+}
+
 TEST(CliAlgorithm, bounded__is_refused) {
   const Ended ended = run(local(2, {"--algorithm", "circulant", "--mode", "bounded"}));
   EXPECT_EQ(ended.exit_code, 2);

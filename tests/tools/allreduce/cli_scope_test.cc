@@ -27,6 +27,7 @@ const Samples& compared() {
                                {"--loss-target", {"1%"}},
                                {"--algorithm", {"circulant"}},
                                {"--group-size", {"2"}},
+                               {"--late-rank", {"1"}},
                                {"--shares", {"1,2"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
@@ -64,6 +65,7 @@ Samples alone(const ScratchDirectory& scratch) {
           {"--inject-duplicate", {"1%"}},
           {"--inject-reorder", {"1%"}},
           {"--inject-corrupt", {"1%"}},
+          {"--inject-late", {"1=1ms"}},
           {"--seed", {"5"}},
           {"--columns", {"in"}},
           {"--json", {scratch / "out"}},
@@ -87,9 +89,11 @@ bool same_on_all(const std::string& text) {
 /// Two ranks, of which the second one has the option.
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
-  const bool exact = option == "--algorithm" || option == "--group-size" || option == "--shares";
+  const bool exact = option == "--algorithm" || option == "--group-size" || option == "--shares" ||
+                     option == "--late-rank";
   std::vector<std::string> both{"-b", "1K", "-e", "1K", "-n", "2", "-w", "0"};
   both.insert(both.end(), {"--mode", exact ? "exact" : "bounded"});
+  if (option == "--late-rank") both.insert(both.end(), {"--algorithm", "late-rank"});
   if (option == "--group-size") both.insert(both.end(), {"--algorithm", "2d-tar"});
   auto commands = ranks_by_hand(2, "file://" + scratch / "meet", both);
   auto& words = commands[1].arguments;

@@ -395,6 +395,29 @@ TEST(ScheduleTest, two_level_tar__64_ranks_take_36_steps_in_place_of_126) {
   EXPECT_EQ(cost_of(transpose_schedule(64, 9, 0, 16 * 64, sizeof(float))).messages, 126u);
 }
 
+/// The published count: after its arrival the late rank sends and receives the bucket, and no rank
+/// more than (M + k - 1) / M of it for M chunks and 2^k ranks, however many of them.
+TEST(ScheduleTest, late_rank__a_bucket_and_a_little_more_after_the_arrival) {
+  for (std::uint32_t world = 2; world <= kLargestWorld; world *= 2) {
+    const auto levels = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
+    for (const std::uint32_t segments : {1u, 2u, 4u}) {
+      const std::uint32_t chunks = segments * (world - 1);
+      for (Rank rank = 0; rank < world; ++rank) {
+        const Schedule schedule =
+            late_rank_schedule(world, rank, 3, 16 * chunks, sizeof(float), 1, segments);
+        Schedule after = schedule;
+        after.stages.erase(after.stages.begin());
+        const std::uint64_t sent = cost_of(after).elements / 16;
+        EXPECT_LE(sent, chunks + levels - 1) << world << " " << segments << " " << rank;
+        if (rank == 1) {
+          EXPECT_GE(sent, chunks);
+          EXPECT_TRUE(schedule.stages[0].sends.empty());
+        }
+      }
+    }
+  }
+}
+
 TEST(ScheduleTest, default_group_size__is_the_largest_divisor_up_to_the_root) {
   const std::map<std::uint32_t, std::uint32_t> sizes{{1, 1}, {2, 1},  {4, 2},  {6, 2},
                                                      {7, 1}, {12, 3}, {16, 4}, {64, 8}};

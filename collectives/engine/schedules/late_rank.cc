@@ -1,0 +1,215 @@
+// AllReduce with one late rank: StragglAR ("StragglAR: Efficient AllReduce with Dynamic
+// Stragglers", 2025), with several chunks a rank.
+//
+// The other ranks scatter and add up while they wait. From then on a round takes one chunk: its
+// owner and the late rank exchange their parts and both have the result, while the results of the
+// rounds before spread. A rank that waits for its turn holds one such result, and the result of
+// round r is held by 2^j of them j rounds after it: 1 + 2 + ... + world / 2 ranks, which is all but
+// the late one. The oldest holders then give theirs to the holders of the younger ones, who give
+// theirs back: the oldest result is everywhere, the younger ones have twice as many holders.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "collectives/engine/schedules/schedule.h"
+
+namespace tarpon {
+namespace {
+
+/// Waiting ranks are numbered without the late one, which is `late` here.
+class Spread {
+ public:
+  struct Copy {
+    std::uint32_t from = 0, to = 0, chunk = 0;
+  };
+
+  Spread(std::uint32_t world, std::uint32_t chunks)
+      : late_(world - 1),
+        levels_(static_cast<std::uint32_t>(std::bit_width(world)) - 1),
+        chunks_(chunks),
+        has_(world, std::vector<bool>(chunks, false)),
+        held_(world, kNothing) {
+    has_[late_].assign(chunks, true);
+    for (round_ = 0; round_ < chunks + levels_ - 1; ++round_) run_round();
+  }
+
+  /// In the order of rounds.
+  const std::vector<Copy>& copies() const { return copies_; }
+
+ private:
+  static constexpr std::uint32_t kNothing = UINT32_MAX;
+
+  /// Who exchanges a chunk with the late rank in a round.
+  std::uint32_t in_turn(std::uint32_t round) const {
+    return round < chunks_ ? round % late_ : kNothing;
+  }
+
+  void run_round() {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> held_next;  // rank, chunk
+    if (round_ < levels_) {
+      fill(held_next);
+    } else {
+      trade(held_next);
+    }
+    for (std::size_t i = arrived_; i < copies_.size(); ++i) {
+      has_[copies_[i].to][copies_[i].chunk] = true;
+    }
+    arrived_ = copies_.size();
+    for (const auto& [rank, chunk] : held_next) hold(rank, chunk);
+    const std::uint32_t turn = in_turn(round_);
+    if (turn == kNothing) return;
+    has_[turn][round_] = true;
+    hold(turn, round_);
+    // It has no more exchanges to make: the last chunk has two holders at once.
+    if (round_ + 1 == chunks_) hold(late_, round_);
+  }
+
+  /// The first rounds: each holder gives what it holds to a rank that holds nothing yet.
+  void fill(std::vector<std::pair<std::uint32_t, std::uint32_t>>& held_next) {
+    // The latest holder's next is kept for it, so that ranks come to hold the oldest chunk when it
+    // is their turn.
+    std::uint32_t empty = 2 * levels_ - 1;
+    for (std::uint32_t from = 0; from < late_; ++from) {
+      if (held_[from] == kNothing || from == in_turn(round_)) continue;
+      std::uint32_t to = round_ - 1 + levels_;
+      if (from + 1 != round_) {
+        while (empty < late_ && held_[empty] != kNothing) ++empty;
+        to = empty++;
+      }
+      if (to >= late_) continue;
+      copies_.push_back({from, to, held_[from]});
+      held_next.emplace_back(to, held_[from]);
+    }
+  }
+
+  /// The holders of the oldest chunk and all others, in pairs, tell each other what they hold.
+  void trade(std::vector<std::pair<std::uint32_t, std::uint32_t>>& held_next) {
+    const std::uint32_t oldest = round_ - levels_;
+    const std::uint32_t turn = in_turn(round_);
+    std::vector<std::uint32_t> old = holders_.at(oldest), young;
+    std::erase(old, turn);
+    for (const auto& [chunk, ranks] : holders_) {
+      if (chunk != oldest) young.insert(young.end(), ranks.begin(), ranks.end());
+    }
+    // Whose turn comes next takes the next oldest chunk: then it holds the oldest in its turn.
+    std::stable_sort(old.begin(), old.end(), [this](std::uint32_t a, std::uint32_t b) {
+      return until_turn(a) < until_turn(b);
+    });
+    assert(old.size() == young.size());
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      const std::uint32_t a = old[i], b = young[i], chunk = held_[b];
+      if (!has_[b][oldest]) copies_.push_back({a, b, oldest});
+      if (!has_[a][chunk]) copies_.push_back({b, a, chunk});
+      held_next.emplace_back(a, chunk);
+    }
+    for (const std::uint32_t rank : holders_.at(oldest)) held_[rank] = kNothing;
+    holders_.erase(oldest);
+  }
+
+  /// Rounds until a rank's turn; `levels_` where it is not among the next ones.
+  std::uint32_t until_turn(std::uint32_t rank) const {
+    for (std::uint32_t rounds = 1; rounds < levels_; ++rounds) {
+      if (in_turn(round_ + rounds) == rank) return rounds;
+    }
+    return levels_;
+  }
+
+  void hold(std::uint32_t rank, std::uint32_t chunk) {
+    held_[rank] = chunk;
+    holders_[chunk].push_back(rank);
+  }
+
+  const std::uint32_t late_, levels_, chunks_;
+  std::uint32_t round_ = 0;
+  std::vector<std::vector<bool>> has_;                           // by rank and chunk: its result
+  std::vector<std::uint32_t> held_;                              // by rank
+  std::map<std::uint32_t, std::vector<std::uint32_t>> holders_;  // by chunk, the oldest first
+  std::vector<Copy> copies_;
+  std::size_t arrived_ = 0;  // of copies_
+};
+
+constexpr std::size_t kScatter = 0, kExchange = 1, kSpread = 2;  // stages
+
+}  // namespace
+
+std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes) {
+  constexpr std::uint32_t kMany = 4;
+  constexpr std::uint64_t kSmallest = 64 << 10;
+  return bytes / (kMany * (world - 1)) >= kSmallest ? kMany : 1;
+}
+
+Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
+                            std::uint64_t count, std::size_t element_bytes, Rank late,
+                            std::uint32_t segments) {
+  assert(std::has_single_bit(world) && world >= 2 && late < world && segments >= 1);
+  using Pieces = std::vector<Schedule::Piece>;
+  const std::uint32_t others = world - 1, chunks = segments * others;
+  const ShardLayout layout{count, element_bytes, chunks};
+  const auto number = [&](Rank of) { return of == late ? others : of < late ? of : of - 1u; };
+  const auto rank_of = [&](std::uint32_t of) {
+    return of == others ? late : static_cast<Rank>(of < late ? of : of + 1);
+  };
+  const std::uint32_t own = number(rank);
+  const auto owns = [&](std::uint32_t chunk) { return chunk % others == own; };
+  Schedule schedule;
+  for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+    const bool is_late = rank == late;
+    schedule.chunks.push_back({.elements = layout.elements((chunk + operation) % chunks),
+                               .additions = is_late       ? 1u
+                                            : owns(chunk) ? others
+                                                          : 0u,
+                               .stored = !is_late && !owns(chunk)});
+  }
+  schedule.stages.resize(3);
+  schedule.stages[kExchange].confirmed = schedule.stages[kSpread].confirmed = true;
+  /// Of all chunks of an owner.
+  const auto pieces = [&](std::uint32_t owner, Schedule::Piece piece) {
+    Pieces result;
+    for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) result.push_back(piece);
+    return result;
+  };
+  const bool sums = others > 1;  // owners have more than their own contribution
+  Schedule::Stage& exchange = schedule.stages[kExchange];
+  if (rank == late) {
+    for (std::uint32_t owner = 0; owner < others; ++owner) {
+      schedule.add(exchange.sends, rank_of(owner), pieces(owner, {.version = 0}));
+      schedule.add(exchange.receives, rank_of(owner),
+                   pieces(owner, {.version = 1, .partial = sums, .left = true}));
+    }
+  } else {
+    Schedule::Stage& scatter = schedule.stages[kScatter];
+    for (std::uint32_t distance = 1; distance < others; ++distance) {
+      const std::uint32_t to = (own + others - distance) % others;
+      schedule.add(scatter.sends, rank_of(to), pieces(to, {.version = 0}));
+      schedule.add(scatter.receives, rank_of((own + distance) % others),
+                   pieces(own, {.version = distance}));
+    }
+    schedule.add(exchange.sends, late, pieces(own, {.version = others - 1, .partial = sums}));
+    schedule.add(exchange.receives, late, pieces(own, {.version = others}));
+  }
+  // Both ends list the pieces of a message by round.
+  Schedule::Stage& spread = schedule.stages[kSpread];
+  std::vector<Pieces> sent(world), received(world);
+  std::vector<std::uint32_t> receivers, senders;  // in the order of their first pieces
+  const auto put = [&](std::vector<Pieces>& all, std::vector<std::uint32_t>& order,
+                       std::uint32_t peer, std::uint32_t chunk) {
+    if (all[peer].empty()) order.push_back(peer);
+    all[peer].push_back({.chunk = chunk, .version = schedule.chunks[chunk].last_version()});
+  };
+  const Spread all(world, chunks);
+  for (const Spread::Copy& copy : all.copies()) {
+    if (copy.from == own) put(sent, receivers, copy.to, copy.chunk);
+    if (copy.to == own) put(received, senders, copy.from, copy.chunk);
+  }
+  for (const std::uint32_t to : receivers) schedule.add(spread.sends, rank_of(to), sent[to]);
+  for (const std::uint32_t from : senders) {
+    schedule.add(spread.receives, rank_of(from), received[from]);
+  }
+  return schedule;
+}
+
+}  // namespace tarpon
