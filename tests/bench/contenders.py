@@ -1,5 +1,5 @@
 """AllReduce by Tarpon and by Gloo on the namespace testbed, by the same timing rule."""
-import collections, json, subprocess, tempfile
+import collections, json, os, subprocess, tempfile
 
 from figures import KIB, fail
 
@@ -27,12 +27,16 @@ def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
     return Run(entry["time_us"]["all"], entry["cpu_s"], entry["max_rss_kib"] - 2 * size // KIB)
 
 
-def run_gloo(binaries, ranks, mtu, size, iterations, algorithm):
+def run_gloo(binaries, ranks, mtu, size, iterations, algorithm, options=(), late=None):
+    """`options`: of the testbed. `late`: a rank, and the seconds by which it is late for each call."""
+    place = {**os.environ}
+    if late:
+        place.update(LATE_RANK=str(late[0]), LATE_US=str(int(1e6 * late[1])))
     with tempfile.TemporaryDirectory() as store:
         command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
-                   "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm, str(iterations),
+                   *options, "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm, str(iterations),
                    "3", str(size)]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        process = subprocess.run(command, env=place, capture_output=True, text=True, timeout=300)
         if process.returncode != 0:
             fail(" ".join(command), process)
     rows = [line.split() for line in process.stdout.splitlines()]

@@ -4,10 +4,11 @@
 //
 // Usage: gloo_allreduce STORE_DIR INTERFACE ALGORITHM ITERATIONS WARMUP SIZE...
 //        gloo_allreduce STORE_DIR INTERFACE ALGORITHM endless SIZE
-// with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Every
-// rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...". An endless one, traffic
-// beside others, answers each line of its standard input with the operations done so far, and ends
-// with that input.
+// with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Where
+// LATE_RANK names the rank, it makes each call LATE_US microseconds after the barrier before it.
+// Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...". An endless one,
+// traffic beside others, answers each line of its standard input with the operations done so far,
+// and ends with that input.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>
@@ -38,6 +39,12 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Of an environment variable, `otherwise` where it is not set.
+int number_in(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
 
 std::shared_ptr<gloo::rendezvous::Context> connect(const std::string& store,
                                                    const std::string& interface) {
@@ -95,9 +102,12 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
   gloo::BarrierOptions barrier(context);
   std::vector<double> times;
   double cpu = 0;
+  const std::chrono::microseconds delay(
+      number_in("LATE_RANK", -1) == context->rank ? number_in("LATE_US", 0) : 0);
   for (int i = 0; i < iterations + warmup; ++i) {
     std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
     gloo::barrier(barrier);
+    std::this_thread::sleep_for(delay);
     const double cpu_before = tarpon::process_cpu_seconds();
     const auto start = Clock::now();
     run();

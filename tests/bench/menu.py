@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""The menu of exact algorithms beside Gloo's, on the namespace testbed, by the timing rule of
+`./dev bench allreduce`, contenders in turn within each round.
+
+sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times and CPU time,
+         and which one wins.
+unequal  25 MiB over links of 1 Gb/s of which some are slower: TAR with even shares, TAR with the
+         shares that let all ranks finish together, and Gloo's three, beside the lower bound.
+
+late     25 MiB on 8 ranks over such links, one rank late by 0, 1, 2 and 4 times half of what TAR takes:
+         the time after its arrival, by late-rank, by TAR with a share of 0 for that rank, by the ring
+         and TAR; and by both where another rank is late than was said.
+
+Prints tables, writes menu.json, ends with the targets; exit code 1 when one is missed."""
+import argparse, os
+
+import contenders
+from figures import (KIB, MIB, Progress, at_least, at_most, finish, human, interval, median, ratios)
+
+GLOO = [f"gloo {name}" for name in contenders.GLOO]
+ALGORITHMS = ["tar", "2d-tar", "circulant", "ring", "recursive-doubling", "one-shot"]
+WHOLE_BUCKETS = ["recursive-doubling", "one-shot"]  # send it log2 N and N - 1 times: not large ones
+MOST_OF_WHOLE = 4 * MIB
+
+BUCKET = 25 * MIB
+LINK = 1e9  # bits a second
+ON_THE_WIRE = 1514 / 1408  # bytes of a frame at MTU 1500 and of its payload
+UNEQUAL = {f"{ranks} ranks, one at {speed}": [speed] + [1] * (ranks - 1)
+           for ranks in (4, 8) for speed in (0.75, 0.5, 0.25)}
+UNEQUAL["8 ranks, mixed"] = [0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1]
+
+LATE = 3  # of 8
+LATE_BY = {"late by 0": 0, "late by T/2": 0.2, "late by T": 0.4, "late by 2 T": 0.8}  # seconds; T: TAR's
+TAKEN_FOR_LATE = 5  # where the prediction is wrong
+
+
+def lower_bound(speeds):
+    """In buckets over a link of speed 1: the slowest link carries a bucket each way, and all links
+    together carry 2 (N - 1)."""
+    return max(1 / min(speeds), 2 * (len(speeds) - 1) / sum(speeds))
+
+
+def best_shares(speeds):
+    """Rank i sends and receives 1 + (N - 2) w of the bucket for its share w: the shares with which
+    all ranks finish at one time."""
+    def shares(time):
+        return [max(0.0, (time * speed - 1) / (len(speeds) - 2)) for speed in speeds]
+
+    low, high = 0.0, 10 / min(speeds)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(shares(middle)) < 1 else (low, middle)
+    return shares(high)
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.rounds = 2 if arguments.quick else 3
+        self.binaries = os.path.join(arguments.build, "bin")
+        self.samples = {}  # (cell, contender) -> a Run for each round
+
+    def sized(self):
+        """(ranks, size) of the first part."""
+        if self.arguments.quick:
+            return [(8, size) for size in (4 * KIB, 256 * KIB, 4 * MIB)]
+        sizes = (1 * KIB, 4 * KIB, 64 * KIB, 1 * MIB, 8 * MIB, 64 * MIB)
+        return [(ranks, size) for ranks in (4, 7, 8) for size in sizes]
+
+    def unequal(self):
+        if not self.arguments.quick:
+            return UNEQUAL
+        return {name: speeds for name, speeds in UNEQUAL.items() if name.endswith("0.5")}
+
+    def late(self):
+        return ["late by T"] if self.arguments.quick else list(LATE_BY)
+
+    @staticmethod
+    def late_contenders():
+        return ["late-rank", "shares", "late-rank wrong", "shares wrong", "tar", "ring"] + GLOO
+
+    def contenders(self, ranks, size):
+        """2d-tar is TAR where no group is both smaller than the job and larger than a rank."""
+        left_out = ["2d-tar"] if ranks == 7 else []
+        left_out += WHOLE_BUCKETS if size > MOST_OF_WHOLE else []
+        return [name for name in ALGORITHMS if name not in left_out] + GLOO
+
+    def run(self):
+        steps = sum(len(self.contenders(*cell)) for cell in self.sized())
+        steps += 3 * (2 + len(GLOO)) * len(self.unequal())
+        steps += 4 * len(self.late_contenders()) * len(self.late())
+        progress = Progress(self.rounds * steps)
+        for turn in range(self.rounds):
+            for ranks, size in self.sized():
+                for name in in_turn(self.contenders(ranks, size), turn):
+                    self.keep((ranks, size), name, self.measure(ranks, size, name))
+                    progress.step(f"{ranks} ranks, {human(size)}, {name}")
+            for cell, speeds in self.unequal().items():
+                for name in in_turn(["even", "shares"] + GLOO, turn):
+                    self.keep(cell, name, self.measure_unequal(speeds, name))
+                    progress.step(f"{cell}, {name}", 3)
+            for cell in self.late():
+                for name in in_turn(self.late_contenders(), turn):
+                    self.keep(cell, name, self.measure_late(LATE_BY[cell], name))
+                    progress.step(f"{cell}, {name}", 4)
+        progress.end()
+
+    def keep(self, cell, name, run):
+        self.samples.setdefault((cell, name), []).append(run)
+
+    def measure(self, ranks, size, name):
+        calls = 100 if size <= 64 * KIB else 30 if size <= 4 * MIB else 5
+        if name in GLOO:
+            return contenders.run_gloo(self.binaries, ranks, 1500, size, calls, name[len("gloo "):])
+        return contenders.run_tarpon(self.binaries, ranks, 1500, size, calls, "uring",
+                                     ["--algorithm", name])
+
+    def measure_unequal(self, speeds, name):
+        network = ["--rate", f"{LINK / 1e6:.0f}mbit"]
+        for rank, speed in enumerate(speeds):
+            if speed != 1:
+                network += ["--rate-of", f"{rank}={speed * LINK / 1e6:.0f}mbit"]
+        if name in GLOO:
+            return contenders.run_gloo(self.binaries, len(speeds), 1500, BUCKET, 4, name[len("gloo "):],
+                                       network)
+        if name == "shares":
+            network += ["--shares", ",".join(f"{share:.5f}" for share in best_shares(speeds))]
+        return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, 4, "uring", network)
+
+    def measure_late(self, seconds, name):
+        """From the arrival of the late rank on."""
+        network = ["--rate", f"{LINK / 1e6:.0f}mbit"]
+        if name in GLOO:
+            run = contenders.run_gloo(self.binaries, 8, 1500, BUCKET, 4, name[len("gloo "):], network,
+                                      (LATE, seconds))
+        else:
+            taken = TAKEN_FOR_LATE if name.endswith(" wrong") else LATE
+            how = {"late-rank": ["--algorithm", "late-rank", "--late-rank", str(taken)],
+                   "shares": ["--shares", ",".join("01"[rank != taken] for rank in range(8))],
+                   "tar": [], "ring": ["--algorithm", "ring"]}[name.removesuffix(" wrong")]
+            late = ["--inject-late", f"{LATE}={max(1, int(1e6 * seconds))}us"]
+            run = contenders.run_tarpon(self.binaries, 8, 1500, BUCKET, 4, "uring",
+                                        network + how + late)
+        return run._replace(times=[time - 1e6 * seconds for time in run.times])
+
+    def medians(self, cell, name):
+        """Milliseconds, by round."""
+        return [median(run.times) / 1e3 for run in self.samples[cell, name]]
+
+    def fastest(self, cell, names):
+        return min((name for name in names if (cell, name) in self.samples),
+                   key=lambda name: median(self.medians(cell, name)))
+
+    def rows(self, cells):
+        """Printed by cell; what the report keeps."""
+        rows = []
+        for cell, title, names in cells:
+            best = self.fastest(cell, names)
+            for name in names:
+                medians = self.medians(cell, name)
+                runs = self.samples[cell, name]
+                cpu_ms = median([1e3 * run.cpu_s / len(run.times) for run in runs])
+                low, high = interval(medians)
+                print(f"{title:>22} {name:<22}"
+                      f"{'*' if name == best else ' '} {median(medians):>9.3f} "
+                      f"{f'{low:.3f} .. {high:.3f}':>22} {cpu_ms:>9.2f}")
+                rows.append({"cell": title, "name": name, "ms": medians, "cpu_ms": cpu_ms,
+                             "wins": name == best})
+        return rows
+
+    def tables(self):
+        print(f"{'cell':>22} {'algorithm':<22}  {'p50 ms':>9} {'95 % interval':>22} {'CPU ms':>9}")
+        rows = self.rows([(cell, f"{cell[0]} ranks, {human(cell[1])}", self.contenders(*cell))
+                          for cell in self.sized()])
+        rows += self.rows([(cell, cell, ["even", "shares"] + GLOO) for cell in self.unequal()])
+        return rows + self.rows([(cell, cell, self.late_contenders()) for cell in self.late()])
+
+    def targets(self):
+        found = []
+        for ranks, size in self.sized():
+            if ranks == 8 and size <= 4 * KIB:
+                best = self.fastest((ranks, size), ALGORITHMS)
+                gloo = self.fastest((ranks, size), GLOO)
+                found.append(at_least(
+                    3.0, f"{human(size)}, 8 ranks: best Gloo / {best} by Tarpon",
+                    ratios(self.medians((ranks, size), gloo), self.medians((ranks, size), best))))
+        for cell, speeds in self.unequal().items():
+            bound_ms = 1e3 * lower_bound(speeds) * BUCKET * 8 * ON_THE_WIRE / LINK
+            shares = self.medians(cell, "shares")
+            found.append(at_most(1.05, f"{cell}: shares / lower bound of {bound_ms:.0f} ms",
+                                 [value / bound_ms for value in shares]))
+            if cell.endswith("0.5"):
+                for name in ("even", self.fastest(cell, GLOO)):
+                    found.append(at_least(1.4 if len(speeds) == 4 else 1.65, f"{cell}: {name} / shares",
+                                          ratios(self.medians(cell, name), shares)))
+        for cell in self.late():
+            if LATE_BY[cell] < LATE_BY["late by T"]:
+                continue
+            best = self.fastest(cell, ["late-rank", "shares"])
+            for name in ("ring", self.fastest(cell, GLOO)):
+                found.append(at_least(1.3, f"{cell}, after the arrival: {name} / {best}",
+                                      ratios(self.medians(cell, name), self.medians(cell, best))))
+        return found
+
+
+def in_turn(names, turn):
+    first = turn % len(names)
+    return names[first:] + names[:first]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/bench", help="preset 'bench' built here; reports too")
+    parser.add_argument("--quick", action="store_true",
+                        help="8 ranks and 3 sizes, one link at 0.5, late by T")
+    arguments = parser.parse_args()
+    bench = Bench(arguments)
+    bench.run()
+    rows = bench.tables()
+    finish(os.path.join(arguments.build, "menu.json"), bench.targets(), rows=rows)
+
+
+if __name__ == "__main__":
+    main()
