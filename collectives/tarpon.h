@@ -255,8 +255,9 @@ typedef struct tarpon_arguments {
                                     0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
-  const double* shares; /* exact calls by TARPON_TAR: a weight for each rank, read by the call only:
-                           how much of the bucket it owns beside the others. NULL: all alike */
+  const double* shares; /* exact calls by TARPON_TAR; bounded ones ignore it. A weight for each
+                           rank: how much of the bucket it owns beside the others. Alike on all
+                           ranks. Read only by the call that starts. NULL: even */
   uint32_t share_count; /* of `shares`: the number of ranks */
   uint32_t late_rank;   /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
 } tarpon_arguments;

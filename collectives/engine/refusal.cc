@@ -68,7 +68,7 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
   if (shares.even()) return std::nullopt;
   std::string text;
   if (!shares.valid()) {
-    text = fmt::format("shares need 1 to {} weights that are finite, not negative, and not all 0",
+    text = fmt::format("shares need 1 to {} weights, none negative, with a finite sum above 0",
                        Shares::kMostRanks);
   } else if (shares.ranks() != world) {
     text = fmt::format("shares of {} ranks for {}; give one for each rank", shares.ranks(), world);

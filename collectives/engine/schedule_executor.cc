@@ -54,10 +54,12 @@ struct ScheduleExecutor::Cells {
 
 /// A version that is still to be sent when the next one takes its place.
 struct ScheduleExecutor::Kept {
-  std::uint32_t chunk = 0;
-  std::uint32_t version = 0;
+  std::uint32_t chunk = 0, version = 0;
   std::size_t width = 0;  // bytes of an element
-  std::pmr::vector<std::byte> bytes;
+  std::uint64_t size = 0;
+  std::byte* bytes = nullptr;  // in kept_memory_
+
+  auto key() const { return std::pair(chunk, version); }
 };
 
 struct ScheduleExecutor::SentPiece {
@@ -159,7 +161,9 @@ ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
   choose_kept_stage();
 }
 
-ScheduleExecutor::~ScheduleExecutor() = default;
+ScheduleExecutor::~ScheduleExecutor() {
+  if (kept_memory_) shape_.parking->release(std::move(*kept_memory_));
+}
 
 std::uint64_t ScheduleExecutor::partial_results(const Schedule& schedule) {
   std::uint64_t count = 0;
@@ -189,36 +193,56 @@ void ScheduleExecutor::lay_out_cells() {
 /// Sets memory aside for the versions that are sent and then added to. The rank's own contribution
 /// is one of them where it lies in the output, and is copied.
 void ScheduleExecutor::keep_sent() {
+  find_kept_pieces();
+  const auto padded = [](std::uint64_t bytes) {
+    return (bytes + kShardAlignment - 1) / kShardAlignment * (kShardAlignment / sizeof(float));
+  };
+  std::uint64_t floats = 0;
+  for (const Kept& one : kept_) floats += padded(one.size);
+  if (floats == 0) return;
+  kept_memory_ = shape_.parking->allocate(floats);
+  float* next = kept_memory_->get();
+  for (Kept& one : kept_) {
+    one.bytes = reinterpret_cast<std::byte*>(next);
+    next += padded(one.size);
+    if (one.version > 0) continue;
+    const std::uint64_t first = schedule_.chunks[one.chunk].elements.first;
+    std::memcpy(one.bytes, shape_.input + first * one.width, one.size);
+  }
+}
+
+void ScheduleExecutor::find_kept_pieces() {
   const bool in_place = shape_.input == shape_.sums.output;
   for (const Schedule::Stage& stage : schedule_.stages) {
     for (const Schedule::Message& message : stage.sends) {
       for (const Schedule::Piece& piece : schedule_.pieces_of(message)) {
         const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
         const bool changes = piece.version < chunk.additions && (piece.version > 0 || in_place);
-        if (!changes || find_kept(piece.chunk, piece.version) != nullptr) continue;
-        const std::size_t width = sums_.width(piece.partial);
-        kept_.push_back({piece.chunk, piece.version, width,
-                         std::pmr::vector<std::byte>(bytes_of(piece), shape_.memory)});
-        if (piece.version > 0) continue;
-        std::memcpy(kept_.back().bytes.data(), shape_.input + chunk.elements.first * width,
-                    bytes_of(piece));
+        if (!changes) continue;
+        kept_.push_back(
+            {piece.chunk, piece.version, sums_.width(piece.partial), bytes_of(piece), nullptr});
       }
     }
   }
+  const auto less = [](const Kept& a, const Kept& b) { return a.key() < b.key(); };
+  const auto same = [](const Kept& a, const Kept& b) { return a.key() == b.key(); };
+  std::sort(kept_.begin(), kept_.end(), less);
+  kept_.erase(std::unique(kept_.begin(), kept_.end(), same), kept_.end());
 }
 
 const ScheduleExecutor::Kept* ScheduleExecutor::find_kept(std::uint32_t chunk,
                                                           std::uint32_t version) const {
-  for (const Kept& one : kept_) {
-    if (one.chunk == chunk && one.version == version) return &one;
-  }
-  return nullptr;
+  const std::pair wanted(chunk, version);
+  const auto found =
+      std::lower_bound(kept_.begin(), kept_.end(), wanted,
+                       [](const Kept& one, const auto& key) { return one.key() < key; });
+  return found != kept_.end() && found->key() == wanted ? &*found : nullptr;
 }
 
 /// Where a piece that is sent lies.
 const std::byte* ScheduleExecutor::source_of(const Schedule::Piece& piece) const {
   const Schedule::Chunk& chunk = schedule_.chunks[piece.chunk];
-  if (const Kept* const kept = find_kept(piece.chunk, piece.version)) return kept->bytes.data();
+  if (const Kept* const kept = find_kept(piece.chunk, piece.version)) return kept->bytes;
   if (piece.version == 0) return shape_.input + chunk.elements.first * sums_.width(false);
   return piece.partial ? sums_.partial(chunk.elements.first, chunks_[piece.chunk].place)
                        : sums_.result(chunk.elements.first);
@@ -434,18 +458,17 @@ void ScheduleExecutor::add(const ReceivedPiece& piece, std::uint32_t cell, const
 
 /// Copies a version that was made, where it is sent and then added to.
 void ScheduleExecutor::keep(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version) {
-  for (Kept& kept : kept_) {
-    if (kept.chunk != chunk || kept.version != version) continue;
-    const Range range = elements_of(chunk, cell);
-    const std::uint64_t place = chunks_[chunk].place + cell * cell_elements_;
-    std::memcpy(kept.bytes.data() + cell * cell_elements_ * kept.width,
-                sums_.partial(range.first, place), range.count * kept.width);
-  }
+  const Kept* const kept = find_kept(chunk, version);
+  if (kept == nullptr) return;
+  const Range range = elements_of(chunk, cell);
+  const std::uint64_t place = chunks_[chunk].place + cell * cell_elements_;
+  std::memcpy(kept->bytes + cell * cell_elements_ * kept->width, sums_.partial(range.first, place),
+              range.count * kept->width);
 }
 
 const std::byte* ScheduleExecutor::own(std::uint32_t chunk, std::uint64_t first) const {
   if (const Kept* const kept = find_kept(chunk, 0)) {
-    return kept->bytes.data() + (first - schedule_.chunks[chunk].elements.first) * kept->width;
+    return kept->bytes + (first - schedule_.chunks[chunk].elements.first) * kept->width;
   }
   return shape_.input + first * sums_.width(false);
 }

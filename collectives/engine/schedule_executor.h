@@ -11,14 +11,15 @@
 // - for parked cells, the bytes of all pieces that are added later than first: of TAR (world - 2) /
 //   world of the bucket. Only as much of it is touched as was parked at once;
 // - for kept versions: none for TAR, circulant and ring, the bucket for one-shot in place, one
-//   bucket a round for recursive doubling.
+//   bucket a round for recursive doubling. Of late-rank the bucket at the late rank in place, and
+//   1 / (world - 1) of it at the others. What lies in the output is copied before the call begins.
 //
 // Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
+#include <optional>
 #include <vector>
 
 #include "collectives/engine/parked_cells.h"
@@ -37,8 +38,7 @@ class ScheduleExecutor {
     std::uint32_t slot_bytes = 0;
     /// Where messages may be kept or confirmed: pieces of up to so many bytes are only kept.
     std::uint64_t confirm_above = 0;
-    FloatBufferPool* parking = nullptr;  // where the memory for parked cells comes from
-    std::pmr::memory_resource* memory = std::pmr::new_delete_resource();  // these outlive it
+    FloatBufferPool* parking = nullptr;  // for parked and kept cells; outlives it
   };
 
   /// How many partial results a schedule has: the places of Sums.
@@ -85,6 +85,7 @@ class ScheduleExecutor {
 
   void lay_out_cells();
   void keep_sent();
+  void find_kept_pieces();
   template <typename Each, typename Made>
   void each_message(std::vector<Schedule::Message> Schedule::Stage::*of, Each each, Made made);
   void lay_out_sends();
@@ -111,7 +112,8 @@ class ScheduleExecutor {
   std::vector<std::uint8_t> versions_;       // of each cell
   std::vector<std::uint64_t> contributors_;  // of each version of each chunk
   std::vector<std::uint32_t> additions_;     // of each addition of each chunk: in received_
-  std::vector<Kept> kept_;
+  std::vector<Kept> kept_;                   // by chunk and version
+  std::optional<FloatBufferPool::Buffer> kept_memory_;
   std::vector<SentPiece> sent_;  // as in the schedule
   std::vector<ReceivedPiece> received_;
   std::vector<Outgoing> outgoing_;

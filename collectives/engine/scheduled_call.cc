@@ -46,7 +46,6 @@ ScheduleExecutor ScheduledCall::make_executor() {
   shape.slot_bytes = setting_.slot_bytes;
   shape.confirm_above = kConfirmAbove;
   shape.parking = setting_.partial_buffers;
-  shape.memory = setting_.memory;
   return ScheduleExecutor(std::move(schedule), shape);
 }
 

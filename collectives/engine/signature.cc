@@ -14,7 +14,7 @@ constexpr std::size_t kSlotBytesAt = 4;
 constexpr std::size_t kSharesAt = 6;
 constexpr std::size_t kCountAt = 8;
 constexpr std::size_t kEpochAt = 16;
-constexpr std::size_t kOfAlgorithmAt = 18;
+constexpr std::size_t kParameterAt = 18;
 constexpr std::size_t kCodecAt = 19;
 constexpr std::size_t kCustomAt = 20;
 
@@ -54,7 +54,7 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kSharesAt, signature.shares);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
-  bytes[kOfAlgorithmAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank);
+  bytes[kParameterAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank);
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   put(bytes, kCustomAt, signature.custom);
   return bytes;
@@ -67,7 +67,7 @@ std::optional<OperationSignature> decode(
       bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
       bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
       bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-      has_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt])) == (bytes[kOfAlgorithmAt] != 0) &&
+      has_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt])) == (bytes[kParameterAt] != 0) &&
       bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
       (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
        get<std::uint32_t>(bytes, kCustomAt) == 0);
@@ -82,7 +82,7 @@ std::optional<OperationSignature> decode(
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
   (signature.algorithm == Algorithm::late_rank ? signature.late_rank : signature.group_size) =
-      bytes[kOfAlgorithmAt];
+      bytes[kParameterAt];
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;

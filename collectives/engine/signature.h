@@ -5,13 +5,13 @@
 //
 //   offset  0     1         2          3     4           6       8      16     18  19     20
 //   bytes   1     1         1          1     2           2       8      2      1   1      4
-//   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  of  codec  custom
+//   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
-// `shares` is Shares::hash(). Where two ranks have different shares and one hash, no call ends with
-// a result: some owner waits for more than it is sent.
-// `of` is of the algorithm: the size of the groups of Algorithm::two_level_tar, 1 + the late rank
-// of Algorithm::late_rank, 0 for every other one. `custom` is the id of the caller's own function,
-// 0 for every other one.
+// `shares` is Shares::hash(). Where two ranks have different shares and one hash, either they cut
+// the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
+// `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
+// late rank of Algorithm::late_rank, 0 for every other one.
+// `custom` is the id of the caller's own function, 0 for every other one.
 //
 // Values and pure functions.
 #pragma once

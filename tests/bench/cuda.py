@@ -56,6 +56,17 @@ def free_port():
         return one.getsockname()[1]
 
 
+def await_all(processes, what):
+    """Until all have ended, or one has failed."""
+    end = time.monotonic() + LIMIT_S
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() not in (None, 0) for process in processes):
+            return
+        if time.monotonic() > end:
+            sys.exit(f"{what}: did not end within {LIMIT_S} s")
+        time.sleep(0.02)
+
+
 def measure(library, backend, ranks, sizes):
     """Seconds of the slowest rank for each call, by size."""
     port = str(free_port())
@@ -70,19 +81,16 @@ def measure(library, backend, ranks, sizes):
         processes.append(subprocess.Popen(
             [sys.executable, __file__, "--rank", backend, json.dumps(sizes)],
             env={**os.environ, **place}, stdout=outputs[-1][0], stderr=outputs[-1][1]))
-    end = time.monotonic() + LIMIT_S
     try:
-        for process in processes:
-            process.wait(max(0.1, end - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        sys.exit(f"{backend}, {ranks} ranks: did not end within {LIMIT_S} s")
+        await_all(processes, f"{backend}, {ranks} ranks")
     finally:
         for process in processes:
             process.kill()
             process.wait()
     for out, error in outputs:
         out.seek(0), error.seek(0)
-    failed = [rank for rank, process in enumerate(processes) if process.returncode != 0]
+    # Killed ones: another rank had failed.
+    failed = [rank for rank, process in enumerate(processes) if process.returncode not in (0, -9)]
     if failed:
         sys.exit(f"{backend}, {ranks} ranks: rank {failed[0]} failed:\n"
                  f"{outputs[failed[0]][1].read()[-2000:]}")

@@ -18,14 +18,20 @@ struct ExactKind {
     return std::string(name(algorithm)) + (uneven ? " with uneven shares" : "");
   }
 
-  /// Asks for it on `world` ranks. A third of them own nothing.
+  /// Whether there is a schedule for so many ranks.
+  bool runs_on(std::uint32_t world) const {
+    return algorithm != Algorithm::late_rank || std::has_single_bit(world);
+  }
+
+  /// `world`, or the next smaller count of ranks that it runs on.
+  std::uint16_t ranks_up_to(std::uint16_t world) const {
+    return runs_on(world) ? world : std::bit_floor(world);
+  }
+
+  /// Asks for it on `world` ranks. A third of them own nothing. REQUIRES: runs_on(world).
   void ask(AllreduceArguments& call, std::uint32_t world) const {
     call.algorithm = algorithm;
-    if (algorithm == Algorithm::late_rank && !std::has_single_bit(world)) {
-      call.algorithm = Algorithm::tar;  // it has no schedule for so many
-    } else if (algorithm == Algorithm::late_rank) {
-      call.late_rank = static_cast<Rank>(world / 3);
-    }
+    if (algorithm == Algorithm::late_rank) call.late_rank = static_cast<Rank>(world / 3);
     if (!uneven) return;
     std::vector<double> weights;
     for (std::uint32_t rank = 0; rank < world; ++rank) {

@@ -53,6 +53,13 @@ Result<void> check_late_rank(const AllreduceOptions& options, std::uint32_t worl
               fmt::format("--late-rank {} of {}: ranks count from 0", late, rank_count(world)));
 }
 
+Result<void> check_delay(const std::optional<InjectedDelay>& delay, std::uint32_t world) {
+  if (!delay || delay->rank < world) return {};
+  return fail(Error::Code::invalid_argument, fmt::format("--inject-late of rank {} of {}: ranks "
+                                                         "count from 0",
+                                                         delay->rank, rank_count(world)));
+}
+
 Result<void> check_shares(const Shares& shares, std::uint32_t world) {
   if (shares.even() || shares.ranks() == world) return {};
   return fail(Error::Code::invalid_argument,
@@ -65,6 +72,8 @@ int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
     return report(good.error(), place.voice);
   if (auto good = settle_groups(options, place); !good) return report(good.error(), place.voice);
   if (auto good = check_late_rank(options, place.world_size); !good)
+    return report(good.error(), place.voice);
+  if (auto good = check_delay(options.delay, place.world_size); !good)
     return report(good.error(), place.voice);
   if (auto good = check_shares(options.shares, place.world_size); !good)
     return report(good.error(), place.voice);

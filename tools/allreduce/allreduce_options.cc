@@ -264,7 +264,7 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_fault_options(table, options.job);
   table.add(kFaultGroup,
             {{"--inject-late", cli::parsed(options.delay, "RANK=DURATION", parse_delay),
-              "this rank makes each call so long after the barrier before it, as 3=50ms"}});
+              "rank RANK makes each call DURATION after the barrier before it, as 3=50ms"}});
   add_mechanism_options(table, options.mechanisms);
   add_nccl_flags(table);
 }
@@ -408,6 +408,19 @@ std::string shares_text(const Shares& shares) {
   return text;
 }
 
+namespace {
+
+/// Of Shares::kWhole, by rank: what shares_text() rounds.
+std::string exact_parts(const Shares& shares) {
+  std::string text = "even";
+  for (Rank rank = 0; rank < shares.ranks(); ++rank) {
+    text = fmt::format("{}{}", rank == 0 ? "" : text + ",", shares.part(rank));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string agreed_options(const AllreduceOptions& options) {
   std::string text = fmt::format(
       "command=allreduce\nop={}\nmode={}\nalgorithm={}\ngroup_size={}\nlate_rank={}\nshares={}"
@@ -419,7 +432,7 @@ std::string agreed_options(const AllreduceOptions& options) {
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
       name(options.algorithm), options.group_size, options.late_rank.value_or(0),
-      shares_text(options.shares), options.missing == MissingFill::zero ? "zero" : "local",
+      exact_parts(options.shares), options.missing == MissingFill::zero ? "zero" : "local",
       options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
       options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
       describe(options.job.mechanisms));

@@ -1,12 +1,13 @@
 // AllReduce with one late rank: StragglAR ("StragglAR: Efficient AllReduce with Dynamic
 // Stragglers", 2025), with several chunks a rank.
 //
-// The other ranks scatter and add up while they wait. From then on a round takes one chunk: its
-// owner and the late rank exchange their parts and both have the result, while the results of the
-// rounds before spread. A rank that waits for its turn holds one such result, and the result of
-// round r is held by 2^j of them j rounds after it: 1 + 2 + ... + world / 2 ranks, which is all but
-// the late one. The oldest holders then give theirs to the holders of the younger ones, who give
-// theirs back: the oldest result is everywhere, the younger ones have twice as many holders.
+// The other ranks scatter and add up while they wait for the late rank. Then there are rounds. In
+// round r the owner of chunk r and the late rank exchange what they have of it, and both have its
+// result. The results of earlier rounds spread meanwhile. Each other rank holds one result to pass
+// on: 2^j ranks hold the result of round r when j more rounds have passed. That makes
+// 1 + 2 + ... + world / 2 holders, all ranks but the late one. In each round a holder of the oldest
+// result and a holder of a younger one swap. Then every rank has the oldest result, and each
+// younger one has twice as many holders.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -43,7 +44,7 @@ class Spread {
  private:
   static constexpr std::uint32_t kNothing = UINT32_MAX;
 
-  /// Who exchanges a chunk with the late rank in a round.
+  /// The rank that exchanges its chunk with the late rank in a round.
   std::uint32_t in_turn(std::uint32_t round) const {
     return round < chunks_ ? round % late_ : kNothing;
   }
@@ -64,14 +65,14 @@ class Spread {
     if (turn == kNothing) return;
     has_[turn][round_] = true;
     hold(turn, round_);
-    // It has no more exchanges to make: the last chunk has two holders at once.
+    // The late rank has no more exchanges to make. It passes the last result on.
     if (round_ + 1 == chunks_) hold(late_, round_);
   }
 
-  /// The first rounds: each holder gives what it holds to a rank that holds nothing yet.
+  /// The first rounds: each holder passes its result to a rank that holds none yet.
   void fill(std::vector<std::pair<std::uint32_t, std::uint32_t>>& held_next) {
-    // The latest holder's next is kept for it, so that ranks come to hold the oldest chunk when it
-    // is their turn.
+    // A rank must hold the oldest result in the round of its own exchange. So the latest holder
+    // passes its result to a rank whose exchange is that many rounds ahead.
     std::uint32_t empty = 2 * levels_ - 1;
     for (std::uint32_t from = 0; from < late_; ++from) {
       if (held_[from] == kNothing || from == in_turn(round_)) continue;
@@ -86,7 +87,7 @@ class Spread {
     }
   }
 
-  /// The holders of the oldest chunk and all others, in pairs, tell each other what they hold.
+  /// Each holder of the oldest result swaps with a holder of another one.
   void trade(std::vector<std::pair<std::uint32_t, std::uint32_t>>& held_next) {
     const std::uint32_t oldest = round_ - levels_;
     const std::uint32_t turn = in_turn(round_);
@@ -95,7 +96,7 @@ class Spread {
     for (const auto& [chunk, ranks] : holders_) {
       if (chunk != oldest) young.insert(young.end(), ranks.begin(), ranks.end());
     }
-    // Whose turn comes next takes the next oldest chunk: then it holds the oldest in its turn.
+    // The rank with the next exchange takes the next oldest result, for the same reason.
     std::stable_sort(old.begin(), old.end(), [this](std::uint32_t a, std::uint32_t b) {
       return until_turn(a) < until_turn(b);
     });
@@ -158,7 +159,7 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   Schedule schedule;
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
     const bool is_late = rank == late;
-    schedule.chunks.push_back({.elements = layout.elements((chunk + operation) % chunks),
+    schedule.chunks.push_back({.elements = layout.elements((chunk + operation % chunks) % chunks),
                                .additions = is_late       ? 1u
                                             : owns(chunk) ? others
                                                           : 0u,

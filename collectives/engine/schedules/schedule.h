@@ -1,5 +1,5 @@
-// What one rank sends, adds up and stores in an exact AllReduce: pure data, made from (algorithm,
-// world, rank, operation, count) alone. ScheduledCall runs it.
+// What one rank sends, adds up and stores in an exact AllReduce: pure data, made from the call's
+// arguments, world, rank and operation alone. ScheduledCall runs it.
 //
 // The bucket is cut into chunks. At each rank a chunk goes through versions. Version 0 is the
 // rank's own contribution. Each addition of what another rank sent makes the next version. Where
@@ -125,16 +125,17 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
                                 std::uint64_t count, std::size_t element_bytes,
                                 std::uint32_t group_size);
 
-/// Chunks of a late-rank schedule for each rank but the late one: the more, the smaller is what
-/// waits for nothing else at the end. 4 where they have 64 KiB and more, else 1.
+/// Chunks of a late-rank schedule for each rank but the late one. More chunks shorten the last
+/// rounds, in which links are idle. 4 where they have 64 KiB and more, else 1.
 std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes);
 
 /// AllReduce with one late rank (StragglAR). Stage 0: the others scatter `segments` chunks each,
 /// and add up what they own. Stage 1: each owner and the late rank exchange what they have of its
-/// chunks, and both have the results. Stage 2: the results spread from rank to rank. The late rank
-/// sends and receives the bucket, and takes part in spreading the last one; after its arrival a
-/// round a chunk, and log2 world - 1 more, would do. REQUIRES: world a power of two >= 2,
-/// rank < world, late < world, segments >= 1, those of ShardLayout for segments (world - 1) shards.
+/// chunks, and both have the results. Stage 2: the results spread from rank to rank. After its
+/// arrival the call takes chunks + log2(world) - 1 rounds of a chunk. Cost, seen: 4 us for 8 ranks
+/// in 7 chunks, 13 in 28; 0.5 ms for 64 ranks in 63 chunks, 1.6 in 252. REQUIRES: world a power of
+/// two >= 2, rank < world, late < world, segments >= 1, those of ShardLayout for
+/// segments (world - 1) shards.
 Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                             std::uint64_t count, std::size_t element_bytes, Rank late,
                             std::uint32_t segments);

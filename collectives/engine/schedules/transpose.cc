@@ -1,4 +1,5 @@
 // Transpose AllReduce of an exact call. tar_schedule.h has its messages for bounded calls.
+#include <algorithm>
 #include <array>
 #include <vector>
 

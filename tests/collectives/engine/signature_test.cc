@@ -97,7 +97,10 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   EXPECT_EQ(words([](S& s) { s.custom = 7; }), "custom function 0 instead of 7");
   EXPECT_EQ(words([](S& s) { s.mode = Mode::bounded; }), "mode exact instead of bounded");
   EXPECT_EQ(words([](S& s) { s.group_size = 4; }), "group size 0 instead of 4");
-  EXPECT_EQ(words([](S& s) { s.late_rank = 4; }), "late rank -1 instead of 3");
+  S late, other_late;
+  late.late_rank = 3;
+  other_late.late_rank = 4;
+  EXPECT_EQ(first_difference(late, other_late), "late rank 2 instead of 3");
   EXPECT_EQ(words([](S& s) { s.shares = 9; }), "hash of the shares 0 instead of 9");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");

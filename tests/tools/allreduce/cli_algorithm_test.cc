@@ -56,7 +56,7 @@ TEST(CliAlgorithm, inject_late__one_rank_makes_its_calls_late) {
   expect_good(ended);
   const auto times = json_of(scratch / "j")["results"][0]["time_us"];
   EXPECT_GE(times["min"], 20000.0);  // of the slowest rank of each call
-  for (const char* text : {"2", "x=1ms", "2=", "2=5", "65536=1ms"}) {
+  for (const char* text : {"2", "x=1ms", "2=", "2=5", "4=1ms", "65536=1ms"}) {
     EXPECT_EQ(run(local(4, {"--inject-late", text})).exit_code, 2) << text;
   }
 }

@@ -19,28 +19,32 @@ SPIN = 200_000_000  # cycles of the GPU: 0.1 s and more
 
 
 def streams():
-    """A call starts with what the current stream still computes, and ends before work that is queued
-    behind it."""
+    """A call starts with what the current stream still computes. It ends before work that is queued
+    behind it, a later call's gradients too."""
     rank, world = dist.get_rank(), dist.get_world_size()
     wrong = []
-    stream = torch.cuda.Stream()
-    for turn in range(5):
-        with torch.cuda.stream(stream):
-            values = torch.zeros(1 << 20)
-            torch.cuda._sleep(SPIN)
-            values += rank + turn
-            work = dist.all_reduce(values, async_op=True)
-            torch.cuda._sleep(5 * SPIN)
-            behind = torch.cuda.Event()
-            behind.record()
+    for turn in range(4):
+        values = torch.zeros(1 << 10, 1 << 10)
+        if turn % 2 == 1:
+            values = values.t()  # not contiguous: copied once more
+        later = torch.ones(1 << 20)
+        torch.cuda._sleep(SPIN)
+        values += rank + turn
+        work = dist.all_reduce(values, async_op=True)
+        torch.cuda._sleep(5 * SPIN)
+        later += rank
+        work_of_later = dist.all_reduce(later, async_op=True)
+        behind = torch.cuda.Event()
+        behind.record()
         work.wait()
         if behind.query():
             wrong.append([turn, "waited for the work behind it"])
-        with torch.cuda.stream(stream):
-            doubled = (values * 2).cpu()
-        expected = 2.0 * (sum(range(world)) + world * turn)
-        if not bool((doubled == expected).all()):
-            wrong.append([turn, float(doubled[0]), expected])
+        work_of_later.wait()
+        expected = float(sum(range(world)) + world * turn)
+        if not bool((values == expected).all()):
+            wrong.append([turn, float(values[0][0]), expected])
+        if not bool((later == world + sum(range(world))).all()):
+            wrong.append([turn, "later", float(later[0])])
     return wrong
 
 

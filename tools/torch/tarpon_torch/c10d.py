@@ -197,9 +197,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
 
             def ended(call: _Call, tensor: torch.Tensor = tensor) -> None:
                 if call.error is None and call.tensor is not tensor:
-                    tensor.copy_(call.tensor)
-                    if tensor.is_cuda:
-                        torch.cuda.current_stream(tensor.device).synchronize()
+                    call.copy_back(tensor, call.tensor)
                 self.last_report = call.report or self.last_report
                 outcome.end(call.error)
 

@@ -149,10 +149,17 @@ class _Call:
     def end(self) -> None:
         if self.handle is not None:
             self._wait(lib.library(), self.handle)
-        if self.error is None and self.way_back is not None:
-            with torch.cuda.stream(self.way_back):
-                self.tensor.copy_(self.memory, non_blocking=True)
-            self.way_back.synchronize()
+        if self.error is None and self.memory is not self.tensor:
+            self.copy_back(self.tensor, self.memory)
+
+    def copy_back(self, to: torch.Tensor, source: torch.Tensor) -> None:
+        """Returns when it is there. On a GPU it waits for no other stream."""
+        if self.way_back is None:
+            to.copy_(source)
+            return
+        with torch.cuda.stream(self.way_back):
+            to.copy_(source, non_blocking=True)
+        self.way_back.synchronize()
 
     def tell(self) -> None:
         try:
