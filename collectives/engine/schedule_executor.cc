@@ -153,7 +153,7 @@ ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
       shape_(shape),
       sums_(shape.sums),
       cell_elements_(shape.slot_bytes / sums_.width(travels_partial(schedule_))),
-      parked_(*shape.parking) {
+      parked_(*shape.buffers) {
   lay_out_cells();
   keep_sent();
   lay_out_sends();
@@ -162,7 +162,7 @@ ScheduleExecutor::ScheduleExecutor(Schedule schedule, const Shape& shape)
 }
 
 ScheduleExecutor::~ScheduleExecutor() {
-  if (kept_memory_) shape_.parking->release(std::move(*kept_memory_));
+  if (kept_memory_) shape_.buffers->release(std::move(*kept_memory_));
 }
 
 std::uint64_t ScheduleExecutor::partial_results(const Schedule& schedule) {
@@ -200,7 +200,7 @@ void ScheduleExecutor::keep_sent() {
   std::uint64_t floats = 0;
   for (const Kept& one : kept_) floats += padded(one.size);
   if (floats == 0) return;
-  kept_memory_ = shape_.parking->allocate(floats);
+  kept_memory_ = shape_.buffers->allocate(floats);
   float* next = kept_memory_->get();
   for (Kept& one : kept_) {
     one.bytes = reinterpret_cast<std::byte*>(next);

@@ -38,7 +38,7 @@ class ScheduleExecutor {
     std::uint32_t slot_bytes = 0;
     /// Where messages may be kept or confirmed: pieces of up to so many bytes are only kept.
     std::uint64_t confirm_above = 0;
-    FloatBufferPool* parking = nullptr;  // for parked and kept cells; outlives it
+    FloatBufferPool* buffers = nullptr;  // for parked and kept cells; outlives it
   };
 
   /// How many partial results a schedule has: the places of Sums.

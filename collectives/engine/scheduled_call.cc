@@ -45,7 +45,7 @@ ScheduleExecutor ScheduledCall::make_executor() {
   }
   shape.slot_bytes = setting_.slot_bytes;
   shape.confirm_above = kConfirmAbove;
-  shape.parking = setting_.partial_buffers;
+  shape.buffers = setting_.partial_buffers;
   return ScheduleExecutor(std::move(schedule), shape);
 }
 

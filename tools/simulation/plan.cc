@@ -164,8 +164,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
-      // What came later than the first ones is drawn apart: seeds that are kept draw the others as
-      // before.
+      // Two levels, shares and late ranks came later. Each has a generator of its own, so that the
+      // seeds in the tests still draw the other algorithms as before.
       constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
       call.algorithm = static_cast<Algorithm>(1 + algorithms.below(kOneLevel));
       if (levels.chance(0.2)) {
@@ -271,18 +271,23 @@ Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
   return call.live ? std::max(plan.bound, starved ? kStarvedLiveBound : kLiveBound) : plan.bound;
 }
 
-AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+AllreduceArguments exact_arguments(const SimulatedCall& call) {
   AllreduceArguments arguments;
-  arguments.output = call.outputs[rank].data();
-  arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
   arguments.count = call.count;
   arguments.type = call.type;
   arguments.function = call.function;
-  arguments.tag = call.tag;
   arguments.algorithm = call.algorithm;
   arguments.group_size = call.group_size;
   arguments.late_rank = call.late_rank;
   arguments.shares = call.shares;
+  return arguments;
+}
+
+AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+  AllreduceArguments arguments = exact_arguments(call);
+  arguments.output = call.outputs[rank].data();
+  arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
+  arguments.tag = call.tag;
   arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
   arguments.bound_rule = call.bound_rule;
   arguments.deadline = call.deadline;

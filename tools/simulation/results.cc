@@ -113,14 +113,8 @@ class Results {
 
   template <typename T>
   void judge_scheduled() {
-    AllreduceArguments arguments;
-    arguments.count = call_.count;
-    arguments.type = call_.type;
-    arguments.algorithm = call_.algorithm;
-    arguments.group_size = call_.group_size;
-    arguments.late_rank = call_.late_rank;
-    arguments.shares = call_.shares;
-    for (const AdditionProgram& program : addition_programs(arguments, plan_.ranks, turn())) {
+    for (const AdditionProgram& program :
+         addition_programs(exact_arguments(call_), plan_.ranks, turn())) {
       for (std::uint64_t i = program.elements.first; i < program.elements.end(); ++i) {
         const T expected = replay<T>(program, plan_.ranks, call_.function, [&](Rank rank) {
           return element_at<T>(call_.inputs[rank], i);

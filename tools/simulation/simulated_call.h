@@ -70,6 +70,9 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan);
 /// buffers remain.
 Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call);
 
+/// What all ranks ask for alike that decides what an exact call sends and adds up.
+AllreduceArguments exact_arguments(const SimulatedCall& call);
+
 /// What `rank` asks for.
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
 

@@ -9,7 +9,6 @@
 // result and a holder of a younger one swap. Then every rank has the oldest result, and each
 // younger one has twice as many holders.
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cassert>
 #include <map>
@@ -21,7 +20,8 @@
 namespace tarpon {
 namespace {
 
-/// Waiting ranks are numbered without the late one, which is `late` here.
+/// How results spread, copy by copy. The other ranks have the numbers 0 to world - 2, the late rank
+/// has the number world - 1.
 class Spread {
  public:
   struct Copy {
@@ -111,7 +111,7 @@ class Spread {
     holders_.erase(oldest);
   }
 
-  /// Rounds until a rank's turn; `levels_` where it is not among the next ones.
+  /// Rounds until a rank exchanges its chunk; `levels_` where that is none of the next rounds.
   std::uint32_t until_turn(std::uint32_t rank) const {
     for (std::uint32_t rounds = 1; rounds < levels_; ++rounds) {
       if (in_turn(round_ + rounds) == rank) return rounds;
@@ -167,7 +167,7 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   }
   schedule.stages.resize(3);
   schedule.stages[kExchange].confirmed = schedule.stages[kSpread].confirmed = true;
-  /// Of all chunks of an owner.
+  // The same piece of each chunk of an owner.
   const auto pieces = [&](std::uint32_t owner, Schedule::Piece piece) {
     Pieces result;
     for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) result.push_back(piece);

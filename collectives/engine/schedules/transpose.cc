@@ -8,9 +8,9 @@
 namespace tarpon {
 namespace {
 
-/// By shard.
-std::vector<Range> shards(const ShardLayout& layout, std::uint32_t operation,
-                          const Shares& shares) {
+/// The elements of each shard, by shard.
+std::vector<Range> shard_ranges(const ShardLayout& layout, std::uint32_t operation,
+                                const Shares& shares) {
   std::vector<Range> result(layout.world);
   if (shares.even()) {
     for (std::uint32_t shard = 0; shard < layout.world; ++shard)
@@ -33,8 +33,7 @@ std::vector<Range> shards(const ShardLayout& layout, std::uint32_t operation,
 Schedule transpose_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                             std::uint64_t count, std::size_t element_bytes, const Shares& shares) {
   using Pieces = std::array<Schedule::Piece, 1>;
-  const std::vector<Range> ranges =
-      tarpon::shards({count, element_bytes, world}, operation, shares);
+  const std::vector<Range> ranges = shard_ranges({count, element_bytes, world}, operation, shares);
   const std::uint32_t own = shard_of(rank, operation, world);
   Schedule schedule;
   schedule.chunks.reserve(world);

@@ -77,12 +77,12 @@ class Executed {
     shape.sums.output = reinterpret_cast<std::byte*>(output.data());
     shape.sums.world = world;
     shape.slot_bytes = kSlotBytes;
-    shape.parking = &parking_;
+    shape.buffers = &buffers_;
     return shape;
   }
 
   const Time now_ = Time(1s);
-  FloatBufferPool parking_;
+  FloatBufferPool buffers_;
   Endpoint endpoint_;
   ScheduleExecutor executor_;
   OperationHandle handle_;

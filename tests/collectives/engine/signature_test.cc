@@ -49,20 +49,16 @@ TEST(SignatureTest, custom__the_id_of_a_callers_function_is_in_the_last_bytes) {
   EXPECT_EQ(decode(bytes), signature);
 }
 
-TEST(SignatureTest, group_size__belongs_to_the_algorithm_that_has_groups) {
-  OperationSignature signature = example();
-  signature.algorithm = Algorithm::two_level_tar;
-  EXPECT_EQ(decode(encode(signature)), std::nullopt);
-  signature.group_size = 4;
-  EXPECT_EQ(decode(encode(signature)), signature);
-}
-
-TEST(SignatureTest, late_rank__belongs_to_the_algorithm_that_has_one) {
-  OperationSignature signature = example();
-  signature.algorithm = Algorithm::late_rank;
-  EXPECT_EQ(decode(encode(signature)), std::nullopt);
-  signature.late_rank = 1;
-  EXPECT_EQ(decode(encode(signature)), signature);
+TEST(SignatureTest, parameter__belongs_to_the_algorithms_that_have_one) {
+  for (const auto& [algorithm, field] :
+       {std::pair{Algorithm::two_level_tar, &OperationSignature::group_size},
+        std::pair{Algorithm::late_rank, &OperationSignature::late_rank}}) {
+    OperationSignature signature = example();
+    signature.algorithm = algorithm;
+    EXPECT_EQ(decode(encode(signature)), std::nullopt) << name(algorithm);
+    signature.*field = 4;
+    EXPECT_EQ(decode(encode(signature)), signature) << name(algorithm);
+  }
 }
 
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {

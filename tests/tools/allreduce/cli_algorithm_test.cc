@@ -9,6 +9,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// Of local ranks: wrong usage, with `text` among the errors.
+void expect_refused(int ranks, const std::vector<std::string>& arguments, const char* text) {
+  const Ended ended = run(local(ranks, arguments));
+  EXPECT_EQ(ended.exit_code, 2) << text;
+  EXPECT_THAT(ended.error, HasSubstr(text));
+}
+
 TEST(CliAlgorithm, every_one__is_right_for_all_types_and_functions) {
   for (const char* algorithm :
        {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar"}) {
@@ -38,7 +45,7 @@ TEST(CliAlgorithm, every_one__on_either_datapath_and_any_number_of_ranks) {
   }
 }
 
-TEST(CliAlgorithm, late_rank__of_powers_of_two_whoever_it_is) {
+TEST(CliAlgorithm, late_rank__of_powers_of_two_any_rank_may_be_late) {
   for (const char* late : {"0", "3", "7"}) {
     const Ended ended =
         run(local(8, {"-b", "64", "-e", "1M", "-f", "128", "-n", "3", "-w", "1", "-d", "all",
@@ -62,22 +69,16 @@ TEST(CliAlgorithm, inject_late__one_rank_makes_its_calls_late) {
 }
 
 TEST(CliAlgorithm, late_rank__is_refused_where_it_makes_no_sense) {
-  Ended ended = run(local(3, {"--algorithm", "late-rank"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("needs 2, 4, 8, ... ranks, not 3: give --shares with 0"));
-  ended = run(local(2, {"--algorithm", "late-rank", "--late-rank", "2"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("--late-rank 2 of 2 ranks: ranks count from 0"));
-  ended = run(local(2, {"--late-rank", "1"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("--late-rank is of --algorithm late-rank"));
+  expect_refused(3, {"--algorithm", "late-rank"},
+                 "needs 2, 4, 8, ... ranks, not 3: give --shares with 0");
+  expect_refused(2, {"--algorithm", "late-rank", "--late-rank", "2"},
+                 "--late-rank 2 of 2 ranks: ranks count from 0");
+  expect_refused(2, {"--late-rank", "1"}, "--late-rank is of --algorithm late-rank");
 }
 
 TEST(CliAlgorithm, bounded__is_refused) {
-  const Ended ended = run(local(2, {"--algorithm", "circulant", "--mode", "bounded"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error,
-              HasSubstr("--algorithm circulant is of exact calls: leave out --mode bounded"));
+  expect_refused(2, {"--algorithm", "circulant", "--mode", "bounded"},
+                 "--algorithm circulant is of exact calls: leave out --mode bounded");
 }
 
 TEST(CliAlgorithm, two_levels__groups_by_option_else_by_the_largest_divisor) {
@@ -94,12 +95,9 @@ TEST(CliAlgorithm, two_levels__groups_by_option_else_by_the_largest_divisor) {
 }
 
 TEST(CliAlgorithm, group_size__is_refused_where_it_makes_no_sense) {
-  Ended ended = run(local(4, {"--algorithm", "2d-tar", "--group-size", "3"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("--group-size 3 does not divide 4 ranks: give a divisor"));
-  ended = run(local(4, {"--group-size", "2"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("--group-size is of --algorithm 2d-tar"));
+  expect_refused(4, {"--algorithm", "2d-tar", "--group-size", "3"},
+                 "--group-size 3 does not divide 4 ranks: give a divisor");
+  expect_refused(4, {"--group-size", "2"}, "--group-size is of --algorithm 2d-tar");
 }
 
 TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
@@ -111,25 +109,16 @@ TEST(CliAlgorithm, shares__are_normalised_and_results_right) {
 
 TEST(CliAlgorithm, shares__are_refused_where_they_make_no_sense) {
   for (const char* list : {"", "1,", "1,x", "-1,2", "0,0", "nan,1", "1;1", "auto"}) {
-    const Ended ended = run(local(2, {"--shares", list}));
-    EXPECT_EQ(ended.exit_code, 2) << list;
-    EXPECT_THAT(ended.error, HasSubstr("not a list of weights, one for each rank")) << list;
+    SCOPED_TRACE(list);
+    expect_refused(2, {"--shares", list}, "not a list of weights, one for each rank");
   }
-  Ended ended = run(local(4, {"--shares", "1,1"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("--shares has 2 for 4 ranks: give one for each rank"));
-  ended = run(local(2, {"--shares", "1,2", "--mode", "bounded"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("leave out --mode bounded"));
-  ended = run(local(2, {"--shares", "1,2", "--algorithm", "ring"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("leave out --algorithm ring"));
+  expect_refused(4, {"--shares", "1,1"}, "--shares has 2 for 4 ranks: give one for each rank");
+  expect_refused(2, {"--shares", "1,2", "--mode", "bounded"}, "leave out --mode bounded");
+  expect_refused(2, {"--shares", "1,2", "--algorithm", "ring"}, "leave out --algorithm ring");
 }
 
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {
-  const Ended ended = run(local(2, {"--algorithm", "tree"}));
-  EXPECT_EQ(ended.exit_code, 2);
-  EXPECT_THAT(ended.error, HasSubstr("tar, circulant, one-shot, ring"));
+  expect_refused(2, {"--algorithm", "tree"}, "tar, circulant, one-shot, ring");
 }
 
 }  // namespace

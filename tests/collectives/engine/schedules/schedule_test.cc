@@ -248,9 +248,10 @@ class Arrivals {
   const Job& job_;
   std::vector<std::vector<Progress>> progress_;
   std::vector<Sent> sent_;
-  // Of sent_, by rank and chunk: those that carry it from there, and those that bring it there.
+  // Pieces, as numbers in sent_, by rank and chunk: from_ has those that this rank sends of this
+  // chunk, into_ has those that it receives.
   std::vector<std::vector<std::vector<std::size_t>>> from_, into_;
-  std::vector<std::size_t> possible_;  // of sent_: offered, and not arrived
+  std::vector<std::size_t> possible_;  // numbers in sent_: offered, and not arrived
 };
 
 TEST(ScheduleTest, result__every_contribution_once_at_every_rank_in_any_order_of_arrival) {
