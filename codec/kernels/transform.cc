@@ -264,7 +264,9 @@ bool encode_eights(const Shape& shape, SignKey key, const float* in, float* code
   for (std::uint64_t here = shape.from; here < shape.to; ++here) {
     const std::uint64_t number = shape.number(here);
     float* const to = coded + shape.place(here);
-    if (shape.member(here) + 1 < shape.members && here + 1 < shape.to) {
+    // A pair begins at an even member: only then does it fill whole cache lines.
+    const std::uint32_t member = shape.member(here);
+    if (member % 2 == 0 && member + 1 < shape.members && here + 1 < shape.to) {
       const auto left = [=](std::size_t at, Floats x) { x.store_unaligned(scratch + at); };
       const auto both = [=](std::size_t at, Floats x) {
         parts_of(x, [=](std::size_t offset, Part right) {
