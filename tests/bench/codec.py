@@ -8,7 +8,8 @@ missed. p is the share of packets that a trial really lost; an orthonormal trans
 evenly costs p / (1 - p) of the data's square."""
 import argparse, collections, glob, html, json, os, re, subprocess
 
-from figures import MIB, Progress, at_least, at_most, finish, human, judged, median, ratios
+from figures import (MIB, Progress, at_least, at_most, finish, interval, judged, median,
+                     not_beyond, ratios)
 from tail_page import (BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, frame, legend, legend_height,
                        svg)
 
@@ -118,9 +119,36 @@ def judge_speed(speed):
     return targets
 
 
-def allreduce_us(binaries, codec, iterations):
+def speeds(contenders, counts, rounds, progress):
+    """Reports of codec_speed by contender. Contenders take turns; the times of all turns count."""
+    reports = {}
+    turns = 3 if len(contenders) > 1 else 1
+    for _ in range(turns):
+        for name, binaries in contenders.items():
+            report = run_json([f"{binaries}/codec_speed", "--rounds", str(rounds // turns or 1),
+                               "--counts", ",".join(map(str, counts))])
+            for known, size in zip(reports.setdefault(name, report)["sizes"], report["sizes"]):
+                if known is not size:
+                    for way, values in size["seconds"].items():
+                        known["seconds"][way] += values
+            progress.step(f"speed, {name}")
+    return reports
+
+
+def judge_baseline(speed, times):
+    """Times beside those of the other revision, from the same run."""
+    pairs = {}
+    for ours, theirs in zip(speed["here"]["sizes"], speed["baseline"]["sizes"]):
+        for way in "encode", "decode":
+            pairs[f"{ours['count']} elements: {way}"] = ratios(ours["seconds"][way], theirs["seconds"][way])
+    for codec in "off", "on":
+        pairs[f"AllReduce of 25 MiB, codec {codec}"] = ratios(times["here", codec], times["baseline", codec])
+    return [not_beyond(f"{what}: time / the baseline's", 1, median(values), interval(values))
+            for what, values in pairs.items()]
+
+
+def allreduce_us(binaries, path, codec, iterations):
     """Median time of 25 MiB on 4 local ranks over loopback, bounded, nothing lost."""
-    path = os.path.join(binaries, "..", f"codec-{codec}.json")
     subprocess.run([f"{binaries}/tarpon", "allreduce", "--local-ranks", "4", "-b", "25M", "-e", "25M",
                     "-n", str(iterations), "-w", "10", "-c", "0", "--mode", "bounded", "--bound", "2s",
                     "--mtu", "1500", "--codec", codec, "--json", path], check=True, timeout=300,
@@ -129,16 +157,21 @@ def allreduce_us(binaries, codec, iterations):
     return [result["time_us"]["p50"] for result in results if result["place"] == "out"][0]
 
 
-def judge_allreduce(binaries, rounds, iterations, progress):
-    times = {"off": [], "on": []}
+def allreduces(contenders, path, rounds, iterations, progress):
+    """Times of AllReduce by contender and codec, in turn."""
+    times = {(name, codec): [] for codec in ("off", "on") for name in contenders}
     for number in range(rounds):
-        for codec in list(times)[::1 if number % 2 == 0 else -1]:
-            times[codec].append(allreduce_us(binaries, codec, iterations))
-            progress.step(f"AllReduce, codec {codec}")
-    print(f"\nAllReduce of 25 MiB, 4 ranks, MTU 1500: {median(times['off']) / 1000:.1f} ms without the "
-          f"codec, {median(times['on']) / 1000:.1f} ms with it")
-    return times, [at_most(1.25, "AllReduce of 25 MiB: time with the codec / without",
-                           ratios(times["on"], times["off"]))]
+        for name, codec in list(times)[::1 if number % 2 == 0 else -1]:
+            times[name, codec].append(allreduce_us(contenders[name], path, codec, iterations))
+            progress.step(f"AllReduce, codec {codec}, {name}")
+    return times
+
+
+def judge_allreduce(times):
+    off, on = times["here", "off"], times["here", "on"]
+    print(f"\nAllReduce of 25 MiB, 4 ranks, MTU 1500: {median(off) / 1000:.1f} ms without the codec, "
+          f"{median(on) / 1000:.1f} ms with it")
+    return [at_most(1.25, "AllReduce of 25 MiB: time with the codec / without", ratios(on, off))]
 
 
 def plot(report, pattern):
@@ -177,31 +210,39 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/bench", help="preset 'bench' built here; reports too")
     parser.add_argument("--gradients", metavar="DIR", help="of all workers: NAME-rankN.npy")
+    parser.add_argument("--baseline", metavar="FOLDER", help="bin folder of another revision's build of the "
+                        "preset 'bench': its speed and its AllReduce take turns with those of this one")
     parser.add_argument("--smoke", action="store_true", help="a few trials: does it run?")
     arguments = parser.parse_args()
+    for program in "tarpon", "codec_speed":
+        if arguments.baseline and not os.access(f"{arguments.baseline}/{program}", os.X_OK):
+            parser.error(f"--baseline {arguments.baseline}: no program {program} there")
     binaries = os.path.join(arguments.build, "bin")
-    trials, rounds, allreduces = (3, 2, 2) if arguments.smoke else (60, 9, 7)
+    contenders = {"here": binaries} | ({"baseline": arguments.baseline} if arguments.baseline else {})
+    trials, rounds, turns = (3, 2, 2) if arguments.smoke else (60, 9, 7)
     sets = datasets(arguments.gradients)
-    progress = Progress(len(sets) + 1 + 2 * allreduces)
+    progress = Progress(len(sets) + (3 * 2 if arguments.baseline else 1) + 2 * turns * len(contenders))
     reports = []
     for name, options in sets.items():
         reports.append(run_json([f"{binaries}/codec_quality", "--name", name, "--trials", str(trials),
                                  *options]))
         progress.step(name)
-    speed = run_json([f"{binaries}/codec_speed", "--rounds", str(rounds), "--counts",
-                      ",".join(map(str, SIZES if not arguments.smoke else CACHED))])
-    progress.step("speed")
-    times, whole = judge_allreduce(binaries, allreduces, 5 if arguments.smoke else 50, progress)
+    speed = speeds(contenders, SIZES if not arguments.smoke else CACHED, rounds, progress)
+    times = allreduces(contenders, os.path.join(arguments.build, "codec-allreduce.json"), turns,
+                       5 if arguments.smoke else 50, progress)
     progress.end()
     targets = [target for report in reports for target in judge_quality(report)]
     for report in reports:
         print_stage1(report)
     page = os.path.join(arguments.build, "codec.html")
     write_page(page, reports)
-    targets += judge_speed(speed) + whole
+    targets += judge_speed(speed["here"]) + judge_allreduce(times)
+    if arguments.baseline:
+        targets += judge_baseline(speed, times)
     print(f"\nplots: {page}")
     finish(os.path.join(arguments.build, "codec.json"), targets, quality=reports, speed=speed,
-           allreduce_us=times, megabytes=25 * MIB)
+           allreduce_us={f"{name}, codec {codec}": values for (name, codec), values in times.items()},
+           megabytes=25 * MIB)
 
 
 if __name__ == "__main__":
