@@ -6,14 +6,14 @@
  * Ingress, what the rank sends: losses of single packets, losses in bursts, and a limit for each
  * UDP flow. Packet n of a port is lost by a hash of (seed, port, n) alone, and by the burst it is
  * in, so a seed repeats its losses for the same packets in the same order. Bursts are the two
- * states of Gilbert and Elliott: all packets pass in one, none in the other. A pause ends a burst,
- * else a TCP flow that is alone would lose one retransmission after the other, each after twice the
- * time of the one before.
+ * states of Gilbert and Elliott: all packets pass in one, none in the other. A pause ends a burst.
+ * Otherwise a TCP flow that is alone would lose one retransmission after another, each after twice
+ * the delay of the one before.
  *
  * Egress, what goes to the rank: a policer. It has no queue: round-trip times stay flat.
  *
- * Only IPv4 is lost: an ARP request that vanished would cost a second, and would stand in no
- * counter of the test.
+ * Only IPv4 packets are lost: a lost ARP request would cost a second, and no counter of the test
+ * would show it.
  */
 #include <stdbool.h>
 
@@ -31,7 +31,7 @@
 #define SECOND_NS 1000000000ULL
 #define MAX_FLOWS 4096
 #define PAUSE_NS 10000000ULL /* far below TCP's shortest retransmission timeout, 200 ms */
-#define TRIES 16 /* a bucket that other processors win so often is empty */
+#define TRIES 16 /* after so many races lost to other processors, a bucket counts as empty */
 
 struct bucket {
 	__u64 full_ns; /* when it is full again */
@@ -40,7 +40,7 @@ struct bucket {
 struct flow {
 	__be32 source;
 	__be32 destination;
-	__be16 source_port; /* 0, like the other, in fragments behind the first */
+	__be16 source_port; /* both ports are 0 in fragments after the first */
 	__be16 destination_port;
 };
 
@@ -102,7 +102,8 @@ static __always_inline __u64 mix(__u64 x)
 	return x ^ (x >> 31);
 }
 
-/* Whether the bucket had room for the packet. Without a lock: LRU maps hold none. */
+/* Takes room for the packet from the bucket; false when there is not enough. Works without a lock,
+ * as the values of LRU maps cannot hold one. */
 static __always_inline bool take(struct bucket *bucket, const struct tarpon_loss_limit *limit,
 				 __u32 bytes)
 {
@@ -123,7 +124,8 @@ static __always_inline bool take(struct bucket *bucket, const struct tarpon_loss
 	return false;
 }
 
-/* `chance`: 32 random bits. */
+/* Advances the port's burst state by one packet. Returns whether a burst is on. `chance`: 32 random
+ * bits. */
 static __always_inline bool in_burst(__u32 port, const struct tarpon_loss_config *config,
 				     __u32 chance)
 {
@@ -147,7 +149,7 @@ static __always_inline bool in_burst(__u32 port, const struct tarpon_loss_config
 	return on;
 }
 
-/* false: no UDP. */
+/* Returns false when the packet is not UDP. */
 static __always_inline bool read_flow(struct __sk_buff *skb, struct flow *flow)
 {
 	struct iphdr ip;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0
  *
- * What a frame from the wire is to Tarpon: the parser that the XDP program and user space share, and
- * the layout of the program's maps (tarpon.bpf.c).
+ * Tells Tarpon's frames from others: the parser that the XDP program and user space share, and the
+ * layout of the program's maps (tarpon.bpf.c).
  *
- * Ethernet, IPv4 without options and fragments, UDP, then the header of wire.h. Whatever is not that
- * belongs to the kernel.
+ * A frame of Tarpon is Ethernet, IPv4 without options and fragments, UDP, then the header of
+ * wire.h. All other frames belong to the kernel.
  */
 #ifndef TARPON_BPF_PACKET_H
 #define TARPON_BPF_PACKET_H
@@ -21,19 +21,20 @@
 #define TARPON_FRAME_HEADER_BYTES                                                                  \
 	(sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr) + TARPON_HEADER_BYTES)
 
-/* What becomes of a frame. The order is that of the checks; one counter each. */
+/* Verdicts on a frame, in the order of the checks. Each has its own counter. */
 enum tarpon_verdict {
-	/* Not ours: to the kernel. */
+	/* Not ours: passed to the kernel. */
 	TARPON_VERDICT_SHORT,    /* no room for the headers that it claims */
 	TARPON_VERDICT_NOT_IPV4, /* another protocol, or IPv4 with options */
 	TARPON_VERDICT_FRAGMENT,
 	TARPON_VERDICT_NOT_UDP,
-	TARPON_VERDICT_NO_PORT, /* UDP to somebody else */
-	/* To one of our ports and not for the ring: to the kernel. It drops frames to other MACs and
-	 * wrong IPv4 headers itself; its UDP socket refuses or counts the rest. */
+	TARPON_VERDICT_NO_PORT, /* UDP to a port that is not ours */
+	/* Addressed to one of our ports, but passed to the kernel and not to the ring. The kernel
+	 * drops frames to other MACs and with wrong IPv4 headers itself; the UDP socket of the port
+	 * refuses or counts the rest. */
 	TARPON_VERDICT_MAC,      /* to another MAC than the interface's: multicast and broadcast too */
-	TARPON_VERDICT_CHECKSUM, /* of the IPv4 header */
-	TARPON_VERDICT_LENGTH,   /* IPv4, UDP and frame do not agree, or no whole header */
+	TARPON_VERDICT_CHECKSUM, /* wrong checksum of the IPv4 header */
+	TARPON_VERDICT_LENGTH,   /* IPv4, UDP and frame lengths disagree, or the header is cut off */
 	TARPON_VERDICT_MAGIC,
 	TARPON_VERDICT_VERSION,
 	TARPON_VERDICT_JOB,
@@ -65,7 +66,7 @@ static inline enum tarpon_verdict tarpon_verdict_of(enum tarpon_header_verdict v
 	return TARPON_VERDICT_RING;
 }
 
-/* Hash map "tarpon_ports": who listens. */
+/* Hash map "tarpon_ports": the ports that listen. */
 struct tarpon_port_key {
 	__be32 address;
 	__be16 port;
@@ -75,13 +76,13 @@ struct tarpon_port_key {
 struct tarpon_port_entry {
 	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
 	__u32 job;
-	__u32 index; /* its first queue: of its operation windows and its late counters */
+	__u32 index; /* its first queue; the index of its operation windows and late counters */
 	__u8 mac[ETH_ALEN]; /* of the interface */
 	__u16 zero;
 };
 TARPON_ASSERT(sizeof(struct tarpon_port_entry) == 24);
 
-/* Never 0. */
+/* Returns the key in one word, which is never 0. */
 static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
 {
 	return 1ull << 48 | (__u64)key->port << 32 | key->address;
@@ -91,14 +92,15 @@ static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
 #define TARPON_MAX_QUEUES 64u /* XSKMAP "tarpon_xsks", by receive queue */
 #define TARPON_MAX_SENDERS 64u
 
-/* Array map "tarpon_windows", mmap-able, by the port's index, which is its first queue. What comes on
- * that queue finds its port here, without the hash. And for a few tags, which operations are closed:
- * user space moves a window with one store; a tag that is not there passes. */
+/* Array map "tarpon_windows", mmap-able, indexed by the port's index, which is its first queue.
+ * Packets on that queue find their port here, without a hash lookup. An entry also says which
+ * operations of a few tags are closed: user space moves a window with one store. Packets of tags
+ * without a window pass. */
 #define TARPON_WINDOW_TAGS 16u
 struct tarpon_windows {
 	__u64 port; /* tarpon_port_word() of its key; 0: none */
 	struct tarpon_port_entry entry;
-	__u64 windows[TARPON_WINDOW_TAGS]; /* at tarpon_window_slot(tag) */
+	__u64 windows[TARPON_WINDOW_TAGS]; /* indexed by tarpon_window_slot(tag) */
 };
 
 #define TARPON_NO_WINDOW 0xffffffffffffffffull
@@ -108,7 +110,7 @@ static inline __u32 tarpon_window_slot(__u32 tag)
 	return (tag * 2654435761u) >> 28;
 }
 
-/* All operations of `tag` below `lowest` are closed. */
+/* Returns the window which says that all operations of `tag` below `lowest` are closed. */
 static inline __u64 tarpon_window(__u32 tag, __u32 lowest)
 {
 	return (__u64)tag << 32 | lowest;
@@ -120,8 +122,9 @@ static inline int tarpon_is_closed(__u64 window, const struct tarpon_header *hea
 	       (__s32)(header->operation - (__u32)window) < 0;
 }
 
-/* Whether a driver may drop `header` when its operation is closed. The last packets of a message
- * pass: their answer tells a late sender. */
+/* Whether a driver may drop a packet with `header` when its operation is closed. The last packets
+ * of a message pass: their receiver answers, and so a late sender learns that the operation is
+ * over. */
 static inline int tarpon_may_drop(const struct tarpon_header *header)
 {
 	return header->type == TARPON_DATA &&
@@ -129,12 +132,14 @@ static inline int tarpon_may_drop(const struct tarpon_header *header)
 }
 
 /* Per-CPU array map "tarpon_counts": frames by enum tarpon_verdict.
- * Per-CPU array map "tarpon_late": dropped as closed, at index * TARPON_MAX_SENDERS + sender. */
+ * Per-CPU array map "tarpon_late": frames dropped as closed, at index * TARPON_MAX_SENDERS +
+ * sender. */
 
-/* Finds the header of Tarpon in a frame: its first bytes [data, end), `bytes` in all (more than
- * those in front when a frame has several buffers). TARPON_VERDICT_RING: the frame has the shape of
- * a UDP datagram; `key` says to whom, `*header` and `*payload_bytes` (which may be 0 or negative when
- * the datagram is no packet of ours) are set. Another verdict: it has not. */
+/* Finds the header of Tarpon in a frame of `bytes` bytes, the first of which lie at [data, end); a
+ * frame of several buffers has more. Returns TARPON_VERDICT_RING when the frame has the shape of a
+ * UDP datagram; then `key` is its destination, and `*header` and `*payload_bytes` (which may be 0
+ * or negative when the datagram is no packet of ours) are set. Any other verdict: it has not that
+ * shape. */
 static inline enum tarpon_verdict tarpon_parse_frame(const void *data, const void *end, __u32 bytes,
 						     struct tarpon_port_key *key,
 						     const struct tarpon_header **header,
@@ -174,9 +179,10 @@ static inline enum tarpon_verdict tarpon_parse_frame(const void *data, const voi
 
 typedef __u16 __attribute__((may_alias)) tarpon_half_word;
 
-/* The checks below our header that the kernel would do: TARPON_VERDICT_RING when the frame is to
- * `mac` and the checksum of its IPv4 header is right. Frames of a network card that strips VLAN tags
- * look like untagged ones here. REQUIRES: tarpon_parse_frame() found a datagram at `data`. */
+/* Checks the headers below ours as the kernel would. Returns TARPON_VERDICT_RING when the frame is
+ * addressed to `mac` and the checksum of its IPv4 header is right. Frames of a network card that
+ * strips VLAN tags look like untagged ones here. REQUIRES: tarpon_parse_frame() found a datagram at
+ * `data`. */
 static inline enum tarpon_verdict tarpon_check_lower(const void *data, const __u8 *mac)
 {
 	const tarpon_half_word *to = (const tarpon_half_word *)data;

@@ -55,22 +55,25 @@ enum tarpon_probe {
 /* CREDIT with this value in `slot`: the whole message has arrived. */
 #define TARPON_CREDIT_COMPLETE 0xffffffffu
 
-/* READY with this value in `slot` is itself an answer: whoever has closed the operation gives none. */
+/* READY with this value in `slot` is itself an answer: a rank that has closed the operation does
+ * not answer it. */
 #define TARPON_READY_ANSWER 0xffffffffu
 
-/* Of `incast_codec`: how many senders at once the sender of the packet takes; 0: any number. Above
- * it, what the operation's payloads are: 0, elements; 1, coefficients (codec/hadamard.h). */
+/* Low bits of `incast_codec`: how many ranks may send to the packet's sender at once; 0: any
+ * number. Bits above: what the operation's payloads are: 0, elements; 1, coefficients
+ * (codec/hadamard.h). */
 #define TARPON_INCAST_MASK 0x0fu
 #define TARPON_CODEC_SHIFT 4
 
-/* `stage`: the stage itself; in DATA, above it, log2 of the flows that its message travels in. */
+/* Low bits of `stage`: the stage itself. In DATA, bits above: log2 of the number of flows that its
+ * message travels in. */
 #define TARPON_STAGE_MASK 0x0fu
 #define TARPON_FLOWS_SHIFT 4
 
-/* ABORT: why, in `slot`. A receiver refuses other values. */
+/* ABORT: the reason, in `slot`. A receiver refuses other values. */
 enum tarpon_abort_reason {
 	TARPON_ABORT_GIVEN_UP = 0,  /* by its caller */
-	TARPON_ABORT_MISMATCH = 1,  /* another rank ran another operation under this number */
+	TARPON_ABORT_MISMATCH = 1,  /* another rank ran a different operation under this number */
 	TARPON_ABORT_EXPIRED = 2,   /* its deadline passed before it could begin */
 	TARPON_ABORT_LATE = 3,      /* it reached its deadline; `contributors`: the ranks it lacked */
 	TARPON_ABORT_ARGUMENT = 4,  /* a rank refused it: its arguments make no sense */
@@ -114,7 +117,7 @@ struct tarpon_header {
 	__u16 length;        /* bytes of payload */
 	__u16 signature;     /* hash of the operation's signature: see struct tarpon_ready */
 	__u16 epoch;         /* of the job's agreed settings */
-	__u64 contributors;  /* DATA: bit r set when rank r is in this slot */
+	__u64 contributors;  /* DATA: bit r set when this slot contains rank r's data */
 	__u16 closed_below;  /* low 16 bits of the sender's lowest open operation of this tag */
 	__u16 stage_time;    /* t_C sample, units of 16 us; 0: none */
 	__u32 packet_number; /* per sender, counts every packet sent; nonce of keyed tags */
@@ -149,21 +152,21 @@ TARPON_ASSERT(offsetof(struct tarpon_header, incarnation) == 57);
 TARPON_ASSERT(offsetof(struct tarpon_header, stride) == 58);
 TARPON_ASSERT(offsetof(struct tarpon_header, check) == 60);
 
-/* Payload of READY. The signature is what must be equal on all ranks; the transport compares it
- * byte by byte and does not interpret it (collectives/engine/signature.h does). */
+/* Payload of READY. The signature must be equal on all ranks; the transport compares it byte by
+ * byte and does not interpret it (collectives/engine/signature.h does). */
 struct tarpon_ready {
 	__u8 signature[TARPON_SIGNATURE_BYTES];
 	__u32 grant[TARPON_MAX_STAGES]; /* as CREDIT, for each stage */
-	__u32 age_us; /* from the beginning of the call to that of its operation at the sender */
+	__u32 age_us; /* at the sender, from the start of the call to the start of its operation */
 	__u32 terms[TARPON_TERMS]; /* bounded: bound and gather time in us, last loss in millionths */
 };
 TARPON_ASSERT(sizeof(struct tarpon_ready) == 56);
 
-/* HEARTBEAT: what it is, in `slot`. */
+/* HEARTBEAT: its kind, in `slot`. */
 enum tarpon_heartbeat {
 	TARPON_HEARTBEAT_NEWS = 0,     /* how far the sender is */
 	TARPON_HEARTBEAT_QUESTION = 1, /* the same, and it asks how far the receiver is */
-	TARPON_HEARTBEAT_ANSWER = 2,   /* the same, of the tags in a question */
+	TARPON_HEARTBEAT_ANSWER = 2,   /* the same, for the tags in a question */
 	TARPON_HEARTBEAT_END
 };
 
@@ -187,7 +190,7 @@ static inline __u32 tarpon_stage(const struct tarpon_header *header)
 	return header->stage & TARPON_STAGE_MASK;
 }
 
-/* In how many flows the message of this DATA travels. */
+/* Returns in how many flows the message of this DATA packet travels. */
 static inline __u32 tarpon_flows(const struct tarpon_header *header)
 {
 	return 1u << (header->stage >> TARPON_FLOWS_SHIFT);
@@ -211,8 +214,8 @@ enum tarpon_header_verdict {
 	TARPON_HEADER_FIELDS, /* reserved bits; stage, flows or length out of range */
 };
 
-/* The checks that need no state but the job's cookie. `payload_bytes` is what the datagram holds
- * after the header. REQUIRES: 64 readable bytes at `header`. */
+/* Does the checks that need no state but the job's cookie. `payload_bytes` is the length of the
+ * datagram after the header. REQUIRES: 64 readable bytes at `header`. */
 static inline enum tarpon_header_verdict tarpon_check_header(const struct tarpon_header *header,
 							     __u32 job, __u32 payload_bytes)
 {

@@ -13,7 +13,7 @@
 namespace tarpon::codec {
 namespace {
 
-// In rising order of width, each one on processors that have all before it.
+// In rising order of width: a processor that runs one of them runs all before it.
 constexpr std::array kSets {
 #if defined(__aarch64__)
   CodecKernels{"neon", kernels::encode_neon, kernels::decode_neon},
@@ -41,7 +41,7 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ value >> 31;
 }
 
-/// At a cache line; of this thread, for its next call.
+/// Returns this thread's scratch, aligned to a cache line. The thread's next call reuses it.
 float* scratch_for(const CodedLayout& layout) {
   thread_local std::vector<float> room;
   room.resize(std::max<std::size_t>(room.size(), kernels::scratch_floats(layout.block) + 16));

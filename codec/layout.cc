@@ -13,8 +13,9 @@ std::uint64_t divided_up(std::uint64_t value, std::uint64_t by) {
   return (value + by - 1) / by;
 }
 
-/// A lost row costs a few coefficients of each of its blocks. Where there are few rows, larger
-/// blocks make it more of them, so that they are a fair sample of the block.
+/// Returns the size of blocks. A lost row costs a few coefficients of each of its blocks. Where
+/// there are few rows, a row of larger blocks holds more coefficients of each, so that they are a
+/// fair sample of the block.
 std::uint32_t block_of(std::uint64_t count) {
   if (count < kUsualBlock) {
     return std::max(kLeastBlock, std::bit_ceil(static_cast<std::uint32_t>(count)));

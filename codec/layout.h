@@ -1,17 +1,16 @@
 // Where the coefficients of a coded bucket lie: pure arithmetic.
 //
 // The bucket is cut into blocks of `block` elements, the last one padded with zeros. A coded bucket
-// is a matrix of *rows*; a row is what may be lost at once. Block b belongs to group b mod groups,
-// as its member b div groups, and a row holds `stride` consecutive coefficients of every member of
-// one group:
+// is a matrix of *rows*; a row is the unit of loss. Block b is member (b div groups) of group (b
+// mod groups). A row holds `stride` consecutive coefficients of every member of one group:
 //
 //   coefficient c of block b   row      (c div stride) x groups + b mod groups
 //                              column   (b div groups) x stride + c mod stride
 //
-// So a lost row costs `stride` coefficients of each block of its group; the blocks of a group are
-// spread over the whole bucket; and any run of rows, be it a burst or the tail that a bound cuts
-// off, costs all blocks alike, to one row. Members that are no block, and coefficients >= block of
-// the last row, are zero.
+// So a lost row costs `stride` coefficients of each block of its group, and the blocks of a group
+// are spread over the whole bucket. A run of lost rows, be it a burst or the tail that a bound cuts
+// off, costs any two blocks the same number of rows, or one row more. Members without a block are
+// zero, and so are coefficients >= block in the last row of a group.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -22,7 +21,7 @@
 
 namespace tarpon::codec {
 
-/// Which signs: a function of (seed, tag, operation), equal on all ranks.
+/// Selects an operation's signs: a function of (seed, tag, operation), equal on all ranks.
 struct SignKey {
   std::uint32_t first = 0;
   std::uint32_t second = 0;
@@ -31,19 +30,20 @@ struct SignKey {
 inline constexpr std::uint32_t kLeastBlock = 64;
 inline constexpr std::uint32_t kUsualBlock = 4096;  // 16 KiB of floats: stays in any L1
 inline constexpr std::uint32_t kMostBlock = 16384;
-/// From this size of elements on a bucket may have the largest blocks: the zeros behind the last
-/// one are an eighth at most.
+/// Buckets of at least this many elements may have the largest blocks: the zeros that pad the last
+/// block are at most an eighth of the bucket.
 inline constexpr std::uint64_t kLargeBlocksFrom = 8 * kMostBlock;
-/// And from this one, 8 MiB, it is more than caches keep; one of its rows hardly counts.
+/// Buckets of at least this many elements (8 MiB) do not fit the caches, and one lost row hardly
+/// matters to them.
 inline constexpr std::uint64_t kFarFrom = 128 * kMostBlock;
-/// Eight floats are copied by one instruction; fewer of a block in a row would spread losses more.
+/// One instruction copies eight floats. A smaller stride would spread losses more.
 inline constexpr std::uint32_t kLeastStride = 8;
 
 struct CodedLayout {
   std::uint64_t count = 0;    // elements of the bucket
   std::uint32_t block = 0;    // elements of a block: a power of two
   std::uint32_t stride = 0;   // coefficients of one block in a row
-  std::uint32_t groups = 0;   // of blocks
+  std::uint32_t groups = 0;   // groups of blocks
   std::uint32_t members = 0;  // blocks of a group, at most
 
   std::uint64_t blocks() const { return (count + block - 1) / block; }
@@ -51,7 +51,7 @@ struct CodedLayout {
   std::uint32_t rows_of_group() const { return (block + stride - 1) / stride; }
   std::uint64_t rows() const { return std::uint64_t{rows_of_group()} * groups; }
   std::uint64_t coded_count() const { return rows() * row_elements(); }
-  /// In memory rows begin at cache lines, where their bucket does.
+  /// Elements from one row to the next in memory: rows begin at cache lines if the bucket does.
   std::uint32_t row_pitch() const { return (row_elements() + 15) / 16 * 16; }
   /// Elements of memory for a coded bucket.
   std::uint64_t room() const { return rows() * row_pitch(); }
@@ -68,7 +68,7 @@ struct CodedLayout {
   std::uint64_t row_of(std::uint64_t of_block, std::uint32_t coefficient) const {
     return std::uint64_t{coefficient / stride} * groups + of_block % groups;
   }
-  /// Where it lies in memory: an index into room() elements.
+  /// Where the coefficient lies in memory: an index into room() elements.
   std::uint64_t position(std::uint64_t of_block, std::uint32_t coefficient) const {
     return row_of(of_block, coefficient) * row_pitch() + of_block / groups * stride +
            coefficient % stride;
@@ -87,16 +87,17 @@ struct MemberRange {
   std::uint64_t count = 0;
 };
 
-/// Rows of at most `most_row_elements`, three quarters full or more unless one holds the bucket,
-/// dealt out to `ways` receivers in turn: the number of groups has no factor in common with `ways`,
-/// so that each of them gets as much of every block. Blocks have kUsualBlock elements, kMostBlock
-/// from kLargeBlocksFrom on and below kFarFrom, those of smaller buckets the power of two that they
-/// fit. From kFarFrom on the stride is 8 where that fills rows so far.
+/// Returns a layout with rows of at most `most_row_elements`, which are at least three quarters
+/// full unless one row holds the bucket. Rows are dealt out to `ways` receivers in turn: the number
+/// of groups has no factor in common with `ways`, so that each receiver gets as much of every
+/// block. Blocks have kUsualBlock elements; in buckets from kLargeBlocksFrom on and below kFarFrom,
+/// kMostBlock; in buckets below kUsualBlock, the least power of two that holds the bucket. From
+/// kFarFrom on the stride is 8 if rows are then still three quarters full.
 /// REQUIRES: count >= 1, most_row_elements a multiple of kLeastStride, ways >= 1.
 CodedLayout strided_layout(std::uint64_t count, std::uint32_t most_row_elements,
                            std::uint32_t ways);
 
-/// Coefficients stay where their block was: row b is block b.
+/// Returns a layout that keeps coefficients where their block was: row b is block b.
 /// REQUIRES: count >= 1, block a power of two from kLeastBlock to kMostBlock.
 CodedLayout contiguous_layout(std::uint64_t count, std::uint32_t block);
 

@@ -15,7 +15,7 @@
 namespace tarpon {
 namespace {
 
-// Of what resync() moves at once.
+// Bytes that resync() moves at once.
 constexpr std::uint64_t kResyncPiece = 4ull << 20;
 
 Result<void> check_tag(std::uint32_t tag) {
@@ -41,7 +41,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   connection->agreed.endpoint.recorder = &flight->recorder();
   const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
   auto state = std::make_shared<State>(std::move(*connection), std::move(flight));
-  if (threaded) state->start_thread();
+  if (threaded) state->driver().start_thread();
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
@@ -67,16 +67,16 @@ ControlChannel& Communicator::control() {
   return state_->control();
 }
 PortStatistics Communicator::port_statistics() const {
-  return state_->port_statistics();
+  return state_->driver().port_statistics();
 }
 EndpointCounters Communicator::counters() const {
-  return state_->counters();
+  return state_->driver().look([](const Engine& engine) { return engine.endpoint().counters(); });
 }
 std::uint32_t Communicator::flows() const {
-  return state_->flows();
+  return state_->driver().look([](const Engine& engine) { return engine.endpoint().flows(); });
 }
 void Communicator::poll(Duration wait) {
-  state_->poll(wait);
+  state_->driver().poll(wait);
 }
 
 Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
@@ -85,17 +85,17 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
 }
 
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
-  const auto call = state_->submit(arguments, true);
-  state_->wait(call);
-  return call->report;  // a queued call that has ended is still looked at
+  const auto call = state_->driver().submit(arguments, true);
+  state_->driver().wait(call);
+  return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, state_->submit(arguments, false));
+  return AsyncAllreduce(state_, state_->driver().submit(arguments, false));
 }
 
-/// For calls that run exact and whose report nobody sees.
+/// Runs an exact call for a caller that does not see its report.
 Result<void> Communicator::run_exact(const AllreduceArguments& arguments, const char* what) {
   auto report = run(arguments);
   if (!report) return fail(report.error());
@@ -133,8 +133,8 @@ Result<void> Communicator::barrier(Duration deadline) {
 }
 
 Result<void> Communicator::close(Duration deadline) {
-  // The peers are served meanwhile.
-  if (world_size() > 1) state_->start_thread();
+  // The thread serves the peers meanwhile.
+  if (world_size() > 1) state_->driver().start_thread();
   return state_->leave(after(monotonic_now(), deadline));
 }
 
@@ -187,7 +187,7 @@ Result<void> Communicator::resync(Rank root, void* data, std::uint64_t bytes, Du
     call.deadline = std::max<Duration>(until - std::min(until, monotonic_now()), 1ms);
     return run_exact(call, "resync");
   };
-  // The largest and, by their negatives, the smallest: equal when all mean the same.
+  // The largest values and, through the negatives, the smallest: equal if all ranks mean the same.
   const auto size = static_cast<std::int64_t>(bytes);
   std::array<std::int64_t, 4> meant{root, -std::int64_t{root}, size, -size};
   call.function = ReduceOp::max;
@@ -219,7 +219,7 @@ bool AsyncAllreduce::done() const {
 }
 
 Report AsyncAllreduce::wait() {
-  state_->wait(call_);
+  state_->driver().wait(call_);
   return call_->report;
 }
 

@@ -8,19 +8,19 @@
 //                                             .count = n, .function = ReduceOp::avg});
 //   (*communicator)->close(10s);                                   // serves the others to the end
 //
-// The others know within 300 ms that a rank's process was killed, by its control connection. A rank
-// whose host is gone is dead when exact calls have needed it for CommunicatorOptions::dead_after in
-// all, or one shrink() for so long, and at least half of the live ranks do not hear it. Exact calls
-// end as peer_dead then, those in flight and all later ones; bounded calls go on without that rank.
-// shrink() makes a new communicator of the survivors. A rank that is destroyed without close() is
-// dead to the others.
+// When the process of a rank is killed, the other ranks know within 300 ms, by its control
+// connection. A rank whose host is gone is dead when exact calls have needed it for
+// CommunicatorOptions::dead_after in all, or one shrink() has needed it that long, and at least
+// half of the live ranks do not hear it. Then exact calls end as peer_dead, those in flight and all
+// later ones; bounded calls go on without that rank. shrink() makes a new communicator of the
+// survivors. A rank whose communicator is destroyed without close() is dead to the others.
 //
-// A rank that is so late that the others would have to retain more for it than their limit
-// (CommunicatorOptions::retain_bytes) is waited for until the deadline of a bounded call, then it
-// is evicted: it is as dead to the others, and all its calls end as evicted. So do the calls of a
-// rank that was dead by silence, when it runs again. Both come back so:
+// If a rank is so late that the others would have to retain more for it than their limit
+// (CommunicatorOptions::retain_bytes), they wait for it until the deadline of a bounded call, then
+// evict it: they treat it as dead, and all its calls end as evicted. So do the calls of a rank that
+// was dead by silence and runs again. Both come back this way:
 //   the excluded rank                              the others
-//   allreduce() says Status::evicted               agree() says who wants back
+//   allreduce() says Status::evicted               agree() names it in StepVerdict::rejoin
 //   fresh = rejoin(deadline)                       fresh = rejoin(deadline)
 //   fresh->resync(root, state, bytes, deadline)    the same
 //
@@ -50,10 +50,10 @@ class AsyncAllreduce;
 
 class Communicator {
  public:
-  /// Rendezvous, then the network where `options` leave it open, then the data path. Blocks for at
-  /// most options.rendezvous.timeout. Errors are the same on every rank that could be reached and
-  /// name the rank at fault, or the pair of ranks between which packets do not arrive. Slots fit
-  /// what every pair carries in both directions (SlotSizing::by_path).
+  /// Sets up the rendezvous, then the network where `options` leave it open, then the data path.
+  /// Blocks for at most options.rendezvous.timeout. Errors are the same on every rank that could be
+  /// reached and name the rank at fault, or the pair of ranks between which packets do not arrive.
+  /// Slots fit what every pair carries in both directions (SlotSizing::by_path).
   static Result<std::unique_ptr<Communicator>> connect(const CommunicatorOptions& options);
 
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers
@@ -71,8 +71,8 @@ class Communicator {
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its
   /// arguments make no sense, its deadline is not positive, there is no memory for its buffers)
-  /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls pair as
-  /// before. Errors: invalid_argument for the tag of barriers, which takes no number.
+  /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls match as
+  /// before. Errors: invalid_argument for the tag of barriers; such a call takes no number.
   Result<Report> allreduce(const AllreduceArguments& arguments);
 
   /// Starts a call. The buffers belong to it until it is done. Up to 8 calls of a tag run at once;
@@ -82,58 +82,58 @@ class Communicator {
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);
 
-  /// From any thread: ends every outstanding call, here and on all other ranks, as aborted, blaming
-  /// this rank, with `reason` in the detail; agree() halts. A call that is being decoded or filled
-  /// keeps its result. The calls of one tag no longer match across ranks then: later calls end the
-  /// same way at once. Only shrink(), which makes a communicator that works, close() and
-  /// destruction still work; a thread that waits in one of these goes on waiting, until its
-  /// deadline. A second abort() has no effect. The abort() of a rank that is evicted, dead to the
-  /// others or closed ends only its own calls.
+  /// Ends every outstanding call as aborted, here and on all other ranks, with this rank as the
+  /// blamed one and `reason` in the detail; agree() halts. Any thread may call it. A call that is
+  /// being decoded or filled keeps its result. Since the calls of one tag no longer match across
+  /// ranks, later calls end the same way at once. Only shrink(), which makes a communicator that
+  /// works, close() and destruction still work; a thread that waits in one of these goes on waiting
+  /// until its deadline. A second abort() has no effect. The abort() of a rank that is evicted,
+  /// dead to the others or closed ends only its own calls.
   void abort(const std::string& reason);
 
-  /// What becomes of step `step`, alike on all ranks that get a verdict
-  /// (collectives/membership/agreement.h): decided by the lowest live rank from the reports that it
-  /// has within half of `deadline`, by CommunicatorOptions::loss_budgets. Blocks until `deadline`
-  /// at most; halts without a verdict. A late rank gets the verdict that was given, of the last 64
-  /// steps. Steps ascend; one thread at a time asks for one step.
+  /// Returns the verdict on step `step`, the same on all ranks that get one
+  /// (collectives/membership/agreement.h). The lowest live rank decides by
+  /// CommunicatorOptions::loss_budgets, from the reports that reach it within half of `deadline`.
+  /// Blocks until `deadline` at most; without a verdict the answer is to halt. A late rank gets the
+  /// verdict that was given, for the last 64 steps. Steps ascend; one thread at a time asks for one
+  /// step.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
-  /// Collective among the ranks that are neither dead nor evicted, with the same deadline: a
-  /// communicator of them, ranks 0.. in the old order, a new job to the network. Blocks until
-  /// `deadline` at most. This one ends all its calls as aborted, and is of no use but for another
-  /// try. When a rank dies meanwhile, it may end at the deadline on every rank: call it again.
-  /// Errors: timeout and unavailable, naming the ranks that did not come; those of connect().
-  /// AF_XDP: a receive queue is free again only when this one is destroyed, so that the new one may
-  /// take io_uring.
+  /// Makes a communicator of the ranks that are neither dead nor evicted; they call it
+  /// collectively, with the same deadline. Its ranks count from 0 in the old order, and it is a new
+  /// job to the network. Blocks until `deadline` at most. The old communicator ends all its calls
+  /// as aborted, and is then of no use except for another try. When a rank dies meanwhile, shrink()
+  /// may end at the deadline on every rank: call it again. Errors: timeout and unavailable, naming
+  /// the ranks that did not come; those of connect(). AF_XDP: the old communicator keeps its
+  /// receive queue until it is destroyed, so the new one may take io_uring.
   Result<std::unique_ptr<Communicator>> shrink(Duration deadline);
 
-  /// Collective among the live and the evicted ranks, and those that were dead by silence and call
-  /// it, with the same deadline: a communicator of them all, as by shrink(), but for the order: the
-  /// lowest live or evicted rank is rank 0, and the others follow in the old order. A rank whose
-  /// calls end as Status::evicted calls it to come back; the others see that in
-  /// StepVerdict::rejoin, alike on all of them at the same step, and call it too. Where no rank is
-  /// live or evicted, since two halves of the job have excluded each other, it waits for every rank
-  /// whose process is not gone.
+  /// Makes a communicator as shrink() does, but of the live ranks, the evicted ranks, and those
+  /// ranks that were dead by silence and call it; all call it with the same deadline. The lowest
+  /// live or evicted rank is rank 0, and the others follow in the old order. A rank whose calls end
+  /// as Status::evicted calls it to come back. The others see that in StepVerdict::rejoin, all of
+  /// them at the same step, and call it too. If no rank is live or evicted, since two halves of the
+  /// job have excluded each other, it waits for every rank whose process is not gone.
   Result<std::unique_ptr<Communicator>> rejoin(Duration deadline);
 
-  /// Of a communicator that shrink() or rejoin() made: why ranks of the one before are not in it,
-  /// by their ranks there: "rank 1 is dead: silent for 5 s (without majority)", with "; " between
-  /// them. `without majority`: exactly half of the live ranks did not hear that rank, so the other
-  /// half may have made a communicator of its own. Empty after connect().
+  /// Why ranks of the previous communicator are not in this one, which shrink() or rejoin() made.
+  /// Each has its old number: "rank 1 is dead: silent for 5 s (without majority)"; several are
+  /// separated by "; ". `without majority`: exactly half of the live ranks did not hear that rank,
+  /// so the other half may have made a communicator of its own. Empty after connect().
   const std::string& left_out() const { return left_out_; }
 
-  /// Ranks that wait in rejoin() for this one: bit r: rank r. Not alike on all ranks at one time;
-  /// whom a verdict has named here is among them.
+  /// Ranks that wait in rejoin() for this one: bit r: rank r. It may differ between ranks at one
+  /// time; a rank that a verdict has named here is among them.
   std::uint64_t rejoin_wanted() const;
 
-  /// Collective; exact. Afterwards `data` holds on every rank the `bytes` bytes that it holds on
-  /// `root`, whatever they are. `root` and `bytes` are alike on all ranks. 4 MiB at a time, through
-  /// a buffer of that size. Errors: invalid_argument; mismatch; timeout; unavailable. After an
-  /// error `data` is untouched from some piece on, and always on `root`.
+  /// Copies `bytes` bytes of `data`, whatever they are, from `root` to all ranks. Collective;
+  /// exact. `root` and `bytes` are alike on all ranks. Copies 4 MiB at a time, through a buffer of
+  /// that size. Errors: invalid_argument; mismatch; timeout; unavailable. After an error `data` is
+  /// untouched from some piece on; on `root` it is never changed.
   Result<void> resync(Rank root, void* data, std::uint64_t bytes, Duration deadline);
 
-  /// One round of progress for callers without progress thread; sleeps at most `wait` when nothing
-  /// moves.
+  /// Makes one round of progress, for callers without progress thread; sleeps at most `wait` when
+  /// nothing moves.
   void poll(Duration wait);
 
   /// Says goodbye: this rank makes no further call. Serves the peers until every live rank has
@@ -148,8 +148,8 @@ class Communicator {
   PortStatistics port_statistics() const;
   EndpointCounters counters() const;
 
-  /// Over how many flows this rank's large messages go at present: as asked for, or as a trial has
-  /// shown.
+  /// Number of flows that carry this rank's large messages at present: the number asked for, or the
+  /// result of a trial.
   std::uint32_t flows() const;
 
  private:

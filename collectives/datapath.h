@@ -10,7 +10,7 @@
 
 namespace tarpon {
 
-/// automatic: AF_XDP where it is loaded and zero-copy, else io_uring, else (forbidden) mmsg.
+/// automatic: AF_XDP if it is loaded and zero-copy, else io_uring, or mmsg if that is forbidden.
 enum class Datapath : std::uint8_t { automatic, xdp, uring, mmsg };
 
 std::string_view name(Datapath datapath);

@@ -15,7 +15,7 @@ namespace tarpon {
 /// The value of a variable, or nullopt when it is unset or empty: launchers treat both alike.
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 
-/// The environment of this process. As getenv: not while another thread changes it.
+/// The environment of this process. As with getenv(), no other thread may change it meanwhile.
 inline Environment process_environment() {
   return [](const char* name) -> std::optional<std::string> {
     const char* value = std::getenv(name);

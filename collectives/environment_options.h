@@ -1,7 +1,7 @@
-// From environment variables and the network of this host to the options of a communicator.
+// Finds the options of a communicator in environment variables and the network of this host.
 //
-// CommunicatorOptions::from_environment() is the short way. The parts are for programs that take
-// some of it from elsewhere, as the tarpon tool does from its flags.
+// CommunicatorOptions::from_environment() is the short way. The functions here are for programs
+// that take some options from elsewhere, as the tarpon tool does from its flags.
 #pragma once
 
 #include <optional>
@@ -31,10 +31,10 @@ struct FoundOptions {
   std::string interface_reason;  // why this interface: "routes to 10.0.0.1"
 };
 
-/// The options of the rank at `place`: rendezvous and interface by their rules, the settings of the
-/// environment, and defaults. `wish`: what the caller knows of the interface; `host`, `source` and
-/// `all_local` follow from the place. Errors: those of find_rendezvous(), choose_interface() and
-/// read_settings().
+/// Returns the options of the rank at `place`: rendezvous and interface by find_rendezvous() and
+/// choose_interface(), the settings of the environment, and defaults. `wish`: what the caller knows
+/// of the interface; `host`, `source` and `all_local` follow from the place. Errors: those of
+/// find_rendezvous(), choose_interface() and read_settings().
 Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
                                   const Environment& environment);
 

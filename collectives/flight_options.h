@@ -1,4 +1,4 @@
-// What watches a communicator from outside.
+// How a communicator can be watched from outside: dumps and the status socket.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -10,12 +10,12 @@
 namespace tarpon {
 
 struct FlightOptions {
-  /// Where dumps go after every status but complete, at most one a second; made if it is missing.
-  /// Empty: none.
+  /// Directory of the dumps that are written after every status but complete, at most one a second.
+  /// It is made if it is missing. Empty: no dumps.
   std::string directory;
   /// Dump on SIGUSR1 too, and on SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and SIGTERM, whose
-  /// earlier handlers are called afterwards. With a directory only. Off in a library: signals
-  /// belong to the application.
+  /// earlier handlers are called afterwards. Needs a directory. Off by default in a library:
+  /// signals belong to the application.
   bool signals = false;
   /// Answer on the status socket.
   bool socket = true;

@@ -141,8 +141,8 @@ const Interface* with_address(const std::vector<Interface>& interfaces,
   return nullptr;
 }
 
-/// One of several that the user allows: the one with the address of the request, else the one that
-/// routes to the rendezvous, else the first.
+/// Chooses among the interfaces that the user allows: the one with the address of the request, else
+/// the one that routes to the rendezvous, else the first.
 Result<InterfaceChoice> choose_allowed(const std::vector<Interface>& allowed,
                                        const InterfaceRequest& request, const std::string& reason) {
   if (request.address) {
@@ -166,7 +166,8 @@ std::vector<Interface> admitted(const std::vector<Interface>& interfaces,
   return out;
 }
 
-/// In a container the way out is a veth, and there is no other device.
+/// Whether `one` reaches other hosts: a device, or a veth where there is no device, as in a
+/// container.
 bool leads_out(const std::vector<Interface>& interfaces, const Interface& one) {
   if (one.kind != InterfaceKind::veth) return one.kind == InterfaceKind::device;
   return std::none_of(interfaces.begin(), interfaces.end(),

@@ -28,7 +28,7 @@ struct Interface {
 /// Interfaces that are up and have an IPv4 address, in the kernel's order.
 Result<std::vector<Interface>> list_interfaces();
 
-/// Its driver by ethtool; empty when the kernel does not say.
+/// Returns the driver of the interface `name`, by ethtool; empty when the kernel does not say.
 std::string interface_driver(const std::string& name);
 
 /// The local address from which packets to `host` (IPv4 or a name) leave. Sends nothing; a name may
@@ -42,7 +42,7 @@ struct InterfaceRequest {
   std::optional<std::string> address = std::nullopt;  // IPv4, dotted: one that the interface has
   std::optional<std::string> host = std::nullopt;     // of the rendezvous; nullopt for file://
   std::optional<std::string> source = std::nullopt;   // source_address_towards(*host)
-  std::optional<Error> no_source = std::nullopt;      // why that is not known
+  std::optional<Error> no_source = std::nullopt;      // why `source` is not known
   bool all_local = false;                             // every rank is on this host
 };
 
@@ -51,14 +51,14 @@ struct InterfaceChoice {
   std::string reason;  // for the report: "routes to 10.0.0.1"
 };
 
-/// By `request.name`; else by `request.address`; else by TARPON_INTERFACE (a name); else by
+/// Chooses by `request.name`; else by `request.address`; else by TARPON_INTERFACE (a name); else by
 /// TARPON_SOCKET_IFNAME (NCCL's grammar: prefixes separated by commas, a leading '^' excludes, '='
 /// means exact names) or GLOO_SOCKET_IFNAME (exact names); else loopback when all ranks are local;
 /// else the interface that routes to the rendezvous; else the only device. `request.address`
 /// selects among the addresses of an interface that is named. Loopback and bridges serve remote
-/// peers only when they are named. So do veths, but where one routes to the rendezvous and the host
-/// has no other device: it is the way out of a container. Pure but for `environment`. Errors name
-/// the interfaces that exist.
+/// peers only when they are named. So do veths, except that a veth is taken if it routes to the
+/// rendezvous and the host has no other device: it is the way out of a container. Pure but for
+/// `environment`. Errors name the interfaces that exist.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
                                          const InterfaceRequest& request,
                                          const Environment& environment);

@@ -65,7 +65,7 @@ std::optional<std::string> get(const Environment& environment, const char* name)
   return name == nullptr ? std::nullopt : environment(name);
 }
 
-/// A number that may be absent (-1).
+/// Parses a number that may be absent (-1).
 Result<int> parse_optional(const Environment& environment, const char* name, Range allowed) {
   const auto text = get(environment, name);
   if (!text) return -1;
@@ -105,7 +105,8 @@ bool below_slurm(const Launcher& launcher) {
   return name == "PMI" || name == "PMIx" || name == "Slurm";
 }
 
-/// PMIx has no variable for the size that every launcher sets; below Slurm, Slurm tells it.
+/// Returns the variable with the world size. PMIx has none that every launcher sets; below Slurm,
+/// Slurm's own are used.
 const char* size_variable(const Launcher& launcher, const Environment& environment) {
   if (environment(launcher.size)) return launcher.size;
   for (const char* name : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
@@ -114,7 +115,7 @@ const char* size_variable(const Launcher& launcher, const Environment& environme
   return nullptr;
 }
 
-/// SLURM_NTASKS_PER_NODE is an upper limit, so only the count of nodes tells that all are local.
+/// SLURM_NTASKS_PER_NODE is an upper limit, so only the number of nodes proves that all are local.
 Result<int> slurm_local_size(const Environment& environment, int size) {
   auto nodes = parse_optional(environment, "SLURM_STEP_NUM_NODES", {1, kMaxRanks});
   if (!nodes) return nodes;
@@ -189,7 +190,7 @@ Result<std::string> explicit_address(std::string_view origin, const std::string&
               fmt::format("{}{}: write HOST:PORT, tcp://HOST:PORT or file://PATH", origin, text));
 }
 
-/// By the flag, else by TARPON_RENDEZVOUS, else by the launcher.
+/// Returns the address given by the flag, else by TARPON_RENDEZVOUS, else by the launcher.
 Result<std::optional<std::string>> given_rendezvous(const LaunchFlags& flags,
                                                     const Environment& environment) {
   if (flags.rendezvous) return explicit_address(flags.rendezvous_named_by, *flags.rendezvous);
@@ -199,7 +200,7 @@ Result<std::optional<std::string>> given_rendezvous(const LaunchFlags& flags,
   return master_address(environment);
 }
 
-/// Safe as a file name: what is odd becomes '_'.
+/// Makes `text` safe as a file name: other characters become '_'.
 std::string file_name(std::string_view text) {
   std::string out(text.substr(0, 128));
   for (char& c : out) {
@@ -215,7 +216,7 @@ std::string private_directory(const std::string& job, const Environment& environ
                      file_name(job));
 }
 
-/// The private directory of this user in `address`; empty where that is another place.
+/// The private directory of this user that `address` names; empty if it names another place.
 std::string private_directory_of(const std::string& address) {
   if (!address.starts_with("file://") || !address.ends_with(kFileName)) return "";
   std::string directory = address.substr(7, address.size() - 7 - kFileName.size());

@@ -14,7 +14,7 @@
 
 namespace tarpon {
 
-/// What the user said; all optional.
+/// Settings that the user may give.
 struct LaunchFlags {
   std::optional<std::int64_t> rank;
   std::optional<std::int64_t> world_size;
@@ -22,7 +22,8 @@ struct LaunchFlags {
   // For messages.
   std::string place_named_by = "--rank and --world-size";
   std::string rendezvous_named_by = "--rendezvous ";  // stands before its value
-  /// What the program has beside TARPON_RENDEZVOUS: " or give --rendezvous HOST:PORT".
+  /// For messages, the program's alternative to TARPON_RENDEZVOUS: " or give --rendezvous
+  /// HOST:PORT".
   std::string rendezvous_remedy = {};
 };
 
@@ -44,32 +45,32 @@ struct JobPlace {
   }
 };
 
-/// nullopt when neither flags nor a launcher place this process. Errors (invalid_argument) name the
-/// variable or flag, its value and what is allowed.
+/// Returns nullopt when neither flags nor a launcher say which rank this process is. Errors
+/// (invalid_argument) name the variable or flag, its value and what is allowed.
 Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
                                                const Environment& environment);
 
-/// "RANK=0 is set, WORLD_SIZE is not": the first launcher of which one of the two variables is set.
-/// Empty where none is. For the message after find_job_place() has found nothing.
+/// Names the first launcher with only one of its two variables set: "RANK=0 is set, WORLD_SIZE is
+/// not". Empty if there is none. For the message after find_job_place() has found nothing.
 std::string half_set_launcher(const Environment& environment);
 
-/// The address where the job meets: place.rendezvous. Without one: "" for a job of one rank, which
-/// meets nobody; when all ranks are local by the launcher's count, "file://DIR/rendezvous", where
-/// DIR is named by user and job, lies below $XDG_RUNTIME_DIR or /tmp, and is made as
-/// make_rendezvous() makes it; otherwise an error that asks for an address.
+/// Returns the address where the job meets: place.rendezvous. Without it: "" for a job of one rank;
+/// when all ranks are local by the launcher's count, "file://DIR/rendezvous", where DIR is named by
+/// user and job, lies below $XDG_RUNTIME_DIR or /tmp, and is made by make_rendezvous(); otherwise
+/// an error that asks for an address.
 Result<std::string> find_rendezvous(const JobPlace& place, const Environment& environment);
 
-/// Where private directories of find_rendezvous() are: $XDG_RUNTIME_DIR where that is a directory
-/// which this user may write to, else /tmp.
+/// Returns the parent of the private directories of find_rendezvous(): $XDG_RUNTIME_DIR if that is
+/// a directory which this user may write to, else /tmp.
 std::string runtime_directory(const Environment& environment);
 
-/// Makes the private directory of find_rendezvous(), with mode 0700, where it is missing, and
-/// checks that it belongs to this user (permission). A job that connects a second time at the same
+/// Makes the private directory of find_rendezvous(), with mode 0700, if it is missing, and checks
+/// that it belongs to this user (error: permission). A job that connects a second time at the same
 /// address needs it again. Does nothing for other addresses.
 Result<void> make_rendezvous(const std::string& address);
 
-/// Removes the private directory of find_rendezvous() unless it holds a file: rank 0 has met the
-/// others, or this rank has failed to. Other addresses are left alone.
+/// Removes the private directory of find_rendezvous() unless it holds a file; called when rank 0
+/// has met the others, or this rank has failed to. Does nothing for other addresses.
 void remove_rendezvous(const std::string& address);
 
 }  // namespace tarpon

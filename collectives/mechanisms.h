@@ -10,28 +10,30 @@
 
 namespace tarpon {
 
-/// How an owner weighs what it got of a slot in stage 1, where losses make contributions lack. N
-/// ranks, c of them in the slot, each remote one lost with probability p.
+/// How an owner weighs the contributions to a slot that reach it in stage 1, when others are lost.
+/// There are N ranks; the contributions of c of them are in the slot; a remote one is lost with
+/// probability p.
 enum class Rescale : std::uint8_t {
-  /// What came, times N / c; an average divides by c. The weights of a slot add up to N, and no
-  /// rate needs to be known. Biased, because the owner's own contribution is never lost: it weighs
-  /// (1 - p^N) / (1 - p) on average, each remote one (N - that) / (N - 1): 1.05 and 0.95 with 2
-  /// ranks and 5 %, 1.33 and 0.89 with 4 ranks and 25 %. Rotation spreads that over the ranks.
+  /// The sum of what came, times N / c; an average divides by c. The weights of a slot add up to N,
+  /// and no loss rate needs to be known. It is biased, because the owner's own contribution is
+  /// never lost: on average that weighs w = (1 - p^N) / (1 - p), and each remote one
+  /// (N - w) / (N - 1): 1.05 and 0.95 with 2 ranks and 5 %, 1.33 and 0.89 with 4 ranks and 25 %.
+  /// Rotation spreads the bias over the ranks.
   count,
-  /// A remote contribution of rank s times 1 / (1 - p_s), wherever it has come: it weighs
-  /// (1 - p) / (1 - p) on average, 1 as the owner's own. In slots that lack nothing, too: were
-  /// those left alone, it would weigh 1 - p (1 - p)^(N-2) on average. The weights of one slot do
-  /// not add up to N, so that it varies more. p_s is measured (collectives/engine/sender_loss.h);
-  /// where it
-  /// is 0 this is plain addition, else each arriving slot is multiplied and added, in one pass.
+  /// Each remote contribution that came, of rank s, times 1 / (1 - p_s): on average it weighs
+  /// (1 - p) / (1 - p) = 1, like the owner's own. That applies to slots that lack nothing, too:
+  /// without the factor there, it would weigh 1 - p (1 - p)^(N-2) on average. The weights of one
+  /// slot do not add up to N, so that the sum varies more. p_s is measured
+  /// (collectives/engine/sender_loss.h). Where it is 0 this is plain addition, else each arriving
+  /// slot is multiplied and added in one pass.
   inverse,
-  /// Nothing: what is lost counts as zero, an average divides by N. A remote contribution weighs
-  /// 1 - p. As OptiReduce's public code has it.
+  /// No weights: a lost contribution counts as zero, and an average divides by N. A remote
+  /// contribution weighs 1 - p on average. OptiReduce's public code does this.
   none,
 };
 
-/// Whether bounded calls of float32 travel as coefficients (codec/hadamard.h), so that what is lost
-/// costs all elements alike.
+/// Whether bounded calls of float32 send coefficients (codec/hadamard.h), so that a loss costs all
+/// elements alike.
 enum class CodecRule : std::uint8_t {
   automatic,  // on at a loss target of 0.5 % and more; else on above 2 % of loss, off below 1 %,
               // alike on all ranks (collectives/membership/epoch_history.h)
@@ -44,22 +46,22 @@ struct Mechanisms {
   SendRule sending = SendRule::credit;
   /// Ownership of shards rotates from operation to operation; else rank r always owns shard r.
   bool rotation = true;
-  /// Bounded calls ask for what is missing of stage 2 while time remains.
+  /// Bounded calls ask for missing slots of stage 2 while time remains.
   bool repair = true;
-  /// They ask for what is missing of stage 1 as well; else a slot that is surely lost is given up.
+  /// They ask for missing slots of stage 1 as well; if off, a slot that is surely lost is given up.
   bool scatter_repair = true;
-  /// Owners keep their shard for ranks that come late, which fetch it; else those have what came.
+  /// Owners keep their shard, and late ranks fetch it; if off, a late rank has only what came.
   bool retention = true;
-  /// The wait of an early close adapts: to packets that came too late, or under
-  /// BoundRule::optireduce to lost ones. Off: it stays at 10 % of t_C.
+  /// The wait before an early close adapts to packets that came too late, or under
+  /// BoundRule::optireduce to lost packets. If off, it stays at 10 % of t_C.
   bool x_loop = true;
-  /// Bounded calls look for NaN and infinity in their input, and a result is NaN as a whole where a
-  /// rank had some; else it spreads as the addition and the losses have it.
+  /// Bounded calls look for NaN and infinity in their input; if a rank had any, the whole result is
+  /// NaN. If off, NaN and infinity spread by addition, except where they are lost.
   bool nonfinite = true;
   Rescale rescale = Rescale::count;
   CodecRule codec = CodecRule::automatic;
-  /// Mean share that bounded calls may lose so that they end early (BoundRule::learnt). Above 0 and
-  /// below 1.
+  /// Mean share of the contributions that bounded calls may lose in order to end early
+  /// (BoundRule::learnt). Above 0 and below 1.
   double loss_target = 0.001;
 
   /// Whether float32 is coded from the first call on, and stays so: a rank that accepts 0.5 % of
@@ -70,7 +72,7 @@ struct Mechanisms {
 
   bool operator==(const Mechanisms&) const = default;
 
-  /// As published (NSDI'25); to be combined with BoundRule::optireduce.
+  /// OptiReduce's mechanisms as published (NSDI'25); to be combined with BoundRule::optireduce.
   static constexpr Mechanisms optireduce() {
     return {.inflow = InflowRule::incast,
             .sending = SendRule::timely,

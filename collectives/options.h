@@ -17,8 +17,8 @@
 
 namespace tarpon {
 
-/// With rank, world size and rendezvous alone (for_rank()) a job works, on one host and on several:
-/// the rest has defaults, and connect() finds the network.
+/// Rank, world size and rendezvous (for_rank()) are enough for a job on one host or several: the
+/// rest has defaults, and connect() finds the network.
 struct CommunicatorOptions {
   RendezvousOptions rendezvous;
   Datapath datapath = Datapath::automatic;
@@ -35,7 +35,7 @@ struct CommunicatorOptions {
   /// Packets in one GSO train of the UDP datapaths, 1 to 64; 1 switches GSO off.
   std::uint32_t gso_segments = 0;
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
-  /// 4, 8, or 0: four for large messages where a trial shows that they carry more than one.
+  /// 4 or 8. 0: four for large messages if a trial shows that four carry more than one.
   std::uint32_t flows = 0;
   /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
   /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size
@@ -53,29 +53,33 @@ struct CommunicatorOptions {
   double max_bytes_per_second = 0;
   /// Memory of retained results, bookkeeping included; one result is always retained.
   std::uint64_t retain_bytes = 64ull << 20;
-  /// A rank is dead after so much silence in which exact calls (in all) or a shrink() need it, if
-  /// more than half of the live ranks do not hear it, or exactly half for a second more; final, as
-  /// an eviction. Time between calls does not count. Alike on all ranks.
+  /// Silence after which a rank is dead. Only silence counts during which exact calls (in all) or
+  /// one shrink() need the rank, not time between calls. More than half of the live ranks must not
+  /// hear it, or exactly half for a second more. Death is final, like an eviction. Alike on all
+  /// ranks.
   Duration dead_after = 5s;
-  /// Dumps of the flight recorder, and the status socket: what this rank is doing, from outside.
+  /// Dumps of the flight recorder, and the status socket: they show from outside what this rank
+  /// does.
   FlightOptions flight;
   FaultOptions faults;  // injected behind the port, for tests on live jobs
-  /// Without it asynchronous calls move only inside poll() and blocking calls.
+  /// Whether a thread makes progress; without it asynchronous calls move only inside poll() and
+  /// blocking calls.
   bool progress_thread = true;
-  /// Of Communicator::agree(), ascending by from_step; alike on all ranks. Empty:
+  /// Budgets of Communicator::agree(), ascending by from_step; alike on all ranks. Empty:
   /// LossBudget::usual().
   std::vector<LossBudget> loss_budgets = {};
 
   /// `rendezvous`: "tcp://HOST:PORT", "HOST:PORT" or "file://PATH" (RendezvousOptions::address).
   static CommunicatorOptions for_rank(Rank rank, std::uint32_t world_size, std::string rendezvous);
 
-  /// Options from the variables of this process, network included. Rank and world size come from
-  /// torchrun, Open MPI, PMI (MPICH), PMIx or Slurm, the first complete set wins; the rendezvous
-  /// from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1, else, when all
-  /// ranks are on this host, a private directory. TARPON_INTERFACE (or TARPON_SOCKET_IFNAME)
-  /// names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET and TARPON_FLIGHT set
-  /// what they say. Errors: one line that names the variable, its value and the remedy. Reads the
-  /// environment as getenv() does: no other thread may change it meanwhile.
+  /// Finds the options in the environment of this process, network included. Rank and world size
+  /// come from torchrun, Open MPI, PMI (MPICH), PMIx or Slurm; the first complete set wins. The
+  /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
+  /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
+  /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET
+  /// and TARPON_FLIGHT set the options that their names say. Errors: one line that names the
+  /// variable, its value and the remedy. Reads the environment as getenv() does: no other thread
+  /// may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

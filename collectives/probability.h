@@ -7,9 +7,9 @@
 
 namespace tarpon {
 
-/// In [0, 1], from a percentage: "1%", "0.25%". A number without % is refused, except "0". Takes
-/// the whole text or refuses it with one line that names the value and shows an example; the caller
-/// adds the name of the option. Pure.
+/// Parses a percentage, "1%" or "0.25%", into a value in [0, 1]. Refuses a number without %, except
+/// "0". Takes the whole text or refuses it with one line that names the value and shows an example;
+/// the caller adds the name of the option. Pure.
 Result<double> parse_probability(std::string_view text);
 
 }  // namespace tarpon

@@ -16,9 +16,9 @@ struct RankInfo {
   std::string network;     // names its network namespace: equal when two ranks share it
   std::string address;     // IPv4, of its UDP socket
   std::uint16_t port = 0;  // UDP
-  std::vector<std::uint16_t> flow_ports = {};  // UDP, that it sends from as well
+  std::vector<std::uint16_t> flow_ports = {};  // further UDP ports that it sends from
   std::uint16_t control_port = 0;              // TCP, where higher ranks connect
-  std::string interface;                       // that carries its traffic
+  std::string interface;                       // the one that carries its traffic
   std::string driver;
   std::uint32_t mtu = 0;            // bytes, of that interface
   std::string datapath;             // name of the port in use
@@ -38,12 +38,12 @@ struct RankInfo {
   bool operator==(const RankInfo&) const = default;
 };
 
-/// The ranks whose interfaces have the smallest and the largest MTU; the first ones of several.
-/// REQUIRES: not empty.
+/// Returns the ranks whose interfaces have the smallest and the largest MTU; of several, the lowest
+/// rank. REQUIRES: not empty.
 std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks);
 
-/// One line a field, "name value"; values hold no newline. decode() inverts it and refuses a text
-/// with a field missing.
+/// Encodes `info` with one line for each field, "name value"; values hold no newline.
+/// decode_rank_info() inverts it and refuses a text with a field missing.
 std::string encode(const RankInfo& info);
 Result<RankInfo> decode_rank_info(const std::string& text);
 

@@ -12,12 +12,12 @@ namespace tarpon {
 
 class FileDescriptor;
 
-/// Hears of processes that rank 0 refuses.
+/// Is told of processes that rank 0 refuses.
 class RefusalListener {
  public:
   virtual ~RefusalListener() = default;
-  /// `line` names the process, the difference and both values. At most 16 times, never twice with
-  /// one line.
+  /// `line` names the process, the difference and both values. Called at most 16 times, never twice
+  /// with the same line.
   virtual void on_refusal(const std::string& line) = 0;
 };
 
@@ -34,10 +34,10 @@ struct RendezvousOptions {
   /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
   std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;
-  /// What all ranks must have alike, "name=value" lines: version and options.
+  /// Version and options that must be the same on all ranks, as "name=value" lines.
   std::string agreed;
-  /// Rank 0, tcp://: hears in join() of each process that it refuses. Outlives join(), and that of
-  /// communicators made by shrink() and rejoin(). Null: none.
+  /// Rank 0, tcp://: is told in join() of each process that rank 0 refuses. Outlives join(), and
+  /// the join() of communicators made by shrink() and rejoin(). Null: none.
   RefusalListener* refusals = nullptr;
 };
 

@@ -1,8 +1,8 @@
 // How much of a bucket each rank owns, and so sends and receives, in TAR.
 //
-// A rank that owns the part w of a bucket of S bytes sends S (1 + (N - 2) w) bytes and receives as
-// many. Where the links of N ranks differ, shares let all ranks finish together. A rank that owns
-// nothing still sends and receives the whole bucket once.
+// Of N ranks, one that owns the part w of a bucket of S bytes sends S (1 + (N - 2) w) bytes and
+// receives as many. If the links of the ranks differ, shares let all ranks finish together. A rank
+// that owns nothing still sends and receives the whole bucket once.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class Shares {
   static constexpr std::uint32_t kWhole = 65'536;
   static constexpr std::size_t kMostRanks = 64;
 
-  /// Even ones, for any number of ranks.
+  /// Even shares, for any number of ranks.
   Shares() = default;
 
   /// In proportion to `weights`, one for each rank in order: parts of kWhole by largest remainder,
@@ -41,7 +41,8 @@ class Shares {
   /// not even().
   std::array<std::uint64_t, kMostRanks> divide(std::uint64_t units) const;
 
-  /// 0: even. Others differ in all but 1 of 65,535 cases where the parts do.
+  /// Returns 0 for even shares. The hashes of others differ in all but 1 of 65,535 cases if the
+  /// parts differ.
   std::uint16_t hash() const;
 
   bool operator==(const Shares&) const = default;

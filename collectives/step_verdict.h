@@ -11,11 +11,11 @@
 namespace tarpon {
 
 /// How much of a step the network may lose, from `from_step` on: the share of all contributions
-/// that the worst rank lacks. Contributions that lack because of late ranks and void shards do not
-/// count.
+/// that the worst rank lacks. Contributions that are missing because of late ranks and void shards
+/// do not count.
 struct LossBudget {
-  /// Steps in a row above `halt_above` that end a job. A rank that stood still for a moment loses
-  /// most of one step, and nothing is broken.
+  /// Steps in a row above `halt_above` that end a job. One is not enough: a rank that stood still
+  /// for a moment loses most of one step, and nothing is broken.
   static constexpr int kStepsToHalt = 3;
 
   std::uint64_t from_step = 0;
@@ -29,12 +29,12 @@ struct LossBudget {
   bool operator==(const LossBudget&) const = default;
 };
 
-/// What one rank says of a step: the worst of its calls.
+/// What one rank reports of a step: the worst of its calls.
 struct LossReport {
   double lost_fraction = 0;  // LossCauses::of_network(); above 1, or not a number: all is lost
   bool nonfinite = false;    // an input was infinite or no number: skips the step
   std::uint64_t late = 0;    // bit r: rank r was late for a call; its report is not waited for
-  std::uint64_t digest = 0;  // of this rank's model, or whatever is to be alike; 0: none is told
+  std::uint64_t digest = 0;  // of this rank's model, or other data to be alike; 0: none is told
 };
 
 struct Report;
@@ -42,10 +42,10 @@ struct Report;
 /// What a call's report means for its step. A call without a result has lost all.
 LossReport loss_report(const Report& report);
 
-/// Of two calls of one step.
+/// Returns the worse of the reports of two calls of one step.
 LossReport worse(const LossReport& a, const LossReport& b);
 
-/// Their numbers travel and never change.
+/// The numbers go over the wire and never change.
 enum class Verdict : std::uint8_t { apply = 0, skip = 1, halt = 2 };
 
 std::string_view name(Verdict verdict);
@@ -54,7 +54,7 @@ struct StepVerdict {
   Verdict verdict = Verdict::halt;
   std::uint64_t step = 0;
   double lost_fraction = 0;     // the worst of the reports that were heard
-  std::uint64_t reporters = 0;  // bit r: rank r's report was; 0: halted without a verdict
+  std::uint64_t reporters = 0;  // bit r: rank r's was heard; 0: halted without a verdict
   Rank decided_by = 0;
   std::string detail;        // one line for a human; empty for apply
   std::uint64_t rejoin = 0;  // bit r: rank r waits in Communicator::rejoin(), as the decider knew

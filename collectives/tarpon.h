@@ -19,13 +19,13 @@
  *
  * STRUCTS begin with their size, so that later versions can add members at the end. Set `size` to
  * sizeof of the struct and all members that you do not need to 0: 0 means the default. A smaller
- * struct, of a program that was built with an older header, is taken: what it lacks has its
- * default. In a larger struct, of a program that was built with a newer header, the bytes that this
- * library does not know must be 0. In structs that a function fills, it leaves alone what lies
- * beyond `size`, and sets bytes that it does not know to 0. A size is a multiple of 8.
+ * struct, of a program that was built with an older header, is accepted: members that it lacks have
+ * their default. In a larger struct, of a program that was built with a newer header, the bytes
+ * that this library does not know must be 0. A function that fills a struct leaves bytes beyond
+ * `size` alone, and sets bytes that it does not know to 0. A size is a multiple of 8.
  *
  * HANDLES (tarpon_communicator, tarpon_call, tarpon_report) are opaque. The function that makes one
- * gives it to the caller, who frees it once, by the function named after it. NULL may be freed.
+ * gives it to the caller, who frees it once, with the function named after it. NULL may be freed.
  * Strings that a function returns belong to the library; strings that a caller gives are copied.
  *
  * CONCURRENCY. Any thread may use a communicator, several at the same time. Calls of one tag match
@@ -130,7 +130,7 @@ typedef enum tarpon_algorithm {
                           2, 4, 8, ... ranks */
 } tarpon_algorithm;
 
-/* What a bounded call puts where the reduced value could not be had. */
+/* What a bounded call writes where the reduced value is missing. */
 typedef enum tarpon_missing {
   TARPON_MISSING_ZERO = 0,
   TARPON_MISSING_LOCAL = 1 /* this rank's own contribution, scaled */
@@ -143,10 +143,9 @@ typedef enum tarpon_datapath {
   TARPON_DATAPATH_MMSG = 3
 } tarpon_datapath;
 
-/* Whether bounded calls of float32 travel as coefficients, so that losses cost all elements alike.
- */
+/* Whether bounded calls of float32 send coefficients, so that losses cost all elements alike. */
 typedef enum tarpon_codec {
-  TARPON_CODEC_AUTO = 0, /* by the loss */
+  TARPON_CODEC_AUTO = 0, /* depends on the loss */
   TARPON_CODEC_ON = 1,
   TARPON_CODEC_OFF = 2
 } tarpon_codec;
@@ -215,14 +214,14 @@ typedef struct tarpon_options {
   double max_bytes_per_second; /* cap of what this rank sends (none) */
   uint32_t flows;              /* UDP flows to each rank: 1, 2, 4 or 8 (by trial) */
   uint32_t no_status_socket;   /* 1: this rank does not answer `tarpon status` */
-  /* Rank 0, in place of `rendezvous`: where it listens already. Stays the caller's, to be freed
-   * after tarpon_connect(), and serves one connect. */
+  /* Rank 0, in place of `rendezvous`: the listener that it has opened already. It serves one
+   * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
   uint32_t codec;    /* tarpon_codec, alike on all ranks */
   uint32_t reserved; /* 0 */
-  /* Budgets of tarpon_agree(), alike on all ranks: above 0, up to 1. A step of which the network
-   * lost more than skip_above at the worst rank is skipped (5 %, or 20 times the loss target where
-   * that is more); the third in a row above halt_above ends the job (50 %). */
+  /* Budgets of tarpon_agree(), alike on all ranks: above 0, up to 1. A step is skipped if the
+   * network lost more than skip_above of it at the worst rank (5 %, or 20 times the loss target if
+   * that is more); the third step in a row above halt_above ends the job (50 %). */
   double skip_above;
   double halt_above;
 } tarpon_options;
@@ -239,7 +238,7 @@ typedef struct tarpon_arguments {
   size_t size;        /* sizeof(tarpon_arguments) */
   const void* input;  /* `count` elements; unchanged unless it is the output as well */
   void* output;       /* `count` elements; equal to `input`, or apart from it */
-  uint64_t count;     /* 0: a call without data, for which exact calls wait all the same */
+  uint64_t count;     /* 0: a call without data; in exact mode it still waits for all ranks */
   uint32_t type;      /* tarpon_data_type; alike on all ranks, as are function, mode and
                          algorithm */
   uint32_t function;  /* tarpon_function */
@@ -255,10 +254,10 @@ typedef struct tarpon_arguments {
                                     0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
   void* custom_context; /* its last argument; stays the caller's until the call has ended */
-  const double* shares; /* exact calls by TARPON_TAR; bounded ones ignore it. A weight for each
-                           rank: how much of the bucket it owns beside the others. Alike on all
-                           ranks. Read only by the call that starts. NULL: even */
-  uint32_t share_count; /* of `shares`: the number of ranks */
+  const double* shares; /* for exact calls by TARPON_TAR; bounded ones ignore it. A weight for
+                           each rank: how much of the bucket it owns relative to the others. Alike
+                           on all ranks. Read only while the call is started. NULL: even */
+  uint32_t share_count; /* length of `shares`: the number of ranks */
   uint32_t late_rank;   /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
 } tarpon_arguments;
 
@@ -281,10 +280,10 @@ typedef struct tarpon_summary {
   double lost_stage2;         /* part of it: the reduced value did not reach this rank */
   uint64_t late_ranks;        /* mask: nothing of them is in the result */
   uint64_t blamed;            /* mask: mismatch, aborted, peer_dead, peer_left, evicted */
-  uint64_t void_shards;       /* mask: owners of whose shard nothing is here */
+  uint64_t void_shards;       /* mask: owners from whose shard nothing came */
   uint64_t nonfinite_ranks;   /* mask: their input held NaN or infinity */
-  uint32_t nonfinite;         /* 1: an input did, and every element of the result is NaN */
-  uint32_t epoch;             /* bounded: of the job's agreed settings */
+  uint32_t nonfinite;         /* 1: an input held one, and every element of the result is NaN */
+  uint32_t epoch;             /* bounded: number of the job's agreed settings */
   uint32_t first_missed;      /* evicted, at that rank: the first operation that it misses, */
   uint32_t operations_missed; /* and how many */
   double lost_in_network;     /* part of lost_fraction: without late ranks and void shards */
@@ -297,7 +296,7 @@ typedef struct tarpon_loss {
   uint32_t nonfinite;   /* 1: an input held NaN or infinity */
   uint32_t reserved;    /* 0 */
   uint64_t late_ranks;  /* mask: they were late for a call, and are not waited for */
-  uint64_t digest; /* of what is to be alike on all ranks, such as the model; 0: none is told */
+  uint64_t digest;      /* of data that is to be alike on all ranks, such as the model; 0: none */
 } tarpon_loss;
 
 /* What becomes of a step, alike on all ranks that get a verdict. */
@@ -341,14 +340,14 @@ TARPON_API const char* tarpon_status_name(uint32_t status);
  * reach each other get the same error. Any thread, several at a time for different jobs. */
 TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator** communicator);
 
-/* The same, with what `options` leave out from the environment: the place of this rank from RANK,
- * WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH (PMI),
- * PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC,
- * TARPON_LOSS_TARGET=1%, TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads
- * them: no other thread may change them meanwhile.
+/* The same, but takes what `options` leave out from the environment: the place of this rank from
+ * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
+ * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
+ * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_FLIGHT=DIRECTORY. Environment variables are read as
+ * getenv() reads them: no other thread may change them meanwhile.
  *
- * options       NULL, or settings that take precedence over the environment: with a world_size, its
- *               rank as well
+ * options       NULL, or settings that take precedence over the environment; if world_size is set,
+ *               `rank` is taken from here as well
  * communicator  set to a new handle, which the caller owns
  *
  * Errors: as tarpon_connect(); INVALID_ARGUMENT names a variable and its value as well. */
@@ -357,8 +356,8 @@ TARPON_API int tarpon_connect_from_environment(const tarpon_options* options,
 
 /* Listens for the ranks of a job that pass the address of rank 0 on themselves, for example through
  * a store of keys and values. Rank 0 calls it, gives tarpon_listener_address() to the other ranks,
- * which connect with it as their `rendezvous`, and connects with `listener`. Does not block, but
- * for the system's resolver where `host` is a name.
+ * which connect with it as their `rendezvous`, and connects with `listener`. Does not block, except
+ * in the system's resolver if `host` is a name.
  *
  * host       NULL, or a host that all ranks reach, such as that of the store: rank 0 listens on the
  *            interface that reaches it
@@ -445,12 +444,12 @@ TARPON_API void tarpon_call_free(tarpon_call* call);
  * Errors: INVALID_ARGUMENT (a pointer is NULL, `size` is wrong). Any thread. */
 TARPON_API int tarpon_report_summary(const tarpon_report* report, tarpon_summary* summary);
 
-/* Returns the report in one line: status, reason, the call, and what came of each rank. Valid until
- * the report is freed; "" for NULL. Any thread. */
+/* Returns the report in one line: status, reason, the call, and what came from each rank. Valid
+ * until the report is freed; "" for NULL. Any thread. */
 TARPON_API const char* tarpon_report_text(const tarpon_report* report);
 
-/* Makes `loss` the worse of itself and what the report means for its step: begin a step with a loss
- * of zeros (and its size), and take in the report of each call.
+/* Sets `loss` to the worse of itself and what the report means for its step: begin a step with a
+ * loss of zeros (and its size), and call this for the report of each of its calls.
  *
  * Errors: INVALID_ARGUMENT (a pointer is NULL, `size` is wrong). */
 TARPON_API int tarpon_report_loss(const tarpon_report* report, tarpon_loss* loss);
@@ -468,8 +467,8 @@ TARPON_API void tarpon_report_free(tarpon_report* report);
 TARPON_API int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us);
 
 /* Ends all outstanding calls as aborted, on every rank, with this rank as the blamed one. Later
- * calls end alike at once: only tarpon_shrink(), tarpon_rejoin(), tarpon_close() and freeing still
- * work. A second one has no effect.
+ * calls end so at once: only tarpon_shrink(), tarpon_rejoin(), tarpon_close() and freeing still
+ * work. A second tarpon_abort() has no effect.
  *
  * reason  why, for the others' reports; NULL: none
  *
@@ -477,8 +476,8 @@ TARPON_API int tarpon_barrier(tarpon_communicator* communicator, int64_t deadlin
  */
 TARPON_API int tarpon_abort(tarpon_communicator* communicator, const char* reason);
 
-/* Asks what becomes of a step. The lowest live rank decides by the reports of all ranks that arrive
- * in half of the deadline. Blocks until `deadline_us` at most.
+/* Asks for the verdict on a step. The lowest live rank decides by the reports of all ranks that
+ * arrive within half of the deadline. Blocks until `deadline_us` at most.
  *
  * step     steps ascend
  * loss     what this rank lost in the step; NULL: nothing
@@ -506,12 +505,12 @@ TARPON_API int tarpon_shrink(tarpon_communicator* communicator, int64_t deadline
 TARPON_API int tarpon_rejoin(tarpon_communicator* communicator, int64_t deadline_us,
                              tarpon_communicator** fresh);
 
-/* Returns why ranks of the communicator before are not in this one, which tarpon_shrink() or
- * tarpon_rejoin() made; "" where none is missing, and for NULL. Valid until the communicator is
- * freed. Any thread. */
+/* Returns why ranks of the previous communicator are not in this one, which tarpon_shrink() or
+ * tarpon_rejoin() made; "" if none is missing, and for NULL. Valid until the communicator is freed.
+ * Any thread. */
 TARPON_API const char* tarpon_left_out(const tarpon_communicator* communicator);
 
-/* Copies `bytes` bytes from rank `root` to all ranks, who all call it, exactly.
+/* Copies `bytes` bytes, exactly, from rank `root` to all ranks, which all call it.
  *
  * data  read on root, written on the other ranks
  *
@@ -527,8 +526,9 @@ TARPON_API int tarpon_resync(tarpon_communicator* communicator, uint32_t root, v
  */
 TARPON_API int tarpon_close(tarpon_communicator* communicator, int64_t deadline_us);
 
-/* Frees the communicator. Outstanding calls end as aborted on all ranks. To the others a rank that
- * frees it without tarpon_close() is dead. Calls and reports may be freed before or after it. */
+/* Frees the communicator. Outstanding calls end as aborted on all ranks. A rank that frees it
+ * without tarpon_close() is dead to the others. Calls and reports may be freed before or after it.
+ */
 TARPON_API void tarpon_communicator_free(tarpon_communicator* communicator);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 // The words of a collective call: element types, reduction functions, algorithm, mode.
 //
-// Plain values. Their numbers travel on the wire (collectives/engine/signature.h) and never change;
-// when one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
-// reduction kernels and tools/reference/reference.h follow.
+// Plain values. Their numbers go over the wire (collectives/engine/signature.h) and never change.
+// When one is added, the tables of names in types.cc, decode() in signature.cc, the tables of the
+// reduction kernels and tools/reference/reference.h need it too.
 #pragma once
 
 #if __cplusplus < 202002L
@@ -47,7 +47,7 @@ enum class ReduceOp : std::uint8_t {
 inline constexpr std::size_t kReduceOps = 9;
 inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 
-/// How an exact AllReduce is made; bounded ones run tar. Others than tar:
+/// How an exact AllReduce is made; bounded ones run tar. The algorithms other than tar are in
 /// collectives/engine/schedules/schedule.h.
 enum class Algorithm : std::uint8_t {
   tar = 1,
@@ -64,7 +64,8 @@ inline constexpr Algorithm kLastAlgorithm = Algorithm::late_rank;
 /// its bound with what has arrived; slots are added on arrival.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
 
-/// none: elements travel as they are. hadamard: coefficients of blocks do (codec/hadamard.h).
+/// none: elements are sent as they are. hadamard: coefficients of blocks are sent
+/// (codec/hadamard.h).
 enum class Codec : std::uint8_t { none = 0, hadamard = 1 };
 
 constexpr std::size_t element_bytes(DataType type) {
@@ -103,7 +104,7 @@ constexpr bool is_bitwise(ReduceOp function) {
   return function == ReduceOp::band || function == ReduceOp::bor || function == ReduceOp::bxor;
 }
 
-/// Whether the function exists for elements of the type: bits of floats are not combined.
+/// Whether `function` exists for elements of `type`: bitwise functions need integers.
 constexpr bool is_defined(DataType type, ReduceOp function) {
   return is_integer(type) || !is_bitwise(function);
 }

@@ -9,11 +9,10 @@
 
 namespace tarpon {
 
-/// How a stage ended.
 enum class Closing : std::uint8_t {
   complete,  // nothing is missing
-  given_up,  // whoever could still send has passed the operation
-  early,     // what is missing is known to be lost, or all tails were seen and silence since
+  given_up,  // every peer that could still send has passed the operation
+  early,     // what is missing is known to be lost, or all tails came, then nothing for a while
   bound,     // time was up
 };
 

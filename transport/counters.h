@@ -21,14 +21,14 @@ enum class DropReason : std::uint8_t {
   foreign_job,     // another job's cookie
   type,            // unknown packet type
   fields,          // reserved bits, stage or length out of range
-  sender,          // out of range, ourselves, or not where the packet came from
+  sender,          // out of range, this rank, dead, or not the rank of the source address
   communicator,    // not this endpoint's
   integrity,       // another integrity setting than the job's, or the check failed
   epoch,           // another epoch or incarnation
   closed,          // DATA of an operation or stage that is over here
   duplicate,       // DATA that is here already
   outside_window,  // operation too far ahead
-  early_overrun,   // early, and no reserved buffer left: asked for again
+  early_overrun,   // early, and no reserved buffer was left: asked for again
   message,         // no such message, slot out of range, wrong length
   mismatch,        // the operation's signature differs
   unexpected,      // feedback for something that was never sent
@@ -79,7 +79,7 @@ constexpr std::string_view drop_reason_name(DropReason reason) {
 
 struct EndpointCounters {
   std::array<std::uint64_t, static_cast<std::size_t>(DropReason::count)> dropped{};
-  std::uint64_t packets_in = 0;         // all that on_receive() was given
+  std::uint64_t packets_in = 0;         // all that on_receive() got
   std::uint64_t packets_out = 0;        // all that poll_transmit() produced
   std::uint64_t data_in = 0;            // DATA applied, replayed ones included
   std::uint64_t data_out = 0;           // DATA sent, repairs included

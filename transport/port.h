@@ -33,8 +33,8 @@ struct TxPacket {
   Rank peer = 0;
   std::uint8_t flow = 0;               // below PortCapabilities::flows
   std::uint32_t length = 0;            // bytes of payload
-  std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, the port's
-  std::byte* room = nullptr;           // max_payload bytes behind the header, the port's
+  std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, owned by the port
+  std::byte* room = nullptr;           // max_payload bytes after the header, owned by the port
   const std::byte* payload = nullptr;  // == room, or memory that is lent (gathering ports only)
   Lender lender = kNoLender;           // whose memory `payload` is; kNoLender: it is `room`
 };
@@ -50,12 +50,12 @@ struct RxPacket {
 /// What a port can do; constant over its life.
 struct PortCapabilities {
   std::string_view name;            // "uring", "mmsg", "simulated", ...
-  std::uint32_t max_payload = 0;    // bytes behind the header in the largest datagram it carries
+  std::uint32_t max_payload = 0;    // bytes after the header in the largest datagram it carries
   bool gathers = false;             // takes TxPacket::payload outside `room` without a copy
   bool checksums = false;           // the kernel verifies the UDP checksum of what arrives
   std::uint32_t burst = 1;          // packets of one size to one peer that travel as one unit
-  std::uint32_t flows = 1;          // source ports that it sends from; what is sent over different
-                                    // ones may overtake
+  std::uint32_t flows = 1;          // source ports that it sends from; packets from different ones
+                                    // may overtake one another
   std::uint64_t receive_bytes = 0;  // datagram bytes that may wait in its receive buffers
 };
 
@@ -70,13 +70,13 @@ struct PortStatistics {
   std::uint64_t rx_bytes = 0;
   std::uint64_t rx_units = 0;     // receives: a GRO train counts once
   std::uint64_t rx_overruns = 0;  // datagrams that our own full buffers lost (SO_RXQ_OVFL, rings)
-  std::uint64_t rx_refused = 0;   // of strangers: refused by the kernel before they took room in a
-                                  // receive buffer (a GRO train counts once); at most 1 ms old
+  std::uint64_t rx_refused = 0;   // from strangers: refused by the kernel before they took room in
+                                  // a receive buffer (a GRO train counts once); at most 1 ms old
   std::uint64_t system_calls = 0;
   std::uint64_t waits = 0;       // times wait() slept
   std::uint64_t rx_stalls = 0;   // times a receive ring ran dry; the socket kept what came
-  std::uint64_t slow_path = 0;   // received by the UDP socket beside an AF_XDP one
-  std::uint64_t local_path = 0;  // sent by it
+  std::uint64_t slow_path = 0;   // packets received by the UDP socket beside an AF_XDP one
+  std::uint64_t local_path = 0;  // packets sent by that UDP socket
 };
 
 class Port {
@@ -95,7 +95,7 @@ class Port {
   /// Never blocks. A lent payload has to stay valid until holds() is false for its lender.
   virtual void transmit(std::span<TxPacket> packets) = 0;
 
-  /// Packets accepted by transmit() that wait in the port, whoever their lender is.
+  /// Packets accepted by transmit() that wait in the port, of all lenders.
   virtual std::size_t unsent() const = 0;
 
   /// Whether packets of `lender` wait in the port, which then still points into its memory.
@@ -108,8 +108,8 @@ class Port {
   /// REQUIRES: lender != kNoLender.
   virtual void drop_unsent(Lender lender) = 0;
 
-  /// What has arrived, up to a bounded batch; empty when nothing waits. Never blocks. What the last
-  /// call returned goes back to the port.
+  /// Returns packets that have arrived, up to a bounded batch; empty when none waits. Never blocks.
+  /// Takes back the packets that the last call returned.
   virtual std::span<const RxPacket> receive(Time now) = 0;
 
   /// Sleeps until something can be received, unsent() can shrink, wake() is called, or `until`.
@@ -119,8 +119,8 @@ class Port {
   /// Ends a wait() that is going on, or the next one. Any thread.
   virtual void wake() = 0;
 
-  /// First-time DATA of `tag` below operation `lowest` is of no use any more: a port that can drops
-  /// it before it costs anything.
+  /// Tells the port that first-time DATA of `tag` below operation `lowest` is useless from now on.
+  /// A port that can drops it before it costs anything.
   virtual void publish(std::uint32_t /*tag*/, std::uint32_t /*lowest*/) {}
 
   virtual PortStatistics statistics() const = 0;

@@ -1,5 +1,5 @@
-// PROBE and PROBE_REPLY: packets that test a path. connect() finds with them how large packets may
-// be, and `tarpon check` measures each pair. An endpoint ignores them.
+// PROBE and PROBE_REPLY: packets that test a path. connect() uses them to find how large packets
+// may be, and `tarpon check` to measure each pair. An endpoint ignores them.
 #pragma once
 
 #include <cstdint>

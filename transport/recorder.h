@@ -1,9 +1,9 @@
 // The flight recorder: the last events of one rank's protocol, always on.
 //
 // A fixed ring of small records. One thread at a time writes; any thread reads meanwhile, also a
-// signal handler, without stopping the writer: a record that is being overwritten is not read
-// rather than read torn. No allocation after construction, no clock: records bring their time. An
-// event costs a few nanoseconds (tests/transport/recorder_test prints how many).
+// signal handler, without stopping the writer: a reader skips a record that is being overwritten.
+// No allocation after construction, no clock: the writer passes the time in each record. An event
+// costs a few nanoseconds (tests/transport/recorder_test prints how many).
 //
 // DATA packets are not events: an operation leaves a few dozen records, so the ring holds the last
 // hundred or so operations of a small job.
@@ -28,10 +28,10 @@ enum class RecordKind : std::uint8_t {
   first_packet,  // of `peer` in this operation
   stage_closed,  // detail: Closing
   acknowledged,  // every message of the stage is confirmed
-  repair_out,    // asked of `peer`; value: how often without an answer, powers of two only
-  repair_in,     // asked by `peer`; value: how often in a row, powers of two only
+  repair_out,    // to `peer`; value: how many in a row without an answer, powers of two only
+  repair_in,     // from `peer`; value: how many in a row, powers of two only
   credit,        // given to `peer`; value: slots. The first and the last of a message
-  ready_out,     // value: how often before; 0 and powers of two only
+  ready_out,     // value: how often sent before; 0 and powers of two only
   ready_in,
   closed_out,  // the operation is over here; mask: ranks of which nothing came
   closed_in,
@@ -41,10 +41,10 @@ enum class RecordKind : std::uint8_t {
   late,       // `peer` has closed without this rank
   deadline,   // passed
   ended,      // detail: Status of the call; mask: ranks that it names
-  epoch,      // `peer` runs it in a later one: value
-  nonfinite,  // an input held NaN or infinity; mask: the ranks whose (0: not known)
+  epoch,      // value: the later epoch that `peer` runs it in
+  nonfinite,  // an input held NaN or infinity; mask: the ranks that gave it (0: not known)
   lacked,     // at the end of a call: data of `peer` is missing. stage: bit i: of stage i; value:
-              // microseconds since anything of the peer came, all ones: never; detail: percent here
+              // microseconds since a packet of the peer came, all ones: never; detail: percent here
   // About the rank, not about one operation: tag and operation are 0.
   pause,        // nothing drove running calls for `value` microseconds, of them `extra` after the
                 // time at which the driver had to wake; the record's time is the end
@@ -73,9 +73,9 @@ struct Record {
   std::uint32_t operation = 0;
   std::uint32_t value = 0;
   std::uint32_t extra = 0;
-  std::uint64_t number = 0;  // of the event, from 0; write() gives it
+  std::uint64_t number = 0;  // of the event, from 0; set by write()
 
-  /// Of kinds with a mask: value holds ranks 0 to 31, extra the rest.
+  /// For kinds with a mask: value holds ranks 0 to 31, extra the rest.
   std::uint64_t mask() const { return value | std::uint64_t{extra} << 32; }
   void set_mask(std::uint64_t ranks) {
     value = static_cast<std::uint32_t>(ranks);
@@ -97,7 +97,8 @@ inline RecordWords pack(const Record& record) {
           std::uint64_t{record.extra} << 32};
 }
 
-/// `written`: events up to when the words were read; completes the number. REQUIRES: a record.
+/// Decodes `words`. `written`: the number of events written when the words were read; it completes
+/// the record's number. REQUIRES: the words hold a record.
 Record unpack(const RecordWords& words, std::uint64_t written);
 
 class Recorder {
@@ -112,7 +113,7 @@ class Recorder {
     Cell& cell = cells_[number % kCapacity];
     RecordWords words = pack(record);
     words[3] |= static_cast<std::uint32_t>(number + 1);
-    // Whoever sees a new word sees the cell marked as empty, or whole again.
+    // A reader that sees a new word also sees the cell marked as empty, or whole again.
     cell[3].store(0, std::memory_order_relaxed);
     for (std::size_t i = 0; i < 3; ++i) cell[i].store(words[i], std::memory_order_release);
     cell[3].store(words[3], std::memory_order_release);
@@ -122,8 +123,8 @@ class Recorder {
   /// Events so far. Any thread.
   std::uint64_t written() const noexcept { return written_.load(std::memory_order_acquire); }
 
-  /// The words of event `number`; false when it is overwritten or not there yet. Any thread, and
-  /// safe in a signal handler.
+  /// Reads the words of event `number`; false when it is overwritten or not there yet. Any thread,
+  /// and safe in a signal handler.
   bool read(std::uint64_t number, RecordWords& words) const noexcept {
     const Cell& cell = cells_[number % kCapacity];
     words[3] = cell[3].load(std::memory_order_acquire);
@@ -141,7 +142,8 @@ class Recorder {
     return end > kCapacity ? end - kCapacity : 0;
   }
 
-  /// Something happened that is worth keeping the ring for. As write(); incidents() any thread.
+  /// Notes that something happened that is worth keeping the ring for. One thread at a time;
+  /// incidents() may be called from any thread.
   void note_incident() noexcept { incidents_.fetch_add(1, std::memory_order_release); }
   std::uint32_t incidents() const noexcept { return incidents_.load(std::memory_order_acquire); }
 

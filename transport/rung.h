@@ -17,7 +17,7 @@ namespace tarpon {
 
 enum class Rung : std::uint8_t { xdp, uring, mmsg };
 
-/// Larger MTUs need several buffers a frame; the least of the known drivers' limits (ena's).
+/// The largest MTU whose frames fit one buffer: the lowest of the known drivers' limits (ena's).
 inline constexpr std::uint32_t kSingleBufferMtu = 3498;
 
 /// Buffers that a frame of this MTU takes in AF_XDP's memory.
@@ -27,7 +27,7 @@ constexpr std::uint32_t buffers_for_mtu(std::uint32_t mtu) {
   return mtu <= kSingleBufferMtu ? 1 : std::max(2u, (mtu + kEthernet + kChunk - 1) / kChunk);
 }
 
-/// One clause each, empty where nothing stands against it.
+/// What rules out each data path: one clause, empty where nothing does.
 struct RungFacts {
   std::string against_zero_copy;
   std::string against_uring;
@@ -41,7 +41,7 @@ struct RungChoice {
 /// Pure.
 RungChoice choose_rung(const RungFacts& facts);
 
-/// What the kernel says of `interface` (a name of this network namespace) with this MTU. Changes
+/// Asks the kernel about `interface` (a name in this network namespace) with this MTU. Changes
 /// nothing. Any thread.
 RungFacts read_rung_facts(const std::string& interface, std::uint32_t mtu);
 

@@ -1,4 +1,4 @@
-// What an endpoint is doing, in a few hundred bytes that may be copied to whoever asks.
+// What an endpoint is doing, in a few hundred bytes that may be copied to any observer.
 #pragma once
 
 #include <array>
@@ -16,10 +16,10 @@ struct OperationSnapshot {
   std::uint32_t stages = 0;  // of the operation
   Time opened{};
   Time deadline = kNever;
-  /// Bit r: rank r. Open stage: whose message has not come whole. All closed: whose confirmation
-  /// is awaited.
+  /// Bit r: rank r. With an open stage: the ranks whose message has not come whole. With all stages
+  /// closed: the ranks whose confirmation is awaited.
   std::uint64_t waiting = 0;
-  std::uint64_t silent = 0;  // of all ranks: nothing of this operation has come from them
+  std::uint64_t silent = 0;  // bit r: nothing of this operation has come from rank r
 };
 
 struct EndpointSnapshot {

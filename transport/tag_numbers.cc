@@ -75,7 +75,8 @@ void TagNumbers::unlink(const Entry& entry) {
   (entry.newer == kNone ? newest_ : entries_[entry.newer].older) = entry.older;
 }
 
-/// Frees the entry at `place`, and moves up those that were put behind it for want of a place.
+/// Frees the entry at `place`, and moves up entries that were put after it because their own place
+/// was taken.
 void TagNumbers::remove(std::size_t place) {
   const std::uint32_t index = places_[place];
   unlink(entries_[index]);

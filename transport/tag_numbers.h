@@ -22,7 +22,7 @@ class TagNumbers {
  public:
   struct Known {
     std::uint32_t number = 0;
-    bool lost = false;  // of a rank's own numbers: the peers know another one
+    bool lost = false;  // this rank forgot its number: the peers know another one
     bool operator==(const Known&) const = default;
   };
 
@@ -30,10 +30,10 @@ class TagNumbers {
 
   std::optional<Known> find(std::uint32_t tag) const;
 
-  /// `tag` becomes the newest entry. The oldest one goes where there are more than the limit.
+  /// Makes `tag` the newest entry. Removes the oldest one when there are more than the limit.
   void put(std::uint32_t tag, Known known);
 
-  /// Whether an entry has gone because of the limit: a tag without an entry need not be new.
+  /// Whether the limit has removed an entry: then a tag without an entry need not be new.
   bool has_forgotten() const { return has_forgotten_; }
 
   void erase(std::uint32_t tag);

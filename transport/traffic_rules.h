@@ -9,14 +9,14 @@
 
 namespace tarpon {
 
-/// What a receiver lets come.
+/// How a receiver limits what is sent to it.
 enum class InflowRule : std::uint8_t {
   window,   // credit over all senders, adapted and paced by loss, delivery and delay
-  incast,   // OptiReduce: so many senders at once, +1 after a clean round, half after loss
-  buffers,  // what receive buffers hold
+  incast,   // OptiReduce: a number of senders at once, +1 after a clean round, half after loss
+  buffers,  // as much as the receive buffers hold
 };
 
-/// What a sender obeys besides credit.
+/// What limits a sender besides credit.
 enum class SendRule : std::uint8_t {
   credit,  // nothing
   timely,  // OptiReduce: a rate per peer that follows the round trip

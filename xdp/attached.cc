@@ -18,7 +18,7 @@ namespace tarpon::xdp {
 namespace {
 
 constexpr std::string_view kDispatcherName = "xdp_dispatcher";
-constexpr int kTries = 10;  // a program may go between two questions
+constexpr int kTries = 10;  // a program may be detached between two queries
 
 template <typename Info>
 bool info_of(int fd, Info& info) {
@@ -34,7 +34,7 @@ Result<std::string> program_name(std::uint32_t id) {
   return std::string(info.name);
 }
 
-/// Calls `look(fd, info)` for every link that we may see, until it says true.
+/// Calls `look(fd, info)` for every link that we may see, until it returns true.
 template <typename Look>
 void each_link(const Look& look) {
   std::uint32_t id = 0;
@@ -45,7 +45,8 @@ void each_link(const Look& look) {
   }
 }
 
-/// What a dispatcher calls is linked to it as replacements of its functions.
+/// Returns the programs that a dispatcher calls. They are linked to it as replacements of its
+/// functions.
 std::vector<Component> components_of(std::uint32_t dispatcher) {
   std::vector<Component> components;
   each_link([&](const FileDescriptor&, const bpf_link_info& info) {

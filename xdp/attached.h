@@ -27,21 +27,21 @@ struct Component {
   bool ours = false;
 };
 
-/// A program on an interface, whoever's it is.
+/// A program on an interface, ours or not.
 struct Attached {
   std::uint32_t id = 0;
   std::string name;
   AttachMode mode = AttachMode::native;
-  bool ours = false;                  // itself, or one of its components
-  bool dispatcher = false;            // libxdp's; `components` are what it calls
+  bool ours = false;                  // the program or one of its components is ours
+  bool dispatcher = false;            // it is libxdp's dispatcher, which calls `components`
   std::vector<Component> components;  // of a dispatcher
-  std::uint32_t our_program = 0;      // id of the one that is ours
+  std::uint32_t our_program = 0;      // id of the one that is ours; 0: none
 
-  /// The whole interface is ours: no dispatcher between.
+  /// Whether our program is attached directly, not below a dispatcher.
   bool ours_alone() const { return ours && !dispatcher; }
 };
 
-/// Nothing when the interface has no XDP program. `interface` is its index. Errors: permission
+/// Returns the XDP program on `interface` (an index); nothing when it has none. Errors: permission
 /// (CAP_SYS_ADMIN), io.
 Result<std::optional<Attached>> attached_to(unsigned interface);
 
@@ -49,7 +49,7 @@ Result<std::optional<Attached>> attached_to(unsigned interface);
 /// it.
 FileDescriptor find_link(std::uint32_t id, unsigned interface);
 
-/// Its id; 0 when `link` is empty.
+/// The id of `link`; 0 when `link` is empty.
 std::uint32_t link_id(const FileDescriptor& link);
 
 /// Processes that hold link `id` open, as far as /proc shows them.

@@ -1,5 +1,6 @@
-// Who owns each frame of a UMEM. Five states, and every transition is checked: a frame that the
-// kernel hands back twice, or that it never had, is counted and otherwise ignored.
+// Tracks the owner of each frame of a UMEM. A frame has one of five states, and every transition is
+// checked: a frame that the kernel hands back twice, or never had, is counted and otherwise
+// ignored.
 //
 //   free -> fill (fill ring) -> received (lent to the caller) -> free
 //   free -> filling (lent to the caller) -> sending (transmit ring) -> free
@@ -24,7 +25,7 @@ class FramePool {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
-  /// Frames first, first + span, ... below `end`, all free.
+  /// Holds the frames first, first + span, ... below `end`, all of them free.
   FramePool(std::uint32_t first, std::uint32_t end, std::uint32_t span = 1)
       : first_(first), states_((end - first) / span * span, FrameState::inside) {
     const auto chunks = static_cast<std::uint32_t>(states_.size());
@@ -36,7 +37,7 @@ class FramePool {
     size_ = free_.size();
   }
 
-  /// A free frame, now in state `to`; kNone when there is none.
+  /// Takes a free frame and puts it into state `to`; kNone when there is none.
   std::uint32_t take(FrameState to) {
     if (free_.empty()) return kNone;
     const std::uint32_t frame = free_.back();
@@ -45,7 +46,8 @@ class FramePool {
     return frame;
   }
 
-  /// False, and counted as a violation, when `frame` is none of ours or is not in state `from`.
+  /// Moves `frame` from state `from` to state `to`. When it is none of ours or is not in state
+  /// `from`, counts a violation and returns false.
   bool move(std::uint32_t frame, FrameState from, FrameState to) {
     if (!owns(frame) || states_[frame - first_] != from) {
       ++violations_;
@@ -67,7 +69,7 @@ class FramePool {
  private:
   std::uint32_t first_;
   std::vector<FrameState> states_;   // by chunk: no division by the span on the data path
-  std::vector<std::uint32_t> free_;  // a stack: what was used last is still in the cache
+  std::vector<std::uint32_t> free_;  // a stack: the frame used last is still in the cache
   std::size_t size_ = 0;
   std::uint64_t violations_ = 0;
 };

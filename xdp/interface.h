@@ -1,4 +1,4 @@
-// What the kernel calls an interface, and how many receive queues it has.
+// The index of an interface, and the number of its receive queues.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ struct Release {
 using Socket = std::unique_ptr<nl_sock, Release>;
 using Message = std::unique_ptr<nl_msg, Release>;
 
-/// A generic netlink request; attributes follow.
+/// Begins a generic netlink request; the caller appends attributes.
 Message request(int family, std::uint8_t command, std::uint8_t version) {
   Message message(::nlmsg_alloc_simple(family, NLM_F_REQUEST));
   genlmsghdr header{.cmd = command, .version = version, .reserved = 0};
@@ -42,7 +42,7 @@ Message request(int family, std::uint8_t command, std::uint8_t version) {
   return message;
 }
 
-/// Sends it and calls `read(attributes, bytes)` on the answer; a libnl error code.
+/// Sends `message` and calls `read(attributes, bytes)` on the answer. Returns a libnl error code.
 template <typename Read>
 int exchange(nl_sock* socket, nl_msg* message, Read read) {
   ::nl_socket_modify_cb(
@@ -80,7 +80,7 @@ Result<InterfaceFeatures> interface_features(unsigned interface) {
   if (const int error = ::nl_connect(socket.get(), NETLINK_GENERIC); error != 0) {
     return fail(Error::Code::io, fmt::format("generic netlink: {}", ::nl_geterror(error)));
   }
-  // An answer that is an error has no acknowledgement after it.
+  // No acknowledgement follows an answer that is an error.
   ::nl_socket_disable_auto_ack(socket.get());
   const int family = family_number(socket.get());
   if (family < 0) {

@@ -1,5 +1,5 @@
-// AF_XDP's interface of the kernel, where Debian 12's headers (6.1) lack what 6.6 and later added.
-// Values: include/uapi/linux/if_xdp.h of Linux 6.18.
+// The parts of the kernel's AF_XDP interface that 6.6 and later added, and that Debian 12's headers
+// (6.1) lack. Values: include/uapi/linux/if_xdp.h of Linux 6.18.
 #pragma once
 
 #if __cplusplus < 202002L

@@ -136,7 +136,7 @@ Result<void> Neighbours::read() {
     return fail(netlink_error(code, "neighbours"));
   }
   Cache cache(made);
-  // Those of this interface: a host may have many more.
+  // Only the neighbours on this interface: a host may have many more.
   const Message message(nlmsg_alloc_simple(RTM_GETNEIGH, NLM_F_DUMP));
   ndmsg about{};
   about.ndm_family = AF_INET;
@@ -167,7 +167,7 @@ Result<Way> Neighbours::way_to(in_addr host) {
     next = own.get();
   }
   if (auto mac = state_->mac_of(next)) return Way{.elsewhere = false, .mac = mac};
-  // NTF_USE: as if a packet had to go there.
+  // NTF_USE: the kernel resolves the address as if a packet had to go there.
   const Neighbour wanted(rtnl_neigh_alloc());
   rtnl_neigh_set_ifindex(wanted.get(), index);
   rtnl_neigh_set_family(wanted.get(), AF_INET);

@@ -15,14 +15,14 @@
 namespace tarpon {
 namespace {
 
-constexpr int kMaxLinks = 40;  // as the kernel
+constexpr int kMaxLinks = 40;  // the kernel's limit
 
 bool is_in_proc(const FileDescriptor& directory) {
   struct statfs status {};
   return ::fstatfs(directory.get(), &status) == 0 && status.f_type == PROC_SUPER_MAGIC;
 }
 
-/// Whether everybody may make files in `directory`, and remove their own only.
+/// Whether all users may create files in `directory`, but remove only their own.
 bool is_shared(const struct stat& directory) {
   return (directory.st_mode & S_ISVTX) != 0 && (directory.st_mode & S_IWOTH) != 0;
 }
@@ -49,7 +49,7 @@ class Walk {
  public:
   explicit Walk(const std::string& path) : path_(path), left_(components(path)) {}
 
-  /// Until one component is left, which is no link that could be followed.
+  /// Walks until one component is left, which is not a link that can be followed.
   Result<OutputPlace> to_file() {
     if (auto begun = begin(path_); !begun) return fail(begun.error());
     while (true) {
@@ -105,7 +105,7 @@ class Walk {
     if (!link || ::fstat(link.get(), &of_link) != 0 || ::fstat(at_.get(), &of_directory) != 0) {
       return fail_system(errno, path_);
     }
-    if (!S_ISLNK(of_link.st_mode)) return {};  // replaced meanwhile: looked at again
+    if (!S_ISLNK(of_link.st_mode)) return {};  // replaced meanwhile: the caller looks again
     if (!may_follow(of_link, of_directory, last)) {
       return fail(Error::Code::permission,
                   path_ + ": the symbolic link \"" + name + "\" belongs to another user (" +

@@ -82,7 +82,8 @@ std::optional<Pin> read_pin(const std::string& path) {
   return pin;
 }
 
-/// A directory that we may not read, or that goes meanwhile, does not hide the others.
+/// Adds the pins below `directory` to `pins`. A directory that we may not read, or that disappears
+/// meanwhile, does not hide the others.
 void collect_pins(const fs::path& directory, int level, std::vector<Pin>& pins) {
   std::error_code error;
   auto at = fs::directory_iterator(directory, error);

@@ -1,7 +1,7 @@
-// The BPF file system, where a pinned link or program outlives its process; and our directories in
-// it: one an interface, with the link and the maps of the program that an administrator loaded.
+// The BPF file system, where a pinned link or program outlives its process, and our directories in
+// it: one per interface, with the link and the maps of the program that an administrator loaded.
 //
-// Any thread. Nobody else's files are changed.
+// Any thread. Only our own files are changed.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,18 @@ inline constexpr std::string_view kLinkPin = "link";
 
 bool bpf_file_system_mounted();
 
-/// Whether a file system that this process mounts would go with it: it has a mount namespace of its
-/// own, as below `ip netns exec`.
+/// Whether a file system that this process mounts would disappear with it: the process has a mount
+/// namespace of its own, as under `ip netns exec`.
 bool mounts_go_with_this_process();
 
-/// Mounts it at kBpfFileSystem where it is not. Errors: permission; unavailable where
-/// mounts_go_with_this_process(), io.
+/// Mounts the BPF file system at kBpfFileSystem unless it is mounted there. Errors: permission;
+/// unavailable where mounts_go_with_this_process(), io.
 Result<void> mount_bpf_file_system();
 
 /// kBpfFileSystem/tarpon
 std::string pin_root();
-/// Of this network namespace: below pin_root(), by namespace and name.
+/// The directory of `interface` in this network namespace: below pin_root(), named after the
+/// namespace and the interface.
 std::string default_pin_directory(unsigned interface);
 /// Whether `directory` lies below pin_root() and belongs to this network namespace.
 bool is_of_this_namespace(const std::string& directory);
@@ -41,11 +42,11 @@ Result<void> check_pin_directory(const std::string& directory);
 /// permission, io.
 Result<void> make_pin_directory(const std::string& directory);
 
-/// Removes the files that we make there, then the directory and pin_root() when they are empty.
-/// Nothing when it is not on a BPF file system: ordinary files may have the same names.
+/// Removes our files in `directory`, then the directory and pin_root() when they are empty. Does
+/// nothing when it is not on a BPF file system: ordinary files may have the same names.
 void remove_pin_directory(const std::string& directory);
 
-/// A pinned link or program, whoever's it is.
+/// A pinned link or program, ours or not.
 struct Pin {
   std::string path;
   std::uint32_t program = 0;  // id
@@ -54,11 +55,10 @@ struct Pin {
   bool ours = false;          // our program
 };
 
-/// Whether a link is pinned in `directory` as ours are; true when that cannot be told.
+/// Whether `directory` holds a pin with the name of our links; true when that cannot be determined.
 bool holds_link_pin(const std::string& directory);
 
-/// Every one on the mounted BPF file systems, as far as we may open them, at most six directories
-/// deep.
+/// Finds all pins on the mounted BPF file systems that we may open, at most six directories deep.
 std::vector<Pin> find_pins();
 
 }  // namespace tarpon::xdp

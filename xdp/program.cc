@@ -1,4 +1,4 @@
-// The XDP program from loading to detaching: who has it, by what the kernel says is attached.
+// The XDP program from loading to detaching. It is found by what the kernel says is attached.
 #include "xdp/program.h"
 
 #include <bpf/bpf.h>
@@ -33,8 +33,8 @@ extern const char tarpon_bpf_xdp_object_end[];
 namespace tarpon::xdp {
 namespace {
 
-// Several ranks start at once: one attaches, the others find it. What the last holder has closed
-// goes a moment later.
+// Several ranks start at once: one attaches the program, the others find it. A program that its
+// last holder has closed is detached a moment later.
 constexpr int kTries = 50;
 constexpr auto kPause = std::chrono::milliseconds(5);
 
@@ -85,7 +85,8 @@ std::string load_in_skb_mode(const std::string& interface) {
   return fmt::format("load it in skb mode: tarpon xdp load {} --mode skb", interface);
 }
 
-/// The kernel's reasons are in a log that a link does not give.
+/// Explains why attaching failed, by the error number: the kernel's own reasons are in a log that
+/// creating a link does not return.
 Error attach_error(int error, const std::string& interface, AttachMode mode) {
   if (error == EPERM || error == EACCES) {
     return Error::system(error, fmt::format("attaching to {} needs CAP_BPF and CAP_NET_ADMIN "
@@ -127,7 +128,7 @@ Error attach_error(int error, const std::string& interface, AttachMode mode) {
   return Error::system(error, "attaching to " + interface);
 }
 
-/// libbpf explains to standard error what our own error says in one line.
+/// Silences libbpf, which prints to standard error what our own error says in one line.
 class QuietLibbpf {
  public:
   QuietLibbpf() : previous_(::libbpf_set_print(nullptr)) {}
@@ -232,7 +233,7 @@ Result<Program> Program::use(unsigned interface, AttachMode mode) {
     if (!attached) return fail(attached.error());
     if (*attached) {
       auto found = find(interface);
-      // A link that nobody holds any more cannot be joined: its program is about to go.
+      // A link that no process holds any more cannot be joined: its program is about to go.
       const bool stays = found ? found->link_ || (*attached)->dispatcher : !(*attached)->ours;
       if (stays || i == kTries) return found;
       continue;
@@ -293,7 +294,7 @@ Result<void> Program::pin(const std::string& directory) const {
       {kLinkPin, link_.get()},         {kPorts.name, ports_.get()},
       {kSockets.name, sockets_.get()}, {kWindows.name, windows_.get()},
       {kCounts.name, counts_.get()},   {kLate.name, late_.get()}};
-  std::vector<std::string> made;  // on failure these go: the others are somebody else's
+  std::vector<std::string> made;  // removed on failure; other files are not ours
   for (const auto& [name, fd] : files) {
     made.push_back(fmt::format("{}/{}", directory, name));
     if (::bpf_obj_pin(fd, made.back().c_str()) == 0) continue;

@@ -1,11 +1,11 @@
 // Tarpon's XDP program (bpf/tarpon.bpf.c) on an interface, and its maps.
 //
-// Attached by a bpf_link that every process that uses the program holds: it goes when the last of
-// them ends, SIGKILL included, unless an administrator pinned it. Processes find it, and its maps,
-// by what the kernel says is attached; nothing has to be agreed on, no file to be found. A program
-// that is not ours is named and left alone.
+// A bpf_link attaches the program, and every process that uses the program holds that link. The
+// program is detached when the last of them ends, also by SIGKILL, unless an administrator pinned
+// it. Processes find the program and its maps by what the kernel says is attached; they need no
+// agreement and no file. A program that is not ours is named and left alone.
 //
-// Thread-safe but for publish(), which is for one thread per port.
+// Thread-safe, except publish(): one thread per port calls it.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ const char* name(tarpon_verdict verdict);
 
 class Program {
  public:
-  /// The program that is on `interface` when it is ours, else a new one. Errors: permission,
-  /// unavailable (a foreign program, named; no native XDP in the driver), io.
+  /// Returns the program on `interface` when it is ours; attaches a new one when there is none.
+  /// Errors: permission, unavailable (a foreign program, named; no native XDP in the driver), io.
   static Result<Program> use(unsigned interface, AttachMode mode);
 
   /// The program that is on `interface`, alone or below libxdp's dispatcher. Errors: unavailable
@@ -44,25 +44,25 @@ class Program {
   std::uint32_t id() const { return id_; }
   bool attached_here() const { return attached_here_; }  // by this process
 
-  /// Packets to (address, port), both in network order, and to `entry.mac` go to the sockets of the
-  /// queues in `entry.queues`. Those on queue `entry.index` are found fastest. What older entries
-  /// say of these queues is removed: a queue has one owner, so theirs are dead.
+  /// Redirects packets to (address, port), both in network order, and to `entry.mac` to the sockets
+  /// of the queues in `entry.queues`. Packets on queue `entry.index` find their port fastest.
+  /// Removes older entries with any of these queues: a queue has one owner, so theirs are dead.
   Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
   Result<void> close_port(const tarpon_port_key& key);
-  /// Who listens, dead ones included.
+  /// The ports that listen, dead ones included.
   std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ports() const;
 
-  /// Receive queue `queue` redirects to the AF_XDP socket `socket`, which is bound to it.
+  /// Makes receive queue `queue` redirect to the AF_XDP socket `socket`, which is bound to it.
   Result<void> insert_socket(std::uint32_t queue, int socket);
 
-  /// From now on first-time DATA of `tag` below operation `lowest` to the port with `index` dies in
-  /// the driver.
+  /// Makes the driver drop first-time DATA of `tag` below operation `lowest` to the port with
+  /// `index` from now on.
   void publish(std::uint32_t index, std::uint32_t tag, std::uint32_t lowest);
-  /// No window holds for the port any more.
+  /// Removes all windows of the port.
   void clear_windows(std::uint32_t index);
 
   Result<Verdicts> verdicts() const;
-  /// Dropped as closed, by sender, for the port with `index`.
+  /// Frames dropped as closed, by sender, for the port with `index`.
   Result<std::array<std::uint64_t, TARPON_MAX_SENDERS>> late(std::uint32_t index) const;
 
   /// Keeps link and maps as files in `directory` of a BPF file system (made when it is not there),
@@ -70,8 +70,8 @@ class Program {
   /// BPF file system), permission, io.
   Result<void> pin(const std::string& directory) const;
 
-  /// Takes it off the interface, whoever else uses it. Errors: unavailable (attached without a
-  /// link), io.
+  /// Takes the program off the interface, even while other processes use it. Errors: unavailable
+  /// (attached without a link), io.
   Result<void> detach();
 
   /// For BPF_PROG_TEST_RUN.

@@ -1,4 +1,4 @@
-// What the XDP program is told, and tells, by its maps while it is attached.
+// Exchanges data with the attached XDP program through its maps.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_en
   if (::bpf_map_update_elem(ports_.get(), &key, &entry, BPF_ANY) != 0) {
     return fail_system(errno, "adding a port to the XDP program");
   }
-  // The word last: who reads it finds the entry written.
+  // The word is stored last: a reader that sees it finds the entry written.
   mapped_[entry.index].entry = entry;
   std::atomic_ref(mapped_[entry.index].port)
       .store(tarpon_port_word(&key), std::memory_order_release);
@@ -106,7 +106,7 @@ std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> Program::ports() cons
   std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> result;
   tarpon_port_key at{};
   const tarpon_port_key* previous = nullptr;
-  // A port that goes meanwhile makes the kernel start again: bounded by what there can be.
+  // The kernel starts again when a port is removed meanwhile: the map's size bounds the loop.
   while (result.size() < TARPON_MAX_PORTS &&
          ::bpf_map_get_next_key(ports_.get(), previous, &at) == 0) {
     tarpon_port_entry entry{};

@@ -1,7 +1,7 @@
-// One receive queue of an interface in our hands: UMEM, frames and socket together.
+// One receive queue of an interface, with its UMEM, frames and socket.
 //
 // Frames to send are taken, written and sent; frames received are lent until they are given back.
-// Both live in the same UMEM, which nobody else uses. One thread at a time.
+// Both live in the same UMEM, which only this queue uses. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct QueueOptions {
   SocketOptions socket;
   std::uint32_t receive_frames = 2048;  // in the fill ring, the receive ring, or lent
   std::uint32_t transmit_frames = 512;
-  std::uint32_t transmit_bytes = kFrameBytes;  // of the largest frame sent; above one chunk several
+  std::uint32_t transmit_bytes = kFrameBytes;  // of the largest frame; may be several chunks
 };
 
 /// A received chunk: a whole frame, or the next part of one.
@@ -32,7 +32,7 @@ struct ReceivedChunk {
 
 class Queue {
  public:
-  /// The fill ring is full when the socket binds. Errors: those of Socket.
+  /// Fills the fill ring before the socket binds. Errors: those of Socket.
   static Result<Queue> open(const QueueOptions& options);
 
   int fd() const { return socket_.fd(); }
@@ -47,7 +47,7 @@ class Queue {
 
   // -- sending
 
-  /// A free frame of `transmit_bytes` to write; kNone when all are on their way.
+  /// Takes a free frame of `transmit_bytes` to write; kNone when all are on their way.
   std::uint32_t take() { return transmit_.take(FrameState::filling); }
   std::byte* data(std::uint32_t frame) const { return umem_.frame(frame); }
   void give_back_unsent(std::uint32_t frame) {
@@ -55,8 +55,9 @@ class Queue {
   }
   std::size_t free_frames() const { return transmit_.available(); }
 
-  /// Puts bytes [offset, offset + bytes) of `frame` into the transmit ring. False, and the frame is
-  /// free again, when it does not fit the ring or the frame: nothing invalid reaches the kernel.
+  /// Puts bytes [offset, offset + bytes) of `frame` into the transmit ring. Returns false, and
+  /// frees the frame, when they do not fit the ring or the frame: nothing invalid reaches the
+  /// kernel.
   bool send(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes) {
     const bool one_chunk = bytes - 1 < kFrameBytes && offset <= kFrameBytes - bytes;
     if (!one_chunk || socket_.transmit.room(written_ + 1) <= written_) {
@@ -69,13 +70,13 @@ class Queue {
     return true;
   }
 
-  /// Makes what was sent visible, and the kernel look where it has to be told.
+  /// Submits what was sent to the kernel, and wakes the kernel when it asks for that.
   Kick kick();
 
-  /// Frames that the kernel has sent are free again.
+  /// Frees the frames that the kernel has sent.
   void reap();
 
-  /// Whether the kernel has yet to look at some of what was sent.
+  /// Whether sent frames still wait for the kernel to look at them.
   bool waits_for_kick() { return written_ > 0 || socket_.transmit.pending() > 0; }
 
   /// Sent frames that the kernel has not completed.
@@ -88,14 +89,14 @@ class Queue {
   void give_back(std::uint32_t frame) {
     receive_.move(frame, FrameState::received, FrameState::free);
   }
-  /// Free frames go to the fill ring.
+  /// Moves free frames to the fill ring.
   void refill();
 
  private:
   Queue(Umem umem, Socket socket, const QueueOptions& options, std::uint32_t span);
   bool send_chunks(std::uint32_t frame, std::uint32_t offset, std::uint32_t bytes);
 
-  /// A descriptor: bytes [offset, offset + bytes) of `chunk`, a part of `frame`.
+  /// Writes a descriptor for bytes [offset, offset + bytes) of `chunk`, a part of `frame`.
   void write(std::uint32_t frame, std::uint32_t chunk, std::uint32_t offset, std::uint32_t bytes,
              std::uint32_t options) {
     socket_.transmit.at(written_++) = {
@@ -111,7 +112,7 @@ class Queue {
   std::uint32_t first_transmit_;  // first chunk of transmit_
   std::uint32_t span_;            // chunks of a frame to send
   struct Chunk {
-    std::uint32_t frame = FramePool::kNone;  // that it was sent with; kNone: not in flight
+    std::uint32_t frame = FramePool::kNone;  // whose part it is; kNone: not in flight
     std::uint32_t uncompleted = 0;           // of a frame's first chunk: descriptors in flight
   };
   std::vector<Chunk> chunks_;  // by chunk, from first_transmit_ on

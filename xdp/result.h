@@ -20,7 +20,7 @@ struct Error {
   enum class Code {
     invalid_argument,  // the caller or the user asked for something impossible
     mismatch,          // ranks do not agree
-    timeout,           // a bound passed; the message names whom we waited for
+    timeout,           // a bound passed; the message names what we waited for
     permission,        // the remedy needs privileges
     unavailable,       // the system lacks something: a kernel feature, a device, a peer
     io,                // a system call failed

@@ -50,13 +50,13 @@ class ProducerRing {
     std::atomic_ref(*ring_.producer).store(next_, std::memory_order_release);
   }
 
-  /// Submitted and not consumed yet.
+  /// Entries submitted and not consumed yet.
   std::uint32_t pending() {
     consumed_ = load(ring_.consumer);
     return next_ - consumed_;
   }
 
-  /// The kernel sleeps and wants a system call.
+  /// Whether the kernel sleeps and needs a system call to go on.
   bool needs_wakeup() const {
     return (std::atomic_ref(*ring_.flags).load(std::memory_order_relaxed) & XDP_RING_NEED_WAKEUP) !=
            0;

@@ -194,7 +194,7 @@ Kick Socket::kick_transmit() {
 }
 
 void Socket::kick_receive() {
-  // What busy polls is not interrupted: nothing arrives unless somebody looks.
+  // A busy-polled queue raises no interrupts: nothing arrives unless this socket polls.
   if (!busy_polls_ && !fill.needs_wakeup()) return;
   ::recvfrom(fd(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
@@ -218,7 +218,7 @@ bool multi_buffer_supported() {
   sockaddr_xdp address{};
   address.sxdp_family = AF_XDP;
   address.sxdp_flags = kUseSg;
-  // Unknown flags are refused before interface 0, which does not exist, is looked for.
+  // The kernel refuses unknown flags before it looks for interface 0, which does not exist.
   return socket &&
          ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
          errno == ENODEV;

@@ -35,7 +35,7 @@ struct SocketOptions {
   bool busy_poll = false;     // SO_PREFER_BUSY_POLL; see SocketGrant::busy_poll
 };
 
-/// What the kernel made of the options, read back.
+/// What the kernel granted of the options, read back.
 struct SocketGrant {
   bool zero_copy = false;
   bool multi_buffer = false;
@@ -53,7 +53,7 @@ struct SocketStatistics {
   std::uint64_t tx_ring_empty = 0;
 };
 
-/// What became of a kick.
+/// The outcome of a kick.
 enum class Kick : std::uint8_t {
   done,
   again,  // the kernel made progress, or lacks memory for the moment: kick again later
@@ -61,7 +61,7 @@ enum class Kick : std::uint8_t {
   fatal,  // the interface is down or gone: error()
 };
 
-/// A ring's mapping; unmapped at the end.
+/// The mapping of a ring; unmapped on destruction.
 class RingMapping {
  public:
   RingMapping() = default;
@@ -81,7 +81,7 @@ class Socket {
   /// `umem` outlives the socket. Errors: permission, unavailable (no AF_XDP), io.
   static Result<Socket> create(const Umem& umem, const SocketOptions& options);
 
-  /// Joins the queue. One that was just released is waited for, at most 100 ms. Errors name
+  /// Joins the queue. Waits at most 100 ms for a queue that was just released. Errors name
   /// interface and queue: unavailable (queue taken, mode refused, interface down), io.
   Result<SocketGrant> bind();
 
@@ -92,12 +92,12 @@ class Socket {
   ConsumerRing<xdp_desc> receive;
   ConsumerRing<std::uint64_t> completion;  // addresses of sent frames
 
-  /// Makes the kernel look at the transmit ring where it asks for it.
+  /// Makes the kernel look at the transmit ring when it asks for a wake-up.
   Kick kick_transmit();
   /// Why the last kick was fatal; an errno.
   int error() const { return error_; }
-  /// Makes a driver that asks for it look at the fill ring; polls the queue where busy polling was
-  /// granted.
+  /// Makes the driver look at the fill ring when it asks for a wake-up; polls the queue where busy
+  /// polling was granted.
   void kick_receive();
 
   Result<SocketStatistics> statistics() const;
@@ -116,7 +116,7 @@ class Socket {
 bool multi_buffer_supported();
 
 /// Whether the kernel would take `descriptor` for a UMEM of `umem_bytes` in aligned mode: inside
-/// one chunk, not empty, no unknown options. What fails here must not reach the ring.
+/// one chunk, not empty, no unknown options. A descriptor that fails must not reach the ring.
 bool valid_descriptor(const xdp_desc& descriptor, std::uint64_t umem_bytes, bool multi_buffer);
 
 }  // namespace tarpon::xdp

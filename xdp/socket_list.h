@@ -1,4 +1,4 @@
-// The AF_XDP sockets of this network namespace, whoever's they are: the kernel's sock_diag.
+// The AF_XDP sockets of all processes in this network namespace, from the kernel's sock_diag.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct BoundSocket {
   std::uint64_t rx_fill_ring_empty = 0;
 };
 
-/// Those bound to `interface` (an index). Errors: unavailable (a kernel without
+/// Lists the sockets bound to `interface` (an index). Errors: unavailable (a kernel without
 /// CONFIG_XDP_SOCKETS_DIAG), permission, io. Any thread.
 Result<std::vector<BoundSocket>> sockets_of(unsigned interface);
 

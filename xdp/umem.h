@@ -8,13 +8,13 @@
 
 namespace tarpon::xdp {
 
-/// The kernel's chunk. Larger ones than a page are refused, even on hugepages.
+/// Size of the kernel's chunks. The kernel refuses chunks larger than a page, even on hugepages.
 inline constexpr std::uint32_t kFrameBytes = 4096;
 
-/// Pages of memory, zeroed, unmapped at the end. Moves; one owner.
+/// Pages of memory, zeroed, unmapped on destruction. Move-only.
 class Umem {
  public:
-  /// `frames` x kFrameBytes; on hugepages when the machine has enough free ones. Errors: io.
+  /// Maps `frames` x kFrameBytes, on hugepages when the machine has enough free ones. Errors: io.
   static Result<Umem> map(std::uint32_t frames);
 
   Umem(Umem&& other) noexcept;

@@ -10,7 +10,7 @@ constexpr std::uint32_t scratch_floats(std::uint32_t block) {
   return 2 * block;
 }
 
-// As in hadamard.h; `scratch`: at a cache line.
+// The functions of hadamard.h. REQUIRES: `scratch` begins at a cache line.
 #define TARPON_CODEC_KERNELS(set)                                                                 \
   bool encode_##set(const CodedLayout& layout, SignKey key, MemberRange members, const float* in, \
                     float* coded, float* scratch);                                                \

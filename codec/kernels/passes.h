@@ -1,8 +1,8 @@
 // The Hadamard matrix times a block, in passes.
 //
-// A block goes through its n = 2^L elements in passes of up to 2^kMostBits registers: each pass
-// does as many butterfly distances at once, the longest first; the last one does those within a
-// register as well. All copies add the same pairs in the same order.
+// The n = 2^L elements of a block are gone through in passes. A pass works on up to 2^kMostBits
+// registers at once: it does up to kMostBits butterfly distances, the longest first. The last pass
+// does the distances within a register as well. All copies add the same pairs in the same order.
 //
 // Internal linkage: this is compiled for several instruction sets (see transform.cc).
 #pragma once
@@ -30,8 +30,8 @@ constexpr unsigned log2_of(std::uint32_t value) {
   return 31 - static_cast<unsigned>(__builtin_clz(value));
 }
 
-/// Lane i gets lane i ^ DISTANCE. xsimd's swizzle() takes the general permutation for it, which
-/// costs twice as much as those that the compiler finds.
+/// Lane i gets lane i ^ DISTANCE. xsimd's swizzle() uses the general permutation for that, which
+/// costs twice as much as the instructions that the compiler finds.
 template <std::size_t DISTANCE, std::size_t... LANE>
 [[gnu::always_inline]] inline Floats partners(Floats x, std::index_sequence<LANE...>) {
   return Floats(__builtin_shufflevector(x.data, x.data, (LANE ^ DISTANCE)...));
@@ -59,8 +59,8 @@ template <std::uint32_t DISTANCE>
 // 1, but the compiler must not know.
 const volatile float opaque_one = 1;
 
-/// FUSED: sums go through the multipliers and differences through the adders, which AMD's
-/// processors have apart (5 % faster): a x 1 + b is a + b to the bit.
+/// FUSED: sums go through the multipliers and differences through the adders, which are separate in
+/// AMD's processors (5 % faster): a x 1 + b is a + b to the bit.
 template <unsigned BITS, bool FUSED>
 [[gnu::always_inline]] inline void between(Floats* x, Floats one) {
 #pragma GCC unroll 4
@@ -75,8 +75,8 @@ template <unsigned BITS, bool FUSED>
   }
 }
 
-/// Distances `longest`, longest / 2, ... as many as BITS; LAST: and those within a register.
-/// `load(base, i, step, offset)` gives elements from base + i x step + offset on: register i.
+/// Does the BITS distances `longest`, longest / 2, ...; if LAST, also those within a register.
+/// `load(base, i, step, offset)` returns register i: the elements from base + i x step + offset on.
 template <unsigned BITS, bool LAST, class Load, class Store>
 [[gnu::always_inline]] inline void pass(std::size_t n, std::size_t longest, Load load,
                                         Store store) {
@@ -112,9 +112,10 @@ template <bool LAST, class Load, class Store>
   }
 }
 
-/// H of n elements without scaling. `load` gives the elements first, `store` takes the results;
-/// `scratch` holds what lies between, and may be what they work on. After the first pass its parts
-/// are transforms of their own, one after the other, so that each stays in the first cache.
+/// Multiplies n elements by H without scaling. `load` returns the elements to the first pass,
+/// `store` takes the results of the last. `scratch` holds intermediate results, and may be the
+/// memory that `load` and `store` work on. After the first pass the parts of `scratch` are
+/// transforms of their own, done one after the other, so that each stays in the first cache.
 template <class Load, class Store>
 [[gnu::always_inline]] inline void hadamard(std::size_t n, float* scratch, Load load, Store store) {
   // Blocks are so long that there is always more than one pass.

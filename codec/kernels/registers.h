@@ -1,4 +1,4 @@
-// Registers of floats, and what xsimd 8 lacks of them.
+// Registers of floats, and the operations on them that xsimd 8 lacks.
 //
 // Internal linkage: this is compiled for several instruction sets (see transform.cc).
 #pragma once
@@ -16,7 +16,7 @@ using Floats = xsimd::batch<float, Arch>;
 using Words = xsimd::batch<std::uint32_t, Arch>;
 constexpr std::uint32_t kLanes = Floats::size;
 
-/// a x b + c, rounded once: xsimd multiplies and adds for AVX-512.
+/// Returns a x b + c, rounded once: for AVX-512 xsimd multiplies, then adds.
 [[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -25,7 +25,7 @@ constexpr std::uint32_t kLanes = Floats::size;
 #endif
 }
 
-// What is moved at once in a row: at most the eight floats that a stride has at least.
+// The floats that are moved at once in a row: at most eight, the least stride.
 #if defined(__AVX512F__)
 using Part = __m256;
 #else
@@ -63,7 +63,7 @@ template <class Get>
 #endif
 }
 
-/// STREAM: past the caches, where `to` has the size of a part as its alignment.
+/// STREAM: writes past the caches; REQUIRES: `to` is aligned to the size of a part.
 template <bool STREAM>
 [[gnu::always_inline]] inline void store_part(float* to, Part part) {
 #if defined(__AVX2__)
@@ -83,7 +83,7 @@ template <bool STREAM>
 #endif
 }
 
-/// Streamed data are there for other threads after this.
+/// Makes streamed data visible to other threads.
 inline void fence() {
 #if defined(__SSE2__)
   _mm_sfence();

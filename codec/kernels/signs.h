@@ -1,9 +1,9 @@
-// Random signs by position: words of 32 of them, each a hash of where it is.
+// Random signs by position: words of 32 signs, each word a hash of its position.
 //
 // A block of n elements has W = max(16, n / 32) words; element e takes bit 31 - e div W of word e
 // mod W. So words in a register, shifted left, are the signs of as many elements in order, for
-// registers of 4, 8 and 16 lanes alike; and elements that lie a multiple of W apart share their
-// words, as those do whose butterflies come first.
+// registers of 4, 8 and 16 lanes alike. Elements that lie a multiple of W apart share their words;
+// so do the elements that the first butterflies combine.
 //
 // Internal linkage: this is compiled for several instruction sets (see transform.cc).
 #pragma once
@@ -27,7 +27,8 @@ inline std::uint32_t finalised(std::uint32_t value) {
   return value ^ value >> 16;
 }
 
-/// Two rounds with a half of the key each: with one, two keys would give the same words elsewhere.
+/// Two rounds, each with half of the key: with one round, two keys would give the same words at
+/// other positions.
 inline std::uint32_t sign_word(SignKey key, std::uint32_t counter) {
   return finalised(finalised(counter ^ key.first) + key.second);
 }

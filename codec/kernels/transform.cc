@@ -1,9 +1,9 @@
-// The block transform and its way into rows and back, as templates on xsimd's architecture.
+// The transform of blocks into rows and back, as templates on xsimd's architecture.
 //
 // CMake compiles this file once per instruction set, with TARPON_CODEC_SET naming the set and
-// TARPON_CODEC_ARCH its xsimd architecture. Everything has internal linkage, and nothing inline of
-// another header is called that is not a template on the architecture: the linker would otherwise
-// merge the copies and hand AVX code to processors without it.
+// TARPON_CODEC_ARCH its xsimd architecture. Everything has internal linkage, and an inline function
+// of another header is called only if it is a template on the architecture: the linker would
+// otherwise merge the copies and hand AVX code to processors without it.
 #include <cstddef>
 #include <cstdint>
 
@@ -23,7 +23,7 @@ constexpr float kLargestFinite = 0x1.fffffep+127f;
   return xsimd::bitwise_cast<Floats>(words & Words(0x80000000u));
 }
 
-/// The block that is worked on: N elements where that is known here, else N is 0.
+/// The block that is worked on. N is its size if that is known at compile time, else 0.
 template <std::uint32_t N>
 struct Block {
   SignKey key;
@@ -38,8 +38,9 @@ struct Block {
   }
 };
 
-/// The coefficients of a block, by `store`. False when an element is not finite: then no
-/// coefficient is, since each is a sum of all elements, and one look tells.
+/// Passes the coefficients of a block to `store`. Returns false when an element is not finite: then
+/// no coefficient is finite, since each is a sum of all elements, and checking one register is
+/// enough.
 template <std::uint32_t N, class Store>
 [[gnu::always_inline]] inline bool forward(const Block<N>& block, const float* in,
                                            std::uint32_t length, float scale, float* scratch,
@@ -69,7 +70,7 @@ template <std::uint32_t N, class Store>
   return xsimd::all(xsimd::abs(last) <= Floats(kLargestFinite));
 }
 
-/// The elements of a block. `load(at)` gives its coefficients, `store(at, elements)` takes them.
+/// Decodes a block: `load(at)` returns its coefficients, `store(at, elements)` takes its elements.
 template <std::uint32_t N, class Load, class Store>
 [[gnu::always_inline]] inline void inverse(const Block<N>& block, float* scratch, float scale,
                                            Load load, Store store) {
@@ -115,22 +116,22 @@ struct Shape {
   }
   std::uint32_t group(std::uint64_t at) const { return static_cast<std::uint32_t>(at / members); }
   std::uint32_t member(std::uint64_t at) const { return static_cast<std::uint32_t>(at % members); }
-  /// Of a block.
+  /// Number of the block of member `at`.
   std::uint64_t number(std::uint64_t at) const {
     return group(at) + std::uint64_t{member(at)} * groups;
   }
   /// Whether the coefficients of a block lie in order in the coded bucket.
   bool stays() const { return members == 1 && (rows == 1 || (groups == 1 && row_pitch == stride)); }
-  /// Of the first coefficient of a block.
+  /// Where the first coefficient of member `at` lies in the coded bucket.
   std::uint64_t place(std::uint64_t at) const {
     return std::uint64_t{group(at)} * row_pitch + std::uint64_t{member(at)} * stride;
   }
-  /// Between two runs of `stride` coefficients of a block.
+  /// Elements from one run of `stride` coefficients of a block to the next.
   std::uint64_t pitch() const { return std::uint64_t{groups} * row_pitch; }
 };
 
-/// `count` floats, at least 8; copies of 16 and 8, the last one over what the one before has
-/// copied.
+/// Copies `count` floats, at least 8, in steps of 16 and 8; the last step may overlap the one
+/// before it.
 [[gnu::always_inline]] inline void copy_run(float* to, const float* from, std::uint32_t count) {
   if (count < 16) {
     __builtin_memcpy(to, from, 8 * sizeof(float));
@@ -147,8 +148,9 @@ bool aligned(const float* data) {
   return reinterpret_cast<std::uintptr_t>(data) % 64 == 0;
 }
 
-/// The elements of a block from what `load` gives. The last block may be short: then what it lacks
-/// stays in `scratch`. FAR: past the caches, if cache lines are written whole.
+/// Decodes a block from the coefficients that `load` returns. The last block may be short: then it
+/// is decoded into `scratch`, and only its elements are copied to `out`. FAR: writes past the
+/// caches if the block begins at a cache line.
 template <bool FAR, std::uint32_t N, class Load, class Ahead>
 [[gnu::always_inline]] inline void decode_block(const Shape& shape, const Block<N>& block,
                                                 float gain, float* out, float* scratch, Load load,
@@ -168,8 +170,8 @@ template <bool FAR, std::uint32_t N, class Load, class Ahead>
   if (length < block.n()) __builtin_memcpy(there, scratch, length * sizeof(float));
 }
 
-/// The coefficients of block `number`, zeros if there is none. FAR: fetches the next one of the
-/// group.
+/// Passes the coefficients of block `number` to `store`, zeros if there is no such block. FAR:
+/// prefetches the next block of the group.
 template <std::uint32_t N, bool FAR, class Store>
 [[gnu::always_inline]] inline bool transformed(const Shape& shape, SignKey key,
                                                std::uint64_t number, const float* in,
@@ -188,13 +190,13 @@ template <std::uint32_t N, bool FAR, class Store>
                  });
 }
 
-// -- where blocks stay: nothing lies between a pass and the rows
+// -- coefficients in order: passes read and write rows directly
 
 template <std::uint32_t N>
 bool encode_in_order(const Shape& shape, SignKey key, const float* in, float* coded,
                      float* scratch) {
   const std::size_t span = std::size_t{shape.rows} * shape.row_pitch;
-  // The only member of a group has the group's number, which is its block's as well.
+  // Each group has one member here, so that member, group and block have the same number.
   for (std::uint64_t number = shape.from; number < shape.to && number < shape.blocks; ++number) {
     float* const to = coded + number * span;
     const Block<N> block{key, number, shape.n};
@@ -257,7 +259,7 @@ void decode_runs(const Shape& shape, SignKey key, const float* coded, const floa
 
 // -- runs of eight: two blocks at a time fill cache lines
 
-/// FAR: what is read is fetched a block ahead, what is written goes past the caches.
+/// FAR: prefetches the input a block ahead and writes the output past the caches.
 template <std::uint32_t N, bool FAR>
 bool encode_eights(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {
   const std::uint64_t pitch = shape.pitch();
@@ -319,7 +321,7 @@ void decode_eights(const Shape& shape, SignKey key, const float* coded, const fl
   if constexpr (FAR) fence();
 }
 
-// -- which of them
+// -- choice of the loop
 
 template <std::uint32_t N>
 bool encode(const Shape& shape, SignKey key, const float* in, float* coded, float* scratch) {

@@ -14,14 +14,14 @@ namespace tarpon::c_api {
 /// The text of the last error of this thread.
 const char* error_text();
 
-/// Keeps the text, and returns the number.
+/// Keeps the text as this thread's last error, and returns the number.
 int failed(tarpon_error code, std::string_view text);
 int failed(const Error& error);
 
-/// Of a pointer that must not be NULL.
+/// Fails with TARPON_ERROR_INVALID_ARGUMENT: the pointer `argument` of `function` is NULL.
 int failed_pointer(const char* function, const char* argument);
 
-/// Runs `body`, which returns a tarpon_error.
+/// Runs `body`, which returns a tarpon_error, and turns an exception into one.
 template <typename Body>
 int guarded(Body body) noexcept {
   try {

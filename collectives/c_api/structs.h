@@ -17,7 +17,7 @@ namespace tarpon::c_api {
 // A larger size is a mistake.
 inline constexpr std::size_t kMaxStruct = 4096;
 
-/// Why the size of `given` cannot be meant; nothing when it can.
+/// Why the size of `given` cannot be right; nothing when it can.
 template <typename T>
 std::optional<std::string> wrong_size(const T& given, const char* name) {
   static_assert(offsetof(T, size) == 0 && sizeof(T) % 8 == 0 && std::is_trivially_copyable_v<T>);
@@ -26,7 +26,8 @@ std::optional<std::string> wrong_size(const T& given, const char* name) {
                      given.size, name, sizeof(T));
 }
 
-/// Which bytes of `given` are set that this version does not know. REQUIRES: a right size.
+/// Names the first byte of `given` that is set and that this version does not know. REQUIRES: a
+/// right size.
 template <typename T>
 std::optional<std::string> unknown_members(const T& given, const char* name) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&given);
@@ -40,7 +41,7 @@ std::optional<std::string> unknown_members(const T& given, const char* name) {
   return std::nullopt;
 }
 
-/// What this version knows of `given`. REQUIRES: a right size.
+/// Returns the part of `given` that this version knows. REQUIRES: a right size.
 template <typename T>
 T known_part(const T& given) {
   T known{};
@@ -48,7 +49,7 @@ T known_part(const T& given) {
   return known;
 }
 
-/// The known part of `given` in `known`, or why it is refused.
+/// Copies the known part of `given` to `known`, or returns why it is refused.
 template <typename T>
 std::optional<std::string> read(const T& given, const char* name, T& known) {
   if (auto wrong = wrong_size(given, name)) return wrong;

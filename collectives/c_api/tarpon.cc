@@ -59,7 +59,7 @@ int hand_over(Report report, tarpon_report** place) {
   return good ? kOk : failed(TARPON_ERROR_NO_RESULT, text);
 }
 
-/// The known part of `given`, or why it is refused.
+/// Reads the known part of `given` into `loss`, or returns why it is refused.
 std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss) {
   tarpon_loss known{};
   if (auto wrong = read(given, "tarpon_loss", known)) return wrong;

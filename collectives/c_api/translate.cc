@@ -75,7 +75,7 @@ std::int64_t to_us(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
 }
 
-/// A number without an enumerator stays one: the engine refuses it by name.
+/// A number without an enumerator becomes a value without one: the engine refuses it by name.
 template <typename Enum>
 Enum to_enum(std::uint32_t number) {
   return static_cast<Enum>(std::min<std::uint32_t>(number, 0xff));
@@ -100,7 +100,7 @@ std::optional<std::string> wrong_listener(const tarpon_options& options) {
   return std::nullopt;
 }
 
-/// Why `options` cannot be meant. What is left to connect() is refused there.
+/// Why `options` make no sense. connect() refuses what is not checked here.
 std::optional<std::string> nonsense(const tarpon_options& options) {
   const auto text = [](const char* member, auto value, const char* remedy) {
     return fmt::format("tarpon_options: {} is {}: {}", member, value, remedy);
@@ -162,19 +162,19 @@ Environment environment_below(const tarpon_options& options) {
   };
 }
 
-/// REQUIRES: sensible options. None where they leave the usual ones.
+/// The budgets that `options` set; none if they leave the default. REQUIRES: sensible options.
 std::vector<LossBudget> budgets_of(const tarpon_options& options, double loss_target) {
   if (options.skip_above == 0 && options.halt_above == 0) return {};
   LossBudget budget = LossBudget::usual(loss_target);
   if (options.halt_above != 0) budget.halt_above = options.halt_above;
   if (options.skip_above != 0) budget.skip_above = options.skip_above;
-  // The one that is given moves the other.
+  // If only one of the two is given, it moves the other.
   if (options.halt_above == 0) budget.halt_above = std::max(budget.halt_above, budget.skip_above);
   if (options.skip_above == 0) budget.skip_above = std::min(budget.skip_above, budget.halt_above);
   return {budget};
 }
 
-/// The members that do not say which rank this is, nor over which interface.
+/// Sets the options that are neither the place of the rank nor its interface.
 void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.mtu != 0) to.mtu = from.mtu;
   if (from.datapath != 0) to.datapath = to_enum<Datapath>(from.datapath);

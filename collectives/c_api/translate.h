@@ -1,4 +1,4 @@
-// Between the values of the C interface and those of the library.
+// Translates between the values of the C interface and those of the library.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace tarpon::c_api {
 /// Values that do not fit become the longest Duration.
 Duration from_us(std::int64_t us);
 
-/// For functions that refuse no deadline: one that has passed is 0.
+/// The same for functions that refuse no deadline: negative values become 0.
 Duration wait_from_us(std::int64_t us);
 
 /// Numbers that no rank can have become kUnknownRank.
 Rank to_rank(std::uint32_t number);
 
-/// Numbers without an enumerator stay such: the engine refuses them by name.
+/// A number without an enumerator becomes a value without one: the engine refuses it by name.
 AllreduceArguments translate(const tarpon_arguments& from);
 
 /// A call that the engine refuses: it takes its number, and ends on all ranks.
@@ -35,8 +35,8 @@ AllreduceArguments refused_call(std::uint32_t tag);
 /// Errors: invalid_argument names the member.
 Result<CommunicatorOptions> translate(const tarpon_options& from);
 
-/// The same, with the place and everything that `from` leaves out by the environment. Errors: also
-/// those of CommunicatorOptions::from_environment().
+/// The same, but takes the place and everything else that `from` leaves out from the environment.
+/// Errors: also those of CommunicatorOptions::from_environment().
 Result<CommunicatorOptions> add_environment(const tarpon_options& from);
 
 tarpon_summary summarize(const Report& report);

@@ -42,7 +42,8 @@ std::string host_name() {
   return name.data();
 }
 
-/// Equal on two ranks when they share a network namespace of one running system.
+/// Returns a name that is equal on two ranks if they share a network namespace of one running
+/// system.
 std::string network_name() {
   std::array<char, 64> name{};
   if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
@@ -51,16 +52,16 @@ std::string network_name() {
   return boot + " " + name.data();
 }
 
-/// This rank's socket and what it can do, or why it cannot.
+/// What this rank brings to the job, or why it cannot take part: an error in `info`.
 struct Offer {
   std::optional<UdpSocket> socket;
   mesh::Door door;
   DatapathOffer datapath;
-  std::string one_flow;  // why no more, where a trial was asked for: ends the data path's reason
+  std::string one_flow;  // why a trial has one flow only; appended to the data path's reason
   RankInfo info;
 };
 
-/// By trial one flow will do where the kernel refuses more.
+/// Opens the further flows. A trial makes do with one flow if the kernel refuses more.
 Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
                             std::string& one_flow) {
   if (options.flows > TARPON_MAX_FLOWS || std::popcount(options.flows) > 1) {
@@ -138,7 +139,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   return offer;
 }
 
-/// Slots are made of them.
+/// Checks the payloads that the ranks offer, from which the size of slots is chosen.
 Result<void> check_payloads(const std::vector<RankInfo>& ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::uint32_t payload = ranks[rank].max_payload;
@@ -175,14 +176,14 @@ Result<std::vector<RankInfo>> exchange(ControlChannel& control, const RankInfo& 
   return ranks;
 }
 
-/// What the interface of every rank carries.
+/// The largest payload that the interfaces of all ranks carry.
 std::uint32_t smallest_payload(const std::vector<RankInfo>& ranks) {
   std::uint32_t payload = ranks[0].max_payload;
   for (const RankInfo& rank : ranks) payload = std::min(payload, rank.max_payload);
   return payload;
 }
 
-/// What all ranks must choose alike follows from what all ranks know.
+/// Derives the settings that all ranks must share from the data that all ranks have.
 EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& control,
                     const std::vector<RankInfo>& ranks, std::uint32_t slot_bytes) {
   EngineOptions agreed;
@@ -207,9 +208,9 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
       agreed.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
     }
   }
-  // AF_XDP has so many frames, of whatever size: small datagrams fill them too.
+  // AF_XDP has a fixed number of frames: a small datagram takes a whole one too.
   if (xdp) receive_bytes = std::min(receive_bytes, xdp_receive_budget(agreed.slot_bytes));
-  // Everybody may send the initial credit of two operations unasked: it has to fit the smallest
+  // Every rank may send the initial credit of two operations unasked: it has to fit the smallest
   // receive buffer.
   const std::uint64_t unasked =
       2ull * (agreed.slot_bytes + TARPON_HEADER_BYTES) * std::max<std::size_t>(1, ranks.size() - 1);
@@ -218,7 +219,8 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
   return agreed;
 }
 
-/// Connects this rank with all others. Leaves a part of the time to tell everybody who could not.
+/// Connects this rank with all others. Leaves a quarter of the time for telling all ranks which of
+/// them could not connect.
 Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
                                                  const CommunicatorOptions& options,
                                                  std::uint32_t job,
@@ -247,7 +249,7 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   return membership;
 }
 
-/// This rank's port; none, with an error in the offer, where it cannot be made.
+/// Makes this rank's port. If that fails, returns nullptr and puts the error into the offer.
 std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options,
                                 const std::vector<RankInfo>& ranks, const EngineOptions& agreed) {
   auto made = make_port(std::move(offer.datapath), std::move(*offer.socket), ranks, agreed);
@@ -273,7 +275,7 @@ std::string narrow_interface(const std::vector<RankInfo>& ranks, std::uint32_t s
       slot_bytes, least, narrow.mtu, most, wide.mtu);
 }
 
-/// Takes slots of the size that the paths carry.
+/// Chooses the size of slots that the paths carry.
 Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& connection) {
   auto size = probe.finish(connection.ranks, deadline);
   if (!size) return fail(size.error());
@@ -288,7 +290,7 @@ Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& 
   return {};
 }
 
-/// "1000:0.05:0.5" for each.
+/// Writes each budget as "FROM_STEP:SKIP_ABOVE:HALT_ABOVE", for example "1000:0.05:0.5".
 std::string text(const std::vector<LossBudget>& budgets) {
   std::string result;
   for (const LossBudget& one : budgets) {
@@ -331,7 +333,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   return ControlChannel::join(rendezvous);
 }
 
-/// The same; a private directory where the ranks meet is there until rank 0 has met them, or
+/// Joins the job. A private directory in which the ranks meet exists until rank 0 has met them, or
 /// a rank has failed to.
 Result<std::unique_ptr<ControlChannel>> meet(CommunicatorOptions& options) {
   if (auto made = make_rendezvous(options.rendezvous.address); !made) return fail(made.error());
@@ -381,7 +383,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   if (membership && port && sizing == SlotSizing::by_path) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();
   }
-  // Again: nobody begins before every port works, and all know what the others took.
+  // Exchanges again: no rank begins before every port works, and all know the others' data paths.
   ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
   Connection connection{.options = std::move(options),

@@ -1,4 +1,4 @@
-// How a job comes together: rendezvous, what the ranks agree on, and this rank's port.
+// Forms a job: rendezvous, the settings that the ranks agree on, and this rank's port.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct Connection {
   /// Largest job: contributor masks have 64 bits.
   static constexpr std::uint32_t kMaxRanks = 64;
 
-  CommunicatorOptions options;  // as given, and the network that was found
+  CommunicatorOptions options;  // as given, with the network that was found
   std::unique_ptr<ControlChannel> control;
   std::vector<RankInfo> ranks;
   EngineOptions agreed;  // alike on all ranks but for the rank itself
@@ -32,14 +32,14 @@ struct Connection {
 /// How the size of slots is found. Alike on all ranks.
 enum class SlotSizing : std::uint8_t {
   /// Slots fit what every pair of ranks carries in both directions, found with packets of the full
-  /// size and smaller ones. A pair that carries not even packets of 576 bytes is an error.
+  /// size and smaller ones. A pair that does not carry packets of 576 bytes is an error.
   by_path,
   by_interface,  // slots fit the smallest MTU of the interfaces; no packet is sent
 };
 
-/// Rendezvous, then the data path. Blocks for at most options.rendezvous.timeout. Errors are the
-/// same on every rank that could be reached and name the rank at fault, or the pair of ranks
-/// between which packets do not arrive.
+/// Meets the other ranks, then sets up the data path. Blocks for at most
+/// options.rendezvous.timeout. Errors are the same on every rank that could be reached and name the
+/// rank at fault, or the pair of ranks between which packets do not arrive.
 Result<Connection> connect_ranks(const CommunicatorOptions& options,
                                  SlotSizing sizing = SlotSizing::by_path);
 

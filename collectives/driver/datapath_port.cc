@@ -35,7 +35,7 @@ Result<DatapathOffer> xdp_offer(const std::string& interface, std::uint32_t mtu,
                                 Result<xdp::Program> program) {
   if (!program) return fail(program.error());
   const auto features = xdp::interface_features(index);
-  // Several buffers a frame cost most drivers zero-copy.
+  // Most drivers have no zero-copy for frames of several buffers.
   const bool one_buffer = !xdp::multi_buffer_supported() ||
                           (features && features->zero_copy && features->zero_copy_segments < 2);
   std::uint32_t payload = payload_for(mtu);
@@ -65,7 +65,8 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
   return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
 }
 
-/// `wanted` first; any other free queue when none of them is: another job has taken ours.
+/// Opens the queues of `wanted`; if none of them is free, because another job has taken them, opens
+/// any other free queue.
 Result<XdpQueues> claim(const XdpPortOptions& wanted, std::uint32_t all) {
   if (wanted.queues.empty()) {
     return fail(Error::Code::unavailable, fmt::format("{} has {} receive queues, fewer than ranks",

@@ -1,4 +1,4 @@
-// Which datapath a rank takes, why, and the port that it makes of it.
+// Chooses the datapath of a rank, gives the reason, and makes the port.
 //
 // A job never changes the host by itself: it uses AF_XDP when asked for, or where an administrator
 // has loaded the program and the driver grants zero-copy.
@@ -28,20 +28,21 @@ namespace tarpon {
 /// Larger slots gain little and make credit and parking coarse; loopback's MTU would allow 64 KiB.
 inline constexpr std::uint32_t kLargestSlot = 8896;
 
-/// What a rank can do before it knows the others.
+/// The datapath that a rank offers before it knows the others.
 struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
-  std::vector<UdpSocket> flows{};  // of further flows, beside the socket of the first
+  std::vector<UdpSocket> flows{};  // sockets of further flows; the first flow's is not among them
   bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
   std::optional<xdp::Program> program{};  // xdp: in use from now on
 };
 
-/// Errors: permission, unavailable: `wanted` cannot be had on `interface`, and why.
+/// Returns what `wanted` allows on `interface`. Errors: permission, unavailable: why it is not
+/// possible there.
 Result<DatapathOffer> offer_datapath(Datapath wanted, const std::string& interface,
                                      std::uint32_t mtu);
 
@@ -51,7 +52,7 @@ struct DatapathPort {
   std::string reason;
 };
 
-/// The port of rank `agreed.endpoint.rank`. AF_XDP queues are divided among the ranks of one
+/// Makes the port of rank `agreed.endpoint.rank`. AF_XDP queues are divided among the ranks of one
 /// interface; a rank that gets none takes io_uring or mmsg and says so. Errors: permission,
 /// unavailable, io.
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,

@@ -48,7 +48,7 @@ Result<void> fill_network(CommunicatorOptions& options, const std::string& local
   }
   InterfaceRequest request;
   request.all_local = options.rendezvous.world_size == 1;
-  // A rank 0 that listens at every address says nothing of the network.
+  // If rank 0 listens at every address, its address does not tell the network.
   const bool follows_rendezvous =
       options.address.empty() && !request.all_local && local != "0.0.0.0";
   if (follows_rendezvous) {

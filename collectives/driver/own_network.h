@@ -1,4 +1,4 @@
-// The network of this rank, where its caller did not name it.
+// Finds the network of this rank if its caller did not name it.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tarpon::rendezvous {
 
-/// Rank 0 of file://: the address at which it is to listen, where the caller named an address or an
+/// Sets the address at which rank 0 of file:// listens, if the caller named an address or an
 /// interface. Errors: those of choose_interface().
 Result<void> fill_listen_address(CommunicatorOptions& options);
 

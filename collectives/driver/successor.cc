@@ -1,4 +1,3 @@
-// From a communicator to the options of its successor.
 #include "collectives/driver/successor.h"
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@ Result<Successor> plan_successor(Membership& membership, Regroup what,
                                  const CommunicatorOptions& given, Rank rank,
                                  std::uint32_t public_id, Time until) {
   CommunicatorOptions options = given;
-  // It listens before the others hear where.
+  // This rank listens before the others learn its address.
   const auto listen = [&]() -> Result<std::string> {
     auto door = open_door(options.address);
     if (!door) return fail(door.error());

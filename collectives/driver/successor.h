@@ -1,4 +1,4 @@
-// From a communicator to the options of its successor.
+// Derives the options of a communicator's successor from those of the communicator.
 #pragma once
 
 #include <string>

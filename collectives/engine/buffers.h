@@ -10,7 +10,7 @@
 
 namespace tarpon {
 
-/// Whose contributions each slot of a message holds: bit r: rank r; 0: the slot is not here.
+/// The contributors to each slot of a message: bit r: rank r; 0: the slot has not arrived.
 using ContributorMasks = std::pmr::vector<std::uint64_t>;
 
 /// The slots of a message in memory: slot i begins at data + i * stride.
@@ -38,7 +38,7 @@ class BufferSource : public Source {
   std::uint64_t contributors_;
 };
 
-/// Stores slots into a buffer and remembers whose contributions each one holds.
+/// Stores slots into a buffer and remembers the contributors to each one.
 class BufferSink : public Sink {
  public:
   BufferSink(SlotArray<std::byte> slots, std::uint32_t count, std::pmr::memory_resource* memory)

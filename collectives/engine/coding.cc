@@ -5,9 +5,9 @@
 namespace tarpon {
 namespace {
 
-// With the gain 1 / p where a share p of a block's coefficients is here, the squared error is
-// (1 - p) / p of the block's own. Below p = 1/2 that is more than zeros would cost. With the gain 2
-// it is (1 - 2 p)^2 + 4 p (1 - p) = 1.
+// If a share p of a block's coefficients has arrived, the gain 1 / p makes the squared error
+// (1 - p) / p times the block's own square. Below p = 1/2 that exceeds the error of zeros. The
+// gain 2 makes it (1 - 2 p)^2 + 4 p (1 - p) = 1.
 constexpr float kLargestGain = 2;
 
 }  // namespace

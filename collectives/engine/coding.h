@@ -1,4 +1,4 @@
-// The coded bucket of one call: rows out of the input, and the result out of rows.
+// The coded bucket of one call: encodes the input into rows, and decodes rows into the result.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +29,8 @@ class Coding {
   std::uint64_t row_at(std::uint64_t byte) const { return byte / row_pitch_bytes(); }
   std::byte* data() { return reinterpret_cast<std::byte*>(buffer_.get()); }
 
-  /// How many bytes of the rows have been touched; fewer than all in a fresh buffer. Rows of a
-  /// member are far apart: the first one to be encoded would pay for the pages of all.
+  /// Bytes of the rows that have been touched; fewer than all in a fresh buffer. The rows of a
+  /// member are far apart, so encoding the first member would fault in the pages of all.
   std::uint64_t touched() const;
   void touch(std::uint64_t to) { FloatBufferPool::touch(buffer_, to); }
   std::uint64_t rows_bytes() const { return layout_.room() * sizeof(float); }
@@ -39,22 +39,22 @@ class Coding {
   void encode(const float* input, codec::MemberRange members);
   /// False once an element was NaN or infinite: the rows are undefined until they are cleared.
   bool finite() const { return finite_; }
-  /// Makes rows zero.
+  /// Sets rows to zero.
   void clear(std::uint64_t first_row, std::uint64_t rows);
 
-  /// This row is missing: it has to be cleared before its members are decoded.
+  /// Notes that a row is missing. It has to be cleared before its members are decoded.
   void lose(std::uint64_t row);
 
-  /// Elements of which no coefficient is here.
+  /// Elements of blocks of which no coefficient arrived.
   struct Gap {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// Once all missing rows are known: where decode() will write nothing.
+  /// Called once all missing rows are known. Returns the gaps, which decode() does not write.
   std::vector<Gap> start_decoding();
-  /// Writes the elements of some members but the gaps. The coefficients of a block that are here
-  /// stand for all of the block: the estimate is unbiased where at least half of them are. Where
-  /// fewer are, it is drawn towards zero, so that it costs no more than zeros would.
+  /// Writes the elements of some members, except the gaps. The coefficients of a block that arrived
+  /// stand for all of the block: the estimate is unbiased if at least half of them arrived. With
+  /// fewer it is drawn towards zero, so that its error is no larger than that of zeros.
   void decode(float* output, codec::MemberRange members);
 
  private:
@@ -64,7 +64,7 @@ class Coding {
   const codec::SignKey key_;
   FloatBufferPool& buffers_;
   FloatBufferPool::Buffer buffer_;
-  std::vector<std::uint32_t> came_;  // by group: coefficients of each of its blocks
+  std::vector<std::uint32_t> came_;  // by group: arrived coefficients of each block
   std::vector<float> gains_;         // by group, for decode()
   bool finite_ = true;
 };

@@ -43,7 +43,7 @@ void Encoding::piece_ended() {
   clear_nonfinite();
 }
 
-/// No rank may add up the rows of a block that is not finite.
+/// Sets all rows to zero if an element is not finite: no rank may add up rows of such a block.
 void Encoding::clear_nonfinite() {
   if (cleared_ || coding_->finite()) return;
   cleared_ = true;

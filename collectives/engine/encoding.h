@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "collectives/engine/coding.h"
-#include "collectives/engine/engine.h"
+#include "collectives/engine/pending_call.h"
 #include "collectives/engine/work.h"
 #include "collectives/membership/epoch_history.h"
 
@@ -13,7 +13,7 @@ namespace tarpon {
 /// Whether a call may ever be coded.
 bool can_be_coded(const AllreduceArguments& arguments);
 
-/// Whether operation `number` of its tag is coded where `epoch` holds.
+/// Whether a call that runs as operation `number` of its tag, in `epoch`, is coded.
 bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint32_t number);
 
 class Encoding {
@@ -27,13 +27,13 @@ class Encoding {
     Time now{};
   };
 
-  /// What fits one piece is encoded here at once. `buffers` outlives it. Throws std::bad_alloc.
+  /// Encodes the bucket at once if it fits one piece. `buffers` outlives it. Throws std::bad_alloc.
   Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Time submitted,
            FloatBufferPool& buffers);
 
   const std::shared_ptr<PendingCall>& call() const { return call_; }
   Time submitted() const { return submitted_; }
-  /// When the call began.
+  /// When encoding began, which is when the call began.
   Time began() const { return began_; }
   std::uint32_t number() const { return number_; }
 

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "collectives/engine/coded_calls.h"
 #include "collectives/engine/encoding.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/engine/kernels/reduce.h"
@@ -20,32 +21,6 @@
 
 namespace tarpon {
 
-std::string_view name(Status status) {
-  switch (status) {
-    case Status::complete:
-      return "complete";
-    case Status::partial:
-      return "partial";
-    case Status::late_self:
-      return "late_self";
-    case Status::peer_late:
-      return "peer_late";
-    case Status::mismatch:
-      return "mismatch";
-    case Status::aborted:
-      return "aborted";
-    case Status::failed:
-      return "failed";
-    case Status::peer_dead:
-      return "peer_dead";
-    case Status::evicted:
-      return "evicted";
-    case Status::peer_left:
-      return "peer_left";
-  }
-  return "?";
-}
-
 Engine::Engine(const EngineOptions& options, Port& port)
     : options_(options),
       port_(port),
@@ -54,45 +29,24 @@ Engine::Engine(const EngineOptions& options, Port& port)
                                                      .loss_target = options.mechanisms.loss_target,
                                                      .x_loop = options.mechanisms.x_loop})),
       losses_(options.endpoint.world_size),
-      epochs_(options.mechanisms.always_coded()),
-      coded_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
+      coded_calls_(std::make_unique<CodedCalls>(CodedCalls::Setting{
+          .world = options.endpoint.world_size,
+          .slot_bytes = options.slot_bytes,
+          .seed = std::uint64_t{options.endpoint.job} << 16 | options.endpoint.communicator,
+          .piece_bytes = options.piece_bytes,
+          .mechanisms = options.mechanisms,
+          .memory = options.call_memory})),
       partial_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
-      coded_lately_(options.mechanisms.always_coded()),
-      unbegun_(options.endpoint.remembered_tags),
-      first_missed_(options.endpoint.remembered_tags),
+      missed_(options.endpoint.remembered_tags),
       facts_(options.endpoint.world_size) {}
 
 Engine::~Engine() = default;
 
-std::string_view name(AbortReason reason) {
-  switch (reason) {
-    case AbortReason::given_up:
-      return "given_up";
-    case AbortReason::mismatch:
-      return "mismatch";
-    case AbortReason::expired:
-      return "expired";
-    case AbortReason::late:
-      return "late";
-    case AbortReason::argument:
-      return "argument";
-    case AbortReason::deadline:
-      return "deadline";
-    case AbortReason::memory:
-      return "memory";
-    case AbortReason::exception:
-      return "exception";
-    case AbortReason::tag_forgotten:
-      return "tag_forgotten";
-  }
-  return "?";
-}
-
 bool Engine::looks_nonfinite(const AllreduceArguments& arguments) const {
   if (!options_.mechanisms.nonfinite || options_.endpoint.world_size == 1) return false;
   if (!may_run_bounded(arguments) || refusal(arguments)) return false;
-  // Coding finds them as well.
+  // Encoding finds NaN and infinity as well.
   if (options_.mechanisms.always_coded() && arguments.type == DataType::float32) {
     return false;
   }
@@ -113,7 +67,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
     call = std::allocate_shared<PendingCall>(
         std::pmr::polymorphic_allocator<PendingCall>(options_.call_memory));
   } catch (const std::bad_alloc&) {
-    call = std::make_shared<PendingCall>();  // to say so
+    call = std::make_shared<PendingCall>();  // to report the refusal
     refused = no_memory();
   } catch (const std::exception& error) {
     call = std::make_shared<PendingCall>();
@@ -135,7 +89,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   if (refused) {
     note_refused(*call, *refused, asked, now);
   } else {
-    note_call(arguments);
+    coded_calls_->note_submitted(arguments, outstanding());
   }
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
@@ -157,7 +111,8 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   return call;
 }
 
-/// Takes the number of the call, whatever happens. False: not yet, its bucket is being encoded.
+/// Starts the call, or ends it as refused; it takes its number in both cases. Returns false if its
+/// bucket is still being encoded.
 bool Engine::start(const Waiting& next, Time now) noexcept {
   std::optional<Refusal> refused;
   if (endpoint_.is_lost(next.call->arguments.tag)) {
@@ -167,7 +122,8 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
                                   next.call->arguments.tag)};
   } else {
     try {
-      if (!encode(next, now)) return false;
+      const std::uint32_t number = endpoint_.next_number(next.call->arguments.tag);
+      if (!coded_calls_->may_begin(next.call, number, next.submitted, now)) return false;
       open(next, now);
     } catch (const std::bad_alloc&) {
       refused = no_memory();
@@ -176,7 +132,7 @@ bool Engine::start(const Waiting& next, Time now) noexcept {
     }
   }
   if (refused) {
-    pop_encoding(*next.call);
+    coded_calls_->take(*next.call);
     note_refused(*next.call, *refused, next.submitted, now);
     pass_over(*next.call, now);
     return true;
@@ -199,16 +155,16 @@ void Engine::open(const Waiting& next, Time now) {
                                .memory = options_.call_memory,
                                .partial_buffers = partial_buffers_.get(),
                                .piece_bytes = options_.piece_bytes,
-                               .epoch = epochs_.at(tag, endpoint_.next_number(tag)),
+                               .epoch = coded_calls_->epochs().at(tag, endpoint_.next_number(tag)),
                                .absent = absent_,
                                .open = static_cast<std::uint32_t>(running_.size() + 1),
                                .behind = next.behind};
   running_.reserve(running_.size() + 1);
-  const std::unique_ptr<Encoding> encoding = pop_encoding(*next.call);
+  const std::unique_ptr<Encoding> encoding = coded_calls_->take(*next.call);
   setting.began = encoding ? encoding->began() : now;
   setting.work_rate = &work_rate(encoding != nullptr);
   const AllreduceArguments& arguments = next.call->arguments;
-  // A call that calibrates a bound takes the way of bounded calls: its time stands for theirs.
+  // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments)) {
     running_.push_back(std::make_unique<ScheduledCall>(std::move(setting), next.call, endpoint_,
                                                        next.submitted, now));
@@ -253,9 +209,7 @@ void Engine::expire_waiting(Time now) {
       continue;
     }
     Report& report = waiting.call->report;
-    const bool encoding = std::any_of(
-        encodings_.begin(), encodings_.end(),
-        [&](const std::unique_ptr<Encoding>& one) { return one->call() == waiting.call; });
+    const bool encoding = coded_calls_->encodes(*waiting.call);
     report.late_ranks = waiting.behind;
     for (const auto& operation : running_) {
       if (encoding || operation->over() || operation->call().arguments.tag != report.tag) continue;
@@ -286,8 +240,8 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
       call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
   std::uint64_t ranks = bit(options_.endpoint.rank);
   const OperationHandle handle = endpoint_.submit(nothing, now);
-  // An exact call is over for all at the deadline of one rank, for want of the ranks that the calls
-  // before it lacked.
+  // An exact call ends on all ranks at the deadline of one rank. The ranks to blame are those that
+  // the calls before it lacked.
   if (reason == AbortReason::expired && !may_run_bounded(call.arguments) &&
       !call.report.late_ranks.empty()) {
     reason = AbortReason::late;
@@ -313,9 +267,10 @@ void Engine::handle_events(Time now) {
 
 void Engine::handle_event(RunningCall& operation, const Event& event, Time now) {
   if (event.kind != Event::Kind::epoch) return operation.on_event(event, now);
-  // A result without what comes in that epoch is partial; from the next one on this rank is in it.
+  // The result lacks the data of that epoch and is partial. This rank joins the epoch with its next
+  // operation.
   const Report& report = operation.call().report;
-  epochs_.seen(
+  coded_calls_->epochs().seen(
       report.tag, report.operation + 1,
       {event.epoch.number, event.epoch.form == static_cast<std::uint8_t>(Codec::hadamard)});
 }
@@ -341,7 +296,7 @@ void Engine::step(Time now) {
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
-    note_codec(report);
+    coded_calls_->note_ended(report);
     note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
@@ -355,7 +310,8 @@ void Engine::step(Time now) {
   start_waiting(now);
 }
 
-/// Ranks for which the retained results have had no room for a deadline long are to be evicted.
+/// Wishes the eviction of ranks for which there was no room to retain results for as long as a
+/// deadline.
 void Engine::note_held_back(const RunningCall& operation, Time now) {
   if (operation.call().report.mode != Mode::bounded) return;
   const std::uint64_t ranks = operation.held_back_by();
@@ -366,24 +322,6 @@ void Engine::note_held_back(const RunningCall& operation, Time now) {
   } else if (now - held_back_since_ >= operation.call().arguments.deadline) {
     wish_ |= ranks;
   }
-}
-
-/// The loss of the network, not what a late rank did not send. Time also of a rank that came late:
-/// encoding may have made it late.
-void Engine::note_codec(const Report& report) {
-  const bool in_time = report.status == Status::complete || report.status == Status::partial;
-  const bool ended = in_time || report.status == Status::late_self;
-  const bool decides =
-      options_.mechanisms.codec == CodecRule::automatic && !options_.mechanisms.always_coded();
-  if (!decides || !ended || report.mode != Mode::bounded || report.bound <= Duration{}) return;
-  CodecEvidence evidence{.lost = std::nullopt,
-                         .coded = report.coded.has_value(),
-                         .bound = report.bound,
-                         .took = report.elapsed - std::max(report.clock_start, Duration{})};
-  if (in_time && report.late_ranks.empty() && report.void_shards.empty()) {
-    evidence.lost = report.lost_fraction;
-  }
-  codec_evidence_.push_back(evidence);
 }
 
 bool Engine::transmit(Time now) {
@@ -421,8 +359,8 @@ bool Engine::progress(Time now) noexcept {
   }
   const std::span<const RxPacket> packets = port_.receive(now);
   endpoint_.on_receive(now, packets);
-  // What waits in the port may be just what a timer would ask for again. But packets that never end
-  // must not hold back a bound.
+  // A packet that waits in the port may be the one that a timer would ask for again, so packets
+  // come first. But an endless stream of packets must not delay a bound.
   constexpr Duration kPatience = 1ms;
   if (packets.empty() || now - kPatience >= endpoint_.next_deadline()) endpoint_.on_timer(now);
   handle_events(now);
@@ -437,7 +375,7 @@ Time Engine::next_deadline() const {
   if (broken_) return kNever;
   Time next = std::min(endpoint_.next_deadline(), next_expiry_);
   for (const auto& operation : running_) {
-    // One that is over waits for the port, then for its pieces.
+    // A call that is over waits for the port, then for its pieces.
     next = std::min(next, operation->over() ? operation->release_by() : operation->next_deadline());
   }
   return next;
@@ -449,138 +387,6 @@ FlightSnapshot Engine::snapshot(Time now) const {
   snapshot.outstanding = static_cast<std::uint32_t>(outstanding());
   endpoint_.snapshot(snapshot.endpoint);
   return snapshot;
-}
-
-void Engine::abort(Time now) {
-  give_up(options_.endpoint.rank, "given up by this rank", now);
-}
-
-void Engine::abort_for_good(Rank origin, const std::string& reason, Time now) {
-  if (aborted_) return;
-  const std::string who =
-      origin == options_.endpoint.rank ? "this rank" : fmt::format("rank {}", origin);
-  aborted_ = Ending{Status::aborted, {origin}, fmt::format("{} aborted: {}", who, reason)};
-  give_up(origin, aborted_->detail, now);
-  forget_waiting();
-}
-
-void Engine::give_up(Rank origin, const std::string& detail, Time now) {
-  for (const auto& operation : running_) operation->give_up(origin, detail, now);
-  end_waiting({Status::aborted, {origin}, detail}, now);
-}
-
-/// Where no later call needs a number any more. REQUIRES: the calls are over.
-void Engine::forget_waiting() {
-  waiting_.clear();
-  over_waiting_ = 0;
-}
-
-/// The peers are not told: one that does not know of the exclusion yet need not end its calls.
-void Engine::end_by_exclusion(const Fact& own, Time now) {
-  if (aborted_) return;
-  const Rank self = options_.endpoint.rank;
-  aborted_ = Ending{
-      Status::evicted,
-      {self},
-      fmt::format("this rank is {}: {}; the others go on without it, and it misses "
-                  "this operation and all later ones: rejoin(), then resync()",
-                  own.standing == Standing::dead ? "dead to the others" : "evicted", own.evidence)};
-  handle_events(now);  // a result that is whole is one
-  for (const auto& operation : running_) {
-    operation->evicted(aborted_->detail, now);
-    Report& report = operation->call().report;
-    if (report.status == Status::evicted) note_missed(report);
-  }
-  end_waiting(*aborted_, now);
-  forget_waiting();
-}
-
-void Engine::learn(const Fact& fact, Time now) {
-  const Rank self = options_.endpoint.rank;
-  if (fact.rank >= facts_.world_size() || !facts_.learn(fact)) return;
-  record_standing(options_.endpoint.recorder, fact.rank, fact.standing, now);
-  if (fact.rank == self) {
-    if (fact.standing > Standing::left) end_by_exclusion(fact, now);
-    return;
-  }
-  handle_events(now);  // a result that is whole needs nobody
-  note_absent(fact.rank);
-  if (facts_.of(fact.rank).serves) {
-    endpoint_.peer_left(fact.rank, fact.next_numbers, now);
-    leaving_.push_back({fact.rank, fact.next_numbers});
-  } else {
-    endpoint_.peer_dead(fact.rank, now);
-    std::erase_if(leaving_, [&](const Leaving& one) { return one.rank == fact.rank; });
-  }
-  // Exact calls end before they hear that their stages have closed without that rank.
-  for (const auto& operation : running_) operation->peers_gone(facts_, now);
-}
-
-std::vector<NextNumber> Engine::unpassed() const {
-  if (broken_ || aborted_) return {};  // nothing is served any more
-  std::vector<NextNumber> result = endpoint_.unpassed();
-  for (const Waiting& waiting : waiting_) {  // the endpoint may not know its tag yet
-    const std::uint32_t tag = waiting.call->arguments.tag;
-    const bool known = std::any_of(result.begin(), result.end(),
-                                   [tag](const NextNumber& one) { return one.tag == tag; });
-    if (!known) result.push_back({tag, 0});
-  }
-  for (NextNumber& one : result) one.number = next_queued(one.tag);
-  return result;
-}
-
-std::uint64_t Engine::take_passed() {
-  std::uint64_t ranks = 0;
-  std::erase_if(leaving_, [&](Leaving& one) {
-    std::erase_if(one.next_numbers, [&](const NextNumber& next) {
-      return broken_ || aborted_ ||
-             static_cast<std::int32_t>(endpoint_.lowest_open(next.tag) - next.number) >= 0;
-    });
-    if (!one.next_numbers.empty()) return false;
-    ranks |= bit(one.rank);
-    return true;
-  });
-  return ranks;
-}
-
-std::uint64_t Engine::awaited() const {
-  std::uint64_t ranks = 0;
-  for (const auto& operation : running_) {
-    if (operation->over() || operation->call().report.mode != Mode::exact) continue;
-    ranks |= mask_of(operation->absent_ranks());
-  }
-  return ranks & endpoint_.silent();
-}
-
-void Engine::note_silent(Rank rank, bool silent, Time now) {
-  record_silence(options_.endpoint.recorder, rank, silent, now);
-  if (silent) {
-    note_absent(rank);
-  } else if (facts_.is_live(rank)) {
-    absent_ &= ~bit(rank);
-  }
-}
-
-/// What calls took on its account is not what they take.
-void Engine::note_absent(Rank rank) {
-  absent_ |= bit(rank);
-  bounds_->absent(rank);
-  for (const auto& operation : running_) operation->rank_absent(rank);
-}
-
-void Engine::fail_all(Time now, const Error& error) {
-  broken_ = Ending{Status::failed, {}, error.message};
-  record_port_failed(options_.endpoint.recorder, now);
-  for (const auto& operation : running_) {
-    operation->end(Status::failed, error.message, now);
-    port_.drop_unsent(lender_of(operation->handle()));
-    operation->complete_at_once(now);
-    record_ended(options_.endpoint.recorder, operation->call().report, now);
-    operation->release(now);
-  }
-  running_.clear();
-  end_waiting(*broken_, now);
-  forget_waiting();
 }
 
 }  // namespace tarpon

@@ -1,11 +1,10 @@
 // Runs AllReduces of one rank over one port: schedules on an endpoint, without thread or clock.
 //
 // The Communicator drives it with real time; the simulator drives it with virtual time. One thread
-// at a time, but for the pieces of work on the buffers of calls (piece.h), which run outside.
+// at a time, except for the pieces of work on the buffers of calls (piece.h), which run outside.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -15,6 +14,9 @@
 #include <vector>
 
 #include "collectives/allreduce.h"
+#include "collectives/engine/departures.h"
+#include "collectives/engine/missed_calls.h"
+#include "collectives/engine/pending_call.h"
 #include "collectives/engine/piece.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/flight/flight.h"
@@ -23,36 +25,27 @@
 #include "collectives/membership/facts.h"
 #include "transport/endpoint.h"
 #include "transport/port.h"
-#include "transport/tag_numbers.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
 class RunningCall;
 class Bounds;
-class FloatBufferPool;
+class CodedCalls;
 class Encoding;
+class FloatBufferPool;
 class WorkRate;
-
-/// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
-/// The buffers are the caller's then: no piece works on them, and the port points into none.
-struct PendingCall {
-  AllreduceArguments arguments;
-  Report report;
-  bool nonfinite = false;  // the input holds NaN or infinity; of calls that may run bounded
-  std::atomic<bool> done = false;
-};
 
 struct EngineOptions {
   EndpointOptions endpoint;
   std::uint32_t slot_bytes = 1408;  // agreed by all ranks; a multiple of 64, <= max_payload
-  Mechanisms mechanisms;            // their part in the endpoint goes to it
-  /// Where the buffers of calls come from: coded buckets, contributor masks, retained shards. A
-  /// refusal ends the call, as aborted on all ranks, and nothing else. Outlives the engine and the
-  /// calls.
+  Mechanisms mechanisms;            // those of the endpoint are set in `endpoint` as well
+  /// Memory for the buffers of calls: coded buckets, contributor masks, retained shards. If it
+  /// refuses an allocation, only that call ends, as aborted on all ranks. Outlives the engine and
+  /// the calls.
   std::pmr::memory_resource* call_memory = std::pmr::new_delete_resource();
-  /// Work on a call's buffers that moves more of them is done in pieces of this size: a few hundred
-  /// microseconds each.
+  /// Work on a call's buffers that moves more bytes than this is done in pieces of this size: a few
+  /// hundred microseconds each.
   std::uint64_t piece_bytes = 1 << 20;
 };
 
@@ -69,24 +62,26 @@ class Engine {
   ~Engine();
 
   /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
-  /// its tag. One that this rank refuses (see refusal()) ends at once as aborted, here and, told by
-  /// us, at the peers. The first form looks through the input for NaN where the mechanisms say so;
-  /// the second takes the result of looks_nonfinite(), which the caller ran between `asked` and
-  /// `now`. The deadline of the call counts from `asked`.
+  /// its tag. A call that this rank refuses (see refusal()) ends at once as aborted, here and at
+  /// the peers, which this rank tells. The first form searches the input for NaN if the mechanisms
+  /// say so; the second takes the result of looks_nonfinite(), which the caller ran between `asked`
+  /// and `now`. The deadline of the call counts from `asked`.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now) noexcept;
-  /// Why submit() refuses `arguments`; nothing when it does not.
+  /// Why submit() refuses `arguments`; nullopt when it does not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
-  /// What submit() finds, to be asked for by a caller that holds a lock meanwhile. Any thread.
+  /// Searches the input as submit() does, for a caller that holds a lock only during submit(). Any
+  /// thread.
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
-  /// One round: receive a batch, deliver, send what is due. False when nothing moved. A refused
-  /// allocation for the buffers of a call ends that call; any other one ends the process.
-  /// REQUIRES: no piece runs.
+  /// Runs one round: receives a batch, delivers it, sends what is due. Returns false when nothing
+  /// moved. A refused allocation for the buffers of a call ends that call; any other one ends the
+  /// process. REQUIRES: no piece runs.
   bool progress(Time now) noexcept;
 
-  /// When progress() has something to do even if no packet arrives. Pieces apart: has_piece().
+  /// When progress() has something to do even if no packet arrives. Pieces do not count: see
+  /// has_piece().
   Time next_deadline() const;
 
   /// Whether work on the buffers of calls waits: encoding before a call begins; then the copy of
@@ -96,7 +91,7 @@ class Engine {
   /// All functions but progress() may be called meanwhile; a call that they end is done, and its
   /// buffers are released, once its piece has ended. REQUIRES: has_piece(), no piece runs.
   Piece take_piece(Time now);
-  /// The piece has run. progress() goes on with its call.
+  /// Notes that the piece has run. progress() goes on with its call.
   void piece_ended(Time now);
 
   /// How long the pieces of a call take after its last stage: of coded calls, or of the others.
@@ -108,56 +103,43 @@ class Engine {
     return running_.size() + waiting_.size() - over_waiting_ + ending;
   }
 
-  /// Gives every outstanding call up: it ends as `aborted` here and, told by us, at the peers. One
-  /// that is over, and waits for the port or its pieces, keeps its result.
+  /// Gives up every outstanding call: it ends as `aborted`, here and at the peers, which this rank
+  /// tells. A call that is over, and waits for the port or its pieces, keeps its result.
   void abort(Time now);
 
-  /// The same, blaming `origin`, for `reason`; from now on every call ends so at once.
+  /// Does the same, blaming `origin`, for `reason`. Every later call ends like this at once.
   void abort_for_good(Rank origin, const std::string& reason, Time now);
 
   /// Stores what the control mesh says about a rank. Exact calls that need a rank which is dead,
-  /// evicted or has left end so, now and later; bounded ones go on without it. A rank that left and
-  /// serves still takes part in the calls that it has made. If this rank itself is evicted or dead
-  /// to the others, all its calls end as evicted, now and later, and the peers are not told.
+  /// evicted or has left end with that status, now and later; bounded ones go on without it. A rank
+  /// that left and serves still takes part in the calls that it has made. If this rank itself is
+  /// evicted or dead to the others, all its calls end as evicted, now and later, and the peers are
+  /// not told.
   void learn(const Fact& fact, Time now);
 
   /// The next number of each tag that some live rank, this one included, has not passed, as far as
   /// heard.
   std::vector<NextNumber> unpassed() const;
 
-  /// Ranks that left, whose calls have all ended here, since the last time: bit r: rank r.
+  /// Returns and forgets the ranks that left and whose calls have all ended here. Bit r: rank r.
   std::uint64_t take_passed();
 
   /// Ranks that running exact calls lack and that are silent now: bit r: rank r.
   std::uint64_t awaited() const;
-  /// Ranks that are silent, needed or not.
-  std::uint64_t silent() const { return endpoint_.silent(); }
 
-  /// When the last valid packet of `rank` came; Time{}: never.
-  Time last_heard(Rank rank) const { return endpoint_.last_heard(rank); }
-
-  /// Ranks so far behind that for as long as a deadline there was no room to retain the shards of
-  /// bounded calls for them, since the last time. Bit r: rank r.
+  /// Returns and forgets the ranks to be evicted: for as long as a deadline there was no room to
+  /// retain the shards of bounded calls for them. Bit r: rank r.
   std::uint64_t take_eviction_wish() { return std::exchange(wish_, 0); }
 
-  /// What all ranks have agreed on for operations to come. Where it turns the codec on, buffers for
-  /// it are made and touched, in pieces, for as many calls as were open at once lately.
-  void epoch_decided(const EpochRecord& record);
-  /// The next number of each tag that was called: those below have begun here or wait to.
+  /// The agreed setting of later coded calls, and the evidence of ended ones.
+  CodedCalls& coded_calls() { return *coded_calls_; }
+  /// The next number of each tag that was called: calls with lower numbers have begun here or wait.
   std::vector<EpochRecord::Start> next_numbers() const;
 
-  /// Of the bounded calls that have ended since the last time.
-  std::vector<CodecEvidence> take_codec_evidence() { return std::exchange(codec_evidence_, {}); }
+  /// Counters, memory, flows, and what was heard of the peers.
+  const Endpoint& endpoint() const { return endpoint_; }
 
-  const EndpointCounters& counters() const { return endpoint_.counters(); }
-
-  /// Memory that is held for operations which are over, or not begun here.
-  EndpointMemory memory() const { return endpoint_.memory(); }
-
-  /// Over how many flows large messages go at present.
-  std::uint32_t flows() const { return endpoint_.flows(); }
-
-  /// What is going on, for the status socket.
+  /// The current state, for the status socket.
   FlightSnapshot snapshot(Time now) const;
   const Port& port() const { return port_; }
   Bounds& bounds() { return *bounds_; }
@@ -174,25 +156,19 @@ class Engine {
   struct Waiting {
     std::shared_ptr<PendingCall> call;
     Time submitted;
-    std::vector<Rank> behind = {};  // late in the call that was the last to fail before it
-    bool over = false;              // it waits for its number alone
+    std::vector<Rank> behind = {};  // late ranks of the last call that failed before it
+    bool over = false;              // the call is over, and waits only for its number
     Time deadline() const { return after(submitted, call->arguments.deadline); }
   };
 
   /// The piece that runs.
   struct Taken {
     Time since;
-    RunningCall* operation = nullptr;  // or
-    Encoding* encoding = nullptr;      // of `call`; neither: a buffer of the pool
+    RunningCall* operation = nullptr;  // set: the piece is of a running call
+    Encoding* encoding = nullptr;      // set: it encodes `call`; neither: a buffer of the pool
     std::shared_ptr<PendingCall> call;
-    std::unique_ptr<Encoding> ended;  // `encoding`, where `call` has ended meanwhile
-    bool call_over = false;           // so that `call` is done when the piece has ended
-  };
-
-  /// A call that may be coded.
-  struct LatestCall {
-    std::uint64_t count = 0;  // elements
-    std::size_t open = 0;     // calls, this one included
+    std::unique_ptr<Encoding> ended;  // `encoding`, if `call` has ended meanwhile
+    bool call_over = false;           // `call` has ended, and is done when the piece ends
   };
 
   static Refusal no_memory();
@@ -201,10 +177,7 @@ class Engine {
   void end_alone(PendingCall& call, const std::optional<Refusal>& refused) const;
   void open(const Waiting& next, Time now);
   bool start(const Waiting& next, Time now) noexcept;
-  bool encode(const Waiting& next, Time now);
-  std::unique_ptr<Encoding> pop_encoding(const PendingCall& call);
   void end_before_start(PendingCall& call);
-  void note_call(const AllreduceArguments& arguments);
   void note_work(const RunningCall& operation, Time now);
   void start_waiting(Time now);
   void expire_waiting(Time now);
@@ -216,7 +189,6 @@ class Engine {
   bool transmit(Time now);
   void note_pause(Time now);
   void note_held_back(const RunningCall& operation, Time now);
-  void note_codec(const Report& report);
   void give_up(Rank origin, const std::string& detail, Time now);
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
@@ -225,7 +197,6 @@ class Engine {
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
   void note_unbegun(Report& report, Time submitted, Time now) const;
   std::uint32_t next_unbegun(std::uint32_t tag) const;
-  void note_missed(Report& report);
   std::uint32_t next_queued(std::uint32_t tag) const;
   void forget_waiting();
   void fail_all(Time now, const Error& error);
@@ -235,37 +206,24 @@ class Engine {
   Endpoint endpoint_;
   std::unique_ptr<Bounds> bounds_;
   SenderLoss losses_;
-  EpochHistory epochs_;
-  std::unique_ptr<FloatBufferPool> coded_buffers_;       // of coded buckets: prepared before use
+  std::unique_ptr<CodedCalls> coded_calls_;
   std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones
-  std::vector<std::unique_ptr<Encoding>> encodings_;     // of calls in waiting_
   std::vector<std::unique_ptr<RunningCall>> running_;
   std::optional<Taken> taken_;
-  bool startable_ = false;     // a call in waiting_ is encoded, or has ended meanwhile
-  bool coded_lately_ = false;  // by the epoch record that was decided last
-  std::array<LatestCall, 16> latest_calls_{};
-  std::size_t latest_call_ = 0;    // index of the oldest of them
+  bool startable_ = false;         // a call in waiting_ is encoded, or has ended meanwhile
   std::deque<Waiting> waiting_;    // beyond the window of their tag, or being encoded
-  std::size_t over_waiting_ = 0;   // of them: over, but their numbers are not taken yet
+  std::size_t over_waiting_ = 0;   // those that are over, but have not taken their numbers yet
   Time next_expiry_ = kNever;      // no later than the first deadline among the others
   std::optional<Ending> broken_;   // why the port no longer works
   std::optional<Ending> aborted_;  // for good
-  // Of tags that were called since then. In constant time, and limited: a program may go on with
-  // a fresh tag a call.
-  TagNumbers unbegun_;       // the number of the next call
-  TagNumbers first_missed_;  // evicted
+  MissedCalls missed_;             // calls since `broken_` or `aborted_`
   Facts facts_;
-  struct Leaving {
-    Rank rank = 0;
-    std::vector<NextNumber> next_numbers;  // of its calls that are not over here
-  };
-  std::vector<Leaving> leaving_;
+  Departures departures_;
   std::uint64_t absent_ = 0;  // bit r: rank r is gone or silent
   std::uint64_t wish_ = 0;
   Time held_back_since_ = kNever;  // since when bounded calls have found no room for their shards
   Time driven_{};  // when progress() ran last, or the first running call was submitted
-  std::vector<CodecEvidence> codec_evidence_;
 };
 
 }  // namespace tarpon

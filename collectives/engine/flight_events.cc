@@ -8,13 +8,13 @@
 namespace tarpon {
 namespace {
 
-/// In microseconds, as far as 32 bits go: 71 minutes.
+/// Converts to microseconds, limited to 32 bits: 71 minutes.
 std::uint32_t microseconds(Duration duration) {
   constexpr Duration::rep kMost = std::numeric_limits<std::uint32_t>::max();
   return static_cast<std::uint32_t>(std::clamp<Duration::rep>(duration / 1us, 0, kMost));
 }
 
-/// RecordKind::lacked for each peer of which data is missing.
+/// Writes RecordKind::lacked for each peer whose data is missing.
 void record_lacked(Recorder& recorder, const Report& report, const Record& ended) {
   for (std::size_t peer = 0; peer < report.peers.size(); ++peer) {
     const PeerReport& of = report.peers[peer];

@@ -1,21 +1,21 @@
-// What a call leaves in the flight recorder, beside what the endpoint records.
+// Writes the events of calls to the flight recorder, besides those that the endpoint records.
 //
 // `recorder` may be nullptr everywhere. As Recorder::write(): one thread at a time.
 #pragma once
 
 #include "collectives/allreduce.h"
-#include "collectives/engine/engine.h"
+#include "collectives/engine/pending_call.h"
 #include "collectives/engine/signature.h"
 #include "collectives/membership/facts.h"
 #include "transport/recorder.h"
 
 namespace tarpon {
 
-/// RecordKind::submitted of `call`, whose number is known, at the time at which it was made.
+/// Writes RecordKind::submitted for `call`, whose number is known, with the time of its submission.
 void record_submitted(Recorder* recorder, const PendingCall& call, Time submitted);
 
-/// RecordKind::ended. Before it RecordKind::nonfinite where the result is NaN, and
-/// RecordKind::lacked for each peer of which data is missing. Every status but complete is an
+/// Writes RecordKind::ended. Before it, writes RecordKind::nonfinite if the result is NaN, and
+/// RecordKind::lacked for each peer whose data is missing. Every status but complete is an
 /// incident.
 void record_ended(Recorder* recorder, const Report& report, Time now);
 

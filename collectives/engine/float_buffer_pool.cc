@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = 2 << 20;
 
-// Half precision takes a buffer for every call, however small; from here on huge pages pay.
+// Huge pages pay from this size on. Half precision takes a buffer for every call, even a small one.
 constexpr std::size_t kLarge = 1 << 20;
 
 std::size_t page_of(std::size_t bytes) {
@@ -24,7 +24,7 @@ std::size_t whole_pages(std::uint64_t elements) {
   return (bytes + page_of(bytes) - 1) / page_of(bytes) * page_of(bytes);
 }
 
-/// A buffer that is much too large stays for larger calls.
+/// A buffer that is much too large is kept for larger calls.
 bool fits(std::size_t has, std::size_t bytes) {
   return has >= bytes && has <= 4 * bytes;
 }
@@ -57,7 +57,7 @@ FloatBufferPool::Buffer FloatBufferPool::allocate(std::uint64_t elements) {
 
 FloatBufferPool::Buffer FloatBufferPool::make(std::size_t bytes) {
   void* const memory = memory_->allocate(bytes, page_of(bytes));
-  // Rows of a group lie far apart. Works without, slower.
+  // Huge pages help because rows of a group lie far apart. Without them it works, but slower.
   if (page_of(bytes) == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);
   return Buffer(static_cast<float*>(memory), Deallocate{memory_, bytes});
 }

@@ -22,7 +22,7 @@ class FloatBufferPool {
   struct Deallocate {
     std::pmr::memory_resource* memory = nullptr;
     std::size_t bytes = 0;
-    std::size_t touched = 0;  // bytes from the first on whose pages are there
+    std::size_t touched = 0;  // bytes from the start whose pages are mapped
     void operator()(float* buffer) const;
   };
   using Buffer = std::unique_ptr<float, Deallocate>;
@@ -33,8 +33,8 @@ class FloatBufferPool {
     idle_.reserve(kMaxIdle + 1);
   }
 
-  /// Aligned to a page, at least `elements`, with the contents of its last use. Throws
-  /// std::bad_alloc.
+  /// Returns a buffer of at least `elements`, aligned to a page, with the contents of its last use.
+  /// Throws std::bad_alloc.
   Buffer allocate(std::uint64_t elements);
 
   /// Keeps the buffer for later calls; allocates nothing. Frees buffers that have been idle for
@@ -45,8 +45,8 @@ class FloatBufferPool {
   /// kMaxPrepared bytes in all. Stops where memory is refused.
   void prepare(std::span<const std::uint64_t> elements);
 
-  /// Buffers that prepare() has made, and no call has taken, are touched piece by piece. They are
-  /// idle then.
+  /// Buffers that prepare() has made, and no call has taken, are touched piece by piece. After that
+  /// they are idle.
   bool has_piece() const { return !fresh_.empty() && !touched_; }
   /// The next piece. It runs until piece_ended(). REQUIRES: has_piece().
   Piece take_piece(std::uint64_t piece_bytes);
@@ -58,10 +58,10 @@ class FloatBufferPool {
  private:
   static constexpr std::uint64_t kMaxPrepared = 2ull << 30;
   static constexpr std::size_t kMaxIdle = 8;
-  static constexpr std::uint64_t kMaxIdleAllocations = 64;  // by others, without need of it
+  static constexpr std::uint64_t kMaxIdleAllocations = 64;  // that do not use the idle buffer
   struct Idle {
     Buffer buffer;
-    std::uint64_t since = 0;  // allocations_ then
+    std::uint64_t since = 0;  // allocations_ when it became idle
   };
   Buffer make(std::size_t bytes);
   void keep(Buffer buffer);
@@ -69,7 +69,7 @@ class FloatBufferPool {
   std::pmr::memory_resource* memory_;
   std::vector<Idle> idle_;  // the smallest one first
   std::vector<Buffer> fresh_;
-  std::optional<Buffer> touched_;  // by the piece that runs
+  std::optional<Buffer> touched_;  // the buffer that the running piece touches
   std::uint64_t allocations_ = 0;
 };
 

@@ -1,12 +1,12 @@
-// What an AllReduce that is over teaches: the bounds of later ones, and the loss of each sender.
+// Learns from an AllReduce that is over: the bounds of later ones, and the loss of each sender.
 #include <algorithm>
 
 #include "collectives/engine/tar_call.h"
 
 namespace tarpon {
 
-/// For the bounds of the calls to come, before the call is closed at the endpoint. Bounded calls
-/// teach, and those exact ones that calibrate BoundRule::optireduce.
+/// Takes a sample for the bounds of later calls, before the call is closed at the endpoint. Samples
+/// come from bounded calls, and from exact ones that calibrate BoundRule::optireduce.
 void TarCall::take_sample() {
   const Report& report = call_->report;
   const bool bounded = report.mode == Mode::bounded;
@@ -41,7 +41,7 @@ void TarCall::take_sample() {
     hear_terms(peer);
     setting_.bounds->heard(peer, kind(), endpoint_.stage_time(handle(), peer));
   }
-  if (due == 0) return;  // nothing was to come of anybody: no stage took any time
+  if (due == 0) return;  // no rank had data to send here: no stage took any time
   if (scatter > 0) sample.scattered = scattered / scatter;
   if (gather > 0) sample.gathered = gathered / gather;
   for (std::size_t stage = 0; stage < 2; ++stage)
@@ -56,13 +56,13 @@ void TarCall::take_sample() {
   sample_ = sample;
 }
 
-/// The call returns.
+/// Learns from the sample when the call returns.
 void TarCall::learn(Time now) {
   const Time from = clock_ == kNever ? began_ : clock_;
   sample_->elapsed = now - from;
   const auto [scatter, gather] = sample_->stages;
-  // What this rank needs after its scatter ends when its shard is delivered. Its own gather may
-  // still wait for owners whose scatters take longer.
+  // The time that this rank needs after its scatter ends when its shard is delivered. Its own
+  // gather may still wait for owners whose scatters take longer.
   const Duration delivered =
       delivered_ == kNever ? Duration::max() : std::max(delivered_ - from, scatter);
   const Duration after_gather = sample_->elapsed - std::min(sample_->elapsed, gather);

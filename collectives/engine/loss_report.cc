@@ -1,4 +1,5 @@
-// What a bounded AllReduce is made of, and who was late: by range, by rank, in all.
+// Reports the contributions in the result of a bounded AllReduce, and the late ranks: by range, by
+// rank and in total.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 namespace tarpon {
 
-/// What runs count in: elements of the bucket, or of the coded one.
+/// Length of the bucket in the unit of runs: elements of the bucket, or of the coded one.
 std::uint64_t TarCall::positions() const {
   return coding_ ? coding_->layout().coded_count() : call_->arguments.count;
 }
@@ -34,7 +35,7 @@ void TarCall::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
   }
 }
 
-/// In order, those that touch and have the same contributors as one.
+/// Sorts the runs, and joins those that touch and have the same contributors.
 void TarCall::join_runs() {
   std::vector<ContributorRun>& runs = call_->report.runs;
   std::sort(runs.begin(), runs.end(),
@@ -50,7 +51,7 @@ void TarCall::join_runs() {
   if (!runs.empty()) runs.resize(last + 1);
 }
 
-/// Whether every contribution is here.
+/// Whether every contribution has arrived.
 bool TarCall::whole() const {
   if (late_self_) return false;
   const std::uint64_t all = setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
@@ -63,14 +64,14 @@ bool TarCall::whole() const {
                      [&full](const BufferSink& sink) { return full(sink.contributors()); });
 }
 
-/// Whether nothing that `rank` should have sent here has come: a result whose owner is lost lacks
-/// the contributions of ranks that were in time.
+/// Whether no data of `rank` has arrived here. Missing contributions alone do not prove it: a
+/// result whose owner is lost lacks the contributions of ranks that were in time.
 bool TarCall::silent(Rank rank) const {
   if (rank == setting_.rank) return late_self_;
   const MessageProgress scatter = endpoint_.progress(handle(), kScatter, rank);
   const MessageProgress gather = endpoint_.progress(handle(), kGather, rank);
   if (scatter.slots + gather.slots == 0) {
-    // It sends nothing here: where no owner's word is here either, nothing is known of it.
+    // It has nothing to send here. If no owner's data is here either, nothing is known of it.
     const std::vector<ContributorRun>& runs = call_->report.runs;
     return !scatter.heard && std::any_of(runs.begin(), runs.end(), [](const ContributorRun& run) {
       return run.contributors != 0;
@@ -79,7 +80,7 @@ bool TarCall::silent(Rank rank) const {
   return scatter.received + gather.received == 0;
 }
 
-/// Which shards are whole, of whom, and which are void.
+/// Reports the contributors to each whole shard, and the void shards.
 void TarCall::report_shards() {
   Report& report = call_->report;
   const auto common = [](const ContributorMasks& contributors, std::uint64_t all) {
@@ -102,8 +103,8 @@ void TarCall::report_shards() {
   }
 }
 
-/// Why contributions are missing. This rank knows it of messages to itself; what lacks in a shard
-/// that came lacked at its owner.
+/// Reports why contributions are missing. This rank knows it for messages to itself. Contributions
+/// that a received shard lacks were missing at its owner.
 void TarCall::report_causes() {
   const std::uint64_t late = mask_of(call_->report.late_ranks);
   const std::uint64_t void_owners = mask_of(call_->report.void_shards);

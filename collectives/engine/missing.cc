@@ -1,4 +1,4 @@
-// What stands in the result where the reduced value could not be had.
+// Fills the result where the reduced value is missing.
 #include <algorithm>
 #include <cstring>
 
@@ -6,7 +6,7 @@
 
 namespace tarpon {
 
-/// The slots of other owners that did not come.
+/// Lists the slots of other owners that did not arrive.
 void TarCall::find_missing() {
   const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
   for (std::size_t i = 0; i < receives.size(); ++i) {
@@ -19,7 +19,8 @@ void TarCall::find_missing() {
   }
 }
 
-/// Missing rows count as zero. The rows of a block that came are scaled up to the whole block.
+/// Decodes the result. Missing rows count as zero. The rows of a block that arrived are scaled up
+/// to the whole block.
 void TarCall::decode_result() {
   for (std::uint32_t slot = 0; late_self_ && slot < reducer_.slots(); ++slot) {
     missing_.push_back({schedule_.own.first + slot * slot_stride(), slot_bytes()});
@@ -53,7 +54,7 @@ void TarCall::fill_missing() {
   });
 }
 
-/// `change(offset, length)`, part by part.
+/// Calls `change(offset, length)`, part by part.
 template <typename Change>
 void TarCall::change_own_shard(Change change) {
   const Range own = schedule_.own;
@@ -74,13 +75,14 @@ void TarCall::void_own_shard() {
   const bool mixed = std::any_of(contributors.begin(), contributors.end(),
                                  [&](std::uint64_t here) { return here != bit(setting_.rank); });
   if (mixed) {
-    // Our contribution is not to be had any more.
+    // Our contribution is no longer available.
     change_own_shard([this](std::uint64_t offset, std::uint64_t length) {
       std::memset(output_ + offset, 0, length);
     });
   } else if (setting_.mechanisms.rescale != Rescale::count) {
-    // In place the reducer has settled the shard already: by Rescale::count it speaks for all ranks
-    // by now; by the other rules a sum is as it was, and an average is divided by their number.
+    // In place the reducer has settled the shard already. Rescale::count has scaled it up to all
+    // ranks. By the other rules a sum is unchanged, and an average is divided by the number of
+    // ranks.
     change_own_shard([this](std::uint64_t offset, std::uint64_t length) {
       scale(offset, length, std::uint32_t{setting_.world});
     });

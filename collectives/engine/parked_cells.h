@@ -11,8 +11,8 @@
 
 namespace tarpon {
 
-/// Memory for every cell that may be early, from a pool. Only as much of it is touched as is parked
-/// at once, so that it stays in the cache. Not thread-safe.
+/// Has memory for every cell that may be early, from a pool. Only as much of it is touched as is
+/// parked at once, so that it stays in the cache. Not thread-safe.
 class ParkedCells {
  public:
   /// `pool` outlives it.
@@ -21,16 +21,18 @@ class ParkedCells {
   ParkedCells(const ParkedCells&) = delete;
   ParkedCells& operator=(const ParkedCells&) = delete;
 
-  /// So many more cells may be early: returns the number of the first. Not after allocate().
+  /// Adds `cells` cells that may be early, and returns the number of the first one. Must not be
+  /// called after allocate().
   std::uint32_t expect(std::uint32_t cells);
-  /// Once all are expected. No cell is longer than `cell_bytes`. Throws std::bad_alloc.
+  /// Called once all cells are expected. No cell is longer than `cell_bytes`. Throws
+  /// std::bad_alloc.
   void allocate(std::size_t cell_bytes);
 
   /// Copies `data`. REQUIRES: the cell is expected and not parked.
   void park(std::uint32_t cell, std::span<const std::byte> data);
   bool holds(std::uint32_t cell) const { return places_[cell] != kNone; }
-  /// The data of a cell, which is no longer parked. It stays until the next park(). REQUIRES:
-  /// holds(cell).
+  /// Returns the data of a cell, which is no longer parked. The data stays valid until the next
+  /// park(). REQUIRES: holds(cell).
   const std::byte* take(std::uint32_t cell);
 
  private:

@@ -4,20 +4,6 @@
 
 namespace tarpon {
 
-std::string_view name(CallStage stage) {
-  switch (stage) {
-    case CallStage::queued:
-      return "queued";
-    case CallStage::scatter:
-      return "scatter";
-    case CallStage::gather:
-      return "gather";
-    case CallStage::result:
-      return "result";
-  }
-  return "?";
-}
-
 void report_last_heard(const Endpoint& endpoint, Rank self, std::uint16_t world, Time now,
                        Report& report) {
   report.peers.assign(world, {});

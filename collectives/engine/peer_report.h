@@ -1,4 +1,4 @@
-// What the report of every call says of each rank, also of a call that never began.
+// The part about each rank that every report has, even that of a call that never began.
 #pragma once
 
 #include "collectives/allreduce.h"
@@ -6,7 +6,7 @@
 
 namespace tarpon {
 
-/// Report::peers with nothing but how long ago each rank was heard.
+/// Fills Report::peers with how long ago each rank was heard, and nothing else.
 void report_last_heard(const Endpoint& endpoint, Rank self, std::uint16_t world, Time now,
                        Report& report);
 

@@ -11,7 +11,7 @@
 namespace tarpon {
 namespace {
 
-constexpr int kWaiting = 2;  // contributions have the room of a float each
+constexpr int kWaiting = 2;  // contributions in half precision fit in the room of one float
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> 
   advance();
 }
 
-/// Whether the contributions `present`, besides the owner's own, wait as they came.
+/// Whether the contributions `present`, besides the owner's own, wait unchanged.
 bool Reducer::waits(std::uint64_t present) const {
   return shape_.partials != nullptr && shape_.weights.empty() &&
          std::popcount(present) <= 1 + kWaiting;
@@ -96,7 +96,7 @@ void Reducer::lost(Rank from, std::uint32_t slot) {
   advance();
 }
 
-/// Nothing more comes for this slot.
+/// Whether no more contributions come for this slot.
 bool Reducer::settled(std::uint32_t slot) const {
   return (contributors_[slot] | (lost_.empty() ? 0 : lost_[slot])) == everybody_;
 }

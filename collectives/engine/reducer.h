@@ -16,10 +16,11 @@ namespace tarpon {
 /// output. The first contribution to a slot reads the owner's own one from `own`, so that an
 /// out-of-place call copies nothing beforehand.
 ///
-/// Partial results that are no elements (needs_partials()) take twice the memory of elements, and
-/// memory is what a large call waits for. So the first two contributions to a slot wait in
-/// `partials` as they came. With the next one the sum is made in a buffer of one slot, which stays
-/// in the first cache, and goes to the accumulator if that was the last one, else to `partials`.
+/// Partial results that are not elements (needs_partials()) take twice the memory of elements, and
+/// a large call spends its time waiting for memory. So the first two contributions to a slot wait
+/// in `partials` unchanged. With the next one the sum is made in a buffer of one slot, which stays
+/// in the first cache. The sum goes to the accumulator if that was the last contribution, else to
+/// `partials`.
 class Reducer : public Sink, public Source {
  public:
   struct Shape {
@@ -32,9 +33,8 @@ class Reducer : public Sink, public Source {
     Rank rank = 0;
     std::uint32_t world = 0;
     Rescale rescale = Rescale::count;
-    std::vector<double> weights = {};  // of each rank's contribution; empty: 1. Sums and averages
-    // A float for each element of the shard, where uses_partials(); else null. Outlives the
-    // reducer.
+    std::vector<double> weights = {};  // by rank, of sums and averages; empty: 1 for each
+    // A float for each element of the shard, if uses_partials(); else null. Outlives the reducer.
     float* partials = nullptr;
     std::pmr::memory_resource* memory = std::pmr::new_delete_resource();
   };
@@ -49,17 +49,18 @@ class Reducer : public Sink, public Source {
 
   void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
                std::uint64_t contributors) override;
-  /// What `from` should have added to the slot does not come.
+  /// Notes that the contribution of `from` to the slot will not arrive.
   void lost(Rank from, std::uint32_t slot) override;
   SlotView view(std::uint32_t slot) override;
   void write(std::uint32_t slot, std::span<std::byte> frame) override;
 
-  /// Slots [0, ready()) hold every contribution that is still to be had.
+  /// Slots [0, ready()) hold every contribution that can still arrive.
   std::uint32_t ready() const { return ready_; }
 
-  /// No more contributions come, so that the next `count` slots are ready. Slots that lack some are
-  /// scaled by the count they have (sum by N / c, avg by 1 / c) under Rescale::count, else as those
-  /// that lack nothing (avg by 1 / N), here or once their last one is known to be lost.
+  /// Makes the next `count` slots ready, because no more contributions arrive. Under
+  /// Rescale::count, slots that lack contributions are scaled by their number c of contributions
+  /// (sum by N / c, avg by 1 / c), else like slots that lack none (avg by 1 / N). They are scaled
+  /// here, or earlier: as soon as all contributions that they lack are known to be lost.
   /// REQUIRES: ready() + count <= slots().
   void settle(std::uint32_t count);
 
@@ -81,7 +82,7 @@ class Reducer : public Sink, public Source {
   const ReduceKernels& kernels_;
   std::uint64_t everybody_;
   ContributorMasks contributors_;    // per slot, the owner's own included
-  std::vector<std::uint64_t> lost_;  // per slot; empty while nothing is
+  std::vector<std::uint64_t> lost_;  // per slot: ranks whose contributions are lost; or empty
   std::pmr::vector<float> sum_;      // of one slot, with partials
   std::uint32_t ready_ = 0;
 };

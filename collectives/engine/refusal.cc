@@ -1,5 +1,5 @@
 // Calls that this rank does not run: their arguments make no sense, or it has no memory for them,
-// or an exception comes up inside.
+// or an exception is thrown inside.
 #include <fmt/format.h>
 
 #include <bit>
@@ -10,7 +10,7 @@
 namespace tarpon {
 namespace {
 
-/// A value that a cast made: C callers and bindings pass numbers.
+/// Whether `value` is at most `last`. It may be out of range: C callers and bindings pass numbers.
 template <typename Enum>
 bool is_one_of(Enum value, Enum last) {
   return static_cast<unsigned>(value) <= static_cast<unsigned>(last);
@@ -165,7 +165,7 @@ void Engine::note_refused(PendingCall& call, const Refusal& refusal, Time submit
   call.done = true;
 }
 
-/// In a job of one rank, which has no network.
+/// Ends a call in a job of one rank, which has no network.
 void Engine::end_alone(PendingCall& call, const std::optional<Refusal>& refused) const {
   const AllreduceArguments& arguments = call.arguments;
   Report& report = call.report;

@@ -11,7 +11,7 @@
 namespace tarpon {
 namespace {
 
-// After the first mismatch others may still come in: their ranks belong into the report.
+// Time in which further mismatches may arrive after the first one, to be reported with it.
 constexpr Duration kMismatchGrace = 50ms;
 
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
@@ -44,14 +44,6 @@ std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
 Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number) {
   if (number < Bounds::calibration(arguments.bound_rule)) return Mode::exact;
   return may_run_bounded(arguments) ? Mode::bounded : Mode::exact;
-}
-
-bool can_be_bounded(DataType type, ReduceOp function) {
-  return (function == ReduceOp::sum || function == ReduceOp::avg) && !is_integer(type);
-}
-
-bool may_run_bounded(const AllreduceArguments& arguments) {
-  return arguments.mode == Mode::bounded && can_be_bounded(arguments.type, arguments.function);
 }
 
 RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> call,
@@ -116,7 +108,7 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::silent:
     case Event::Kind::heard:
     case Event::Kind::epoch:
-      return;  // the engine's
+      return;  // the engine handles them
     case Event::Kind::deadline:
       if (mismatched()) {
         end(Status::mismatch, "", now);
@@ -136,7 +128,7 @@ bool RunningCall::step(Time now) {
   return mismatched() ? false : advance(now);
 }
 
-/// Where all others made one and the same other call, this rank is the one to blame.
+/// Blames the ranks that differ, or this rank if all others made one and the same other call.
 void RunningCall::on_mismatch(const Event& event, Time now) {
   Report& report = call_->report;
   report.blamed.push_back(event.peer);
@@ -164,7 +156,7 @@ void RunningCall::collect_mismatches(Time now) {
 }
 
 void RunningCall::on_abort(const Event& event, Time now) {
-  // A result that is there needs nobody any more; one of 0 elements needs everybody's word.
+  // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
   if (all_closed() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
     // A rank that differs says so itself, unless it is gone.
@@ -178,16 +170,16 @@ void RunningCall::on_abort(const Event& event, Time now) {
   end_aborted(reason, event.ranks, abort_text(reason, ranks_of(event.ranks)), now);
 }
 
-/// Whether the rank that gave the call up was cut off itself. Not where this rank began after that.
-/// A rank that lacks more than half of the ranks is; so is one that is all that this rank lacks:
-/// the others' shards are here, so that they had this rank's data.
+/// Whether the rank that gave the call up was cut off itself. It was not if this rank began after
+/// that. It was if it lacks more than half of the ranks. It also was if it is the only rank that
+/// this rank lacks: the others' shards are here, so they had this rank's data.
 bool RunningCall::is_cut_off(const Event& late_abort) const {
   if (late_abort.begun_late || setting_.world == 2) return false;
   if (2 * std::popcount(late_abort.ranks) > static_cast<int>(setting_.world)) return true;
   return !forwards() && absent_ranks() == std::vector<Rank>{late_abort.peer};
 }
 
-/// Another rank has ended the call at its deadline, for want of `event.ranks`.
+/// Ends the call, because another rank has ended it at its deadline: `event.ranks` were late there.
 void RunningCall::on_late_abort(const Event& event, Time now) {
   const bool cut_off = is_cut_off(event);
   if (!cut_off && (event.ranks & bit(setting_.rank)) != 0) {
@@ -264,15 +256,15 @@ void RunningCall::end_at_deadline(Time now) {
       queued_too_long() ? ": most of it was spent behind earlier calls" : "");
   const std::uint64_t late = mask_of(report.late_ranks);
   if (report.mode == Mode::bounded || late == 0) return end(Status::peer_late, detail, now);
-  // An exact call is over for all: the late ranks learn it at once, and the next calls pair.
+  // An exact call ends on all ranks: the late ranks learn it at once, and the next calls match.
   report.status = Status::peer_late;
   report.detail = detail + silence_text();
   report_end(now);
   abort_operation(AbortReason::late, late);
 }
 
-/// How many ranks answer, when some are silent. An exact call runs to its deadline only while all
-/// ranks are live.
+/// Says how many ranks answer, if some are silent. An exact call runs to its deadline only while
+/// all ranks are live.
 std::string RunningCall::silence_text() const {
   const int world = setting_.world;
   const int answering = world - std::popcount(endpoint_.silent());
@@ -291,7 +283,8 @@ bool RunningCall::unheard() const {
 
 Time RunningCall::release_by() const {
   if (completing_) return kNever;
-  // What a complete call still has to send others wait for; to the rest somebody was late already.
+  // Peers wait for the packets that a complete call still has to send. In all other calls some rank
+  // was late already.
   return call_->report.status == Status::complete ? limit() : Time::min();
 }
 
@@ -315,7 +308,7 @@ void RunningCall::end(Status status, std::string detail, Time now) {
     // Ranks that have not begun learn it too.
     abort_operation(AbortReason::mismatch, bit(setting_.rank));
   } else {
-    // Nothing is to be had of our shard. Exact calls wait for it until their deadlines.
+    // Our shard is not available. Exact calls wait for it until their deadlines.
     close(nullptr, report.mode == Mode::bounded ? bit(setting_.rank) : 0);
   }
 }
@@ -399,7 +392,7 @@ void RunningCall::report_end(Time now) {
   }
   if (report.status != Status::complete) return;
   const std::uint64_t everybody = ~0ull >> (64 - setting_.world);
-  for (PeerReport& peer : report.peers) peer.contributors = everybody;  // or report_loss() corrects
+  for (PeerReport& peer : report.peers) peer.contributors = everybody;  // report_loss() corrects it
 }
 
 }  // namespace tarpon

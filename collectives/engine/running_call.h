@@ -1,7 +1,7 @@
 // A call that has begun: its operation at the endpoint, how it ends when something goes wrong, and
 // its report. Derived classes decide which messages it sends and receives.
 //
-// Not thread-safe, but for the pieces of work on the buffers (piece.h), which run outside.
+// Not thread-safe, except for the pieces of work on the buffers (piece.h), which run outside.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,16 @@
 #include <string>
 #include <vector>
 
-#include "collectives/engine/engine.h"
 #include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/pending_call.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/engine/signature.h"
 #include "collectives/engine/work.h"
 #include "collectives/engine/work_rate.h"
 #include "collectives/mechanisms.h"
 #include "collectives/membership/epoch_history.h"
+#include "collectives/membership/facts.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
@@ -41,10 +42,10 @@ class RunningCall {
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
-    Time began{};                         // when the call began: its encoding, where it is coded
-    const WorkRate* work_rate = nullptr;  // of such calls; outlives the operation
+    Time began{};                         // when the call began: if it is coded, its encoding
+    const WorkRate* work_rate = nullptr;  // of coded or uncoded calls; outlives the operation
     std::uint32_t open = 1;               // calls of this rank that run, this one included
-    std::vector<Rank> behind = {};        // late in the calls of its tag that it had to wait for
+    std::vector<Rank> behind = {};        // late ranks of the calls of its tag that it waited for
   };
 
   virtual ~RunningCall() = default;
@@ -65,28 +66,29 @@ class RunningCall {
   /// When step() should run even if nothing arrives.
   Time next_deadline() const { return mismatched() ? fail_at_ : wake_at(); }
 
-  /// The process stood still for so long when it was due to act.
+  /// Notes that the process stood still for `pause` when it was due to act.
   void note_pause(Duration pause) { call_->report.paused += pause; }
 
-  // -- ends. Each one is without effect on a call that is over.
+  // -- endings. They have no effect on a call that is over.
 
   bool over() const { return over_; }
   /// Ends it now; fills the report.
   void end(Status status, std::string detail, Time now);
-  /// As aborted by `origin`; the peers learn it.
+  /// Ends it as aborted by `origin`, and tells the peers.
   void give_up(Rank origin, const std::string& detail, Time now);
   /// Ends it as peer_dead, evicted or peer_left, if it runs exact and its result needs a rank that
   /// `facts` exclude.
   void peers_gone(const Facts& facts, Time now);
-  /// This rank is evicted: ends it now, as evicted unless its result is whole.
+  /// Ends it now because this rank is evicted: as evicted unless its result is whole.
   void evicted(const std::string& detail, Time now);
-  /// It may have waited for `rank`, which is dead or suspect: it teaches nothing.
+  /// Notes that it may have waited for `rank`, which is dead or suspect: it teaches nothing.
   virtual void rank_absent(Rank) {}
 
   /// The ranks that it is waiting for.
   virtual std::vector<Rank> absent_ranks() const;
-  /// The ranks to blame should it end now: the same, unless most of its time went by behind earlier
-  /// calls, so that the ranks that it asked need not be late.
+  /// The ranks to blame if it ends now: the same, unless it spent most of its time queued behind
+  /// earlier calls. Then the ranks that it asked need not be late, and those that were late in the
+  /// earlier calls are to blame.
   std::vector<Rank> late_ranks() const;
 
   // -- once over
@@ -101,7 +103,7 @@ class RunningCall {
   /// The same without pieces.
   void complete_at_once(Time now);
 
-  /// The buffers are complete: the call is done.
+  /// Marks the call as done. Its buffers are complete.
   void release(Time now);
 
   /// Ranks so far behind that there was no room to retain this rank's shard for them. Bit r:
@@ -113,26 +115,26 @@ class RunningCall {
     std::uint64_t bytes = 0;  // that it moved
     Duration took{};
     bool coded = false;
-    /// Where the bound closed the stages, and nothing but work followed: how long ago they closed,
-    /// and the peers' answers were here.
+    /// If the bound closed the stages, and only work followed: how long ago they closed, and the
+    /// peers' answers had arrived.
     std::optional<Duration> since_closing = std::nullopt;
   };
   virtual WorkDone work_done(Time now) const;
 
   // -- the work on the buffers
 
-  /// The next piece of it. It runs until piece_ended(), which says how long it took; step(),
+  /// The next piece of the work. It runs until piece_ended(), which says how long it took; step(),
   /// complete() and release() are not called meanwhile.
   bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
   Piece take_piece();
   void piece_ended(Duration took);
 
  protected:
-  /// Up to so many bytes, what late peers may still need is copied for them rather than confirmed
-  /// by them: a copy of 64 KiB costs less than the packets.
+  /// Up to this many bytes, data that late peers may still need is copied for them rather than
+  /// confirmed by them: a copy of 64 KiB costs less than the packets.
   static constexpr std::uint64_t kConfirmAbove = 64 << 10;
-  /// Confirmations may save a copy for at least so long: sending the last packets takes a moment
-  /// even when the result was complete at once.
+  /// Minimum time for confirmations to save a copy: sending the last packets takes a moment even
+  /// when the result was complete at once.
   static constexpr Duration kLeastSettling = 1ms;
 
   /// `submitted` is when the caller asked.
@@ -141,16 +143,17 @@ class RunningCall {
 
   // -- for the derived class
 
-  /// Submits the operation, as the last thing that the constructor does.
+  /// Submits the operation, as the last step of the constructor.
   void open(const OperationSpec& spec, Time now);
-  /// Closes the operation: the call is over. The report is filled.
+  /// Closes the operation, whose report is filled: the call is over.
   void close(std::unique_ptr<Retained> retained, std::uint64_t absent);
   /// The same, and tells the peers why.
   void abort_operation(AbortReason reason, std::uint64_t ranks);
-  /// Ends it here and, told by us, at the peers: one that missed the first ABORT would wait.
+  /// Ends it as aborted, here and at the peers. A peer's ABORT is passed on too: a peer that missed
+  /// it would wait.
   void end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail, Time now);
-  /// Runs `copy`, which copies data that peers may still ask for. False where it throws: the call
-  /// has then ended as aborted, since peers could not get that data any more.
+  /// Runs `copy`, which copies data that peers may still ask for. Returns false if it throws: the
+  /// call has then ended as aborted, since peers could not get that data any more.
   template <typename Copy>
   bool copy_for_peers(Copy copy, Time now) {
     try {
@@ -170,11 +173,13 @@ class RunningCall {
 
   bool closed(std::size_t stage) const { return (closed_ >> stage & 1) != 0; }
   bool all_closed() const { return closed_ + 1u == 1u << stage_count_; }
-  /// An exact call of 0 elements moves no data, but the ranks still have to agree that it is one.
+  /// Whether an exact call of 0 elements has not heard every rank yet. It moves no data, but the
+  /// ranks still have to agree that it has none.
   bool unheard() const;
-  /// Some rank made another call. The ranks that differ are collected for a while, then it ends.
+  /// Whether some rank made another call. The ranks that differ are collected for a while, then the
+  /// call ends.
   bool mismatched() const { return fail_at_ != kNever; }
-  /// The time that is left has changed: it still has to tell the peers in time.
+  /// Acts upon a change of limit(): a mismatch still has to reach the peers in time.
   void limit_changed(Time now) {
     if (mismatched()) collect_mismatches(now);
   }
@@ -192,19 +197,19 @@ class RunningCall {
   Work work_;  // on the buffers
 
  private:
-  // -- of the derived class
+  // -- implemented by the derived class
 
-  /// stage_closed, acknowledged, clock and late.
+  /// Handles the events stage_closed, acknowledged, clock and late.
   virtual void on_progress(const Event& event, Time now) = 0;
   /// step() of a call that is not over and has met no mismatch.
   virtual bool advance(Time now) = 0;
   virtual Time wake_at() const = 0;
   /// When the call ends, whatever it still waits for.
   virtual Time limit() const { return deadline_; }
-  /// All stages have closed, and every rank was heard.
+  /// Ends the call, whose stages have all closed, and for which every rank was heard.
   virtual void finish(Time now) = 0;
   virtual OperationSignature signature() const = 0;
-  /// Ranks send on data that they receive. So a late rank may hold up messages of other ranks.
+  /// Whether ranks send on data that they receive. A late rank may then hold up messages of others.
   virtual bool forwards() const { return false; }
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
@@ -221,23 +226,24 @@ class RunningCall {
   std::string silence_text() const;
   StageReport& stage_report(std::size_t stage) { return call_->report.stages[report_index(stage)]; }
 
-  /// Reports tell of two stages; later ones count as the second.
+  /// Reports have two stages; later ones count as the second.
   static std::size_t report_index(std::size_t stage) { return std::min<std::size_t>(stage, 1); }
 
   OperationHandle handle_;
   std::uint32_t stage_count_ = 0;
   std::uint32_t closed_ = 0;  // bit s: stage s
   Time fail_at_ = kNever;     // after a mismatch: when to stop collecting the ranks that differ
-  // What the first rank that differs asked for, and whether all that differ asked for the same.
+  // The call of the first rank that differs, and whether all ranks that differ made the same one.
   std::optional<OperationSignature> others_signature_;
   bool others_alike_ = true;
-  bool over_ = false;        // and closed at the endpoint
-  bool completing_ = false;  // and the port holds nothing of the buffers
+  bool over_ = false;        // the call is over, and closed at the endpoint
+  bool completing_ = false;  // it is over, and the port holds nothing of the buffers
   Duration worked_{};
   std::uint64_t worked_bytes_ = 0;
 };
 
-/// Whether operation `number` of its tag runs exact or bounded: the first ones may calibrate.
+/// Whether operation `number` of its tag runs exact or bounded: the first ones may run exact to
+/// calibrate.
 Mode effective_mode(const AllreduceArguments& arguments, std::uint32_t number);
 
 }  // namespace tarpon

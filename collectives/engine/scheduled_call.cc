@@ -25,27 +25,28 @@ ScheduledCall::~ScheduledCall() {
   if (partials_) setting_.partial_buffers->release(std::move(*partials_));
 }
 
-/// Takes a buffer for partial results, where they are no elements.
+/// Takes a buffer for partial results if they are not elements.
 ScheduleExecutor ScheduledCall::make_executor() {
   const AllreduceArguments& arguments = call_->arguments;
   Schedule schedule = schedule_of(arguments, setting_.world, setting_.rank,
                                   setting_.mechanisms.rotation ? call_->report.operation : 0);
   ScheduleExecutor::Shape shape;
-  shape.rank = setting_.rank;
-  shape.input = static_cast<const std::byte*>(arguments.input);
-  shape.sums.output = static_cast<std::byte*>(arguments.output);
-  shape.sums.most_bytes = setting_.slot_bytes;
-  shape.sums.type = arguments.type;
-  shape.sums.function = arguments.function;
-  shape.sums.world = setting_.world;
-  shape.sums.custom = arguments.custom;
-  if (needs_partials(arguments.type, arguments.function)) {
-    partials_ = setting_.partial_buffers->allocate(ScheduleExecutor::partial_results(schedule));
-    shape.sums.partials = partials_->get();
-  }
-  shape.slot_bytes = setting_.slot_bytes;
   shape.confirm_above = kConfirmAbove;
-  shape.buffers = setting_.partial_buffers;
+  ChunkSums::Shape& chunks = shape.chunks;
+  chunks.rank = setting_.rank;
+  chunks.input = static_cast<const std::byte*>(arguments.input);
+  chunks.sums.output = static_cast<std::byte*>(arguments.output);
+  chunks.sums.most_bytes = setting_.slot_bytes;
+  chunks.sums.type = arguments.type;
+  chunks.sums.function = arguments.function;
+  chunks.sums.world = setting_.world;
+  chunks.sums.custom = arguments.custom;
+  if (needs_partials(arguments.type, arguments.function)) {
+    partials_ = setting_.partial_buffers->allocate(ChunkSums::partial_results(schedule));
+    chunks.sums.partials = partials_->get();
+  }
+  chunks.slot_bytes = setting_.slot_bytes;
+  chunks.buffers = setting_.partial_buffers;
   return ScheduleExecutor(std::move(schedule), shape);
 }
 
@@ -102,8 +103,8 @@ bool ScheduledCall::confirmed() const {
   return executor_.confirms_kept() && endpoint_.acknowledged(handle(), executor_.kept_stage());
 }
 
-/// Whether peers have what this rank forwards, or a copy may be kept for them. At the deadline it
-/// ends in any case: its own result is whole.
+/// Whether peers have the data that this rank forwards, or a copy may be kept for them. At the
+/// deadline the call ends in any case, because its own result is whole.
 bool ScheduledCall::may_finish(Time now) const {
   if (now >= deadline_) return true;
   if (!keeps()) return endpoint_.unacknowledged(handle()) == 0;
@@ -121,8 +122,8 @@ void ScheduledCall::finish(Time now) {
   if (work_.idle()) end_whole(now);
 }
 
-/// A large piece for which there is no room at the deadline is not kept. Throws what the memory
-/// throws, before anything is copied.
+/// Copies the kept piece, as work; not a large one if there is no room for it at the deadline.
+/// Throws the exceptions of the memory resource, before anything is copied.
 void ScheduledCall::copy_kept(Time now) {
   if (!keeps() || executor_.kept_slots() == 0 || confirmed()) return;
   const bool has_room = endpoint_.may_retain(executor_.kept_bytes());
@@ -141,7 +142,7 @@ void ScheduledCall::copy_kept(Time now) {
 void ScheduledCall::end_whole(Time now) {
   if (confirmed()) copy_.reset();
   report_end(now);
-  // Ranks that still lack data could not get it any more: they learn it. A rank that is evicted
+  // Ranks that still lack data could not get it any more, and are told. A rank that is evicted
   // tells the others nothing.
   const bool cut = now >= deadline_ && copy_ == nullptr;
   const std::uint64_t lacking = cut ? endpoint_.unacknowledged(handle()) : 0;

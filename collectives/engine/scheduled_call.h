@@ -1,7 +1,7 @@
-// One exact AllReduce on its way: runs the Schedule of its algorithm.
+// One exact AllReduce that runs, by the Schedule of its algorithm.
 //
 // It ends when the result is whole and no peer can need its buffers: the receivers of its messages
-// have confirmed them. Where all messages are one piece, the call may keep a copy of it instead. It
+// have confirmed them. If all messages are one piece, the call may keep a copy of it instead. It
 // copies a small piece at once, and a large one when confirmations take longer than the copy would.
 // At its deadline a call without a copy ends without confirmations. Ranks that still lack data end
 // it as late.

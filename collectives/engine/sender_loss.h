@@ -1,9 +1,9 @@
-// What share of each sender's contributions is lost on the way here: the p of Rescale::inverse.
+// The share of each sender's contributions that is lost on the way here: the p of Rescale::inverse.
 //
-// The average of the first 32 bounded operations, then an exponential one with weight 1/32. A
-// message of which nothing has come says that its sender was late, not what the network loses: it
-// does not count. Above one half nothing is measured any more but an outage: the weight ends at 2,
-// and what such a sender gives stays too small.
+// It is the average of the first 32 bounded operations, then an exponential one with weight 1/32.
+// A message of which nothing has arrived does not count: its sender was late, and it does not tell
+// what the network loses. A share above one half only shows an outage. The weight is therefore at
+// most 2, and the contributions of such a sender stay too small.
 //
 // Not thread-safe.
 #pragma once
@@ -19,12 +19,12 @@ namespace tarpon {
 class SenderLoss {
  public:
   static constexpr double kMost = 0.5;
-  static constexpr double kLeast = 1e-4;  // below it there is none
+  static constexpr double kLeast = 1e-4;  // a smaller share counts as none
   static constexpr double kMostWeight = 1 / (1 - kMost);
 
   explicit SenderLoss(std::uint16_t world_size) : senders_(world_size) {}
 
-  /// Of a message of `slots` slots, so many have come.
+  /// Takes how many slots of a message of `slots` slots were received.
   void learn(Rank sender, std::uint32_t slots, std::uint32_t received) {
     if (received == 0) return;
     One& one = senders_[sender];
@@ -37,7 +37,7 @@ class SenderLoss {
     return lost < kLeast ? 0 : std::min(lost, kMost);
   }
 
-  /// 1 / (1 - p) of each sender; empty where nobody loses anything.
+  /// 1 / (1 - p) of each sender; empty if no sender loses anything.
   std::vector<double> weights() const {
     std::vector<double> result(senders_.size(), 1);
     bool any = false;

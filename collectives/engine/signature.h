@@ -1,14 +1,14 @@
-// The signature of an operation: what every rank must have asked for alike before a byte is added.
+// The signature of an operation: the fields that must be equal on all ranks before a byte is added.
 //
-// It travels in READY (bpf/wire.h); the transport compares the bytes, and asks for words only when
+// It is sent in READY (bpf/wire.h). The transport compares the bytes; they are decoded only when
 // they differ. Little-endian layout of the 24 bytes:
 //
 //   offset  0     1         2          3     4           6       8      16     18  19     20
 //   bytes   1     1         1          1     2           2       8      2      1   1      4
 //   field   type  function  algorithm  mode  slot bytes  shares  count  epoch  pa  codec  custom
 //
-// `shares` is Shares::hash(). Where two ranks have different shares and one hash, either they cut
-// the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
+// `shares` is Shares::hash(). If two ranks have different shares with the same hash, either they
+// cut the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
 // `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
 // late rank of Algorithm::late_rank, 0 for every other one.
 // `custom` is the id of the caller's own function, 0 for every other one.
@@ -48,12 +48,12 @@ using SignatureBytes = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
 
 SignatureBytes encode(const OperationSignature& signature);
 
-/// Nothing when a byte has a value that this version does not know.
+/// Returns nullopt if a byte has a value that this version does not know.
 std::optional<OperationSignature> decode(
     std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes);
 
 /// The first field of `here` that differs, in words: "count 1000 instead of 2000", "type float
-/// instead of double". Nothing when they are equal.
+/// instead of double". nullopt when they are equal.
 std::optional<std::string> first_difference(const OperationSignature& here,
                                             const OperationSignature& there);
 

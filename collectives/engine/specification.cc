@@ -1,4 +1,4 @@
-// What an AllReduce asks of the endpoint: its stages, their messages and bounds.
+// Specifies an AllReduce for the endpoint: its stages, their messages and bounds.
 #include <algorithm>
 
 #include "collectives/engine/tar_call.h"
@@ -21,12 +21,12 @@ std::uint64_t TarCall::slot_stride() const {
   return coding_ ? std::uint64_t{setting_.world} * coding_->row_pitch_bytes() : slot_bytes();
 }
 
-/// Of results, and of what is coded.
+/// The slots of the result, or of the coded bucket.
 SlotArray<std::byte> TarCall::slots_at(std::uint64_t first_byte) const {
   return {(coding_ ? coding_->data() : output_) + first_byte, slot_stride()};
 }
 
-/// Takes a buffer for partial results, where the reducer needs one.
+/// Takes a buffer for partial results if the reducer needs one.
 Reducer::Shape TarCall::reducer_shape(Mode mode) {
   Reducer::Shape shape;
   shape.accumulator = slots_at(schedule_.own.first);
@@ -106,7 +106,8 @@ void TarCall::plan_bound(OperationSpec& spec, Time now) {
   }
 }
 
-/// Half of the ranks have begun: what this rank and its peers expect decides when the stages end.
+/// Starts the clock at `at`, when half of the ranks had begun. What this rank and its peers expect
+/// decides when the stages end.
 void TarCall::start_clock(Time at, Time now) {
   std::uint64_t live = ~endpoint_.silent();
   for (Rank peer = 0; peer < setting_.world; ++peer) {
@@ -131,9 +132,8 @@ void TarCall::start_clock(Time at, Time now) {
   limit_changed(now);
 }
 
-/// What the work on the buffers would take if both stages closed now: settling and, `with_copy`,
-/// copying our shard, decoding, filling the slots that are missing. Small buckets need no time for
-/// it.
+/// Time for the work on the buffers if both stages closed now: settling, copying our shard if
+/// `with_copy`, decoding, and filling the slots that are missing. Zero for small buckets.
 Duration TarCall::work_left(bool with_copy) const {
   if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
   std::uint64_t bytes = with_copy ? schedule_.own.count : 0;

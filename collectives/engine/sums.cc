@@ -9,7 +9,7 @@ Sums::Sums(const Shape& shape)
   if (is_ordered()) apart_.reserve(shape.most_bytes);
 }
 
-/// Only minima, maxima and the caller's functions see which operand is first.
+/// Whether it matters which operand is first: only for minima, maxima and the caller's functions.
 bool Sums::is_ordered() const {
   return shape_.function == ReduceOp::min || shape_.function == ReduceOp::max ||
          shape_.function == ReduceOp::custom;
@@ -28,7 +28,7 @@ std::byte* Sums::partial(std::uint64_t first, std::uint64_t place) const {
   return reinterpret_cast<std::byte*>(shape_.partials + place);
 }
 
-/// The elements at `b`, where nothing is written.
+/// Returns a copy of the elements at `b`, in memory to which add() does not write.
 const std::byte* Sums::apart(const std::byte* b, Range range) {
   apart_.assign(b, b + range.count * element_bytes(shape_.type));
   return apart_.data();

@@ -1,4 +1,4 @@
-// The arithmetic of a scheduled call: adds contributions and partial results to what a rank has.
+// The arithmetic of a scheduled call: adds up contributions and partial results.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace tarpon {
 
-/// The sums of a range lie as partial results until the last addition, then as elements in the
-/// output. Partial results are elements and lie in the output too, unless needs_partials().
-/// Not thread-safe.
+/// The sums of a range are partial results until the last addition, then elements in the output.
+/// Partial results are elements and lie in the output too, unless needs_partials(). Not
+/// thread-safe.
 class Sums {
  public:
   struct Shape {
     std::byte* output = nullptr;  // the bucket's elements
-    std::size_t most_bytes = 0;   // of the elements of an add()
+    std::size_t most_bytes = 0;   // maximum bytes of the elements of an add()
     DataType type = DataType::float32;
     ReduceOp function = ReduceOp::sum;
     std::uint32_t world = 0;
-    CustomFunction custom = {};  // where the function is custom
-    float* partials = nullptr;   // a float for each place, where needs_partials(); else null
+    CustomFunction custom = {};  // if the function is custom
+    float* partials = nullptr;   // a float for each place, if needs_partials(); else null
   };
 
   explicit Sums(const Shape& shape);
@@ -39,8 +39,8 @@ class Sums {
   /// Partial results of the elements from `first` on, which have the places from `place` on.
   std::byte* partial(std::uint64_t first, std::uint64_t place) const;
 
-  /// Puts `a` + `b` in place of the elements `range`: as partial results, or, where it is the
-  /// `last` addition, as the result. Either may lie there.
+  /// Writes `a` + `b` for the elements `range`: as the result if it is the `last` addition, else as
+  /// partial results. Either operand may lie there.
   void add(Range range, std::uint64_t place, Operand a, Operand b, bool last);
 
  private:

@@ -54,7 +54,7 @@ void TarCall::on_progress(const Event& event, Time now) {
       late_self_ = true;
       return;
     default:
-      return;  // all calls'
+      return;  // RunningCall handles the others
   }
 }
 
@@ -85,15 +85,15 @@ bool TarCall::advance(Time now) {
   return over();
 }
 
-/// How long confirmations may save the copy of our shard. A bounded call that something is missing
-/// from has come to its bound.
+/// How long to wait for confirmations that save the copy of our shard. A bounded call that lacks
+/// data has reached its bound.
 Duration TarCall::settling(Time now) const {
   if (call_->report.mode == Mode::exact) return std::max(kLeastSettling, (now - submitted_) / 8);
   return gather_complete_ ? kLeastSettling : Duration::zero();
 }
 
-/// Whether peers can still have our shard once this call has ended: it is retained, and what is
-/// missing of the gather is asked for.
+/// Whether peers can still get our shard once this call has ended: it is retained, and they ask for
+/// missing data of the gather.
 bool TarCall::serves_afterwards() const {
   const bool asked_for = setting_.mechanisms.repair || call_->report.mode == Mode::exact;
   return retains() && asked_for;
@@ -105,23 +105,23 @@ Time TarCall::limit() const {
   return late_self_ ? deadline_ : std::min(deadline_, end_);
 }
 
-/// Peers may still ask for our shard: they confirm it, or it is copied. Confirmations usually come
-/// within the time that the copy would cost.
+/// Whether the call may end. Peers may still ask for our shard, so they have to confirm it, or it
+/// is copied. Confirmations usually come within the time that the copy would cost.
 bool TarCall::may_finish(Time now) {
   Time patience = call_->report.mode == Mode::bounded ? settle_at_ : deadline_;
-  // Over before its bound, for want of a rank that is gone: our shard still has to go out.
+  // The call is over before its bound, because a rank is gone: our shard still has to be sent.
   if (!late_self_ && call_->report.stages[kGather].closing != Closing::bound) {
     patience = std::max(patience, whole_since_ + kLeastSettling);
   }
-  // Nobody can have the shard afterwards: the peers wait for it until their bounds. The same holds
-  // where the call has no time for a copy.
+  // No peer can get the shard afterwards: the peers wait for it until their bounds. The same holds
+  // if the call has no time for a copy.
   if (!serves_afterwards()) {
     patience = limit();
   } else if (!copies()) {
     patience = limit() - work_left(false);
   }
   patience = std::min(patience, limit());
-  // What is waited for beyond that comes by packets.
+  // After that only packets can end the wait.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
   if (unheard()) return false;
   if (schedule_.own.count == 0 || confirmed()) return true;
@@ -136,7 +136,7 @@ bool TarCall::confirmed() const {
   return schedule_.own.count > kConfirmAbove && endpoint_.acknowledged(handle(), kGather);
 }
 
-/// Exact calls cannot do without.
+/// Whether our shard is retained. Exact calls cannot do without that.
 bool TarCall::retains() const {
   return setting_.mechanisms.retention || call_->report.mode == Mode::exact;
 }
@@ -149,7 +149,7 @@ bool TarCall::copies() const {
   return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
 }
 
-/// Whether the copy ends unfinished. It does when nobody needs it. It also does when the rest of
+/// Whether the copy ends unfinished. It does when no peer needs it. It also does when the rest of
 /// the call's work takes all of the time until the end, and the rest of the copy takes more than a
 /// moment: a copy into memory that was never touched takes many times as long as the work before.
 /// The faster one of the latest two pieces tells the speed, because a pause makes single pieces
@@ -165,8 +165,9 @@ bool TarCall::drops_copy(Time now) const {
   return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_) / 8);
 }
 
-/// The scatter has closed: rescales the slots of our shard that lack contributions, as work. Work
-/// that was dropped halfway may be added again: it goes on at the first slot that is not ready.
+/// Rescales the slots of our shard that lack contributions, as work, after the scatter has closed.
+/// Work that was dropped halfway may be added again: it goes on at the first slot that is not
+/// ready.
 void TarCall::settle() {
   work_.add(reducer_.slots() - reducer_.ready(), slot_bytes(),
             [this](std::uint64_t, std::uint64_t count) {
@@ -174,7 +175,8 @@ void TarCall::settle() {
             });
 }
 
-/// Copies our shard for the peers. Throws what the memory throws, before anything is copied.
+/// Copies our shard for the peers. Throws the exceptions of the memory resource, before anything is
+/// copied.
 void TarCall::retain() {
   if (!copies()) return;
   retained_ = std::make_unique<Retained>(setting_.memory);
@@ -192,8 +194,8 @@ void TarCall::retain() {
   });
 }
 
-/// The result is whole, or all that will come is here. It ends at once, or when our shard is
-/// copied.
+/// Ends the call at once, or when our shard is copied. Its result is whole, or no more data will
+/// come.
 void TarCall::finish(Time now) {
   if (finishing_) return;
   finishing_ = true;
@@ -221,7 +223,7 @@ void TarCall::end_whole(Time now) {
   close(std::move(retained_), absent());
 }
 
-/// Owners of which nothing is to be had.
+/// Owners whose shards are not available.
 std::uint64_t TarCall::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
   std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
@@ -233,7 +235,7 @@ std::uint64_t TarCall::absent() const {
 }
 
 void TarCall::complete_output() {
-  // In place, what is filled here was lent for the scatter.
+  // In place, the memory that is filled here was lent for the scatter.
   const Status status = call_->report.status;
   const bool ended =
       status == Status::complete || status == Status::partial || status == Status::late_self;

@@ -1,5 +1,4 @@
-// A call on its way that may run bounded. It runs exact where it calibrates a bound. Its schedule
-// is TAR.
+// A running call that may be bounded. It runs exact if it calibrates a bound. Its schedule is TAR.
 #pragma once
 
 #include <array>
@@ -17,9 +16,9 @@ namespace tarpon {
 
 class TarCall : public RunningCall {
  public:
-  /// Opens the operation on `endpoint`, as the last thing that it does. `coding`: the encoded
-  /// bucket of a coded call, else null. `submitted` is when the caller asked. Throws std::bad_alloc
-  /// where a buffer of the call is refused.
+  /// Opens the operation on `endpoint`, as its last step. `coding`: the encoded bucket of a coded
+  /// call, else null. `submitted` is when the caller asked. Throws std::bad_alloc if a buffer of
+  /// the call is refused.
   TarCall(const Setting& setting, std::shared_ptr<PendingCall> call, std::unique_ptr<Coding> coding,
           Endpoint& endpoint, Time submitted, Time now);
   ~TarCall() override;
@@ -108,11 +107,11 @@ class TarCall : public RunningCall {
   std::unique_ptr<Retained> retained_;       // our shard, until the endpoint keeps it
   std::vector<Range> missing_;               // bytes of the slots that the result lacks
   std::vector<Coding::Gap> gaps_;            // elements that decoding does not give
-  std::array<Duration, 2> latest_pieces_{};  // of the copy of our shard; 0: none yet
+  std::array<Duration, 2> latest_pieces_{};  // times of copying pieces of our shard; 0: none yet
   BoundTerms terms_;                         // bounded: of this rank
   std::uint64_t terms_heard_ = 0;            // bit r: rank r has told its terms
   Time clock_ = kNever;                      // bounded: when half of the ranks had begun
-  Time end_ = kNever;         // bounded: when the call ends at the latest, but for late ranks
+  Time end_ = kNever;         // bounded: latest end of the call, unless this rank is late
   Time gather_due_ = kNever;  // bounded: when the gather ends, unless peers are asked then
   Time delivered_ = kNever;   // when all peers had confirmed our shard
   Time work_at_ = kNever;     // bounded: when to compare work_left() with what time is left

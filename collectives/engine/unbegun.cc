@@ -1,4 +1,4 @@
-// Calls that end without having begun: their numbers, and what their reports say.
+// Calls that end without having begun: their numbers and their reports.
 #include <algorithm>
 
 #include "collectives/engine/engine.h"
@@ -7,12 +7,12 @@
 
 namespace tarpon {
 
-/// They stay in the queue, as those do that expire.
+/// Ends all calls that wait. They stay in the queue, like those that expire.
 void Engine::end_waiting(const Ending& ending, Time now) {
   for (Waiting& waiting : waiting_) {
     if (waiting.over) {
       const std::uint32_t tag = waiting.call->report.tag;
-      if (broken_ || aborted_) unbegun_.put(tag, {next_unbegun(tag)});
+      if (broken_ || aborted_) missed_.set_next(tag, next_unbegun(tag));
       continue;
     }
     end_unbegun(*waiting.call, ending, waiting.submitted, now);
@@ -29,7 +29,9 @@ void Engine::end_unbegun(PendingCall& call, const Ending& ending, Time submitted
   report.blamed = ending.blamed;
   report.detail = ending.detail;
   note_unbegun(report, submitted, now);
-  if (broken_ || aborted_) note_missed(report);
+  if (broken_ || aborted_) {
+    missed_.note(report, next_unbegun(report.tag), endpoint_.furthest(report.tag));
+  }
   end_before_start(call);
 }
 
@@ -52,25 +54,10 @@ std::vector<EpochRecord::Start> Engine::next_numbers() const {
   return result;
 }
 
-/// The number of a call that no longer takes one at the endpoint; calls are told apart all the
-/// same.
+/// The number of a call that no longer takes one at the endpoint. It still tells calls apart.
 std::uint32_t Engine::next_unbegun(std::uint32_t tag) const {
-  const auto known = unbegun_.find(tag);
-  return known ? known->number : next_queued(tag);
-}
-
-/// In the order of the numbers of a tag.
-void Engine::note_missed(Report& report) {
-  const auto later = [](std::uint32_t a, std::uint32_t b) {
-    return static_cast<std::int32_t>(a - b) > 0 ? a : b;
-  };
-  unbegun_.put(report.tag, {later(next_unbegun(report.tag), report.operation + 1)});
-  if (report.status != Status::evicted) return;
-  const auto first = first_missed_.find(report.tag);
-  report.first_missed = first ? first->number : report.operation;
-  first_missed_.put(report.tag, {report.first_missed});
-  report.operations_missed =
-      later(report.operation + 1, endpoint_.furthest(report.tag)) - report.first_missed;
+  const auto known = missed_.next_number(tag);
+  return known ? *known : next_queued(tag);
 }
 
 }  // namespace tarpon

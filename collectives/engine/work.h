@@ -20,8 +20,8 @@ class Work {
   explicit Work(std::uint64_t piece_bytes) : piece_bytes_(piece_bytes) {}
 
   /// Adds `units` units that move `unit_bytes` each: `run(first, count)` does `count` of them, and
-  /// works on memory that outlives the work. At most one piece runs here at once, unless
-  /// something waits.
+  /// works on memory that outlives the work. Work that fits one piece runs in this call, unless
+  /// other work waits.
   template <typename Run>
   void add(std::uint64_t units, std::uint64_t unit_bytes, const Run& run) {
     if (units == 0) return;
@@ -32,7 +32,7 @@ class Work {
     }
   }
 
-  /// Nothing is left, and no piece runs.
+  /// Whether nothing is left, and no piece runs.
   bool idle() const { return parts_.empty() && !running_; }
 
   bool has_piece() const { return !parts_.empty() && !running_; }
@@ -51,7 +51,7 @@ class Work {
   }
   void ended() { running_ = false; }
 
-  /// Drops what has not been taken.
+  /// Drops the work that has not been taken.
   void clear() { parts_.clear(); }
 
   /// Runs all that is left here. REQUIRES: no piece runs.

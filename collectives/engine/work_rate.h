@@ -15,15 +15,15 @@ namespace tarpon {
 
 class WorkRate {
  public:
-  /// The work of a call that moved `bytes` took `time`: the time in which pieces of it ran; of a
-  /// cut call, that from the close of its stages to its end, if longer. REQUIRES: bytes > 0.
+  /// Learns that the work of a call moved `bytes` in `time`: the time in which its pieces ran; for
+  /// a cut call, the time from the close of its stages to its end, if longer. REQUIRES: bytes > 0.
   void learn(std::uint64_t bytes, Duration time, bool cut) {
     RecentValues& samples = cut ? cut_ : others_;
     samples.push(std::chrono::duration<double>(time).count() / static_cast<double>(bytes));
   }
 
-  /// What the work of a call that is cut takes where it moves `bytes`: by the 90th percentile of
-  /// the last 20 cut calls, per byte; before the first one, of other calls.
+  /// Time for the work of a cut call that moves `bytes`: by the 90th percentile, per byte, of the
+  /// last 20 cut calls; before the first one, of other calls.
   Duration of(std::uint64_t bytes) const {
     const RecentValues& samples = cut_.empty() ? others_ : cut_;
     const double each = samples.empty() ? kUnknown : samples.quantile(0.9);

@@ -44,7 +44,7 @@ FlightHeader at_this_moment(const DumpTarget& target, DumpReason reason, int sig
 bool write_dump(const DumpTarget& target, DumpReason reason, int signal) {
   const char* beside = signal == 0 ? target.by_thread.data() : target.by_signal.data();
   const int directory = target.directory.get();
-  ::unlinkat(directory, beside, 0);  // of a process that died while it wrote
+  ::unlinkat(directory, beside, 0);  // left by a process that died while it wrote
   const int fd = ::openat(directory, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   const FlightHeader header = at_this_moment(target, reason, signal);

@@ -13,14 +13,14 @@ namespace tarpon {
 /// Where a rank's dump goes; prepared ahead, so that a signal handler need not build names.
 struct DumpTarget {
   const Recorder* recorder = nullptr;
-  FlightHeader header;               // all but what the moment says
-  FileDescriptor directory;          // opened once: nobody can put another one in its place
-  std::array<char, 64> name{};       // in it
+  FlightHeader header;               // without what at_this_moment() sets
+  FileDescriptor directory;          // opened once, so that it cannot be exchanged for another
+  std::array<char, 64> name{};       // of the dump, in the directory
   std::array<char, 64> by_thread{};  // written first, then renamed
-  std::array<char, 64> by_signal{};  // a handler may interrupt the thread
+  std::array<char, 64> by_signal{};  // the same by a handler, which may interrupt the thread
 };
 
-/// `header` as of now.
+/// Returns the header of `target` as of now.
 FlightHeader at_this_moment(const DumpTarget& target, DumpReason reason, int signal);
 
 /// Gives header and records to `put(data, bytes)` piece by piece; ends when that returns false.
@@ -40,8 +40,8 @@ bool emit_dump(const Recorder& recorder, const FlightHeader& header, Put put) {
   return used == 0 || put(piece.data(), used * sizeof(RecordWords));
 }
 
-/// Replaces the file `target.name` whole; follows no link. `signal`: 0 outside of handlers. False
-/// when that failed: what was there before stays.
+/// Replaces the file `target.name` as a whole; follows no link. `signal`: 0 outside of handlers.
+/// False on failure: then the earlier file stays.
 bool write_dump(const DumpTarget& target, DumpReason reason, int signal);
 
 }  // namespace tarpon

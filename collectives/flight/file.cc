@@ -51,7 +51,7 @@ Result<FlightDump> parse_flight(std::span<const std::byte> bytes, const std::str
   make_printable(header.host);
   const std::span<const std::byte> rest = bytes.subspan(sizeof header);
   if (rest.size() / sizeof(RecordWords) > Recorder::kCapacity) return refuse("too long");
-  // A dump that was cut short is worth what it holds.
+  // A dump that was cut short is read as far as it goes.
   for (std::size_t at = 0; at + sizeof(RecordWords) <= rest.size(); at += sizeof(RecordWords)) {
     RecordWords words;
     std::memcpy(words.data(), rest.data() + at, sizeof words);

@@ -1,7 +1,8 @@
 // A dump of one rank's flight recorder: a header, then records, oldest first.
 //
-// Native to x86-64 (little-endian). The header has its size and the records' in it; a reader of
-// another version refuses the file. What was being overwritten while the dump was made is left out.
+// Native to x86-64 (little-endian). The header contains its own size and that of a record; a reader
+// of another version refuses the file. Records that were being overwritten while the dump was made
+// are left out.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@ inline constexpr std::uint32_t kFlightVersion = 2;
 /// Why there is a dump.
 enum class DumpReason : std::uint32_t {
   status,   // an operation ended otherwise than complete
-  request,  // somebody asked: SIGUSR1, or the status socket
+  request,  // asked for by SIGUSR1, or over the status socket
   fatal,    // `signal` is ending the process
 };
 
@@ -54,9 +55,9 @@ struct FlightDump {
   std::vector<Record> records;  // by number
 };
 
-/// Reads a dump that came from anywhere. A pure function of the bytes: everything is checked, host
+/// Reads a dump from an untrusted source. A pure function of the bytes: everything is checked, host
 /// and boot id are made printable, and a dump has at most Recorder::kCapacity records. `name` is
-/// for the error, one line: invalid_argument.
+/// for the error, invalid_argument with one line.
 Result<FlightDump> parse_flight(std::span<const std::byte> bytes, const std::string& name);
 
 /// "JOB.RANK.flight", the name of a rank's dump in its directory.

@@ -43,7 +43,7 @@ FlightHeader header_of(const FlightIdentity& identity) {
   return header;
 }
 
-/// A thread that no signal of the application lands on. Not joinable when there is none to be had.
+/// Starts a thread that receives no signal of the application. Not joinable if none can be started.
 template <typename Body>
 std::thread quiet_thread(Body body) {
   sigset_t all, before;
@@ -52,7 +52,7 @@ std::thread quiet_thread(Body body) {
   std::thread thread;
   try {
     thread = std::thread(std::move(body));
-  } catch (const std::system_error&) {  // the limit of threads: done without
+  } catch (const std::system_error&) {  // the limit of threads: goes on without one
   }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
@@ -109,7 +109,7 @@ class Flight::Watch {
 
   void wake() {
     const std::uint64_t one = 1;
-    // Full means that it is awake already.
+    // The counter is full only if the thread has been woken already.
     [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
   }
 
@@ -167,7 +167,7 @@ class Flight::Watch {
   bool signals_ = false;
   FileDescriptor listener_;
   FileDescriptor wake_;
-  std::uint32_t rounds_ = 0;             // the driver's
+  std::uint32_t rounds_ = 0;             // busy ones of the driver
   std::atomic<std::uint32_t> seen_ = 0;  // incidents that the thread was woken for
   std::uint32_t dumped_ = 0;             // incidents that are in the file; the thread's
   Time next_dump_{};

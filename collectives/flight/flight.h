@@ -1,17 +1,18 @@
-// What watches a communicator from outside: the flight recorder's dumps and the status socket.
+// Shows from outside what a communicator does: the flight recorder's dumps and the status socket.
 //
-// A thread of its own sleeps until somebody asks or something goes wrong. It takes no lock that the
-// driver of the communicator takes: it answers while operations are stuck, whoever holds what.
+// A thread of its own sleeps until a request comes or something goes wrong. It takes no lock that
+// the driver of the communicator takes, so that it answers while operations are stuck, whichever
+// thread holds a lock.
 //
-// Dumps (collectives/flight/file.h) go to `directory`/JOB.RANK.flight, which is replaced whole: one
-// file a rank and job. JOB is the job's public id. Without a directory there are none: a file for
-// each failure on a machine whose owner did not ask is litter, and the ring can be read through the
-// socket as well.
+// Dumps (collectives/flight/file.h) go to `directory`/JOB.RANK.flight, one file for each rank and
+// job, which each dump replaces as a whole. JOB is the job's public id. Without a directory there
+// are no dumps: a file for each failure is litter where the owner of the machine did not ask for
+// it, and the ring can be read through the socket as well.
 //
 // The socket is a UNIX stream socket, named @tarpon.UID.JOB.RANK in the abstract name space of the
 // process's network namespace (JOB as 8 hex digits). It answers processes of the same user and
-// root: "status\n" by one line of JSON, "flight\n" by a dump. `tarpon status` and `tarpon flight`
-// are the clients.
+// root: "status\n" with one line of JSON, "flight\n" with a dump. `tarpon status` and `tarpon
+// flight` are the clients.
 #pragma once
 
 #include <cstdint>
@@ -42,15 +43,16 @@ struct FlightSnapshot {
 
 class Flight {
  public:
-  /// Makes the directory, and tries whether a file can be made there. Errors: io, permission,
-  /// invalid_argument.
+  /// Makes the directory, and checks that this process may make files in it. Errors: io,
+  /// permission, invalid_argument.
   static Result<void> check(const FlightOptions& options);
 
-  /// Starts watching. What is not to be had (the socket's name is taken, no thread) is done
-  /// without: a job does not fail for it.
+  /// Starts watching. It does without a part that cannot be set up (the socket's name is taken, no
+  /// thread can be started): a job does not fail for it.
   Flight(const FlightOptions& options, const FlightIdentity& identity);
 
-  /// Dumps what is still worth it. REQUIRES: nobody writes to the recorder any more.
+  /// Dumps once more if something went wrong since the last dump. REQUIRES: no thread writes to the
+  /// recorder any more.
   ~Flight();
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
@@ -58,15 +60,16 @@ class Flight {
   /// For the endpoint and the engine; lives as long as this.
   Recorder& recorder();
 
-  /// What the socket is to tell from now on. One thread at a time; costs a few hundred nanoseconds.
+  /// Sets what the socket answers from now on. One thread at a time; costs a few hundred
+  /// nanoseconds.
   void publish(const FlightSnapshot& snapshot);
 
   /// Whether the driver should publish now: when it is about to sleep, and now and then while it is
-  /// busy. As publish().
+  /// busy. One thread at a time.
   bool wants_snapshot(bool busy);
 
-  /// Has what went wrong since last time dumped, soon. Costs a comparison when nothing did. Any
-  /// thread.
+  /// Requests a dump, which follows soon, if something went wrong since the last call. Costs a
+  /// comparison otherwise. Any thread.
   void look();
 
  private:
@@ -77,8 +80,8 @@ class Flight {
 /// "@tarpon.UID.JOB.RANK" without the "@": the name of a rank's socket.
 std::string status_socket_name(std::uint32_t user, std::uint32_t public_id, Rank rank);
 
-/// The line of JSON that answers "status": what `snapshot` says as of `now`. `recorder`: how the
-/// last call ended.
+/// Returns the line of JSON that answers "status": `snapshot` as of `now`, and from `recorder` how
+/// the last call ended.
 std::string status_line(const FlightIdentity& identity, const FlightSnapshot& snapshot,
                         const Recorder& recorder, Time now);
 

@@ -11,16 +11,16 @@
 namespace tarpon {
 namespace {
 
-// SIGTERM is how launchers end a rank that hangs: what it was doing then is the question.
+// Launchers end a rank that hangs with SIGTERM: the dump says what it was doing.
 constexpr std::array kSignals{SIGUSR1, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
 
-// A handler has no argument of ours; all of this is read by it.
+// The handlers read all of this, since they get no argument of ours.
 std::array<std::atomic<const DumpTarget*>, kMostSignalTargets> targets;
 std::array<struct sigaction, kSignals.size()> earlier;
 std::atomic<int> running = 0;
 std::atomic<bool> dying = false;
 
-std::mutex table;  // of those who add and remove
+std::mutex table;  // held to add and to remove
 std::size_t count = 0;
 
 std::size_t index_of(int signal) {
@@ -40,7 +40,7 @@ void dump_all(int signal) {
   --running;
 }
 
-/// What would have happened without us.
+/// Does what would have happened without our handler.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction& before = earlier[index_of(signal)];
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, info, context);
@@ -48,14 +48,15 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   if (before.sa_handler != SIG_DFL) return before.sa_handler(signal);
   if (signal == SIGUSR1) return;  // to be asked for a dump is no reason to die
   ::sigaction(signal, &before, nullptr);
-  // What somebody sent comes again; a fault repeats by itself, with the right place in a core dump.
+  // A signal that was sent is raised again; a fault repeats by itself, with the right place in a
+  // core dump.
   if (info == nullptr || info->si_code <= 0) ::raise(signal);
 }
 
 void on_signal(int signal, siginfo_t* info, void* context) {
   const int saved = errno;
   dump_all(signal);
-  // Where somebody survives a signal that should have ended him, the next one dumps again.
+  // If the process survives a signal that should have ended it, the next one dumps again.
   pass_on(signal, info, context);
   if (signal != SIGUSR1) dying = false;
   errno = saved;
@@ -66,7 +67,7 @@ void install() {
     ::sigaction(kSignals[i], nullptr, &earlier[i]);  // before ours can be called
     const bool handled = (earlier[i].sa_flags & SA_SIGINFO) != 0 ||
                          (earlier[i].sa_handler != SIG_DFL && earlier[i].sa_handler != SIG_IGN);
-    struct sigaction ours = earlier[i];  // the application's mask, and whether calls go on
+    struct sigaction ours = earlier[i];  // keeps the application's mask, and whether calls go on
     ours.sa_sigaction = on_signal;
     ours.sa_flags =
         SA_SIGINFO | SA_ONSTACK | (handled ? earlier[i].sa_flags & SA_RESTART : SA_RESTART);

@@ -67,7 +67,7 @@ std::string peers_of(const FlightIdentity& identity, const EndpointSnapshot& end
   return text + "]";
 }
 
-/// Of the newest call that has ended.
+/// Describes the end of the newest call that has ended.
 std::string last_end(const Recorder& recorder) {
   const std::uint64_t end = recorder.written();
   for (std::uint64_t number = end; number > recorder.first(); --number) {

@@ -14,9 +14,9 @@ FileDescriptor listen_abstract(const std::string& name);
 /// Writes the answer; false: the client has gone.
 using Reply = std::function<bool(const void* data, std::size_t bytes)>;
 
-/// Answers one client of `listener`, if it is of this user or root. `answer` gets its request, ""
-/// when it said nothing in time. Bounded: a silent client costs 200 ms, one that does not read a
-/// second.
+/// Answers one client of `listener`, if it belongs to this user or root. `answer` gets its request,
+/// or "" if none came in time. Bounded: a silent client costs 200 ms, and one that does not read
+/// costs a second.
 void serve_client(const FileDescriptor& listener,
                   const std::function<void(const std::string& request, const Reply&)>& answer);
 

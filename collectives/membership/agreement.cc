@@ -4,39 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
 
-#include "collectives/allreduce.h"
 #include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
 
-constexpr std::size_t kMessageBytes = 80;
-
-// Steps that are collected for at once; more are not asked of a rank that works in order.
+// Steps for which reports are collected at once. Ranks that take the steps in order need no more.
 constexpr std::size_t kMostPending = 2 * Agreement::kKept;
 
-/// Whatever is no share of anything counts as everything.
+/// Returns `fraction`, or 1 if it is not a number from 0 to 1.
 double share(double fraction) {
   return fraction >= 0 && fraction <= 1 ? fraction : 1.0;
 }
 
-void append(std::string& bytes, std::uint64_t value, int width) {
-  for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-std::uint64_t read(std::string_view bytes, std::size_t at, std::size_t width) {
-  std::uint64_t value = 0;
-  for (std::size_t i = width; i-- > 0;) {
-    value = value << 8 | static_cast<unsigned char>(bytes[at + i]);
-  }
-  return value;
-}
-
-/// The ranks whose digest is not that of the lowest one.
+/// The ranks whose digest differs from that of the lowest rank in `digests`.
 std::uint64_t differing(const std::vector<std::pair<Rank, std::uint64_t>>& digests) {
   if (digests.empty()) return 0;
   const std::uint64_t usual = std::min_element(digests.begin(), digests.end())->second;
@@ -63,46 +46,9 @@ std::string explain(const StepVerdict& verdict, const LossBudget& budget) {
 
 }  // namespace
 
-std::string_view name(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::apply:
-      return "apply";
-    case Verdict::skip:
-      return "skip";
-    case Verdict::halt:
-      return "halt";
-  }
-  return "?";
-}
-
-LossReport loss_report(const Report& report) {
-  const std::uint64_t late = mask_of(report.late_ranks);
-  switch (report.status) {
-    case Status::complete:
-    case Status::partial:
-    case Status::late_self:
-      return {report.causes.of_network(), report.nonfinite, late, 0};
-    case Status::peer_late:
-    case Status::mismatch:
-    case Status::aborted:
-    case Status::failed:
-    case Status::peer_dead:
-    case Status::evicted:
-    case Status::peer_left:
-      break;
-  }
-  return {1.0, report.nonfinite, late, 0};  // no result
-}
-
 LossReport worse(const LossReport& a, const LossReport& b) {
   return {std::max(share(a.lost_fraction), share(b.lost_fraction)), a.nonfinite || b.nonfinite,
           a.late | b.late, a.digest != 0 ? a.digest : b.digest};
-}
-
-LossBudget LossBudget::usual(double loss_target) {
-  LossBudget budget;
-  budget.skip_above = std::clamp(20 * loss_target, budget.skip_above, budget.halt_above);
-  return budget;
 }
 
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step) {
@@ -124,51 +70,6 @@ Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports,
   const bool heavy = worst > budget.halt_above;
   if (heavy && heavy_steps + 1 >= LossBudget::kStepsToHalt) return Verdict::halt;
   return heavy || worst > budget.skip_above || nonfinite ? Verdict::skip : Verdict::apply;
-}
-
-std::string encode(const AgreementMessage& message) {
-  std::string bytes;
-  append(bytes, static_cast<std::uint8_t>(message.kind), 1);
-  append(bytes, message.report.nonfinite ? 1 : 0, 1);
-  append(bytes, static_cast<std::uint8_t>(message.verdict.verdict), 1);
-  append(bytes, 0, 1);
-  append(bytes, message.verdict.decided_by, 4);
-  append(bytes, message.step, 8);
-  append(bytes, std::bit_cast<std::uint64_t>(message.report.lost_fraction), 8);
-  append(bytes, std::bit_cast<std::uint64_t>(message.verdict.lost_fraction), 8);
-  append(bytes, message.verdict.reporters, 8);
-  append(bytes, message.verdict.rejoin, 8);
-  append(bytes, message.report.late, 8);
-  append(bytes, message.report.digest, 8);
-  append(bytes, message.verdict.differing, 8);
-  append(bytes, message.patience_ms, 4);
-  append(bytes, message.verdict.detail.size(), 4);
-  return bytes + message.verdict.detail;
-}
-
-std::optional<AgreementMessage> decode_agreement(std::string_view body) {
-  if (body.size() < kMessageBytes) return std::nullopt;
-  const std::uint64_t kind = read(body, 0, 1);
-  const std::uint64_t verdict = read(body, 2, 1);
-  if (kind < 1 || kind > 4 || verdict > 2) return std::nullopt;
-  if (read(body, 76, 4) != body.size() - kMessageBytes) return std::nullopt;
-  AgreementMessage message;
-  message.kind = static_cast<AgreementMessage::Kind>(kind);
-  message.step = read(body, 8, 8);
-  message.report.nonfinite = read(body, 1, 1) != 0;
-  message.report.lost_fraction = std::bit_cast<double>(read(body, 16, 8));
-  message.patience_ms = static_cast<std::uint32_t>(read(body, 72, 4));
-  message.verdict.verdict = static_cast<Verdict>(verdict);
-  message.verdict.step = message.step;
-  message.verdict.decided_by = static_cast<Rank>(read(body, 4, 4));
-  message.verdict.lost_fraction = std::bit_cast<double>(read(body, 24, 8));
-  message.verdict.reporters = read(body, 32, 8);
-  message.verdict.rejoin = read(body, 40, 8);
-  message.report.late = read(body, 48, 8);
-  message.report.digest = read(body, 56, 8);
-  message.verdict.differing = read(body, 64, 8);
-  message.verdict.detail = body.substr(kMessageBytes);
-  return message;
 }
 
 Agreement::Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets)
@@ -272,7 +173,7 @@ void Agreement::receive(Rank from, const AgreementMessage& message, Time now) {
   try_to_decide(now);
 }
 
-/// A verdict that another rank has decided. The next decider passes it on: others may lack it.
+/// Keeps a verdict of another rank. The next decider passes it on, since others may lack it.
 void Agreement::take_verdict(const StepVerdict& verdict) {
   if (const StepVerdict* known = find(verdict.step)) {
     if (known->same(verdict) || !conflict_.empty()) return;
@@ -282,7 +183,8 @@ void Agreement::take_verdict(const StepVerdict& verdict) {
     tell_all(*known);  // the others learn of it too
     return;
   }
-  // Whoever has reported here waits for us, even if we do not know yet that it is our turn.
+  // A rank that has reported to this one waits for it, even if this rank does not know yet that it
+  // is the decider.
   const bool asked = std::any_of(pending_.begin(), pending_.end(), [&](const Pending& one) {
     return one.step == verdict.step && !one.reports.empty();
   });
@@ -331,7 +233,7 @@ void Agreement::greet(Rank rank) {
   if (rank == decider_) yield_to_decider();
 }
 
-/// All that this rank knows, then that it is all, then what it still waits for.
+/// Sends all verdicts that this rank has, then YIELD, then its reports of undecided steps.
 void Agreement::yield_to_decider() {
   if (decider_ == rank_ || !facts_.is_live(rank_) || decider_ >= facts_.world_size()) return;
   for (const StepVerdict& known : kept_) {

@@ -1,23 +1,22 @@
-// What becomes of a training step after AllReduces that lost something: apply, skip or halt, alike
-// on all ranks.
+// Decides what all ranks do with a training step whose AllReduces lost data: apply, skip or halt.
 //
 // The lowest live rank decides by the worst report that arrives in time. It does not wait for ranks
 // that are silent on the data path, or that a report names as late. It sends its verdict to all
 // ranks, and keeps it, by step, for ranks that ask later.
 //
-// A step is decided once, also when the decider goes. When the facts exclude every lower rank, the
-// next live one is the decider: each live rank sends it all verdicts that it has, then YIELD. It
-// decides only when the YIELDs of all live ranks have come, and only steps without a verdict. What
-// a rank that is not live says is ignored, so that after its YIELD no rank takes a verdict of an
-// earlier decider. Where a YIELD does not come nothing is decided, and the callers halt by their
-// deadlines. A rank that is told two verdicts of one step halts from then on, and says so. All
-// messages may be repeated: to a decider whose connection works again they are.
+// A step is decided once, even if the decider is excluded. When the facts exclude every lower rank,
+// the next live one is the decider: each live rank sends it all verdicts that it has, then YIELD.
+// It decides only when the YIELDs of all live ranks have arrived, and only steps without a verdict.
+// Messages of ranks that are not live are ignored, so a rank accepts no verdict of an earlier
+// decider after its YIELD. If a YIELD does not arrive, nothing is decided, and the callers halt at
+// their deadlines. A rank that receives two verdicts of one step halts from then on, and tells the
+// others. All messages may be repeated, and are when the connection to the decider works again.
 //
-// Steps ascend. Of one below the verdicts that are kept no verdict is given: a rank that asks is
-// told so, and halts.
+// Steps ascend. No verdict is given for a step below the kept ones: a rank that asks for it is told
+// so, and halts.
 //
-// Here: budgets and verdicts, and the rules as a machine without thread, clock or socket. One
-// thread at a time.
+// This file has budgets and verdicts, and the rules as a state machine without thread, clock or
+// socket. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -35,26 +34,26 @@
 
 namespace tarpon {
 
-/// The last entry with from_step <= `step`; the default where there is none.
+/// Returns the entry with the highest from_step <= `step`, or the default if there is none.
 LossBudget budget_for(const std::vector<LossBudget>& budgets, std::uint64_t step);
 
-/// The verdict by the worst of `reports`. A step is heavy when its worst report is above
+/// Decides by the worst of `reports`. A step is heavy when its worst report is above
 /// `halt_above`; `heavy_steps` counts the heavy steps right before this one. A heavy step that is
 /// the LossBudget::kStepsToHalt-th in a row halts, and so does a step without reports.
 Verdict decide(const LossBudget& budget, const std::vector<LossReport>& reports, int heavy_steps);
 
 struct AgreementMessage {
-  /// Their numbers travel and never change.
+  /// The numbers are part of the wire format and never change.
   enum class Kind : std::uint8_t {
     report = 1,     // to the decider
-    verdict = 2,    // of the decider, or handed to the next one
-    yield = 3,      // to the next decider: this rank has said all it knows, of steps from `step` on
-    forgotten = 4,  // of the decider, to a rank that is behind: no verdict below `step` is given
+    verdict = 2,    // from the decider, or passed on to the next one
+    yield = 3,      // to the next decider: the sender has sent all verdicts from `step` on
+    forgotten = 4,  // from the decider, to a rank that is behind: no verdict below `step` is given
   };
   Kind kind = Kind::report;
   std::uint64_t step = 0;
   LossReport report;
-  std::uint32_t patience_ms = 0;  // report: how long the decider may collect others
+  std::uint32_t patience_ms = 0;  // report: how long the decider may wait for other reports
   StepVerdict verdict;
 };
 
@@ -63,39 +62,41 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body);
 
 class Agreement {
  public:
-  /// Verdicts kept, the newest steps.
+  /// Number of verdicts kept: those of the newest steps.
   static constexpr std::size_t kKept = 64;
 
-  /// `facts` outlives the rules.
+  /// `facts` outlives this object.
   Agreement(Rank rank, const Facts& facts, std::vector<LossBudget> budgets);
 
-  /// This rank's report of `step`; the decider may wait `patience` for those of others.
+  /// Sends this rank's report of `step` to the decider, which may wait `patience` for the reports
+  /// of other ranks.
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now);
 
-  /// The verdict of `step`, or none so far. A verdict that the decider no longer keeps reads as a
-  /// halt without reporters.
+  /// Returns the verdict of `step`, or nullopt if there is none yet. A verdict that the decider no
+  /// longer keeps reads as a halt without reporters.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
 
-  /// A row has risen.
+  /// Acts upon a row that has risen.
   void facts_changed(Time now);
 
-  /// Sends `rank` the messages again that a broken connection may have lost: to the decider, all
+  /// Resends to `rank` the messages that a broken connection may have lost: to the decider, all
   /// verdicts and reports of this rank.
   void greet(Rank rank);
 
   void receive(Rank from, const AgreementMessage& message, Time now);
 
-  /// Who waits in rejoin(): goes into the verdicts to come.
+  /// Sets the ranks that wait in rejoin(); later verdicts carry them.
   void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
 
-  /// Bit r: rank r is silent on the data path. The decider does not wait for its report.
+  /// Sets the ranks that are silent on the data path (bit r: rank r). The decider does not wait for
+  /// their reports.
   void set_silent(std::uint64_t ranks, Time now);
 
-  /// Decides what may not wait longer.
+  /// Decides the steps that may not wait longer.
   void tick(Time now);
   Time next_deadline() const;
 
-  /// Messages to send, in order.
+  /// Returns the messages to send, in order, and removes them.
   std::vector<std::pair<Rank, AgreementMessage>> take_outbox();
 
   Rank decider() const { return decider_; }
@@ -104,8 +105,8 @@ class Agreement {
   struct Pending {
     std::uint64_t step = 0;
     std::uint64_t reporters = 0;
-    std::vector<LossReport> reports;  // of the reporters, in the order in which they came
-    std::vector<std::pair<Rank, std::uint64_t>> digests;  // of those that told one
+    std::vector<LossReport> reports;  // of the reporters, in the order of arrival
+    std::vector<std::pair<Rank, std::uint64_t>> digests;  // of the reporters that sent one
     std::uint32_t own_patience_ms = 0;
     std::optional<LossReport> own;
     Time collect_until = kNever;
@@ -131,9 +132,9 @@ class Agreement {
   std::uint64_t silent_ = 0;
   std::deque<StepVerdict> kept_;
   std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten
-  std::uint64_t told_from_ = 0;       // the decider, or this rank as decider, has said so
+  std::uint64_t told_from_ = 0;       // lower steps get no verdict: told by, or as, the decider
   std::vector<Pending> pending_;
-  std::string conflict_;  // two verdicts of one step were told: which
+  std::string conflict_;  // describes two different verdicts of one step; empty: there are none
   std::vector<std::pair<Rank, AgreementMessage>> outbox_;
 };
 

@@ -7,7 +7,7 @@
 namespace tarpon {
 namespace {
 
-/// Numbers of operations wrap.
+/// Whether `number` is not before `from`. Numbers of operations wrap.
 bool reached(std::uint32_t number, std::uint32_t from) {
   return static_cast<std::int32_t>(number - from) >= 0;
 }
@@ -41,7 +41,7 @@ void EpochHistory::decided(const EpochRecord& record) {
     return known.decided && !later_epoch(number, known.record.setting.number);
   });
   if (old) return;
-  // What was seen before of this epoch is replaced; what was seen of later ones stays behind it.
+  // A record of this epoch that seen() made is replaced; records of later epochs stay behind it.
   const auto place = std::find_if(records_.begin(), records_.end(), [&](const Known& known) {
     return !later_epoch(number, known.record.setting.number);
   });

@@ -1,10 +1,10 @@
-// What all ranks must choose alike while a job runs, by operation: whether a call is coded.
+// The setting that all ranks must share while a job runs, by operation: whether a call is coded.
 //
-// An *epoch* is a setting with a number. An epoch record says from which operation of each tag on
-// it holds; who decides it, and when: membership/epochs.h.
+// An *epoch* is a setting with a number. An epoch record gives the first operation of each tag that
+// runs under it. membership/epochs.h describes which rank decides a record, and when.
 //
-// Every packet carries its operation's epoch. Nothing is summed across epochs: a rank drops what
-// comes of another one, as lost, and learns from it what holds from the next operation on.
+// Every packet carries its operation's epoch. Nothing is summed across epochs: a rank drops packets
+// of another epoch, which count as lost, and learns from them the epoch of its next operations.
 //
 // No thread, clock or socket. Not thread-safe.
 #pragma once
@@ -35,11 +35,11 @@ struct EpochRecord {
     bool operator==(const Start&) const = default;
   };
   EpochSetting setting;
-  std::vector<Start> starts;  // tags that are not listed are in it from their first operation on
+  std::vector<Start> starts;  // unlisted tags are in the epoch from their first operation on
   bool operator==(const EpochRecord&) const = default;
 };
 
-/// What a bounded call of this rank tells of the codec.
+/// Measurements of one bounded call of this rank, from which a setting of the codec is derived.
 struct CodecEvidence {
   std::optional<double> lost;  // share that its result lacked; none with late ranks or void shards
   bool coded = false;
@@ -47,29 +47,29 @@ struct CodecEvidence {
   Duration took{};  // since its clock started
 };
 
-/// What holds for each operation, as far as this rank knows.
+/// The epoch of each operation, as far as this rank knows.
 class EpochHistory {
  public:
-  /// Epoch 0, from the beginning.
+  /// Begins with epoch 0 for all operations.
   explicit EpochHistory(bool coded);
 
   EpochSetting at(std::uint32_t tag, std::uint32_t number) const;
 
-  /// A decided record. One that is not newer than the latest decided one is not taken.
+  /// Adds a decided record. Ignores it if it is not newer than the latest decided one.
   void decided(const EpochRecord& record);
 
-  /// A peer runs operation `number` of `tag` in an epoch that is newer than what is known here: it
-  /// holds from there on, for this tag.
+  /// Takes over the epoch in which a peer runs operation `number` of `tag`, if it is newer than the
+  /// known one: it applies to this tag from that operation on.
   void seen(std::uint32_t tag, std::uint32_t number, EpochSetting setting);
 
  private:
   struct Known {
     EpochRecord record;
-    bool decided = false;  // else only its listed tags are in it
+    bool decided = false;  // false: only its listed tags are in the epoch
   };
   static constexpr std::size_t kKept = 8;
 
-  std::deque<Known> records_;  // oldest first; the first one holds for all else
+  std::deque<Known> records_;  // oldest first; the first one applies to all other operations
 };
 
 }  // namespace tarpon

@@ -15,7 +15,7 @@ using rendezvous::read_u32;
 constexpr std::size_t kStartBytes = 8;
 constexpr std::size_t kHeadBytes = 8;  // of an answer: round, epoch; of a record: epoch, coded
 constexpr std::size_t kMostStarts = (kMaxBody - kHeadBytes) / kStartBytes;
-constexpr std::uint32_t kRankBits = 6;  // of an epoch's number: two deciders never take the same
+constexpr std::uint32_t kRankBits = 6;  // low bits of an epoch's number: unique for each decider
 
 void append(std::string& body, const std::vector<EpochRecord::Start>& starts) {
   for (std::size_t i = 0; i < std::min(starts.size(), kMostStarts); ++i) {
@@ -47,7 +47,7 @@ const EpochRecord::Start* find(const std::vector<EpochRecord::Start>& starts, st
   return found == starts.end() || found->tag != tag ? nullptr : &*found;
 }
 
-/// The furthest of each tag, ordered by tag.
+/// Adds `more` to `into`, and keeps the furthest number of each tag, ordered by tag.
 void merge(std::vector<EpochRecord::Start>& into, const std::vector<EpochRecord::Start>& more) {
   into.insert(into.end(), more.begin(), more.end());
   std::stable_sort(into.begin(), into.end(), by_tag);
@@ -62,7 +62,7 @@ void merge(std::vector<EpochRecord::Start>& into, const std::vector<EpochRecord:
   if (!into.empty()) into.resize(last + 1);
 }
 
-/// The first number after `latest` that is `rank`'s. 0 is that of no record.
+/// Returns the first epoch number of `rank` after `latest`. No record has the number 0.
 std::uint16_t next_epoch(std::uint16_t latest, Rank rank) {
   constexpr std::uint32_t kRanks = 1u << kRankBits;
   const std::uint32_t step = (rank + kRanks - latest % kRanks) % kRanks;
@@ -173,7 +173,7 @@ void Epochs::take(Rank from, const Frame& frame, Time now) {
   }
 }
 
-/// Whether calls should be coded; nothing: as they are.
+/// Whether calls should be coded; nullopt: no change.
 std::optional<bool> Epochs::wanted() const {
   bool calm = true, lossy = false;
   for (Rank rank = 0; rank < levels_.size(); ++rank) {

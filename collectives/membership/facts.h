@@ -35,7 +35,7 @@ struct Fact {
   Standing standing = Standing::live;
   /// One line without the rank's name: "its control connection was reset". Empty for live and left.
   std::string evidence = {};
-  /// evicted and dead, by silence: exactly half of the live ranks did not hear it.
+  /// evicted, or dead by silence: exactly half of the live ranks voted for it.
   bool without_majority = false;
   /// left: whether its connection is still open, so that it serves operations below `next_numbers`.
   bool serves = false;
@@ -52,8 +52,8 @@ class Facts {
   /// All ranks are live. REQUIRES: world_size <= 64.
   explicit Facts(std::uint32_t world_size);
 
-  /// Whether `fact` raises its row; it is stored then. A rank that left and no longer serves is
-  /// above one that left and serves.
+  /// Stores `fact` if it raises its row, and returns whether it does. A rank that left and no
+  /// longer serves is above one that left and serves.
   bool learn(const Fact& fact);
 
   std::uint32_t world_size() const { return static_cast<std::uint32_t>(rows_.size()); }
@@ -67,12 +67,12 @@ class Facts {
   /// Ranks that are live or evicted. rejoin() waits for these, where there are any.
   std::uint64_t can_rejoin() const;
 
-  /// The lowest rank that no fact excludes: it decides what all ranks must choose alike.
-  /// world_size() when there is none.
+  /// The lowest live rank: it makes the decisions that all ranks must share. world_size() when
+  /// there is none.
   Rank decider() const;
 
-  /// Fact::text() of those of `ranks` (bit r: rank r) that are not live, in rank order, with "; "
-  /// between them.
+  /// Joins the Fact::text() of all ranks in `ranks` (bit r: rank r) that are not live, in rank
+  /// order, with "; " between them.
   std::string text(std::uint64_t ranks = ~std::uint64_t{0}) const;
 
  private:

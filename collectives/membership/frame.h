@@ -14,17 +14,18 @@
 
 namespace tarpon::mesh {
 
-/// The numbers travel. A new kind extends kLastKind and the table in CONTROL_MESH.md.
+/// The numbers are part of the wire format. A new kind extends kLastKind and the table in
+/// CONTROL_MESH.md.
 enum class FrameKind : std::uint32_t {
   fact = 1,             // a Fact: the sender's row of a rank
   passed = 2,           // no body: the receiver's operations are over at the sender
   abort = 3,            // text: why the sender aborted the communicator
   agreement = 4,        // an AgreementMessage
-  shrink = 5,           // u8: number of the sender's shrink() that waits, 1 to 255; 0: none does
+  shrink = 5,           // u8: number of the sender's waiting shrink(), 1 to 255; 0: none waits
   shrink_plan = 6,      // a ShrinkPlan
   votes = 7,            // three u64 masks: asked for a sign of life, silent, holding back
   here = 8,             // no body: the sign of life
-  rejoin = 9,           // as shrink, of rejoin()
+  rejoin = 9,           // as shrink, for rejoin()
   rejoin_plan = 10,     // a ShrinkPlan
   epoch_level = 11,     // u32: the sender's results are calm (0), between (1), lossy (2)
   epoch_question = 12,  // u32 round: how far have your calls come?
@@ -47,27 +48,28 @@ inline constexpr std::size_t kMaxBody = 1u << 20;
 /// Appends the frames of a message. Cuts off what exceeds kMaxBody.
 void append_frames(std::string& bytes, FrameKind kind, std::string_view body);
 
-/// Little-endian masks at the end of `bytes`, and at `at` of them. REQUIRES: 8 bytes there.
+/// Append and read a little-endian mask. REQUIRES: 8 bytes at `at`.
 void append_u64(std::string& bytes, std::uint64_t value);
 std::uint64_t read_u64(const char* at);
 
 std::string encode(const Fact& fact);
-/// Nothing for a malformed body. Says nothing about whether the rank exists.
+/// Returns nullopt for a malformed body. Does not check that the rank exists.
 std::optional<Fact> decode_fact(std::string_view body);
 
 /// Holds at most one message and one frame. Not thread-safe.
 class FrameReader {
  public:
   void append(std::string_view bytes) { bytes_.append(bytes); }
-  /// The next whole message. After a frame that no rank sends: nothing, and broken().
+  /// Returns the next whole message. After a frame that no rank sends, returns nullopt, and
+  /// broken() is true.
   std::optional<Frame> next();
   bool broken() const { return broken_; }
   std::size_t buffered() const { return bytes_.size() - taken_ + body_.size(); }
 
  private:
   std::string bytes_;
-  std::size_t taken_ = 0;   // of bytes_
-  std::string body_;        // of the message whose last frame has not come
+  std::size_t taken_ = 0;   // bytes of bytes_ that are already read
+  std::string body_;        // of the message whose last frame has not arrived
   std::uint32_t kind_ = 0;  // of that message; 0: there is none
   bool broken_ = false;
 };

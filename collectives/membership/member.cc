@@ -8,7 +8,7 @@
 namespace tarpon::mesh {
 namespace {
 
-// News that the driver has not taken yet; ranks that abort without end cannot make it grow.
+// Limit of the news that the driver has not taken yet: ranks that abort endlessly cannot exceed it.
 constexpr std::size_t kMaxNews = 4096;
 
 }  // namespace
@@ -37,7 +37,7 @@ void Member::learn(const Fact& fact, Time now) {
   news_.push_back({News::Kind::fact, row, row.rank, {}, {}});
 }
 
-/// The process of `rank` is gone.
+/// Acts upon the proof that the process of `rank` is gone.
 void Member::lose(Rank rank, const std::string& evidence, Time now) {
   Fact fact{.rank = rank, .standing = Standing::dead, .evidence = evidence, .next_numbers = {}};
   if (facts_.standing(rank) == Standing::left) {
@@ -130,7 +130,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
   switch (frame.kind) {
     case FrameKind::fact: {
       const auto fact = decode_fact(frame.body);
-      // That this rank has left only it can say.
+      // Only this rank itself can say that it has left.
       if (fact && (fact->rank != rank_ || fact->standing != Standing::left)) learn(*fact, now);
       return;
     }
@@ -138,7 +138,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       if (facts_.standing(rank_) == Standing::left) passed_by_ |= bit(from);
       return;
     case FrameKind::abort:
-      // Of a rank that left: it aborted before, and the fact came first.
+      // The abort of a rank that left counts: it aborted before, and the fact came first.
       if (facts_.standing(from) > Standing::left) return;
       if (aborted_.empty() && news_.size() < kMaxNews) {
         news_.push_back({News::Kind::aborted, {}, from, frame.body, {}});
@@ -154,7 +154,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
       if (votes_.receive(from, frame.body, now)) streams_.send(from, FrameKind::here, {});
       return;
     case FrameKind::here:
-      return;  // heard
+      return;  // votes_.heard() was all
     case FrameKind::rejoin:
       rejoining_.receive(from, frame.body);
       return agreement_.set_rejoin(rejoining_.waiting_others());
@@ -168,7 +168,7 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
   }
 }
 
-/// All that `rank` may have missed while no stream worked.
+/// Sends everything that `rank` may have missed while no stream worked.
 void Member::greet(Rank rank) {
   for (Rank other = 0; other < facts_.world_size(); ++other) {
     if (!facts_.is_live(other)) streams_.send(rank, FrameKind::fact, encode(facts_.of(other)));

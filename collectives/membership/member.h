@@ -1,12 +1,12 @@
-// What one rank knows of the job and says over the control mesh, without thread, clock or socket:
-// the facts and how they spread, leaving, votes, verdicts, the plans of shrink() and rejoin(),
-// epochs. The live Membership and the simulation drive the same class.
+// One rank's part in the control mesh, without thread, clock or socket: facts and how they spread,
+// leaving, votes, verdicts, the plans of shrink() and rejoin(), epochs. The live Membership and the
+// simulation drive the same class.
 //
-// The driver passes what the network does to streams(), what the rank does to the members below,
-// and calls advance() after each. next_news() tells what the rank has to know.
+// The driver passes the network's events to streams() and the rank's actions to the functions
+// below, and calls advance() after each. next_news() returns the events that the rank must learn.
 //
-// Everything that is sent may be sent again: a stream that works (again) begins with the sender's
-// facts, votes, PASSED, abort, and what the rules of verdicts, plans and epochs repeat by greet().
+// Every message may be sent again: a stream that works (again) begins with the sender's facts,
+// votes, PASSED, abort, and the messages that the greet() of verdicts, plans and epochs repeats.
 //
 // Not thread-safe.
 #pragma once
@@ -29,11 +29,11 @@ namespace tarpon::mesh {
 
 class Member {
  public:
-  /// What the rank has to be told.
+  /// An event that the rank must learn.
   struct News {
     enum class Kind : std::uint8_t {
-      fact,     // `fact` has risen; it may be the own row
-      aborted,  // `rank` aborted the communicator: `text`
+      fact,     // `fact` has risen; it may be this rank's own row
+      aborted,  // `rank` aborted the communicator, for the reason `text`
       epoch,    // `epoch` was decided
     };
     Kind kind = Kind::fact;
@@ -50,21 +50,23 @@ class Member {
   const Streams& streams() const { return streams_; }
   const Facts& facts() const { return facts_; }
 
-  /// Acts upon what has happened, and upon the time.
+  /// Acts upon what has happened since the last call, and upon deadlines that have passed.
   void advance(Time now);
   Time next_deadline() const;
   std::optional<News> next_news();
 
   // -- what the rank does and knows
 
-  /// This rank makes no further call. `next_numbers`: of each tag that not every rank has passed.
+  /// Announces that this rank makes no further call. `next_numbers`: the next number of each tag
+  /// that not every rank has passed.
   void leave(std::vector<NextNumber> next_numbers, Time now);
   /// Live ranks that have not passed this rank's operations. Bit r: rank r.
   std::uint64_t not_passed() const;
-  /// The operations of `ranks`, which have left, are over here.
+  /// Tells `ranks`, which have left, that their operations are over here.
   void passed(std::uint64_t ranks);
 
-  /// `peers_too`: the calls of the other ranks end as well, if this rank is live.
+  /// Makes verdict() halt. `peers_too`: ends the calls of the other ranks as well, if this rank is
+  /// live.
   void abort(const std::string& reason, bool peers_too);
   /// As Membership::set_silent().
   void set_silent(std::uint64_t silent, std::uint64_t needed, Time now) {
@@ -74,7 +76,7 @@ class Member {
   void wish_eviction(std::uint64_t ranks, Time now) { votes_.wish_eviction(ranks, now); }
   void note_call(const CodecEvidence& call, Time now) { epochs_.note_call(call, now); }
 
-  /// Whether the numbers of this rank are wanted, for answer_numbers().
+  /// Whether the decider waits for answer_numbers().
   bool numbers_wanted() const { return epochs_.asked(); }
   void answer_numbers(const std::vector<EpochRecord::Start>& next_numbers, Time now) {
     epochs_.answer(next_numbers, now);
@@ -83,7 +85,7 @@ class Member {
   void report(std::uint64_t step, const LossReport& report, Duration patience, Time now) {
     agreement_.report(step, report, patience, now);
   }
-  /// Halts where no verdict can come any more.
+  /// Returns the verdict of `step`, or nullopt if there is none yet; a halt if none can come.
   std::optional<StepVerdict> verdict(std::uint64_t step) const;
   Rank decider() const { return agreement_.decider(); }
 
@@ -115,10 +117,10 @@ class Member {
   Shrinking shrinking_;
   Shrinking rejoining_;
   Epochs epochs_;
-  std::uint64_t passed_here_ = 0;  // of ranks that left: told them PASSED
-  std::uint64_t passed_by_ = 0;    // they told this rank PASSED
+  std::uint64_t passed_here_ = 0;  // ranks that left, and were told PASSED
+  std::uint64_t passed_by_ = 0;    // ranks that told this rank PASSED
   std::string own_abort_;
-  std::string aborted_;  // by a rank, and why; empty: by none
+  std::string aborted_;  // which rank aborted, and why; empty: none did
   std::deque<News> news_;
 };
 

@@ -20,8 +20,8 @@
 namespace tarpon {
 namespace {
 
-// Of the time that a caller of agree() has, the part for collecting reports: the rest is for the
-// verdict's way, and for a new decider.
+// Reports may be collected for 1/kCollectingPart of the time that the caller of agree() has. The
+// rest is for sending the verdict, and for a new decider.
 constexpr int kCollectingPart = 2;
 
 }  // namespace
@@ -54,10 +54,10 @@ class Membership::Impl {
       handlers_ = std::move(handlers);
       has_handlers_ = true;
     }
-    network_->wake();  // what they missed
+    network_->wake();  // delivers the news that they missed
   }
 
-  /// Runs `change` on the member; the thread tells the handlers what comes of it.
+  /// Runs `change` on the member; the thread passes the resulting news to the handlers.
   template <typename Change>
   void apply(Change change) {
     {
@@ -70,8 +70,8 @@ class Membership::Impl {
     network_->wake();
   }
 
-  /// Blocks until `finished`, at most until `until`; whether it is. `finished` is asked under the
-  /// lock.
+  /// Blocks until `finished` returns true, at most until `until`. Returns whether it did. Calls
+  /// `finished` under the lock.
   template <typename Finished>
   bool wait_until(Finished finished, Time until) {
     std::unique_lock lock(mutex_);
@@ -118,7 +118,7 @@ class Membership::Impl {
         const std::lock_guard lock(mutex_);
         next = member_.next_deadline();
       }
-      // The wake-up of stop() may have been taken together with an earlier one by dispatch().
+      // dispatch() may have consumed the wake-up of stop() together with an earlier one.
       if (stopping_) return;
       network_->wait(monotonic_now(), next);
     }
@@ -155,7 +155,7 @@ class Membership::Impl {
   }
 
   const MembershipOptions options_;
-  std::mutex mutex_;  // the member, the network but for its waiting, the handlers' arrival
+  std::mutex mutex_;  // guards the member, the network except its wait(), and has_handlers_
   std::condition_variable changed_;
   std::unique_ptr<mesh::SocketNetwork> network_;
   mesh::Member member_;
@@ -291,7 +291,7 @@ Result<ShrinkPlan> Membership::plan(Regroup what,
   };
   while (impl_->wait_until(news, deadline)) {
     if (plan) {
-      impl_->apply([&](mesh::Member& member, Time) {  // sends what taking it has to say
+      impl_->apply([&](mesh::Member& member, Time) {  // sends the messages of take_plan()
         plan->left_out = member.facts().text(~plan->members);
       });
       return *std::move(plan);

@@ -1,10 +1,10 @@
-// Who is in the job: facts about ranks, aborts, verdicts, and the way to the next communicator,
+// Membership of a job: facts about ranks, aborts, verdicts, and the way to the next communicator,
 // over the control mesh.
 //
-// One thread a membership reads the mesh, asleep in epoll while nothing comes. It answers the other
-// ranks whatever this rank's callers do, and calls the handlers, one at a time, with no lock of
-// this class held. Everything else may be called from any thread, also from handlers unless said
-// otherwise.
+// Each membership has one thread, which reads the mesh and sleeps in epoll while nothing arrives.
+// It answers the other ranks regardless of what this rank's callers do, and calls the handlers, one
+// at a time, with no lock of this class held. All functions may be called from any thread, and from
+// handlers unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ namespace mesh {
 class SocketNetwork;
 }
 
-/// What a new communicator is made for.
+/// Which ranks form the next communicator.
 enum class Regroup : std::uint8_t {
-  shrink,  // of the live ranks
-  rejoin,  // of the live ranks, the evicted ones, and dead ones that come back
+  shrink,  // the live ranks
+  rejoin,  // the live ranks, the evicted ones, and dead ones that come back
 };
 
 /// The members of the next communicator, and where they meet. Ranks are those of the old one.
@@ -50,65 +50,70 @@ struct MembershipOptions {
   std::uint32_t world_size = 1;
   std::uint32_t job = 0;
   std::vector<LossBudget> budgets = {};
-  bool epochs = false;  // whether the ranks agree on new ones, by their loss
-  /// A rank is dead after so much silence in which exact calls or shrink() need it (votes.h).
+  bool epochs = false;  // whether the ranks agree on new epochs, by their loss
+  /// A rank is dead after it was silent for this long while exact calls or shrink() needed it
+  /// (votes.h).
   Duration dead_after = 5s;
 };
 
 class Membership {
  public:
   struct Handlers {
-    /// A row has risen; it may be the own one.
+    /// A row has risen; it may be this rank's own.
     std::function<void(const Fact&)> learned;
     std::function<void(Rank, const std::string& reason)> aborted;
-    /// When the last packet of a rank came; Time{}: never.
+    /// Returns when the last packet of a rank arrived; Time{}: never.
     std::function<Time(Rank)> last_heard;
-    /// How far this rank's calls have come, by tag.
+    /// Returns how far this rank's calls have come, by tag.
     std::function<std::vector<EpochRecord::Start>()> next_numbers;
     std::function<void(const EpochRecord&)> epoch_decided;
   };
 
   Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
-  /// As stop(), and closes the connections: to the others this rank is dead then, unless it left.
+  /// Calls stop() and closes the connections. The others then take this rank for dead, unless it
+  /// left.
   ~Membership();
 
   /// Starts the thread and blocks until all ranks are connected, at most until `deadline`. Handlers
   /// do not run before start(). Errors: timeout, naming the ranks and what is wrong with them.
   Result<void> open(Time deadline);
   void start(Handlers handlers);
-  /// Ends the thread; no handler runs any more. Not from a handler.
+  /// Ends the thread; no handler runs afterwards. Must not be called from a handler.
   void stop();
 
-  /// This rank makes no further call (Communicator::close()). `next_numbers`: of each tag that not
-  /// every rank has passed. Blocks until all live ranks have passed them or left too. Errors:
-  /// timeout, naming the ranks that have not.
+  /// Announces that this rank makes no further call (Communicator::close()). `next_numbers`: the
+  /// next number of each tag that not every rank has passed. Blocks until all live ranks have
+  /// passed them or left too. Errors: timeout, naming the ranks that have not.
   Result<void> leave(std::vector<NextNumber> next_numbers, Time deadline);
-  /// The same without waiting.
+  /// Leaves without next numbers, and without waiting.
   void leave_at_once();
-  /// The operations of `ranks` (bit r: rank r), which have left, are over here. Never blocks.
+  /// Tells `ranks` (bit r: rank r), which have left, that their operations are over here. Never
+  /// blocks.
   void passed(std::uint64_t ranks);
 
   /// `silent`: ranks that are silent on the data path now; agree() does not wait for them.
   /// `needed`: those of them that exact calls need now. Bit r: rank r. Never blocks.
   void set_silent(std::uint64_t silent, std::uint64_t needed);
-  /// This rank's bounded calls are held back by `ranks`, beyond what it may retain. Never blocks.
+  /// Votes against `ranks`, which hold back this rank's bounded calls beyond what it may retain.
+  /// Never blocks.
   void wish_eviction(std::uint64_t ranks);
-  /// Bounded calls of this rank have ended. Never blocks.
+  /// Takes the measurements of bounded calls of this rank that have ended. Never blocks.
   void note_calls(const std::vector<CodecEvidence>& calls);
 
-  /// Ranks that wait in rejoin() for the others, also by the verdicts so far: bit r: rank r.
+  /// Other ranks that wait in rejoin(), by their own messages or by verdicts. Bit r: rank r.
   std::uint64_t rejoin_wanted() const;
 
-  /// This rank's agree() halts, now and later; `peers_too`: the other ranks' as well, if this rank
-  /// is live.
+  /// Makes this rank's agree() halt, now and later. `peers_too`: the other ranks' agree() as well,
+  /// if this rank is live.
   void abort(const std::string& reason, bool peers_too);
 
-  /// Blocks until the verdict on `step`, at most `deadline`; halts then, and at once on an excluded
-  /// rank and after an abort.
+  /// Blocks until the verdict on `step`, for at most `deadline`. Returns a halt after that, and at
+  /// once on an excluded rank and after an abort.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
-  /// Collective among the ranks that `what` is for; blocks until `deadline` at most. The planner
-  /// (shrink.h) waits for the others and calls `listen`, which returns the plan's address.
+  /// Agrees on a plan with the ranks that `what` names, all of which must call it. Blocks until
+  /// `deadline` at most. The planner (shrink.h) waits for the others and calls `listen`, which
+  /// returns the plan's address.
   /// Errors: timeout, naming the ranks that did not come; unavailable: an excluded rank shrinks;
   /// those of `listen`.
   Result<ShrinkPlan> plan(Regroup what, const std::function<Result<std::string>()>& listen,

@@ -18,7 +18,7 @@ constexpr StreamId kWakeUp = UINT64_MAX, kDoor = UINT64_MAX - 1;  // beside the 
 constexpr Duration kDoorRest = 100ms;
 constexpr std::size_t kMaxRead = 256u << 10;  // of one stream in one round
 
-/// For epoll_wait(): -1 for ever.
+/// Returns the timeout for epoll_wait(); -1: none.
 int wait_ms(Time now, Time until) {
   if (until == kNever) return -1;
   if (until <= now) return 0;
@@ -26,7 +26,8 @@ int wait_ms(Time now, Time until) {
   return static_cast<int>(std::min<std::int64_t>(left, 3'600'000));
 }
 
-/// A refusal by the kernel costs only speed, or a later notice.
+/// Sets TCP options. If the kernel refuses one, only speed is lost, or a dead connection is noticed
+/// later.
 void tune(int socket) {
   const int on = 1, idle_s = 10, every_s = 2;
   const auto unacknowledged = static_cast<unsigned>(SocketNetwork::kUnacknowledged / 1ms);
@@ -165,11 +166,11 @@ void SocketNetwork::dispatch(Streams& streams, Time now) {
   }
   if (now < listen_at_) return;
   listen_at_ = kNever;
-  (void)watch(EPOLL_CTL_ADD, listener_.get(), kDoor, EPOLLIN);  // as at the start
+  (void)watch(EPOLL_CTL_ADD, listener_.get(), kDoor, EPOLLIN);  // as make() does
 }
 
-/// Where no descriptor is left the door rests: its connections stay in the kernel's queue. So do
-/// those beyond kAccepts, until the next round.
+/// Accepts at most kAccepts connections. If no descriptor is left, the door is not watched for
+/// kDoorRest. Connections that are not accepted stay in the kernel's queue.
 void SocketNetwork::accept_some(Streams& streams, Time now) {
   for (int accepted = 0; accepted < kAccepts; ++accepted) {
     auto socket = rendezvous::accept_one(listener_.descriptor());
@@ -201,7 +202,7 @@ void SocketNetwork::finish_connect(StreamId stream, Streams& streams, Time now) 
   int error = 0;
   socklen_t length = sizeof error;
   if (getsockopt(one.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  // The kernel connects a socket to itself where its own port is the wanted one and free.
+  // The kernel connects a socket to itself if it gives the socket the wanted port, which is free.
   const sockaddr_in own = rendezvous::local_name(one.socket.descriptor());
   const sockaddr_in& door = doors_[one.peer];
   if (own.sin_port == door.sin_port && own.sin_addr.s_addr == door.sin_addr.s_addr) {

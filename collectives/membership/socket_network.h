@@ -1,7 +1,7 @@
 // The mesh's byte streams over TCP: non-blocking sockets and an epoll instance.
 //
-// Dead connections are noticed by what is sent on them: unacknowledged data ends a connection after
-// kUnacknowledged, and idle ones are probed by the kernel, which also keeps the state of firewalls.
+// A dead connection is noticed when data is sent on it: unacknowledged data ends a connection after
+// kUnacknowledged. The kernel probes idle connections, which also keeps the state of firewalls.
 //
 // wait() may run without a lock while other members are called from other threads; all other
 // members need the caller's lock.
@@ -24,7 +24,7 @@
 
 namespace tarpon::mesh {
 
-/// Where a rank listens, for the life of the job.
+/// The socket on which a rank listens, for the life of the job.
 struct Door {
   FileDescriptor listener;
   std::uint16_t port = 0;
@@ -38,18 +38,18 @@ class SocketNetwork final : public Network {
   static constexpr Duration kUnacknowledged = 5s;
   static constexpr int kAccepts = 256;  // in one round, so that a flood cannot hold the lock
 
-  /// `doors` by rank. Errors: io.
+  /// `doors`: where each rank listens, by rank. Errors: io.
   static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors);
 
   StreamId connect(Rank peer) override;
   std::size_t write(StreamId stream, std::string_view bytes) override;
   void close(StreamId stream) override;
 
-  /// Sleeps until a socket is ready, wake(), or `until`.
+  /// Sleeps until a socket is ready, wake() is called, or `until`.
   void wait(Time now, Time until);
-  /// Passes on what wait() found. The thread that calls wait().
+  /// Passes on the events that wait() found. Only for the thread that calls wait().
   void dispatch(Streams& streams, Time now);
-  /// Ends wait(). Any thread, without the lock.
+  /// Ends wait(). May be called from any thread, without the lock.
   void wake() { event_.wake(); }
 
  private:
@@ -78,7 +78,7 @@ class SocketNetwork final : public Network {
   StreamId last_ = 0;
   std::array<epoll_event, 64> ready_{};
   int ready_count_ = 0;
-  Time listen_at_ = kNever;  // no descriptor was left: the door is not watched until then
+  Time listen_at_ = kNever;  // the door is not watched until then: no descriptor was left
 };
 
 }  // namespace tarpon::mesh

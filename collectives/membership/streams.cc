@@ -29,7 +29,8 @@ std::string Streams::hello() const {
   return bytes;
 }
 
-/// The rank that says so; nothing for what no rank of this job says. REQUIRES: kHelloBytes.
+/// Returns the sender's rank, or nullopt if no other rank of this job sends such a HELLO.
+/// REQUIRES: kHelloBytes bytes.
 std::optional<Rank> Streams::read_hello(std::string_view bytes) const {
   const std::uint32_t rank = read_u32(bytes.data() + 12);
   if (read_u32(bytes.data()) != kMagic || read_u32(bytes.data() + 4) != TARPON_WIRE_VERSION ||
@@ -55,7 +56,7 @@ void Streams::drop_stranger(std::size_t index) {
 void Streams::take_hello(std::size_t index, Time now) {
   Stranger& stranger = strangers_[index];
   if (stranger.bytes.size() < kHelloBytes) return;
-  // A rank says nothing more before it has its answer.
+  // A rank sends nothing more before it has its answer.
   const auto rank = stranger.bytes.size() == kHelloBytes && !stranger.rank
                         ? read_hello(stranger.bytes)
                         : std::nullopt;
@@ -71,7 +72,7 @@ void Streams::take_hello(std::size_t index, Time now) {
   probe(*rank);
 }
 
-/// A stranger that has named `rank` becomes that rank's stream, if one waits.
+/// Makes a stranger that has named `rank` that rank's stream, if one waits.
 void Streams::adopt_waiting(Rank rank, Time now) {
   const auto waiting = std::find_if(strangers_.begin(), strangers_.end(),
                                     [rank](const Stranger& one) { return one.rank == rank; });
@@ -111,7 +112,7 @@ void Streams::connected(StreamId stream, Time now) {
     peer.refused = kNever;
     const std::string bytes = hello();
     if (network_.write(stream, bytes) == bytes.size()) return;
-    network_.close(stream);  // an empty buffer that takes no 16 bytes
+    network_.close(stream);  // an empty send buffer did not take 16 bytes
     return end_attempt(rank, false, "it takes no bytes", now);
   }
 }
@@ -198,7 +199,7 @@ void Streams::flush(Rank rank) {
   peer.unsent.erase(0, network_.write(peer.stream, peer.unsent));
 }
 
-// -- of the network
+// -- events of the network
 // --------------------------------------------------------------------------------
 
 void Streams::received(StreamId stream, std::string_view bytes, Time now) {

@@ -4,23 +4,23 @@
 //
 // Opening. The higher rank connects to the lower one and says HELLO (16 bytes: magic, version, job,
 // own rank). The lower rank answers with a HELLO of its own; only then does the higher rank use the
-// stream. Until its HELLO is whole and names the job, a stream that was accepted is a *stranger*:
-// nothing it sends is believed, there are at most kMaxStrangers, each for at most kStrangerTime. A
-// stranger that finds no place is closed and displaces nobody; a rank without an answer tries
-// again.
+// stream. An accepted stream is a *stranger* until its HELLO is whole and names the job: nothing
+// that it sends is believed. There are at most kMaxStrangers, each for at most kStrangerTime. A
+// further one is closed, and displaces no other; a rank without an answer tries again.
 //
 // Breaking. Nothing is kept for a broken stream. When a stream works (again), an `up` event asks
-// the caller to send its state; all that travels over the mesh is therefore idempotent. A new
-// stream takes the place of a rank's only when the old one is broken: it waits as a stranger while
-// the old one is probed. The lower rank, which does not connect, calls at the higher rank's door
-// with a HELLO of its own; the higher rank then probes its end.
+// the caller to send its state; all messages of the mesh are therefore idempotent. A new stream
+// replaces a rank's old one only when the old one is broken: it waits as a stranger while the old
+// one is probed. The lower rank does not open streams. When its end breaks, it connects to the
+// higher rank's door and sends a HELLO; the higher rank then probes its own end.
 //
-// Proof of death. A stream that worked has ended, no packet of that rank came on the data path for
-// kQuiet, and connecting is refused after that: a `gone` event, once a rank. It waits until the
-// data path has been asked for packets after the refusal (set_last_heard()). A later attempt that
-// the peer's kernel accepted counts as a stream: kQuiet starts again when it ends. A timeout, an
-// unreachable network or another error proves nothing. A rank with proof does not call the other
-// one any more, but it lets it in, and answers each of its calls with one attempt: a rank that runs
+// Proof of death. It takes three events: a stream to the rank that worked has ended, no packet of
+// the rank came on the data path for kQuiet, and connecting is refused after that. Then there is a
+// `gone` event, once per rank. It waits until the data path has been asked for packets after the
+// refusal (set_last_heard()). A later attempt that the peer's kernel accepted counts as a stream:
+// kQuiet starts again when it ends. A timeout, an unreachable network or another error proves
+// nothing. A rank with proof does not connect to the other rank any more. It still accepts the
+// other rank's connections, and answers each HELLO of that rank with one attempt: a rank that runs
 // after all has to learn that it is out of the job.
 //
 // Not thread-safe.
@@ -52,7 +52,7 @@ class Network {
   /// Sends a prefix of `bytes` and returns its length. When it is shorter, Streams::writable()
   /// follows, or ended().
   virtual std::size_t write(StreamId stream, std::string_view bytes) = 0;
-  /// No call about `stream` follows.
+  /// Closes `stream`; no call about it follows.
   virtual void close(StreamId stream) = 0;
 };
 
@@ -81,26 +81,27 @@ class Streams {
   /// `network` outlives the machine. The first attempts begin with the first tick().
   Streams(Rank rank, std::uint32_t world_size, std::uint32_t job, Network& network);
 
-  // -- of the network
+  // -- events of the network
   void accepted(StreamId stream, Time now);
   void connected(StreamId stream, Time now);
   void received(StreamId stream, std::string_view bytes, Time now);
   void writable(StreamId stream);
-  /// `refused`: nobody listens there.
+  /// `refused`: no process listens there.
   void ended(StreamId stream, const std::string& why, bool refused, Time now);
 
   void tick(Time now);
   Time next_deadline() const;
 
-  /// To a rank without a working stream: nothing happens.
+  /// Sends a frame. Does nothing if `to` has no working stream.
   void send(Rank to, FrameKind kind, std::string_view body);
 
   /// Ranks with a working stream. Bit r: rank r.
   std::uint64_t up() const;
 
-  /// Ranks of whose death there may be proof soon: set_last_heard() is wanted. Bit r: rank r.
+  /// Ranks whose death may soon be proven: the caller calls set_last_heard() for them. Bit r:
+  /// rank r.
   std::uint64_t doubted() const;
-  /// When the last packet of `rank` came on the data path, as known at `asked`; Time{}: never.
+  /// Sets when the last packet of `rank` came on the data path, as known at `asked`; Time{}: never.
   void set_last_heard(Rank rank, Time when, Time asked) {
     peers_[rank].last_heard = when;
     peers_[rank].asked = asked;
@@ -118,26 +119,26 @@ class Streams {
  private:
   struct Stranger {
     StreamId stream = 0;
-    std::string bytes;  // its HELLO and what follows, at most kStrangerBytes
+    std::string bytes;  // its HELLO, and at most one byte more
     Time until{};
-    std::optional<Rank> rank;  // its HELLO is whole: it waits for that rank's stream to break
+    std::optional<Rank> rank;  // named by its HELLO: it waits for that rank's stream to break
   };
   struct Peer {
-    StreamId stream = 0;  // works
+    StreamId stream = 0;  // the working one; 0: none works
     FrameReader reader;
     std::string unsent;
-    StreamId attempt = 0;           // connecting, or HELLO said
-    bool attempt_accepted = false;  // HELLO said
-    std::string answer;             // to it
+    StreamId attempt = 0;           // connects, or waits for the answer to its HELLO; 0: none
+    bool attempt_accepted = false;  // it is connected, and the HELLO is sent
+    std::string answer;             // to the HELLO, as far as it has come
     Time attempt_until = kNever;
     Time next_attempt = kNever;
     Duration pause = kFirstPause;
     bool known = false;     // a stream has worked
-    Time refused = kNever;  // when the last attempt since it broke was; kNever: it was not
+    Time refused = kNever;  // when the last attempt since the break was refused; kNever: it was not
     bool gone = false;
     Time broken{};  // when the last accepted stream ended, whether it worked or not
     Time last_heard{};
-    Time asked{};  // when that was known
+    Time asked{};  // when `last_heard` was known
     std::string trouble;
   };
 

@@ -21,7 +21,7 @@ struct Address {
   bool is_file() const { return !path.empty(); }
 };
 
-/// Errors: invalid_argument, with an example of what would do.
+/// Errors: invalid_argument, with an example of a valid address.
 Result<Address> parse_address(const std::string& text);
 
 /// What rank 0 leaves in the file. The nonce tells this start of the job from an earlier one whose
@@ -34,7 +34,7 @@ struct AddressFile {
 /// Replaces the file at `path` as a whole, readable by this user alone. Errors: io, permission.
 Result<void> write_address_file(const std::string& path, const AddressFile& content);
 
-/// Nothing when there is no regular file of this user, or something else is in it.
+/// Nothing when `path` is not a regular file of this user, or holds something else.
 std::optional<AddressFile> read_address_file(const std::string& path);
 
 /// Removes the file if it still holds `nonce`: a later start may have replaced it.

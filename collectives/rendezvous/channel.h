@@ -71,10 +71,11 @@ constexpr const char* name(FrameKind kind) {
   return "no exchange";
 }
 
-/// Rank 0. `peers` by rank, [0] closed; just that one for a job of one rank.
+/// The end at rank 0. `peers`: connections by rank; [0] is closed, and the only one in a job of one
+/// rank.
 std::unique_ptr<ControlChannel> make_host_channel(Seat seat, std::vector<Connection> peers);
 
-/// Every other rank. `host` leads to rank 0.
+/// The end at every other rank. `host` leads to rank 0.
 std::unique_ptr<ControlChannel> make_member_channel(Seat seat, Connection host);
 
 }  // namespace tarpon::rendezvous

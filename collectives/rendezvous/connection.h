@@ -19,7 +19,8 @@ namespace tarpon::rendezvous {
 
 inline constexpr std::size_t kFrameHeaderBytes = 16;
 
-/// Bodies of ranks that have joined, and of those who have yet to prove that they are ranks.
+/// Longest bodies: of ranks that have joined, and of processes that have yet to prove that they are
+/// ranks.
 inline constexpr std::uint32_t kLargestBody = 16u << 20;
 inline constexpr std::uint32_t kLargestHello = 64u << 10;
 
@@ -42,16 +43,15 @@ struct Frame {
 /// `frame` as bytes. REQUIRES: a body of at most kLargestBody.
 std::string encode(const Frame& frame);
 
-/// Little-endian u32 at the end of `bytes`, and at `at` of them. REQUIRES: 4 bytes there.
+/// Appends a little-endian u32 to `bytes`, and reads one at `at`. REQUIRES: 4 bytes there.
 void append_u32(std::string& bytes, std::uint32_t value);
 std::uint32_t read_u32(const char* at);
 
 /// Frame::wait_ms for a wait until `deadline`.
 std::uint32_t wait_ms(Time deadline);
 
-/// How long rank 0 waits before it answers a rank that waits for `wait`, so that the answer is
-/// there before that rank gives up: the wait without its last quarter, at most without its last
-/// second.
+/// How long rank 0 waits before it answers a rank that waits for `wait`, so that the answer arrives
+/// before that rank gives up: `wait` less a quarter of it, but at most less a second.
 Duration answer_within(Duration wait);
 
 /// The same as a time, for a wait of `wait_ms` that begins now.
@@ -88,7 +88,7 @@ class Connection {
   void flush();
   bool sending() const { return is_open() && outgoing_ != nullptr; }
 
-  /// For poll(): until more can be read, and until more can be sent; never ready when closed.
+  /// Entries for poll(), ready when more can be read, and when more can be sent; never when closed.
   pollfd poll_entry() const { return {socket_.get(), POLLIN, 0}; }
   pollfd poll_entry_for_sending() const { return {socket_.get(), POLLOUT, 0}; }
 

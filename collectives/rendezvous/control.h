@@ -46,21 +46,21 @@ class ControlChannel {
   /// may be 0.0.0.0 when that was asked for.
   virtual std::string local_address() const = 0;
 
-  /// Everybody's `mine`, by rank, on every rank.
+  /// Returns the `mine` of every rank, by rank, on every rank.
   virtual Result<std::vector<std::string>> all_gather(const std::string& mine, Time deadline) = 0;
 
-  /// Everybody's `mine` on rank 0, by rank; an empty vector elsewhere. Ranks that do not answer by
-  /// the deadline are listed in `missing` and leave an empty string: gathering results never fails
-  /// for one lost rank.
+  /// Returns the `mine` of every rank, by rank, on rank 0; an empty vector elsewhere. Ranks that do
+  /// not answer by the deadline are listed in `missing` and leave an empty string: gathering
+  /// results never fails for one lost rank.
   virtual Result<std::vector<std::string>> gather(const std::string& mine, Time deadline,
                                                   std::vector<Rank>& missing) = 0;
 
-  /// rank 0's `message` on every rank.
+  /// Returns rank 0's `message` on every rank.
   virtual Result<std::string> broadcast(const std::string& message, Time deadline) = 0;
 
-  /// Closes the connections, for ranks that exchange nothing any more: at rank 0 one for each other
-  /// rank. Later exchanges fail; what says who this rank is stays. Calls of the communicator need
-  /// no control channel.
+  /// Closes the connections, for ranks that exchange nothing any more: rank 0 has one for each
+  /// other rank. Later exchanges fail; the functions above that identify the rank and its job still
+  /// work. Calls of the communicator need no control channel.
   virtual void close() = 0;
 };
 

@@ -34,7 +34,7 @@ Difference mismatch(std::string for_host, std::string for_guest) {
           Error::make(Error::Code::mismatch, std::move(for_guest))};
 }
 
-/// `here`: rank 0's value of `key`; nothing when rank 0 lacks the option. As `there`.
+/// `there` and `here`: the value of `key` at `rank` and at rank 0; nothing if it lacks the option.
 Difference differs(std::uint32_t rank, std::string_view key, std::optional<std::string_view> there,
                    std::optional<std::string_view> here) {
   constexpr const char* kRemedy = "start all ranks with the same version and options";
@@ -52,7 +52,7 @@ Difference differs(std::uint32_t rank, std::string_view key, std::optional<std::
 std::optional<Difference> options_difference(const Hello& host, const Hello& guest) {
   const auto here = options(host.agreed);
   const auto there = options(guest.agreed);
-  // An option that both have says more than one that comes with another.
+  // An option that both have says more than one that exists only because of another.
   for (const auto& [key, value] : there) {
     const auto found = here.find(key);
     if (found != here.end() && found->second != value) {

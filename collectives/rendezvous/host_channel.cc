@@ -64,8 +64,9 @@ class HostChannel final : public StarChannel {
     Time deadline{};
   };
 
-  /// Everybody's message of this exchange by `deadline`. An exchange that needs all of them ends
-  /// with the first one that cannot come, and early enough for the answer to reach those who wait.
+  /// Collects the messages of all ranks in this exchange until `deadline`. An exchange that needs
+  /// all of them ends with the first one that cannot come, and early enough for the answer to reach
+  /// the ranks that wait.
   Collection collect(FrameKind kind, const std::string& mine, Time deadline, bool needs_all) {
     Collection collection;
     collection.values.resize(peers_.size());
@@ -134,7 +135,7 @@ class HostChannel final : public StarChannel {
                        fmt::format("the control channel of {} ended", rank_list(ranks)));
   }
 
-  /// Sends `bytes` to everybody who is there; the error names the ranks that did not get them.
+  /// Sends `bytes` to every rank that is connected; the error names those that did not get them.
   std::optional<Error> deliver(std::string bytes, Time deadline) {
     const auto shared = std::make_shared<const std::string>(std::move(bytes));
     for (Connection& peer : peers_) peer.send(shared);
@@ -164,7 +165,7 @@ class HostChannel final : public StarChannel {
                     rank_list(slow)));
   }
 
-  /// Tells the others why this exchange fails, as far as they take it at once; returns `error`.
+  /// Tells the others why this exchange fails, if their sockets take it at once; returns `error`.
   Error give_up(Error error) {
     (void)deliver(
         encode(Frame{FrameKind::failure, sequence(), UINT32_MAX, encode(Verdict{.error = error})}),

@@ -33,7 +33,7 @@ void close_in_child() {
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int socket : registry().sockets) {
     if (null < 0) {
-      ::close(socket);  // no descriptor is left: rather this than a rank that seems to live
+      ::close(socket);  // no /dev/null to put there: the rank must not seem to live
     } else {
       (void)dup3(null, socket, O_CLOEXEC);
     }

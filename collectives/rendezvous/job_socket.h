@@ -1,12 +1,12 @@
 // Sockets of the control plane, which a forked child must not keep open.
 //
-// The others take the end of a rank's connections, and the refusal at its door, for the end of its
-// process. A child that was made by fork() and still runs would keep both open after the rank was
-// killed. FD_CLOEXEC helps only a child that calls exec(). Therefore every socket of the control
-// plane is a JobSocket: it is listed in a registry of the process, and a pthread_atfork() handler
-// puts /dev/null in its place in the child. The descriptor's number stays taken, so that what the
-// child closes later is nothing else's. (The registry has to be global: so are fork() and the
-// descriptors of a process.)
+// When a rank's connections end and its listening socket refuses new ones, the other ranks conclude
+// that its process has ended. A child that was made by fork() and still runs would keep these
+// sockets open after the rank was killed. FD_CLOEXEC helps only a child that calls exec().
+// Therefore every socket of the control plane is a JobSocket: it is listed in a registry of the
+// process, and a pthread_atfork() handler puts /dev/null in its place in the child. The
+// descriptor's number stays in use, so that the child closes nothing else when it closes that
+// number later. (The registry has to be global: so are fork() and the descriptors of a process.)
 #pragma once
 
 #include <utility>
@@ -19,7 +19,7 @@ namespace tarpon::rendezvous {
 class JobSocket {
  public:
   JobSocket() = default;
-  /// REQUIRES: `socket` was not forked into a child since it was opened, or that does not matter.
+  /// REQUIRES: no child was forked since `socket` was opened, or that does not matter.
   explicit JobSocket(FileDescriptor socket);
   JobSocket(JobSocket&& other) noexcept = default;
   JobSocket& operator=(JobSocket&& other) noexcept {

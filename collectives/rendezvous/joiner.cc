@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kFirstPause = 10ms;
 constexpr Duration kLongestPause = 250ms;
-constexpr Duration kFileCheck = 100ms;  // between looks whether the file has been replaced
+constexpr Duration kFileCheck = 100ms;  // between checks whether the file has been replaced
 
 class Joiner {
  public:
@@ -43,7 +43,7 @@ class Joiner {
   }
 
  private:
-  /// Where rank 0 is said to be now.
+  /// Finds the address at which rank 0 should be now.
   Result<AddressFile> find() const {
     if (address_.is_file()) {
       if (auto content = read_address_file(address_.path)) return *content;
@@ -54,7 +54,7 @@ class Joiner {
     return AddressFile{*resolved, 0};
   }
 
-  /// Nothing when it is worth another try; `reason_` says why.
+  /// Tries to join at `target`. Nothing when another try is worthwhile: `reason_` says what failed.
   std::optional<Result<Joined>> try_at(const AddressFile& target) {
     port_ = ntohs(target.address.sin_port);
     loopback_ = (ntohl(target.address.sin_addr.s_addr) >> 24) == 127;
@@ -83,7 +83,7 @@ class Joiner {
     return Joined{std::move(connection), verdict->job, verdict->public_id};
   }
 
-  /// Whether a whole frame has come.
+  /// Waits for the verdict. Returns whether a whole frame has come.
   bool await_verdict(Connection& connection, const AddressFile& target) {
     while (true) {
       const bool last_look = monotonic_now() >= deadline_;
@@ -104,7 +104,8 @@ class Joiner {
     }
   }
 
-  /// A silent stranger may have got the port that an old file names.
+  /// Whether the file has been replaced: a silent stranger may have got the port that it named
+  /// before.
   bool is_stale(const AddressFile& target) const {
     if (!address_.is_file()) return false;
     const auto content = read_address_file(address_.path);

@@ -20,8 +20,8 @@ constexpr std::size_t kGuests = 64;     // beside one for each rank: double or o
 constexpr std::size_t kRefusals = 16;   // lines that are kept for the error
 constexpr int kAccepts = 256;           // in one round, so that a flood cannot hold up the deadline
 
-/// After rank 0's own verdict where both have the same timeout and start at about the same time:
-/// all ranks then end alike.
+/// When to dismiss a guest that waits for `wait_ms`: after rank 0's own verdict if both have the
+/// same timeout and started at about the same time, so that all ranks end alike.
 Time dismissal(std::uint32_t wait_ms) {
   if (wait_ms == UINT32_MAX) return kNever;
   const Duration wait = std::chrono::milliseconds(wait_ms);
@@ -137,7 +137,7 @@ void Meeting::greet(Connection connection, const Frame& frame) {
 
 bool Meeting::is_taken(std::uint32_t rank) {
   if (rank == plan_.own.rank) return true;
-  forget_leavers();  // a rank that was started again may come before its first end is noticed
+  forget_leavers();  // a restarted rank may come before its old connection is seen to end
   return std::any_of(guests_.begin(), guests_.end(),
                      [rank](const Guest& guest) { return guest.hello.rank == rank; });
 }
@@ -160,8 +160,8 @@ Time Meeting::next_dismissal() const {
   return due;
 }
 
-/// Tells the guests whose own timeout comes `error`, or which ranks are missing. REQUIRES: some
-/// are.
+/// Dismisses the guests whose own timeout is about to pass, with `error` or else the list of
+/// missing ranks. REQUIRES: a rank is missing.
 void Meeting::dismiss_impatient(const std::optional<Error>& error) {
   const Time now = monotonic_now();
   const auto impatient = [now](const Guest& guest) { return guest.dismiss_at <= now; };
@@ -176,7 +176,8 @@ void Meeting::dismiss_impatient(const std::optional<Error>& error) {
   std::erase_if(guests_, impatient);
 }
 
-// A rank that dies before all are here may be started again. A guest has nothing more to say.
+// Removes guests that have left, since a rank that dies before all are here may be started again,
+// and guests that send more, since a guest has nothing more to say.
 void Meeting::forget_leavers() {
   const auto gone = [](const Guest& guest) {
     return !guest.connection.is_open() || guest.connection.frame() != nullptr;

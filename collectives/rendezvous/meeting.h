@@ -1,11 +1,9 @@
 // Rank 0's side of the rendezvous: accepts connections, judges each hello, seats all ranks.
 //
-// Nobody can end or shorten a meeting from outside, except for a guest with the nonce of the
-// address file:
-// 1. Foreign, garbled and silent clients ("strangers") cost a place among a bounded number. A new
-//    connection displaces the one that has been silent longest, and only after that one's hello
-//    has been looked for: a rank whose hello has arrived is never displaced. A displaced rank tries
-//    again.
+// Only a guest with the nonce of the address file can end or shorten a meeting from outside:
+// 1. Foreign, garbled and silent clients ("strangers") take one of a bounded number of places. A
+//    new connection displaces the stranger that has been silent longest, after a last check for its
+//    hello: a rank whose hello has arrived is never displaced. A displaced rank tries again.
 // 2. tcp://: a guest that contradicts rank 0 (version, world size, rank, options), or names a rank
 //    that is taken, is told why (Difference::for_guest) and disconnected. The meeting goes on.
 // 3. file://: the nonce proves that such a guest belongs to the job. The contradiction is announced
@@ -45,15 +43,15 @@ class Meeting {
 
   Meeting(Plan plan, FileDescriptor listener);
 
-  /// Connections to ranks 1.. by rank ([0] is closed) once all are here. Errors, told to every rank
-  /// that is here: mismatch and invalid_argument (file:// only), timeout, io.
+  /// Returns the connections to ranks 1.. by rank ([0] is closed) once all are here. Errors, told
+  /// to every rank that is here: mismatch and invalid_argument (file:// only), timeout, io.
   Result<std::vector<Connection>> hold(Time deadline);
 
  private:
   struct Guest {
     Hello hello;
     Connection connection;
-    Time dismiss_at{};  // a moment before it gives up
+    Time dismiss_at{};  // a moment before the guest gives up
   };
 
   std::optional<Error> let_in();

@@ -48,8 +48,8 @@ class MemberChannel final : public StarChannel {
       poll_until(entries, deadline);
       host_.flush();
     }
-    // What rank 0 sent before it went is still to be read, so a closed connection is no reason to
-    // stop here; next() finds out.
+    // A closed connection is no reason to stop here: next() still reads what rank 0 sent before it
+    // closed.
     if (!host_.sending()) return std::nullopt;
     host_.close();
     return Error::make(

@@ -10,14 +10,14 @@
 namespace tarpon::rendezvous {
 namespace {
 
-// For packets that are slower than the control channel, which has told that they were sent.
+// Wait for packets that are slower than the control channel, which has reported them as sent.
 constexpr Duration kSettle = 20ms;
 // Longest wait for a port that takes no packet, in one call.
 constexpr Duration kBackPressure = 50ms;
 
 constexpr std::uint32_t kPasses = 6;  // through all candidates, in a round
 constexpr std::uint32_t kRounds = 4;
-// Between two passes: losses come in bursts. Longer where a pass would take more than 100 MB/s.
+// Pause between two passes, since losses come in bursts; longer where a pass would exceed 100 MB/s.
 constexpr Duration kPassInterval = 2ms;
 constexpr Duration kPerByte = 10ns;
 
@@ -57,8 +57,8 @@ Result<PathSize> PathProbe::finish(const std::vector<RankInfo>& ranks, Time dead
   return decide(candidates_, *tallies, ranks, send_errors_);
 }
 
-/// To each of `peers`, in trains of their own: a network may let a long train pass and lose its
-/// packets one by one.
+/// Sends `candidate` to each of `peers`, in trains of their own: a network may let a long train
+/// pass and lose its packets one by one.
 void PathProbe::send(std::span<const Rank> peers, std::size_t candidate) {
   const ProbePacket probe{TARPON_PROBE, TARPON_PROBE_PATH, static_cast<std::uint32_t>(candidate),
                           candidates_[candidate]};
@@ -77,7 +77,7 @@ void PathProbe::send(std::span<const Rank> peers, std::size_t candidate) {
   }
 }
 
-/// False when nothing waits.
+/// Counts the probes in the packets that the port hands out. False when nothing waits.
 bool PathProbe::receive(Time now) {
   const std::span<const RxPacket> packets = port_.receive(now);
   for (const RxPacket& packet : packets) {
@@ -103,7 +103,8 @@ void PathProbe::pause(Duration duration) {
   }
 }
 
-/// Receives until nothing is missing, at most kSettle; then what waits, if the process has slept.
+/// Receives until nothing is missing, for at most kSettle; then what waits already, in case the
+/// process has slept.
 void PathProbe::settle() {
   const Time stop = monotonic_now() + kSettle;
   for (Time now = monotonic_now(); now < stop; now = monotonic_now()) {
@@ -122,7 +123,7 @@ bool PathProbe::all_full() const {
   return true;
 }
 
-/// The pairs that lack the full size, of all ranks.
+/// Exchanges the pairs that lack the full size, and returns those of all ranks.
 Result<PathProbe::Tallies> PathProbe::share(Time deadline) {
   PathReport mine{.tallies = {}, .send_error = send_error()};
   for (std::size_t rank = 0; rank < arrived_.size(); ++rank) {

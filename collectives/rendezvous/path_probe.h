@@ -1,13 +1,13 @@
-// Finds how large packets may be that every pair of ranks carries: interfaces may say MTU 1500
-// where the path between them carries 1400.
+// Finds the largest packets that every pair of ranks carries: interfaces may say MTU 1500 where the
+// path between them carries 1400.
 //
-// Every rank sends every other one a packet of the full size. When all arrive, that settles it: the
-// cost is these packets and one exchange over the control channel. Where a packet is missing, the
+// Every rank sends every other one a packet of the full size. If all arrive, the full size is used:
+// the cost is these packets and one exchange over the control channel. If a packet is missing, the
 // ranks of that pair go through all candidates (path_size.h) in rounds. An exchange between sending
-// and counting proves that the sender has sent, however slowly its process runs. Then a wait of
-// 20 ms is left for packets that are slower than the control channel. There are at most 4 rounds,
-// of some 50 ms each (200 ms with 64 ranks and jumbo frames), while chance may explain what is
-// missing.
+// and counting proves that the sender has sent, however slowly its process runs. Then 20 ms are
+// left for packets that are slower than the control channel. A further round follows while chance
+// may explain what is missing: at most 4 rounds, of some 50 ms each (200 ms with 64 ranks and jumbo
+// frames).
 //
 // REQUIRES, of all ranks: the port of every rank is open when begin() is called on any. One thread.
 #pragma once
@@ -29,11 +29,12 @@ class PathProbe {
   /// `slot_bytes`: the full size. `port` and `control` outlive the probe.
   PathProbe(Port& port, ControlChannel& control, std::uint32_t slot_bytes);
 
-  /// Sends the first packets. An exchange over the control channel follows before finish().
+  /// Sends the first packets. The caller makes an exchange over the control channel before
+  /// finish().
   void begin();
 
-  /// Collective. Everything that the port receives until then is taken. Errors: those of decide();
-  /// those of the control channel.
+  /// Finds the size. Collective. Consumes everything that the port receives meanwhile. Errors:
+  /// those of decide(); those of the control channel.
   Result<PathSize> finish(const std::vector<RankInfo>& ranks, Time deadline);
 
  private:
@@ -54,7 +55,7 @@ class PathProbe {
   const std::vector<std::uint32_t> candidates_;
   std::vector<std::vector<std::uint32_t>> arrived_;  // by rank, then by candidate
   std::vector<std::uint32_t> sent_;                  // by candidate, to each rank
-  std::vector<std::string> send_errors_;             // by rank, as told
+  std::vector<std::string> send_errors_;             // by rank, as reported
   Time send_until_{};                                // no send() waits longer for the port
 };
 

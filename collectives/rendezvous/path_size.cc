@@ -138,7 +138,7 @@ PathVerdict judge(std::span<const std::uint32_t> arrived, std::span<const std::u
   if (first == arrived.end()) return {};
   const auto carried = static_cast<std::size_t>(first - arrived.begin());
   if (carried == 0) return {carried, true};
-  // Of the sizes that arrive: the share that was lost, never quite 0. Duplicates may arrive.
+  // The lost share of the sizes that arrive, never quite 0. Duplicates may arrive.
   double lost = 1;
   double all = 2;
   for (std::size_t i = carried; i < arrived.size(); ++i) {
@@ -158,7 +158,7 @@ Result<PathSize> decide(const std::vector<std::uint32_t>& candidates,
   const PathTally& worst =
       *std::max_element(tallies.begin(), tallies.end(),
                         [&](const PathTally& a, const PathTally& b) { return rung(a) < rung(b); });
-  const std::size_t last = candidates.size() - 2;  // behind it only 0
+  const std::size_t last = candidates.size() - 2;  // the one behind it is 0
   if (rung(worst) > last) {
     const auto failing = std::count_if(tallies.begin(), tallies.end(),
                                        [&](const PathTally& one) { return rung(one) > last; });

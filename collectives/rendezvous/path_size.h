@@ -1,10 +1,10 @@
-// How large packets may be that every pair of ranks carries in both directions: the decision, from
-// counts of probes that have arrived. Pure; path_probe.h sends and counts them.
+// Decides how large packets may be that every pair of ranks carries in both directions, from counts
+// of probes that have arrived. Pure; path_probe.h sends and counts them.
 //
 // DESIGN NOTES
 // 1. A lost probe is no evidence: networks lose packets. A size counts as not carried when a
-//    smaller one has arrived, the size itself has not, and that is no chance at the loss which the
-//    carried sizes show (judge()).
+//    smaller one has arrived, the size itself has not, and chance does not explain that at the loss
+//    which the carried sizes show (judge()).
 // 2. All ranks decide from the same counts, and so alike.
 #pragma once
 
@@ -25,7 +25,7 @@ constexpr std::uint32_t packet_bytes(std::uint32_t payload) {
 }
 
 /// Payloads to try, descending: `full`, the slots of usual MTUs below it down to
-/// TARPON_MIN_PAYLOAD, and 0, which tells a small MTU from a block.
+/// TARPON_MIN_PAYLOAD, and 0, which tells a small MTU from a blocked path.
 std::vector<std::uint32_t> path_candidates(std::uint32_t full);
 
 /// Probes of one ordered pair that have arrived, by candidate.
@@ -55,12 +55,12 @@ Result<PathReport> decode_path_report(const std::string& text, Rank to, std::uin
 
 struct PathVerdict {
   std::optional<std::size_t> carried;  // the largest candidate that has arrived
-  bool certain = false;                // that the larger ones are not carried is no chance
+  bool certain = false;                // chance does not explain that no larger one has
 
   bool operator==(const PathVerdict&) const = default;
 };
 
-/// `arrived` and `sent` by candidate, descending in size.
+/// Judges one pair. `arrived` and `sent`: counts by candidate, descending in size.
 PathVerdict judge(std::span<const std::uint32_t> arrived, std::span<const std::uint32_t> sent);
 
 struct PathSize {

@@ -22,9 +22,9 @@ std::string host_port_text(const sockaddr_in& address);
 /// which has a bound of its own. Errors: invalid_argument (no such name), unavailable (resolver).
 Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port);
 
-/// Before `socket` connects or listens: its connections carry segments of at most 256 bytes, in
-/// both directions. So control messages pass a path whose MTU is small and not known yet, also
-/// where no ICMP message tells of it. listen_at() and connect_to() do that.
+/// Limits the segments of the connections of `socket` to 256 bytes, in both directions. So control
+/// messages pass a path whose MTU is small and not known yet, even if no ICMP message reports it.
+/// listen_at() and connect_to() call it. REQUIRES: `socket` has not yet connected or listened.
 void limit_segments(const FileDescriptor& socket);
 
 /// Listens at `address`; port 0 takes any. Errors: io (in use, not an address of this host).
@@ -36,8 +36,8 @@ sockaddr_in local_name(const FileDescriptor& socket);
 /// Connects until `deadline`. Errors: unavailable with the reason, timeout.
 Result<FileDescriptor> connect_to(const sockaddr_in& address, Time deadline);
 
-/// One waiting connection, TCP_NODELAY set; an empty FileDescriptor when none waits. Errors: io,
-/// when this process can open no more sockets.
+/// Accepts one waiting connection and sets TCP_NODELAY; an empty FileDescriptor when none waits.
+/// Errors: io, when this process can open no more sockets.
 Result<FileDescriptor> accept_one(const FileDescriptor& listener);
 
 /// Sleeps until one of `entries` is ready or `until`; may return early.

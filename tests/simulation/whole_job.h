@@ -88,7 +88,7 @@ class WholeJob final : public SimulatedTraffic {
           mesh(job.world, rank, ranks) {
       mesh.data_path = this;
     }
-    Time last_heard(Rank peer) override { return engine.last_heard(peer); }
+    Time last_heard(Rank peer) override { return engine.endpoint().last_heard(peer); }
     void learn(const Fact& fact) override { engine.learn(fact, world.now); }
 
     World& world;
@@ -129,7 +129,7 @@ class WholeJob final : public SimulatedTraffic {
         return true;
       });
       one.mesh.member().passed(one.engine.take_passed());
-      one.mesh.member().set_silent(one.engine.silent(), one.engine.awaited(), world.now);
+      one.mesh.member().set_silent(one.engine.endpoint().silent(), one.engine.awaited(), world.now);
       one.mesh.advance();
     }
   }

@@ -12,6 +12,9 @@
 
 namespace tarpon {
 
+/// Defaults of --iters and --warmup_iters with --input.
+inline constexpr std::uint32_t kFileIterations = 1, kFileWarmup = 0;
+
 /// --bound.
 struct BoundOption {
   BoundRule rule = BoundRule::automatic;
@@ -21,7 +24,7 @@ struct BoundOption {
 /// For the report: "learnt", "learnt, at most 20ms", "optireduce", or the duration that was given.
 std::string bound_rule(const BoundOption& bound);
 
-/// A rank that makes each call so long after the barrier before it.
+/// Delays one rank: it makes each call `by` after the barrier before it.
 struct InjectedDelay {
   Rank rank = 0;
   Duration by{};
@@ -38,7 +41,7 @@ struct AllreduceOptions {
   std::uint32_t warmup = 5;
   std::uint32_t run_cycles = 1;
   bool check = true;
-  // Of the call; with `-d all` and `-o all` of the sweep that runs (kinds_of()).
+  // Of the call; with `-d all` and `-o all`, of the current sweep (kinds_of()).
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   bool all_types = false;
@@ -70,24 +73,26 @@ struct ElementKind {
   ReduceOp function = ReduceOp::sum;
 };
 
-/// What the benchmark form measures, a sweep each: of `all` those that are defined.
+/// The kinds that the benchmark form measures, one sweep each. `all` stands for those that are
+/// defined.
 std::vector<ElementKind> kinds_of(const AllreduceOptions& options);
 
 void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options);
 
-/// After parsing: what a profile stands for; the file form has defaults of its own, and refuses
-/// what only a sweep has.
+/// Call after parsing. Settles what a profile stands for; for the file form applies its own
+/// defaults and refuses options that only a sweep has.
 Result<void> settle_form(const cli::Invocation& invocation, AllreduceOptions& options);
 
 Result<void> check_allreduce_options(const AllreduceOptions& options);
 
-/// With several ranks each has its own files. Apart, because only a launcher may know how many.
+/// Checks that paths contain {rank} if there are several ranks, since each has its own files. A
+/// separate function, because only the launcher may know the number of ranks.
 Result<void> check_paths(const AllreduceOptions& options, std::uint32_t world);
 
 /// "even", or each rank's part of 1: "0.1429,0.2857,0.2857,0.2857".
 std::string shares_text(const Shares& shares);
 
-/// What all ranks must have alike, "name=value" lines.
+/// The options that all ranks must have alike, as "name=value" lines.
 std::string agreed_options(const AllreduceOptions& options);
 
 /// The share that bounded calls may lose on average; nullopt where the bound is given, or comes

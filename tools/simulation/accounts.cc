@@ -1,5 +1,5 @@
-// The oracle of the failure contract's sums: what a report says of each rank agrees with itself,
-// with the schedule and with the loss that it reports.
+// The oracle of the failure contract's sums: the entries of a report for each rank agree with each
+// other, with the schedule and with the loss that the report names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class Accounts {
         layout_{arguments_.count, element_bytes(arguments_.type), plan.ranks},
         number_(plan.mechanisms.rotation ? report_.operation : 0) {}
 
-  /// What is wrong; empty when nothing is.
+  /// Returns what is wrong with the report; empty if nothing is.
   std::string run() {
     if (report_.operation != call_.number) {
       return fmt::format("calls itself operation {}", report_.operation);
@@ -59,12 +59,12 @@ class Accounts {
     return rows_dealt(coded.rows(), shard) * coded.row_elements();
   }
 
-  /// Of the first `rows` rows those of `shard`.
+  /// How many of the first `rows` rows belong to `shard`.
   std::uint64_t rows_dealt(std::uint64_t rows, std::uint32_t shard) const {
     return rows / plan_.ranks + (shard < rows % plan_.ranks ? 1 : 0);
   }
 
-  /// Of the first stage, and of all later ones.
+  /// Bytes due from `peer` in the first stage, and in all later ones.
   std::array<std::uint64_t, 2> bytes_from(Rank peer) const {
     const std::size_t width = layout_.element_bytes;
     const bool even = arguments_.algorithm == Algorithm::tar && arguments_.shares.even();
@@ -105,7 +105,7 @@ class Accounts {
     return report_.mode == Mode::bounded ? judge_loss(peer, of) : "";
   }
 
-  /// Against the loss by range.
+  /// Checks the entry for `peer` against the loss by range.
   std::string judge_loss(Rank peer, const PeerReport& of) const {
     const std::size_t width = layout_.element_bytes;
     std::uint64_t of_peer = 0, of_shard = 0, common = all_ranks(plan_.ranks);
@@ -124,7 +124,7 @@ class Accounts {
     }
     if (peer == rank_) return "";
     if (of.bytes_received[kGather] != of_shard * width) return "received not what is not lost";
-    // Of a late rank's own shard there is nothing, whatever came of it.
+    // A late rank has nothing of its own shard, whatever it received for it.
     const bool counts = report_.status != Status::late_self;
     if (counts && of.bytes_received[kScatter] != of_peer * width) {
       return "received not those contributions that are not lost";
@@ -132,7 +132,7 @@ class Accounts {
     return "";
   }
 
-  /// What of the run lies in the shard that `owner` owns.
+  /// How much of the run lies in the shard that `owner` owns.
   std::uint64_t overlap(const ContributorRun& run, Rank owner) const {
     const std::uint32_t shard = shard_of(owner, number_, plan_.ranks);
     if (report_.coded) {

@@ -7,7 +7,7 @@
 namespace tarpon {
 namespace {
 
-/// Whether plans make calls end so now and then.
+/// Whether plans make calls end for this reason now and then.
 bool is_drawn(AbortReason reason) {
   switch (reason) {
     case AbortReason::mismatch:  // at its receivers Status::mismatch

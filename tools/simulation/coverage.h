@@ -14,9 +14,8 @@ class Coverage {
  public:
   void add(const SimulationPlan& plan, const SimulationResult& result);
 
-  /// A line each: seeds by fault, packets by drop reason, calls by status, aborted calls by reason;
-  /// marks below `enough` end
-  /// in '!'.
+  /// One line each: seeds by fault, packets by drop reason, calls by status, aborted calls by
+  /// reason. Marks below `enough` end in '!'.
   std::string table(std::uint64_t enough) const;
 
   /// The marks below `enough`: "packets by drop reason: epoch 3".

@@ -1,7 +1,5 @@
 #include "tools/simulation/draw.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -79,7 +77,7 @@ void draw_links(SimulationPlan& plan, FaultKind kind, Random& random) {
       const double rate = link.bits_per_second * share(random, 100, 900);
       const auto burst = static_cast<std::uint32_t>(1500 * (1 + random.below(40)));
       const bool tcp = random.chance(0.5);
-      // It slows down for losses alone.
+      // TCP slows down only when packets are lost, so the queue needs a limit.
       if (tcp && link.queue_bytes == 0) link.queue_bytes = 256 << 10;
       plan.links->background.push_back({from, plan.victim, rate, burst, tcp});
       break;
@@ -107,7 +105,7 @@ void draw_victim(SimulationPlan& plan, FaultKind kind, Random& random) {
       break;
     case FaultKind::pause:
       plan.pause = draw_window(random);
-      // Calls are soon over: half of the pauses begin with them.
+      // Calls are over soon, so half of the pauses begin early.
       if (random.chance(0.5)) {
         const Duration length = plan.pause.length();
         plan.pause.from = Time(plan.pause.from.time_since_epoch() / 16);
@@ -242,149 +240,6 @@ void draw(SimulationPlan& plan, FaultKind kind, Random& random) {
   }
 }
 
-std::string text(const Window& window) {
-  return fmt::format("{}-{} us", window.from.time_since_epoch() / 1us,
-                     window.to.time_since_epoch() / 1us);
-}
-
-std::string describe_links(const FabricOptions& links) {
-  const LinkOptions& in = links.ingress;
-  std::string result =
-      fmt::format("ingress {} bit/s, queue {} B, delay {} us, tail {} of {} us, burst loss {}/{}",
-                  in.bits_per_second, in.queue_bytes, in.delay / 1us, in.tail, in.tail_median / 1us,
-                  in.burst_loss_enter, in.burst_loss_leave);
-  if (links.core != LinkOptions{}) {
-    result += fmt::format(", core {} bit/s, queue {} B", links.core.bits_per_second,
-                          links.core.queue_bytes);
-  }
-  for (const auto& [rank, link] : links.egress_of) {
-    result += fmt::format(", rank {} policed to {} bit/s, {} B", rank, link.policer_bits_per_second,
-                          link.policer_burst_bytes);
-  }
-  if (links.flow != LinkOptions{}) {
-    result += fmt::format(", flows of {} bit/s, queue {} B, policed to {} bit/s, {} B",
-                          links.flow.bits_per_second, links.flow.queue_bytes,
-                          links.flow.policer_bits_per_second, links.flow.policer_burst_bytes);
-  }
-  for (const Background& other : links.background) {
-    result += fmt::format(", background {} to {}", other.from, other.to);
-    result += other.tcp
-                  ? " by TCP"
-                  : fmt::format(" of {} bit/s in {} B", other.bits_per_second, other.burst_bytes);
-  }
-  return result;
-}
-
-const char* name(WrongArgument what) {
-  switch (what) {
-    case WrongArgument::deadline:
-      return "deadline";
-    case WrongArgument::bound:
-      return "bound";
-    case WrongArgument::function:
-      return "function";
-    case WrongArgument::input:
-      return "input";
-    case WrongArgument::count:
-      return "count";
-    case WrongArgument::overlap:
-      return "overlap";
-    case WrongArgument::kinds:
-      break;
-  }
-  return "?";
-}
-
-const char* name(Difference what) {
-  switch (what) {
-    case Difference::count:
-      return "count";
-    case Difference::function:
-      return "function";
-    case Difference::type:
-      return "type";
-    case Difference::mode:
-      return "mode";
-    case Difference::kinds:
-      break;
-  }
-  return "?";
-}
-
-std::string values(const SimulationPlan& plan, FaultKind kind) {
-  switch (kind) {
-    case FaultKind::loss:
-      return fmt::format(" {}", plan.faults.loss);
-    case FaultKind::duplicate:
-      return fmt::format(" {}", plan.faults.duplicate);
-    case FaultKind::reorder:
-      return fmt::format(" {} within {} us", plan.faults.reorder, plan.faults.reorder_delay / 1us);
-    case FaultKind::corrupt:
-      return fmt::format(" {}", plan.faults.corrupt);
-    case FaultKind::truncate:
-      return fmt::format(" {}", plan.faults.truncate);
-    case FaultKind::mask:
-      return fmt::format(" {:#x} from {} to {}", plan.mask, plan.mask_from, plan.mask_to);
-    case FaultKind::partition:
-    case FaultKind::one_way:
-      return " " + text(plan.cut);
-    case FaultKind::jam:
-      return " " + text(plan.jam);
-    case FaultKind::pause:
-      return " " + text(plan.pause);
-    case FaultKind::slow_rank:
-      return fmt::format(" every {} us", plan.slow_period / 1us);
-    case FaultKind::clock_jump:
-      return fmt::format(" of {} s at {} us", plan.jump / 1s,
-                         plan.jump_at.time_since_epoch() / 1us);
-    case FaultKind::drift:
-      return fmt::format(" {} ppm", plan.drift_ppm);
-    case FaultKind::mismatch:
-      return fmt::format(" of {} in call {}", name(plan.difference), plan.mismatched_call);
-    case FaultKind::abort:
-      return fmt::format(" at {} us", plan.abort_at.time_since_epoch() / 1us);
-    case FaultKind::nonfinite:
-      return fmt::format(" {} in call {}", plan.nonfinite_value, plan.nonfinite_call);
-    case FaultKind::evict:
-      return fmt::format(" at {} us, told within {} us", plan.evict_at.time_since_epoch() / 1us,
-                         plan.evict_spread / 1us);
-    case FaultKind::refuse:
-      return fmt::format(" call {} for its {}", plan.refused_call, name(plan.wrong_argument));
-    case FaultKind::late_call:
-      return fmt::format(" {} by {} us, with a deadline of {} us", plan.late_call,
-                         plan.late_by / 1us, plan.late_deadline / 1us);
-    case FaultKind::leave:
-      return fmt::format(" at {} us, words take {} to {} us",
-                         plan.leave_at.time_since_epoch() / 1us, plan.leave_news / 1us,
-                         (plan.leave_news + plan.leave_spread) / 1us);
-    case FaultKind::no_memory:
-      return fmt::format(" {}", plan.no_memory);
-    case FaultKind::hostile:
-      return fmt::format(" {}", plan.hostile);
-    case FaultKind::lies:
-      return fmt::format(" {} of group {}", plan.lies, static_cast<int>(plan.lie_group));
-    case FaultKind::crash:
-    case FaultKind::broken_port:
-      return fmt::format(" at {} us, {} packets later, told {} to {} us later{}",
-                         plan.crash_at.time_since_epoch() / 1us, plan.crash_packets,
-                         plan.detection / 1us, (plan.detection + plan.detection_spread) / 1us,
-                         plan.restarts ? ", comes up again" : "");
-    case FaultKind::burst_loss:
-    case FaultKind::tail:
-    case FaultKind::slow_link:
-    case FaultKind::policer:
-    case FaultKind::background:
-    case FaultKind::starved_frames:
-    case FaultKind::starved_buffers:
-    case FaultKind::two_jobs:
-    case FaultKind::flow_limit:
-    case FaultKind::shared_core:
-    case FaultKind::count:
-      break;
-  }
-  return "";
-}
-
 }  // namespace
 
 void draw_faults(SimulationPlan& plan, const FaultSet& allowed) {
@@ -392,7 +247,7 @@ void draw_faults(SimulationPlan& plan, const FaultSet& allowed) {
   // Some seeds are calm and some wild: faults hide one another.
   constexpr double kChances[] = {0.04, 0.1, 0.2, 0.4};
   const double chance = kChances[random.below(4)];
-  // And in some a rank is stopped, and nothing else happens that could be to blame.
+  // In some seeds a rank is paused, and no other fault is on that could be to blame.
   const bool only_pause = Random(plan.seed ^ 0x7061757365).chance(0.05);
   for (std::size_t i = 0; i < kFaultKinds; ++i) {
     Random own(random.next());
@@ -401,17 +256,6 @@ void draw_faults(SimulationPlan& plan, const FaultSet& allowed) {
     plan.on.set(i);
     draw(plan, static_cast<FaultKind>(i), own);
   }
-}
-
-std::string describe_faults(const SimulationPlan& plan) {
-  if (plan.on.none()) return "none";
-  std::string result = fmt::format("victim {}", plan.victim);
-  for (std::size_t i = 0; i < kFaultKinds; ++i) {
-    if (!plan.on[i]) continue;
-    const auto kind = static_cast<FaultKind>(i);
-    result += fmt::format(", {}{}", name(kind), values(plan, kind));
-  }
-  return plan.links ? result + "; " + describe_links(*plan.links) : result;
 }
 
 }  // namespace tarpon

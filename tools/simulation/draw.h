@@ -1,4 +1,4 @@
-// The faults of a seed: drawn into its plan, and told. Private to the simulation's files.
+// The faults of a seed: drawn into its plan, and described. Private to the simulation's files.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tarpon {
 
-/// Sets what plan.seed turns on, of `allowed`. Each fault draws from a generator of its own:
-/// leaving one out does not change the others.
+/// Sets those of the `allowed` faults that plan.seed turns on. Each fault draws from a generator of
+/// its own: leaving one out does not change the others.
 void draw_faults(SimulationPlan& plan, const FaultSet& allowed);
 
 /// The faults that are on, with their values.

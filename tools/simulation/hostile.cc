@@ -7,15 +7,15 @@
 namespace tarpon {
 namespace {
 
-// Operations. Near enough that the 16 bits of `closed_below`, which is true, still mean the same:
-// lies.cc goes further.
+// Operations. Few enough that the 16 bits of the true `closed_below` still mean the same; lies.cc
+// goes further.
 constexpr std::uint64_t kAhead = 1000;
 
 bool one_of_two(Random& random) {
   return random.chance(0.5);
 }
 
-/// What no rank of any job sends.
+/// Makes a header that no rank of any job sends.
 void lie_of_format(tarpon_header& header, Random& random) {
   const auto other = static_cast<std::uint8_t>(1 + random.below(200));
   switch (random.below(5)) {
@@ -38,7 +38,7 @@ void lie_of_format(tarpon_header& header, Random& random) {
   }
 }
 
-/// What others send, in other places or at other times.
+/// Makes a header that others send, in other places or at other times.
 void lie_of_origin(tarpon_header& header, Rank to, Rank ranks, Random& random) {
   const auto other = static_cast<std::uint16_t>(1 + random.below(200));
   switch (random.below(4)) {
@@ -57,7 +57,7 @@ void lie_of_origin(tarpon_header& header, Rank to, Rank ranks, Random& random) {
   }
 }
 
-/// What is not to be had in this job now.
+/// Names a slot, stage or operation that this job does not have now, or cuts the payload.
 void lie_of_place(tarpon_header& header, std::vector<std::byte>& payload, Random& random) {
   const bool ahead = one_of_two(random);
   if (!ahead && header.type == TARPON_DATA) {
@@ -87,7 +87,7 @@ void Hostile::forge_refused(Rank to) {
   forged_.header.check = packet_check(forged_.header, forged_.payload) ^ (lie == 10 ? 1u : 0u);
 }
 
-/// False when the packet has no twin of this group.
+/// Returns false if the packet has no twin of this group.
 bool Hostile::forge(Rank to) {
   switch (group_) {
     case LieGroup::refused:

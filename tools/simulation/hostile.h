@@ -1,9 +1,9 @@
-// Packets that no rank of the job sends: forged twins of those that one does. Private to the
+// Packets that no rank of the job sends: forged twins of genuine packets. Private to the
 // simulation's files.
 //
-// A twin comes from the address of the packet's sender, with the job's cookie and a check sum that
-// is right where the lie is not in that: a forger who has read a packet on the wire. So it reaches
-// the check that has to refuse it, or none. LieGroup says what it may achieve.
+// A twin has the address of the packet's sender, the job's cookie and a correct check sum, except
+// where the lie is in one of these: the forger has read a packet on the wire. So it reaches the
+// check that has to refuse it, or passes all checks. LieGroup says what it may achieve.
 //
 // To add a lie: a case in one of the functions of hostile.cc or lies.cc.
 #pragma once
@@ -31,21 +31,21 @@ void forge_numbers(ForgedPacket& packet, Random& random);
 /// packet's operation. READY keeps the true signature only in twins of a READY: others have none.
 void forge_control(ForgedPacket& packet, Rank ranks, Random& random);
 
-/// LieGroup::data: DATA ahead of the genuine one, with another payload: of one of the next 7
-/// operations, taken where that has the same signature, or of one of the next 8 slots. False when
-/// `packet` is no DATA, and unchanged.
+/// LieGroup::data: DATA that comes before the genuine one, with another payload: for one of the
+/// next 7 operations, which accepts it if it has the same signature, or for one of the next 8
+/// slots. Returns false, and changes nothing, if `packet` is not DATA.
 bool forge_early_data(ForgedPacket& packet, Random& random);
 
 class Hostile {
  public:
-  /// `share`: of the packets that have a twin.
+  /// `share`: part of the packets that get a twin.
   Hostile(std::uint64_t seed, double share, Rank ranks, LieGroup group = LieGroup::refused)
       : random_(seed ^ 0x666f7267 ^ std::uint64_t{static_cast<std::uint8_t>(group)} << 32),
         share_(share),
         ranks_(ranks),
         group_(group) {}
 
-  /// The forged twin of what goes to rank `to`; empty: this one has none. Lent until the next call.
+  /// The forged twin of a packet to rank `to`; empty if it gets none. Lent until the next call.
   std::span<const std::byte> twin(Rank to, std::span<const std::byte> packet);
 
  private:

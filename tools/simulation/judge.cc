@@ -1,4 +1,4 @@
-// The oracles of how calls end: when, with which status, and whom they blame.
+// The oracles of how calls end: when, with which status, and which ranks they blame.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,10 +33,10 @@ class Judge {
     result_.violations.push_back(describe(call_, rank) + ": " + what);
   }
 
-  /// The victim left before it made this call.
+  /// Whether the victim left before it made this call.
   bool left_out() const { return plan_.leave_at != kNever && !call_.pending[plan_.victim]; }
 
-  /// The victim, which left, had given this call up at its deadline.
+  /// Whether the victim, which left, had given this call up at its deadline.
   bool leaver_gave_up() const {
     return plan_.leave_at != kNever && ended(plan_.victim) &&
            call_.pending[plan_.victim]->report.status == Status::peer_late;
@@ -68,9 +68,9 @@ class Judge {
   void judge_time(Rank rank, const Report& report) {
     const bool victim = rank == plan_.victim;
     const Duration took = call_.ended[rank] - call_.submitted[rank];
-    // A rank that does not run cannot end anything. 500 ppm of 10 s are 5 ms. Time goes on by
-    // steps, and what begins at its deadline ends a step later. A result that came by the deadline
-    // is decoded or filled after it, behind the pieces of older calls.
+    // A rank that does not run cannot end a call. 500 ppm of 10 s are 5 ms. Time advances in steps,
+    // and a call that begins to end at its deadline ends a step later. A result that came by the
+    // deadline is decoded or filled after it, behind the pieces of older calls.
     Duration asleep = 1us + paused(rank) + call_.worked[rank];
     if (victim) {
       asleep += plan_.pause.length() + 2 * plan_.slow_period + (plan_.drift_ppm != 0 ? 6ms : 0ms);
@@ -92,12 +92,12 @@ class Judge {
     }
     judge_bound(rank, report, asleep);
     if (report.mode != Mode::bounded || plan_.calls_per_tag != 1 || call_.mismatched) return;
-    // Who was late fetches under its deadline.
+    // A late rank fetches the result until its deadline.
     if ((victim && disturbs_victim()) || report.status == Status::late_self || report.in_doubt)
       return;
     if (!plan_.pauses.empty()) return;
-    // Until half of the ranks are heard, and the bound. Where the first announcements are lost,
-    // hearing may take a few repetitions.
+    // The limit is the time until half of the ranks are heard, and the bound. If the first
+    // announcements are lost, hearing may take a few repetitions.
     const Duration hearing = plan_.skew + (calm_packets() ? 2ms : 500ms);
     const Duration most = hearing + bound_of(plan_, call_) + work();
     if (!delays_all() && report.elapsed > most) {
@@ -105,18 +105,20 @@ class Judge {
     }
   }
 
-  /// A bounded call ends by its bound, but for ranks that are late or in doubt, which say so.
+  /// Checks that a bounded call ends by its bound. Ranks that are late or in doubt may end later,
+  /// and say so.
   void judge_bound(Rank rank, const Report& report, Duration asleep) {
     const bool by_bound = report.status == Status::complete || report.status == Status::partial;
     if (report.bound == Duration::zero() || !by_bound) return;
     if (report.clock_start + report.bound <= Duration::zero()) return;  // it came after the end
-    // A port that is jammed keeps the buffers.
+    // A jammed port keeps the buffers.
     const bool held_up =
         on(FaultKind::clock_jump) || on(FaultKind::slow_rank) || on(FaultKind::jam);
     if (rank == plan_.victim && held_up) return;
-    // Packets that never end hold timers back for a millisecond.
+    // A stream of packets without end delays timers by a millisecond.
     const Duration late = report.elapsed - report.clock_start - report.bound;
-    // Answers are waited for until three gather times after the bound; one is at most half of it.
+    // A rank in doubt waits for answers until three gather times after the bound. A gather time is
+    // at most half of the bound.
     const Duration doubt = report.in_doubt ? 3 * report.bound / 2 : Duration::zero();
     if (late > 1ms + asleep + doubt) {
       violate(rank, fmt::format("{}: ended {} us after its bound of {} us", name(report.status),
@@ -130,7 +132,7 @@ class Judge {
     }
   }
 
-  /// Of all ranks: who waits to hear half of them waits until those have encoded.
+  /// The work of all ranks: a rank that waits to hear half of them waits until those have encoded.
   Duration work() const {
     Duration sum{};
     for (Rank rank = 0; rank < plan_.ranks; ++rank) {
@@ -139,33 +141,34 @@ class Judge {
     return sum;
   }
 
-  /// By a trace.
+  /// How long a trace pauses `rank`.
   Duration paused(Rank rank) const {
     Duration sum{};
     for (const auto& [who, window] : plan_.pauses) sum += who == rank ? window.length() : 0ms;
     return sum;
   }
 
-  /// Faults that only the victim's packets and times can suffer from.
+  /// Whether a fault is on that disturbs only the victim's packets and times.
   bool disturbs_victim() const {
     return on(FaultKind::partition) || on(FaultKind::one_way) || on(FaultKind::jam) ||
            on(FaultKind::pause) || on(FaultKind::slow_rank) || on(FaultKind::clock_jump) ||
            call_.late;
   }
 
-  /// Nothing happens to anybody's packets but the victim's.
+  /// Whether nothing happens to the packets of ranks other than the victim.
   bool calm_packets() const {
     return !plan_.faults.any() && !plan_.links && !on(FaultKind::mask) &&
            !on(FaultKind::starved_buffers) && plan_.receive_bytes >= kRoomyBuffer;
   }
 
-  /// Links on which announcing itself may take as long as it likes.
+  /// Whether links may delay the announcement of a rank without limit.
   bool delays_all() const { return plan_.links.has_value(); }
 
-  /// Exact calls wait for so long that their deadlines may come first.
+  /// Whether exact calls may wait so long that their deadlines come first.
   bool may_expire() const { return call_.late || plan_.deadlines_may_pass(); }
 
-  /// What bounds are learnt from may leave later calls too little time to hear anybody.
+  /// Whether the calls from which bounds are learnt may leave later calls too little time to hear
+  /// any rank.
   bool queues_behind_exact() const {
     return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
   }
@@ -182,10 +185,10 @@ class Judge {
       case Status::complete:
         if (call_.refused && rank == plan_.victim) return false;
         if ((left_out() || call_.late) && !(call_.bounded && call_.count == 0)) {
-          // What a late rank needs may all have come before the others gave the call up.
+          // All that a late rank needs may have come before the others gave the call up.
           return (call_.bounded || rank == plan_.victim) && !left_out();
         }
-        // A bounded call of nothing waits for nobody.
+        // A bounded call without elements waits for no rank.
         return !(call_.mismatched || call_.refused) ||
                (call_.bounded && call_.pending[rank]->arguments.count == 0);
       case Status::partial:
@@ -206,9 +209,9 @@ class Judge {
       case Status::evicted:
         return on(FaultKind::evict) && (!call_.bounded || rank == plan_.victim);
       case Status::peer_left:
-        // An evicted rank that is leaving goes without serving the calls that it has made. Word of
-        // its end may come before word of its eviction.
-        // A rank that gave the call up at its deadline before it left has not served it either.
+        // An evicted rank that is leaving goes without serving the calls that it has made. The news
+        // of its end may come before the news of its eviction. A rank that gave the call up at its
+        // deadline before it left has not served it either.
         return (left_out() || leaver_gave_up() || call_.served_in_vain ||
                 (plan_.leave_at != kNever && on(FaultKind::evict))) &&
                !call_.bounded;
@@ -246,9 +249,9 @@ class Judge {
     return false;
   }
 
-  /// Every rank hears that the victim refuses a call, or asks for another one, before it could end:
-  /// also before packets of the victim's next call, by which bounded calls know that nothing more
-  /// comes of this one.
+  /// Whether every rank hears that the victim refuses a call, or asks for another one, before the
+  /// call could end; also before packets of the victim's next call, which tell bounded calls that
+  /// nothing more of this call will come.
   bool news_is_in_time() const {
     FaultSet harmless;
     for (const FaultKind kind : {FaultKind::refuse, FaultKind::mismatch, FaultKind::two_jobs,
@@ -261,7 +264,7 @@ class Judge {
 
   bool lacks_one() const { return plan_.loses_victim(); }
 
-  /// Nothing is lost any more, but for a rank that is gone.
+  /// The status of a call after healing: nothing is lost any more, except a rank that is gone.
   Status live_status(Rank rank) const {
     if (rank == plan_.victim && on(FaultKind::evict)) return Status::evicted;
     if (!lacks_one() || (call_.bounded && call_.count == 0)) return Status::complete;
@@ -272,19 +275,19 @@ class Judge {
 
   /// Whether peers may call `rank` late for a fault of the victim.
   bool is_made_late(Rank rank) const {
-    // The victim closed the call without its data, by a clock that jumped, and told the others.
+    // The victim, whose clock jumped, closed the call without the rank's data and told the others.
     if (on(FaultKind::clock_jump) && call_.pending[plan_.victim]) {
       const std::vector<Rank>& lacked = call_.pending[plan_.victim]->report.void_shards;
       if (std::find(lacked.begin(), lacked.end(), rank) != lacked.end()) return true;
     }
     const auto ended = call_.pending[rank] ? call_.pending[rank]->report.status : Status::failed;
     // An owner that has closed the call, and does not keep its shard, answers a question by CLOSED.
-    // That answer may overtake the shard on its way.
-    // The same answer goes to one who asks for a stage that no call has, as a stranger may.
+    // That answer may overtake the shard on its way. A request for a stage that no call has, as a
+    // stranger may send it, gets the same answer.
     const bool answers_closed = !plan_.mechanisms.retention || on(FaultKind::hostile);
     if (call_.bounded && answers_closed && ended == Status::complete) return true;
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
-    // It waited for earlier calls, which the victim held up.
+    // The rank waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
   }
 
@@ -294,7 +297,7 @@ class Judge {
     if (blames && report.blamed.empty()) {
       violate(rank, "says that a rank is gone, and not which");
     }
-    // By a clock that jumped the victim has waited for the ranks that it names.
+    // A victim whose clock jumped names the ranks that it waited for.
     const bool told_by_clock =
         on(FaultKind::clock_jump) && !call_.bounded &&
         (report.status == Status::peer_late || report.abort_reason == AbortReason::late);
@@ -308,11 +311,11 @@ class Judge {
     judge_blame_of_late(rank, report);
     for (const Rank blamed : report.late_ranks) {
       if (blamed == rank && report.status != Status::late_self) violate(rank, "calls itself late");
-      // Where only the victim suffers, nobody else is to blame.
+      // If only the victim suffers, no other rank is to blame.
       const bool only_victim = calm_packets() && plan_.skew == Duration{} && rank != plan_.victim &&
                                plan_.pauses.empty() && !is_made_late(blamed);
-      // A packet in the victim's name says that it has begun. Then the next in turn are named: the
-      // ranks whose results lack the victim's part.
+      // A forged packet says that the victim has begun. Then ranks name the next in turn: the ranks
+      // whose results lack the victim's part.
       const bool lied_to = (on(FaultKind::lies) || on(FaultKind::hostile)) && ended(blamed) &&
                            call_.pending[blamed]->report.status == Status::peer_late;
       // A rank whose earlier calls kept it longer than a learnt bound is late.
@@ -322,14 +325,16 @@ class Judge {
                 fmt::format("{} blames rank {}, who is not at fault", name(report.status), blamed));
       }
     }
-    // Calls expire behind others that slow packets hold up, or by a jump of the own clock.
+    // A call may expire behind calls that slow packets hold up, or by a jump of the rank's own
+    // clock.
     const bool own_clock = on(FaultKind::clock_jump) && rank == plan_.victim;
     const bool behind = report.stage == CallStage::queued && (own_clock || !calm_packets());
     if (report.status == Status::peer_late && report.late_ranks.empty() && !behind) {
       violate(rank, "is late, and says nobody is to blame");
     }
     for (const Rank blamed : report.blamed) {
-      // In a mismatch the victim sees all others differ, and whoever has given up says so itself.
+      // In a mismatch the victim sees all others differ, and a rank that has given up says so
+      // itself.
       const bool both_ways = report.status == Status::mismatch || call_.mismatched;
       if (blamed == plan_.victim || (both_ways && rank == plan_.victim)) continue;
       if (call_.mismatched && report.status == Status::aborted) continue;
@@ -342,14 +347,15 @@ class Judge {
     }
   }
 
-  /// The call expired at `rank` behind earlier calls, which slow packets held up.
+  /// Whether the call expired at `rank` behind earlier calls, which slow packets held up.
   bool expired_behind_packets(Rank rank) const {
     if (calm_packets() || !ended(rank)) return false;
     const Report& report = call_.pending[rank]->report;
     return report.status == Status::peer_late && report.stage == CallStage::queued;
   }
 
-  /// Where the victim is late and nothing else happens, all say so; it learns that at once.
+  /// Checks, if the victim is late and nothing else happens, that all ranks name it, and that it
+  /// learns so at once.
   void judge_blame_of_late(Rank rank, const Report& report) {
     FaultSet harmless;
     for (const FaultKind kind : {FaultKind::late_call, FaultKind::two_jobs, FaultKind::hostile,

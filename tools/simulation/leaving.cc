@@ -7,7 +7,8 @@
 namespace tarpon {
 namespace {
 
-/// The judge checks that such a call does not exceed its bound.
+/// Whether the call ended with a result, not in doubt, under a bound. The judge checks that such a
+/// call does not exceed its bound.
 bool ended_by_bound(const Report& report) {
   const bool has_result = report.status == Status::complete || report.status == Status::partial;
   return has_result && report.bound > Duration::zero() && !report.in_doubt;
@@ -27,7 +28,7 @@ Time Leaving::news_at(Time event, Rank rank) const {
   return event + plan_.leave_news + plan_.leave_spread * rank / plan_.ranks;
 }
 
-/// The victim has left and ended, or it never will.
+/// Whether the victim has left and ended, or never will.
 bool Leaving::settled() const {
   return plan_.leave_at == kNever || crashed_ || has_gone();
 }
@@ -42,7 +43,8 @@ Time Leaving::next_news() const {
   return next;
 }
 
-/// When the victim knows that every other rank has passed its operations; at its deadline at last.
+/// When the victim knows that every other rank has passed its operations; its deadline at the
+/// latest.
 Time Leaving::may_go() const {
   Time last{};
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
@@ -82,7 +84,7 @@ bool Leaving::run(Time now, bool idle) {
       ranks_[rank]->peer_gone(plan_.victim, now);
     }
   }
-  // A crash of the plan finds it still here.
+  // If the plan has a crash, the victim waits for it.
   const bool waits_for_crash = plan_.crashes() && !crashed_;
   if (settled() || waits_for_crash || !idle || may_go() > now) return false;
   in_vain_ = now >= left_at_ + kSimulationDeadline;

@@ -21,25 +21,26 @@ class Leaving {
   /// When run() has something to do, from `now` on.
   Time next(Time now) const;
 
-  /// Tells what is due. `idle`: every call that the victim has made has ended. True when the
-  /// victim's process ends with this.
+  /// Tells the ranks the news that is due. `idle`: every call that the victim has made has ended.
+  /// Returns true if the victim's process ends with this.
   bool run(Time now, bool idle);
 
-  /// After `rank` has run.
+  /// Call it after `rank` has run.
   void ran(Rank rank, Time now);
-  /// `rank` has been told that the victim is evicted: neither waits for the other.
+  /// Call it when `rank` has been told that the victim is evicted: neither waits for the other
+  /// then.
   void evicted(Rank rank, Time now);
-  /// The victim's process has ended otherwise.
+  /// Call it when the victim's process has ended in another way.
   void crashed() { crashed_ = true; }
 
-  /// The victim makes no more calls.
+  /// Whether the victim has left. It makes no more calls then.
   bool has_left() const { return left_at_ != kNever; }
   bool has_gone() const { return gone_at_ != kNever; }
-  /// Nothing is to be said any more.
+  /// Whether no news is left to tell.
   bool over() const { return next_news() == kNever && settled(); }
   /// When `rank` was told that the victim has left; kNever: not yet.
   Time told_at(Rank rank) const { return told_left_[rank]; }
-  /// The victim waited for answers until its deadline.
+  /// Whether the victim waited for answers until its deadline.
   bool in_vain() const { return in_vain_; }
   /// Whether the victim waited for the bounds of its calls. Each rank whose answer the victim
   /// lacked at its deadline was in a bounded call, and that call ended too late for the answer. The

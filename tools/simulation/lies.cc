@@ -15,7 +15,8 @@ void set_payload(ForgedPacket& packet, const T& content) {
   std::memcpy(packet.payload.data(), &content, sizeof content);
 }
 
-/// Makes it a control packet of `type` without payload, of the same operation and stage.
+/// Turns the packet into a control packet of `type` without payload, of the same operation and
+/// stage.
 void make_control(ForgedPacket& packet, tarpon_type type) {
   tarpon_header& header = packet.header;
   if (header.type == TARPON_DATA) header.stage = static_cast<std::uint8_t>(tarpon_stage(&header));
@@ -36,7 +37,7 @@ void forge_ready(ForgedPacket& packet, Random& random) {
   for (auto& grant : ready.grant) {
     grant = random.chance(0.5) ? kSomeGrant : TARPON_CREDIT_COMPLETE - 1;
   }
-  // How often it was repeated; 0 asks for no answer.
+  // The slot says how often READY was repeated; 0 asks for no answer.
   packet.header.slot = random.chance(0.5) ? 0 : static_cast<std::uint32_t>(random.next());
   set_payload(packet, ready);
 }
@@ -67,7 +68,7 @@ std::uint64_t some_ranks(Rank ranks, Random& random) {
 }  // namespace
 
 void forge_numbers(ForgedPacket& packet, Random& random) {
-  // A jump within the window is believed: forge_control() has those.
+  // Jumps within the window are believed; forge_control() makes those.
   constexpr std::uint16_t kJumps[] = {64, 0x4000, 0x7fff, 0x8000, 0x8001, 0xc000, 0xffff};
   constexpr std::uint32_t kFar[] = {1u << 16, 1u << 30, 0x7fffffff, 0x80000000, 0xc0000000};
   tarpon_header& header = packet.header;
@@ -78,7 +79,7 @@ void forge_numbers(ForgedPacket& packet, Random& random) {
     const std::uint16_t jump = kJumps[random.below(std::size(kJumps))];
     header.closed_below = static_cast<std::uint16_t>(header.closed_below + jump);
   } else {
-    // With the low 16 bits of `closed_below` as they are it speaks of numbers near the operation.
+    // `closed_below` keeps its low 16 bits, so it means numbers near the operation.
     header.operation += kFar[random.below(std::size(kFar))];
   }
 }

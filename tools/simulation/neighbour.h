@@ -1,4 +1,4 @@
-// Another job on the same network: each job's packets reach the other one too, which has to take
+// Another job on the same network. Each job's packets reach the other job too, which must accept
 // none of them. Private to the simulation's files.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace tarpon {
 
-/// As many ranks as the plan's job, the same options but for the cookie, no faults; two exact calls
-/// one after the other.
+/// A job with as many ranks and the same options as the plan's, except for the cookie, and without
+/// faults. It makes two exact calls, one after the other.
 class Neighbour {
  public:
   Neighbour(const SimulationPlan& plan, SimulatedNetwork& ours);
   ~Neighbour();
 
-  /// A packet of our job comes to the neighbour's rank `to`.
+  /// Delivers a packet of our job to the neighbour's rank `to`.
   void inject(Rank from, Rank to, std::span<const std::byte> packet);
 
   Time next_event() const;
@@ -26,7 +26,7 @@ class Neighbour {
 
   bool done() const;
 
-  /// Empty when its calls are done and right.
+  /// Returns what is wrong; empty if its calls are done and right.
   std::string judge() const;
 
  private:

@@ -14,17 +14,8 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kLiveBound = 200ms;
-// Into a buffer of a few packets a message comes two slots at a time.
-constexpr Duration kStarvedLiveBound = 1s;
-
 std::int64_t draw_raw(Random& random) {
   return static_cast<std::int64_t>(random.below(2'000'001)) - 1'000'000;
-}
-
-/// A call that is to run bounded once its bound is known, and runs exact until then.
-bool calibrates(const SimulatedCall& call) {
-  return call.bound_rule == BoundRule::optireduce && !call.bounded;
 }
 
 /// Exact calls take values whose sum depends on the order of addition. Calls that calibrate take
@@ -33,7 +24,7 @@ template <typename T>
 T draw_value(const SimulatedCall& call, Random& random, Rank rank) {
   if (call.bounded) return coded_as<T>(rank);
   const std::int64_t raw = draw_raw(random);
-  if (calibrates(call) && can_be_bounded(call.type, call.function)) return coded_as<T>(rank);
+  if (call.calibrates() && can_be_bounded(call.type, call.function)) return coded_as<T>(rank);
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(raw % 1000);
   } else {
@@ -47,7 +38,7 @@ std::uint32_t draw_group_size(Random& random, std::uint32_t ranks) {
   return size != 0 && ranks % size != 0 ? 0 : size;
 }
 
-/// Several ranks, or all but one, may own nothing.
+/// Draws shares. Several ranks, or all but one, may own nothing.
 Shares draw_shares(Random& random, std::uint32_t ranks) {
   std::vector<double> weights(ranks);
   const auto owner = static_cast<std::size_t>(random.below(ranks));
@@ -59,7 +50,7 @@ Shares draw_shares(Random& random, std::uint32_t ranks) {
   return Shares(weights);
 }
 
-/// Somewhere in the victim's input.
+/// Puts the plan's NaN or infinity somewhere into the victim's input.
 void spoil(const SimulationPlan& plan, SimulatedCall& call, std::vector<std::byte>& input) {
   if (call.count == 0 || is_integer(call.type)) return;
   call.nonfinite = true;
@@ -83,7 +74,7 @@ std::vector<std::byte> draw_input(const SimulatedCall& call, Random& random, Ran
   return bytes;
 }
 
-/// Any type and function that the call may have, in the same number of bytes.
+/// Draws any type and function that the call may have. The number of bytes stays the same.
 void draw_later_types(Random& random, SimulatedCall& call) {
   const std::size_t width = element_bytes(call.type);
   do {
@@ -96,7 +87,7 @@ void draw_later_types(Random& random, SimulatedCall& call) {
   } while (!is_defined(call.type, call.function) || call.function == ReduceOp::custom);
 }
 
-/// `later`: null, or the draws of types that came later.
+/// `later`: the generator for types that were added later; null: there are none in this plan.
 SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* later,
                         std::uint32_t sequence, std::uint32_t index) {
   SimulatedCall call;
@@ -117,8 +108,8 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
   call.bounded = (plan.bounded && call.number >= Bounds::calibration(call.bound_rule)) ||
                  (plan.loses_victim() && index > plan.calls_per_tag);
   if (call.late && !call.bounded) call.deadline = plan.late_deadline;
-  // These draws are as old as the seeds that are kept as tests: types and functions that came later
-  // are drawn apart, and take as many bytes.
+  // Seeds are kept as tests, so these draws must not change. Types and functions that came later
+  // are drawn separately, and take as many bytes.
   call.type = call.bounded ? DataType::float32 : static_cast<DataType>(random.below(4));
   call.function = call.bounded ? (random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg)
                                : static_cast<ReduceOp>(random.below(5));
@@ -163,7 +154,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
-    if (plan.draws_algorithms && !call.bounded && !calibrates(call)) {
+    if (plan.draws_algorithms && !call.bounded && !call.calibrates()) {
       // Two levels, shares and late ranks came later. Each has a generator of its own, so that the
       // seeds in the tests still draw the other algorithms as before.
       constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
@@ -196,66 +187,8 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
 
 namespace {
 
-/// A type whose elements have as many bytes.
-DataType other_type(DataType type) {
-  const auto number = static_cast<unsigned>(type);
-  if (type == DataType::uint32 || type == DataType::uint64) {
-    return static_cast<DataType>(number - 8);  // int32, int64
-  }
-  return static_cast<DataType>(number < 4 ? number ^ 2 : number ^ 1);
-}
-
-void make_different(const SimulationPlan& plan, const SimulatedCall& call,
-                    AllreduceArguments& arguments) {
-  switch (plan.difference) {
-    case Difference::count:
-      if (call.count == 0) break;
-      --arguments.count;
-      return;
-    case Difference::type:
-      arguments.type = other_type(call.type);
-      if (is_defined(arguments.type, arguments.function)) return;
-      arguments.type = call.type;
-      break;
-    case Difference::mode:
-      if (!call.bounded) break;
-      arguments.mode = Mode::exact;
-      return;
-    case Difference::function:
-    case Difference::kinds:
-      break;
-  }
-  arguments.function = call.function == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
-}
-
-void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
-  const std::uint64_t bytes = arguments.count * element_bytes(arguments.type);
-  switch (plan.wrong_argument) {
-    case WrongArgument::bound:
-      arguments.bound = Duration(-1);
-      return;
-    case WrongArgument::function:
-      arguments.function = static_cast<ReduceOp>(kReduceOps);
-      return;
-    case WrongArgument::count:
-      arguments.count = std::uint64_t{1} << 60;
-      return;
-    case WrongArgument::input:
-      if (arguments.count == 0) break;
-      arguments.input = nullptr;
-      return;
-    case WrongArgument::overlap:
-      if (arguments.count == 0) break;
-      arguments.input = static_cast<const std::byte*>(arguments.output) + bytes / 2;
-      return;
-    case WrongArgument::deadline:
-    case WrongArgument::kinds:
-      break;
-  }
-  arguments.deadline = {};
-}
-
-/// Traffic beside the job brings more than the core carries. Most packets of the job are lost.
+/// Whether the traffic beside the job exceeds the core's rate. Most packets of the job are lost
+/// then.
 bool floods_core(const FabricOptions& links) {
   double offered = 0;
   for (const Background& other : links.background) {
@@ -265,40 +198,6 @@ bool floods_core(const FabricOptions& links) {
 }
 
 }  // namespace
-
-Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
-  const bool starved = has(plan.on, FaultKind::starved_buffers);
-  return call.live ? std::max(plan.bound, starved ? kStarvedLiveBound : kLiveBound) : plan.bound;
-}
-
-AllreduceArguments exact_arguments(const SimulatedCall& call) {
-  AllreduceArguments arguments;
-  arguments.count = call.count;
-  arguments.type = call.type;
-  arguments.function = call.function;
-  arguments.algorithm = call.algorithm;
-  arguments.group_size = call.group_size;
-  arguments.late_rank = call.late_rank;
-  arguments.shares = call.shares;
-  return arguments;
-}
-
-AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
-  AllreduceArguments arguments = exact_arguments(call);
-  arguments.output = call.outputs[rank].data();
-  arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
-  arguments.tag = call.tag;
-  arguments.mode = call.bounded || calibrates(call) ? Mode::bounded : Mode::exact;
-  arguments.bound_rule = call.bound_rule;
-  arguments.deadline = call.deadline;
-  arguments.missing = call.missing;
-  if (call.bounded) arguments.bound = bound_of(plan, call);
-  if (rank != plan.victim) return arguments;
-  if (call.refused) make_wrong(plan, arguments);
-  if (!call.mismatched) return arguments;
-  make_different(plan, call, arguments);
-  return arguments;
-}
 
 /// Half of the seeds run what a job runs by default.
 Mechanisms draw_mechanisms(Random& random) {
@@ -316,7 +215,7 @@ Mechanisms draw_mechanisms(Random& random) {
   return all ? Mechanisms{} : result;
 }
 
-/// Without a mesh nothing is agreed on: always, or never.
+/// Without a mesh ranks agree on nothing, so the codec is on in all calls or in none.
 CodecRule draw_codec(std::uint64_t seed) {
   Random random(seed ^ 0x636f646563);
   return random.chance(0.3) ? CodecRule::on : CodecRule::off;
@@ -342,8 +241,8 @@ std::uint32_t draw_flows(std::uint64_t seed) {
   return random.chance(0.6) ? 1 : 2u << random.below(3);
 }
 
-/// Now and then more calls than the window of open operations, and bounds that are learnt from
-/// them.
+/// Draws, now and then, more calls than the window of open operations and bounds that are learnt
+/// from them.
 void draw_calls(SimulationPlan& plan, Random& random) {
   plan.calls_per_tag = static_cast<std::uint32_t>(1 + random.below(4));
   Random own(plan.seed ^ 0x77696e646f77);
@@ -411,8 +310,8 @@ std::string describe(const SimulationPlan& plan) {
 }
 
 bool SimulationPlan::deadlines_may_pass() const {
-  // A burst of loss counts packets, not time: one of more than 7 on average may take all that is
-  // asked for again and again.
+  // A burst of loss lasts for packets, not for a time: bursts of more than 7 packets on average may
+  // take all repairs again and again.
   constexpr double kLeavesLongBurst = 0.15;
   const bool long_bursts = links && links->ingress.burst_loss_leave < kLeavesLongBurst;
   return has(on, FaultKind::clock_jump) || long_bursts || (links && floods_core(*links)) ||

@@ -40,7 +40,7 @@ class Replicas {
     return status == Status::complete || status == Status::partial || status == Status::late_self;
   }
 
-  /// What two ranks have of an element is the same, or one of them has nothing.
+  /// Checks that two ranks have the same contributors of an element, unless one of them has none.
   void compare(Rank rank, Rank other) {
     auto a = runs_[rank].begin();
     auto b = runs_[other].begin();
@@ -58,7 +58,7 @@ class Replicas {
     }
   }
 
-  /// Nothing happens to packets: ranks may only be late.
+  /// Whether nothing happens to packets, so that ranks may only be late.
   bool loses_nothing() const {
     constexpr std::uint64_t kRoomyBuffer = 1 << 20;
     FaultSet harmless;
@@ -77,7 +77,7 @@ class Replicas {
     });
   }
 
-  /// A late owner does not keep what the others count as missing.
+  /// Checks that a late owner does not keep a shard that all others count as missing.
   void judge_owners() {
     if (call_.pending[0] && call_.pending[0]->report.coded) return;  // shards are no ranges
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};

@@ -52,7 +52,7 @@ class Results {
     report.nonfinite ? judge_all_nan<T>(rank, report) : judge_bounded<T>(rank, report);
   }
 
-  /// Whoever does not know of NaN or infinity has nothing of the rank that had some.
+  /// Checks that a rank that does not know of NaN or infinity has nothing of the rank that had it.
   void judge_nonfinite(Rank rank, const Report& report) {
     for (const Rank named : report.nonfinite_ranks) {
       if (named != plan_.victim) violate(rank, fmt::format("rank {} had nothing infinite", named));
@@ -79,7 +79,8 @@ class Results {
     }
   }
 
-  /// After healing every survivor is in every element, but for the shard of a dead rank.
+  /// Whether after healing the run has the contributions of all survivors, or lies in the shard of
+  /// a dead rank.
   bool good_without_the_dead(const Report& report, const ContributorRun& run) const {
     if (!plan_.loses_victim() || run.count == 0) return true;  // complete
     if (run.contributors == (all_ranks(plan_.ranks) & ~bit(plan_.victim))) return true;
@@ -137,8 +138,8 @@ class Results {
     return true;
   }
 
-  /// Those by which the owner of element `i` weighed what it got; null: it weighed nothing, or
-  /// nobody knows, since it is gone.
+  /// The weights that the owner of element `i` gave to contributions; null if it gave none, or if
+  /// they are not known because the owner is gone.
   const std::vector<double>* weights_at(std::uint64_t i) const {
     if (plan_.mechanisms.rescale != Rescale::inverse) return nullptr;
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
@@ -164,7 +165,8 @@ class Results {
         plan_.mechanisms.rescale);
   }
 
-  /// Weighed values are rounded in the order in which they came.
+  /// Whether `got` matches. Weighted values are added, and so rounded, in the order in which they
+  /// came.
   template <typename T>
   bool agrees(T got, T expected, std::uint64_t i) const {
     if (plan_.mechanisms.rescale != Rescale::inverse) return got == expected;
@@ -183,7 +185,7 @@ class Results {
                           [&](Rank r) { return element_at<T>(call_.inputs[r], i); });
   }
 
-  /// A late rank in place has added contributions of others to its own, in its own shard.
+  /// Whether a late rank in place has added contributions of others to its own, in its own shard.
   bool has_lost_own(Rank rank, const Report& report, std::uint64_t i) const {
     if (report.status != Status::late_self || !call_.in_place) return false;
     const ShardLayout layout{call_.count, element_bytes(call_.type), plan_.ranks};
@@ -193,10 +195,10 @@ class Results {
                        [](const PeerReport& of) { return of.bytes_received[kScatter] > 0; });
   }
 
-  /// False when an element that nobody contributed to is not what it has to be.
+  /// Returns false if an element without contributors is not what it has to be.
   template <typename T>
   bool judge_filled(Rank rank, const Report& report, const ContributorRun& run) {
-    // Other rules than Rescale::count divide the own shard of a late rank and multiply it again.
+    // Rules other than Rescale::count divide a late rank's own shard and multiply it again.
     const bool rounds = plan_.mechanisms.rescale != Rescale::count;
     for (std::uint64_t i = run.first; i < run.first + run.count; ++i) {
       const auto expected =
@@ -238,9 +240,9 @@ class Results {
       for (std::uint64_t i = run.first; i < next; ++i) {
         const T got = element_at<T>(call_.outputs[rank], i);
         if (agrees(got, expected, i)) continue;
-        expected = expect<T>(run, i);  // of another shard, perhaps
+        expected = expect<T>(run, i);  // it may be in another shard
         if (agrees(got, expected, i)) continue;
-        // Where nobody looks for it, it spreads.
+        // NaN or infinity spreads if no rank looks for it.
         const auto value = static_cast<double>(got);
         if (call_.nonfinite && !std::isfinite(value) &&
             (run.contributors >> plan_.victim & 1) != 0) {
@@ -257,7 +259,7 @@ class Results {
     if (report.coded) judge_coded(rank, report);
   }
 
-  /// Every element must be what the coefficients of exactly those ranks decode to.
+  /// Checks that every element is what the coefficients of exactly those ranks decode to.
   void judge_coded(Rank rank, const Report& report) {
     const bool weighed = plan_.mechanisms.rescale == Rescale::inverse;
     CodedExpectation expected;
@@ -267,7 +269,7 @@ class Results {
           [](Rank r, std::uint64_t) { return static_cast<float>(coded_value(r)); });
     }
     for (std::uint64_t i = 0; i < call_.count; ++i) {
-      // Only a fill can hold it: nothing that is not finite is coded.
+      // Only a filled element can hold NaN or infinity, because neither is coded.
       const bool spoilt = call_.missing == MissingFill::local &&
                           !std::isfinite(element_at<float>(call_.inputs[rank], i));
       if (spoilt) continue;

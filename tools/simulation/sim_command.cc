@@ -20,7 +20,7 @@
 namespace tarpon {
 namespace {
 
-// From so many seeds on each mark has to be reached so often.
+// From kManySeeds seeds on, each mark has to be reached kEnough times.
 constexpr std::uint64_t kManySeeds = 10'000;
 constexpr std::uint64_t kEnough = 100;
 
@@ -29,7 +29,7 @@ int refuse(const std::string& message) {
   return 2;
 }
 
-/// What a seed was and broke, and how to see it again. Empty for a good one.
+/// What a seed broke, and the command that repeats it. Empty for a good seed.
 std::string complaint(const SimulationPlan& plan, const SimulationResult& result,
                       const SimOptions& options) {
   if (result.violations.empty()) return "";
@@ -57,7 +57,7 @@ void print_figures(const SimulationResult& result) {
   fmt::print("trace hash: {:016x}\n", result.trace_hash);
 }
 
-/// What a job meets beside its faults.
+/// The traces that a job meets beside its faults.
 struct Traces {
   std::vector<DelaySample> delays, stragglers;
 
@@ -76,7 +76,7 @@ struct Traces {
   }
 };
 
-/// Delays beyond a second would break promises that no network of this kind does.
+/// Refuses delays beyond a second. They would break promises that hold on networks of this kind.
 Result<std::vector<DelaySample>> read_trace(const std::string& path) {
   if (path.empty()) return std::vector<DelaySample>{};
   const auto text = read_text(path);

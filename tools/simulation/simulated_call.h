@@ -22,13 +22,13 @@ inline constexpr std::uint32_t kLiveCalls = 3;
 struct SimulatedCall {
   std::uint32_t tag = 0;
   std::uint32_t number = 0;  // of the operation, in its tag
-  std::uint32_t index = 0;   // in its sequence: the number, but where each call has a fresh tag
+  std::uint32_t index = 0;   // in its sequence; equals `number` unless tags are fresh
   std::uint64_t count = 0;
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
   MissingFill missing = MissingFill::zero;
   bool in_place = false;
-  bool bounded = false;  // and runs so; contributions are coded values
+  bool bounded = false;  // runs so; contributions are coded values
   Algorithm algorithm = Algorithm::tar;
   std::uint32_t group_size = 0;
   Rank late_rank = 0;
@@ -44,9 +44,12 @@ struct SimulatedCall {
   std::vector<Time> submitted, ended;  // by rank, the network's time; kNever: not yet
   std::vector<Duration> worked;        // by rank: time of pieces of any call, while this one ran
   bool served_in_vain = false;         // the victim left, and stopped to serve at its deadline
-  std::vector<Time> told_left;  // by rank: that the victim left, without this call; kNever: no
+  std::vector<Time> told_left;  // by rank: told that the victim left without this call; kNever: not
   std::vector<std::vector<std::byte>> inputs, outputs;
   std::vector<std::shared_ptr<PendingCall>> pending;  // by rank; null until submitted
+
+  /// Whether the call runs exact only because its bound is not known yet.
+  bool calibrates() const { return bound_rule == BoundRule::optireduce && !bounded; }
 };
 
 /// What rank `rank` contributes to every element of bounded calls: the mean over a set of ranks
@@ -62,18 +65,18 @@ T coded_as(Rank rank) {
   return static_cast<T>(kIsHalf<T> ? std::uint64_t{1} << rank : coded_value(rank));
 }
 
-/// In the order in which each rank submits them; live ones last: after a crash or an eviction an
-/// exact one, for exact plans, then bounded ones.
+/// The calls in the order in which each rank submits them. Live ones come last: after a crash or an
+/// eviction an exact one, for exact plans, then bounded ones.
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan);
 
-/// What a bounded call has. After the faults everything arrives, given time: slow links and small
-/// buffers remain.
+/// The bound of a bounded call. Calls after the faults get a long one: everything arrives in time,
+/// but slow links and small buffers remain.
 Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call);
 
-/// What all ranks ask for alike that decides what an exact call sends and adds up.
+/// The arguments, alike on all ranks, that decide what an exact call sends and adds up.
 AllreduceArguments exact_arguments(const SimulatedCall& call);
 
-/// What `rank` asks for.
+/// The arguments of `rank`.
 AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank);
 
 /// Names the call at `rank` in a broken promise.
@@ -82,26 +85,27 @@ std::string describe(const SimulatedCall& call, Rank rank);
 /// Whether the output is defined.
 bool has_result(const Report& report);
 
-/// Whether rank `rank` refused just those packets that say by themselves that they are not for it.
+/// Checks that rank `rank` refused exactly the packets that show by themselves that they are not
+/// for it.
 void judge_refusals(Rank rank, const EndpointCounters& got, const EndpointCounters& should,
                     SimulationResult& result);
 
-/// Whether rank `rank` has freed all that it held for calls.
+/// Checks that rank `rank` has freed all that it held for calls.
 void judge_memory(Rank rank, const EndpointMemory& memory, SimulationResult& result);
 
-/// What is wrong with what rank `rank` says of each rank: bytes expected and received, ages,
-/// contributors, void shards, operations missed. Empty when nothing is.
+/// Returns what is wrong in the entries for each rank in the report of rank `rank`: bytes expected
+/// and received, ages, contributors, void shards, operations missed. Empty if nothing is.
 std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank);
 
 /// Adds the call's result bytes to the trace, counts it, and says which promises it broke.
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
 
-/// What the elements of the outputs have to be: exact calls the reduction over all ranks, bounded
-/// ones over the contributors that the report names, filled where it names nobody.
+/// Checks the elements of the outputs. Exact calls hold the reduction over all ranks, bounded ones
+/// that over the contributors that the report names, and the fill where it names none.
 void judge_results(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
 
-/// The same over all its ranks: what they have of an element is the same, or one has nothing of it;
-/// and where ranks may only be late, no owner alone has its shard.
+/// Compares the call's ranks. Two ranks must have the same contributors of an element, unless one
+/// has none. If ranks may only be late, no owner may be the only rank with its shard.
 void judge_replicas(const SimulationPlan& plan, const SimulatedCall& call,
                     SimulationResult& result);
 

@@ -30,7 +30,7 @@ class LocalPort : public ForwardingPort {
   const SimulatedNetwork& network_;
 };
 
-/// Shows what it hands to the engine, until it breaks.
+/// Shows the packets that it hands to the engine to `watch`, and fails once it is broken.
 class WatchedPort : public ForwardingPort {
  public:
   using Watch = std::function<void(std::span<const RxPacket>)>;
@@ -69,11 +69,11 @@ Time RankClock::network(Time local) const {
   if (local == kNever) return kNever;
   if (local <= Time{}) return Time{};  // at once
   const bool jumped = jump_at_ != kNever && local >= this->local(jump_at_);
-  // Before the jump the clock shows nothing in between.
+  // The clock never shows the times that it jumps over.
   if (!jumped && jump_at_ != kNever && local > this->local(jump_at_ - 1ns)) return jump_at_;
   const std::int64_t steady = (local - (jumped ? jump_ : Duration{})).time_since_epoch().count();
   const std::int64_t scale = kMillion + drift_ppm_;
-  // A little early, then on to the exact nanosecond.
+  // Starts a little early, and goes on to the exact nanosecond.
   Time at(Duration(steady / scale * kMillion + steady % scale * kMillion / scale - 2));
   while (this->local(at) < local) at += 1ns;
   return at;
@@ -146,7 +146,7 @@ Time SimulatedRank::may_run(Time now) const {
   return at;
 }
 
-/// From `at` on, the end of the pauses that follow one another.
+/// The first time from `at` on that is in no pause. Pauses may follow one another.
 Time SimulatedRank::awake(Time at) const {
   for (const Window& pause : pauses_) {
     if (pause.contains(at)) at = pause.to;
@@ -173,7 +173,7 @@ std::shared_ptr<PendingCall> SimulatedRank::submit(const AllreduceArguments& arg
   return engine_->submit(arguments, clock_.local(now));
 }
 
-/// Why the endpoint has to refuse a packet, whatever it is doing; nothing: it may take it.
+/// Why the endpoint has to refuse a packet in any state; nullopt: it may accept it.
 std::optional<DropReason> SimulatedRank::refusal(const RxPacket& packet) const {
   if (packet.length < TARPON_HEADER_BYTES) return DropReason::runt;
   tarpon_header header;
@@ -254,7 +254,7 @@ void SimulatedRank::restart() {
 EndpointCounters SimulatedRank::counters() const {
   EndpointCounters sum = crashed_;
   for (std::size_t i = 0; engine_ && i < sum.dropped.size(); ++i) {
-    sum.dropped[i] += engine_->counters().dropped[i];
+    sum.dropped[i] += engine_->endpoint().counters().dropped[i];
   }
   return sum;
 }

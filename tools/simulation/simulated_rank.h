@@ -23,7 +23,7 @@ class RankClock {
       : drift_ppm_(drift_ppm), jump_at_(jump_at), jump_(jump) {}
 
   Time local(Time network) const;
-  /// A jump after `network` does not happen.
+  /// Cancels a jump after `network`.
   void steady_from(Time network) { jump_at_ = jump_at_ > network ? kNever : jump_at_; }
   /// The earliest network time at which the clock shows `local` or more.
   Time network(Time local) const;
@@ -34,7 +34,7 @@ class RankClock {
   Duration jump_{};
 };
 
-/// Refuses a share of what it is asked for, until it is healed.
+/// Refuses a share of the allocations, until it is healed.
 class ScarceMemory : public std::pmr::memory_resource {
  public:
   ScarceMemory(double share, std::uint64_t seed) : share_(share), random_(seed) {}
@@ -55,24 +55,24 @@ class SimulatedRank {
                 const SimulationHooks& hooks);
   ~SimulatedRank();
 
-  /// The earliest time from `now` on at which the rank gets to run: not while it is paused, only at
-  /// the beats of a slow one.
+  /// The earliest time from `now` on at which the rank gets to run. A paused rank does not run, and
+  /// a slow one runs only at its beats.
   Time may_run(Time now) const;
 
   /// When it has something to do.
   Time next_event() const;
 
-  /// Runs the engine until nothing moves; not while a piece of work is done.
+  /// Runs the engine until nothing moves, unless a piece of work is under way.
   void run(Time now);
 
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
-  /// The control mesh says that `rank` is dead.
+  /// Tells the rank, as the control mesh does, that `rank` is dead.
   void peer_dead(Rank rank, Time now);
-  /// And so that it is evicted; it may be this one.
+  /// Tells the rank that `rank`, which may be itself, is evicted.
   void evicted(Rank rank, Time now);
-  /// And so that it has left, and serves the operations below `next_numbers`.
+  /// Tells the rank that `rank` has left, and serves the operations below `next_numbers`.
   void peer_left(Rank rank, const std::vector<NextNumber>& next_numbers, Time now);
-  /// And that it serves no longer.
+  /// Tells the rank that `rank` serves no longer.
   void peer_gone(Rank rank, Time now);
   /// The numbers of a goodbye.
   std::vector<NextNumber> unpassed() const { return engine_->unpassed(); }
@@ -90,13 +90,13 @@ class SimulatedRank {
   /// No more faults from now on; the clock keeps its drift and what it has jumped.
   void heal();
 
-  /// Those of a crashed engine included.
+  /// Includes the counters of a crashed engine.
   EndpointCounters counters() const;
-  /// Received packets that the endpoint has to refuse by themselves: `dropped`, for the reasons
-  /// `runt` to `epoch`.
+  /// Counts of received packets that the endpoint has to refuse whatever its state: `dropped`, for
+  /// the reasons `runt` to `epoch`.
   const EndpointCounters& to_refuse() const { return to_refuse_; }
   /// What it holds beside open calls. REQUIRES: runs().
-  EndpointMemory memory() const { return engine_->memory(); }
+  EndpointMemory memory() const { return engine_->endpoint().memory(); }
   const FaultPort& port() const { return *faults_; }
   /// How long it has been busy with pieces of work. A slow rank ends one each time that it runs.
   Duration worked() const { return work_.total() + work_.pieces() * period_; }
@@ -119,7 +119,7 @@ class SimulatedRank {
   std::unique_ptr<Engine> engine_;  // null after a crash
   SimulatedWork work_;              // of the engine
   EndpointCounters crashed_;        // of the engine before
-  std::uint64_t dead_ = 0;          // ranks that this one holds for dead
+  std::uint64_t dead_ = 0;          // ranks that this one considers dead
   EndpointCounters to_refuse_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace tarpon {
 
-/// Of a piece: what one core moves through memory, unless slow_down() says otherwise.
+/// Speed of a piece: what one core moves through memory, unless slow_down() says otherwise.
 inline constexpr double kWorkBytesPerSecond = 5e9;
 
 /// The piece that a rank is busy with. The rank is not driven until it has ended; other threads may
@@ -49,7 +49,7 @@ class SimulatedWork {
   /// How many pieces have begun.
   std::uint32_t pieces() const { return pieces_; }
 
-  /// The process has ended.
+  /// Drops the piece, because the process has ended.
   void drop() { piece_.reset(); }
 
  private:

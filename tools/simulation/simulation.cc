@@ -52,7 +52,7 @@ class Simulation {
   Time wake(Rank rank, Time from) const;
   Time next_event() const;
   bool done() const;
-  /// Its process has ended.
+  /// Whether the process of `rank` has ended.
   bool gone(Rank rank) const { return (crashed_ || leaving_.has_gone()) && rank == plan_.victim; }
   bool makes_calls(Rank rank) const {
     return !gone(rank) && !(leaving_.has_left() && rank == plan_.victim);
@@ -109,7 +109,7 @@ Simulation::Simulation(const SimulationPlan& plan, const SimulationHooks& hooks)
   }
 }
 
-/// What else is under way because `packet` is sent.
+/// Injects the packets that come with `packet`: a copy for the neighbour, and forged twins.
 void Simulation::add_packets(Rank from, Rank to, std::span<const std::byte> packet) {
   if (neighbour_) neighbour_->inject(from, to, packet);
   if (healed_) return;
@@ -163,7 +163,7 @@ void Simulation::run_rank(Rank rank) {
   leaving_.ran(rank, now_);
 }
 
-/// No call of it is under way.
+/// Whether no call of `rank` is under way.
 bool Simulation::idle(Rank rank) const {
   return std::all_of(calls_.begin(), calls_.end(), [rank](const SimulatedCall& call) {
     return !call.pending[rank] || call.pending[rank]->done;
@@ -179,7 +179,7 @@ void Simulation::note_ended(Rank rank) {
   }
 }
 
-/// When the victim crashes, or somebody is told of that.
+/// When the victim crashes, or a rank is told of that.
 Time Simulation::next_crash_news() const {
   if (!crashed_) return plan_.crash_at;
   Time next = kNever;
@@ -189,7 +189,7 @@ Time Simulation::next_crash_news() const {
   return next;
 }
 
-/// The same, or somebody is told of its eviction or leaving.
+/// The same, or when a rank is told of the victim's eviction or leaving.
 Time Simulation::next_news() const {
   Time next = std::min(next_crash_news(), leaving_.next(now_));
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
@@ -221,7 +221,7 @@ void Simulation::tell_news() {
   if (plan_.restarts && next_crash_news() == kNever) restart();
 }
 
-/// Its last packets are the first ones of what it would have sent now.
+/// Ends the victim's process. Its last packets are the first ones of what it would have sent now.
 void Simulation::crash() {
   traffic_.crash(plan_.crash_packets);
   const bool runs = ranks_[plan_.victim]->may_run(now_) <= now_;
@@ -235,7 +235,7 @@ void Simulation::crash() {
   leaving_.crashed();
 }
 
-/// What runs fails, and so does all that the process would still have done.
+/// Breaks the victim's port. Its running calls fail, and so do all that it would still have made.
 void Simulation::end_by_broken_port() {
   ranks_[plan_.victim]->break_port(now_);
   run_rank(plan_.victim);
@@ -249,7 +249,7 @@ void Simulation::end_by_broken_port() {
   run_rank(plan_.victim);
 }
 
-/// It begins as its old self did.
+/// Starts the victim anew. It makes the first call again.
 void Simulation::restart() {
   traffic_.restart();
   ranks_[plan_.victim]->restart();
@@ -278,7 +278,7 @@ bool Simulation::done() const {
   });
 }
 
-/// Until every call of the phase has ended. False when one does not.
+/// Runs until every call of the phase has ended. Returns false if one does not.
 bool Simulation::run_until_done(Time limit) {
   for (;;) {
     run_all();
@@ -287,7 +287,7 @@ bool Simulation::run_until_done(Time limit) {
   }
 }
 
-/// What is due now.
+/// Does what is due now.
 void Simulation::run_all() {
   tell_news();
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {
@@ -296,7 +296,7 @@ void Simulation::run_all() {
   if (neighbour_) neighbour_->run(now_);
 }
 
-/// On to the next event. False when there is none until `limit`.
+/// Goes on to the next event. Returns false if there is none until `limit`.
 bool Simulation::advance(Time limit) {
   const Time next = next_event();
   if (next == kNever || next > limit) return false;
@@ -305,13 +305,13 @@ bool Simulation::advance(Time limit) {
   return true;
 }
 
-/// The victim is alone: the others treat it as dead. It asks them for ever.
+/// Whether the victim runs while the others treat it as dead. It asks them for ever then.
 bool Simulation::excluded() const {
   return ranks_[plan_.victim]->runs() && (crashed_ || plan_.evict_at != kNever);
 }
 
-/// After the last call: what is on its way arrives, and ranks tell one another how far they are.
-/// Then nobody can ask for anything: nothing is held, and nothing is left to do.
+/// Runs on after the last call: packets on their way arrive, and ranks tell one another how far
+/// they are. Then no rank can ask for anything, so ranks hold nothing and have nothing left to do.
 void Simulation::drain() {
   if (excluded()) {
     traffic_.dead();
@@ -366,7 +366,7 @@ SimulationResult Simulation::run() {
   return std::move(result_);
 }
 
-/// What became of a victim that left, and the ranks that knew of it before a call.
+/// Notes what became of a victim that left, and when ranks were told, if it did not make the call.
 void Simulation::note_leaving(SimulatedCall& call) const {
   call.served_in_vain = leaving_.in_vain();
   if (call.pending[plan_.victim] || !leaving_.has_left()) return;

@@ -35,8 +35,9 @@ struct Window {
   Duration length() const { return to - from; }
 };
 
-/// What forged packets achieve that pass every check which knows no secret: their source address,
-/// cookie, check sum and fields are those of a rank. Only keyed packets end the last two groups.
+/// What forged packets achieve that pass every check without a secret: their source address,
+/// cookie, check sum and fields are those of a rank. Only keyed packets would prevent the last two
+/// groups.
 enum class LieGroup : std::uint8_t {
   refused,    // no rank sends them at this place or time: dropped and counted, change nothing
   numbering,  // `closed_below` and operation numbers that jump: have to change nothing
@@ -55,7 +56,7 @@ enum class WrongArgument : std::uint8_t {
   kinds      // how many there are
 };
 
-/// In what the victim's arguments differ from those of the others.
+/// How the victim's arguments differ from those of the others.
 enum class Difference : std::uint8_t {
   count,     // one element less, where the call has some
   function,  // another reduction, of calls that can be bounded the other one that can
@@ -89,7 +90,7 @@ struct SimulationPlan {
   bool draws_algorithms = false;  // of exact calls; else all run TAR
   Mechanisms mechanisms;
 
-  FaultSet on;                                        // which of the following are
+  FaultSet on;                                        // which of the following faults are on
   FaultOptions faults;                                // per receiving rank
   std::optional<FabricOptions> links = std::nullopt;  // tail, slow_link, policer, ...
   Rank victim = 0;  // of partition, jam, pause, slow_rank, clocks, mismatch, abort, crash,
@@ -124,19 +125,19 @@ struct SimulationPlan {
   Duration detection{};             // after the crash the first survivor is told
   Duration detection_spread{};      // from the first to the last of them
   bool restarts = false;            // a new incarnation comes up when all have been told
-  bool port_breaks = false;         // at that time, in place of a crash without a word
+  bool port_breaks = false;         // at crash_at its port breaks, in place of a silent crash
 
   Time evict_at = kNever;
   Duration evict_spread{};  // from the first to the last rank that is told
 
   Time leave_at = kNever;
-  Duration leave_news{};    // how long the control mesh takes for each word of it
+  Duration leave_news{};    // how long the control mesh takes for each such news
   Duration leave_spread{};  // from the first to the last rank that is told
 
-  /// More calls than a tag may have open: they wait for one another.
+  /// Whether a tag has more calls than may be open, so that they wait for one another.
   bool queues() const { return calls_per_tag > EndpointOptions{}.window && !fresh_tags; }
 
-  /// The victim's process ends.
+  /// Whether the victim's process ends.
   bool crashes() const { return crash_at != kNever; }
 
   /// How long ranks are cut off, jammed or stopped, together.
@@ -146,13 +147,13 @@ struct SimulationPlan {
     return sum;
   }
 
-  /// Exact calls, and a rank that leaves, may have to wait until their deadlines.
+  /// Whether exact calls, and a rank that leaves, may have to wait until their deadlines.
   bool deadlines_may_pass() const;
 
-  /// One of the ranks is gone for good when the faults are over.
+  /// Whether one of the ranks is gone for good when the faults are over.
   bool loses_victim() const { return crashes() || evict_at != kNever || leave_at != kNever; }
 
-  /// Receive buffers overflow, and no rank asks again for the packets that they drop.
+  /// Whether receive buffers overflow, and no rank asks again for the packets that they drop.
   bool overflows_unrepaired() const {
     const bool starved = on.test(static_cast<std::size_t>(FaultKind::starved_buffers));
     return starved && !(mechanisms.repair && mechanisms.scatter_repair);
@@ -199,11 +200,12 @@ struct SimulationResult {
 ///   both count without the time of work on buffers (simulated_work.h);
 ///   exact results equal the reduction in the order of their schedules, bit by bit;
 ///   bounded results equal the reduction over exactly the contributors that the report names, and
-///   are filled as MissingFill says where it names nobody; or they are NaN as a whole on every rank
-///   that heard of NaN or infinity in an input; others have nothing of that rank; a status has a
-///   reason among the faults, and blames nobody but the victim where only it can be at fault; calls
-///   after healing are complete; another job on the same network gets its own results;
-///   what a report says of each rank (bytes, ages, contributors, void shards, operations missed)
+///   are filled as MissingFill says where it names none; or they are NaN as a whole on every rank
+///   that heard of NaN or infinity in an input, and other ranks have nothing of that input;
+///   a status has a reason among the faults, and blames only the victim where only it can be at
+///   fault;
+///   calls after healing are complete;
+///   another job on the same network gets its own results;
 ///   agrees with the schedule and with the loss by range;
 ///   after a crash or an eviction exact calls end as peer_dead or evicted, those made later at
 ///   once, and bounded ones go on with the others alone; whatever comes of that rank is refused,
@@ -213,7 +215,7 @@ struct SimulationResult {
 ///   deadline only where ranks are cut off, a clock jumps, or the bound of a call ends too late;
 ///   a call to which the victim's memory is refused ends as aborted, blaming that rank, or has its
 ///   result; the process goes on;
-///   a call of which one rank asks for something else is complete nowhere; where packets arrive in
+///   a call for which one rank asks for something else is complete nowhere; where packets arrive in
 ///   time, it ends as a mismatch on every rank;
 ///   a rank that comes to an exact call after the others' deadline costs that call and no other:
 ///   they blame it, it blames itself;
@@ -224,7 +226,8 @@ struct SimulationHooks {
   /// May replace the port of each rank: a test plants a defect there to see that the oracles catch
   /// it.
   std::function<std::unique_ptr<Port>(Rank, std::unique_ptr<Port>)> wrap = nullptr;
-  /// Told what becomes of each packet of the job: SimulatedTraffic's words, and those of FaultPort.
+  /// Called with the fate of each packet of the job: SimulatedTraffic's words, and those of
+  /// FaultPort.
   std::function<void(Time, Rank from, Rank to, std::span<const std::byte>, std::string_view fate)>
       event = nullptr;
   /// Where each rank's engine records; the recorder outlives the run. nullptr: nowhere.

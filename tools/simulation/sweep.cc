@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::uint64_t seed_under_way = 0;
 
-/// Only what a signal handler may call.
+/// Uses only what a signal handler may call.
 void name_seed(int) {
   constexpr std::string_view kBefore = "tarpon: the process ends in seed ";
   char line[kBefore.size() + 21];
@@ -28,13 +28,14 @@ void name_seed(int) {
     line[--end] = static_cast<char>('0' + left % 10);
     left /= 10;
   } while (left > 0);
-  // The digits move up to the text.
+  // Move the digits up to the text.
   std::copy(line + end, line + sizeof line, line + kBefore.size());
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, line, kBefore.size() + sizeof line - end);
 }
 
-/// While it lives. A signal that somebody handles already, as sanitizers do, stays theirs.
+/// Names the seed on standard error, while it lives. A signal that has a handler already, as with
+/// sanitizers, keeps it.
 class SeedNamer {
  public:
   SeedNamer() {
@@ -65,7 +66,7 @@ Coverage run_seeds(
     const std::function<void(const SimulationPlan&, const SimulationResult&)>& failed,
     const std::function<void(std::uint64_t)>& progress) {
   const SeedNamer namer;
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards what follows
   Coverage coverage;
   std::atomic<std::uint64_t> next{0}, done{0};
   const auto work = [&] {

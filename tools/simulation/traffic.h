@@ -1,5 +1,5 @@
-// What happens to a simulated job's packets between its ranks, by the plan: cuts, jams, masks; and
-// who is told. Private to the simulation's files.
+// What the plan does to a simulated job's packets between its ranks: cuts, jams, masks. Also tells
+// the hooks. Private to the simulation's files.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ class PlannedTraffic : public SimulatedTraffic {
   }
   void heal() { healed_ = true; }
 
-  /// The victim sends so many packets more; healing does not bring it back.
+  /// Lets the victim send `packets` packets more. Healing does not bring it back.
   void crash(std::uint32_t packets) { left_ = packets; }
-  /// Nothing reaches it either.
+  /// From now on no packet reaches the victim either.
   void dead() { left_ = 0, deaf_ = true; }
   void restart() { left_.reset(), deaf_ = false; }
 

@@ -1,5 +1,5 @@
 // The clock of bounded operations: it starts when half of the ranks have begun, since one early
-// rank must not cost everybody's data. The caller says then when the stages end.
+// rank must not cost the others their data. Then the caller says when the stages end.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +14,7 @@ constexpr Duration kOldest = 10s;
 
 }  // namespace
 
-/// When an operation began at a peer, whose packet is read now and was sent `before` that.
+/// Returns when an operation began at a peer: `before` ago, at most kOldest.
 Time Endpoint::State::begun_before(Duration before) const {
   const Duration known = std::clamp(before, Duration::zero(), kOldest);
   return latest - std::min(known, latest.time_since_epoch());
@@ -32,7 +32,8 @@ bool Endpoint::State::enough_have_begun(const Operation& operation) const {
          2 * operation.heard >= standings.live_in(operation.tag, operation.number);
 }
 
-/// A rank has begun: starts the clock if half have, from when the last of these did.
+/// Call it when a rank has begun. Starts the clock if half of the ranks have, at the time when the
+/// last rank of that half did.
 void Endpoint::State::another_has_begun(Operation& operation) {
   if (!enough_have_begun(operation)) return;
   struct Begun {
@@ -52,7 +53,7 @@ void Endpoint::State::another_has_begun(Operation& operation) {
   start_clock(operation, last->at, last->read_after);
 }
 
-/// Fewer ranks take part: starts the clock if that makes half of them.
+/// Call it when fewer ranks take part. Starts the clock if those that have begun are half of them.
 void Endpoint::State::fewer_take_part(Operation& operation, Time now) {
   if (enough_have_begun(operation)) start_clock(operation, now, {});
 }
@@ -85,8 +86,9 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   if (last > 0 && operation->opened > ends.at[last - 1]) {
     return s.become_late(*operation, s.options.rank, now);
   }
-  // A packet that waited here before it was read has started the clocks of the others before. They
-  // may have begun when this rank submitted, where nothing tells how old that packet was.
+  // If the packet that started this clock waited here before it was read, the clocks of other ranks
+  // started earlier. If nothing tells how old that packet was, they may have started when this rank
+  // submitted.
   const Duration unseen = operation->read_after == kUnknownAge
                               ? operation->started - operation->opened
                               : operation->read_after;

@@ -18,8 +18,8 @@
 
 namespace tarpon {
 
-/// A packet other than DATA and HEARTBEAT. What may change until it leaves (grants, ranges) is read
-/// then; the rest is here because the operation may be closed by then.
+/// A packet other than DATA and HEARTBEAT. Values that may change until it leaves (grants, ranges)
+/// are read when it leaves; the rest is kept here, since the operation may be closed by then.
 struct ControlDue {
   std::uint8_t type = 0;  // tarpon_type
   std::uint8_t stage = 0;
@@ -48,8 +48,8 @@ struct RetainedDue {
 
 class ControlQueue {
  public:
-  /// Limits, for each rank of the job. A flood of READYs or questions must not grow this rank; what
-  /// finds no room comes again by a timer of this rank or of the peer.
+  /// Limits, for each rank of the job. A flood of READYs or questions must not make the queue grow.
+  /// A timer of this rank or of the peer sends again what finds no room.
   static constexpr std::size_t kMaxControl = 64;
   static constexpr std::size_t kMaxHeartbeats = 8;
 
@@ -57,7 +57,7 @@ class ControlQueue {
   ControlQueue(std::uint32_t world_size, const Standings& standings)
       : world_size_(world_size), standings_(standings) {}
 
-  /// False where there is no room.
+  /// Returns false when there is no room.
   bool push(const ControlDue& due) {
     if (standings_.is_dead(due.peer)) return true;
     if (control_.size() >= kMaxControl * world_size_) return false;
@@ -66,7 +66,7 @@ class ControlQueue {
   }
   std::optional<ControlDue> pop() { return pop_front(control_); }
 
-  /// Dropped where there is no room.
+  /// Drops `due` when there is no room.
   void push(HeartbeatDue due) {
     if (standings_.is_dead(due.peer)) return;
     if (heartbeats_.size() < kMaxHeartbeats * world_size_) heartbeats_.push_back(std::move(due));
@@ -74,8 +74,9 @@ class ControlQueue {
   std::optional<HeartbeatDue> pop_heartbeat() { return pop_front(heartbeats_); }
 
   /// Replaces the peer's earlier request for the operation, since the newest one lists all slots
-  /// that are still missing. A request of no slots only removes it. So there is one for each peer
-  /// and retained operation at most; one whose result is gone is dropped when its turn comes.
+  /// that are still missing. A request of no slots only removes it. So there is at most one request
+  /// for each peer and retained operation. A request whose result is gone is dropped when its turn
+  /// comes.
   void push(const RetainedDue& due) {
     std::erase_if(retained_, [&due](const RetainedDue& old) {
       return old.peer == due.peer && old.tag == due.tag && old.number == due.number;
@@ -86,7 +87,7 @@ class ControlQueue {
   RetainedDue* front_retained() { return retained_.empty() ? nullptr : &retained_.front(); }
   void pop_retained() { retained_.pop_front(); }
 
-  /// Nothing is due to `peer` any more.
+  /// Drops everything that is due to `peer`.
   void drop(Rank peer) {
     const auto to_peer = [peer](const auto& due) { return due.peer == peer; };
     std::erase_if(control_, to_peer);

@@ -1,6 +1,6 @@
-// Ranks that are gone: nothing is waited for, sent to, or taken from a dead rank. A rank that left
-// is gone from the operations that it has not made. Bounded operations do not wait for silent
-// ranks.
+// Ranks that are gone. This rank does not wait for a dead rank, sends it nothing, and takes nothing
+// from it. A rank that left is gone from the operations that it has not made. Bounded operations do
+// not wait for silent ranks.
 #include <algorithm>
 
 #include "transport/endpoint/state.h"
@@ -63,7 +63,8 @@ std::uint64_t Endpoint::silent() const {
   return state_->standings.silent();
 }
 
-/// The packets of `peer` that are here stay; the rest is missing. `gone`: it never comes back.
+/// Stops waiting for `peer`: its packets that are here stay, the rest is missing. `gone`: the peer
+/// never comes back.
 void Endpoint::State::leave_out(Operation& operation, Rank peer, bool gone) {
   lateness.answered(operation, peer, latest);
   operation.peers[peer].ready_at = kNever;

@@ -1,8 +1,9 @@
-// Packets of operations that this rank has not begun: kept within limits, and taken up when it
-// does.
+// Packets of operations that this rank has not begun: they are kept within limits, and applied when
+// it begins them.
 #include <algorithm>
 #include <cstring>
 
+#include "transport/endpoint/control_fields.h"
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -10,7 +11,7 @@ namespace tarpon {
 void Endpoint::State::take_early(const tarpon_header& header, std::span<const std::byte> packet) {
   const std::uint32_t ahead = header.operation - tags.lowest_open(header.tag);
   if (ahead >= options.window) {
-    // Its sender has closed what is open here still, and this operation comes soon.
+    // Its sender has closed operations that are still open here, and this operation comes soon.
     if (ahead < 2 * options.window) early.refuse(header.tag, header.operation);
     ++counters[DropReason::outside_window];
     return;
@@ -28,7 +29,8 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
   }
 }
 
-/// Early packets from `peer` were dropped: our own loss, asked for again in bounded mode too.
+/// Allows dropped early packets from `peer` to be asked for again, in bounded mode too: this rank
+/// lost them itself.
 void Endpoint::State::ask_again(Operation& operation, Rank peer) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     if (ReceiveMessage* message = operation.stages[i].receive_from(peer)) {
@@ -38,11 +40,11 @@ void Endpoint::State::ask_again(Operation& operation, Rank peer) {
   }
 }
 
-/// Returns how often a peer has repeated its READY, at most.
+/// Applies what came early. Returns the largest number of times that a peer has repeated its READY.
 std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
   std::uint32_t repeated = 0;
   if (early.take_refused(operation.tag, operation.number)) {
-    repeated = kAllSlots;  // nobody knows
+    repeated = kAllSlots;  // unknown
     for (Rank peer = 0; peer < options.world_size; ++peer) ask_again(operation, peer);
   }
   const std::optional<EarlyOperation> taken = early.take(operation.tag, operation.number);
@@ -85,6 +87,43 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
   }
   receiver.give_credit(open_operations, now);
   return repeated;
+}
+
+/// Handles a control packet of an operation that is not open here yet. Types other than READY and
+/// ABORT come again once it is.
+void Endpoint::State::take_early_control(const tarpon_header& header,
+                                         std::span<const std::byte> payload) {
+  Channel* channel = tags.find(header.tag);
+  const std::uint32_t lowest = tags.lowest_open(header.tag);
+  if (header.operation - lowest >= options.window) {
+    if (header.type == TARPON_ABORT && channel != nullptr) {
+      NumberRange& known = channel->early_aborts_of[header.sender];
+      const bool over = !before(lowest, known.end);  // all operations in it
+      if (over || before(header.operation, known.first)) known.first = header.operation;
+      if (!before(header.operation, known.end)) known.end = header.operation + 1;
+    }
+    return refuse_control(DropReason::outside_window);
+  }
+  if (header.type != TARPON_READY && header.type != TARPON_ABORT) return;
+  if (header.type == TARPON_ABORT) {
+    const bool kept = early.abort(header.tag, header.operation, header.sender, header.slot,
+                                  blamed_by(header), latest);
+    if (!kept) refuse_control(DropReason::early_overrun);
+    return;
+  }
+  EarlyOperation::FromPeer* const known =
+      early.from(header.tag, header.operation, header.sender, latest);
+  if (known == nullptr) return refuse_control(DropReason::early_overrun);
+  EarlyOperation::FromPeer& from = *known;
+  const tarpon_ready ready = read_ready(payload);
+  from.announced = true;
+  from.terms = terms_of(ready);
+  from.begun = std::min(from.begun, begun_at_sender(std::chrono::microseconds(ready.age_us)));
+  if (header.slot != TARPON_READY_ANSWER) from.readies = std::max(from.readies, header.slot);
+  from.marks = marks_in(header);
+  from.epoch = header.epoch;
+  from.signature = signature_of(ready);
+  std::copy(std::begin(ready.grant), std::end(ready.grant), from.grants.begin());
 }
 
 }  // namespace tarpon

@@ -63,7 +63,7 @@ bool EarlyPackets::abort(std::uint32_t tag, std::uint32_t number, Rank peer, std
   from.aborted = true;
   from.abort_reason = reason;
   from.abort_ranks = ranks;
-  if (reason != TARPON_ABORT_EXPIRED) release_cells(*one);  // it ends when it begins
+  if (reason != TARPON_ABORT_EXPIRED) release_cells(*one);  // the operation ends when it begins
   return true;
 }
 
@@ -110,8 +110,8 @@ void EarlyPackets::forget(std::uint32_t tag) {
   std::erase_if(waiting_, [tag](const EarlyOperation& one) { return one.tag == tag; });
 }
 
-/// Drops the operation that has waited for longest, if that is long enough. Where it begins all the
-/// same, its packets are asked for again.
+/// Drops the operation that has waited longest, if it is stale. If it begins all the same, its
+/// packets are asked for again.
 bool EarlyPackets::forget_stale(Time now) {
   const auto oldest = std::min_element(
       waiting_.begin(), waiting_.end(),

@@ -1,9 +1,9 @@
 // Packets of operations that this rank has not begun: kept within limits until it begins them.
 //
-// DATA is copied into a fixed number of cells. Of READY and ABORT the contents are kept. What is
-// dropped for want of room is asked for again once the operation begins: EarlyOperation says of
-// each peer whether a packet was dropped, and take_refused() says it of operations that found no
-// room at all.
+// DATA is copied into a fixed number of cells; of READY and ABORT the contents are kept. Packets
+// that are dropped for want of room are asked for again once the operation begins: EarlyOperation
+// says for each peer whether a packet was dropped, and take_refused() says it for operations that
+// found no room at all.
 //
 // Not thread-safe.
 #pragma once
@@ -22,11 +22,11 @@
 
 namespace tarpon {
 
-/// What has come of an operation that this rank has not begun.
+/// What this rank has received of an operation that it has not begun.
 struct EarlyOperation {
   struct FromPeer {
-    bool announced = false;     // by READY: the fields below up to `grants` hold
-    std::uint32_t readies = 0;  // that it has repeated
+    bool announced = false;     // by READY: the fields below, up to `grants`, are set
+    std::uint32_t readies = 0;  // READYs that it has repeated
     CallTerms terms{};
     Marks marks;
     std::uint16_t epoch = 0;
@@ -48,7 +48,7 @@ struct EarlyOperation {
 
 class EarlyPackets {
  public:
-  /// An operation that waits for so long makes room for others: this rank may never begin it.
+  /// An operation that has waited this long makes room for others: this rank may never begin it.
   static constexpr Duration kStale = 10s;
 
   struct Limits {
@@ -67,22 +67,22 @@ class EarlyPackets {
   };
   /// Copies a packet of DATA. `begun`: when the operation began at its sender; kNever: unknown.
   Parked park(const tarpon_header& header, std::span<const std::byte> packet, Time begun, Time now);
-  /// What `peer` has said of the operation, for the caller to complete; nullptr: no room. Valid
-  /// until the next call of another member.
+  /// Returns what `peer` has said about the operation, for the caller to complete; nullptr: no
+  /// room. Valid until the next call of another member.
   EarlyOperation::FromPeer* from(std::uint32_t tag, std::uint32_t number, Rank peer, Time now);
-  /// `peer` gives the operation up; `ranks`: to blame. False: no room.
+  /// Notes that `peer` gives the operation up; `ranks`: the ranks to blame. False: no room.
   bool abort(std::uint32_t tag, std::uint32_t number, Rank peer, std::uint32_t reason,
              std::uint64_t ranks, Time now);
-  /// A packet of the operation was dropped.
+  /// Notes that a packet of the operation was dropped.
   void refuse(std::uint32_t tag, std::uint32_t number);
 
   bool has(std::uint32_t tag) const;
   /// Whether `peer` has said that its deadline passed before it could begin.
   bool has_expired(std::uint32_t tag, std::uint32_t number, Rank peer) const;
 
-  /// The operation begins. Its cells belong to the caller, who releases them.
+  /// Removes the operation, which begins now, and returns it. The caller releases its cells.
   std::optional<EarlyOperation> take(std::uint32_t tag, std::uint32_t number);
-  /// Whether packets of the operation were dropped of which take() knows nothing. Told once.
+  /// Whether packets of the operation were dropped that take() does not know about. True only once.
   bool take_refused(std::uint32_t tag, std::uint32_t number);
   std::span<const std::byte> packet(std::uint32_t cell) const { return parking_.at(cell); }
   void release(std::uint32_t cell) { parking_.release(cell); }

@@ -1,4 +1,4 @@
-// Operations: opening, numbering, closing, retention.
+// What an endpoint tells its caller, and the parts that it is made of.
 #include "transport/endpoint.h"
 
 #include <algorithm>
@@ -11,10 +11,9 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kLeastPatience = 1ms;  // a wake-up may take as long
 constexpr std::size_t kRecentTags = 1024;
 
-/// What all peers may send unasked of the operations that one tag may have open.
+/// Returns how many slots all peers may send unasked, of the operations that one tag may have open.
 std::size_t unasked_cells(const EndpointOptions& options) {
   return std::size_t{options.initial_credit} * options.world_size * options.window;
 }
@@ -70,184 +69,6 @@ Operation* Endpoint::State::find_open(Channel& channel, std::uint32_t number) {
 
 void Endpoint::State::tell(const Operation& operation, const Event& event) {
   journal.tell(operation, event, latest);
-}
-
-void Endpoint::State::open(Operation& operation, Channel& channel, Time now) {
-  granter.opened(operation, now);
-  // Where round trips are short nobody waits for long.
-  const Duration patience = std::max(kLeastPatience, inflow.timeout());
-  operation.gap_delay = std::min(operation.gap_delay, patience);
-  operation.quiet_delay = std::min(operation.quiet_delay, 2 * patience);
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    PeerView& view = operation.peers[peer];
-    std::uint32_t most = 0;
-    bool talks = false;
-    for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-      Stage& stage = operation.stages[i];
-      if (SendMessage* send = stage.send_to(peer)) {
-        talks = true;
-        send->grant = granter.unasked(advertised_by[peer]);
-      }
-      if (ReceiveMessage* receive = stage.receive_from(peer)) {
-        talks = true;
-        most = std::max(most, receive->slots);
-      }
-    }
-    if (!talks || peer == options.rank) continue;
-    // Where our DATA goes out at once and the peer needs no more than the initial credit, DATA
-    // itself announces the operation; READY then only follows when nothing is heard.
-    const SendMessage* first = operation.stages[0].send_to(peer);
-    const bool implicit = first != nullptr && first->slots > 0 && first->ready > 0 &&
-                          most <= options.initial_credit && inflow.advertised() == 0 &&
-                          !operation.tells_terms;
-    view.ready_at = implicit ? now + operation.quiet_delay : now;
-  }
-  const auto passed = [&](Rank peer) {
-    return peer != options.rank && before(operation.number, channel.closed_below_of[peer]);
-  };
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    operation.begun_late |= aborted || (passed(peer) && !standings.is_dead(peer));
-  }
-  // Whoever has closed it has nothing of ours: what waits here for us to begin does not change
-  // that. But where it never began there is no result without us; where that may be, it is asked.
-  for (Rank peer = 0; peer < options.world_size && operation.fetches_when_late; ++peer) {
-    const bool aborted = channel.early_aborts_of[peer].contains(operation.number);
-    const bool takes_part = !standings.excludes(peer, operation.tag, operation.number);
-    if (passed(peer) && takes_part && !aborted &&
-        !early.has_expired(operation.tag, operation.number, peer)) {
-      become_late(operation, peer, now);
-    }
-  }
-  const std::uint32_t repeated = adopt_early(operation, now);
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer != options.rank && standings.excludes(peer, operation.tag, operation.number)) {
-      leave_out(operation, peer, true);
-      continue;
-    }
-    if (!passed(peer)) continue;
-    PeerView& view = operation.peers[peer];
-    if (!view.heard) {
-      view.begun = now;
-      view.read_after = kUnknownAge;
-    }
-    // A peer that has passed an exact operation before this rank begins it has given it up. Its
-    // answer to READY says why.
-    if (operation.bounded) heard_from(operation, peer, {});
-    peer_closed(operation, peer, now);
-  }
-  for (Rank peer = 0; peer < options.world_size && operation.bounded; ++peer) {
-    if (standings.is_silent(peer)) leave_out(operation, peer, false);
-  }
-  // Stages in which nothing is to come are over at once.
-  for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
-    Stage& stage = operation.stages[i];
-    if (stage.open_receives == 0 && !stage.closed) {
-      receiver.close_stage(operation, stage, Closing::complete, latest);
-    }
-  }
-  another_has_begun(operation);
-  lateness.note_waiting(operation, repeated, now);
-  timer = std::min(timer, now);
-}
-
-/// Some peer is further, or gone.
-void Endpoint::State::release_passed(Channel& channel) {
-  if (channel.kept.empty() && !channel.open.empty()) return;
-  // A rank that has left may ask for those that it has made and not passed, [first, end).
-  std::uint32_t passed = channel.next_number, first = passed, end = 0;
-  bool serves_left = false;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer == options.rank) continue;
-    const std::uint32_t theirs = passed_by(channel, peer, standings);
-    if (!standings.has_left(peer)) {
-      if (before(theirs, passed)) passed = theirs;
-    } else if (theirs != channel.next_number) {
-      const std::uint32_t made = standings.made(peer, channel.tag);
-      if (before(theirs, first)) first = theirs;
-      if (!serves_left || before(end, made)) end = made;
-      serves_left = true;
-    }
-  }
-  tags.release(channel, before(first, passed) ? first : passed);
-  if (serves_left && before(end, passed)) tags.release(channel, end, passed);
-  if (all_are_through(channel)) passed_tags.push_back(channel.tag);
-}
-
-/// Whether nobody is at an operation of this tag, or late: neither a peer nor this rank.
-bool Endpoint::State::all_are_through(const Channel& channel) const {
-  if (!channel.open.empty()) return false;
-  if (channel.lost) return true;  // nothing of it is to be had here
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if (peer != options.rank && passed_by(channel, peer, standings) != channel.next_number)
-      return false;
-  }
-  return true;
-}
-
-/// Nobody can ask about these tags any more.
-void Endpoint::State::forget_passed_tags() {
-  for (const std::uint32_t tag : early.take_stale_tags()) passed_tags.push_back(tag);
-  for (const std::uint32_t tag : passed_tags) {
-    Channel* const channel = tags.find(tag);
-    if (channel == nullptr || !all_are_through(*channel)) continue;
-    if (!early.has(tag)) tags.forget(*channel);
-  }
-  passed_tags.clear();
-}
-
-void Endpoint::State::end(Operation& operation, std::unique_ptr<Retained> retained,
-                          std::uint64_t ranks, std::optional<std::uint32_t> abort_reason) {
-  sender.measure_flows(operation, abort_reason.has_value());
-  receiver.release(operation, latest);
-  Channel& channel = *tags.find(operation.tag);
-  if (retained != nullptr) {
-    tags.retain(channel, {.number = operation.number,
-                          .slot_bytes = operation.slot_bytes,
-                          .epoch = operation.epoch,
-                          .signature_hash = operation.signature_hash,
-                          .marked = operation.marks.any(),
-                          .data = std::move(retained)});
-  }
-  channel.unproven &= abort_reason.has_value();  // a result proves it
-  channel.late_packets += operation.late_packets;
-  channel.remember({.aborted = abort_reason.has_value(),
-                    .number = operation.number,
-                    .reason = abort_reason.value_or(0),
-                    .ranks = ranks,
-                    .marks = operation.marks,
-                    .epoch = operation.epoch,
-                    .signature = operation.signature},
-                   std::size_t{2} * options.window);
-  // After a mismatch more has to be told than an ABORT does.
-  if (abort_reason && *abort_reason != TARPON_ABORT_MISMATCH) {
-    channel.remember_abort(operation.number, *abort_reason, ranks);
-  }
-  const std::uint32_t number = operation.number;
-  std::erase(channel.open, &operation);
-  std::erase(open_operations, &operation);
-  journal.forget(operation.handle);
-  ++operation.handle.generation;
-  free_operations.push_back(operation.handle.index);
-  passed_news.rose(channel, latest);
-  timer = std::min(timer, passed_news.next());
-  release_passed(channel);
-  if (!abort_reason) tell_owners(channel, number, ranks);
-}
-
-/// Tells the absent owners that this rank has closed `operation`. An older open operation of the
-/// tag keeps `closed_below` from telling it.
-void Endpoint::State::tell_owners(const Channel& channel, std::uint32_t operation,
-                                  std::uint64_t absent) {
-  if (!before(channel.lowest_open(), operation)) return;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    if ((absent >> peer & 1) == 0 || peer == options.rank || standings.is_dead(peer)) continue;
-    control.push(ControlDue{.type = TARPON_CLOSED,
-                            .peer = peer,
-                            .tag = channel.tag,
-                            .operation = operation,
-                            .contributors = absent});
-  }
 }
 
 Endpoint::Endpoint(const EndpointOptions& options, const PortCapabilities& port)
@@ -309,27 +130,6 @@ OperationHandle Endpoint::submit(const OperationSpec& spec, Time now) {
   prepare(operation, spec, s.options, now);
   s.begin(operation, spec, now);
   return operation.handle;
-}
-
-/// Takes the number for a prepared operation. What fails from here on would leave this rank one
-/// number ahead of its peers: it ends the process.
-void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Time now) noexcept {
-  free_operations.pop_back();
-  forget_passed_tags();
-  Channel& channel = tags.activate(spec.tag);
-  if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
-  operation.number = channel.next_number++;
-  for (Rank peer = 0; peer < options.world_size; ++peer) {
-    // One that has left may still be at an operation that it has made.
-    if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;
-  }
-  sender.choose_flows(operation, spec);
-  operation.opened = now;
-  journal.note(RecordKind::opened, operation, kNoPeer, now, operation.signature_hash);
-  channel.open.push_back(&operation);
-  open_operations.push_back(&operation);
-  open(operation, channel, now);
-  liveness.watch(now);
 }
 
 void Endpoint::advance(OperationHandle handle, std::uint8_t stage, std::uint32_t ready) {

@@ -6,8 +6,8 @@
 // on all ranks, and none is paired with a call that does not belong to it.
 //
 // A rank that has forgotten some tags cannot tell a new tag from a forgotten one. It makes the
-// first operation of such a tag alone: were it the peers' number, a second one could be taken for
-// theirs before the answer to the first one comes.
+// first operation of such a tag alone. Otherwise a second one could have a number that the peers
+// use, and be taken for theirs before the answer to the first one comes.
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -34,9 +34,9 @@ void Endpoint::State::tell_forgotten(const tarpon_header& header, Rank forgetful
                           .contributors = 1ull << forgetful});
 }
 
-/// ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the peer has
-/// passed the operation: peers keep nothing for a rank that left. A bounded call of this rank is
-/// late then, and gets nothing from that peer.
+/// Handles an ABORT 8 that names this rank. If this rank has forgotten no tag, it has left, and the
+/// peer has passed the operation: peers keep nothing for a rank that left. Then a bounded call of
+/// this rank is late, and gets nothing from that peer.
 void Endpoint::State::take_told_forgotten(Channel& channel, const tarpon_header& header, Time now) {
   if (take_forgotten(channel, header.sender, now)) return;
   Operation* const operation = find_open(channel, header.operation);
@@ -45,8 +45,8 @@ void Endpoint::State::take_told_forgotten(Channel& channel, const tarpon_header&
   nothing_from(*operation, header.sender);
 }
 
-/// A peer knows numbers of this tag that this rank has forgotten. False where this rank has
-/// forgotten none.
+/// Marks the tag as lost: a peer knows numbers of it that this rank has forgotten. Returns false
+/// when this rank has forgotten none.
 bool Endpoint::State::take_forgotten(Channel& channel, Rank from, Time now) {
   if (!tags.has_forgotten()) return false;
   if (channel.lost) return true;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr Duration kStalledAfter = 2ms;     // at least: a descheduled sender may be back by then
 constexpr Duration kStalledAtMost = 500ms;  // round trips look long where packets rest in between
-constexpr std::uint32_t kLeast = 2;         // slots: a message moves on
+constexpr std::uint32_t kLeast = 2;         // slots: so that a message moves on
 constexpr std::uint32_t kPacedGrant = 16;   // slots: a train that a small token bucket lets pass
 constexpr Duration kLeastPause = 50us;      // between two looks at paced grants
 
@@ -35,7 +35,7 @@ std::uint32_t on_its_way(const ReceiveMessage& message) {
   return outstanding(message) + message.asked_for;
 }
 
-/// The sender can send it, as far as this rank knows.
+/// Whether the sender can send `message`, as far as this rank knows.
 bool begun(const Operation& operation, std::uint32_t stage, const ReceiveMessage& message) {
   return operation.peers[message.peer].heard &&
          (stage == 0 || message.presence.count() > 0 || message.written_off > 0);
@@ -145,7 +145,7 @@ bool Granter::stalled(const ReceiveMessage& message, Time now) const {
   return on_its_way(message) > 0 && now - since > stalled_after();
 }
 
-/// Since the last give(). What the pace held back is due.
+/// Whether the pace has ended since the last give(). Then the grants that it held back are due.
 bool Granter::pace_has_ended() const {
   return paced_ && !inflow_.pace().on();
 }

@@ -1,11 +1,11 @@
 // Divides what may be on its way to this rank (Inflow) over the messages that come to it.
 //
 // A message shares the window while its sender can send it: the sender has begun the operation, and
-// of a message of a later stage something has arrived. The oldest operation comes first, then the
-// earliest stage, then the order of the receives. As many messages share as get kLeastShare each,
-// at least one. The others keep their grants, and wait: few messages with large grants cost fewer
-// CREDITs and system calls than many with small ones. When only one operation has begun, each of
-// its messages has an equal share, also one that cannot be sent yet.
+// if the message is of a later stage, some of it has arrived. The oldest operation comes first,
+// then the earliest stage, then the order of the receives. As many messages share the window as can
+// get kLeastShare each, at least one. The others keep their grants, and wait: few messages with
+// large grants cost fewer CREDITs and system calls than many with small ones. When only one
+// operation has begun, each of its messages has an equal share, also one that cannot be sent yet.
 //
 // These count against the window: grants that are not used up, and slots that were asked for again.
 // The first grants of messages that have not begun reserve up to half of the window.
@@ -48,24 +48,24 @@ class Granter {
   /// Gives the first grants of an operation: READY carries them.
   void opened(Operation& operation, Time now);
 
-  /// `peer` has begun the operation.
+  /// Notes that `peer` has begun the operation.
   void heard(Operation& operation, Rank peer);
 
   /// Call it at most once a packet: when a slot of `message` has come, when slots were asked for
   /// again, or when granted slots are lost.
   void progressed(const Operation& operation, ReceiveMessage& message);
 
-  /// So many messages of open operations expect no more data.
+  /// Notes that this number of messages of open operations expect no more data.
   void ended(std::uint32_t messages);
 
-  /// An operation has ended, and ended() has counted its messages. When no message is expected any
-  /// more, Inflow rests: the pause until the next batch tells nothing about rates.
+  /// Call it when an operation has ended, and ended() has counted its messages. When no message is
+  /// expected any more, Inflow rests: the pause until the next batch tells nothing about rates.
   void closed(Time now) {
     if (expected_ == 0) inflow_.rest(now);
   }
 
-  /// Grants what is due; after a batch and by time. `operations`: the open ones, oldest first. The
-  /// result holds until the next call.
+  /// Gives the grants that are due. Call it after a batch, and at next(). `operations`: the open
+  /// ones, oldest first. The result is valid until the next call.
   std::span<const Grant> give(Time now, std::span<Operation* const> operations);
 
   /// When give() has to be called next; kNever: after the next batch.

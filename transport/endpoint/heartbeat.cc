@@ -66,7 +66,7 @@ void Endpoint::State::take_heartbeat(const tarpon_header& header,
       note_passed(*channel, header.sender, passed.closed_below, proven, now);
     }
     if (header.slot == TARPON_HEARTBEAT_QUESTION && tags.remembers(passed.tag)) {
-      // Of a lost tag this rank asks for nothing.
+      // This rank asks for nothing of a lost tag.
       answer.push_back({passed.tag, tags.is_lost(passed.tag) ? passed.closed_below
                                                              : tags.lowest_open(passed.tag)});
     }
@@ -81,7 +81,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
     const std::optional<HeartbeatDue> one = control.pop_heartbeat();
     if (!one) break;
     tarpon_header header = writer.header(now, one->peer, TARPON_HEARTBEAT, 0, 0, 0);
-    header.closed_below = 0;  // it speaks of no tag
+    header.closed_below = 0;  // it belongs to no tag
     if (one->kind == TARPON_HEARTBEAT_QUESTION) clocks.ask(one->peer, header.sent_us);
     TxPacket& frame = frames[used++];
     frame.peer = one->peer;

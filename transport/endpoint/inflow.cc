@@ -9,19 +9,20 @@ namespace {
 constexpr std::uint64_t kSlowInterval = 128;  // packets, after kLongest
 constexpr Duration kLongest = 20ms;
 constexpr std::uint64_t kInterval = 1024;  // packets: 0.5 % of loss are five of them
-// Loss above the link's own that counts as ours: little, where packets wait in a queue or the rate
-// is known; else more, since few links drop a percent or two of too much, and many just lose them.
+// Loss beyond the link's own that counts as ours: little where packets wait in a queue or the rate
+// is known; more elsewhere, since few links drop only a percent or two when they get too much, and
+// many lose that much by themselves.
 constexpr double kExcess = 0.02;
 constexpr double kExcessWhereKnown = 0.005;
-constexpr double kExcessWhereCrowded = 0.25;  // is repaired; less would leave the link to others
+constexpr double kExcessWhereCrowded = 0.25;  // repaired; less would leave the link to others
 constexpr double kReordered = 8;              // packets
 constexpr double kOwnMost = 0.05;             // above it a link is overloaded, whatever else it is
 constexpr double kOwnMostProved = 0.5;
-constexpr std::uint32_t kOwnAfter = 6;   // lossy intervals in a row that nothing of ours moved
+constexpr std::uint32_t kOwnAfter = 6;   // lossy intervals in a row that no change of ours affected
 constexpr std::uint32_t kPaceAfter = 2;  // lossy intervals in a row that the window did not cure
 constexpr std::uint64_t kFirstWindow = 256 << 10;  // fits the queues of common switches and qdiscs
 constexpr Duration kQueueing = 50us;               // on top of twice the base
-// Of a path within a data centre: what seems longer never saw the queue empty that others fill.
+// Longest base within a data centre: a longer one never saw the queue empty, as others fill it.
 constexpr Duration kLongestBase = 250us;
 constexpr double kSteady = 0.5;                // of the best rate; less: senders paused
 constexpr std::uint64_t kBurstSample = 64;     // packets
@@ -53,7 +54,7 @@ void Inflow::count_senders() {
 }
 
 /// OptiReduce's dynamic incast, in credit: one step more after clean starts, half after a lossy
-/// one; what was too much is tried again only after many.
+/// one. A number that was too high is tried again only after many clean starts.
 void Inflow::judge_burst() {
   if (burst_.seen() < kBurstSample) return;
   const double loss = burst_.loss();
@@ -75,7 +76,7 @@ void Inflow::slow_down(const InflowInterval& interval) {
     if (pace_.slow_down(interval.loss)) own_loss_ = std::min(interval.loss, kOwnMostProved);
     return window_.overflowed();
   }
-  // Where packets wait now, the link was only too busy at first for a wait to look like one.
+  // If packets wait now, the link has a queue: at first it was too busy for the wait to show.
   pace_.end();
   if (lossy_intervals_ > kOwnAfter) own_loss_ = std::min(interval.loss, kOwnMost);
   window_.shrink(interval);
@@ -87,8 +88,8 @@ void Inflow::slow_down(const InflowInterval& interval) {
 
 void Inflow::speed_up(const InflowInterval& interval) {
   lossy_intervals_ = 0;
-  // Where ours may be among it, it only falls, and slowly: else it would creep up with what we
-  // cause, or down with every lucky interval.
+  // If some of the loss may be ours, the link's own loss only falls, and slowly. Otherwise it would
+  // creep up with what we cause, or down with every lucky interval.
   const bool ours = interval.queued || pace_.on();
   own_loss_ = ours ? (31 * own_loss_ + std::min(own_loss_, interval.loss)) / 32
                    : (7 * own_loss_ + interval.loss) / 8;
@@ -169,7 +170,7 @@ void Inflow::judge_paid(double seconds) {
   const double excess = window_.crowded()          ? kExcessWhereCrowded
                         : now.queued || pace_.on() ? kExcessWhereKnown
                                                    : kExcess;
-  // What is only reordered across the end of an interval evens out over the next ones.
+  // Packets that are only reordered across the end of an interval even out over the next ones.
   const double expected = (own_loss_ + excess) * packets + 3 * std::sqrt(own_loss_ * packets);
   too_many_ = std::max(0.0, too_many_ + static_cast<double>(paid_.lost) - expected);
   if (too_many_ > kReordered) {

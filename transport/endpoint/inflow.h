@@ -8,9 +8,10 @@
 // the link loses by itself, or when even its fastest round trip waited in a queue, and grows
 // otherwise. Where a smaller window changes nothing (a policer: nothing queues, what is too fast is
 // dropped) credit is paced at the rate that is delivered, and probes above it. Loss that no change
-// of ours moves is the link's own; only what exceeds it counts. A rate below what was delivered
-// cannot be too fast: what is lost then is. What senders send unasked, at the start of messages,
-// comes all at once: what is lost of it says nothing about rates, and limits how much that may be.
+// of ours affects is the link's own; only loss beyond it counts. A rate below what was delivered
+// cannot be too fast, so losses at such a rate are the link's own too. Slots that senders send
+// unasked, at the start of messages, come all at once. Their losses say nothing about rates; they
+// limit how many slots senders may send unasked.
 //
 // After the incast window of OptiReduce (+1 after a clean round, halved after loss) and TIMELY's
 // thresholds on the round trip, here learnt from the smallest one seen.
@@ -41,37 +42,39 @@ class Inflow {
 
   InflowRule rule() const { return options_.rule; }
 
-  /// Datagram bytes that may be on their way here, over all senders. After a rest a queue may have
-  /// been filled by others: a quarter, or what little most hold, then two bytes more with each
-  /// that arrives.
+  /// Datagram bytes that may be on their way here, over all senders. After a rest others may have
+  /// filled a queue: then the window begins at a quarter, or at the little that most queues hold,
+  /// and grows by two bytes with each byte that arrives.
   std::uint64_t window() const {
     const std::uint64_t first = std::max(kAfterRest, window_.bytes() / 4);
     return std::min(window_.bytes(), first + 2 * since_rest_);
   }
 
-  /// What header field `incast_codec` says of us: how many may send at once (InflowRule::incast),
-  /// or which share of the initial credit may be used unasked (unasked_slots()). 0: no limit.
+  /// Our value in header field `incast_codec`: how many ranks may send at once
+  /// (InflowRule::incast), or which share of the initial credit may be used unasked
+  /// (unasked_slots()). 0: no limit.
   std::uint32_t advertised() const { return advertised_; }
 
-  /// Slots of each message that a sender may send unasked, when the receiver advertises so much.
+  /// Slots of each message that a sender may send unasked, when its receiver advertises
+  /// `advertised`.
   static std::uint32_t unasked_slots(std::uint32_t advertised, std::uint32_t initial_credit) {
     return advertised == 0 ? initial_credit : std::min(initial_credit, 2 * advertised + 2);
   }
 
   // -- what happened; cheap, once a packet ------------------------------------------------------
 
-  /// `unasked`: it was sent without credit of ours.
+  /// A packet arrived. `unasked`: it was sent without our credit.
   void arrived(std::uint64_t bytes, bool unasked) {
     ++(unasked ? burst_ : paid_).delivered;
     delivered_bytes_ += bytes;
     since_rest_ += bytes;
   }
-  /// Slots were overtaken by a later one of their message: so many within credit, so many unasked.
+  /// A later slot overtook others of its message: `slots` within credit, `unasked` sent unasked.
   void overtaken(std::uint32_t slots, std::uint32_t unasked) {
     paid_.lost += slots;
     burst_.lost += unasked;
   }
-  /// One that was counted as lost came after all, unasked for.
+  /// A slot that was counted as lost came after all, without a request for it.
   void found(bool unasked) { --(unasked ? burst_ : paid_).lost; }
   void round_trip(Duration rtt) {
     if (rtt < base_) base_ = rtt;
@@ -83,12 +86,14 @@ class Inflow {
     usual_ += off / 8;
     deviation_ += (std::max(off, -off) - deviation_) / 4;
   }
-  /// What takes longer than a round trip may is lost: RFC 6298's timeout, without its floor.
+  /// The longest time that a round trip may take: what takes longer is lost. RFC 6298's timeout,
+  /// without its floor.
   Duration timeout() const { return usual_ + 4 * deviation_; }
-  /// After a batch. Judges the interval once enough has happened in it.
+  /// Call it after a batch. Judges the interval once enough has happened in it.
   void judge(Time now);
 
-  /// A sender uses another number of flows: what a pace and losses told of the links holds no more.
+  /// A sender uses another number of flows: what the pace and losses told about the links no longer
+  /// holds.
   void flows_changed();
 
   /// Nothing is expected any more: the time until the next batch says nothing about rates.
@@ -110,7 +115,7 @@ class Inflow {
 
   struct Counted {
     std::uint64_t delivered = 0;  // packets
-    std::int64_t lost = 0;        // below 0: of the interval before some came after all
+    std::int64_t lost = 0;        // below 0: slots lost in the interval before came after all
     std::uint64_t seen() const;
     double loss() const;
   };
@@ -129,7 +134,7 @@ class Inflow {
 
   // The interval in hand.
   bool busy_ = false;
-  bool rested_ = false;  // in it, or since so little before that the window was not in use
+  bool rested_ = false;  // in it, or so shortly before that the window was not in use
   Time busy_since_{};
   Duration busy_before_{};
   Counted paid_;   // within credit
@@ -142,14 +147,16 @@ class Inflow {
 
   double too_many_ = 0;                // packets lost beyond what was expected, lately
   std::uint32_t too_much_ = 0;         // what was advertised when its burst lost packets last
-  std::uint32_t clean_starts_ = 0;     // samples in a row, next to that
+  std::uint32_t clean_starts_ = 0;     // samples in a row, one step below `too_much_`
   std::uint32_t lossy_intervals_ = 0;  // in a row
   double own_loss_ = 0;
   Duration base_ = Duration::max();
-  Duration usual_ = 10ms;  // of round trips: smoothed; until it is known long
+  Duration usual_ = 10ms;  // smoothed round trip; long until it is known
   Duration deviation_ = 5ms;
-  std::array<double, 8> rates_{};  // delivered in the latest intervals, bytes a second: the best
-  std::size_t next_rate_ = 0;      // counts, since pauses of either end make the others too low
+  // Delivered in the latest intervals, bytes a second. The best one counts, since pauses of either
+  // end make the others too low.
+  std::array<double, 8> rates_{};
+  std::size_t next_rate_ = 0;
 };
 
 }  // namespace tarpon

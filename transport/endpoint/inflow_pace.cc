@@ -16,7 +16,7 @@ constexpr double kProbeFaster = 1.05;   // elsewhere
 constexpr double kNear = 0.9;
 constexpr std::uint32_t kCarefulProbes = 24;  // clean intervals in a row
 constexpr std::uint32_t kUnusedAfter = 16;
-constexpr Duration kLateness = 200us;  // of a wake-up, that is made good
+constexpr Duration kLateness = 200us;  // of a wake-up; up to so much is made good
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void InflowPace::begin(double delivered, double loss) {
 bool InflowPace::slow_down(double loss) {
   clean_ = 0;
   unused_ = 0;
-  if (loss > 2 * loss_before_) {  // it got worse: another limit than the one that was met
+  if (loss > 2 * loss_before_) {  // it got worse: this is another limit than the one met before
     begun_at_ = bytes_per_second_;
     loss_before_ = loss;
   }
@@ -45,8 +45,8 @@ bool InflowPace::slow_down(double loss) {
   return false;
 }
 
-/// A rate that was found too low in a bad moment has to be left behind soon; near one that dropped
-/// packets steps are small.
+/// Raises the rate in large steps, to leave a rate soon that was set too low in a bad moment; near
+/// a rate that dropped packets, in small ones.
 void InflowPace::speed_up(double delivered) {
   if (++clean_ > kCarefulProbes) ceiling_ = 0;
   const bool near = ceiling_ > 0 && bytes_per_second_ > kNear * ceiling_;

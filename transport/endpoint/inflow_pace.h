@@ -2,7 +2,7 @@
 // whatever the window.
 //
 // The rate is cut to what was delivered and probed upwards. A rate below what the policer lets
-// through cannot be too fast: what is lost of it all the same is the link's own.
+// through cannot be too fast: losses at such a rate are the link's own.
 //
 // Not thread-safe.
 #pragma once
@@ -18,14 +18,16 @@ class InflowPace {
   bool on() const { return bytes_per_second_ > 0; }
   double bytes_per_second() const { return bytes_per_second_; }  // 0: off
 
-  /// From what was `delivered` at best, bytes a second, while `loss` was lost.
+  /// Begins to pace. `delivered`: the best rate delivered, bytes a second; `loss`: the share of
+  /// packets lost meanwhile.
   void begin(double delivered, double loss);
   void end() { bytes_per_second_ = 0; }
 
-  /// `loss` was lost in an interval. True: it is the link's own, and the pace has ended.
+  /// Cuts the rate after an interval that lost the share `loss`. True: the loss is the link's own,
+  /// and the pace has ended.
   bool slow_down(double loss);
 
-  /// Nothing was. `delivered`: bytes a second.
+  /// Raises the rate after an interval that lost nothing. `delivered`: bytes a second.
   void speed_up(double delivered);
 
   /// When the next grant may be given.

@@ -7,8 +7,8 @@ namespace tarpon {
 namespace {
 
 constexpr double kAverage = 1.0 / 16;
-constexpr double kMostStep = 0.3;  // of the window's logarithm: more, and too much is new
-constexpr double kMost = 1.5;      // of the step: more is no answer to our window
+constexpr double kMostStep = 0.3;  // of the window's logarithm: after a larger step too much is new
+constexpr double kMost = 1.5;      // of the step: a larger change is no answer to our window
 
 constexpr std::uint32_t kSpell = 32;  // rates
 
@@ -24,7 +24,7 @@ void LatelyFastest::observe(double rate) {
 }
 
 void InflowShare::observe(double window, double bytes_per_second, bool steady) {
-  // The first interval after a change still has what was sent before it.
+  // The first interval after a change still has packets that were sent before it.
   if (!steady || !settled_) {
     settled_ = steady;
     return;

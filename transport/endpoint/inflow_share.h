@@ -1,11 +1,11 @@
 // Which share of a link is ours.
 //
 // A queue that only we fill delivers the link's rate whatever our window; where others fill it too,
-// the rate follows our window. So the window is varied a little, and what the rate does tells: with
-// W our bytes in the queue and X those of others the rate is W / (W + X) of the link's, and its
-// elasticity d ln r / d ln W = X / (W + X), the others' share. Where others come and go that drowns
-// in what they change; but then the link has lately been faster, and more waits in its queue, by
-// that rate, than is ours (Little's law).
+// the rate follows our window. So the window is varied a little, and the change of the rate tells
+// our share: with W our bytes in the queue and X those of others, the rate is W / (W + X) of the
+// link's, and its elasticity is d ln r / d ln W = X / (W + X), the others' share. Where others come
+// and go, their own changes hide that. But then the link has lately been faster, and by that rate
+// more bytes wait in its queue than ours (Little's law).
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -28,11 +28,11 @@ class LatelyFastest {
 
 class InflowShare {
  public:
-  /// Of the window, in the next interval.
+  /// Factor on the window in the next interval.
   double factor() const { return low_ ? kLow : 1; }
 
-  /// An interval is over, with so many bytes on their way and so many delivered a second. Not
-  /// `steady`: senders paused, and it says nothing.
+  /// Takes an interval that is over, with `window` bytes on their way. Not `steady`: senders
+  /// paused, and it says nothing.
   void observe(double window, double bytes_per_second, bool steady);
 
   /// 0 to 1, over some tens of intervals; 1 until more is known.
@@ -50,7 +50,7 @@ class InflowShare {
 
   bool low_ = false;
   bool settled_ = false;                    // the factor is that of the interval before
-  bool known_ = false;                      // `before_` is
+  bool known_ = false;                      // `before_` is set
   Settled before_;                          // with the other factor
   double products_ = 0, squares_ = kFirst;  // of steps: averages
 };

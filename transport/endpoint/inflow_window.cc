@@ -35,7 +35,7 @@ void InflowWindow::look_for_others(const InflowInterval& interval) {
   }
   fastest_.observe(interval.bytes_per_second);
   const double ours = interval.bytes_per_second * interval.round_trip;
-  // A queue that is empty now and then is our own bursts'.
+  // A queue that is empty now and then holds our own bursts.
   const bool stands = interval.steady && interval.least_wait > kStanding * interval.wait;
   const bool more_waits = stands && ours < kCrowdedQueue * fastest_.rate() * interval.wait;
   crowded_ = interval.queued && (more_waits || share_.share() < kCrowded);
@@ -67,9 +67,9 @@ void InflowWindow::grow(const InflowInterval& interval) {
   bytes_ = std::min(most_, static_cast<std::uint64_t>(window * (1 + growth)));
 }
 
-/// Others in the same queue, and links that lose by themselves, make us lose a little now and then
-/// whatever the window: to shrink for that would leave the link to them. A window that is itself
-/// too large loses all that is too much of it, again and again.
+/// Others in the same queue, and links that lose by themselves, make us lose a little now and then,
+/// whatever the window: a window that shrank for that would leave the link to others. A window that
+/// is itself too large loses all its excess, again and again.
 void InflowWindow::shrink(const InflowInterval& interval) {
   overflowed();
   severe_in_a_row_ = interval.excess > kSevere ? severe_in_a_row_ + 1 : 0;
@@ -78,7 +78,7 @@ void InflowWindow::shrink(const InflowInterval& interval) {
   make_smaller(static_cast<double>(bytes_) * factor);
 }
 
-/// Smaller, but neither below what a queue surely takes nor below the least.
+/// Sets the window to `smaller`, but neither below what a queue surely takes nor below the minimum.
 void InflowWindow::make_smaller(double smaller) {
   const double floor = std::min(static_cast<double>(bytes_), kHeld * held_);
   bytes_ = std::max(static_cast<std::uint64_t>(std::max(smaller, floor)), least_);

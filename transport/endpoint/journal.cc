@@ -30,7 +30,7 @@ RecordKind kind_of(Event::Kind kind) {
     case Event::Kind::mismatch:
       return RecordKind::mismatch;
     case Event::Kind::aborted:
-      return RecordKind::none;  // ABORT in says it
+      return RecordKind::none;  // the record abort_in says it
     case Event::Kind::deadline:
       return RecordKind::deadline;
     case Event::Kind::silent:
@@ -46,7 +46,7 @@ RecordKind kind_of(Event::Kind kind) {
   return RecordKind::none;
 }
 
-/// Fields that only some types of packet have. `slot` holds the reason of an ABORT.
+/// Sets the fields that only some types of packet have. `slot` holds the reason of an ABORT.
 void complete(Record& record, std::uint32_t slot, std::uint64_t ranks) {
   const bool aborts = record.kind == RecordKind::abort_in || record.kind == RecordKind::abort_out;
   const bool closes = record.kind == RecordKind::closed_in || record.kind == RecordKind::closed_out;
@@ -54,7 +54,8 @@ void complete(Record& record, std::uint32_t slot, std::uint64_t ranks) {
   if (aborts || closes) record.set_mask(ranks);
 }
 
-/// Whatever comes again and again until a deadline must not push the beginning out of the ring.
+/// Whether to leave out repetition `count`: it is not a power of two. Packets that come again and
+/// again until a deadline must not push the beginning out of the ring.
 bool often(std::uint32_t count) {
   return (count & (count - 1)) != 0;
 }

@@ -47,7 +47,7 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
   tell(operation, event);
 }
 
-/// The deadline ends it, not the bound. What is not repaired within that is asked for now.
+/// Lets the deadline end the last stage, not the bound. All its missing slots are asked for now.
 void Endpoint::State::begin_fetch(Operation& operation) {
   Stage& last = last_stage(operation);
   last.end = kNever;
@@ -55,7 +55,7 @@ void Endpoint::State::begin_fetch(Operation& operation) {
   for (ReceiveMessage& message : last.receives) message.repair_below = message.slots;
 }
 
-/// `peer` asks for what this rank, which is late, owes to nobody any more.
+/// Answers `peer`, which asks for data that this rank, being late, owes to no peer any more.
 void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
   control.push(ControlDue{.type = TARPON_CLOSED,
                           .peer = peer,
@@ -64,7 +64,7 @@ void Endpoint::State::tell_void(const Operation& operation, Rank peer) {
                           .contributors = 1ull << options.rank});
 }
 
-/// Nothing more comes of `peer` in this operation.
+/// Stops waiting for `peer`: it sends nothing more in this operation.
 void Endpoint::State::nothing_from(Operation& operation, Rank peer) {
   operation.peers[peer].ready_at = kNever;
   lateness.answered(operation, peer, latest);

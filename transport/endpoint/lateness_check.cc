@@ -7,8 +7,9 @@
 namespace tarpon {
 namespace {
 
-/// READYs that a peer repeats in vain: the last of them leaves after half of the shortest bound, or
-/// after eight of its quiet delays where those are shorter.
+/// Number of READYs that a peer repeats in vain before this rank asks. The last of them leaves
+/// after half of the shortest bound, or after eight of the peer's quiet delays where those are
+/// shorter.
 constexpr std::uint32_t kLongWait = 3;
 
 Stage& last_stage(Operation& operation) {
@@ -21,8 +22,8 @@ bool all_sent(Operation& operation) {
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
 
-/// Whether a peer can answer that could not answer the question before: it has begun since. True
-/// where there was no such peer.
+/// Whether a peer can answer now that could not answer the question before, as it has begun since.
+/// True when there was no such peer.
 bool has_new_answerer(const Operation& operation) {
   const std::uint64_t not_begun = operation.inquiry.not_begun;
   if (not_begun == 0) return true;
@@ -44,8 +45,8 @@ void LatenessCheck::look(Operation& operation, Time now) {
   Inquiry& inquiry = operation.inquiry;
   if (inquiry.unanswered > 0) return;
   if (inquiry.to_confirm && all_sent(operation)) {
-    // The question must not overtake that stage: a peer that has neither would call the operation
-    // open.
+    // The question must not overtake that stage: a peer that has not got the stage would call the
+    // operation open.
     inquiry.gone_out = std::min(inquiry.gone_out, now);
     if (now < inquiry.gone_out + operation.gap_delay) return;
     inquiry.to_confirm = false;
@@ -55,7 +56,7 @@ void LatenessCheck::look(Operation& operation, Time now) {
   }
 }
 
-/// Once: a peer that goes on repeating its READY does not hear the question either.
+/// Asks only once: a peer that goes on repeating its READY does not hear the question either.
 void LatenessCheck::note_waiting(Operation& operation, std::uint32_t times, Time now) {
   Inquiry& inquiry = operation.inquiry;
   if (times < kLongWait || inquiry.by_waiting || inquiry.unanswered > 0) return;
@@ -105,7 +106,8 @@ void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
   if (!view.asked) return;
   view.asked = false;
-  if (view.heard) view.ready_at = kNever;  // else what it owes is not asked for before it is
+  // A peer that was not heard gets more READYs: until it is heard, it is not asked for data.
+  if (view.heard) view.ready_at = kNever;
   Inquiry& inquiry = operation.inquiry;
   if (--inquiry.unanswered > 0) return;
   inquiry.until = patience(operation, now);  // for what goes out now
@@ -118,9 +120,9 @@ void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
 void LatenessCheck::note_answer(const Channel& channel, Operation& operation,
                                 const tarpon_header& header, Time now) {
   if (operation.inquiry.unanswered == 0 || header.echo_us == 0) return;
-  if (before(operation.number, channel.closed_below_of[header.sender])) return;  // CLOSED says it
+  if (before(operation.number, channel.closed_below_of[header.sender])) return;  // CLOSED answers
   const std::uint32_t since = microseconds(operation.inquiry.since);
-  if (static_cast<std::int32_t>(header.echo_us - since) < 0) return;  // it was on its way
+  if (static_cast<std::int32_t>(header.echo_us - since) < 0) return;  // it left too early
   answered(operation, header.sender, now);
 }
 
@@ -136,8 +138,8 @@ Time LatenessCheck::run(Operation& operation, Time now) {
   return waits ? std::min(inquiry.until, inquiry.gone_out + operation.gap_delay) : inquiry.until;
 }
 
-/// A peer that had not begun could not answer. Where it begins later, one more question comes at
-/// the end of the stage; until then the stage may go out.
+/// A peer that had not begun could not answer. If it begins later, one more question follows at the
+/// end of the stage; until then the stage may go out.
 void LatenessCheck::stop(Operation& operation, Time now) {
   Inquiry& inquiry = operation.inquiry;
   const bool was_early = inquiry.since < inquiry.near_end && inquiry.near_end != kNever;

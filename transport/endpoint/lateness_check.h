@@ -45,9 +45,10 @@ class LatenessCheck {
   /// The last stage ends now.
   void end_stage(Operation& operation, Time now);
 
-  /// `peer` has said whether it had anything of ours, or is asked no more.
+  /// `peer` has said whether it had anything of ours, or this rank no longer asks it.
   void answered(Operation& operation, Rank peer, Time now);
-  /// A packet of the operation, which is open at its sender too unless that has passed it.
+  /// Takes a packet of the operation: it may be an answer, unless its sender has passed the
+  /// operation.
   void note_answer(const Channel& channel, Operation& operation, const tarpon_header& header,
                    Time now);
 

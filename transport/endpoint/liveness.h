@@ -1,4 +1,4 @@
-// Which peers are silent on the data path: asked for a sign of life, and nothing came.
+// Which peers are silent on the data path: they were asked for a sign of life, and nothing came.
 //
 // Only peers that open operations lack are watched. A peer that was heard less than kAskAfter ago
 // is not asked. From then on it is asked every kAskEvery, and after kSilentAfter it counts as

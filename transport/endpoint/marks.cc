@@ -3,7 +3,7 @@
 // The flag NONFINITE says that some rank has set its mark. Two kinds of packets say which: DATA of
 // the first stage carries the flag for its sender alone, and READY, CREDIT and REPAIR name ranks in
 // `contributors`. A rank that hears a new name passes it on at once, beside what it sends anyway.
-// Names may be lost. The flag on a slot never is: a slot leaves after what is in it has come.
+// Names may be lost. The flag on a slot is never lost: a slot leaves after the data in it has come.
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -21,7 +21,7 @@ Marks Endpoint::marks(OperationHandle handle) const {
   return operation == nullptr ? Marks{} : operation->marks;
 }
 
-/// What a packet says.
+/// Returns the marks that a packet carries.
 Marks Endpoint::State::marks_in(const tarpon_header& header) const {
   Marks said;
   said.heard = (header.flags & TARPON_FLAG_NONFINITE) != 0;

@@ -33,7 +33,7 @@ void ReceiveMessage::presume_lost(std::uint32_t flow, std::uint32_t below, Time 
 }
 
 void ReceiveMessage::presume_all_lost(Time now) {
-  // All eight: how many there are may not be known yet.
+  // All eight flows: their number may not be known yet.
   for (FlowProgress& one : flows) one.lost_below = slots;
   presume_lost(0, slots, now);
 }
@@ -86,7 +86,7 @@ std::size_t ReceiveMessage::first_missing(std::uint32_t limit, std::span<tarpon_
   limit = std::min(limit, slots);
   if (stripes.flows == 1) return presence.missing(limit, 1, out);
   std::size_t found = 0;
-  std::uint32_t seen = 0;  // bit f: of flow f one was found
+  std::uint32_t seen = 0;  // bit f: a slot of flow f was found
   for (std::uint32_t start = 0; start < limit && found < stripes.flows; start += stripes.length) {
     const std::uint32_t bit = 1u << stripes.flow_of(start);
     if ((seen & bit) != 0) continue;

@@ -53,7 +53,7 @@ class SlotLengths {
   std::uint32_t slot_bytes_ = 0;
   std::uint32_t slots_ = 0;
   std::uint32_t last_bytes_ = 0;
-  std::vector<ShortSlot> short_;  // but for the last slot; in order
+  std::vector<ShortSlot> short_;  // without the last slot; in order
 };
 
 /// Ranges that one REPAIR packet can ask for.
@@ -67,21 +67,21 @@ struct SendMessage {
   std::uint32_t ready = 0;     // slots [0, ready) may go out, as far as the caller knows
   std::uint32_t next = 0;      // first slot never sent
   std::uint32_t grant = 0;     // slots [0, grant) may be sent
-  bool done = false;           // confirmed, or nobody wants it any more
+  bool done = false;           // confirmed, or no longer wanted
   Stripes stripes;             // over which of our flows
   std::uint32_t requests = 0;  // REPAIRs of the receiver
   std::uint32_t repair_count = 0;
   std::array<tarpon_range, kMaxRepairRanges> repairs;  // the receiver's latest request
 };
 
-/// What has come of a message in one of its flows.
+/// What this rank has received of a message in one of its flows.
 struct FlowProgress {
-  std::uint32_t end = 0;    // one above the highest slot of it that is here
-  std::uint32_t count = 0;  // slots of it that are here
+  std::uint32_t end = 0;    // one above the flow's highest slot that is here
+  std::uint32_t count = 0;  // slots of the flow that are here
   /// Missing slots below this one are lost: something sent after them has arrived. What is missing
   /// above may still be on its way, or wait in our own socket buffer.
   std::uint32_t lost_below = 0;
-  std::uint32_t gap_below = 0;  // of those, the ones that were lost when gap_since was set
+  std::uint32_t gap_below = 0;  // the same, as it was when gap_since was set
 };
 
 struct ReceiveMessage {
@@ -93,11 +93,11 @@ struct ReceiveMessage {
   std::uint32_t granted = 0;       // slots [0, granted) the sender may send, as last told
   std::uint32_t repair_below = 0;  // slots [0, repair_below) may be asked for again
   std::uint32_t asked_for = 0;     // slots of the last REPAIR that have not come
-  std::uint32_t written_off = 0;   // slots below hold no credit any more
+  std::uint32_t written_off = 0;   // slots [0, written_off) hold no credit any more
   bool tail_seen = false;          // its last packets have come: the sender has sent it all
   bool final = false;              // the sender has passed this operation: nothing more comes
   Stripes stripes;                 // as its first DATA says
-  bool flows_known = false;        // that has come
+  bool flows_known = false;        // the first DATA has come
   std::uint8_t gaps = 0;           // bit f: flow f lacks something below its end
   std::array<FlowProgress, TARPON_MAX_FLOWS> flows;
   Time last_heard{};
@@ -109,11 +109,11 @@ struct ReceiveMessage {
   std::uint32_t granted_when_asked = 0;
   std::uint32_t asks = 0;  // REPAIRs since the last progress
 
-  /// One above the highest slot here of those that travel with `slot`.
+  /// One above the highest slot that is here of the flow that `slot` travels in.
   std::uint32_t end_of_flow(std::uint32_t slot) const { return flows[stripes.flow_of(slot)].end; }
 
-  /// Slots of `flow` that were overtaken once `slot`, of the same flow, has come; those below
-  /// `limit` of them.
+  /// Number of slots below `limit` that `slot` overtakes when it comes: missing ones of its flow
+  /// before it, after all that are here.
   std::uint32_t overtaken_by(std::uint32_t slot, std::uint32_t limit) const {
     const std::uint32_t flow = stripes.flow_of(slot);
     const std::uint32_t end = flows[flow].end;
@@ -122,7 +122,7 @@ struct ReceiveMessage {
     return stripes.below(flow, until) - stripes.below(flow, end);
   }
 
-  /// `slot` is here, or counts as if it were. REQUIRES: it was not.
+  /// Marks `slot` as here, or as if it were. REQUIRES: it is not marked yet.
   void insert(std::uint32_t slot) {
     presence.insert(slot);
     const std::uint32_t number = stripes.flow_of(slot);
@@ -133,28 +133,28 @@ struct ReceiveMessage {
     gaps = static_cast<std::uint8_t>(gap ? gaps | bit : gaps & ~bit);
   }
 
-  /// What is missing of `flow` below `below` is lost.
+  /// Counts the missing slots of `flow` below `below` as lost.
   void presume_lost(std::uint32_t flow, std::uint32_t below, Time now);
 
-  /// What is missing, of whichever flow, is lost.
+  /// Counts the missing slots of all flows as lost.
   void presume_all_lost(Time now);
 
-  /// What is missing below the end of its flow is lost.
+  /// Counts missing slots below the end of their flow as lost.
   void presume_overtaken_lost(Time now);
 
-  /// Runs of missing slots below `limit` that are lost, or of which that is known since gap_since;
-  /// as Presence::missing().
+  /// Writes runs of missing slots, as Presence::missing(): lost() those below `limit` that are
+  /// lost, lost_at_gap() those known to be lost since gap_since.
   std::size_t lost(std::uint32_t limit, std::uint32_t most_slots,
                    std::span<tarpon_range> out) const;
   std::size_t lost_at_gap(std::uint32_t most_slots, std::span<tarpon_range> out) const;
 
-  /// The first slot below `limit` that is missing, of each flow.
+  /// Writes the first missing slot below `limit` of each flow; returns their number.
   std::size_t first_missing(std::uint32_t limit, std::span<tarpon_range> out) const;
 
-  /// The sender has sent all that it may, and it is here: there is nothing to ask for.
+  /// Whether everything that the sender may send is here: there is nothing to ask for.
   bool waits_for_credit() const { return granted < slots && presence.count() >= granted; }
 
-  /// Nothing more is to come.
+  /// Whether nothing more has to come.
   bool delivered() const { return presence.complete(); }
 
  private:

@@ -64,7 +64,8 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
 
 constexpr Duration kShortestDelay = 100us;
 
-/// Lost data has to be asked for a few times before the operation ends.
+/// Shortens the repair delays to fit the bound: lost data has to be asked for a few times before
+/// the operation ends.
 void shorten_delays(Operation& operation, const OperationSpec& spec) {
   const auto at_most = [](Duration& delay, Duration most) {
     delay = std::min(delay, std::max(most, kShortestDelay));
@@ -77,8 +78,8 @@ void shorten_delays(Operation& operation, const OperationSpec& spec) {
 }  // namespace
 
 // CRC-16/IBM-3740 ("CCITT-FALSE"): two signatures that differ within 16 bits in a row, in two bits
-// or in an odd number of bits never have the same one. So no two calls that differ in one field
-// other than the count do, and none whose counts differ in 16 bits in a row.
+// or in an odd number of bits never have the same hash. So two calls that differ in one field other
+// than the count never have the same hash, nor do two whose counts differ within 16 bits in a row.
 std::uint16_t signature_hash(const Signature& signature) {
   constexpr std::uint32_t kPolynomial = 0x1021;
   std::uint32_t crc = 0xffff;

@@ -30,7 +30,7 @@ struct Stage {
   bool repair = true;
   bool acknowledge = false;
   bool closed = false;              // stage_closed was told
-  Time end = kNever;                // bounded: of it
+  Time end = kNever;                // bounded: when it ends
   Duration early{};                 // silence after the last tail that ends it; zero: none does
   std::uint32_t tails_missing = 0;  // open receives whose tail has not been seen
   Time last_arrival{};
@@ -50,30 +50,30 @@ struct PeerView {
   bool mismatch_answered = false;  // our READY is on its way to it
   bool mismatch_told = false;      // the caller knows
   Time begun = kNever;             // when its operation began, as far as known
-  Duration read_after{};           // how long the packet that tells it was on its way; see age
+  Duration read_after{};           // age of the packet that told `begun`: PeerClocks::age()
   std::optional<CallTerms> terms;  // of its READY
   std::uint16_t stage_time = 0;    // as it last said
-  bool asked = false;              // and has not said yet, whether it has closed
-  bool never_began = false;        // its deadline passed before
+  bool asked = false;              // whether it has closed, and has not answered
+  bool never_began = false;        // its deadline passed before it could begin
   std::uint32_t readies = 0;
   std::uint32_t ready_us = 0;  // when the last READY to it left, by the clock of the wire
   Time ready_at = kNever;      // next READY to it
   Time jump_checked{};         // when it was asked last whether it has really closed so much
-  bool answer_queued = false;  // to its repeated READYs
+  bool answer_queued = false;  // the answer to its repeated READYs
 };
 
 /// What a bounded operation knows of its question to the peers: have they closed it without
 /// anything of this rank's last stage? LatenessCheck alone changes it.
 struct Inquiry {
-  std::uint32_t unanswered = 0;  // peers that are asked
-  Time since{};                  // they were
-  Time until{};                  // they are waited for
-  Time arises = kNever;          // where nothing of that stage has gone out by then
-  Time near_end{};               // by the own clock: until then no peer's bound has closed it
-  std::uint64_t not_begun = 0;   // peers that an early question did not reach in the operation
-  bool by_waiting = false;       // they were asked since one of them repeated its READY
-  bool to_confirm = false;       // they are asked again when that stage has gone out
-  Time gone_out = kNever;        // since when it has
+  std::uint32_t unanswered = 0;  // peers that were asked and have not answered
+  Time since{};                  // when the first of them was asked
+  Time until{};                  // when the wait for answers ends
+  Time arises = kNever;          // when to ask, if nothing of that stage has gone out by then
+  Time near_end{};               // by this rank's clock: no peer's bound has closed it before
+  std::uint64_t not_begun = 0;   // peers that had not begun when an early question was asked
+  bool by_waiting = false;       // the peers were asked since one of them repeated its READY
+  bool to_confirm = false;       // the peers are asked again when that stage has gone out
+  Time gone_out = kNever;        // when that stage had gone out
 
   bool is_on() const { return unanswered > 0 || to_confirm; }
 };
@@ -84,21 +84,21 @@ struct Operation {
   std::uint32_t number = 0;
   std::uint32_t slot_bytes = 0;
   OperationEpoch epoch;
-  std::uint16_t latest_epoch = 0;  // of those that peers run it in
+  std::uint16_t latest_epoch = 0;  // the latest that a peer runs it in
   std::uint16_t signature_hash = 0;
   Signature signature{};
   bool bounded = false;
   bool late = false;        // bounded: peers have closed without this rank
-  bool begun_late = false;  // some peer had closed or aborted it by then
+  bool begun_late = false;  // a peer had closed or aborted it before this rank began
   bool deadline_told = false;
   Time deadline = kNever;
   Time opened{};
-  Time began{};          // at this rank: opened, or before
+  Time began{};          // when the call began at this rank: `opened`, or before
   Duration gap_delay{};  // EndpointOptions', or what fits a short bound
   Duration quiet_delay{};
   Duration repair_delay_max{};
   Time started = kNever;  // the clock: when half of the ranks had begun
-  Duration read_after{};  // of the packet that started it; kUnknownAge without an echo
+  Duration read_after{};  // age of the packet that started it; kUnknownAge without an echo
   Duration grace{};       // StageEnds::grace, once the caller has said when the stages end
   bool forwards = false;
   CallTerms terms{};
@@ -109,7 +109,7 @@ struct Operation {
   Marks marks;                  // bounded
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened
   std::uint32_t flows = 1;      // of its large messages to others
-  bool flows_measured = false;  // what comes of it decides how many later ones take
+  bool flows_measured = false;  // its rate decides how many flows later ones take
   std::vector<PeerView> peers;
   std::uint32_t heard = 1;         // ranks that have begun, this one included
   std::uint64_t late_packets = 0;  // DATA that came after its stage had closed
@@ -117,7 +117,7 @@ struct Operation {
   std::array<Stage, TARPON_MAX_STAGES> stages;
 };
 
-/// Peers run it in a later epoch: nothing of theirs can be used here.
+/// Whether peers run the operation in a later epoch: then none of their data can be used here.
 inline bool stranded(const Operation& operation) {
   return operation.latest_epoch != operation.epoch.number;
 }
@@ -125,15 +125,15 @@ inline bool stranded(const Operation& operation) {
 /// Whether this rank has data in its last stage, and none of it has gone out.
 bool nothing_sent(const Operation& operation);
 
-/// Whether besides a peer still needs that data. A peer that has passed the operation, or is dead,
-/// does not.
+/// Whether in addition a peer still needs that data. A peer that has passed the operation, or is
+/// dead, does not.
 bool nothing_sent_yet(const Operation& operation);
 
 /// Whether DATA of `stage` has to wait for the answers of peers: this rank may be late, and a late
 /// rank must not send its last stage.
 bool holds_back(const Operation& operation, std::uint8_t stage);
 
-/// The ranks of which confirmations are missing. Bit r: rank r.
+/// The ranks whose confirmations are missing. Bit r: rank r.
 std::uint64_t unconfirmed_by(const Operation& operation);
 
 /// `first` doubled `times` times, at most `max`.

@@ -14,17 +14,18 @@ class Outflow {
  public:
   explicit Outflow(const EndpointOptions& options);
 
-  /// How many packets of so many bytes may leave for `peer` now, at most `most`.
+  /// How many packets of `packet_bytes` may leave for `peer` now, at most `most`.
   std::size_t allowed(Rank peer, Time now, std::size_t packet_bytes, std::size_t most) const;
   void sent(Rank peer, Time now, std::size_t bytes);
-  /// When something may leave for `peer` that was not allowed before; kNever where nothing paces.
+  /// When more may leave for `peer`; kNever when nothing paces its DATA.
   Time next(Rank peer) const;
 
   void round_trip(Rank peer, Duration rtt);
-  /// A peer takes so many senders at once; 0: it does not say.
+  /// Notes that `peer` takes this number of senders at once; 0: it does not say.
   void senders_at(Rank peer, std::uint32_t senders);
 
-  /// Peers that are sent to at once: OptiReduce's rule, the fewest that a peer wants to hear.
+  /// Number of peers that this rank sends to at once. OptiReduce's rule: the lowest number of
+  /// senders that a peer takes.
   std::uint32_t peers_at_once() const { return peers_at_once_; }
 
  private:

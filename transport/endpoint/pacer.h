@@ -11,8 +11,8 @@ namespace tarpon {
 
 class Pacer {
  public:
-  /// May go at once: a train of full datagrams, which costs one system call; at high rates what a
-  /// late wake-up would cost.
+  /// What may go at once: a train of full datagrams, which costs one system call; at high rates,
+  /// what a late wake-up would cost.
   static constexpr double kLeastBurst = 32 << 10;  // bytes
   static constexpr double kLateness = 500e-6;      // seconds
 
@@ -25,7 +25,7 @@ class Pacer {
   }
   double bytes_per_second() const { return bytes_per_second_; }
 
-  /// How many packets of so many bytes may leave now, at most `most`.
+  /// How many packets of `packet_bytes` may leave now, at most `most`.
   std::size_t allowed(Time now, std::size_t packet_bytes, std::size_t most) const {
     if (bytes_per_second_ <= 0) return most;
     const double seconds = std::chrono::duration<double>(now - idle_at_).count();

@@ -32,21 +32,21 @@ class PeerClocks {
  public:
   explicit PeerClocks(std::uint32_t world_size) : clocks_(world_size) {}
 
-  /// A packet is in hand. Once for each train: the packets of a train left at one time. Returns the
-  /// round trip that its echo tells; none without an echo.
+  /// Takes the packet in hand. Call it once for each train, since its packets left at one time.
+  /// Returns the round trip that the echo tells; nothing without an echo.
   std::optional<Duration> receive(const tarpon_header& header, Time now);
   /// No packet is in hand any more.
   void release_packet() { age_ = {}; }
 
-  /// For how long the packet in hand was on its way, and waited here; at most. Without an echo
-  /// kUnknownAge, without a packet zero.
+  /// The longest time that the packet in hand may have been on its way and waited here; kUnknownAge
+  /// without an echo, zero without a packet.
   Duration age() const { return age_; }
-  /// A packet that its sender sent later has come before the packet in hand.
+  /// Whether a packet that the same rank sent later has come before the packet in hand.
   bool overtaken() const { return overtaken_; }
 
   /// When the latest packet of `peer` came; Time{}: never.
   Time heard(Rank peer) const { return clocks_[peer].heard; }
-  /// For tarpon_header::echo_us of a packet to `peer` that leaves now; 0: nothing was heard.
+  /// The tarpon_header::echo_us of a packet to `peer` that leaves now; 0: nothing was heard.
   std::uint32_t echo(Rank peer, Time now) const;
 
   /// Whether the packet left after its sender had heard what this rank sent at `since_us`. An echo

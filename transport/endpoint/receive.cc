@@ -26,7 +26,7 @@ DropReason reason_of(tarpon_header_verdict verdict) {
   return DropReason::fields;
 }
 
-/// Whether its sender may wait for an answer, should the operation be over here.
+/// Whether the sender may wait for an answer, if the operation is over here.
 bool tells_of_its_end(const tarpon_header& header) {
   return (header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL;
 }
@@ -83,7 +83,7 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   }
 }
 
-/// Once a train: its packets left at one time.
+/// Takes the clock of a packet. Call it once for each train, since its packets left at one time.
 void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
   const std::optional<Duration> round_trip = clocks.receive(header, now);
   if (standings.is_silent(header.sender)) set_silent(header.sender, false, now);
@@ -94,7 +94,7 @@ void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
   sender.outflow().round_trip(header.sender, *round_trip);
 }
 
-/// What `peer` advertises has changed.
+/// Applies a change of what `peer` advertises.
 void Endpoint::State::note_advertised(Rank peer, std::uint32_t advertised) {
   advertised_by[peer] = static_cast<std::uint8_t>(advertised);
   if (options.inflow != InflowRule::window) return sender.outflow().senders_at(peer, advertised);
@@ -152,7 +152,8 @@ void Endpoint::State::take_data(Time now, const tarpon_header& header,
   }
 }
 
-/// One answer a message: its tail is many packets. After a while the answer may have been lost.
+/// Whether the message was answered: its tail is many packets, and one answer is enough. After a
+/// while that answer may have been lost, and the next packet is answered again.
 bool Endpoint::State::was_told(const tarpon_header& header, Time now) {
   ClosedTold& told = closed_told[header.sender];
   const auto stage = static_cast<std::uint8_t>(tarpon_stage(&header));
@@ -162,8 +163,8 @@ bool Endpoint::State::was_told(const tarpon_header& header, Time now) {
   return same;
 }
 
-/// Whether the packet is of this operation, a bounded one, in another epoch. A later one is told
-/// of, once; from then on there is nothing to fetch. Exact ones have none.
+/// Whether the packet belongs to this operation, a bounded one, in another epoch. Reports a later
+/// epoch once; from then on there is nothing to fetch. Exact operations have no epoch.
 bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& header) {
   if (!operation.bounded || header.epoch == operation.epoch.number) return false;
   if (later_epoch(header.epoch, operation.latest_epoch)) {
@@ -182,8 +183,8 @@ bool Endpoint::State::other_epoch(Operation& operation, const tarpon_header& hea
   return true;
 }
 
-/// READY to a peer that was heard before this rank's own could leave: it tells the terms, and to a
-/// peer that gets no DATA from this rank it is the only sign of life.
+/// Sends READY to a peer that was heard before this rank's READY could leave: it tells the terms,
+/// and to a peer that gets no DATA from this rank it is the only sign of life.
 void Endpoint::State::announce_to_heard(const Operation& operation, Rank peer) {
   if (operation.peers[peer].readies > 0) return;
   for (std::uint32_t i = 0; i < operation.stage_count && !operation.tells_terms; ++i) {

@@ -45,7 +45,7 @@ void Receiver::receive(Operation& operation, const tarpon_header& header,
     return;
   }
   if (message->presence.contains(header.slot)) {
-    // Where slots are given up it may be one of those, too late.
+    // It may be one of the slots that were given up, and come too late.
     ++counters_[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
     if (message->given_up > 0) ++operation.late_packets;
     return;
@@ -68,7 +68,7 @@ void Receiver::receive(Operation& operation, const tarpon_header& header,
   granter_.progressed(operation, *message);
 }
 
-/// The first DATA of a message says how its sender spreads it.
+/// Learns from the first DATA of a message how its sender spreads it over flows.
 void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
                            const tarpon_header& header) {
   message.flows_known = true;
@@ -112,7 +112,7 @@ void Receiver::note_losses(const Operation& operation, ReceiveMessage& message,
   message.asks = std::min(message.asks, 1u);  // the sender sends: it was not gone, only waiting
   if ((header.flags & TARPON_FLAG_REPAIR) != 0) {
     message.asked_for -= message.asked_for > 0 ? 1 : 0;
-    // Whatever was sent of that flow before we asked should have come before the answer.
+    // All slots of that flow that were sent before we asked should have come before the answer.
     message.asks = 0;
     message.presume_lost(flow, message.granted_when_asked, now);
     message.gap_since = now;
@@ -208,7 +208,7 @@ Time Receiver::message_due(const Operation& operation, const ReceiveMessage& mes
     const Time again = std::max(message.asked, message.last_heard) + patience;
     if (message.gap_since == kNever) return again;
     if (message.repair_below == 0) return std::min(again, message.gap_since + operation.gap_delay);
-    // What else comes meanwhile does not bring what was asked for: that, or its answer, is lost.
+    // Other slots that come meanwhile do not answer the request: it, or its answer, is lost.
     return message.asked + patience;
   }
   const Time quiet = message.last_heard + operation.quiet_delay;
@@ -216,7 +216,7 @@ Time Receiver::message_due(const Operation& operation, const ReceiveMessage& mes
                                      : std::min(quiet, message.gap_since + operation.gap_delay);
 }
 
-/// In a stage without repair the slots of a gap are lost after a while. Their sink hears of it.
+/// Gives up the slots of a gap, in a stage without repair, and tells their sink.
 void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& message, Time now) {
   message.gap_since = kNever;
   std::array<tarpon_range, kMaxRepairRanges> ranges;
@@ -242,7 +242,7 @@ Time Receiver::time_message(Operation& operation, std::uint8_t stage, ReceiveMes
     if (message.presence.complete()) return kNever;
   }
   if (now >= message_due(operation, message)) {
-    // Where nothing may be asked for again, the sender may still lack a grant that was lost.
+    // If nothing may be asked for again, the sender may still lack a grant that was lost.
     const std::uint8_t type = message.repair_below > 0 ? TARPON_REPAIR : TARPON_CREDIT;
     control_.push(ControlDue{.type = type,
                              .stage = stage,

@@ -35,20 +35,21 @@ class Receiver {
   };
   explicit Receiver(const Parts& parts);
 
-  /// A packet of DATA of an open operation in its epoch, with its signature.
+  /// Takes a packet of DATA of an open operation, in its epoch and with its signature.
   void receive(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
                Time now);
 
-  /// Nothing more comes of `message`. REQUIRES: `stage` is open and the message is not delivered.
+  /// Stops waiting for `message`: no more of it comes. REQUIRES: `stage` is open and the message is
+  /// not delivered.
   void give_up(Operation& operation, Stage& stage, ReceiveMessage& message, Time now);
-  /// `closing`: why, should something be missing.
+  /// Closes `stage`. `closing`: the reason, if something is missing.
   void close_stage(Operation& operation, Stage& stage, Closing closing, Time now);
   /// The operation ends: no more data of it is expected.
   void release(Operation& operation, Time now);
 
   /// Tells senders of the grants that have grown. `operations`: the open ones, oldest first.
   void give_credit(std::span<Operation* const> operations, Time now);
-  /// Confirms what is here of `peer` once more.
+  /// Confirms once more the messages of `peer` that are here.
   void confirm_again(Operation& operation, Rank peer);
   void queue_credit(const Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
 

@@ -79,8 +79,8 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
                          std::span<TxPacket> frames, Time& timer) {
   std::size_t used = 0;
   for (Operation* operation : operations) {
-    // Earlier stages first: what others add up with comes before what they only store, or those
-    // whose contributions are late hold up all the rest.
+    // Earlier stages first: data that peers add up comes before data that they only store.
+    // Otherwise ranks whose contributions are late hold up all others.
     for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
       if (holds_back(*operation, stage)) break;
       std::uint32_t peers = 0;
@@ -110,7 +110,7 @@ std::span<TxPacket> Sender::paced(Time now, const Operation& operation, const Se
   return frames.first(count);
 }
 
-/// What the packets of `message` that leave now have in common.
+/// Returns the header fields that packets of `message` that leave now have in common.
 tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8_t stage,
                                 const SendMessage& message) const {
   tarpon_header header =
@@ -118,7 +118,7 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   header.signature = operation.signature_hash;
   PacketWriter::mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
-  // DATA of the first stage speaks of its sender alone, other packets of all ranks.
+  // DATA of the first stage carries the mark of its sender alone, other packets those of all ranks.
   const Marks& known = operation.marks;
   const bool own = (known.ranks >> rank_ & 1) != 0;
   if (stage == 0 ? own : known.any()) header.flags |= TARPON_FLAG_NONFINITE;
@@ -146,7 +146,7 @@ std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint
   return used;
 }
 
-/// Packets at the end of `take` that are no whole train. Trains end where stripes do.
+/// Number of packets at the end of `take` that do not fill a train. Trains end where stripes do.
 std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take) const {
   if (message.stripes.flows == 1) return take % train_;
   const std::uint32_t rest = (message.next + take) % message.stripes.length;
@@ -158,7 +158,7 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
   const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
   if (limit <= message.next) return 0;
   std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
-  // Whole trains: what would start a train that the frames cut short waits for the next poll.
+  // Whole trains only: packets of a train that the frames would cut short wait for the next poll.
   if (take > train_ && message.next + take < limit) take -= train_rest(message, take);
   const tarpon_header header = header_of(now, operation, stage, message);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
@@ -228,7 +228,7 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
     frame.flow = 0;
     frame.length =
         static_cast<std::uint32_t>(std::min<std::size_t>(kept->slot_bytes, bytes.size() - offset));
-    frame.payload = frame.room;  // copied: the retained bytes may go before the port has sent them
+    frame.payload = frame.room;  // copied: the bytes may be freed before the port has sent them
     frame.lender = kNoLender;
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
     writer_.write(header, fields, frame);

@@ -1,5 +1,5 @@
-// DATA out: the oldest operation first, then by stage and peer. Of each message the slots leave
-// that its receiver asked for again, then new ones, as far as they are ready, and credit and
+// DATA out: the oldest operation first, then by stage and peer. Of each message, the slots that its
+// receiver asked for again leave first, then new ones, as far as they are ready, and credit and
 // Outflow allow it. FlowChoice says over how many flows.
 //
 // A source lends its payload, which the port sends from where it lies; a port that cannot gather
@@ -29,9 +29,10 @@ class Sender {
 
   Outflow& outflow() { return outflow_; }
 
-  /// Says over how many flows each message of `operation`, which begins as `spec`, goes.
+  /// Chooses over how many flows each message of `operation`, which begins with `spec`, goes.
   void choose_flows(Operation& operation, const OperationSpec& spec);
-  /// `operation` ends: the data that came in it tells what its number of flows is good for.
+  /// Measures the rate of the data that came in `operation`, which ends: it rates its number of
+  /// flows.
   void measure_flows(const Operation& operation, bool failed);
   /// As Endpoint::flows().
   std::uint32_t flows() const { return flow_choice_.flows(); }
@@ -41,7 +42,7 @@ class Sender {
   std::size_t send(Time now, std::span<Operation* const> operations, std::span<TxPacket> frames,
                    Time& timer);
   /// The same for slots of closed operations that peers have asked for. What is no longer retained
-  /// is not sent. The slots are copied: the retained bytes may go before the port has sent them.
+  /// is not sent. The slots are copied: the bytes may be freed before the port has sent them.
   std::size_t send_retained(Time now, ControlQueue& due, TagHistory& tags,
                             std::span<TxPacket> frames, Time& timer);
 

@@ -1,4 +1,4 @@
-// What the endpoint is doing, for whoever watches from outside.
+// What the endpoint is doing, for observers from outside.
 #include "transport/snapshot.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::uint64_t awaited(const Stage& stage) {
   return ranks;
 }
 
-/// Whose confirmations of what this rank sent are still to come.
+/// The ranks that have not confirmed all messages of this rank yet.
 std::uint64_t unconfirmed(const Operation& operation) {
   std::uint64_t ranks = 0;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {

@@ -26,15 +26,15 @@ class Standings {
   /// Bit r: rank r.
   std::uint64_t silent() const { return silent_; }
 
-  /// Dead for good, whatever it was before.
+  /// Marks `rank` as dead for good, whatever it was before.
   void set_dead(Rank rank);
   /// `made`: by tag, the number after the last operation that the rank made. Tags that are not
   /// listed are over at every rank.
   void set_left(Rank rank, std::vector<NextNumber> made);
-  /// False where that changes nothing: it was known, or the rank is dead.
+  /// Returns false when that changes nothing: it was known, or the rank is dead.
   bool set_silent(Rank rank, bool silent);
 
-  /// Whether `rank` takes no part in the operation: it is dead, or left before it made it.
+  /// Whether `rank` takes no part in the operation: it is dead, or left before the operation.
   bool excludes(Rank rank, std::uint32_t tag, std::uint32_t number) const;
   /// The number after the last operation of the tag that `rank` made. REQUIRES: it has left, and
   /// the tag is listed.

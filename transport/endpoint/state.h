@@ -1,8 +1,9 @@
-// What an Endpoint holds. The protocol is in these files over it: endpoint.cc (operations),
-// receive.cc (packets in), early.cc (those of operations to come), control.cc (packets in other
-// than DATA), transmit.cc (packets out), timer.cc (time), clock.cc (when bounded operations start
-// and end), dead.cc (ranks that are gone), late.cc (ranks that come late), marks.cc (news of
-// marks), heartbeat.cc (signs of life, and how far ranks are), snapshot.cc (what it is
+// What an Endpoint holds. These files hold the protocol that works on it: endpoint.cc (what it
+// tells its caller), opening.cc and ending.cc (operations), receive.cc (packets in), early.cc
+// (those of operations to come), past.cc (of operations that are over), control.cc (packets in
+// other than DATA), passed.cc (how far the peers are), transmit.cc (packets out), timer.cc (time),
+// clock.cc (when bounded operations start and end), dead.cc (ranks that are gone), late.cc (ranks
+// that come late), marks.cc (news of marks), heartbeat.cc (signs of life), snapshot.cc (what it is
 // doing), forgotten.cc (ranks that remember numbers differently). Parts with data of their own:
 // ControlQueue, EarlyPackets, Granter, Journal, LatenessCheck, Liveness, PacketWriter, PassedNews,
 // PeerClocks, Receiver, Sender, Standings, TagHistory.
@@ -33,7 +34,7 @@
 
 namespace tarpon {
 
-/// A broken contract of the caller: the state can no longer be trusted.
+/// Ends the process when the caller has broken a contract: the state can no longer be trusted.
 inline void require(bool condition, const char* what) {
   if (condition) return;
   std::fprintf(stderr, "tarpon: endpoint contract broken: %s\n", what);
@@ -69,15 +70,19 @@ struct Endpoint::State {
   // endpoint.cc
   Operation* find(OperationHandle handle);
   Operation* find_open(Channel& channel, std::uint32_t number);
+  void tell(const Operation& operation, const Event& event);
+
+  // opening.cc
   void begin(Operation& operation, const OperationSpec& spec, Time now) noexcept;
   void open(Operation& operation, Channel& channel, Time now);
+
+  // ending.cc
   void end(Operation& operation, std::unique_ptr<Retained> retained, std::uint64_t absent,
            std::optional<std::uint32_t> abort_reason = std::nullopt);
   void tell_owners(const Channel& channel, std::uint32_t operation, std::uint64_t absent);
   void release_passed(Channel& channel);
   bool all_are_through(const Channel& channel) const;
   void forget_passed_tags();
-  void tell(const Operation& operation, const Event& event);
 
   // receive.cc
   void receive_packet(Time now, const RxPacket& packet, DataRun& run);
@@ -96,32 +101,36 @@ struct Endpoint::State {
   void take_early(const tarpon_header& header, std::span<const std::byte> packet);
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
+  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
 
   // control.cc
   void take_control(Time now, const tarpon_header& header, std::span<const std::byte> payload);
-  void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);
-  void take_past_control(Channel& channel, const tarpon_header& header,
-                         std::span<const std::byte> payload);
   void take_ready(Operation& operation, const tarpon_header& header,
                   std::span<const std::byte> payload, Time now);
-  std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
-  void answer_past(Channel& channel, const tarpon_header& header, bool other_signature,
-                   std::uint64_t gone);
   void apply_grant(Operation& operation, std::uint8_t stage, Rank peer, std::uint32_t grant);
   void apply_repair(Operation& operation, const tarpon_header& header,
                     std::span<const std::byte> payload);
-  void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
-                              std::span<const std::byte> payload);
-  void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
-  void note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven, Time now);
-  bool proves_end(Channel& channel, const tarpon_header& header);
-  void check_jump(Channel& channel, Rank peer, Time now);
-  void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
   std::uint64_t blamed_by(const tarpon_header& abort) const;
   void take_abort(Operation& operation, Rank from, std::uint32_t reason, std::uint64_t ranks,
                   Time now);
   void tell_mismatch(Operation& operation, Rank peer, const Signature* theirs, Time now);
   void refuse_control(DropReason reason);
+
+  // past.cc
+  void take_past_control(Channel& channel, const tarpon_header& header,
+                         std::span<const std::byte> payload);
+  std::uint64_t missed(Channel& channel, std::uint32_t number, Rank peer);
+  void answer_past(Channel& channel, const tarpon_header& header, bool other_signature,
+                   std::uint64_t gone);
+  void apply_repair_of_closed(Channel& channel, const tarpon_header& header,
+                              std::span<const std::byte> payload);
+
+  // passed.cc
+  void note_closed_below(Channel& channel, const tarpon_header& header, Time now);
+  void note_passed(Channel& channel, Rank peer, std::uint32_t below, bool proven, Time now);
+  bool proves_end(Channel& channel, const tarpon_header& header);
+  void check_jump(Channel& channel, Rank peer, Time now);
+  void peer_passed(Operation& operation, Rank peer, bool gone, Time now);
 
   // forgotten.cc
   Channel* channel_of(const tarpon_header& header);

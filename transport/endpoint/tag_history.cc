@@ -65,7 +65,7 @@ Channel& TagHistory::activate(std::uint32_t tag) {
   channel.next_number = known.value_or(TagNumbers::Known{}).number;
   channel.lost = known.value_or(TagNumbers::Known{}).lost;
   channel.unproven = !known && has_forgotten();
-  // Every peer had passed what was made before.
+  // Every peer had passed the operations that were made before.
   channel.closed_below_of.assign(limits_.world_size, channel.next_number);
   channel.early_aborts_of.assign(limits_.world_size, {channel.next_number, channel.next_number});
   channel.past.clear();

@@ -2,7 +2,7 @@
 // over, and the results that are retained for peers.
 //
 // A tag is *active* from its first operation here until every peer that is not gone has passed the
-// last one: then nobody can ask about it any more. Its state goes to the next tag that needs one;
+// last one: then no rank can ask about it any more. Its state goes to the next tag that needs one;
 // its next number stays in a table of limited size, the oldest entry out first. Callers may take a
 // fresh tag for every call: time and memory do not grow with the tags that were ever used.
 //
@@ -47,7 +47,7 @@ struct PastOperation {
   bool aborted = false;
   std::uint32_t number = 0;
   std::uint32_t reason = 0;  // aborted
-  std::uint64_t ranks = 0;   // of which nothing had come; aborted: the ranks to blame
+  std::uint64_t ranks = 0;   // ranks of which nothing had come; aborted: the ranks to blame
   Marks marks;
   OperationEpoch epoch;
   Signature signature{};
@@ -80,19 +80,20 @@ struct Channel {
   std::size_t position = 0;  // in TagHistory's list
 
   void remember(const PastOperation& one, std::size_t most);
-  /// Of more than kAbortedRuns runs the oldest two become one, with the reason of the first.
+  /// Adds an aborted operation. When there are more than kAbortedRuns runs, the oldest two become
+  /// one, with the reason of the first.
   void remember_abort(std::uint32_t number, std::uint32_t reason, std::uint64_t ranks);
   const Aborted* find_aborted(std::uint32_t number) const;
   const PastOperation* find_past(std::uint32_t number) const;
-  /// Whether it has ended here by an ABORT, as far as that is remembered.
+  /// Whether the operation has ended here by an ABORT, as far as that is remembered.
   bool ended_by_abort(std::uint32_t number) const;
   std::uint32_t lowest_open() const { return open.empty() ? next_number : open.front()->number; }
 };
 
 class TagHistory {
  public:
-  /// Memory of a result beside its payload and its contributor masks: objects, and what the
-  /// allocator adds. Of 1 KiB results it is a sixth.
+  /// Memory of a result besides its payload and its contributor masks: objects, and what the
+  /// allocator adds. For results of 1 KiB it is a sixth.
   static constexpr std::uint64_t kBytesPerResult = 192;
 
   struct Limits {
@@ -107,10 +108,10 @@ class TagHistory {
   /// The state of an active tag; nullptr for any other.
   Channel* find(std::uint32_t tag);
 
-  /// The same; makes the tag active. Numbers go on where they are remembered, else from 0.
+  /// The same, but makes the tag active. Numbers continue where they are remembered, else from 0.
   Channel& activate(std::uint32_t tag);
 
-  /// Also of tags that are not active.
+  /// Also for tags that are not active.
   std::uint32_t next_number(std::uint32_t tag);
   std::uint32_t lowest_open(std::uint32_t tag);
 
@@ -129,7 +130,7 @@ class TagHistory {
 
   std::span<const std::unique_ptr<Channel>> active() const { return active_; }
 
-  /// The tag is no longer active. Invalidates `channel`. REQUIRES: nothing open.
+  /// Makes the tag inactive. Invalidates `channel`. REQUIRES: nothing open.
   void forget(Channel& channel);
 
   // -- retention -------------------------------------------------------------------------------
@@ -138,9 +139,9 @@ class TagHistory {
   const KeptResult* find_kept(const Channel& channel, std::uint32_t number) const;
   /// Frees what is kept of operations below `passed`.
   void release(Channel& channel, std::uint32_t passed);
-  /// And of those from `first` on, before `end`.
+  /// Frees what is kept of operations from `first` on, before `end`.
   void release(Channel& channel, std::uint32_t first, std::uint32_t end);
-  /// Whether a result of `bytes` more fits the limits. Always when nothing is retained.
+  /// Whether a result of `bytes` more fits the limits. Always true when nothing is retained.
   bool may_retain(std::uint64_t bytes) const;
   /// Memory of all results.
   std::uint64_t retained_bytes() const { return retained_bytes_; }
@@ -148,7 +149,7 @@ class TagHistory {
 
  private:
   static constexpr std::size_t kIdleChannels = 64;    // kept for the next tags
-  static constexpr std::size_t kActiveTags = 65'536;  // of more nothing is retained
+  static constexpr std::size_t kActiveTags = 65'536;  // above this nothing is retained
   static std::uint64_t memory_of(const Retained& result);
 
   const Limits limits_;

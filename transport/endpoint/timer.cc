@@ -1,4 +1,4 @@
-// Time: deadlines, bounds, announcements that nobody answered, slots that did not come.
+// Time: deadlines, bounds, announcements without an answer, slots that did not come.
 #include <algorithm>
 
 #include "transport/endpoint/state.h"
@@ -16,7 +16,7 @@ void Endpoint::on_timer(Time now) {
 }
 
 Time Endpoint::next_deadline() const {
-  // Packets that are due are polled before anybody sleeps; only time is reported here.
+  // Packets that are due are polled before the driver sleeps; only time is reported here.
   return std::min({state_->timer, state_->receiver.next(), state_->lateness.next()});
 }
 
@@ -69,7 +69,7 @@ Time Endpoint::State::time_operation(Operation& operation, Time now) {
   return next;
 }
 
-/// Where there is no room for it, it goes out after a while.
+/// Queues a READY. When there is no room for it, it goes out after a while.
 void Endpoint::State::send_ready(Operation& operation, Rank peer, Time now) {
   PeerView& view = operation.peers[peer];
   if (!control.push(ControlDue{.type = TARPON_READY,
@@ -93,13 +93,13 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     Stage& stage = operation.stages[i];
     if (stage.closed) continue;
-    // What has come by the deadline is a result: the stages close before it is told.
+    // Data that has come by the deadline is a result: the stages close before the deadline is told.
     const Time bound = std::min(stage.end, operation.deadline);
     const bool last = i + 1 == operation.stage_count;
     // A rank that has sent nothing of its last stage may be late. Only the bound ends that stage.
     const bool all_sent = stage.tails_missing == 0 && stage.early > Duration::zero() &&
                           !(last && nothing_sent(operation));
-    // What is asked for needs its time: until it is, and for the way there and back.
+    // Slots that are asked for need time: until the request, and for the way there and back.
     const Duration silence =
         stage.repair ? std::max(stage.early, kAnswers * operation.gap_delay) : stage.early;
     const Time early = all_sent ? stage.last_arrival + silence : kNever;
@@ -116,8 +116,9 @@ Time Endpoint::State::time_stages(Operation& operation, Time now) {
   return next;
 }
 
-/// This rank has all that it receives, but not all confirmations. Receivers that have a message
-/// answer repeated READYs by a confirmation, those that have closed the operation by CLOSED.
+/// Asks for confirmations when this rank has all that it receives, but not all of them. Receivers
+/// that have a message answer repeated READYs by a confirmation, those that have closed the
+/// operation by CLOSED.
 Time Endpoint::State::ask_for_confirmations(Operation& operation, Time now) {
   if (!operation.forwards) return kNever;
   bool unconfirmed = false;
@@ -137,8 +138,8 @@ Time Endpoint::State::ask_for_confirmations(Operation& operation, Time now) {
 }
 
 void Endpoint::State::ask_who_has_passed(Operation& operation, Time now) {
-  // Whoever keeps a finished operation open may be waiting for room to retain it. Peers that are
-  // silent on this tag are asked how far they are: a repeated READY is answered.
+  // A caller that keeps a finished operation open may be waiting for room to retain it. Peers that
+  // are silent on this tag are asked how far they are: a repeated READY is answered.
   const Channel* channel = tags.find(operation.tag);
   if (channel->kept.empty()) return;
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {

@@ -47,9 +47,10 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
     PacketWriter::mark_epoch(past->epoch, header);
   }
   if (due.type == TARPON_READY) {
-    // Of a closed operation it goes to a peer that runs another one under its number.
+    // The READY of a closed operation goes to a peer that runs a different one under its number.
     if (operation == nullptr && past == nullptr) return false;
-    // ABORT tells of what was given up: one that never began has no signature that could differ.
+    // ABORT answers for operations that were given up: one that never began has no signature that
+    // could differ.
     if (past != nullptr && past->aborted && past->reason != TARPON_ABORT_MISMATCH) return false;
     const Signature& signature = operation != nullptr ? operation->signature : past->signature;
     tarpon_ready ready{};

@@ -1,4 +1,4 @@
-// From the source address of a datagram to the rank it belongs to.
+// Finds the rank that the source address of a datagram belongs to.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,8 +17,8 @@ namespace tarpon {
 /// is kept, because trains come in runs. One thread at a time.
 class AddressTable {
  public:
-  /// `peers` by rank, and `others`, further addresses of theirs. Of two ranks with one address the
-  /// lower one wins.
+  /// `peers`: addresses by rank; `others`: further addresses of these ranks. If two ranks have the
+  /// same address, the lower rank wins.
   explicit AddressTable(std::span<const sockaddr_in> peers, std::span<const FlowSource> others = {})
       : slots_(std::bit_ceil((peers.size() + others.size()) * 2 + 2)) {
     for (std::size_t rank = 0; rank < peers.size(); ++rank) {
@@ -27,7 +27,7 @@ class AddressTable {
     for (const FlowSource& other : others) add(other.address, other.rank);
   }
 
-  /// kUnknownRank for an address of no rank.
+  /// The rank of `address`; kUnknownRank when it belongs to no rank.
   Rank rank_of(const sockaddr_in& address) {
     const std::uint64_t key = key_of(address);
     if (key != last_.key) last_ = {key, slots_[find(key)].rank};

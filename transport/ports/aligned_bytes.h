@@ -16,8 +16,8 @@ struct AlignedDelete {
 /// Owner of aligned memory; move-only.
 using AlignedBytes = std::unique_ptr<std::byte[], AlignedDelete>;
 
-/// `bytes` of any content; pages become resident when they are first used. REQUIRES: `alignment` is
-/// a power of two.
+/// Allocates `bytes` of any content; pages become resident when they are first used. REQUIRES:
+/// `alignment` is a power of two.
 inline AlignedBytes make_untouched_bytes(std::size_t bytes, std::size_t alignment) {
   const std::align_val_t align{alignment};
   return AlignedBytes(static_cast<std::byte*>(::operator new[](bytes, align)),

@@ -10,7 +10,8 @@ FaultPort::FaultPort(std::unique_ptr<Port> inner, const FaultOptions& options)
       capabilities_(ForwardingPort::capabilities()),
       options_(options),
       random_(options.seed) {
-  // A flipped bit is injected behind the kernel's checksum: nobody below verifies it any more.
+  // These faults are injected after the kernel has verified its checksum: nothing below detects
+  // them.
   if (options.corrupt > 0 || options.truncate > 0) capabilities_.checksums = false;
 }
 

@@ -1,5 +1,6 @@
-// Faults from a seed over any port: what the inner port received is dropped, duplicated, held back
-// or corrupted before the endpoint sees it. Works on live jobs and in simulation alike.
+// Injects faults from a seed over any port: packets that the inner port received are dropped,
+// duplicated, held back or corrupted before the endpoint sees them. Works on live jobs and in
+// simulation alike.
 #pragma once
 
 #include <deque>
@@ -14,7 +15,7 @@
 
 namespace tarpon {
 
-/// What has been done to the packets so far.
+/// Numbers of packets that have met each fault so far.
 struct FaultStatistics {
   std::uint64_t lost = 0;
   std::uint64_t duplicated = 0;
@@ -42,7 +43,7 @@ class FaultPort : public ForwardingPort {
     tell_ = std::move(tell);
   }
 
-  /// No more faults from now on; what is held back still comes.
+  /// Ends all faults from now on; packets held back still come.
   void heal() {
     options_.loss = options_.duplicate = options_.reorder = options_.corrupt = options_.truncate =
         0;

@@ -10,7 +10,7 @@
 
 namespace tarpon {
 
-/// The contract is Port's, and so are the threads that may call.
+/// The contract is that of Port, also for the threads that may call.
 class ForwardingPort : public Port {
  public:
   /// Owns `inner`.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kRxBuffers = 32;
 constexpr std::size_t kFewestRxBuffers = 4;
-/// What one recvmmsg should bring at most, so that it is still in L2 when it is used.
+/// The most that one recvmmsg should bring, so that it is still in L2 when it is used.
 constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
 
 class MmsgPort final : public UdpPort {
@@ -34,7 +34,7 @@ class MmsgPort final : public UdpPort {
 
   void flush() override;
   void fetch();
-  /// Of the oldest train to send. REQUIRES: one is queued.
+  /// The flow of the oldest train to send. REQUIRES: one is queued.
   std::uint8_t next_flow() const { return trains_.train(trains_.queued_train(0)).flow; }
 
   AlignedBytes rx_memory_;

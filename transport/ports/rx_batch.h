@@ -1,4 +1,4 @@
-// What has been received, cut into datagrams: the receiving half that both UDP ports share.
+// Cuts what has been received into datagrams: the receiving half that both UDP ports share.
 #pragma once
 
 #include <netinet/in.h>
@@ -34,10 +34,10 @@ struct RxUnit {
 class RxBatch {
  public:
   static constexpr std::size_t kCapacity = 512;
-  /// Datagrams in one unit at most: UDP_MAX_SEGMENTS of Linux 6.9 and later.
+  /// Most datagrams in one unit: UDP_MAX_SEGMENTS of Linux 6.9 and later.
   static constexpr std::size_t kLargestUnit = 128;
 
-  /// `peers` by rank, and further addresses of theirs.
+  /// `peers`: addresses by rank; `others`: further addresses of these ranks.
   explicit RxBatch(std::span<const sockaddr_in> peers, std::span<const FlowSource> others = {});
 
   void clear() { packets_.clear(); }

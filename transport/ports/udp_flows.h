@@ -20,18 +20,18 @@ struct FlowSource {
   Rank rank = kUnknownRank;
 };
 
-/// What a port needs for more than one flow, each way. The default: one.
+/// What a port needs to send and receive more than one flow. The default: one flow.
 struct UdpFlows {
   std::vector<UdpSocket> sockets;   // to send from, beside the first one: flows 1, 2, ...
   std::vector<FlowSource> sources;  // of all ranks, beside the addresses where they receive
 };
 
-/// Sockets for `flows` - 1 more flows from `address`, on any free ports. They are to send: the
-/// kernel refuses and counts what comes to them. Errors: as UdpSocket::open(), and which flow could
-/// not be had.
+/// Opens sockets for `flows` - 1 more flows from `address`, on any free ports. They only send: the
+/// kernel refuses and counts what comes to them. Errors: as UdpSocket::open(); they name the flow
+/// that failed.
 Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows);
 
-/// What to send flow `flow` from. REQUIRES: flow <= sockets.size().
+/// The descriptor to send flow `flow` from. REQUIRES: flow <= sockets.size().
 inline int flow_descriptor(const UdpSocket& first, std::span<const UdpSocket> sockets,
                            std::uint32_t flow) {
   return flow == 0 ? first.fd() : sockets[flow - 1].fd();

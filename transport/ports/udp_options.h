@@ -51,7 +51,7 @@ constexpr std::uint32_t gso_burst(const UdpPortOptions& options) {
   return std::max(1u, std::min(options.gso_segments, kMaxUdpBytes / packet));
 }
 
-/// Whether a port can be made of these; names the option and its range.
+/// Whether a port can be made of these; the error names the option and its range.
 Result<void> check_udp_options(const UdpPortOptions& options, std::span<const sockaddr_in> peers);
 
 }  // namespace tarpon

@@ -42,7 +42,7 @@ class UdpPort : public Port {
   /// reads the statistics before every sleep.
   std::uint64_t refused() const;
 
-  /// What packets of `flow` are sent from.
+  /// The descriptor that packets of `flow` are sent from.
   int descriptor(std::uint8_t flow) const { return flow_descriptor(socket_, more_sockets_, flow); }
 
   UdpSocket socket_;

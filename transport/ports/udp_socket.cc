@@ -30,8 +30,8 @@ void set_buffer(int fd, int forced, int limited, std::size_t bytes) {
   if (set_option(fd, SOL_SOCKET, forced, value) != 0) set_option(fd, SOL_SOCKET, limited, value);
 }
 
-// What the program that chooses between the two sockets of a port answers: in the order in which
-// they were bound.
+// Answers of the program that chooses between the two sockets of a port: they are numbered in the
+// order in which they were bound.
 constexpr std::uint32_t kToFirst = 0;
 constexpr std::uint32_t kToRefuser = 1;
 
@@ -132,7 +132,7 @@ Result<void> UdpSocket::bind(const UdpSocketOptions& options) {
   return {};
 }
 
-// Nobody knows the port yet, so no datagram is lost between the two steps. Where a step fails the
+// No peer knows the port yet, so no datagram is lost between the two steps. If a step fails, the
 // first socket goes on alone.
 void UdpSocket::share_port() {
   FileDescriptor refuser(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -150,8 +150,8 @@ void UdpSocket::share_port() {
 
 void UdpSocket::refuse_strangers(std::uint32_t job) {
   if (!refuser_) return;
-  // Loads are big-endian and start behind the UDP header; the wire is little-endian. A load beyond
-  // the end would answer 0, so the length comes first.
+  // Loads are big-endian and start after the UDP header; the wire is little-endian. A load beyond
+  // the end would answer 0, so the length is checked first.
   constexpr std::uint32_t kMagic = __builtin_bswap16(TARPON_MAGIC);
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),

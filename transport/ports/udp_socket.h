@@ -29,10 +29,10 @@ struct UdpSocketOptions {
   std::string address = "127.0.0.1";  // local IPv4 address, dotted; 0.0.0.0 takes all
   std::uint16_t port = 0;             // 0: any free one
   /// Kernel buffers in bytes. Without CAP_NET_ADMIN the kernel silently cuts them to
-  /// net.core.rmem_max and wmem_max: receive_budget() tells what came of it.
+  /// net.core.rmem_max and wmem_max: receive_budget() tells the result.
   std::size_t receive_buffer = std::size_t{16} << 20;
   std::size_t send_buffer = std::size_t{16} << 20;
-  /// The kernel refuses whatever arrives.
+  /// Whether the kernel refuses everything that arrives.
   bool send_only = false;
 };
 
@@ -53,9 +53,9 @@ class UdpSocket {
   /// each datagram with its own bookkeeping too.
   std::uint64_t receive_budget() const { return receive_budget_; }
 
-  /// From now on the kernel refuses every datagram that is shorter than a header or lacks the
-  /// magic, the version or the cookie `job`. Of a GRO train only the first header is looked at.
-  /// Where the kernel cannot do that nothing changes: the endpoint checks every packet anyway.
+  /// Makes the kernel refuse every datagram that is shorter than a header or lacks the magic, the
+  /// version or the cookie `job`. Only the first header of a GRO train is looked at. If the kernel
+  /// cannot do that, nothing changes: the endpoint checks every packet anyway.
   void refuse_strangers(std::uint32_t job);
 
   /// Datagrams refused so far, modulo 2^32; a GRO train counts once. One system call.

@@ -1,4 +1,4 @@
-// Chaining packets into trains, and settling what the kernel made of them.
+// Chains packets into trains, and settles trains after the kernel has taken or refused them.
 #include "transport/ports/udp_train.h"
 
 #include <netinet/udp.h>
@@ -13,7 +13,8 @@
 namespace tarpon {
 namespace {
 
-// Below this many, small packets and GSO-less ports would be starved by the length of their bursts.
+// Fewer would starve small packets and ports without GSO: the number of frames follows from the
+// burst of full packets.
 constexpr std::size_t kFewestFrames = 64;
 constexpr std::size_t kCacheLine = 64;
 
@@ -104,7 +105,7 @@ void TrainPool::accept(std::span<TxPacket> packets) {
     current = frame;
     open = true;
   }
-  // What was offered and not used stays free, in its order.
+  // Frames that were offered and not used stay free, in their order.
   const auto first = free_.begin() + static_cast<std::ptrdiff_t>(offered_first_);
   const auto last = first + static_cast<std::ptrdiff_t>(offered_count_);
   free_.erase(std::remove_if(first, last, [&](auto frame) { return frames_[frame].busy; }), last);

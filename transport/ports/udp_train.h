@@ -53,7 +53,7 @@ class TrainPool {
   /// Port::transmit_frames(), while nothing is queued.
   std::span<TxPacket> offer(std::size_t at_most);
 
-  /// Port::transmit(): chains `packets` and queues the trains. In any order, each frame once. A
+  /// Port::transmit(): chains `packets`, in any order, each frame once, and queues the trains. A
   /// packet to an unknown peer, of an unknown flow or above max_payload is counted as dropped.
   void accept(std::span<TxPacket> packets);
 
@@ -62,10 +62,10 @@ class TrainPool {
   std::uint32_t queued_train(std::size_t at) const { return queue_[(queue_begin_ + at) & mask_]; }
   std::uint32_t pop() { return queue_[queue_begin_++ & mask_]; }
 
-  /// Ends what pop() began with the errno of the send, 0: sent. A train that the kernel cannot cut
-  /// (EIO, EINVAL, EMSGSIZE) is queued as single packets, and so go the next packets to its peer:
-  /// kFirstPause of them, twice as many each time that the trains tried after a pause fail too, at
-  /// most kLongestPause. A train that the kernel takes halves the next pause.
+  /// Ends what pop() began. `error`: the errno of the send; 0: sent. A train that the kernel cannot
+  /// cut (EIO, EINVAL, EMSGSIZE) is queued as single packets, and the next packets to its peer are
+  /// sent singly too: kFirstPause of them, twice as many each time that the trains tried after a
+  /// pause fail too, at most kLongestPause. A train that the kernel takes halves the next pause.
   SendOutcome settle(std::uint32_t train, int error);
 
   /// Port::holds(). O(1) while all frames are free, else O(frames).
@@ -97,7 +97,7 @@ class TrainPool {
     bool busy = false;
   };
 
-  // Of trains to one peer, in packets.
+  // A pause of trains to one peer, in packets.
   struct Pause {
     std::uint32_t left = 0;
     std::uint32_t latest = 0;
@@ -138,7 +138,7 @@ class TrainMessages {
  public:
   static constexpr std::size_t kCapacity = 64;
 
-  /// `peers` by rank. `frames`: of the pool.
+  /// `peers`: addresses by rank. `frames`: number of frames in the pool.
   TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames);
   TrainMessages(const TrainMessages&) = delete;
   TrainMessages& operator=(const TrainMessages&) = delete;

@@ -36,21 +36,21 @@
 namespace tarpon {
 namespace {
 
-// Low byte of user_data; above it the train of a send.
+// Low byte of user_data; the bits above hold the train of a send.
 enum class Kind : std::uint8_t { receive, wake, writable, send };
 
 constexpr unsigned kFewestRxBuffers = 8;
-/// What the buffers in use should hold at most, so that it is still in L2 when it is used.
+/// The most that the buffers in use should hold, so that it is still in L2 when it is used.
 constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
 
-/// Lanes of threads that have stopped driving are kept for their next turn, the latest ones.
+/// Most lanes that are kept. Threads that have stopped driving find theirs at their next turn.
 constexpr std::size_t kMaxLanes = 8;
 
 constexpr std::uint64_t tag(Kind kind, std::uint64_t value = 0) {
   return value << 8 | static_cast<std::uint64_t>(kind);
 }
 
-/// Never the same for two threads, also when one ends before the other begins.
+/// Returns a number that no two threads share, even when one ends before the other begins.
 std::uint64_t this_thread() {
   static std::atomic<std::uint64_t> latest{0};
   thread_local const std::uint64_t number = ++latest;
@@ -79,7 +79,7 @@ struct Lane {
   std::array<Received, UringRing::kRxBuffers> stash{};
   std::size_t stash_begin = 0;
   std::size_t stash_end = 0;
-  std::array<unsigned, UringRing::kRxBuffers> lent{};  // buffers behind the latest batch
+  std::array<unsigned, UringRing::kRxBuffers> lent{};  // buffers of the latest batch
   std::size_t lent_count = 0;
   const std::unique_ptr<UringRing> ring;  // last: closed first, while what it points to is alive
 };
@@ -117,7 +117,7 @@ class UringPort final : public UdpPort {
   unsigned rx_wanted_ = kFewestRxBuffers;     // buffers of the driver's lane in use
   bool ran_dry_ = false;                      // a receive found no buffer since the last recycle()
   bool blocked_ = false;                      // a socket had no room for a train
-  std::uint8_t blocked_flow_ = 0;             // whose, latest
+  std::uint8_t blocked_flow_ = 0;             // the latest flow without room
   std::uint64_t earlier_system_calls_ = 0;    // of lanes that are closed
   std::vector<std::unique_ptr<Lane>> lanes_;  // the longest unused one first
   Lane* lane_ = nullptr;                      // of the thread that drives
@@ -151,7 +151,7 @@ void UringPort::flush() {
 }
 
 void UringPort::submit(bool events) {
-  // Entries that stay behind would point to messages of an older batch: no way to go on.
+  // Entries that stay behind would point to messages of an older batch: the port cannot go on.
   if (const int error = lane_->ring->submit(events); error != 0) fail_with(error, "io_uring_enter");
 }
 
@@ -316,7 +316,7 @@ std::span<const RxPacket> UringPort::receive(Time) {
     submit(lane_->ring->owes_events());
     reap();
   }
-  // What an earlier driver has left first: the driver's own lane is the last one.
+  // Packets that earlier drivers left come first: the driver's own lane is the last one.
   for (const auto& lane : lanes_) hand_out(*lane);
   return batch_.packets();
 }
@@ -330,7 +330,7 @@ void UringPort::wait(Time now, Time until) {
   const bool received = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
     return lane->stash_begin != lane->stash_end;
   });
-  // With all buffers lent out a receive cannot even be armed: the caller has to take them back.
+  // When all buffers are lent out, a receive cannot even be armed: the caller has to return them.
   const bool starved = lane_->lent_count == lane_->ring->in_use();
   if (!received && !woken_ && !starved && !failure_) sleep(now, until);
   woken_ = false;
@@ -348,7 +348,7 @@ void UringPort::sleep(Time now, Time until) {
       ::io_uring_submit_and_wait_timeout(&lane_->ring->ring(), &completion, 1, &timeout, nullptr);
   ++lane_->ring->system_calls;
   ++counted_.waits;
-  // What was not taken is submitted by the next call: nothing armed here points to scratch memory.
+  // The next call submits entries that were not taken: nothing armed here points to scratch memory.
   if (done < 0 && done != -ETIME && done != -EINTR && done != -EAGAIN && done != -EBUSY) {
     fail_with(-done, "io_uring_enter");
   }

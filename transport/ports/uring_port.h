@@ -18,8 +18,8 @@ namespace tarpon {
 /// calls. The driving thread may change between calls, and may exit. A thread that drives for the
 /// first time opens an io_uring of its own with room for 2 MiB of received datagrams; the latest
 /// eight of them are kept, so that threads that take turns pay nothing for a change. The port never
-/// interrupts a system call of a thread that does not drive, but once when the kernel takes a ring
-/// apart that the thread has used: when the port is destroyed, or a ninth thread drives it.
+/// interrupts a system call of a thread that does not drive, except once when the kernel takes
+/// apart a ring that the thread has used: when the port is destroyed, or a ninth thread drives it.
 /// Errors: invalid_argument (names the option), unavailable (io_uring is forbidden or older than
 /// Linux 6.1: says which, with the remedy), io.
 Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,

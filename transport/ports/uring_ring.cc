@@ -15,9 +15,9 @@ constexpr unsigned kSubmissionEntries = 128;  // a batch of 64 sends and the few
 constexpr unsigned kCompletionEntries = 512;
 constexpr std::size_t kPage = 4096;
 
-// liburing maps rings by system calls that ThreadSanitizer does not see. To it a ring at the
-// address of one that is gone would be shared with that one's thread. This count tells it their
-// order.
+// liburing maps rings by system calls that ThreadSanitizer does not see. It would take a ring at
+// the address of an earlier one for memory shared with the earlier one's thread. This count tells
+// it their order.
 std::atomic<int> open_rings = 0;
 
 // 0: allowed to all, 1: to root and the group, 2: to nobody; -1: no such setting.
@@ -103,7 +103,7 @@ UringRing::~UringRing() {
   all.fd = -1;
   all.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
   all.timeout.tv_nsec = 100'000'000;
-  // Best effort: the kernel cancels the rest, only later, once the ring is closed.
+  // Best effort: the kernel cancels the rest later, once the ring is closed.
   ::io_uring_register_sync_cancel(&ring_, &all);
   ::io_uring_get_events(&ring_);
   --open_rings;

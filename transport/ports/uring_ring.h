@@ -2,9 +2,9 @@
 //
 // DESIGN NOTES
 // 1. A buffer takes a whole GRO train (64 KiB), but where the network does not merge datagrams it
-//    holds one of them. Few buffers stay in the cache when trains come; many are needed when single
-//    datagrams come. So there are many, and only as many are in use as the port asks for: supply()
-//    takes the buffers that came back last.
+//    holds a single one. Few buffers stay in the cache when trains come; many are needed when
+//    single datagrams come. So there are many, and only as many are in use as the port asks for:
+//    supply() takes the buffers that came back last.
 #pragma once
 
 #include <liburing.h>
@@ -45,13 +45,13 @@ class UringRing {
   io_uring_sqe* prepare() { return ::io_uring_get_sqe(&ring_); }
 
   /// Hands every prepared entry to the kernel; and with `events`, lets the kernel finish what it
-  /// owes this thread. Never blocks. 0, or the errno after a bounded number of tries.
+  /// owes this thread. Never blocks. Returns 0, or the errno after a bounded number of tries.
   int submit(bool events);
 
   /// Whether a submit(true) could bring completions.
   bool owes_events() const;
 
-  /// What a completed receive of `bytes` left in `buffer`. False: too short to be one.
+  /// Reads what a completed receive of `bytes` left in `buffer`. False: it is too short for one.
   bool unit(unsigned buffer, int bytes, RxUnit& result);
 
   /// The template of every receive; constant.

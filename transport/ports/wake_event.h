@@ -26,7 +26,7 @@ class WakeEvent {
 
   int fd() const { return fd_.get(); }
 
-  /// Makes fd() readable. One system call at most between two consumed().
+  /// Makes fd() readable. At most one system call between two calls of consumed().
   void wake() {
     if (pending_.exchange(true, std::memory_order_acq_rel)) return;
     const std::uint64_t one = 1;
@@ -42,7 +42,7 @@ class WakeEvent {
     consumed();
   }
 
-  /// After fd() was read. A wake() before this is over belongs to the wake-up just seen.
+  /// Call it after fd() was read. A wake() before this returns belongs to the wake-up just seen.
   void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
 
  private:

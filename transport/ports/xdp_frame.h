@@ -24,12 +24,12 @@ struct LowerHeaders {
   std::uint32_t checksum = 0;  // of the IPv4 header, without its length
 };
 
-/// To one peer, for any length and source port.
+/// Makes the headers to one peer, for any length and source port.
 LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const sockaddr_in& source,
                            const sockaddr_in& destination);
 
-/// Writes them before `datagram_bytes` (Tarpon's header and payload) of a frame, from port
-/// `source`, in network order.
+/// Writes `headers` before the `datagram_bytes` (Tarpon's header and payload) of a frame. `source`:
+/// the port that it is sent from, in network order.
 void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint16_t source,
                  std::uint32_t datagram_bytes);
 

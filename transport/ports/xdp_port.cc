@@ -4,11 +4,12 @@
 // 1. A packet to send lies in its UMEM frame from the start: the endpoint writes header and payload
 //    behind the room for Ethernet, IPv4 and UDP. A payload above one chunk takes consecutive
 //    chunks, so that it is written in one piece, and leaves as several descriptors.
-// 2. A received frame is lent where the kernel put it. Only one of several chunks is put together
-//    first: chunks end in the middle of elements.
-// 3. What AF_XDP does not carry takes an ordinary UDP socket on the same address, under a port of
-//    its own: peers on this host or whose MAC is not known yet, packets on queues of other ranks.
-// 4. UDP checksums are 0, so the job's integrity is CRC32C: nobody below verifies anything.
+// 2. A received frame is lent where the kernel put it. Only a frame of several chunks is put
+//    together first, as chunks end in the middle of elements.
+// 3. Packets that AF_XDP does not carry take an ordinary UDP socket on the same address, which has
+//    a Port of its own: packets to peers on this host or whose MAC is not known yet, and packets on
+//    queues of other ranks.
+// 4. UDP checksums are 0, so the job's integrity is CRC32C: nothing below verifies packets.
 #include "transport/ports/xdp_port.h"
 
 #include <fcntl.h>
@@ -28,10 +29,10 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kBurst = 32;        // a kick sends so many in copy mode
+constexpr std::uint32_t kBurst = 32;        // packets that a kick sends in copy mode
 constexpr std::size_t kCopyInFlight = 192;  // a veth's peer has room for 256
 constexpr Duration kKickAgain = 50us;
-constexpr Duration kDrainTime = 10ms;  // at the end, for what is on its way
+constexpr Duration kDrainTime = 10ms;  // at the end, for packets on their way
 constexpr Duration kCarrierTime = 5s;  // attaching the program restarts some adapters
 constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
 constexpr Duration kSettleStep = 50ms;
@@ -79,7 +80,7 @@ XdpPort::~XdpPort() {
     kick();
     sender().reap();
   }
-  // Whoever comes next on this queue overwrites it anyway; the kernel takes the socket out itself.
+  // The next owner of this queue overwrites the entry anyway; the kernel removes the socket itself.
   (void)program_.close_port({local_.sin_addr.s_addr, local_.sin_port, 0});
 }
 
@@ -111,7 +112,7 @@ bool XdpPort::all_found() const {
 void XdpPort::look_again() {
   const auto link = neighbours_.link();
   if (!link) {
-    // A question that failed says nothing of the interface: it is asked again.
+    // A failed question says nothing about the interface: it is asked again.
     news_ = link.error().code != Error::Code::unavailable;
     if (!news_) failure_ = link.error();
     return;
@@ -128,13 +129,13 @@ void XdpPort::look_again() {
     return;
   }
   if (link->mac != mac_) {
-    // Frames to the new one came by the kernel's path meanwhile.
+    // Frames to the new MAC came by the kernel's path meanwhile.
     if (const auto opened = open_port(link->mac); !opened) {
       failure_ = opened.error();
       return;
     }
   }
-  // Until it is back, packets are lost, and everybody's way stays as it was.
+  // Until the carrier is back, packets are lost, and the ways to all peers stay as they were.
   carrier_ = link->carrier;
   if (!carrier_) return;
   if (!neighbours_.read()) {
@@ -145,9 +146,9 @@ void XdpPort::look_again() {
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     const sockaddr_in& to = addresses_[rank];
-    if (same_address(to, local_)) continue;  // nobody sends to itself
+    if (same_address(to, local_)) continue;  // no rank sends to itself
     const auto way = neighbours_.way_to(to.sin_addr);
-    // Where there is no route, it is the kernel's affair too.
+    // Packets to a peer without a route are left to the kernel too.
     if (way ? way->elsewhere : way.error().code == Error::Code::unavailable) {
       peer = {};
       slow_peers_ = true;
@@ -187,8 +188,8 @@ void XdpPort::wait(Time now, Time until) {
   entries.push_back({slow_socket_.get(), POLLIN, 0});
   entries.push_back({neighbours_.fd(), POLLIN, 0});
   entries.push_back({event_.fd(), POLLIN, 0});
-  // What the kernel had no memory for is not announced when it has, nor are completions, nor room
-  // in the UDP socket of some flow.
+  // The kernel does not announce when it has memory again for frames that it refused, nor
+  // completions, nor room in the UDP socket of a flow.
   if (sender().waits_for_kick() || std::exchange(full_, false) || slow_->unsent() > 0) {
     until = std::min(until, now + kKickAgain);
   }
@@ -204,7 +205,8 @@ void XdpPort::wait(Time now, Time until) {
   slow_waits_ |= entries[entries.size() - 3].revents != 0;
 }
 
-/// A busy network has news all the time, and looking takes a while.
+/// Looks again when there is news, at most every kLookEvery: a busy network has news all the time,
+/// and looking takes a while.
 void XdpPort::look_if_due(Time now) {
   if (!news_ || now - looked_ < kLookEvery) return;
   news_ = false;

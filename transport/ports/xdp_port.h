@@ -1,5 +1,5 @@
 // AF_XDP under the port interface: frames in shared memory, one socket per receive queue, and an
-// ordinary UDP socket on the same address for whatever the kernel's path brings.
+// ordinary UDP socket on the same address for packets that take the kernel's path.
 #pragma once
 
 #include <memory>
@@ -29,8 +29,8 @@ std::uint32_t xdp_single_buffer_payload();
 /// Receive queues bound by this process.
 class XdpQueues {
  public:
-  /// Those of `options.queues` that are free, at least one. Errors: permission, unavailable (all
-  /// taken, mode refused), io.
+  /// Binds those of `options.queues` that are free, at least one. Errors: permission, unavailable
+  /// (all taken, mode refused), io.
   static Result<XdpQueues> open(const XdpPortOptions& options);
 
   bool zero_copy() const;  // granted on all of them
@@ -47,17 +47,17 @@ class XdpQueues {
 /// Memory of one queue that the kernel locks.
 std::uint64_t xdp_queue_bytes(std::uint32_t max_payload);
 
-/// `socket`: bound to an address of the interface; packets on queues of others, and from peers on
-/// this host, come through it. `peers` by rank. The sockets of `flows` reserve the source ports.
-/// Waits for a carrier, at most 5 s. Later a lost one is loss of packets; an interface that is down
-/// or gone is the port's failure(). Errors: permission, unavailable (interface down, no carrier, no
-/// Ethernet), io.
+/// `socket`: bound to an address of the interface; packets on queues of other ranks, and from peers
+/// on this host, come through it. `peers`: addresses by rank. The sockets of `flows` reserve the
+/// source ports. Waits for a carrier, at most 5 s. If the carrier is lost later, packets are lost;
+/// an interface that is down or gone is the port's failure(). Errors: permission, unavailable
+/// (interface down, no carrier, no Ethernet), io.
 Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program program,
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options, UdpFlows flows = {});
 
-/// Datagram bytes that surely wait without loss, in datagrams of `max_payload`: of one queue, as
-/// all that a peer sends may come to the same.
+/// Datagram bytes that can surely wait without loss, in datagrams of `max_payload`. One queue
+/// counts alone, since all packets of a peer may come on the same one.
 std::uint64_t xdp_receive_budget(std::uint32_t max_payload);
 
 }  // namespace tarpon

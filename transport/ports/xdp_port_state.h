@@ -19,13 +19,13 @@
 
 namespace tarpon {
 
-// More would hold more bursts and fall out of the cache: the kernel walks through all of them.
+// More frames would hold more bursts, but fall out of the cache: the kernel walks through them all.
 inline constexpr std::uint32_t kReceiveFrames = 1024;
 inline constexpr std::uint32_t kTransmitFrames = 512;
 inline constexpr std::size_t kChunksAtOnce = 128;
 inline constexpr Duration kLookEvery = 20ms;  // at links and neighbours, while news come
 
-/// The ports of UdpFlows, whose sockets the UDP port beside has.
+/// The ports of UdpFlows; the UDP port beside owns their sockets.
 struct FlowPorts {
   std::vector<std::uint16_t> local;  // network order; flow 0 first
   std::vector<FlowSource> sources;
@@ -70,7 +70,7 @@ class XdpPort final : public Port {
     std::uint32_t frame;
   };
 
-  /// A free frame at offered_[at]; false when there is none.
+  /// Puts a free frame at offered_[at]; false when there is none.
   bool offer(std::size_t at);
   bool send_direct(const TxPacket& packet, std::uint32_t frame);
   void send_slowly();
@@ -78,7 +78,7 @@ class XdpPort final : public Port {
   void look_if_due(Time now);
   /// Looks at the link and at every peer's way again.
   void look_again();
-  /// Tells the program where this port listens, by the interface's MAC `mac`.
+  /// Tells the program where this port listens. `mac`: of the interface.
   Result<void> open_port(const xdp::Mac& mac);
   bool all_found() const;
   void kick();
@@ -105,10 +105,10 @@ class XdpPort final : public Port {
 
   std::vector<TxPacket> offered_;
   std::vector<std::uint32_t> offered_frames_;
-  std::size_t passed_ = 0;                 // the first of offered_ have gone
-  std::vector<std::size_t> slow_packets_;  // of offered_
+  std::size_t passed_ = 0;                 // how many of offered_, from the first, have gone
+  std::vector<std::size_t> slow_packets_;  // indexes in offered_
   bool slow_peers_ = true;                 // the UDP socket serves some
-  bool carrier_ = false;                   // as it was looked at last
+  bool carrier_ = false;                   // as of the last look
   xdp::Mac mac_{};                         // of the interface, as the program knows it
   std::size_t in_flight_limit_;
   bool full_ = false;  // the last transmit_frames() gave none for that limit
@@ -116,7 +116,7 @@ class XdpPort final : public Port {
   std::array<xdp::ReceivedChunk, kChunksAtOnce> chunks_{};
   std::vector<Lent> lent_;
   std::vector<RxPacket> batch_;
-  std::vector<std::vector<std::byte>> parts_;  // by queue: of a frame whose next chunk is to come
+  std::vector<std::vector<std::byte>> parts_;  // by queue: a frame whose next chunk has not come
   std::vector<std::vector<std::byte>> whole_;  // frames put together for this batch
   std::size_t whole_used_ = 0;
   bool slow_waits_ = false;  // something may wait in the UDP socket

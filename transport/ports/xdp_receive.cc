@@ -1,4 +1,4 @@
-// The AF_XDP port: frames that came, and what the UDP socket beside brings.
+// The AF_XDP port: received frames, and packets from the UDP socket beside.
 #include <netinet/in.h>
 
 #include <cstring>

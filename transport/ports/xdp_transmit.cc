@@ -1,4 +1,5 @@
-// The AF_XDP port: frames to send. One belongs to the port until transmit(), then to the kernel.
+// The AF_XDP port: frames to send. A frame belongs to the port until transmit(), then to the
+// kernel.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +9,7 @@ namespace tarpon {
 
 std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
-  // Any of them may turn out to be for a peer that the UDP socket serves.
+  // Any frame may turn out to be for a peer that the UDP socket serves.
   if (slow_peers_) at_most = slow_->transmit_frames(at_most).size();
   full_ = false;
   if (sender().in_flight() + at_most > in_flight_limit_) {
@@ -18,7 +19,7 @@ std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
     full_ = at_most > 0 && room == 0;
     at_most = std::min(at_most, room);
   }
-  // What was offered and not used is offered again: a call costs what the last one sent.
+  // Frames that were offered and not used are offered again: a call costs what the last one sent.
   for (std::size_t at = 0; at < passed_; ++at) {
     if (offer(at)) continue;
     const auto first = static_cast<std::ptrdiff_t>(at);
@@ -100,7 +101,7 @@ void XdpPort::send_slowly() {
   }
 }
 
-/// Bounded: a kick that makes no progress ends it; what is left is kicked by the next call.
+/// Kicks the kernel, again while that makes progress. The next call kicks what is left.
 void XdpPort::kick() {
   if (sender().in_flight() == 0) return;
   for (std::size_t before = sender().in_flight();;) {

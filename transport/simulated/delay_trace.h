@@ -10,8 +10,8 @@
 
 namespace tarpon {
 
-/// From `time` on, until the next sample for the same rank, what `rank` sends takes `delay` longer.
-/// Samples for kUnknownRank speak for all ranks and add to a rank's own.
+/// From `time` on, until the next sample for the same rank, packets from `rank` take `delay`
+/// longer. Samples for kUnknownRank hold for all ranks and add to a rank's own.
 struct DelaySample {
   Time time;
   Rank rank = kUnknownRank;

@@ -10,7 +10,7 @@ constexpr std::uint32_t kBackgroundPacket = 1500;
 constexpr Duration kWayBack = 50us;  // of TCP's acknowledgements, which meet no queue
 constexpr std::uint64_t kIndexBits = 16;
 
-/// Independent numbers for each link, whatever the others are.
+/// Returns a seed for one link, so that its numbers do not depend on other links.
 std::uint64_t seed_of(std::uint64_t seed, std::uint64_t which) {
   return Random(seed ^ which * 0x9e3779b97f4a7c15ull).next();
 }
@@ -116,7 +116,7 @@ Fabric::Hop Fabric::after(Hop hop) const {
 std::span<const Fabric::Outcome> Fabric::advance(Time now) {
   outcomes_.clear();
   for (;;) {
-    // The earlier of the two; a packet at the front of the heap is the largest.
+    // The heap with the earlier event. The front of a heap is its largest event: the earliest.
     const bool other = packets_.empty() || (!others_.empty() && packets_.front() < others_.front());
     Heap& heap = other ? others_ : packets_;
     if (heap.empty() || heap.front().time > now) return outcomes_;
@@ -149,7 +149,8 @@ void Fabric::end(const Event& event, const Passage& passage, bool background) {
   }
 }
 
-/// `first`, taken from `heap`, may begin a train, whose others follow there.
+/// Drops the train that `first`, taken from `heap`, begins, if the train finds no room. Its other
+/// packets follow in `heap`. Returns whether it was dropped.
 bool Fabric::drop_train(Heap& heap, const Event& first) {
   constexpr std::size_t kMost = 44;  // packets: 64 KiB
   const auto same = [&](const Event& other) {
@@ -235,7 +236,7 @@ void Fabric::send_tcp(Time now, std::size_t index) {
   }
 }
 
-/// What became of a packet, on its way to its sender.
+/// Sends news of the fate of a packet to its sender.
 void Fabric::tell_tcp(const Event& event, LinkFate fate) {
   const std::size_t index = event.cookie & ((1 << kIndexBits) - 1);
   if (!background_[index].tcp) return;

@@ -25,8 +25,8 @@ namespace tarpon {
 
 /// Other traffic, in packets of 1500 bytes. Either a bulk TCP flow
 /// (transport/simulated/tcp_flow.h), or `burst_bytes` at once, then a pause, so that
-/// `bits_per_second` are offered in the mean (pauses vary by half, drawn from the seed): that takes
-/// its share of links and queues, and does not slow down where it loses packets.
+/// `bits_per_second` are offered in the mean (pauses vary by half, drawn from the seed). Bursts
+/// take their share of links and queues, and do not slow down when packets are lost.
 struct Background {
   Rank from = 0, to = 0;
   double bits_per_second = 0;
@@ -36,15 +36,15 @@ struct Background {
 
 struct FabricOptions {
   std::uint32_t ranks = 2;
-  LinkOptions egress = {}, ingress = {};  // of every rank, but for these:
+  LinkOptions egress = {}, ingress = {};  // of every rank, except these:
   std::vector<std::pair<Rank, LinkOptions>> egress_of = {}, ingress_of = {};
-  LinkOptions core = {};  // the default one: there is none
-  /// Of each flow (from, to, number) by itself, as clouds have it; the default one: there is none.
+  LinkOptions core = {};  // the default: no core
+  /// Limit of each flow (from, to, number) by itself, as in clouds; the default: no limit.
   LinkOptions flow = {};
   std::vector<Background> background = {};
   /// Up to 44 packets that leave one rank for another at one time are one train, as with
-  /// segmentation offload: where they find no room together in the queue of an ingress link, all
-  /// are dropped.
+  /// segmentation offload: when the queue of an ingress link has no room for all of them, all are
+  /// dropped.
   bool trains = false;
   std::vector<DelaySample> delay_trace = {};  // on top of the egress link's delay
   std::uint64_t seed = 1;
@@ -76,8 +76,8 @@ class Fabric {
     std::uint64_t cookie = 0;
   };
 
-  /// Moves everything up to `now`: the packets that arrived or were dropped since, by time. Lent
-  /// until the next call.
+  /// Moves everything up to `now`. Returns the packets that arrived or were dropped since, by time;
+  /// valid until the next call.
   std::span<const Outcome> advance(Time now);
 
   /// When advance() has something to do next: no outcome comes before. kNever when no packet is
@@ -131,8 +131,8 @@ class Fabric {
   bool has_core_;
   const bool has_trains_;
   Event last_;                 // the first of a train that found room
-  std::size_t followers_ = 0;  // of it, to come
-  std::vector<Event> train_;   // the one in hand
+  std::size_t followers_ = 0;  // packets of that train that still come
+  std::vector<Event> train_;   // the train in hand
   DelayTrace trace_;
   Random random_;
   Heap packets_, others_;  // others: background traffic; cookie: index, above it TCP's number

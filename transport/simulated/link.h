@@ -23,11 +23,11 @@ struct LinkOptions {
   double policer_bits_per_second = 0;     // drops at once what exceeds a token bucket; 0: none
   std::uint64_t policer_burst_bytes = 0;  // depth of that bucket, full at the start
   Duration delay{};                       // propagation, of every packet
-  double tail = 1;                        // P99 / P50 of an extra delay, Pareto; 1: none varies
+  double tail = 1;                        // P99 / P50 of an extra delay, Pareto; 1: it is constant
   Duration tail_median{};                 // P50 of that extra delay, per packet; 0: none
   double loss = 0;                        // chance of each packet, behind the queue
   double burst_loss_enter = 0;            // Gilbert-Elliott: chance per packet to enter the state
-  double burst_loss_leave = 1;            // that loses all, and to leave it
+  double burst_loss_leave = 1;            // in which all are lost; chance per packet to leave it
   bool operator==(const LinkOptions&) const = default;
 };
 
@@ -52,16 +52,16 @@ class Link {
   /// REQUIRES: `now` is not before the last call's, and within 100 days of the origin.
   Passage enter(Time now, std::uint32_t wire_bytes);
 
-  /// Whether so many bytes may wait.
+  /// Whether `wire_bytes` more may wait.
   bool has_room(Time now, std::uint32_t wire_bytes) const;
 
  private:
-  /// A token bucket in virtual time: `free_at` is when it would be empty of debts.
+  /// A token bucket in virtual time: `free_at` is when it has no debt any more.
   struct Bucket {
     std::int64_t ps_per_byte = 0;  // 0: absent
     std::int64_t burst_ps = 0;
     std::int64_t free_at = 0;
-    /// When a packet of `bytes` would be through, `now` at the earliest passing at once.
+    /// When a packet of `bytes` would be through; not later than `now`: it passes at once.
     std::int64_t finish(std::int64_t now, std::uint32_t bytes) const;
   };
 

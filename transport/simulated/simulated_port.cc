@@ -14,7 +14,7 @@ namespace {
 /// order: replay does not depend on the heap's layout.
 struct InFlight {
   Time arrival{};
-  Duration delay{};   // behind the modelled links
+  Duration delay{};   // after the modelled links
   Time not_before{};  // as its route says
   std::uint64_t order = 0;
   Rank source = 0, to = 0;
@@ -56,7 +56,7 @@ struct SimulatedNetwork::State {
   SimulatedTraffic* traffic = nullptr;
   Time now{};
   std::vector<std::vector<InFlight>> queues;  // heaps, by receiver
-  std::vector<InFlight> crossing;  // over the fabric, by cookie; arrival: what comes on top
+  std::vector<InFlight> crossing;  // on their way over the fabric, by cookie; no arrival yet
   std::vector<std::size_t> free_cookies;
   std::vector<std::uint64_t> overruns;
   std::vector<std::vector<std::byte>> spare;  // buffers of delivered packets
@@ -183,7 +183,7 @@ class SimulatedPort : public Port {
       std::pop_heap(queue.begin(), queue.end());
       InFlight packet = std::move(queue.back());
       queue.pop_back();
-      // Nobody took anything since the last call: what came last found the buffer full.
+      // No packet was taken since the last call: packets that came last found the buffer full.
       if (waiting + packet.bytes.size() > capabilities_.receive_bytes) {
         ++network_.overruns[rank_];
         network_.drop(packet.arrival, std::move(packet), "overrun");
@@ -280,7 +280,7 @@ Time SimulatedNetwork::next_arrival(Rank rank) const {
 
 void SimulatedNetwork::heal() {
   state_->healed = true;
-  // What a jam holds back comes within a delay, in its order.
+  // Packets that a jam holds back come within a delay, in their order.
   const Time soon = state_->now + state_->options.delay;
   for (auto& queue : state_->queues) {
     for (auto& flight : queue) flight.arrival = std::min(flight.arrival, soon);

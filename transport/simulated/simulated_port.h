@@ -1,5 +1,5 @@
 // A network in memory with virtual time: N ports, one per rank, in one thread. The same seed gives
-// the same packets at the same times. Faults join by FaultPort, and by whoever watches the traffic.
+// the same packets at the same times. FaultPort and SimulatedTraffic can add faults.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ struct SimulatedNetworkOptions {
   Duration jitter = 10us;            // uniform on top of it; reorders packets that overlap
   bool gathers = true;               // as PortCapabilities
   std::uint32_t burst = 16;
-  std::uint32_t flows = 1;  // at most TARPON_MAX_FLOWS
-  std::uint64_t receive_bytes =
-      1 << 20;                         // that wait for receive(); what comes on top is an overrun
-  std::uint32_t queue_packets = 4096;  // per receiver, under way or waiting; the same
-  std::uint32_t frames = 64;           // per transmit_frames(); small values exercise back-pressure
+  std::uint32_t flows = 1;                // at most TARPON_MAX_FLOWS
+  std::uint64_t receive_bytes = 1 << 20;  // that may wait for receive(); more is an overrun
+  std::uint32_t queue_packets = 4096;     // per receiver, under way or waiting; more: overruns
+  std::uint32_t frames = 64;  // per transmit_frames(); small values exercise back-pressure
   std::uint64_t seed = 1;
   /// Modelled links, crossed before delay and jitter; their ranks and seed are those above.
   std::optional<FabricOptions> links = std::nullopt;
 };
 
-/// Bytes that a datagram takes on a link beside itself: Ethernet, IPv4 and UDP headers.
+/// Bytes that a datagram takes on a link besides its own: Ethernet, IPv4 and UDP headers.
 inline constexpr std::uint32_t kWireOverhead = 14 + 20 + 8;
 
 /// Sees each packet of a simulated network once when it is sent and once when its fate is known.
@@ -44,43 +43,44 @@ class SimulatedTraffic {
   };
   virtual Route route(Time now, Rank from, Rank to, std::span<const std::byte> packet) = 0;
 
-  /// "delivered" to the port's user, or why not: what route() said, "queue", "policer", "loss",
-  /// "overrun".
+  /// `fate`: "delivered" to the port's user, or why not: the reason of route(), "queue", "policer",
+  /// "loss", "overrun".
   virtual void ended(Time now, Rank from, Rank to, std::span<const std::byte> packet,
                      std::string_view fate) = 0;
 };
 
-/// Owns what is in flight; outlives its ports. Single-threaded.
+/// Owns the packets in flight; outlives its ports. Single-threaded.
 class SimulatedNetwork {
  public:
   explicit SimulatedNetwork(const SimulatedNetworkOptions& options);
   ~SimulatedNetwork();
 
-  /// The port of `rank`; once per rank.
+  /// Makes the port of `rank`. Call it once per rank.
   std::unique_ptr<Port> make_port(Rank rank);
 
   /// Virtual time never goes back.
   void advance_to(Time now);
   Time now() const;
 
-  /// When advance_to() has something to do: the next packet arrives anywhere, or gets on over the
+  /// When advance_to() has something to do: the next packet arrives anywhere, or moves on over the
   /// modelled links. kNever when nothing is in flight.
   Time next_arrival() const;
 
-  /// Of these, when a packet gets on over the modelled links.
+  /// When the next packet moves on over the modelled links.
   Time next_crossing() const;
 
   /// When `rank` has something to receive, as far as that is known: a packet counts once it is
   /// through the modelled links.
   Time next_arrival(Rank rank) const;
 
-  /// From now on packets go over perfect links; those under way stay where they are.
+  /// Makes packets go over perfect links from now on; those under way stay where they are.
   void heal();
 
   /// `traffic` outlives the network or is replaced by nullptr.
   void watch(SimulatedTraffic* traffic);
 
-  /// As if `from` had sent `packet` to `to`, but for the trace and what watches.
+  /// Sends `packet` as if `from` had sent it to `to`, but outside of the trace and of
+  /// SimulatedTraffic::route().
   void inject(Rank from, Rank to, std::span<const std::byte> packet);
 
   /// Hash over (time, source, destination, bytes) of every packet sent so far.

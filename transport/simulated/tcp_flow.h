@@ -1,9 +1,9 @@
-// A bulk TCP flow as its packets' fates move it: slow start, then a window that grows with each
-// round trip and falls once for each round trip with losses.
+// A bulk TCP flow, driven by the fates of its packets: slow start, then a window that grows with
+// each round trip and falls once for each round trip with losses.
 //
 // Growth by 0.53 packets a round trip and 0.7 after a loss: CUBIC in its TCP-friendly region
-// (RFC 9438, 4.3), which is where flows with short round trips live. What is lost is known at once
-// when a later packet would have told: SACK without timeouts.
+// (RFC 9438, 4.3), which is where flows with short round trips live. A loss is known as soon as a
+// later packet would have told it: SACK without timeouts.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class TcpFlow {
     return room < std::min(kTrain, window_ / 3) ? 0 : static_cast<std::uint64_t>(room);
   }
 
-  /// Returns its number.
+  /// Sends a packet. Returns its number.
   std::uint64_t send(Time now) {
     sent_.push_back(now);
     return next_++;
@@ -51,7 +51,7 @@ class TcpFlow {
   double window_ = 10, threshold_ = 1e9;
   std::uint64_t next_ = 0;
   std::uint64_t recovered_at_ = 0;  // losses of lower numbers have been answered
-  std::deque<Time> sent_;           // of those on their way
+  std::deque<Time> sent_;           // of packets on their way
   Duration round_trip_ = 1ms;
 };
 

@@ -1,5 +1,5 @@
-// float16 and bfloat16 in vectors of float32: for reduce_loops.cc alone, which is compiled once per
-// instruction set, so that everything here has internal linkage.
+// float16 and bfloat16 in vectors of float32: for reduce_loops.cc alone. That file is compiled once
+// per instruction set, so everything here has internal linkage.
 //
 // Idea: widen exactly, compute in float32, round to nearest, ties to even. The processor's
 // conversions are used where the instruction set has them (F16C, AVX-512); the plain ones give the

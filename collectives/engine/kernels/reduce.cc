@@ -11,7 +11,7 @@
 namespace tarpon {
 namespace {
 
-// In rising order of width, each one on processors that have all before it.
+// In rising order of width. A processor that can run one can run all before it.
 constexpr std::array kVariants {
   ReduceVariant{"baseline", kernels::baseline},
 #if defined(__x86_64__)
@@ -20,7 +20,7 @@ constexpr std::array kVariants {
 };
 
 #if defined(__x86_64__)
-/// F16C; not every compiler's __builtin_cpu_supports() knows it.
+/// Whether the processor has F16C; not every compiler's __builtin_cpu_supports() knows it.
 bool converts_float16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -41,7 +41,7 @@ std::size_t runnable_variants() {
 }  // namespace
 
 std::span<const ReduceVariant> reduce_variants() {
-  // Once: CPUID leaves a virtual machine, which takes some 10 us.
+  // Computed once: CPUID exits from a virtual machine, which takes some 10 us.
   static const std::size_t runnable = runnable_variants();
   return std::span(kVariants).first(runnable);
 }

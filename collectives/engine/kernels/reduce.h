@@ -1,4 +1,4 @@
-// Element-wise reduction of what arrives into an accumulator: the arithmetic of every collective.
+// Element-wise reduction of received data into an accumulator: the arithmetic of every collective.
 //
 // Take the kernels once per operation, call them once per slot. Every instruction set gives the
 // same bits, so ranks on different processors agree; only which NaN remains when both operands are
@@ -72,8 +72,8 @@ constexpr bool needs_partials(DataType type, ReduceOp function) {
          (function == ReduceOp::sum || function == ReduceOp::avg || function == ReduceOp::prod);
 }
 
-/// The fastest kernels this processor runs. Lives for ever. `combine` is null where the function is
-/// not defined for the type, all are for custom.
+/// The fastest kernels that this processor runs. They are never freed. `combine` is null if the
+/// function is not defined for the type; for custom all are null.
 const ReduceKernels& reduce_kernels(DataType type, ReduceOp function);
 
 /// One compiled copy of the kernels.

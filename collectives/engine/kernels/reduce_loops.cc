@@ -154,8 +154,9 @@ void scale(void* out, const void* in, std::size_t elements, std::uint32_t numera
   }
 }
 
-// NaN and infinity have all bits of the exponent set: one more carries into the sign's place. In
-// integers, which the vectoriser may reorder; one accumulator, so that there is one branch in all.
+// NaN and infinity have all bits of the exponent set: adding one to it carries into the sign bit.
+// Uses integers, which the vectoriser may reorder, and one accumulator, so that there is only one
+// branch.
 template <typename Bits, int kMantissa>
 bool finite(const void* data, std::size_t elements) {
   constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
@@ -307,7 +308,7 @@ constexpr decltype(ReduceStep::combine) combine_bits() {
   return nullptr;
 }
 
-// In the order of ReduceOp; of custom there is nothing.
+// In the order of ReduceOp; the entry of custom is empty.
 template <typename T>
 constexpr ReduceKernels kTable[kReduceOps] = {
     kernels_of<T>(combine<T, Sum>, true),  // sum

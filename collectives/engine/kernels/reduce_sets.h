@@ -1,5 +1,5 @@
-// The copies of reduce_loops.cc, one per instruction set; collectives/engine/kernels/reduce.cc
-// picks.
+// The copies of reduce_loops.cc, one per instruction set. collectives/engine/kernels/reduce.cc
+// picks one.
 #pragma once
 
 #include "collectives/engine/kernels/reduce.h"

@@ -11,9 +11,9 @@ namespace tarpon {
 namespace {
 
 constexpr std::uint64_t kLeastScaled = 64 << 10;  // bytes: smaller calls all take the same time
-constexpr std::size_t kNearestClasses = 2;        // known ones within a factor of 4
+constexpr std::size_t kNearestClasses = 2;        // kinds within a factor of 4 are near
 constexpr std::uint32_t kMaxOpen = 3;             // as many calls open or more are one kind
-constexpr Duration kSlack = 2ms;  // above the median: so long a rank may wait for a core
+constexpr Duration kSlack = 2ms;  // above the median: a rank may wait that long for a core
 constexpr Duration kGatherMargin = 2ms;
 constexpr Duration kLeastStage = 1ms;   // of OptiReduce
 constexpr double kShortestTime = 1e-9;  // seconds: a model of the network may take none
@@ -91,10 +91,10 @@ double Bounds::Series::whole(double size) const {
   return std::max(*bound.bound() * size, bound.median() * size + seconds(kSlack));
 }
 
-/// The series of the kind or, where that does not fit, of the nearest kind. Nearest is another
-/// size, a smaller one first: its times hold more overhead, which makes D rather too long. Then
-/// come fewer open calls: calls that share the network with others take so many times as long. The
-/// uncoded kinds come last: a coded call takes the time of coding more.
+/// Returns the series of the kind or, if that does not fit, of the nearest kind. Other sizes are
+/// nearest, a smaller one first: its times hold more overhead, so D becomes too long rather than
+/// too short. Fewer open calls come next: the time of calls grows with the number of calls that
+/// share the network. The uncoded kinds come last: a coded call takes the time of coding more.
 template <typename Fits>
 std::optional<Bounds::Known> Bounds::nearest(const CallKind& kind, Duration coding,
                                              Fits fits) const {
@@ -158,7 +158,7 @@ Duration Bounds::whole_bound(const BoundedCall& call, Duration left) const {
   return left;
 }
 
-/// Early closing of each stage, and the time of the whole that peers are told.
+/// Sets the early closing of each stage, and the time of the whole call that peers are told.
 void Bounds::plan_early(const CallKind& kind, BoundPlan& plan) const {
   const Series* series = find(kind);
   if (series == nullptr || series->stages[1].empty()) return;
@@ -245,7 +245,7 @@ void Bounds::learn(const BoundSample& sample, BoundRule rule, std::optional<Dura
     held_.push_back({sample, rule, limit});
     return;
   }
-  // All ranks are heard again: what they were late for counts as the times of stragglers.
+  // All ranks are heard again: the calls for which they were late count as calls with stragglers.
   for (Held& held : std::exchange(held_, {})) {
     held.sample.straggler = Duration::max();
     teach(held.sample, held.rule, held.limit);
@@ -298,8 +298,8 @@ void Bounds::teach(const BoundSample& sample, BoundRule rule, std::optional<Dura
   }
 }
 
-/// The largest share that any rank lost in the call before this one of its size: what the peers
-/// lost comes with the READYs of this one.
+/// The largest share that any rank lost in the call of this kind before this one: the peers tell
+/// their losses in the READYs of this one.
 double Bounds::account(const BoundSample& sample) {
   Told& told = told_of(sample.kind);
   double lost = std::exchange(told.own_lost, sample.lost);
@@ -308,7 +308,7 @@ double Bounds::account(const BoundSample& sample) {
   return lost;
 }
 
-/// OptiReduce's loop on x.
+/// Adapts x as OptiReduce does.
 void Bounds::adapt_patience(double trouble, double packets, double high, double low) {
   if (trouble > high && trouble * packets >= kTroublePackets) {
     patience_ = std::min(kMaxPatience, 2 * patience_);

@@ -5,28 +5,29 @@
 // (target_bound.h). The gather time g is what a call needs after its scatter: the scatter
 // ends g before the call does (gather_time.h).
 //
-// Calls are learnt from by *kind*: size class (sizes within a factor of two), coded or not, and how
-// many calls this rank had open. Times are scaled by bytes within a class, and between classes. A
-// kind that is not known takes what the nearest known one says. A call may take all of its deadline
-// while no kind near it is known. D is at least 2 ms above the median of its kind: so long a rank
-// may wait for a core. That matters for calls shorter than 20 ms: TargetBound leaves them less.
+// Bounds are learnt by the *kind* of calls: size class (sizes within a factor of two), coded or
+// not, and how many calls this rank had open. Times are scaled by bytes within a class, and between
+// classes. A kind that is not known takes the values of the nearest known one. A call may take all
+// of its deadline while no kind near it is known. D is at least 2 ms above the median of its kind,
+// because a rank may wait that long for a core. That matters for calls shorter than 20 ms, to which
+// TargetBound leaves less.
 //
 // Ranks tell each other their D, g and last lost share in READY. When its clock starts, a call
-// takes the upper median of the D that live ranks told last: no owner sends what the others do not
-// wait for any more. g is the rank's own: it is the time that its shard needs to reach all peers. A
-// rank that is in doubt whether it is late waits for the largest g. The share that counts against
-// the target is the largest of any rank.
+// takes the upper median of the D that live ranks told last. So no owner sends data for which the
+// others do not wait any more. g is the rank's own value: the time that its shard needs to reach
+// all peers. A rank that is in doubt whether it is late waits for the largest g. The share that
+// counts against the target is the largest of any rank.
 //
-// t_C, the usual time of each stage, serves early closing: the median of the last 9 calls; for the
-// whole call the median over this and what the peers say in their headers. A stage closes x % of
-// t_C after the last tail mark when nothing comes any more. x doubles when early closing lost more
-// than a tenth of the target, and falls by one point below a hundredth.
+// Early closing uses t_C, the usual time of each stage: the median of the last 9 calls. For the
+// whole call it is the median of this rank's time and those in the peers' headers. If no more
+// packets arrive, a stage closes x % of t_C after the last tail mark. x doubles when early closing
+// lost more than a tenth of the target, and falls by one point below a hundredth.
 //
 // BoundRule::optireduce is the published rule (NSDI'25, section on UBT), for comparison: each
 // stage has half of the 95th percentile of 20 exact calls.
 //
-// What teaches nothing: calls that lack a rank which is dead or suspect. A call in which nothing of
-// some rank came is held until that rank is heard again, and forgotten when it turns out suspect.
+// Calls that lack a dead or suspect rank teach nothing. A call in which no data of some rank
+// arrived is held until that rank is heard again, and forgotten if the rank turns out suspect.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -47,7 +48,7 @@
 
 namespace tarpon {
 
-/// Which calls are alike.
+/// The properties by which calls are alike.
 struct CallKind {
   std::uint64_t bytes = 0;  // of the bucket
   bool coded = false;
@@ -59,7 +60,7 @@ struct BoundedCall {
   BoundRule rule = BoundRule::automatic;
   std::optional<Duration> limit;  // the caller's bound, if any
   CallKind kind;
-  Duration coding{};  // what encoding and decoding such a call takes, where it is coded
+  Duration coding{};  // time for encoding and decoding such a call, if it is coded
 
   /// Whether the caller's bound is D.
   bool is_given() const { return rule == BoundRule::automatic && limit.has_value(); }
@@ -68,11 +69,11 @@ struct BoundedCall {
 /// When a call ends at this rank, from its clock's start.
 struct CallBound {
   Duration whole{};   // D
-  Duration gather{};  // g: the scatter ends so long before
-  Duration grace{};   // the largest g of any rank: a rank in doubt waits so much longer
+  Duration gather{};  // g: the scatter ends this long before
+  Duration grace{};   // the largest g of any rank: a rank in doubt waits that much longer
 };
 
-/// What a rank tells its peers of a call.
+/// The expectations of a call that a rank tells its peers.
 struct BoundTerms {
   Duration whole{};   // D; an unknown D is the time left until the deadline
   Duration gather{};  // g
@@ -83,15 +84,15 @@ struct BoundTerms {
 CallTerms encode(const BoundTerms& terms);
 BoundTerms decode(const CallTerms& terms);
 
-/// What a call begins with.
+/// The expectations with which a call begins.
 struct BoundPlan {
   BoundTerms terms;                 // of this rank
   bool tells = false;               // the peers do not know `terms` from earlier calls
-  std::array<Duration, 2> early{};  // silence after the last tail, by stage; zero: none ends it
+  std::array<Duration, 2> early{};  // silence after the last tail that ends a stage; zero: none
   std::uint16_t stage_time = 0;     // what this rank expects the call to take, for the headers
 };
 
-/// How a call went at this rank.
+/// Measurements of a call at this rank.
 struct BoundSample {
   CallKind kind;
   Duration elapsed{};                 // from the clock's start to the return
@@ -102,9 +103,9 @@ struct BoundSample {
   double lost = 0;                    // lost share: see LossCauses::of_network()
   std::optional<Duration> straggler;  // a live rank was late: when its first packet came
   std::uint64_t silent = 0;  // bit r: nothing came of rank r, which was live and not suspect
-  bool bounded = false;      // else it calibrates BoundRule::optireduce
+  bool bounded = false;      // false: it calibrates BoundRule::optireduce
   double early_lost = 0;     // share of the packets that came after an early close
-  double packets = 0;        // that came
+  double packets = 0;        // packets that came
 };
 
 struct BoundsOptions {
@@ -123,38 +124,38 @@ class Bounds {
   /// `left`: until the deadline.
   BoundPlan plan(const BoundedCall& call, Duration left);
 
-  /// `peer` has told its terms for a call of `kind`.
+  /// Takes the terms that `peer` has told for a call of `kind`.
   void heard(Rank peer, const CallKind& kind, const BoundTerms& terms);
 
-  /// The header of a packet of `peer` in a call of `kind` held this `stage_time`.
+  /// Takes the `stage_time` in the header of a packet of `peer` in a call of `kind`.
   void heard(Rank peer, const CallKind& kind, std::uint16_t stage_time);
 
-  /// What holds for a call that began with `own`. `live` (bit r: rank r): ranks that count.
+  /// The bound of a call that began with `own`. `live` (bit r: rank r): ranks whose terms count.
   CallBound agree(const BoundedCall& call, const BoundTerms& own, std::uint64_t live,
                   Duration left) const;
 
-  /// A call is over. `limit` as in plan().
+  /// Learns from a call that is over. `limit` as in plan().
   void learn(const BoundSample& sample, BoundRule rule, std::optional<Duration> limit);
 
-  /// `rank` is dead or suspect: calls that lack it teach nothing.
+  /// Forgets the held calls that lack `rank`, which is dead or suspect: they teach nothing.
   void absent(Rank rank);
 
   /// Share of t_C that an early close waits: 0.01 to 0.5.
   double patience() const { return patience_; }
 
  private:
-  /// Calls that teach the same.
+  /// What the calls of one kind have taught.
   struct Series {
     explicit Series(const BoundsOptions& options)
         : bound(options.loss_target), gather(options.world_size) {}
     /// D for `size` scaled bytes, in seconds. REQUIRES: bound.bound() is known.
     double whole(double size) const;
 
-    TargetBound bound;  // seconds per scaled byte, as all here
+    TargetBound bound;  // in seconds per scaled byte, like all members
     GatherTime gather;
     std::array<RecentValues, 2> stages{RecentValues(9), RecentValues(9)};  // t_C
   };
-  /// What ranks told each other of calls of one kind.
+  /// The terms that ranks told each other for calls of one kind.
   struct Told {
     struct Peer {
       std::uint64_t bytes = 0;  // of the call that `terms` were told for; 0: none were
@@ -174,11 +175,11 @@ class Bounds {
   };
   using SeriesKey = std::tuple<std::size_t, bool, std::uint32_t>;
 
-  /// What calls of a kind near that of a call tell of it.
+  /// An estimate of a call from the calls of a near kind.
   struct Known {
     const Series* series = nullptr;
-    double factor = 0;  // seconds that the call takes in the time of one scaled byte
-    double coding = 0;  // seconds that it takes beyond that
+    double factor = 0;  // time of the call, divided by the time of one scaled byte
+    double coding = 0;  // seconds that the call takes beyond that
   };
 
   static SeriesKey key_of(const CallKind& kind);

@@ -5,8 +5,9 @@
 // that is cut from the scatter lacks one contribution. A slot that is cut from the gather lacks the
 // contributions of all N ranks. So the loss is smallest where 1 of N such gathers is cut.
 //
-// Gathers after short scatters take longer, since both stages share links and processors. They say
-// nothing of late scatters. So g comes from the calls whose scatters are among the longest quarter.
+// Gathers after short scatters take longer, since both stages share links and processors. They tell
+// nothing about gathers after late scatters. So g comes from the calls whose scatters are among the
+// longest quarter.
 //
 // The unit of time is the caller's. Not thread-safe. split() costs about a microsecond.
 #pragma once
@@ -37,9 +38,9 @@ class GatherTime {
   bool empty() const { return gathers_.empty(); }
 
   /// g of a call with the bound `whole`, at most `whole` / 2. It includes `margin`, or half of the
-  /// time between the longest scatter that ends in time and the gather where that half is less.
-  /// Scatters that `whole` cuts anyway count for nothing there: the shard of a rank that waits for
-  /// such a scatter in every call has to reach its peers all the same. REQUIRES: !empty().
+  /// time between the longest scatter that ends in time and the gather, if that half is less. The
+  /// longest scatter is sought only among those that `whole` does not cut: a rank that waits for a
+  /// longer one in every call still has to get its shard to its peers. REQUIRES: !empty().
   double split(double whole, double margin) const {
     const double late = scatters_.quantile(1 - kLate);
     std::array<double, kCalls> gathers;

@@ -17,7 +17,7 @@ class RecentValues {
   /// REQUIRES: capacity > 0.
   explicit RecentValues(std::size_t capacity) : capacity_(capacity) {}
 
-  /// Returns the oldest value where `value` takes its place.
+  /// Adds `value`. Returns the oldest value if `value` takes its place.
   std::optional<double> push(double value) {
     if (values_.size() < capacity_) {
       values_.push_back(value);

@@ -72,7 +72,7 @@ void TargetBound::solve() {
   bound_ = std::max(wanted, least);
 }
 
-/// Hardly any call takes longer: five in a row are a new level.
+/// A time that hardly any call exceeds: five longer ones in a row are a new level.
 double TargetBound::unusual() const {
   return std::min(*bound_, std::exp(latest_.quantile(kUnusual)));
 }

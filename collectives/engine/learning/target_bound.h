@@ -4,14 +4,14 @@
 // D for which the mean of that over the known calls is c x target. X of a call that lost something
 // is estimated: its time divided by the share that arrived, at most doubled.
 //
-// - Samples are kept as X / g, g being the geometric mean of the latest 100 calls, which D is
-//   scaled by. So 1,000 samples describe the tail, and a new level is followed within 100 calls.
-// - c corrects what the estimate gets wrong: it follows the sum of 1 - lost / target over all
-//   calls, the share that calls have left over or lost too much. It falls faster than it rises.
-// - D is at least 1.1 x the median of the latest 100: below that there is no tail to cut. c stands
-//   still there.
+// - Samples are kept as X / g, where g is the geometric mean of the latest 100 calls; D is scaled
+//   by g. So 1,000 samples describe the tail, and a new level is followed within 100 calls.
+// - c corrects errors of the estimate. It follows the sum of 1 - lost / target over all calls: how
+//   much less, or more, than the target they have lost. It falls faster than it rises.
+// - D is at least 1.1 x the median of the latest 100: below that there is no tail to cut. While D
+//   is that floor, calls that lost nothing do not change c.
 // - Five calls in a row that are longer than D, or than 95 % of the latest 100, are a new level:
-//   only they are known then, and c is 1.
+//   then only they are known, and c is 1.
 //
 // The constants were chosen in simulations of quiet, lognormal, two-mode and tenfold times, steps
 // and a drift; tests/collectives/engine/target_bound_test.cc repeats them against the exact answer.
@@ -32,15 +32,15 @@ class TargetBound {
   /// REQUIRES: 0 < target < 1.
   explicit TargetBound(double target) : target_(target) {}
 
-  /// A call took `time`, in a unit of the caller's choice, and lacks the share `lost`.
+  /// Learns from a call that took `time`, in a unit of the caller's choice, and lacks `lost`.
   /// REQUIRES: time > 0; 0 <= lost <= 1.
   void learn(double time, double lost);
 
-  /// What a call lost because of its bound; the largest share of any rank. Without effect where no
-  /// bound is known yet.
+  /// Takes the share that a call lost because of its bound: the largest of any rank. Has no effect
+  /// while no bound is known.
   void account(double lost);
 
-  /// Nothing before nine calls, or five of a new level, are known. In the unit of learn().
+  /// nullopt before nine calls, or five of a new level, are known. In the unit of learn().
   std::optional<double> bound() const { return bound_; }
 
   /// Of the latest 100 calls. REQUIRES: bound() is known.

@@ -41,12 +41,12 @@ Schedule circulant_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
         {.elements = layout.elements(shard_of(at(distance), operation, world)),
          .stored = distance > 0});
   }
-  // Additions that the chunk at each distance has had, here as at every rank.
+  // Additions so far to the chunk at each distance, the same at every rank.
   std::vector<std::uint32_t> additions(world, 0);
   Schedule::Stage reduce;
   for (const auto [skip, until] : rounds) {
     std::vector<Schedule::Piece> sent, received;
-    // What the receiver sends on in its next round goes first.
+    // Chunks that the receiver sends on in its next round go first.
     for (std::uint32_t distance = until - skip; distance-- > 0;) {
       const bool partial = additions[skip + distance] > 0;
       sent.push_back({skip + distance, additions[skip + distance], partial});

@@ -126,11 +126,11 @@ class Spread {
 
   const std::uint32_t late_, levels_, chunks_;
   std::uint32_t round_ = 0;
-  std::vector<std::vector<bool>> has_;                           // by rank and chunk: its result
-  std::vector<std::uint32_t> held_;                              // by rank
+  std::vector<std::vector<bool>> has_;                           // by rank and chunk: holds result
+  std::vector<std::uint32_t> held_;                              // by rank: chunk to pass on
   std::map<std::uint32_t, std::vector<std::uint32_t>> holders_;  // by chunk, the oldest first
   std::vector<Copy> copies_;
-  std::size_t arrived_ = 0;  // of copies_
+  std::size_t arrived_ = 0;  // copies_ before this index have arrived
 };
 
 constexpr std::size_t kScatter = 0, kExchange = 1, kSpread = 2;  // stages
@@ -167,7 +167,7 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   }
   schedule.stages.resize(3);
   schedule.stages[kExchange].confirmed = schedule.stages[kSpread].confirmed = true;
-  // The same piece of each chunk of an owner.
+  // Returns `piece` for each chunk of an owner.
   const auto pieces = [&](std::uint32_t owner, Schedule::Piece piece) {
     Pieces result;
     for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) result.push_back(piece);

@@ -1,4 +1,4 @@
-// One-shot AllReduce: everybody sends everything to everybody.
+// One-shot AllReduce: every rank sends its whole bucket to every other rank.
 #include <array>
 
 #include "collectives/engine/schedules/schedule.h"

@@ -1,4 +1,4 @@
-// Ring AllReduce: every chunk goes round, adding up, then its result does.
+// Ring AllReduce: every chunk goes round and is added up, then its result goes round.
 #include "collectives/engine/schedules/schedule.h"
 
 namespace tarpon {

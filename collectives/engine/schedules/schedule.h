@@ -2,15 +2,15 @@
 // arguments, world, rank and operation alone. ScheduledCall runs it.
 //
 // The bucket is cut into chunks. At each rank a chunk goes through versions. Version 0 is the
-// rank's own contribution. Each addition of what another rank sent makes the next version. Where
-// the result of a chunk is made elsewhere, the rank stores it: that is the last version. Every rank
-// ends with the result of every chunk.
+// rank's own contribution. Each addition of data from another rank makes the next version. If
+// another rank makes the result of a chunk, the rank stores it as the last version. Every rank ends
+// with the result of every chunk.
 //
 // A message is a list of pieces. A piece carries one version of a chunk of its sender, and makes
 // one at its receiver. Pieces may be sent again at any time, until their receivers have them.
 //
-// A file per algorithm makes schedules, and tests/collectives/engine/schedules holds each of them
-// to its promises for 2 to 64 ranks.
+// Each algorithm has a file that makes its schedules. tests/collectives/engine/schedules checks
+// each of them for 2 to 64 ranks.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ namespace tarpon {
 struct Schedule {
   struct Chunk {
     Range elements;               // of the bucket; none where it is short
-    std::uint32_t additions = 0;  // versions that additions make
-    /// The rank adds its own contribution after so many additions; 0: it begins with that. Where it
-    /// is above 0, the first one takes the place of the rank's own contribution, and only version
-    /// 0 is sent.
+    std::uint32_t additions = 0;  // number of versions that additions make
+    /// The rank adds its own contribution after this many additions; 0: it begins with that. If it
+    /// is above 0, the first addition takes the place of the rank's own contribution, and only
+    /// version 0 is sent.
     std::uint32_t own_turn = 0;
     bool stored = false;  // the result is made elsewhere; else the last addition makes it
 
@@ -41,14 +41,14 @@ struct Schedule {
   struct Piece {
     std::uint32_t chunk = 0;
     std::uint32_t version = 0;  // sent: which one; received: which one it makes
-    /// A sum of several contributions, not all: where such sums are not elements
-    /// (needs_partials()), the piece travels as partial results.
+    /// A sum of several contributions, not all. If such sums are not elements (needs_partials()),
+    /// the piece is sent as partial results.
     bool partial = false;
     bool left = false;  // received: it is the left operand of its addition, else the right one
     bool operator==(const Piece&) const = default;
   };
 
-  /// Its pieces are of chunks with elements; at least one.
+  /// Has at least one piece, and only pieces of chunks with elements.
   struct Message {
     Rank peer = 0;
     std::uint32_t first_piece = 0;  // in `pieces`
@@ -75,14 +75,14 @@ struct Schedule {
 
   bool has_elements(std::uint32_t chunk) const { return chunks[chunk].elements.count > 0; }
 
-  /// For the functions below. Adds a message to, or from, `peer`: those pieces that have elements.
-  /// Adds none where none has.
+  /// For the functions below. Adds a message to, or from, `peer`, with those pieces that have
+  /// elements. Adds none if no piece has.
   void add(std::vector<Message>& messages, Rank peer, std::span<const Piece> of);
 };
 
-/// Transpose AllReduce (TAR): stage 0 sends each shard to its owner, who adds it up; stage 1 sends
-/// the owner's result to all: 2 (world - 1) messages a rank each way, 2 (world - 1) / world of the
-/// bucket, two message delays. The owner adds its own contribution first, then those of its
+/// Transpose AllReduce (TAR): stage 0 sends each shard to its owner, which adds it up; stage 1
+/// sends the owner's result to all: 2 (world - 1) messages a rank each way, 2 (world - 1) / world
+/// of the bucket, two message delays. The owner adds its own contribution first, then those of its
 /// successors in order: rank i sends to i - 1 first, then i - 2, ... (mod world). Which rank owns
 /// which shard rotates with the operation. With `shares` a shard is as long as its owner's share of
 /// the bucket, in units of kShardAlignment bytes, and a rank sends and receives
@@ -110,8 +110,8 @@ Schedule one_shot_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
 Schedule ring_schedule(std::uint32_t world, Rank rank, std::uint32_t operation, std::uint64_t count,
                        std::size_t element_bytes);
 
-/// In round i ranks whose numbers differ in bit i exchange the whole bucket: log2 world rounds.
-/// Where the world is no power of two, ranks beyond it hand theirs in before and get the result
+/// In round i ranks whose numbers differ in bit i exchange the whole bucket: log2 world rounds. If
+/// the world is not a power of two, surplus ranks hand in their buckets before, and get the result
 /// afterwards. REQUIRES: world >= 2, rank < world.
 Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t count);
 
@@ -126,21 +126,22 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
                                 std::uint32_t group_size);
 
 /// Chunks of a late-rank schedule for each rank but the late one. More chunks shorten the last
-/// rounds, in which links are idle. 4 where they have 64 KiB and more, else 1.
+/// rounds, in which links are idle. 4 if each chunk then has 64 KiB or more, else 1.
 std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes);
 
 /// AllReduce with one late rank (StragglAR). Stage 0: the others scatter `segments` chunks each,
 /// and add up what they own. Stage 1: each owner and the late rank exchange what they have of its
-/// chunks, and both have the results. Stage 2: the results spread from rank to rank. After its
-/// arrival the call takes chunks + log2(world) - 1 rounds of a chunk. Cost, seen: 4 us for 8 ranks
-/// in 7 chunks, 13 in 28; 0.5 ms for 64 ranks in 63 chunks, 1.6 in 252. REQUIRES: world a power of
-/// two >= 2, rank < world, late < world, segments >= 1, those of ShardLayout for
+/// chunks, and both have the results. Stage 2: the results spread from rank to rank. After the late
+/// rank's arrival the call takes chunks + log2(world) - 1 rounds of a chunk. Measured cost: 4 us
+/// for 8 ranks in 7 chunks, 13 in 28; 0.5 ms for 64 ranks in 63 chunks, 1.6 in 252. REQUIRES: world
+/// a power of two >= 2, rank < world, late < world, segments >= 1, those of ShardLayout for
 /// segments (world - 1) shards.
 Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                             std::uint64_t count, std::size_t element_bytes, Rank late,
                             std::uint32_t segments);
 
-/// Of the algorithm, count, type, groups, late rank and shares that an exact call asks for.
+/// Makes the schedule of the algorithm, count, type, groups, late rank and shares that an exact
+/// call asks for.
 Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank rank,
                      std::uint32_t operation);
 

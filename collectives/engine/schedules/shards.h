@@ -1,4 +1,4 @@
-// How a bucket is cut: into shards, one a rank, and messages into slots.
+// Cuts a bucket into shards, one for each rank, and messages into slots.
 //
 // Everything here is a value or a pure function.
 #pragma once

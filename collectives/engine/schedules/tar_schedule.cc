@@ -5,7 +5,7 @@
 namespace tarpon {
 namespace {
 
-/// `shard_bytes(owner)`: of the shard that it owns.
+/// `shard_bytes(owner)`: the bytes of the shard that `owner` owns.
 template <typename ShardBytes>
 TarSchedule schedule_of(std::uint32_t world, Rank rank, ShardBytes shard_bytes) {
   assert(rank < world);

@@ -1,8 +1,8 @@
 // Transpose AllReduce (TAR) of calls that may run bounded: what a rank sends when, made from
 // (world, rank, operation, count) alone.
 //
-// The bucket is cut into one shard per rank. Stage 0 (scatter) sends each shard to its owner, who
-// reduces; stage 1 (gather) sends the reduced shard to all. Ownership rotates with the operation
+// The bucket is cut into one shard per rank. Stage 0 (scatter) sends each shard to its owner, which
+// reduces it; stage 1 (gather) sends the reduced shard to all. Ownership rotates with the operation
 // number, so that a bad rank does not always hurt the same elements.
 //
 // Everything here is a value or a pure function.

@@ -24,11 +24,11 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
   const ShardLayout layout{count, element_bytes, world};
   const std::uint32_t size = group_size, groups = world / group_size;
   const std::uint32_t inside = size - 1, between = groups - 1;  // additions
-  // The rank so many groups and places in the group further on.
+  // The rank that is `group` groups, and `place` places in the group, further on.
   const auto at = [&](std::uint32_t group, std::uint32_t place) {
     return static_cast<Rank>((rank / size + group) % groups * size + (rank % size + place) % size);
   };
-  // The chunk whose result that rank makes.
+  // The chunk whose result the rank at(group, place) makes.
   const auto chunk = [&](std::uint32_t group, std::uint32_t place) { return group * size + place; };
 
   Schedule schedule;
@@ -53,7 +53,7 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
   for (std::uint32_t place = 1; place < size; ++place) {
     Pieces sent, received, results, stored;
     for (std::uint32_t group = 0; group < groups; ++group) {
-      // What the receiver sends on goes first.
+      // Chunks that the receiver sends on go first.
       const std::uint32_t first = (group + 1) % groups;
       sent.push_back({.chunk = chunk(first, size - place), .version = 0});
       received.push_back({.chunk = chunk(first, 0), .version = place});

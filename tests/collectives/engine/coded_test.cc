@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "collectives/engine/coded_calls.h"
 #include "collectives/engine/coding.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simulated_job.h"
@@ -237,7 +238,7 @@ class EpochTest : public CodedTest {
     make_buffers(3'000);
   }
   void decide(Rank rank, std::uint16_t number, bool coded, std::uint32_t from) {
-    (*job_)[rank].epoch_decided({{number, coded}, {{0, from}}});
+    (*job_)[rank].coded_calls().decided({{number, coded}, {{0, from}}});
   }
 };
 
@@ -270,7 +271,7 @@ TEST_F(EpochTest, a_rank_that_missed_the_record_learns_from_the_packets) {
   }
   EXPECT_EQ(split[2]->report.status, Status::partial);
   EXPECT_LT(split[2]->report.elapsed, 4 * kBound) << "there is nothing to fetch";
-  EXPECT_GT((*job_)[2].counters()[DropReason::epoch], 0u);
+  EXPECT_GT((*job_)[2].endpoint().counters()[DropReason::epoch], 0u);
   for (const auto& call : run()) {
     EXPECT_TRUE(call->report.coded);
     EXPECT_EQ(call->report.status, Status::complete) << call->report.detail;

@@ -100,8 +100,8 @@ class DrivenJob {
   EndpointCounters counters() {
     EndpointCounters sum;
     for (Rank rank = 0; rank < driven_.ranks; ++rank) {
-      sum.data_out += job_[rank].counters().data_out;
-      sum.repaired_slots += job_[rank].counters().repaired_slots;
+      sum.data_out += job_[rank].endpoint().counters().data_out;
+      sum.repaired_slots += job_[rank].endpoint().counters().repaired_slots;
     }
     return sum;
   }
@@ -230,8 +230,8 @@ TEST(DrivenTest, flows__a_trial_takes_four_where_they_carry_more) {
   DrivenJob free(driven);
   for (int i = 0; i < 10; ++i) free.operation();
   for (Rank rank = 0; rank < 2; ++rank) {
-    EXPECT_EQ(limited.job()[rank].flows(), 4u);
-    EXPECT_EQ(free.job()[rank].flows(), 1u);
+    EXPECT_EQ(limited.job()[rank].endpoint().flows(), 4u);
+    EXPECT_EQ(free.job()[rank].endpoint().flows(), 1u);
   }
 }
 

@@ -176,7 +176,7 @@ TEST(EngineTest, retain__calls_that_keep_nothing_need_no_room) {
     job.submit(rank, buffers.arguments(rank, DataType::float32, ReduceOp::sum));
   }
   ASSERT_TRUE(job.finish());
-  EXPECT_GT(job[0].memory().retained_bytes, 0u);
+  EXPECT_GT(job[0].endpoint().memory().retained_bytes, 0u);
   std::vector<std::shared_ptr<PendingCall>> calls;
   for (Rank rank = 0; rank < 3; ++rank) {
     auto arguments = nothing.arguments(rank, DataType::float32, ReduceOp::sum);
@@ -210,7 +210,7 @@ TEST(EngineTest, retain__calls_at_their_deadlines_keep_no_more_than_the_limit) {
     job.run_for(150ms);
     ASSERT_TRUE(one->done);
     EXPECT_EQ(one->report.status, Status::partial);
-    EXPECT_LE(job[0].memory().retained_bytes, kRetain);
+    EXPECT_LE(job[0].endpoint().memory().retained_bytes, kRetain);
   }
   EXPECT_NE(job[0].take_eviction_wish(), 0u);
 }

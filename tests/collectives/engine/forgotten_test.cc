@@ -67,7 +67,8 @@ TEST_P(ForgottenTagTest, every_call_of_the_tag_ends_as_aborted_on_all_ranks) {
     for (const auto& one : call) EXPECT_EQ(one->report.status, Status::complete);
   }
   if (forgetful == 2) return;  // rank 0 waits for rank 2 to come as far as it is
-  for (Rank rank = 0; rank < kRanks; ++rank) EXPECT_EQ((*job_)[rank].memory().active_tags, 0u);
+  for (Rank rank = 0; rank < kRanks; ++rank)
+    EXPECT_EQ((*job_)[rank].endpoint().memory().active_tags, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Numbers, ForgottenTagTest,

@@ -336,12 +336,13 @@ TEST_F(LateTest, begun_a_little_late__costs_no_round_trip) {
   begin(4000);
   submit_all_but(1);
   job_.run_for(kBound / 5);
-  const std::uint64_t before = job_[1].counters().packets_out;
+  const std::uint64_t before = job_[1].endpoint().counters().packets_out;
   submit(1);
   ASSERT_TRUE(job_.finish());
   for (const auto& one : calls_) EXPECT_EQ(one->report.status, Status::complete);
   // Its data, and one READY to each peer, which tells its terms.
-  EXPECT_EQ(job_[1].counters().packets_out - before, job_[1].counters().data_out + 3);
+  EXPECT_EQ(job_[1].endpoint().counters().packets_out - before,
+            job_[1].endpoint().counters().data_out + 3);
 }
 
 TEST_F(LateTest, begun_late__by_more_calls_than_are_remembered) {
@@ -368,7 +369,7 @@ TEST_F(LateTest, all_late__nobody_fetches_what_nobody_has) {
   submit_next(0);  // says that the one before is over
   job_.run_for(1ms);
   const Time began = job_.now();
-  const std::uint64_t before = job_[1].counters().packets_out;
+  const std::uint64_t before = job_[1].endpoint().counters().packets_out;
   for (const Rank rank : Ranks{1, 2, 3}) calls_[rank] = submit_next(rank);
   for (const Rank rank : Ranks{1, 2, 3}) submit_next(rank);
   ASSERT_TRUE(job_.finish());
@@ -377,7 +378,7 @@ TEST_F(LateTest, all_late__nobody_fetches_what_nobody_has) {
         << rank << ": " << calls_[rank]->report.detail;
   }
   EXPECT_LT(job_.now() - began, 1s);
-  EXPECT_LT(job_[1].counters().packets_out - before, 100u);
+  EXPECT_LT(job_[1].endpoint().counters().packets_out - before, 100u);
 }
 
 TEST_F(LateTest, expired_before_it_began__costs_that_rank_alone) {

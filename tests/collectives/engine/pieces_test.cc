@@ -9,6 +9,7 @@
 #include <limits>
 #include <new>
 
+#include "collectives/engine/coded_calls.h"
 #include "collectives/engine/coding.h"
 #include "collectives/engine/work.h"
 #include "collectives/engine/work_rate.h"
@@ -413,10 +414,10 @@ TEST_F(PiecesTest, refused_memory_for_the_bucket_ends_that_call_alone) {
 
 TEST_F(PiecesTest, a_bucket_is_given_up_where_the_epoch_turns_the_codec_off) {
   make_job(CodecRule::automatic);
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{64, true}, {}});
   const auto calls = submit_all();
   run_until_encoding(0);
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{128, false}, {}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{128, false}, {}});
   ASSERT_TRUE(job_->finish());
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(calls[rank]->report.status, Status::complete);
@@ -428,10 +429,10 @@ TEST_F(PiecesTest, a_bucket_is_given_up_where_the_epoch_turns_the_codec_off) {
 
 TEST_F(PiecesTest, a_bucket_holds_for_the_next_epoch_that_is_coded) {
   make_job(CodecRule::automatic);
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{64, true}, {}});
   const auto calls = submit_all();
   run_until_encoding(0);
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{128, true}, {}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{128, true}, {}});
   ASSERT_TRUE(job_->finish());
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(calls[rank]->report.epoch, 128);
@@ -471,7 +472,7 @@ TEST_F(PiecesTest, buffers_are_made_and_touched_before_the_codec_is_on) {
   };
   run_two();
   const int before = memory_.large;
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {{0, 2}}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{64, true}, {{0, 2}}});
   EXPECT_EQ(memory_.large, before + 2);
   EXPECT_TRUE((*job_)[0].has_piece());
   job_->run_for(10ms);
@@ -485,7 +486,7 @@ TEST_F(PiecesTest, refused_memory_for_buffers_before_the_codec_is_on_is_no_error
   submit_all();
   ASSERT_TRUE(job_->finish());
   memory_.refuses = true;
-  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].epoch_decided({{64, true}, {{0, 1}}});
+  for (Rank rank = 0; rank < 2; ++rank) (*job_)[rank].coded_calls().decided({{64, true}, {{0, 1}}});
   job_->run_for(10ms);
   memory_.refuses = false;
   for (const auto& call : submit_all()) EXPECT_FALSE(call->done);

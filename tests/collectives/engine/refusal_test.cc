@@ -427,9 +427,9 @@ TEST_F(LeavingTest, nothing_that_it_has_not_made_is_retained_for_it) {
   }
   // The last call may still be asked for by the other one that stays; the one that it has made may
   // be by itself, until it says how far it is.
-  EXPECT_LE((*job_)[0].memory().retained_entries, 2u);
+  EXPECT_LE((*job_)[0].endpoint().memory().retained_entries, 2u);
   job_->run_for(400ms);
-  EXPECT_LE((*job_)[0].memory().retained_entries, 1u);
+  EXPECT_LE((*job_)[0].endpoint().memory().retained_entries, 1u);
 }
 
 TEST_F(LeavingTest, when_it_no_longer_serves_its_calls_end_too) {

@@ -73,11 +73,11 @@ class Executed {
  private:
   ScheduleExecutor::Shape shape(std::uint16_t world) {
     ScheduleExecutor::Shape shape;
-    shape.input = reinterpret_cast<const std::byte*>(input.data());
-    shape.sums.output = reinterpret_cast<std::byte*>(output.data());
-    shape.sums.world = world;
-    shape.slot_bytes = kSlotBytes;
-    shape.buffers = &buffers_;
+    shape.chunks.input = reinterpret_cast<const std::byte*>(input.data());
+    shape.chunks.sums.output = reinterpret_cast<std::byte*>(output.data());
+    shape.chunks.sums.world = world;
+    shape.chunks.slot_bytes = kSlotBytes;
+    shape.chunks.buffers = &buffers_;
     return shape;
   }
 

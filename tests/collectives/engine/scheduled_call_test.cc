@@ -260,7 +260,7 @@ TEST(ScheduledCallTest, hung__a_large_piece_is_copied_for_a_rank_that_does_not_c
     job.stop(1);
     job.run_for(100ms);
     EXPECT_TRUE(calls[0]->done) << kind.text();
-    EXPECT_GT(job[0].memory().retained_bytes, 0u);
+    EXPECT_GT(job[0].endpoint().memory().retained_bytes, 0u);
     EXPECT_FALSE(calls[1]->done);
     job.resume(1);
     ASSERT_TRUE(job.finish());
@@ -285,7 +285,7 @@ TEST(ScheduledCallTest, hung__a_rank_that_does_not_confirm_is_found_silent) {
   job.stop(1);
   job.run_for(2s);
   EXPECT_FALSE(calls[0]->done);
-  EXPECT_NE(job[0].silent() & 0b010u, 0u);
+  EXPECT_NE(job[0].endpoint().silent() & 0b010u, 0u);
   EXPECT_NE(job[0].awaited() & 0b010u, 0u);
   job.run_for(2s);
   EXPECT_EQ(calls[0]->report.status, Status::complete);

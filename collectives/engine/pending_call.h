@@ -1,0 +1,19 @@
+// A call that is submitted, and not yet back with its caller.
+#pragma once
+
+#include <atomic>
+
+#include "collectives/allreduce.h"
+
+namespace tarpon {
+
+/// A submitted call. Shared by the caller and the engine; any thread may read `report` once `done`.
+/// The buffers are the caller's then: no piece works on them, and the port points into none.
+struct PendingCall {
+  AllreduceArguments arguments;
+  Report report;
+  bool nonfinite = false;  // the input holds NaN or infinity; for calls that may run bounded
+  std::atomic<bool> done = false;
+};
+
+}  // namespace tarpon

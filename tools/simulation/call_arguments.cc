@@ -1,0 +1,108 @@
+// What ranks ask for in a simulated call.
+#include <algorithm>
+
+#include "tools/simulation/simulated_call.h"
+
+namespace tarpon {
+namespace {
+
+constexpr Duration kLiveBound = 200ms;
+// A message arrives two slots at a time in a buffer of a few packets.
+constexpr Duration kStarvedLiveBound = 1s;
+
+/// Another type whose elements have the same number of bytes.
+DataType other_type(DataType type) {
+  const auto number = static_cast<unsigned>(type);
+  if (type == DataType::uint32 || type == DataType::uint64) {
+    return static_cast<DataType>(number - 8);  // int32, int64
+  }
+  return static_cast<DataType>(number < 4 ? number ^ 2 : number ^ 1);
+}
+
+void make_different(const SimulationPlan& plan, const SimulatedCall& call,
+                    AllreduceArguments& arguments) {
+  switch (plan.difference) {
+    case Difference::count:
+      if (call.count == 0) break;
+      --arguments.count;
+      return;
+    case Difference::type:
+      arguments.type = other_type(call.type);
+      if (is_defined(arguments.type, arguments.function)) return;
+      arguments.type = call.type;
+      break;
+    case Difference::mode:
+      if (!call.bounded) break;
+      arguments.mode = Mode::exact;
+      return;
+    case Difference::function:
+    case Difference::kinds:
+      break;
+  }
+  arguments.function = call.function == ReduceOp::sum ? ReduceOp::avg : ReduceOp::sum;
+}
+
+void make_wrong(const SimulationPlan& plan, AllreduceArguments& arguments) {
+  const std::uint64_t bytes = arguments.count * element_bytes(arguments.type);
+  switch (plan.wrong_argument) {
+    case WrongArgument::bound:
+      arguments.bound = Duration(-1);
+      return;
+    case WrongArgument::function:
+      arguments.function = static_cast<ReduceOp>(kReduceOps);
+      return;
+    case WrongArgument::count:
+      arguments.count = std::uint64_t{1} << 60;
+      return;
+    case WrongArgument::input:
+      if (arguments.count == 0) break;
+      arguments.input = nullptr;
+      return;
+    case WrongArgument::overlap:
+      if (arguments.count == 0) break;
+      arguments.input = static_cast<const std::byte*>(arguments.output) + bytes / 2;
+      return;
+    case WrongArgument::deadline:
+    case WrongArgument::kinds:
+      break;
+  }
+  arguments.deadline = {};
+}
+
+}  // namespace
+
+Duration bound_of(const SimulationPlan& plan, const SimulatedCall& call) {
+  const bool starved = has(plan.on, FaultKind::starved_buffers);
+  return call.live ? std::max(plan.bound, starved ? kStarvedLiveBound : kLiveBound) : plan.bound;
+}
+
+AllreduceArguments exact_arguments(const SimulatedCall& call) {
+  AllreduceArguments arguments;
+  arguments.count = call.count;
+  arguments.type = call.type;
+  arguments.function = call.function;
+  arguments.algorithm = call.algorithm;
+  arguments.group_size = call.group_size;
+  arguments.late_rank = call.late_rank;
+  arguments.shares = call.shares;
+  return arguments;
+}
+
+AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call, Rank rank) {
+  AllreduceArguments arguments = exact_arguments(call);
+  arguments.output = call.outputs[rank].data();
+  arguments.input = call.in_place ? call.outputs[rank].data() : call.inputs[rank].data();
+  arguments.tag = call.tag;
+  arguments.mode = call.bounded || call.calibrates() ? Mode::bounded : Mode::exact;
+  arguments.bound_rule = call.bound_rule;
+  arguments.deadline = call.deadline;
+  arguments.missing = call.missing;
+  if (call.bounded) arguments.bound = bound_of(plan, call);
+  if (rank != plan.victim) return arguments;
+  if (call.refused) make_wrong(plan, arguments);
+  if (!call.mismatched) return arguments;
+  make_different(plan, call, arguments);
+  return arguments;
+}
+
+}  // namespace tarpon

@@ -1,0 +1,163 @@
+// What a caller asks of the endpoint: an operation, its stages and messages, where their slots come
+// from and where they go.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <span>
+#include <vector>
+
+#include "bpf/wire.h"
+#include "transport/port.h"
+#include "transport/time.h"
+
+namespace tarpon {
+
+using Signature = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
+
+/// Words that READY carries from the caller to the callers at the peers. All zero: nothing is told.
+using CallTerms = std::array<std::uint32_t, TARPON_TERMS>;
+
+/// One slot of a message that is to be sent.
+struct SlotView {
+  const std::byte* payload = nullptr;  // readable until the operation is closed and the port
+                                       // holds() no packet of it; nullptr: only Source::write()
+                                       // can make it
+  std::uint64_t contributors = 0;      // bit r: the slot contains rank r's data
+};
+
+/// Where the slots of outgoing messages come from. One source may feed several messages.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual SlotView view(std::uint32_t slot) = 0;
+  /// Writes the slot's payload; called where the port cannot gather or view() lends nothing.
+  virtual void write(std::uint32_t slot, std::span<std::byte> frame) = 0;
+};
+
+/// Where the slots of incoming messages go.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  /// Called once per slot and sender, straight from the receive buffer, which is unaligned and only
+  /// lent for the call. May call Endpoint::advance(); no other member of the endpoint.
+  virtual void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
+                       std::uint64_t contributors) = 0;
+  /// Bounded stages without repair: this slot will not be delivered any more. Not called for slots
+  /// that a bound cuts off.
+  virtual void lost(Rank from, std::uint32_t slot) {
+    static_cast<void>(from);
+    static_cast<void>(slot);
+  }
+};
+
+inline constexpr std::uint32_t kAllSlots = 0xffffffff;
+
+struct SendSpec {
+  Rank peer = 0;
+  Source* source = nullptr;  // outlives the operation
+  std::uint64_t bytes = 0;
+  /// Bytes of each range of the message, not 0, `bytes` in total. Each range starts a new slot, so
+  /// its last slot may be short. Empty: one range.
+  std::vector<std::uint64_t> ranges = {};
+  std::uint32_t ready = kAllSlots;  // as StageSpec::ready, for this message; the lower one counts
+};
+
+struct ReceiveSpec {
+  Rank peer = 0;
+  Sink* sink = nullptr;  // outlives the operation
+  std::uint64_t bytes = 0;
+  std::vector<std::uint64_t> ranges = {};  // as in the sender's SendSpec
+};
+
+struct StageSpec {
+  std::vector<SendSpec> sends;        // first ones are served first
+  std::vector<ReceiveSpec> receives;  // at most one per peer
+  /// Bounded operations ask for what is missing in this stage. Exact ones always do.
+  bool repair = true;
+  /// Receivers confirm the whole message, so that the sender may forget it early.
+  bool acknowledge = false;
+  /// Slots [0, ready) of all sends may go out; advance() raises it.
+  std::uint32_t ready = kAllSlots;
+};
+
+/// The setting of the job that an operation runs under, and how its payload has to be read. The
+/// endpoint compares `number` and carries the rest.
+struct OperationEpoch {
+  std::uint16_t number = 0;
+  std::uint8_t form = 0;           // < 16; header field `incast_codec`
+  std::uint16_t form_details = 0;  // header field `stride`
+  bool operator==(const OperationEpoch&) const = default;
+};
+
+/// Whether epoch `a` is later than `b`: they are counted modulo 2^16.
+constexpr bool later_epoch(std::uint16_t a, std::uint16_t b) {
+  return static_cast<std::int16_t>(static_cast<std::uint16_t>(a - b)) > 0;
+}
+
+struct OperationSpec {
+  std::uint32_t tag = 0;
+  OperationEpoch epoch;          // packets of other epochs are dropped; a later one is reported
+  Signature signature{};         // equal on all ranks, else MISMATCH
+  std::uint32_t slot_bytes = 0;  // <= the port's max_payload
+  Time deadline = kNever;
+  Time began = kNever;  // when the call began at this rank, if before submit(); used by the clock
+  bool bounded = false;
+  /// Bounded: the longest time that the operation is expected to take. Repair delays depend on it.
+  Duration bound{};
+  CallTerms terms{};
+  /// Exact: ranks forward what they receive. Data that this rank lacks may then wait for any rank,
+  /// so all ranks are asked for signs of life. Nothing stands in for a confirmation, so this rank
+  /// asks for each one that does not come.
+  bool forwards = false;
+  bool tells_terms = true;  // READY goes to every peer, also where DATA announces the operation
+  /// Bounded: a stage ends before its bound once the tail of every message has been seen and
+  /// nothing has come for this long since. Zero: it does not.
+  std::array<Duration, TARPON_MAX_STAGES> early{};
+  /// Time that this rank expects the operation to take, told to the peers: header field
+  /// `stage_time`.
+  std::uint16_t stage_time = 0;
+  /// Bounded: this rank is late from the start when a peer has closed the operation before.
+  bool fetches_when_late = true;
+  /// Bounded: the caller marks what this rank sends. Its packets of the operation say so, and so do
+  /// those of the ranks that hear of it.
+  bool marked = false;
+  std::vector<StageSpec> stages;
+};
+
+/// When the stages of a bounded operation end.
+struct StageEnds {
+  std::array<Time, TARPON_MAX_STAGES> at{};
+  /// A rank that has not sent its last stage halfway between the last two ends asks the peers
+  /// whether they still wait for it; with one stage, it asks grace / 2 before the end. It waits for
+  /// the answers for at most `grace`. Then the stage has to leave, and the rank asks once more. So
+  /// it may end up to three times `grace` after the end of its last stage.
+  Duration grace{};
+};
+
+/// Names an open operation. Invalid after close().
+struct OperationHandle {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;
+  bool operator==(const OperationHandle&) const = default;
+};
+
+/// The lender in the packets of an operation, valid beyond close(): packets may still wait in the
+/// port. Operations opened later have other lenders.
+constexpr Lender lender_of(OperationHandle operation) {
+  return (Lender{operation.generation} << 32 | operation.index) + 1;
+}
+
+/// A closed operation's messages, kept so that peers can still ask for them.
+struct Retained {
+  explicit Retained(std::pmr::memory_resource* memory = std::pmr::new_delete_resource())
+      : bytes(memory), contributors(memory) {}
+
+  std::uint8_t stage = 0;
+  std::pmr::vector<std::byte> bytes;             // one message, the same for all peers
+  std::pmr::vector<std::uint64_t> contributors;  // per slot
+};
+
+}  // namespace tarpon
