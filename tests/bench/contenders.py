@@ -6,8 +6,12 @@ from figures import KIB, fail
 GLOO = ["ring", "bcube", "halving_doubling"]
 
 # Of one size: the slowest rank's time of each iteration in us; CPU time of all ranks together in
-# seconds; resident KiB of the largest rank beyond the two buffers, where it is known.
-Run = collections.namedtuple("Run", "times cpu_s extra_kib")
+# seconds; resident KiB of the largest rank beyond the two buffers, where it is known; what the busiest
+# rank sent in a call: packets (segments of TCP) and bytes (datagrams without the headers of UDP, IP and
+# Ethernet; of Gloo the bytes of its interface, with one header for each train of segments).
+Run = collections.namedtuple("Run", "times cpu_s extra_kib packets bytes")
+
+FIRST_TIME = 5  # of the fields that gloo_allreduce prints
 
 
 def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
@@ -24,7 +28,8 @@ def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
     assert taken == {datapath}, f"{datapath} was asked for, {taken} taken"
     entry = result["results"][-1]
     assert entry["place"] == "in" and entry["nwrong"] == 0 and entry["lost_fraction"] == 0
-    return Run(entry["time_us"]["all"], entry["cpu_s"], entry["max_rss_kib"] - 2 * size // KIB)
+    return Run(entry["time_us"]["all"], entry["cpu_s"], entry["max_rss_kib"] - 2 * size // KIB,
+               max(entry["sent_packets"]), max(entry["sent_bytes"]))
 
 
 def run_gloo(binaries, ranks, mtu, size, iterations, algorithm, options=(), late=None):
@@ -40,6 +45,7 @@ def run_gloo(binaries, ranks, mtu, size, iterations, algorithm, options=(), late
         if process.returncode != 0:
             fail(" ".join(command), process)
     rows = [line.split() for line in process.stdout.splitlines()]
-    per_rank = [[float(value) for value in row[3:]] for row in rows]
+    per_rank = [[float(value) for value in row[FIRST_TIME:]] for row in rows]
     assert len(per_rank) == ranks
-    return Run([max(values) for values in zip(*per_rank)], sum(float(row[1]) for row in rows), None)
+    return Run([max(values) for values in zip(*per_rank)], sum(float(row[1]) for row in rows), None,
+               max(float(row[3]) for row in rows), max(float(row[4]) for row in rows))

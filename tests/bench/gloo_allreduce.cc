@@ -6,8 +6,9 @@
 //        gloo_allreduce STORE_DIR INTERFACE ALGORITHM endless SIZE
 // with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Where
 // LATE_RANK names the rank, it makes each call LATE_US microseconds after the barrier before it.
-// Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB TIME_US...". An endless one,
-// traffic beside others, answers each line of its standard input with the operations done so far,
+// Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB PACKETS BYTES TIME_US...", with
+// the TCP segments that this network namespace sent in a timed call on average, and the bytes of
+// INTERFACE, whose trains of segments count one header. An endless one, traffic beside others, answers each line of its standard input with the operations done so far,
 // and ends with that input.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
@@ -28,7 +29,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -58,6 +61,41 @@ std::shared_ptr<gloo::rendezvous::Context> connect(const std::string& store,
   context->setTimeout(std::chrono::seconds(30));
   context->connectFullMesh(files, device);
   return context;
+}
+
+/// Segments and bytes that this network namespace has sent.
+struct Sent {
+  double segments = 0;
+  double bytes = 0;
+};
+
+/// Of /proc/net/snmp (tcp(7)) and /proc/net/dev. Zeros where there is no such line.
+Sent sent_so_far(const std::string& interface) {
+  Sent sent;
+  std::ifstream snmp("/proc/self/net/snmp");
+  std::vector<std::string> names;
+  for (std::string line; std::getline(snmp, line);) {
+    std::istringstream words(line);
+    std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
+    if (fields.empty() || fields[0] != "Tcp:") continue;
+    const auto found = std::find(names.begin(), names.end(), "OutSegs");
+    if (found != names.end()) {
+      sent.segments = std::stod(fields.at(static_cast<std::size_t>(found - names.begin())));
+    }
+    names = std::move(fields);
+  }
+  std::ifstream interfaces("/proc/self/net/dev");
+  for (std::string line; std::getline(interfaces, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || line.substr(0, colon).find(interface) == std::string::npos) {
+      continue;
+    }
+    std::istringstream words(line.substr(colon + 1));
+    const std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
+    constexpr std::size_t kSentBytes = 8;  // after the eight fields of what was received
+    sent.bytes = std::stod(fields.at(kSentBytes));
+  }
+  return sent;
 }
 
 /// The algorithm on `data`, ready to be called many times.
@@ -95,25 +133,37 @@ void leave_together(const std::string& store, const gloo::rendezvous::Context& c
   }
 }
 
-void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
-             const std::string& algorithm, std::size_t bytes, int iterations, int warmup) {
+struct Calls {
+  std::string algorithm;
+  std::string interface;
+  int iterations = 0;
+  int warmup = 0;
+};
+
+void measure(const std::shared_ptr<gloo::rendezvous::Context>& context, const Calls& calls,
+             std::size_t bytes) {
   std::vector<float> data(bytes / sizeof(float));
-  const std::function<void()> run = prepare(algorithm, context, data);
+  const std::function<void()> run = prepare(calls.algorithm, context, data);
   gloo::BarrierOptions barrier(context);
   std::vector<double> times;
   double cpu = 0;
+  Sent sent;
   const std::chrono::microseconds delay(
       number_in("LATE_RANK", -1) == context->rank ? number_in("LATE_US", 0) : 0);
-  for (int i = 0; i < iterations + warmup; ++i) {
+  for (int i = 0; i < calls.iterations + calls.warmup; ++i) {
     std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
     gloo::barrier(barrier);
     std::this_thread::sleep_for(delay);
+    const Sent sent_before = sent_so_far(calls.interface);
     const double cpu_before = tarpon::process_cpu_seconds();
     const auto start = Clock::now();
     run();
     const auto stop = Clock::now();
-    if (i >= warmup) {
+    if (i >= calls.warmup) {
       cpu += tarpon::process_cpu_seconds() - cpu_before;
+      const Sent now = sent_so_far(calls.interface);
+      sent.segments += now.segments - sent_before.segments;
+      sent.bytes += now.bytes - sent_before.bytes;
       times.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
     }
   }
@@ -121,7 +171,8 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context,
   if (std::any_of(data.begin(), data.end(), [=](float x) { return x != expected; })) {
     throw std::runtime_error("wrong result");
   }
-  std::printf("%zu %.6f %" PRIu64, bytes, cpu, tarpon::max_resident_kib());
+  std::printf("%zu %.6f %" PRIu64 " %.1f %.0f", bytes, cpu, tarpon::max_resident_kib(),
+              sent.segments / calls.iterations, sent.bytes / calls.iterations);
   for (const double time : times) std::printf(" %.2f", time);
   std::printf("\n");
   std::fflush(stdout);
@@ -159,9 +210,9 @@ int main(int argc, char** argv) {
   try {
     const auto context = connect(argv[1], argv[2]);
     if (endless) run_endlessly(context, argv[3], std::strtoull(argv[5], nullptr, 10));
+    const Calls calls{argv[3], argv[2], std::atoi(argv[4]), std::atoi(argv[5])};
     for (int i = 6; i < argc; ++i) {
-      measure(context, argv[3], std::strtoull(argv[i], nullptr, 10), std::atoi(argv[4]),
-              std::atoi(argv[5]));
+      measure(context, calls, std::strtoull(argv[i], nullptr, 10));
     }
     leave_together(argv[1], *context);
   } catch (const std::exception& error) {

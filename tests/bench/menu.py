@@ -2,8 +2,8 @@
 """The menu of exact algorithms beside Gloo's, on the namespace testbed, by the timing rule of
 `./dev bench allreduce`, contenders in turn within each round.
 
-sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times and CPU time,
-         and which one wins.
+sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
+         the busiest rank sends (contenders.Run), and which one wins.
 unequal  25 MiB over links of 1 Gb/s of which some are slower: TAR with even shares, TAR with the
          shares that let all ranks finish together, and Gloo's ring, beside the lower bound. (Gloo's
          bcube takes as long as its ring there, halving-doubling longer.)
@@ -164,16 +164,20 @@ class Bench:
                 medians = self.medians(cell, name)
                 runs = self.samples[cell, name]
                 cpu_ms = median([1e3 * run.cpu_s / len(run.times) for run in runs])
+                packets = median([run.packets for run in runs])
+                sent = median([run.bytes for run in runs])
                 low, high = interval(medians)
                 print(f"{title:>22} {name:<22}"
                       f"{'*' if name == best else ' '} {median(medians):>9.3f} "
-                      f"{f'{low:.3f} .. {high:.3f}':>22} {cpu_ms:>9.2f}")
+                      f"{f'{low:.3f} .. {high:.3f}':>22} {cpu_ms:>9.2f} {packets:>9.0f} "
+                      f"{sent / KIB:>10.1f}")
                 rows.append({"cell": title, "name": name, "ms": medians, "cpu_ms": cpu_ms,
-                             "wins": name == best})
+                             "packets": packets, "bytes": sent, "wins": name == best})
         return rows
 
     def tables(self):
-        print(f"{'cell':>22} {'algorithm':<22}  {'p50 ms':>9} {'95 % interval':>22} {'CPU ms':>9}")
+        print(f"{'cell':>22} {'algorithm':<22}  {'p50 ms':>9} {'95 % interval':>22} {'CPU ms':>9} "
+              f"{'packets':>9} {'KiB sent':>10}")
         rows = self.rows([(cell, f"{cell[0]} ranks, {human(cell[1])}", self.contenders(*cell))
                           for cell in self.sized()])
         rows += self.rows([(cell, cell, UNEQUAL_CONTENDERS) for cell in self.unequal()])

@@ -3,7 +3,7 @@ beside them, and a rank that is stopped now and then."""
 import argparse, collections, dataclasses, functools, json, os, random, re, signal, subprocess
 import tempfile, threading, time
 
-from contenders import GLOO
+from contenders import FIRST_TIME, GLOO
 
 RING_BYTES = 8_200_000  # of the ring beside
 
@@ -154,7 +154,7 @@ class Bed:
             outputs = self.run([command] * self.ranks, limit, pause, lambda rank: {
                 "RANK": str(rank), "WORLD_SIZE": str(self.ranks)})
         rows = [output.split() for output in outputs]
-        ranks = [[float(value) for value in row[3:]] for row in rows]
+        ranks = [[float(value) for value in row[FIRST_TIME:]] for row in rows]
         return Calls([max(values) for values in zip(*ranks)], ranks,
                      sum(float(row[1]) for row in rows))
 

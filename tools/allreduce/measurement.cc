@@ -64,6 +64,8 @@ std::string to_text(const IterationLog& log, std::size_t first, std::size_t coun
                             {"lost_stage1", log.lost_stage1},
                             {"lost_stage2", log.lost_stage2},
                             {"cpu_s", log.cpu_s},
+                            {"sent_packets", log.sent_packets},
+                            {"sent_bytes", log.sent_bytes},
                             {"max_rss_kib", log.max_rss_kib},
                             {"outcome", log.outcome},
                             {"outcome_text", log.outcome_text},
@@ -95,6 +97,8 @@ std::optional<IterationLog> iteration_log_from(const std::string& text) {
     json.at("lost_stage1").get_to(log.lost_stage1);
     json.at("lost_stage2").get_to(log.lost_stage2);
     json.at("cpu_s").get_to(log.cpu_s);
+    json.at("sent_packets").get_to(log.sent_packets);
+    json.at("sent_bytes").get_to(log.sent_bytes);
     json.at("max_rss_kib").get_to(log.max_rss_kib);
     log.outcome = json.at("outcome");
     log.outcome_text = printable(json.at("outcome_text").get<std::string>(), kLongestMessage);
@@ -151,6 +155,9 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
     measurement.coded = std::max(measurement.coded, log.coded);
     measurement.wrong += log.wrong;
     measurement.cpu_s += log.cpu_s;
+    const double calls = std::max<double>(1, static_cast<double>(log.time_us.size()));
+    measurement.sent_packets.push_back(static_cast<double>(log.sent_packets) / calls);
+    measurement.sent_bytes.push_back(static_cast<double>(log.sent_bytes) / calls);
     measurement.max_rss_kib = std::max(measurement.max_rss_kib, log.max_rss_kib);
     measurement.lost_fraction = std::max(measurement.lost_fraction, log.lost_fraction);
     measurement.lost_stage1 = std::max(measurement.lost_stage1, log.lost_stage1);
@@ -247,6 +254,8 @@ nlohmann::json to_json(const Measurement& m, std::uint32_t world) {
                       {"lost_stage2", m.lost_stage2},
                       {"late_ranks", m.late},
                       {"cpu_s", m.cpu_s},
+                      {"sent_packets", m.sent_packets},
+                      {"sent_bytes", m.sent_bytes},
                       {"max_rss_kib", m.max_rss_kib}};
   add_loss(m, json);
   json["coded"] = m.coded;

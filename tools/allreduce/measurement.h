@@ -35,6 +35,8 @@ struct IterationLog {
   double lost_stage1 = 0;
   double lost_stage2 = 0;
   double cpu_s = 0;               // user and system time of this rank over the timed calls
+  std::uint64_t sent_packets = 0;  // datagrams of this rank's port during the timed calls
+  std::uint64_t sent_bytes = 0;    // of them, Tarpon's headers included
   std::uint64_t max_rss_kib = 0;  // peak resident memory of this rank so far
   nlohmann::json outcome;         // outcome_json() of the last iteration that was not complete,
                                   // else of the last one; null before one has ended
@@ -82,6 +84,8 @@ struct Measurement {
   double lost_stage2 = 0;
   std::vector<Rank> late;                  // union over iterations
   double cpu_s = 0;                        // over all ranks and iterations
+  std::vector<double> sent_packets;        // of each rank, per iteration on average
+  std::vector<double> sent_bytes;          // the same
   std::uint64_t max_rss_kib = 0;           // of the largest rank
   std::vector<nlohmann::json> outcomes;    // of each rank: IterationLog::outcome
   std::vector<std::string> outcome_texts;  // of those that were not complete, with the rank

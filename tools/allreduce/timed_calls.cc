@@ -73,6 +73,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
       return failed(std::move(log), met.error().message, "");
     }
     if (delay && delay->rank == calls.communicator.rank()) std::this_thread::sleep_for(delay->by);
+    const PortStatistics port_before = calls.communicator.port_statistics();
     const double cpu_before = process_cpu_seconds();
     const Time start = monotonic_now();
     auto report = calls.communicator.allreduce(arguments);
@@ -90,6 +91,9 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     }
     if (i >= calls.warmup) {
       log.cpu_s += process_cpu_seconds() - cpu_before;
+      const PortStatistics port = calls.communicator.port_statistics();
+      log.sent_packets += port.tx_packets - port_before.tx_packets;
+      log.sent_bytes += port.tx_bytes - port_before.tx_bytes;
       log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
       note(*report, log);
       if (report->status != Status::complete) note_outcome(*report, log);
