@@ -25,7 +25,7 @@ namespace {
 class Spread {
  public:
   struct Copy {
-    std::uint32_t from = 0, to = 0, chunk = 0;
+    std::uint32_t round = 0, from = 0, to = 0, chunk = 0;
   };
 
   Spread(std::uint32_t world, std::uint32_t chunks)
@@ -82,7 +82,7 @@ class Spread {
         to = empty++;
       }
       if (to >= late_) continue;
-      copies_.push_back({from, to, held_[from]});
+      copies_.push_back({round_, from, to, held_[from]});
       held_next.emplace_back(to, held_[from]);
     }
   }
@@ -103,8 +103,8 @@ class Spread {
     assert(old.size() == young.size());
     for (std::size_t i = 0; i < old.size(); ++i) {
       const std::uint32_t a = old[i], b = young[i], chunk = held_[b];
-      if (!has_[b][oldest]) copies_.push_back({a, b, oldest});
-      if (!has_[a][chunk]) copies_.push_back({b, a, chunk});
+      if (!has_[b][oldest]) copies_.push_back({round_, a, b, oldest});
+      if (!has_[a][chunk]) copies_.push_back({round_, b, a, chunk});
       held_next.emplace_back(a, chunk);
     }
     for (const std::uint32_t rank : holders_.at(oldest)) held_[rank] = kNothing;
@@ -166,11 +166,16 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
                                .stored = !is_late && !owns(chunk)});
   }
   schedule.stages.resize(3);
-  schedule.stages[kExchange].confirmed = schedule.stages[kSpread].confirmed = true;
+  for (const std::size_t stage : {kExchange, kSpread}) {
+    schedule.stages[stage].confirmed = schedule.stages[stage].in_turn = true;
+  }
   // Returns `piece` for each chunk of an owner.
   const auto pieces = [&](std::uint32_t owner, Schedule::Piece piece) {
     Pieces result;
-    for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) result.push_back(piece);
+    for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) {
+      piece.turn = piece.chunk;  // its round
+      result.push_back(piece);
+    }
     return result;
   };
   const bool sums = others > 1;  // owners have more than their own contribution
@@ -197,14 +202,16 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   std::vector<Pieces> sent(world), received(world);
   std::vector<std::uint32_t> receivers, senders;  // in the order of their first pieces
   const auto put = [&](std::vector<Pieces>& all, std::vector<std::uint32_t>& order,
-                       std::uint32_t peer, std::uint32_t chunk) {
+                       std::uint32_t peer, const Spread::Copy& copy) {
     if (all[peer].empty()) order.push_back(peer);
-    all[peer].push_back({.chunk = chunk, .version = schedule.chunks[chunk].last_version()});
+    all[peer].push_back({.chunk = copy.chunk,
+                         .version = schedule.chunks[copy.chunk].last_version(),
+                         .turn = copy.round});
   };
   const Spread all(world, chunks);
   for (const Spread::Copy& copy : all.copies()) {
-    if (copy.from == own) put(sent, receivers, copy.to, copy.chunk);
-    if (copy.to == own) put(received, senders, copy.from, copy.chunk);
+    if (copy.from == own) put(sent, receivers, copy.to, copy);
+    if (copy.to == own) put(received, senders, copy.from, copy);
   }
   for (const std::uint32_t to : receivers) schedule.add(spread.sends, rank_of(to), sent[to]);
   for (const std::uint32_t from : senders) {

@@ -45,6 +45,7 @@ struct Schedule {
     /// the piece is sent as partial results.
     bool partial = false;
     bool left = false;  // received: it is the left operand of its addition, else the right one
+    std::uint32_t turn = 0;  // sent, in a stage that goes in turn
     bool operator==(const Piece&) const = default;
   };
 
@@ -63,6 +64,9 @@ struct Schedule {
     /// call ends when the receivers have confirmed its messages, or keeps them.
     bool confirmed = false;
     bool alike = false;  // the messages that a rank sends are one and the same piece
+    /// Of the pieces that may be sent, that with the lowest turn goes first, whatever its message.
+    /// Turns rise within a message. Else messages go one after another.
+    bool in_turn = false;
   };
 
   std::vector<Chunk> chunks;

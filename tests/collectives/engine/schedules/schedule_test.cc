@@ -322,6 +322,25 @@ TEST(ScheduleTest, late_rank__in_several_chunks_a_rank_every_contribution_once) 
   }
 }
 
+TEST(ScheduleTest, late_rank__pieces_go_out_by_round) {
+  for (const std::uint32_t world : {2u, 8u, 32u}) {
+    for (Rank rank = 0; rank < world; ++rank) {
+      const Schedule schedule =
+          late_rank_schedule(world, rank, 0, 64 * world, sizeof(float), 1, 4);
+      for (std::size_t i = 1; i < schedule.stages.size(); ++i) {
+        EXPECT_TRUE(schedule.stages[i].in_turn);
+        for (const Schedule::Message& message : schedule.stages[i].sends) {
+          const auto pieces = schedule.pieces_of(message);
+          const auto later = [](const Schedule::Piece& a, const Schedule::Piece& b) {
+            return a.turn >= b.turn;
+          };
+          EXPECT_EQ(std::adjacent_find(pieces.begin(), pieces.end(), later), pieces.end());
+        }
+      }
+    }
+  }
+}
+
 TEST(ScheduleTest, circulant__logarithmic_messages_and_two_buckets_at_most) {
   for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
     const Job job = job_of(Algorithm::circulant, world, 3, 16 * world);
