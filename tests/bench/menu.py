@@ -43,19 +43,6 @@ def lower_bound(speeds):
     return max(1 / min(speeds), 2 * (len(speeds) - 1) / sum(speeds))
 
 
-def best_shares(speeds):
-    """Rank i sends and receives 1 + (N - 2) w of the bucket for its share w: the shares with which
-    all ranks finish at one time."""
-    def shares(time):
-        return [max(0.0, (time * speed - 1) / (len(speeds) - 2)) for speed in speeds]
-
-    low, high = 0.0, 10 / min(speeds)
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if sum(shares(middle)) < 1 else (low, middle)
-    return shares(high)
-
-
 class Bench:
     def __init__(self, arguments):
         self.arguments = arguments
@@ -128,7 +115,7 @@ class Bench:
             return contenders.run_gloo(self.binaries, len(speeds), 1500, BUCKET, 4, name[len("gloo "):],
                                        network)
         if name == "shares":
-            network += ["--shares", ",".join(f"{share:.5f}" for share in best_shares(speeds))]
+            network += ["--link-speeds", ",".join(map(str, speeds))]
         return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, 4, "uring", network)
 
     def measure_late(self, seconds, name):

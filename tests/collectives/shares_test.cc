@@ -49,6 +49,46 @@ TEST(SharesTest, parts__add_up_for_any_weights_and_units) {
   }
 }
 
+/// The largest time of a rank, in buckets over a link of speed 1.
+double time_of(const Shares& shares, const std::vector<double>& speeds) {
+  double slowest = 0;
+  for (Rank rank = 0; rank < speeds.size(); ++rank) {
+    const double share = static_cast<double>(shares.part(rank)) / Shares::kWhole;
+    slowest = std::max(
+        slowest, (1 + static_cast<double>(speeds.size() - 2) * share) / speeds[rank]);
+  }
+  return slowest;
+}
+
+TEST(SharesTest, for_speeds__ranks_finish_together_at_the_lower_bound) {
+  for (const std::vector<double>& speeds : {std::vector<double>{0.75, 1, 1, 1},
+                                            {0.5, 1, 1, 1},
+                                            {1, 1, 1, 1, 1, 1, 1, 0.25},
+                                            {0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1},
+                                            {3e9, 1e9, 2e9}}) {
+    const double sum = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    const double bound = std::max(2 * static_cast<double>(speeds.size() - 1) / sum,
+                                  1 / *std::min_element(speeds.begin(), speeds.end()));
+    const Shares shares = Shares::for_speeds(speeds);
+    ASSERT_TRUE(shares.valid());
+    EXPECT_LE(time_of(shares, speeds), 1.001 * bound) << testing::PrintToString(speeds);
+  }
+}
+
+TEST(SharesTest, for_speeds__equal_ones_own_alike_and_slow_ones_nothing) {
+  const Shares equal = Shares::for_speeds(std::vector<double>{7, 7, 7, 7});
+  for (Rank rank = 0; rank < 4; ++rank) EXPECT_EQ(equal.part(rank), Shares::kWhole / 4);
+  EXPECT_EQ(Shares::for_speeds(std::vector<double>{0.4, 1, 1, 1}).part(0), 0u);
+  EXPECT_TRUE(Shares::for_speeds(std::vector<double>{1, 9}).even());
+}
+
+TEST(SharesTest, for_speeds__refuses_what_is_no_speed) {
+  for (const std::vector<double>& speeds :
+       {std::vector<double>{}, {0, 1, 1}, {1, -1, 1}, {NAN, 1, 1}, {0, 1}}) {
+    EXPECT_FALSE(Shares::for_speeds(speeds).valid()) << testing::PrintToString(speeds);
+  }
+}
+
 TEST(SharesTest, valid__says_what_is_no_list_of_weights) {
   const double infinite = std::numeric_limits<double>::infinity();
   const double largest = std::numeric_limits<double>::max();

@@ -119,7 +119,7 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   }
   if (!options.shares.even() &&
       (options.algorithm != Algorithm::tar || options.mode == Mode::bounded)) {
-    return refuse("--shares LIST is of exact calls by --algorithm tar: leave out " +
+    return refuse(options.shares_flag + " LIST is of exact calls by --algorithm tar: leave out " +
                   (options.mode == Mode::bounded
                        ? std::string("--mode bounded")
                        : fmt::format("--algorithm {}", name(options.algorithm))));

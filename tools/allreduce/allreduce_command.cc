@@ -60,11 +60,12 @@ Result<void> check_delay(const std::optional<InjectedDelay>& delay, std::uint32_
                                                          delay->rank, rank_count(world)));
 }
 
-Result<void> check_shares(const Shares& shares, std::uint32_t world) {
+Result<void> check_shares(const AllreduceOptions& options, std::uint32_t world) {
+  const Shares& shares = options.shares;
   if (shares.even() || shares.ranks() == world) return {};
   return fail(Error::Code::invalid_argument,
-              fmt::format("--shares has {} for {}: give one for each rank", shares.ranks(),
-                          rank_count(world)));
+              fmt::format("{} has {} for {}: give one for each rank", options.shares_flag,
+                          shares.ranks(), rank_count(world)));
 }
 
 int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
@@ -75,7 +76,7 @@ int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
     return report(good.error(), place.voice);
   if (auto good = check_delay(options.delay, place.world_size); !good)
     return report(good.error(), place.voice);
-  if (auto good = check_shares(options.shares, place.world_size); !good)
+  if (auto good = check_shares(options, place.world_size); !good)
     return report(good.error(), place.voice);
   auto session = [&] {
     const Interruption watch = watch_connecting(options.job, place, options.json);

@@ -102,22 +102,34 @@ Result<BoundOption> parse_bound(const std::string& text) {
   return BoundOption{BoundRule::automatic, *given};
 }
 
-Result<Shares> parse_shares(const std::string& text) {
-  if (text == "even") return Shares();
-  std::vector<double> weights;
+/// Numbers with commas between them; nothing where the text is no such list.
+std::vector<double> parse_numbers(const std::string& text) {
+  std::vector<double> numbers;
   const char* at = text.data();
   const char* const end = at + text.size();
-  bool good = at != end;
-  while (good && at <= end) {
-    const auto [stop, error] = std::from_chars(at, end, weights.emplace_back());
-    good = error == std::errc() && (stop == end || *stop == ',');
+  while (at <= end) {
+    const auto [stop, error] = std::from_chars(at, end, numbers.emplace_back());
+    if (error != std::errc() || (stop != end && *stop != ',')) return {};
     at = stop + 1;
   }
-  const Shares shares(weights);
-  if (good && shares.valid()) return shares;
+  return numbers;
+}
+
+Result<Shares> parse_shares(const std::string& text) {
+  if (text == "even") return Shares();
+  const Shares shares(parse_numbers(text));
+  if (shares.valid()) return shares;
   return fail(Error::Code::invalid_argument,
               fmt::format("\"{}\" is not even and not a list of weights, one for each rank, as "
                           "0.5,1,1,1",
+                          text));
+}
+
+Result<Shares> parse_speeds(const std::string& text) {
+  const Shares shares = Shares::for_speeds(parse_numbers(text));
+  if (shares.valid()) return shares;
+  return fail(Error::Code::invalid_argument,
+              fmt::format("\"{}\" is not a list of speeds above 0, one for each rank, as 0.5,1,1,1",
                           text));
 }
 
@@ -135,6 +147,10 @@ Result<InjectedDelay> parse_delay(const std::string& text) {
 }
 
 void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
+  const auto speeds = [&options](const std::string& text) {
+    options.shares_flag = "--link-speeds";
+    return parse_speeds(text);
+  };
   const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
   table.add(
       "Call",
@@ -170,9 +186,14 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "--algorithm late-rank: the rank that comes late, of 2, 4, 8, ... ranks", Scope::job},
        {"--shares", otherwise(cli::parsed(options.shares, "even|LIST", parse_shares), "even"),
         "--algorithm tar: how much of the bucket each rank owns beside the others, as 0,1,1,1; "
-        "less "
-        "for a rank with a slow link",
+        "less for a rank with a slow link",
         Scope::job},
+       {"--link-speeds", otherwise(cli::parsed(options.shares, "LIST", speeds), "alike"),
+        "--algorithm tar: how fast the links of the ranks are beside one another, as 0.5,1,1,1: gives "
+        "the shares with which all ranks finish together",
+        Scope::job,
+        false,
+        {"--shares"}},
        {"--missing", cli::choice(options.missing, fills),
         "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
 }

@@ -117,6 +117,24 @@ TEST(CliAlgorithm, shares__are_refused_where_they_make_no_sense) {
   expect_refused(2, {"--shares", "1,2", "--algorithm", "ring"}, "leave out --algorithm ring");
 }
 
+TEST(CliAlgorithm, link_speeds__give_the_shares_and_results_right) {
+  const Ended ended = run(local(4, {"-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "--link-speeds",
+                                    "0.75,1,1,1"}));
+  expect_good(ended);
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("exact, shares 0.1000,0.3000,0.3000,0.3000"));
+}
+
+TEST(CliAlgorithm, link_speeds__are_refused_where_they_make_no_sense) {
+  for (const char* list : {"", "even", "1,", "0,1,1", "-1,2,3"}) {
+    SCOPED_TRACE(list);
+    expect_refused(3, {"--link-speeds", list}, "not a list of speeds above 0, one for each rank");
+  }
+  expect_refused(4, {"--link-speeds", "1,1,2"}, "--link-speeds has 3 for 4 ranks");
+  expect_refused(3, {"--link-speeds", "1,1,2", "--shares", "1,2,3"}, "--shares");
+  expect_refused(3, {"--link-speeds", "1,1,2", "--algorithm", "ring"},
+                 "--link-speeds LIST is of exact calls");
+}
+
 TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {
   expect_refused(2, {"--algorithm", "tree"}, "tar, circulant, one-shot, ring");
 }
