@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tools/scale/bounds_model.h"
-#include "tools/scale/reliable_run.h"
+#include "tools/scale/schedule_run.h"
 
 namespace tarpon::scale {
 namespace {
@@ -98,7 +98,7 @@ void run_reliable(const Plan& plan, Bench& bench, CellResult& cell,
   const Trains trains = tcp_trains(network.mtu, network.frame, cell.train_packets);
   ReliableFlows flows({cell.ranks, trains, network.delay, plan.tail_loss}, bench.fabric, bench.loss,
                       bench.senders);
-  ReliableRun run(cell.algorithm, cell.ranks, plan.bytes, flows, bench.senders);
+  ScheduleRun run(cell.algorithm, cell.ranks, plan.bytes, flows, bench.senders);
   for (std::uint32_t i = 0; i < operations_of(plan, cell.algorithm, cell.ranks); ++i) {
     const bool counts = i >= kWarmUp;
     const auto counted = counts ? std::optional(cell.completions.size()) : std::nullopt;
@@ -156,10 +156,12 @@ void run_bounded(const Plan& plan, Bench& bench, CellResult& cell,
 /// Trains of one operation: what a cell costs to compute.
 double trains_of(const Plan& plan, Algorithm algorithm, std::uint32_t ranks) {
   const double packets = 2.0 * static_cast<double>(plan.bytes) * ranks / plan.network.mtu;
-  const double trains = packets / packets_per_train(plan, ranks);
-  const double messages = algorithm == Algorithm::halving_doubling ? 2.0 * ranks * std::log2(ranks)
-                                                                   : 2.0 * ranks * (ranks - 1);
-  return std::max(trains, messages);
+  const double levels = std::log2(ranks);
+  double buckets = 1, messages = 2.0 * ranks * (ranks - 1);  // of two buckets a rank
+  if (algorithm == Algorithm::halving_doubling) messages = 2.0 * ranks * levels;
+  if (algorithm == Algorithm::recursive_doubling) buckets = levels / 2;
+  if (algorithm == Algorithm::one_shot) buckets = (ranks - 1) / 2.0;
+  return std::max(buckets * packets / packets_per_train(plan, ranks), messages);
 }
 
 }  // namespace
@@ -197,6 +199,13 @@ Result<void> check(const Plan& plan) {
   for (const std::uint32_t ranks : plan.ranks) {
     if (ranks >= 2 && ranks <= 4096) continue;
     return refuse(fmt::format("--ranks {}: the model has 2 to 4096 ranks", ranks));
+  }
+  for (const Algorithm algorithm : plan.algorithms) {
+    for (const std::uint32_t ranks : plan.ranks) {
+      if (can_run(algorithm, ranks)) continue;
+      return refuse(fmt::format("--algorithms {}: {} ranks cannot run it: choose 2, 4, 8, ... 64",
+                                name_of(algorithm), ranks));
+    }
   }
   const std::uint32_t most = *std::max_element(plan.ranks.begin(), plan.ranks.end());
   if (plan.bytes < most || plan.bytes > 1ull << 34) {

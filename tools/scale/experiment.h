@@ -8,9 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "tools/scale/algorithms.h"
 #include "tools/scale/bounded_flow.h"
 #include "tools/scale/reliable_flow.h"
-#include "tools/scale/step_schedule.h"
 #include "tools/scale/straggler_trace.h"
 #include "transport/simulated/delay_trace.h"
 #include "transport/time.h"

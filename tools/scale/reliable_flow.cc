@@ -87,9 +87,12 @@ void ReliableFlows::send_train(Time now, std::uint32_t index) {
   Message& message = connection.messages[connection.next_unsent - connection.first_message];
   const std::uint64_t bytes = std::min(limit, message.unsent);
   const std::uint64_t number = connection.next_unsent;
+  const std::uint32_t step = message.step;
   message.unsent -= bytes;
-  if (message.unsent == 0) ++connection.next_unsent;
+  const bool whole = message.unsent == 0;
+  if (whole) ++connection.next_unsent;
   emit(now, index, number, bytes);
+  if (whole && sent_) sent_(now, connection.from, step);
 }
 
 void ReliableFlows::emit(Time now, std::uint32_t index, std::uint64_t message,
@@ -143,11 +146,11 @@ void ReliableFlows::deliver(Time now, Connection& connection, std::uint64_t mess
   connection.messages[message - connection.first_message].missing -= bytes;
   while (!connection.messages.empty() && connection.messages.front().missing == 0) {
     const std::uint32_t step = connection.messages.front().step;
-    const Rank to = connection.to;
+    const Rank from = connection.from, to = connection.to;
     connection.messages.erase(connection.messages.begin());
     ++connection.first_message;
     // The callback may open connections: `connection` lives in a deque of stable addresses.
-    delivered_(now, to, step);
+    delivered_(now, from, to, step);
   }
 }
 

@@ -1,15 +1,13 @@
 // TCP between every two ranks, at the level of detail that decides when an AllReduce ends.
 //
-//   window      slow start from 10 segments (RFC 6928) to the first loss; then x 0.7 at a loss,
-//   once
+//   window      slow start from 10 segments (RFC 6928) to the first loss; then x 0.7 at a loss, once
 //               per flight, and + 0.53 segments a round trip (CUBIC where it is as fair as Reno, as
 //               in data centres: RFC 9438, 4.3); at most 4 MiB (Linux, tcp_wmem). Connections stay
 //               open from one operation to the next.
 //   loss        is known when an acknowledgement of something sent later returns (SACK, RFC 6675,
 //               RACK): a round trip. What was lost is sent again first.
-//   tail of a   nothing later tells of it. TailLoss::probe, Linux' default: the last segment is
-//   sent burst       again after 2 round trips + 2 jiffies of 4 ms, or + 200 ms if it was alone
-//   under way
+//   tail of a   nothing later tells of it. TailLoss::probe, Linux' default: the last segment is sent
+//   burst       again after 2 round trips + 2 jiffies of 4 ms, or + 200 ms if it was alone under way
 //               (RFC 8985, 7.2; tcp_schedule_loss_probe), and its acknowledgement tells of the
 //               rest. TailLoss::rto: a retransmission timeout, as when the probe is lost too: a
 //               round trip + 200 ms (TCP_RTO_MIN of Linux), doubled each time; the window falls to
@@ -49,12 +47,17 @@ struct ReliableStatistics {
 /// Single-threaded.
 class ReliableFlows {
  public:
-  using Delivered = std::function<void(Time now, Rank to, std::uint32_t step)>;
+  /// A message is complete at its receiver.
+  using Delivered = std::function<void(Time now, Rank from, Rank to, std::uint32_t step)>;
+  /// The last bytes of a message have left its sender; repairs may follow.
+  using SentAll = std::function<void(Time now, Rank from, std::uint32_t step)>;
 
   /// `fabric`, `loss` and `senders` are lent and must outlive this.
   ReliableFlows(const ReliableOptions& options, Fabric& fabric, LossDraw& loss, Senders& senders);
 
   void on_delivered(Delivered delivered) { delivered_ = std::move(delivered); }
+
+  void on_sent(SentAll sent) { sent_ = std::move(sent); }
 
   void send(Time now, Rank from, Rank to, std::uint64_t bytes, std::uint32_t step);
 
@@ -128,6 +131,7 @@ class ReliableFlows {
   LossDraw& loss_;
   Senders& senders_;
   Delivered delivered_;
+  SentAll sent_;
   std::vector<std::uint32_t> index_;              // ranks x ranks, 1 + connection
   std::deque<Connection> connections_;            // stable addresses
   std::vector<std::deque<std::uint32_t>> ready_;  // by rank

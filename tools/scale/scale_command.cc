@@ -189,6 +189,12 @@ void add_network_options(cli::OptionTable& table, ScaleOptions& options) {
               "bytes that come at once"}});
 }
 
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const scale::Algorithm one : scale::kAlgorithms) names.emplace_back(name_of(one));
+  return names;
+}
+
 void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
   table.add(
       "Comparison",
@@ -197,8 +203,9 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
         "minutes, 8..1024 some 15"},
        {"--algorithms",
         cli::words(options.algorithms, "NAME,...", cli::Times::list,
-                   {"ring", "halving-doubling", "tar", "bounded"}),
-        "which of ring, halving-doubling, tar and bounded to compare"},
+                   algorithm_names()),
+        "which to compare: bounded, TCP by the schedules of tarpon allreduce --algorithm, and Gloo's "
+        "halving-doubling; late-rank takes rank 0 for the late one"},
        {"--bytes", cli::text(options.bytes, "SIZE"), "size of the bucket that is reduced"},
        {"--operations", cli::whole(options.operations, 0u, 1'000'000u),
         "operations of each cell; 0: 100, and 50 above 512 ranks"},

@@ -28,6 +28,16 @@ std::string_view colour_of(Algorithm algorithm) {
       return "#cc79a7";
     case Algorithm::bounded:
       return "#0072b2";
+    case Algorithm::circulant:
+      return "#d55e00";
+    case Algorithm::one_shot:
+      return "#999999";
+    case Algorithm::recursive_doubling:
+      return "#56b4e9";
+    case Algorithm::two_level_tar:
+      return "#882255";
+    case Algorithm::late_rank:
+      return "#000000";
   }
   return "";
 }

@@ -1,6 +1,10 @@
 // The scale model (tools/scale/) against closed forms, and what must hold whatever the seed.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <iterator>
+#include <string>
+
 #include "tools/scale/bounds_model.h"
 #include "tools/scale/experiment.h"
 #include "tools/scale/quantiles.h"
@@ -62,6 +66,41 @@ TEST(ScaleModel, quiet__halving_doubling_takes_the_closed_form) {
   // rank 0 sends two halves to rank 1 and the result to rank 2 (2 buckets out).
   const Duration bucket = quiet_time(plan, 2, 0);
   expect_near(p50(run(plan, Algorithm::halving_doubling, 3)), bucket * 7 / 2, 0.03);
+}
+
+TEST(ScaleModel, quiet__whole_buckets_and_other_schedules_take_what_they_send) {
+  Plan plan = quiet_plan();
+  plan.train_packets = 1;
+  const Duration bucket = quiet_time(plan, 2, 0);
+  expect_near(p50(run(plan, Algorithm::one_shot, 4)), 3 * bucket, 0.03);
+  expect_near(p50(run(plan, Algorithm::recursive_doubling, 8)), 3 * bucket, 0.03);
+  for (const Algorithm algorithm : {Algorithm::circulant, Algorithm::two_level_tar}) {
+    SCOPED_TRACE(name_of(algorithm));
+    expect_near(p50(run(plan, algorithm, 16)), quiet_time(plan, 16, 8), 0.1);
+  }
+}
+
+/// Times after the arrival in buckets over a link, as published: (chunks + log2 ranks - 1) / chunks.
+TEST(ScaleModel, late_rank__the_published_times_after_the_arrival) {
+  for (const std::uint32_t ranks : {4u, 8u, 16u}) {
+    for (const std::uint32_t segments : {1u, 4u}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(segments));
+      Plan plan = quiet_plan();
+      plan.train_packets = 1;
+      plan.network.delay = 1us;
+      plan.bytes = std::uint64_t{segments} * (ranks - 1) * (segments == 1 ? 240 << 10 : 256 << 10);
+      ASSERT_EQ(late_rank_segments(ranks, plan.bytes), segments);
+      const Duration late = 4 * quiet_time(plan, 2, 0);
+      for (std::uint32_t operation = 0; operation < plan.operations; ++operation) {
+        plan.network.straggler_trace.push_back({operation, kLateRank, Duration{}, late});
+      }
+      const double chunks = segments * (ranks - 1);
+      const double rounds = chunks + std::bit_width(ranks) - 2;
+      const Duration expected(static_cast<std::int64_t>(
+          rounds / chunks * static_cast<double>(quiet_time(plan, 2, 0).count())));
+      expect_near(p50(run(plan, Algorithm::late_rank, ranks)) - late, expected, 0.05);
+    }
+  }
 }
 
 TEST(ScaleModel, quiet__nothing_lost_and_nothing_sent_twice) {
@@ -227,13 +266,14 @@ TEST(ScaleModel, same_seed__same_result_with_any_number_of_threads) {
   const auto three = run_plan(plan, ignore);
   plan.seed = 2;
   const auto other = run_plan(plan, ignore);
-  ASSERT_EQ(one.size(), 8u);
+  constexpr std::size_t kOfEach = std::size(kAlgorithms);
+  ASSERT_EQ(one.size(), 2 * kOfEach);
   for (std::size_t i = 0; i < one.size(); ++i) {
     EXPECT_EQ(one[i].completions, three[i].completions);
     EXPECT_EQ(one[i].lost_mean, three[i].lost_mean);
     EXPECT_NE(one[i].completions, other[i].completions);
-    EXPECT_EQ(one[i].ranks, i < 4 ? 4u : 8u);
-    EXPECT_EQ(one[i].algorithm, kAlgorithms[i % 4]);
+    EXPECT_EQ(one[i].ranks, i < kOfEach ? 4u : 8u);
+    EXPECT_EQ(one[i].algorithm, kAlgorithms[i % kOfEach]);
   }
 }
 
@@ -258,6 +298,10 @@ TEST(ScaleModel, check__names_what_cannot_be) {
   plan = quiet_plan();
   plan.ranks = {1};
   EXPECT_NE(check(plan).error().message.find("--ranks 1"), std::string::npos);
+  plan.ranks = {12};
+  plan.algorithms = {Algorithm::late_rank};
+  EXPECT_NE(check(plan).error().message.find("late-rank: 12 ranks"), std::string::npos);
+  plan = quiet_plan();
   plan.ranks = {8};
   plan.bytes = 7;
   EXPECT_NE(check(plan).error().message.find("--bytes 7"), std::string::npos);

@@ -1,67 +1,110 @@
-// Schedules of the scale model: what one rank sends, another waits for, and it adds up.
+// Schedules of the scale model: halving-doubling, its own, and the names of all.
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <string>
+#include <vector>
 
-#include "tools/scale/step_schedule.h"
+#include "tools/scale/algorithms.h"
 
 namespace tarpon::scale {
 namespace {
 
-constexpr Algorithm kStepped[] = {Algorithm::ring, Algorithm::halving_doubling, Algorithm::tar};
+/// What every rank has of each chunk after each version, as masks of contributors. Runs whatever is
+/// possible until nothing is.
+class Replay {
+ public:
+  explicit Replay(const std::vector<Schedule>& ranks) : ranks_(ranks), has_(ranks.size()) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      has_[rank].assign(ranks[rank].chunks.size(), {1ull << rank});
+    }
+    while (step()) {
+    }
+  }
 
-TEST(ScaleSchedule, step_of__sends_and_receives_meet) {
-  constexpr std::uint64_t kBytes = 1'000'003;
-  for (const Algorithm algorithm : kStepped) {
-    for (const std::uint32_t ranks : {2u, 3u, 4u, 5u, 7u, 8u, 12u, 16u, 31u, 64u}) {
-      SCOPED_TRACE(std::string(name_of(algorithm)) + " " + std::to_string(ranks));
-      for (std::uint32_t step = 0; step < step_count(algorithm, ranks); ++step) {
-        for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-          const Step mine = step_of(algorithm, ranks, kBytes, static_cast<Rank>(rank), step);
-          if (mine.send_bytes > 0) {
-            const Step its = step_of(algorithm, ranks, kBytes, mine.to, step);
-            ASSERT_EQ(its.from, rank);
-            ASSERT_EQ(its.receive_bytes, mine.send_bytes);
-          }
-          if (mine.receive_bytes > 0) {
-            const Step its = step_of(algorithm, ranks, kBytes, mine.from, step);
-            ASSERT_EQ(its.to, rank);
-            ASSERT_EQ(its.send_bytes, mine.receive_bytes);
-          }
+  const std::vector<std::uint64_t>& of(std::size_t rank, std::size_t chunk) const {
+    return has_[rank][chunk];
+  }
+  bool added_twice() const { return added_twice_; }
+
+ private:
+  bool step() {
+    bool moved = false;
+    for (std::size_t to = 0; to < ranks_.size(); ++to) {
+      for (std::size_t stage = 0; stage < ranks_[to].stages.size(); ++stage) {
+        for (const Schedule::Message& message : ranks_[to].stages[stage].receives) {
+          moved |= receive(to, stage, message);
         }
       }
     }
+    return moved;
   }
-}
 
-TEST(ScaleSchedule, step_of__bytes_of_a_rank) {
-  constexpr std::uint64_t kBytes = 1 << 20;
-  for (const Algorithm algorithm : kStepped) {
-    for (const std::uint32_t ranks : {2u, 8u, 64u}) {
-      std::uint64_t sent = 0;
-      for (std::uint32_t step = 0; step < step_count(algorithm, ranks); ++step) {
-        sent += step_of(algorithm, ranks, kBytes, 1, step).send_bytes;
+  bool receive(std::size_t to, std::size_t stage, const Schedule::Message& message) {
+    const Schedule& sender = ranks_[message.peer];
+    for (const Schedule::Message& sent : sender.stages[stage].sends) {
+      if (sent.peer != to) continue;
+      EXPECT_EQ(sent.piece_count, message.piece_count);
+      bool moved = false;
+      for (std::uint32_t i = 0; i < message.piece_count; ++i) {
+        const Schedule::Piece& from = sender.pieces_of(sent)[i];
+        const Schedule::Piece& into = ranks_[to].pieces_of(message)[i];
+        EXPECT_EQ(sender.chunks[from.chunk].elements, ranks_[to].chunks[into.chunk].elements);
+        const auto& theirs = has_[message.peer][from.chunk];
+        auto& ours = has_[to][into.chunk];
+        if (theirs.size() <= from.version || ours.size() != into.version) continue;
+        const bool adds = into.version <= ranks_[to].chunks[into.chunk].additions;
+        added_twice_ |= adds && (ours.back() & theirs[from.version]) != 0;
+        ours.push_back(theirs[from.version] | (adds ? ours.back() : 0));
+        moved = true;
       }
-      EXPECT_EQ(sent, 2 * kBytes / ranks * (ranks - 1)) << name_of(algorithm) << " " << ranks;
+      return moved;
+    }
+    ADD_FAILURE() << "rank " << to << " waits for a message that rank " << message.peer
+                  << " does not send";
+    return false;
+  }
+
+  const std::vector<Schedule>& ranks_;
+  std::vector<std::vector<std::vector<std::uint64_t>>> has_;  // by rank, chunk and version
+  bool added_twice_ = false;
+};
+
+TEST(ScaleSchedule, halving_doubling__every_contribution_once_at_every_rank) {
+  for (std::uint32_t world = 2; world <= 64; ++world) {
+    SCOPED_TRACE(world);
+    std::vector<Schedule> ranks;
+    for (std::uint32_t rank = 0; rank < world; ++rank) {
+      ranks.push_back(
+          halving_doubling_schedule(world, static_cast<Rank>(rank), 16 * 64, sizeof(float)));
+    }
+    const Replay replay(ranks);
+    EXPECT_FALSE(replay.added_twice());
+    for (std::size_t rank = 0; rank < world; ++rank) {
+      for (std::size_t chunk = 0; chunk < ranks[rank].chunks.size(); ++chunk) {
+        if (ranks[rank].chunks[chunk].elements.count == 0) continue;
+        ASSERT_EQ(replay.of(rank, chunk).size(), ranks[rank].chunks[chunk].last_version() + 1);
+        ASSERT_EQ(replay.of(rank, chunk).back(), ~0ull >> (64 - world));
+      }
     }
   }
 }
 
-TEST(ScaleSchedule, tar__every_peer_once_a_stage) {
-  constexpr std::uint32_t kRanks = 9;
-  std::uint32_t peers = 0;
-  for (std::uint32_t step = 0; step < kRanks - 1; ++step) {
-    peers |= 1u << step_of(Algorithm::tar, kRanks, 1000, 4, step).to;
-  }
-  EXPECT_EQ(std::popcount(peers), 8);
-  EXPECT_EQ(peers & 1u << 4, 0u);
-}
-
-TEST(ScaleSchedule, shard_bytes__add_up) {
-  for (const std::uint64_t bytes : {10ull, 1000ull, 1001ull, 1007ull}) {
-    std::uint64_t total = 0;
-    for (std::uint32_t shard = 0; shard < 8; ++shard) total += shard_bytes(bytes, 8, shard);
-    EXPECT_EQ(total, bytes);
+TEST(ScaleSchedule, halving_doubling__bytes_of_a_rank) {
+  for (const std::uint32_t world : {2u, 8u, 64u}) {
+    const Schedule schedule = halving_doubling_schedule(world, 1, 16 * 64, sizeof(float));
+    std::uint64_t sent = 0;
+    std::size_t messages = 0;
+    for (const Schedule::Stage& stage : schedule.stages) {
+      messages += stage.sends.size();
+      for (const Schedule::Message& message : stage.sends) {
+        for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
+          sent += schedule.chunks[piece.chunk].elements.count;
+        }
+      }
+    }
+    EXPECT_EQ(sent, 2 * 16 * 64 / world * (world - 1)) << world;
+    EXPECT_EQ(messages, 2u * static_cast<unsigned>(std::countr_zero(world))) << world;
   }
 }
 
@@ -70,6 +113,15 @@ TEST(ScaleSchedule, algorithm_named__names_of_all) {
     EXPECT_EQ(algorithm_named(name_of(algorithm)), algorithm);
   }
   EXPECT_EQ(algorithm_named("star"), std::nullopt);
+  EXPECT_EQ(name_of(Algorithm::two_level_tar), "2d-tar");
+}
+
+TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {
+  for (const std::uint32_t ranks : {2u, 16u, 64u}) EXPECT_TRUE(can_run(Algorithm::late_rank, ranks));
+  for (const std::uint32_t ranks : {3u, 24u, 128u}) {
+    EXPECT_FALSE(can_run(Algorithm::late_rank, ranks));
+    EXPECT_TRUE(can_run(Algorithm::ring, ranks));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,159 @@
+#include "tools/scale/schedule_run.h"
+
+#include <algorithm>
+
+namespace tarpon::scale {
+namespace {
+
+constexpr std::uint32_t kStageShift = 28;
+
+}  // namespace
+
+ScheduleRun::ScheduleRun(Algorithm algorithm, std::uint32_t ranks, std::uint64_t bytes,
+                         ReliableFlows& flows, Senders& senders)
+    : whole_messages_(algorithm == Algorithm::halving_doubling), flows_(flows), senders_(senders) {
+  states_.reserve(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    states_.push_back(state_of(schedule_for(algorithm, ranks, static_cast<Rank>(rank), bytes)));
+  }
+  flows_.on_delivered([this](Time now, Rank from, Rank to, std::uint32_t step) {
+    on_delivered(now, from, to, step);
+  });
+  flows_.on_sent([this](Time now, Rank from, std::uint32_t step) {
+    State& state = states_[from];
+    if ((state.turn_stages >> (step >> kStageShift) & 1) == 0) return;
+    state.in_turn = false;
+    next_turn(now, state, from);
+  });
+}
+
+ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
+  State state;
+  Chunk next;
+  for (const Schedule::Chunk& chunk : schedule.chunks) {
+    next.last_version = chunk.elements.count > 0 ? chunk.last_version() : 0;
+    state.chunks.push_back(next);
+    next.first_made += next.last_version;
+  }
+  state.chunks.push_back(next);
+  state.made_by.assign(next.first_made, kNone);
+  for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
+    const auto stage = static_cast<std::uint8_t>(i);
+    if (schedule.stages[i].in_turn) state.turn_stages |= 1u << i;
+    for (const Schedule::Message& message : schedule.stages[i].sends) {
+      std::uint32_t step = static_cast<std::uint32_t>(i) << kStageShift;
+      for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
+        state.sends.push_back(
+            {.chunk = piece.chunk,
+             .version = piece.version,
+             .to = message.peer,
+             .step = step++,
+             .turn = schedule.stages[i].in_turn ? piece.turn : kNone,
+             .bytes = schedule.chunks[piece.chunk].elements.count * sizeof(float)});
+      }
+    }
+    for (const Schedule::Message& message : schedule.stages[i].receives) {
+      state.messages.push_back({stage, message.peer,
+                                static_cast<std::uint32_t>(state.received.size()),
+                                message.piece_count});
+      for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
+        state.made_by[state.chunks[piece.chunk].first_made + piece.version - 1] =
+            static_cast<std::uint32_t>(state.received.size());
+        state.received.push_back({piece.chunk, piece.version});
+      }
+    }
+  }
+  std::sort(state.messages.begin(), state.messages.end(),
+            [](const Message& a, const Message& b) { return a.key() < b.key(); });
+  for (std::uint32_t place = 0; place < state.sends.size(); ++place) {
+    if (state.sends[place].version > 0) state.sums.push_back(place);
+  }
+  std::stable_sort(state.sums.begin(), state.sums.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const Sent &x = state.sends[a], &y = state.sends[b];
+    return std::pair(x.chunk, x.version) < std::pair(y.chunk, y.version);
+  });
+  std::uint32_t at = 0;
+  for (std::uint32_t chunk = 0; chunk < state.chunks.size(); ++chunk) {
+    while (at < state.sums.size() && state.sends[state.sums[at]].chunk < chunk) ++at;
+    state.chunks[chunk].first_sent = at;
+  }
+  return state;
+}
+
+void ScheduleRun::begin(Time now, State& state, Rank rank) {
+  state.versions.assign(state.chunks.size() - 1, 0);
+  state.came.assign(state.received.size(), false);
+  state.next_sum.clear();
+  state.unfinished = 0;
+  state.turns = {};
+  state.in_turn = false;
+  for (std::size_t chunk = 0; chunk + 1 < state.chunks.size(); ++chunk) {
+    state.next_sum.push_back(state.chunks[chunk].first_sent);
+    if (state.chunks[chunk].last_version > 0) ++state.unfinished;
+  }
+  for (std::uint32_t place = 0; place < state.sends.size(); ++place) {
+    if (state.sends[place].version == 0) send(now, state, rank, place);
+  }
+}
+
+void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
+  const Sent& sent = state.sends[place];
+  if (sent.turn == kNone) return flows_.send(now, rank, sent.to, sent.bytes, sent.step);
+  state.turns.emplace(sent.turn, place);
+  if (!state.in_turn) next_turn(now, state, rank);
+}
+
+void ScheduleRun::next_turn(Time now, State& state, Rank rank) {
+  if (state.turns.empty()) return;
+  const Sent& sent = state.sends[state.turns.top().second];
+  state.turns.pop();
+  state.in_turn = true;
+  flows_.send(now, rank, sent.to, sent.bytes, sent.step);
+}
+
+void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step) {
+  State& state = states_[to];
+  const std::pair key(static_cast<std::uint8_t>(step >> kStageShift), from);
+  const auto message =
+      std::lower_bound(state.messages.begin(), state.messages.end(), key,
+                       [](const Message& one, const auto& wanted) { return one.key() < wanted; });
+  const std::uint32_t place = step & ((1u << kStageShift) - 1);
+  state.came[message->first + place] = true;
+  if (!whole_messages_) return raise(now, state, to, state.received[message->first + place].chunk);
+  if (place + 1 < message->count) return;
+  for (std::uint32_t i = 0; i < message->count; ++i) {
+    raise(now, state, to, state.received[message->first + i].chunk);
+  }
+}
+
+/// Makes the versions of a chunk whose pieces have come. A piece that came early counts once the
+/// versions before it are there.
+void ScheduleRun::raise(Time now, State& state, Rank rank, std::uint32_t index) {
+  const Chunk& chunk = state.chunks[index];
+  std::uint32_t& version = state.versions[index];
+  if (version == chunk.last_version) return;
+  while (version < chunk.last_version) {
+    if (!state.came[state.made_by[chunk.first_made + version]]) return;
+    ++version;
+    std::uint32_t& next = state.next_sum[index];
+    for (; next < state.chunks[index + 1].first_sent; ++next) {
+      if (state.sends[state.sums[next]].version > version) break;
+      send(now, state, rank, state.sums[next]);
+    }
+  }
+  if (--state.unfinished == 0) finished_ = std::max(finished_, now);
+}
+
+ScheduleRun::Outcome ScheduleRun::operate(Time start, const std::vector<Episode>& episodes) {
+  senders_.begin(start, episodes);
+  finished_ = start;
+  for (std::uint32_t rank = 0; rank < states_.size(); ++rank) {
+    // A straggler has no result before it begins, whatever the others wait for.
+    if (episodes[rank].late_start) finished_ = std::max(finished_, start + episodes[rank].end());
+    begin(start, states_[rank], static_cast<Rank>(rank));
+  }
+  const Time idle = flows_.run(start);
+  return {finished_ - start, std::max(idle, finished_)};
+}
+
+}  // namespace tarpon::scale
