@@ -59,7 +59,7 @@ struct AllreduceArguments {
   std::uint32_t tag = 0;       // calls of one tag match in order; tags run independently
   CustomFunction custom = {};  // used if `function` is custom
   Mode mode = Mode::exact;     // other functions than sum and avg, and integers, always run exact
-  Algorithm algorithm = Algorithm::tar;  // of exact calls; calls that may be bounded run tar
+  Algorithm algorithm = Algorithm::automatic;  // of exact calls; calls that may be bounded run tar
   /// Algorithm::two_level_tar: ranks 0 to group_size - 1 are the first group, and so on. It divides
   /// the number of ranks. 0: default_group_size().
   std::uint32_t group_size = 0;
@@ -75,6 +75,10 @@ struct AllreduceArguments {
 
 /// The largest divisor of `world` that is not above its root.
 std::uint32_t default_group_size(std::uint32_t world);
+
+/// What Algorithm::automatic stands for in a call among `world` ranks: one_shot where each rank
+/// sends few bytes by it, else tar. Alike on all ranks.
+Algorithm choose_algorithm(const AllreduceArguments& arguments, std::uint32_t world);
 
 /// Whether calls of this type and function can be bounded: sums and averages of floats. Others
 /// always run exact.

@@ -84,15 +84,22 @@ Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
   return run(arguments);
 }
 
+AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
+  if (arguments.algorithm == Algorithm::automatic) {
+    arguments.algorithm = choose_algorithm(arguments, world_size());
+  }
+  return arguments;
+}
+
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
-  const auto call = state_->driver().submit(arguments, true);
+  const auto call = state_->driver().submit(chosen(arguments), true);
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, state_->driver().submit(arguments, false));
+  return AsyncAllreduce(state_, state_->driver().submit(chosen(arguments), false));
 }
 
 /// Runs an exact call for a caller that does not see its report.

@@ -156,6 +156,7 @@ class Communicator {
   friend class AsyncAllreduce;
   class State;
   explicit Communicator(std::shared_ptr<State> state);
+  AllreduceArguments chosen(AllreduceArguments arguments) const;
   Result<Report> run(const AllreduceArguments& arguments);
   Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
   Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);

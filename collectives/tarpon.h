@@ -119,7 +119,7 @@ typedef enum tarpon_mode {
 
 /* How an exact call is made. Bounded calls run TARPON_TAR. */
 typedef enum tarpon_algorithm {
-  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_TAR */
+  TARPON_ALGORITHM_DEFAULT = 0, /* TARPON_ONE_SHOT for a few KiB, else TARPON_TAR */
   TARPON_TAR = 1,               /* every rank adds up a shard and sends it to all */
   TARPON_CIRCULANT = 2,         /* few messages: a rank sends to log2 of the ranks, twice */
   TARPON_ONE_SHOT = 3,          /* all to all, for a few KiB */

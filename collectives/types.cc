@@ -46,6 +46,8 @@ std::string_view name(ReduceOp function) {
 
 std::string_view name(Algorithm algorithm) {
   switch (algorithm) {
+    case Algorithm::automatic:
+      return "auto";
     case Algorithm::tar:
       return "tar";
     case Algorithm::circulant:
@@ -101,8 +103,9 @@ std::optional<Mode> parse_mode(std::string_view text) {
 
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
   return parse(text,
-               {Algorithm::tar, Algorithm::circulant, Algorithm::one_shot, Algorithm::ring,
-                Algorithm::recursive_doubling, Algorithm::two_level_tar, Algorithm::late_rank});
+               {Algorithm::automatic, Algorithm::tar, Algorithm::circulant, Algorithm::one_shot,
+                Algorithm::ring, Algorithm::recursive_doubling, Algorithm::two_level_tar,
+                Algorithm::late_rank});
 }
 
 }  // namespace tarpon

@@ -50,6 +50,7 @@ inline constexpr ReduceOp kLastReduceOp = ReduceOp::custom;
 /// How an exact AllReduce is made; bounded ones run tar. The algorithms other than tar are in
 /// collectives/engine/schedules/schedule.h.
 enum class Algorithm : std::uint8_t {
+  automatic = 0,  // by size and ranks: choose_algorithm()
   tar = 1,
   circulant = 2,
   one_shot = 3,

@@ -219,7 +219,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
                from.custom_context};
   to.tag = from.tag;
   to.mode = to_enum<Mode>(from.mode);
-  if (from.algorithm != TARPON_ALGORITHM_DEFAULT) to.algorithm = to_enum<Algorithm>(from.algorithm);
+  to.algorithm = to_enum<Algorithm>(from.algorithm);
   to.group_size = from.group_size;
   to.late_rank = to_rank(from.late_rank);
   if (from.shares != nullptr) to.shares = Shares({from.shares, from.share_count});

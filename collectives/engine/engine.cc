@@ -74,6 +74,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
     refused = exception_inside(error);
   }
   call->arguments = arguments;
+  if (arguments.algorithm == Algorithm::automatic) call->arguments.algorithm = Algorithm::tar;
   call->nonfinite = nonfinite;
   call->report.tag = arguments.tag;
   if (broken_ || aborted_) {

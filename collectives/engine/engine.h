@@ -63,9 +63,9 @@ class Engine {
 
   /// Takes the call; buffers belong to the engine until `done`. Every call takes the next number of
   /// its tag. A call that this rank refuses (see refusal()) ends at once as aborted, here and at
-  /// the peers, which this rank tells. The first form searches the input for NaN if the mechanisms
-  /// say so; the second takes the result of looks_nonfinite(), which the caller ran between `asked`
-  /// and `now`. The deadline of the call counts from `asked`.
+  /// the peers, which this rank tells. Algorithm::automatic runs tar. The first form searches the
+  /// input for NaN if the mechanisms say so; the second takes the result of looks_nonfinite(),
+  /// which the caller ran between `asked` and `now`. The deadline of the call counts from `asked`.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
                                       Time asked, Time now) noexcept;

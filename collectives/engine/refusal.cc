@@ -23,7 +23,7 @@ std::optional<std::string> unknown_value(const AllreduceArguments& arguments) {
   if (!is_one_of(arguments.type, kLastDataType)) return text("element type", arguments.type);
   if (!is_one_of(arguments.function, kLastReduceOp)) return text("function", arguments.function);
   if (!is_one_of(arguments.mode, Mode::bounded)) return text("mode", arguments.mode);
-  if (!is_one_of(arguments.algorithm, kLastAlgorithm) || arguments.algorithm < Algorithm::tar) {
+  if (!is_one_of(arguments.algorithm, kLastAlgorithm)) {
     return text("algorithm", arguments.algorithm);
   }
   if (!is_one_of(arguments.missing, MissingFill::local)) {
@@ -72,7 +72,8 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
                        Shares::kMostRanks);
   } else if (shares.ranks() != world) {
     text = fmt::format("shares of {} ranks for {}; give one for each rank", shares.ranks(), world);
-  } else if (arguments.algorithm != Algorithm::tar) {
+  } else if (arguments.algorithm != Algorithm::tar &&
+             arguments.algorithm != Algorithm::automatic) {
     text = fmt::format("shares are of algorithm {}, not {}; give none", name(Algorithm::tar),
                        name(arguments.algorithm));
   } else {

@@ -107,7 +107,9 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
     return refuse("--bound " + bound_rule(options.bound) + " is above --deadline " +
                   format_duration(options.job.deadline) + ": raise --deadline");
   }
-  if (options.algorithm != Algorithm::tar && options.mode == Mode::bounded) {
+  const bool transposes =
+      options.algorithm == Algorithm::tar || options.algorithm == Algorithm::automatic;
+  if (!transposes && options.mode == Mode::bounded) {
     return refuse(fmt::format("--algorithm {} is of exact calls: leave out --mode bounded",
                               name(options.algorithm)));
   }
@@ -117,8 +119,7 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (options.late_rank && options.algorithm != Algorithm::late_rank) {
     return refuse("--late-rank is of --algorithm late-rank: leave one out, or give both");
   }
-  if (!options.shares.even() &&
-      (options.algorithm != Algorithm::tar || options.mode == Mode::bounded)) {
+  if (!options.shares.even() && (!transposes || options.mode == Mode::bounded)) {
     return refuse(options.shares_flag + " LIST is of exact calls by --algorithm tar: leave out " +
                   (options.mode == Mode::bounded
                        ? std::string("--mode bounded")

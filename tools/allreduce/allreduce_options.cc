@@ -128,9 +128,9 @@ Result<Shares> parse_shares(const std::string& text) {
 Result<Shares> parse_speeds(const std::string& text) {
   const Shares shares = Shares::for_speeds(parse_numbers(text));
   if (shares.valid()) return shares;
-  return fail(Error::Code::invalid_argument,
-              fmt::format("\"{}\" is not a list of speeds above 0, one for each rank, as 0.5,1,1,1",
-                          text));
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("\"{}\" is not a list of speeds above 0, one for each rank, as 0.5,1,1,1", text));
 }
 
 Result<InjectedDelay> parse_delay(const std::string& text) {
@@ -172,11 +172,11 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
                   "TARPON_LOSS_TARGET, else " + cli::share_text(Mechanisms().loss_target)),
         "bounded mode: the bound is the shortest that loses this share on average", Scope::job},
        {"--algorithm",
-        named(
-            options.algorithm, parse_algorithm,
-            {"tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar", "late-rank"}),
-        "of exact calls. one-shot: one delay, for a few KiB; circulant, recursive-doubling: few "
-        "messages a rank",
+        named(options.algorithm, parse_algorithm,
+              {"auto", "tar", "circulant", "one-shot", "ring", "recursive-doubling", "2d-tar",
+               "late-rank"}),
+        "of exact calls. auto: one-shot for a few KiB, else tar. one-shot: one delay; circulant, "
+        "recursive-doubling: few messages a rank",
         Scope::job},
        {"--group-size",
         otherwise(cli::whole(options.group_size, 1u),
@@ -188,8 +188,10 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "--algorithm tar: how much of the bucket each rank owns beside the others, as 0,1,1,1; "
         "less for a rank with a slow link",
         Scope::job},
-       {"--link-speeds", otherwise(cli::parsed(options.shares, "LIST", speeds), "alike"),
-        "--algorithm tar: how fast the links of the ranks are beside one another, as 0.5,1,1,1: gives "
+       {"--link-speeds",
+        otherwise(cli::parsed(options.shares, "LIST", speeds), "alike"),
+        "--algorithm tar: how fast the links of the ranks are beside one another, as 0.5,1,1,1: "
+        "gives "
         "the shares with which all ranks finish together",
         Scope::job,
         false,

@@ -53,7 +53,7 @@ struct AllreduceOptions {
   Mode mode = Mode::exact;
   BoundOption bound;
   std::optional<double> loss_target;  // share; else Mechanisms::loss_target
-  Algorithm algorithm = Algorithm::tar;
+  Algorithm algorithm = Algorithm::automatic;
   std::uint32_t group_size = 0;  // 0: the library's choice
   std::optional<Rank> late_rank;
   Shares shares;

@@ -236,7 +236,7 @@ class Benchmark {
 
   std::string form() const {
     std::string text(name(options_.mode));
-    if (options_.algorithm != Algorithm::tar)
+    if (options_.algorithm != Algorithm::automatic)
       text += fmt::format(" by {}", name(options_.algorithm));
     if (options_.group_size > 0) text += fmt::format(" in groups of {}", options_.group_size);
     if (options_.late_rank) text += fmt::format(" with rank {} late", *options_.late_rank);

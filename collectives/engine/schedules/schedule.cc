@@ -11,6 +11,14 @@ void Schedule::add(std::vector<Message>& messages, Rank peer, std::span<const Pi
   if (count > 0) messages.push_back({peer, first, count});
 }
 
+Algorithm choose_algorithm(const AllreduceArguments& call, std::uint32_t world) {
+  // So few bytes of a rank cost less than a second message delay (./dev bench menu).
+  constexpr std::uint64_t kMostSent = 32 << 10;
+  if (may_run_bounded(call) || !call.shares.even() || call.count > kMostSent) return Algorithm::tar;
+  const std::uint64_t sent = call.count * element_bytes(call.type) * (world - 1);
+  return sent <= kMostSent ? Algorithm::one_shot : Algorithm::tar;
+}
+
 Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank rank,
                      std::uint32_t operation) {
   const std::uint64_t count = call.count;
@@ -31,6 +39,7 @@ Schedule schedule_of(const AllreduceArguments& call, std::uint32_t world, Rank r
     case Algorithm::late_rank:
       return late_rank_schedule(world, rank, operation, count, width, call.late_rank,
                                 late_rank_segments(world, count * width));
+    case Algorithm::automatic:
     case Algorithm::tar:
       break;
   }
