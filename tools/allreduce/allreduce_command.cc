@@ -23,8 +23,8 @@ std::string counts(const PortStatistics& port) {
       port.rx_overruns, port.rx_refused, port.system_calls, port.waits);
 }
 
-/// Where no size is given, the ranks of a host are a group, if the launcher tells how many they are
-/// and all hosts can have as many.
+/// Sets the group size if none is given: the ranks of one host, if the launcher tells their number
+/// and it divides the number of all ranks; else default_group_size().
 Result<void> settle_groups(AllreduceOptions& options, const LaunchPlace& place) {
   if (options.algorithm != Algorithm::two_level_tar) return {};
   const std::uint32_t world = place.world_size;
@@ -88,7 +88,7 @@ int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
   if (code != 0 && !session->flight.empty()) {
     place.voice.error("what led to it: tarpon flight " + session->flight);
   }
-  // Peers may still need this rank's last result; after a failure nobody is waited for.
+  // Peers may still need this rank's last result. After a failure this rank waits for no peer.
   if (code == 0) {
     session->log.write(DebugLevel::info, "NET", counts(session->communicator->port_statistics()));
     if (auto closed = session->communicator->close(options.job.deadline); !closed)

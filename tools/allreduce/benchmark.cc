@@ -39,9 +39,9 @@ std::optional<std::uint64_t> next_size(const AllreduceOptions& options, std::uin
   return size + options.step_bytes;
 }
 
-/// What is measured, in its order: every size twice, of every kind, in every cycle.
+/// Sizes of all measurements in their order: each size twice, for every kind, in every cycle.
 std::vector<std::uint64_t> items_of(const AllreduceOptions& options) {
-  constexpr std::size_t kMost = 100'000;  // for an estimate more are not needed
+  constexpr std::size_t kMost = 100'000;  // enough for an estimate
   std::vector<std::uint64_t> sizes;
   const std::size_t sweeps = options.run_cycles * kinds_of(options).size();
   for (std::size_t sweep = 0; sweep < sweeps && sizes.size() < kMost; ++sweep) {
@@ -53,7 +53,8 @@ std::vector<std::uint64_t> items_of(const AllreduceOptions& options) {
   return sizes;
 }
 
-/// Work before each item, and all work, in bytes; the latency of a call counts some too.
+/// Work before each item, and at the end all work, in bytes; a call's latency counts as kCall
+/// bytes.
 std::vector<double> work_before(const std::vector<std::uint64_t>& sizes) {
   constexpr double kCall = 256 << 10;
   std::vector<double> work{0};
@@ -96,7 +97,7 @@ class Benchmark {
   }
 
  private:
-  /// What can fail on one rank alone, before anything is measured.
+  /// Does what can fail on one rank alone, before anything is measured.
   Result<void> prepare() {
     try {
       input_.resize(options_.max_bytes);
@@ -218,8 +219,8 @@ class Benchmark {
     return result;
   }
 
-  /// Of the whole work, after `done` steps of this item: of the time where that is known, else of
-  /// the bytes. Never less than before.
+  /// Share of the whole work that is done after `done` steps of this item: by time if the time left
+  /// is known, else by bytes. Never decreases.
   double share_done(std::uint32_t done) {
     const double elapsed = progress_.elapsed();
     double share = 0;
@@ -297,13 +298,14 @@ class Benchmark {
     std::fflush(text_);  // --json may go there too
   }
 
-  /// What follows a signal is no failure of its own.
+  /// Call before an end is reported. Does not return after a signal: what follows from the signal
+  /// is not a failure.
   void end_interruption() {
     if (interruption_) interruption_->yield();
     interruption_.reset();
   }
 
-  /// After a signal, in a thread of its own: the main thread may be in a call.
+  /// Runs after a signal, in a thread of its own, because the main thread may be in a call.
   void last_words() {
     const std::lock_guard lock(mutex_);
     progress_.clear();
@@ -337,7 +339,7 @@ class Benchmark {
   const std::vector<std::uint64_t> items_;  // sizes
   const std::vector<double> work_before_;
   TensorBytes input_, output_, spare_;
-  // After a signal another thread reads what follows, but halted_.
+  // After a signal another thread reads the members below, except halted_.
   std::mutex mutex_;
   WorkEstimate estimate_;
   double share_ = 0;    // done, as last shown
@@ -351,7 +353,8 @@ class Benchmark {
   std::uint64_t wrong_ = 0;
   double busbw_ = 0;
   int measured_ = 0;
-  std::optional<Interruption> interruption_;  // rank 0, while it measures; last: it uses the others
+  // Rank 0 only, while it measures. Declared last, because it uses the other members.
+  std::optional<Interruption> interruption_;
 };
 
 }  // namespace

@@ -11,9 +11,9 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kDivergenceTag = 0x64697665;  // no calls of a job's own
+constexpr std::uint32_t kDivergenceTag = 0x64697665;  // the job's own calls do not use it
 
-/// min and max have rules of their own for NaN: it travels as infinity.
+/// Copies `from`, with NaN replaced by infinity: min and max treat NaN by rules of their own.
 template <typename T>
 void copy_numbers(std::span<const std::byte> from, std::span<std::byte> to) {
   for (std::uint64_t i = 0; i < from.size() / sizeof(T); ++i) {

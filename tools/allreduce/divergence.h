@@ -1,5 +1,4 @@
-// How far the results of a bounded call differ between the ranks: what stage 2 lost on some of
-// them.
+// How far the results of a bounded call differ between the ranks because of losses in stage 2.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@ namespace tarpon {
 
 struct Divergence {
   std::uint64_t count = 0;      // elements compared
-  std::uint64_t differing = 0;  // of them not the same on all ranks
+  std::uint64_t differing = 0;  // elements that are not the same on all ranks
   double max_relative = 0;      // largest |a - b| / max(|a|, |b|) of two ranks' values; NaN against
                                 // a number counts as 1
   double exact_us = 0;          // the slower of the exact calls, at this rank
@@ -22,9 +21,9 @@ struct Divergence {
   }
 };
 
-/// Compares `result` over all ranks, by exact AllReduces (of a tag of their own) of its largest and
-/// smallest values. Collective. `low` and `high` are room for as many elements. Nothing where one
-/// of the calls does not complete.
+/// Compares `result` over all ranks: exact AllReduces with a tag of their own find the smallest and
+/// largest value of each element. Collective. `low` and `high` are buffers of the size of `result`.
+/// Returns nullopt for integers, and if one of the calls does not complete.
 std::optional<Divergence> measure_divergence(Communicator& communicator,
                                              std::span<const std::byte> result, DataType type,
                                              Duration deadline, std::span<std::byte> low,

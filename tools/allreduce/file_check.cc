@@ -13,13 +13,13 @@
 namespace tarpon {
 namespace {
 
-/// One element, in double precision.
+/// What one element should be, in double precision.
 struct Expected {
   double value = 0;      // the scaled reduction
-  double magnitude = 0;  // that of the contributions' sizes: rounding errors are relative to it
-  double extent = 0;     // no intermediate value of finite contributions is larger, in any order
-  double slack = 0;      // what weights that only the owner knows may change
-  bool finite = true;    // all contributions are
+  double magnitude = 0;  // the reduction of absolute values: rounding errors are relative to it
+  double extent = 0;     // upper limit of intermediate values of finite contributions, in any order
+  double slack = 0;      // change that the owner's weights may cause; only the owner knows them
+  bool finite = true;    // all contributions are finite
   bool nan = false;      // a contribution is NaN
 };
 
@@ -55,7 +55,7 @@ Expected expect(const std::vector<NpyArray>& inputs, std::uint64_t contributors,
       std::abs(reduce(contributors, [&](Rank rank) { return std::abs(value(rank)); }));
   expected.extent =
       function == ReduceOp::prod ? product : sum * world / std::popcount(contributors);
-  // min and max pass over a NaN, unless it comes first.
+  // min and max skip a NaN, unless it comes first.
   expected.value = reduce(is_order(function) && numbers != 0 ? numbers : contributors, value);
   return expected;
 }
@@ -65,7 +65,7 @@ bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t 
   const T rounded = static_cast<T>(expected.value);
   if (got == rounded || (std::isnan(got) && std::isnan(rounded))) return true;
   if (is_order(function)) return expected.nan && std::isnan(got);
-  // The order of the operations decides what overflows on the way.
+  // Whether an intermediate value overflows depends on the order of the operations.
   const bool overflows = !std::isfinite(static_cast<T>(expected.extent));
   if (!std::isfinite(got)) return overflows;
   if (!std::isfinite(rounded)) return overflows && expected.finite;
@@ -76,8 +76,8 @@ bool acceptable(T got, const Expected& expected, ReduceOp function, std::size_t 
   return std::abs(static_cast<double>(got) - expected.value) <= tolerance;
 }
 
-/// With inverse weights, which only the owners know, they only have to be numbers. What nobody
-/// contributed to is not looked at.
+/// Under Rescale::inverse only the owners know the weights, so values only have to be finite.
+/// Elements without a contributor are not checked.
 std::uint64_t count_coded(const std::vector<NpyArray>& inputs, const NpyArray& result,
                           ReduceOp function, const Report& report) {
   const auto world = static_cast<std::uint32_t>(inputs.size());

@@ -1,4 +1,4 @@
-// Whether the result of a file job is right, as far as rounding allows to tell.
+// Checks whether the result of a file job is right within rounding.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,17 @@
 
 namespace tarpon {
 
-/// Elements of `result` farther from the reduction in double precision over the contributors that
-/// `report` names than rounding allows: not at all for min and max. NaN and infinity must be where
-/// the inputs or an overflow put them. Holes are not looked at. Of coded results rounding allows
-/// what tools/reference/coded_reference.h says; under Rescale::inverse they have to be numbers.
+/// Counts the elements of `result` that differ by more than rounding allows from the reduction, in
+/// double precision, over the contributors that `report` names. min and max allow no difference.
+/// NaN and infinity must be where the inputs or an overflow put them. Holes are skipped. For coded
+/// results tools/reference/coded_reference.h defines the tolerance; under Rescale::inverse they
+/// only have to be finite.
 /// REQUIRES: all arrays, by rank, of one type and length.
 std::uint64_t count_wrong(const std::vector<NpyArray>& inputs, const NpyArray& result,
                           ReduceOp function, const Report& report);
 
-/// Of `result` against the reduction over all inputs: the sum of squared differences over the sum
-/// of squares. What the losses cost, rounding included.
+/// Error of `result` against the reduction over all inputs: the sum of squared differences over the
+/// sum of squares. It measures the cost of losses, rounding included.
 double file_error(const std::vector<NpyArray>& inputs, const NpyArray& result, ReduceOp function);
 
 }  // namespace tarpon

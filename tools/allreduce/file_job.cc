@@ -81,7 +81,7 @@ class FileJob {
   }
 
  private:
-  /// What can fail before any work, on any rank. Sets input_ and identities_.
+  /// Does what can fail on any rank before any work. Sets input_ and identities_.
   Result<void> read_input() {
     auto input = read_npy(path_of_rank(options_.input, rank_));
     Result<std::string> mine = input.map(identity);
@@ -155,8 +155,8 @@ class FileJob {
     return {};
   }
 
-  /// All ranks compare their results, which exact mode makes equal; rank 0 checks its own against
-  /// all inputs. Returns what was checked, in words, alike on all ranks.
+  /// Compares the results of all ranks, which exact mode makes equal. Rank 0 checks its result
+  /// against all inputs. Returns in words what was checked; the text is the same on all ranks.
   Result<std::string> check(const Report& last, Measurement& measurement) {
     if (!options_.check) return std::string("not checked (-c 0)");
     const auto all = agree(control_, hash(result_));
@@ -181,8 +181,8 @@ class FileJob {
                        measurement.wrong, measurement.count);
   }
 
-  /// Wrong elements and squared error. Empty where an input is not found here, or is another one
-  /// than its rank has read.
+  /// The number of wrong elements and the squared error. Empty if this rank does not find an input,
+  /// or finds another one than the input's rank has read.
   std::string checked_text(const Report& last) const {
     std::vector<NpyArray> inputs;
     for (Rank rank = 0; rank < communicator_.world_size(); ++rank) {
@@ -194,7 +194,7 @@ class FileJob {
                        file_error(inputs, result_, options_.function));
   }
 
-  /// Either all ranks' files appear or, as far as can be known before, none.
+  /// Writes the output of all ranks or, as far as a failure is known beforehand, of none.
   Result<void> write_output() {
     if (options_.output.empty()) return {};
     auto file =
@@ -211,13 +211,14 @@ class FileJob {
     return write_json(options_.json, json);
   }
 
-  /// For last_words(): the calls have been made.
+  /// Keeps the results for last_words() when the calls have been made.
   void remember(const Measurement& measurement) {
     const std::lock_guard lock(mutex_);
     measured_.push_back(to_json(measurement, communicator_.world_size()));
   }
 
-  /// After a signal, in a thread of its own: the main thread may be in a call, or check the result.
+  /// Runs after a signal, in a thread of its own, because the main thread may be in a call or check
+  /// the result.
   void last_words() {
     const std::lock_guard lock(mutex_);
     progress_.clear();
@@ -291,7 +292,8 @@ class FileJob {
   std::vector<std::string> identities_;  // of the ranks' inputs
   std::string halted_;                   // why the run ended early
   nlohmann::json failure_;               // null: none
-  std::mutex mutex_;    // of progress_, partial_ and measured_, which last_words() uses
+  // Guards progress_, partial_ and measured_, which last_words() uses.
+  std::mutex mutex_;
   PartialRun partial_;  // the calls
   nlohmann::json measured_ = nlohmann::json::array();
   std::optional<Interruption> interruption_;  // rank 0, until the output is written

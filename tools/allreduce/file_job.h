@@ -6,8 +6,8 @@
 
 namespace tarpon {
 
-/// Runs as one rank; rank 0 prints. Returns the exit code. Every rank learns of the failure of any
-/// (an input missing, shapes that differ, an output that could not be written) and ends non-zero.
+/// Runs as one rank; rank 0 prints. Returns the exit code. A failure on one rank (an input missing,
+/// shapes that differ, an output that could not be written) ends all ranks with a non-zero code.
 int run_file_job(const AllreduceOptions& options, Session& session);
 
 /// `path` with {rank} replaced.

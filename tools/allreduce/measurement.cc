@@ -20,7 +20,7 @@
 namespace tarpon {
 namespace {
 
-using PackedCauses = std::array<double, 5>;  // without names: a log has many
+using PackedCauses = std::array<double, 5>;  // without names, because a log has many of them
 
 std::vector<PackedCauses> pack(const std::vector<LossCauses>& causes) {
   std::vector<PackedCauses> packed;
@@ -130,7 +130,7 @@ double Measurement::busbw(double us, std::uint32_t world) const {
 
 namespace {
 
-/// What `log` says of the loss in iteration `i`.
+/// The loss in iteration `i` of `log`.
 CallLoss loss_in(const IterationLog& log, std::size_t i) {
   CallLoss loss;
   if (i < log.bound_us.size()) loss.bound_us = log.bound_us[i];
@@ -190,7 +190,7 @@ void merge(const std::vector<IterationLog>& logs, Measurement& measurement) {
       if ((loss.late >> rank & 1) != 0) continue;
       slowest_in_time = std::max(slowest_in_time, logs[rank].time_us[i]);
     }
-    // Ranks that all find one another late leave nobody to go by.
+    // If the ranks found all of them late, the slowest of all counts.
     measurement.time_us.push_back(slowest_in_time > 0 ? slowest_in_time : slowest);
     measurement.lost.push_back(lost);
     measurement.calls.push_back(loss);
@@ -206,7 +206,7 @@ nlohmann::json value(std::optional<double> number) {
   return number ? nlohmann::json(*number) : nlohmann::json(nullptr);
 }
 
-/// What bounds did and what calls lost on the way; null in exact mode.
+/// Adds what bounds did and what calls lost; null in exact mode.
 void add_loss(const Measurement& m, nlohmann::json& json) {
   for (const char* name :
        {"bound_us", "bound_max_us", "bound_rule", "loss_target", "mean_loss", "causes"}) {
@@ -302,7 +302,7 @@ std::string loss_line(const std::optional<Measurement>& out, const std::optional
 
 std::string bound_warning(const Measurement& m) {
   constexpr double kTolerated = 0.01;
-  constexpr double kMargin = 2;  // calls have a tail
+  constexpr double kMargin = 2;  // because calls have a tail
   constexpr double kOverrun = 1.5;
   if (m.mode != Mode::bounded || !m.given_bound_us || !m.divergence) return "";
   const double wanted_us = m.divergence->exact_us * kMargin;
@@ -310,7 +310,7 @@ std::string bound_warning(const Measurement& m) {
   const auto duration = [](double us) {
     return format_duration(std::chrono::microseconds(static_cast<std::int64_t>(us)));
   };
-  // Two digits.
+  // Round to two digits.
   const double unit = std::pow(10, std::floor(std::log10(wanted_us)) - 1);
   std::string text = fmt::format(
       "# warning: --bound {} is too short for {}: {:.3g} % is lost; exact calls take {}, so "

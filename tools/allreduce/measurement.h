@@ -28,9 +28,9 @@ struct IterationLog {
   std::string halted;         // why the run ended early; one line
   std::set<Rank> nonfinite;   // ranks whose inputs held NaN or infinity
   std::uint32_t flows = 1;    // of this rank's large messages, after the last iteration
-  std::uint64_t coded = 0;    // iterations that were
+  std::uint64_t coded = 0;    // coded iterations
   std::uint64_t wrong = 0;    // elements, of the last iteration
-  double squared_error = 0;   // of the last iteration, where it was checked: relative
+  double squared_error = 0;   // of the last iteration, relative; set where it was checked
   double lost_fraction = 0;   // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
@@ -40,15 +40,15 @@ struct IterationLog {
   std::uint64_t max_rss_kib = 0;  // peak resident memory of this rank so far
   nlohmann::json outcome;         // outcome_json() of the last iteration that was not complete,
                                   // else of the last one; null before one has ended
-  std::string outcome_text;       // that one in words; empty when it was complete
+  std::string outcome_text;       // `outcome` in words; empty when it was complete
   std::string error;              // set when an iteration failed: one line
-  bool peer_late = false;         // it failed because a peer did not answer by the deadline
+  bool peer_late = false;         // the iteration failed because a peer missed the deadline
 };
 
-/// As one line of JSON, with at most `count` iterations from `first` on; bytes that are no UTF-8
-/// (of paths, in `error`) are replaced.
+/// One line of JSON, with at most `count` iterations from `first` on. Bytes that are not UTF-8 (of
+/// paths, in `error`) are replaced.
 std::string to_text(const IterationLog& log, std::size_t first, std::size_t count);
-/// nullopt for a text that is no such log.
+/// Returns nullopt if `text` is not such a log.
 std::optional<IterationLog> iteration_log_from(const std::string& text);
 
 struct Measurement {
@@ -61,20 +61,20 @@ struct Measurement {
   Algorithm algorithm = Algorithm::tar;
   Mode asked_mode = Mode::exact;
   std::string datapath;         // of rank 0, or "mixed"
-  std::vector<double> time_us;  // per iteration: the slowest rank that was not late, else of all
+  std::vector<double> time_us;  // per iteration, of the slowest rank that was not late, or of all
   std::vector<std::vector<double>> rank_time_us;  // of each rank, per iteration
   std::vector<double> lost;                       // per iteration: lost_fraction of the worst rank
   std::vector<CallLoss> calls;                    // per iteration
-  std::uint64_t closed_early = 0;                 // iterations in which a stage of a rank closed so
-  std::uint64_t closed_by_bound = 0;              // the same, by its bound
+  std::uint64_t closed_early = 0;                 // iterations whose worst Closing is early
+  std::uint64_t closed_by_bound = 0;              // iterations whose worst Closing is bound
   std::string bound_rule;                         // --bound's word; of bounded iterations
-  std::optional<double> loss_target;              // what a learnt bound keeps to
+  std::optional<double> loss_target;              // of a learnt bound
   std::optional<double> given_bound_us;           // a fixed --bound
-  std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 was told
+  std::array<std::uint64_t, 3> verdicts{};        // by Verdict, as rank 0 received them
   std::optional<Divergence> divergence;           // of the last iteration's results
   std::set<Rank> nonfinite;                       // ranks whose inputs held NaN or infinity
   std::vector<std::uint32_t> flows;               // of each rank's large messages, at the end
-  std::uint64_t coded = 0;                        // iterations that were, at any rank
+  std::uint64_t coded = 0;                        // coded iterations, at any rank
   bool checked = true;                            // whether `wrong` was counted
   std::uint64_t wrong = 0;                        // over all ranks
   std::optional<double> squared_error;            // of the worst rank's last result: relative to
@@ -88,7 +88,7 @@ struct Measurement {
   std::vector<double> sent_bytes;          // the same
   std::uint64_t max_rss_kib = 0;           // of the largest rank
   std::vector<nlohmann::json> outcomes;    // of each rank: IterationLog::outcome
-  std::vector<std::string> outcome_texts;  // of those that were not complete, with the rank
+  std::vector<std::string> outcome_texts;  // of ranks whose outcome was not complete
 
   double mean_us() const;
   double mean_lost() const;            // share of contributions: mean of `lost`
@@ -97,7 +97,7 @@ struct Measurement {
   double busbw(double time_us, std::uint32_t world) const;
 };
 
-/// Joins the logs of all ranks into times, wrong, lost and late of `measurement`.
+/// Merges the logs of all ranks into times, wrong, lost and late of `measurement`.
 void merge(const std::vector<IterationLog>& logs, Measurement& measurement);
 
 nlohmann::json to_json(const Measurement& measurement, std::uint32_t world);
@@ -111,18 +111,18 @@ struct PartialRun {
 
 /// null before the first iteration.
 nlohmann::json to_json(const PartialRun& partial);
-/// "# interrupted: ...", of `iterations` in all; empty before the first one.
+/// "# interrupted: ...", with `iterations` as the planned number; empty before the first one.
 std::string interrupted_line(const PartialRun& partial, std::uint32_t iterations);
 
-/// "# bounded: ...", of the calls out of place and in place together; see loss_text(). Empty for
-/// exact ones.
+/// "# bounded: ...", of the calls out of place and in place together; see loss_text(). Empty if all
+/// calls were exact.
 std::string loss_line(const std::optional<Measurement>& out, const std::optional<Measurement>& in);
-/// Lines below it, of bounded calls: closings, verdicts, how replicas differ; and how the last
-/// call of each rank ended that was not complete. One line where calls ran exact although bounded
-/// ones were asked for. Empty for other exact ones.
+/// The lines below loss_line(). For bounded calls: closings, verdicts, how replicas differ, and the
+/// last outcome that was not complete, of each rank that has one. For calls that ran exact although
+/// bounded ones were asked for: one line. For other exact calls: empty.
 std::string notes(const Measurement& measurement);
-/// One line where calls with a fixed bound lose more than 1 % and exact calls take longer than it:
-/// names a bound that would do. Else empty.
+/// One line that names a sufficient bound, if calls with a fixed bound lose more than 1 % and twice
+/// the time of exact calls is longer than the bound. Else empty.
 std::string bound_warning(const Measurement& measurement);
 
 }  // namespace tarpon

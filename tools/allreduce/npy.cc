@@ -194,7 +194,7 @@ std::optional<std::size_t> count_elements(const std::vector<std::size_t>& shape,
 
 /// The type and shape of a readable header; the array's data is still empty.
 Result<NpyArray> interpret(const std::string& text, const std::string& path) {
-  // A record type's descr is a list: say that, rather than "cannot be read".
+  // The descr of a record type is a list. Say so rather than "cannot be read".
   if (text.find("'descr': [") != std::string::npos) {
     return refuse(path, "holds records: save one field of type float32 or float64");
   }
@@ -213,7 +213,7 @@ std::string encode_header(NpyType type, const std::vector<std::size_t>& shape) {
                                                 : fmt::format("({})", fmt::join(shape, ", "));
   std::string text = fmt::format("{{'descr': '<f{}', 'fortran_order': False, 'shape': {}, }}",
                                  npy_type_bytes(type), extents);
-  text.resize((text.size() + 11 + 63) / 64 * 64 - 11, ' ');  // so that the data is aligned to 64
+  text.resize((text.size() + 11 + 63) / 64 * 64 - 11, ' ');  // aligns the data to 64
   text += '\n';
   std::string out(kMagic);
   out += {'\1', '\0', static_cast<char>(text.size() & 0xff), static_cast<char>(text.size() >> 8)};
@@ -231,7 +231,7 @@ std::string_view npy_type_name(NpyType type) {
 }
 
 Result<NpyArray> read_npy(const std::string& path) {
-  // O_NONBLOCK: a FIFO must be refused, not waited for.
+  // O_NONBLOCK: opening a FIFO must not block, so that it can be refused.
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd || ::fstat(fd.get(), &status) != 0) return fail_system(errno, path + ": cannot open");

@@ -1,8 +1,8 @@
 // NumPy .npy files of float32 and float64: what the tool reads as input and leaves as output.
 //
-// Own and strict: xtensor's loader accepts truncated files, refuses headers of 128 to 255 bytes and
-// allocates what a header promises (tests use it as an independent reader). Calls block on the file
-// system; any thread.
+// This reader is our own and strict: xtensor's loader accepts truncated files, refuses headers of
+// 128 to 255 bytes and allocates what a header promises (tests use it as an independent reader).
+// Calls block on the file system and may come from any thread.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,14 @@ struct NpyArray {
 
 /// Reads the whole file (format versions 1 to 3). Errors name the file and what is wrong with it:
 /// truncated, bytes after the data, Fortran order in two or more dimensions, big-endian, other
-/// element types. No more memory is taken than the file's size asks for.
+/// element types. Allocates no more memory than the file's size requires.
 Result<NpyArray> read_npy(const std::string& path);
 
-/// Whether write_npy() can work, to be known before long work.
+/// Checks before long work whether write_npy() can succeed.
 Result<void> check_npy_output(const std::string& path);
 
-/// Writes `data` to what replaces or becomes the regular file `path` when the caller commits it;
-/// until then nothing in the directory changes.
+/// Writes `data` to a new file, which becomes or replaces the regular file `path` when the caller
+/// commits it. Until then nothing in the directory changes.
 /// REQUIRES: data.size() == the shape's product x npy_type_bytes(type).
 Result<WholeFile> write_npy(const std::string& path, NpyType type,
                             const std::vector<std::size_t>& shape, std::span<const std::byte> data);

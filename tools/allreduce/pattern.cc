@@ -20,7 +20,7 @@ using Period = std::array<T, kPeriod>;
 
 template <typename T>
 T pattern(ReduceOp function, Rank rank, std::uint64_t index) {
-  // Products of many ranks stay within float32's range: factors of 1, few of 2.
+  // Factors are 1, and 2 for few, so that products of many ranks stay within float32's range.
   if (function == ReduceOp::prod) return (index + rank) % 16 == 0 ? T{2} : T{1};
   return static_cast<T>((index * 7 + std::uint64_t{rank} * 31) % 61);
 }
@@ -34,7 +34,7 @@ void fill(std::span<std::byte> buffer, ReduceOp function, Rank rank) {
   }
 }
 
-/// With inverse weights only their limits are known here: owners choose them.
+/// Under Rescale::inverse the owners choose the weights, so only their limits are checked.
 template <typename T>
 bool is_wrong(T got, T expected, Rescale rescale) {
   if (rescale != Rescale::inverse) return std::memcmp(&got, &expected, sizeof got) != 0;
@@ -101,12 +101,12 @@ std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, Redu
     if (report.nonfinite) return all_but_nan<T>(result);
     std::uint64_t wrong = 0;
     for (const ContributorRun& run : runs_of(report, result.size() / sizeof(T), world)) {
-      // A hole holds zeros, or what this rank alone would have said.
+      // A hole holds zeros, or this rank's own contribution.
       const std::uint64_t filled = missing == MissingFill::local ? bit(rank) : 0;
       const std::uint64_t contributors = run.contributors != 0 ? run.contributors : filled;
       Period<T> expected;
       for (std::uint64_t i = 0; i < kPeriod; ++i) {
-        // A hole filled by this rank's own is scaled by the count under every rule.
+        // A hole filled with this rank's contribution is scaled by the count under every rule.
         const Rescale rescale = run.contributors != 0 ? report.rescale : Rescale::count;
         expected[i] = reduce_over<T>(
             contributors, world, 0, function,

@@ -8,20 +8,20 @@
 
 namespace tarpon {
 
-/// Small integers with a period of 1024 elements that differ from rank to rank: their sums are
-/// exact in every type, or rounded once (half precision), or taken modulo 2^bits, so wrong means
-/// wrong.
+/// Small integers with a period of 1024 elements that differ from rank to rank. Their sums are
+/// exact in every type, or rounded once (half precision), or taken modulo 2^bits, so that any
+/// difference is an error.
 void fill_pattern(std::span<std::byte> buffer, DataType type, ReduceOp function, Rank rank);
 
-/// Elements of `result` that are not the reduction over exactly the contributors that `report`
-/// names: honest loss is not wrong. `missing` is how holes are to be filled on `rank`. Coded ones
-/// may differ by rounding; under Rescale::inverse they are looked at for being numbers only.
+/// Counts the elements of `result` that are not the reduction over exactly the contributors that
+/// `report` names; losses that it reports are not wrong. `missing` tells how `rank` fills holes.
+/// Coded elements may differ by rounding; under Rescale::inverse they only have to be finite.
 std::uint64_t count_wrong(std::span<const std::byte> result, DataType type, ReduceOp function,
                           Rank rank, std::uint32_t world, MissingFill missing,
                           const Report& report);
 
-/// Of `result` against the reduction over all ranks: the sum of squared differences over the sum of
-/// squares. What the losses cost, rounding included. Floats only.
+/// Error of `result` against the reduction over all ranks: the sum of squared differences over the
+/// sum of squares. It measures the cost of losses, rounding included. Floats only.
 double pattern_error(std::span<const std::byte> result, DataType type, ReduceOp function,
                      std::uint32_t world);
 

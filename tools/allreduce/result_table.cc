@@ -14,7 +14,7 @@
 namespace tarpon {
 namespace {
 
-/// How a column is headed, in three lines but for the place, and how wide it is.
+/// Heading and width of a column. place_line() adds the line with the place.
 struct Column {
   std::string_view name;
   std::string_view unit;
@@ -46,7 +46,7 @@ std::size_t width_of(const std::vector<OwnColumn>& own) {
   return width;
 }
 
-/// With the two characters that a line begins with.
+/// Includes the two characters at the start of a line.
 std::size_t width_of(const TableShape& shape) {
   return 1 + width_of(kCall) + ((shape.out ? 1 : 0) + (shape.in ? 1 : 0)) * width_of(kPlace) +
          width_of(shape.own);
@@ -56,7 +56,7 @@ std::string cell(const Column& column, std::string_view text) {
   return fmt::format(" {:>{}}", text, column.width);
 }
 
-/// With fewer decimals where the column is too narrow for `decimals`.
+/// Uses fewer decimals if the column is too narrow for `decimals`.
 std::string figure(const Column& column, double value, int decimals) {
   std::string text;
   for (; decimals >= 0; --decimals) {

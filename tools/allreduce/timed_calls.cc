@@ -48,7 +48,7 @@ IterationLog failed(IterationLog log, std::string error, std::string outcome) {
   return log;
 }
 
-/// Whether the run goes on.
+/// Agrees with the other ranks on the step, if there are loss budgets. Returns whether to go on.
 bool agree_on_step(const TimedCalls& calls, const Report& report, IterationLog& log) {
   if (calls.step == nullptr) return true;
   const StepVerdict verdict =
@@ -123,10 +123,10 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
 
 namespace {
 
-// Iterations in one message: some 10 MB as text, of the 16 MiB that a message may hold.
+// Iterations in one message: some 10 MB of text; a message may hold 16 MiB.
 constexpr std::size_t kPiece = 50'000;
 
-/// One line: what failed, and how far it had come.
+/// One line: what failed, and the progress of the call.
 std::string failure(const IterationLog& log) {
   return log.outcome_text.empty() ? log.error : fmt::format("{} ({})", log.error, log.outcome_text);
 }
@@ -166,11 +166,11 @@ Result<void> all_good(const std::vector<IterationLog>& logs) {
   return fail(Error::Code::io, errors);
 }
 
-/// The error of a rank whose calls failed, where the control channel then fails with `control`.
+/// The error of a rank whose calls failed, if then the control channel fails with `control`.
 Error unshared(const IterationLog& mine, const Error& control) {
   const bool timeout = control.code == Error::Code::timeout;
   std::string text = failure(mine);
-  // A dead rank has no control channel either, and the ranks that found it dead end theirs.
+  // A dead rank has no control channel, and the ranks that found it dead end theirs.
   const bool dead = mine.error.find(" is dead: ") != std::string::npos;
   if (!timeout && !dead) text += fmt::format("; {}", control.message);
   if (mine.peer_late) text += fmt::format("; {}", kLateRemedy);
@@ -200,7 +200,7 @@ Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const Iter
     failure = {{"error", error.message}, {"outcomes", outcomes}};
     return fail(error);
   };
-  // A failed rank has waited long enough itself, and knows whom it lacked.
+  // A failed rank has waited long enough in its call, and knows which ranks were missing.
   const Duration bound = mine.error.empty() ? kControlBound : std::min<Duration>(deadline, 1s);
   auto logs = share_piece(control, mine, 0, bound);
   if (!logs) {
@@ -209,7 +209,7 @@ Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const Iter
     return give_up(logs.error(), known);
   }
   if (const auto good = all_good(*logs); !good) return give_up(good.error(), *logs);
-  // Nobody has failed: all have the same number of iterations.
+  // No rank has failed, so all have the same number of iterations.
   const std::size_t longest = std::max(mine.time_us.size(), mine.verdicts.size());
   for (std::size_t from = kPiece; logs && from < longest; from += kPiece) {
     auto more = share_piece(control, mine, from, bound);

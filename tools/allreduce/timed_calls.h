@@ -1,5 +1,5 @@
-// Timed AllReduces by the rule of every figure here: an untimed refill and barrier before each
-// iteration, one operation outstanding, from call to return.
+// Timed AllReduces. All figures here follow one rule: an untimed refill and barrier come before
+// each iteration, one operation is outstanding, and the time runs from call to return.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace tarpon {
 
-/// What a result is, seen beside what it should be.
+/// The result compared with what it should be.
 struct ResultCheck {
   std::uint64_t wrong = 0;   // elements
   double squared_error = 0;  // against the reduction over all ranks, relative to its square
@@ -27,21 +27,24 @@ struct TimedCalls {
   std::uint32_t warmup = 0;
   std::function<void()> refill;                     // before every iteration
   std::function<ResultCheck(const Report&)> check;  // after the last one; may be empty
-  /// After each iteration, warm-up included: how many are done, and how long the last one took.
+  /// Called after each iteration, warm-up included, with how many are done and how long the last
+  /// one took.
   std::function<void(std::uint32_t done, double us)> progress;
-  std::uint64_t* step = nullptr;  // with loss budgets: the next step to agree on; counts on
+  // With loss budgets: the next step to agree on; each step increments it.
+  std::uint64_t* step = nullptr;
 };
 
-/// Runs them on `input` and `output`. The first failure ends the run: IterationLog::error. With
-/// loss budgets each call is a step of its own, agreed on after it, outside of its time; a verdict
-/// of halt ends the run: IterationLog::halted. `last`: the report of the last iteration.
+/// Runs the calls on `input` and `output`. The first failure ends the run and is in
+/// IterationLog::error. With loss budgets each call is a step of its own; the ranks agree on it
+/// after the call, outside of the measured time. A verdict of halt ends the run:
+/// IterationLog::halted. `last` is set to the report of the last iteration.
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 
-/// Everybody's log on every rank, of any length. Errors name the ranks that failed, or did not
-/// answer; `failure` is then what the JSON report says of it: the error, and how the last call of
-/// each rank ended (null: not known). Counting wrong elements may take its time; a rank whose calls
-/// failed waits no more than `deadline`.
+/// Returns all ranks' logs on every rank, of any length. Errors name the ranks that failed or did
+/// not answer. `failure` is then set to the entry of the JSON report: the error, and how the last
+/// call of each rank ended (null: not known). Waits long, because other ranks may be counting wrong
+/// elements; a rank whose calls failed waits at most `deadline`.
 Result<std::vector<IterationLog>> share_logs(ControlChannel& control, const IterationLog& mine,
                                              Duration deadline, nlohmann::json& failure);
 
@@ -51,7 +54,7 @@ std::string datapath_of(const Communicator& communicator);
 /// Each rank's host, interface and data path.
 nlohmann::json ranks_json(const std::vector<RankInfo>& ranks);
 
-/// The report's "config" object; `seed` as used by faults.
+/// The report's "config" object; its `seed` is that of the faults.
 nlohmann::json config_json(const AllreduceOptions& options, const Session& session);
 
 }  // namespace tarpon

@@ -9,7 +9,7 @@ namespace {
 constexpr double kQuiet = 3;  // seconds
 // Beyond this factor above the largest size that was seen, time per byte is a guess.
 constexpr double kReach = 16;
-// Below it latency rules, which says nothing about larger sizes.
+// Below this size latency dominates and says nothing about larger sizes.
 constexpr std::uint64_t kLarge = 4 << 20;
 
 }  // namespace
@@ -42,7 +42,7 @@ std::optional<double> WorkEstimate::predict(std::uint64_t size) const {
   const double factor =
       static_cast<double>(size) / static_cast<double>(std::max<std::uint64_t>(1, largest));
   if (largest < kLarge || factor > kReach) return std::nullopt;
-  // Time a byte of the larger sizes, whose time is not latency; of several, because times vary.
+  // Time per byte of the larger sizes, which latency does not dominate; averaged, as times vary.
   double bytes = 0;
   double time = 0;
   for (auto at = known_.lower_bound(largest / 4); at != known_.end(); ++at) {

@@ -25,7 +25,7 @@ constexpr const char* kHowMeasured =
     "each rank sends to one other at a time, so rates do not add up; a burst finds what a pair "
     "carries, then a flood is paced at that rate";
 
-/// Of the pairs that fail, and with them the run.
+/// Colour of failed pairs, which make the run fail.
 Colour failure_colour(std::FILE* text) {
   return {::fileno(text), process_environment()};
 }

@@ -18,12 +18,13 @@ namespace {
 constexpr Duration kProbeInterval = 1ms;
 constexpr Duration kLinger = 100ms;  // for the last replies of a phase
 
-// The burst that finds a pair's rate: slices are counted apart, so that a pause of a process or a
-// queue that fills up spoils one of them. Queues fill in the first one, which does not count.
-constexpr std::size_t kSlices = 11;  // the number of a probe of the burst is that of its slice
+// The burst that finds a pair's rate. Slices are counted separately, so that a pause of a process
+// or a queue that fills up spoils only one of them. Queues fill in the first one, which does not
+// count.
+constexpr std::size_t kSlices = 11;  // a burst probe carries the number of its slice
 constexpr Duration kSlice = 20ms;
-constexpr double kSliceQuantile = 0.75;  // other load on the hosts only slows slices down
-// The flood at that rate: probes of the burst too, with the number behind its slices.
+constexpr double kSliceQuantile = 0.75;  // because other load on the hosts only slows slices down
+// The flood at that rate consists of burst probes with the number after those of the slices.
 constexpr std::uint32_t kFlood = kSlices;
 constexpr Duration kFloodTime = 100ms;
 constexpr Duration kFloodStep = 1ms;  // the longest pause between two trains of a fast flood
@@ -144,7 +145,7 @@ class Prober {
     if (after.tx_dropped - before.tx_dropped >= pair.sent) pair.send_error = after.send_error;
   }
 
-  /// Sends at most `count` packets in one train; how many the port took.
+  /// Sends at most `count` packets in one train. Returns how many the port accepted.
   std::size_t send_train(Rank to, std::uint32_t number, std::size_t count) {
     const std::span<TxPacket> frames = port_.transmit_frames(count);
     const ProbePacket probe{TARPON_PROBE, TARPON_PROBE_BURST, number, slot_bytes_};
@@ -153,7 +154,7 @@ class Prober {
     return frames.size();
   }
 
-  /// Receives what the others still sent, however late a loaded host let them.
+  /// Receives packets that other ranks still send, also late ones from a loaded host.
   Result<void> settle() {
     linger();
     if (auto met = meet(""); !met) return fail(met.error());
@@ -169,7 +170,7 @@ class Prober {
     }
   }
 
-  /// Sends as fast as the port takes it; how long each slice took.
+  /// Sends as fast as the port accepts packets. Returns how long each slice took.
   SliceTimes burst(Rank to) {
     SliceTimes times{};
     const std::size_t train = std::max(1u, port_.capabilities().burst);
@@ -186,7 +187,7 @@ class Prober {
     return times;
   }
 
-  /// Packets a second that reached the peer, by the slices that it counted.
+  /// Packets per second that reached the peer, from its counts of the slices.
   static Result<double> burst_rate(const std::string& seen, const SliceTimes& times) {
     const nlohmann::json json = nlohmann::json::parse(seen, nullptr, false);
     std::vector<double> rates;
@@ -199,8 +200,8 @@ class Prober {
     return quantile(rates, kSliceQuantile).value_or(0);
   }
 
-  /// Sends `rate` packets a second. What the receiver's buffers lose is counted there and is no
-  /// loss of the network.
+  /// Sends `rate` packets per second. Packets that the receiver's buffers lose are counted there,
+  /// and not as lost by the network.
   Result<void> flood(PairProbe& pair, double rate) {
     const PortStatistics before = port_.statistics();
     const auto step =
@@ -253,7 +254,8 @@ class Prober {
     return json;
   }
 
-  /// `sent`: by the rank that probed; `seen`: by the one that was probed in the same round.
+  /// Joins both reports of a round: `sent` by the rank that probed, `seen` by the rank that was
+  /// probed.
   PairProbe joined(Rank from, const nlohmann::json& sent, const nlohmann::json& seen) const {
     PairProbe pair;
     pair.from = from;
@@ -315,7 +317,7 @@ class Prober {
   std::vector<Time> sent_at_;
   std::vector<double> trips_;
   std::uint32_t small_replies_ = 0;
-  std::vector<double> flood_seconds_;  // beside mine_
+  std::vector<double> flood_seconds_;  // parallel to mine_
   std::vector<PairProbe> mine_;
   std::vector<Heard> seen_;
 };

@@ -10,12 +10,12 @@
 
 namespace tarpon {
 
-/// What rank `from` found of rank `to`, and what `to` saw of it.
+/// The results of probing rank `to` from rank `from`, as both of them counted.
 struct PairProbe {
   Rank from = 0;
   Rank to = 0;
   std::uint32_t sent = 0;        // full-size probes
-  std::uint32_t arrived = 0;     // of them, at `to`
+  std::uint32_t arrived = 0;     // full-size probes that arrived at `to`
   std::uint32_t answered = 0;    // full-size replies that came back to `from`
   std::uint32_t small_sent = 0;  // header-only probes
   std::uint32_t small_arrived = 0;
@@ -29,7 +29,8 @@ struct PairProbe {
   std::uint64_t flood_overrun = 0;  // lost by the receive buffers of `to`, not on the way
 
   bool works() const { return answered > 0; }
-  /// Works, and loses too few probes to blame the path: some get lost on any.
+  /// Whether the pair works and loses so few probes that the path is not to blame; some get lost on
+  /// any path.
   bool good() const;
   /// Whether the figures of the flood mean anything.
   bool flooded() const { return works() && flood_sent > 0; }
@@ -45,12 +46,12 @@ struct PairPlaces {
   std::uint16_t to_port = 0;
 };
 
-/// Why the pair does not work, as far as can be told; one line with the remedy.
+/// The likely cause why the pair does not work; one line with the remedy.
 std::string likely_cause(const PairProbe& pair, const PairPlaces& places);
 
-/// Probes all pairs, rank by rank in rounds: in round k each rank probes the k-th after it. Every
-/// rank calls it; all return everybody's pairs. Bounded by rounds x (probes and flood) plus the
-/// control channel's deadlines.
+/// Probes all pairs, rank by rank in rounds: in round k each rank probes the k-th after it.
+/// Collective. Returns the pairs of all ranks on every rank. Takes at most rounds x (probes and
+/// flood) plus the control channel's deadlines.
 Result<std::vector<PairProbe>> probe_pairs(Connection& connection, const CheckOptions& options);
 
 }  // namespace tarpon

@@ -47,7 +47,7 @@ std::string command_words(const Catalogue& catalogue) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// What completes the value; "" where nothing is known of it.
+/// The shell words that complete the value; "" if nothing can.
 std::string action(const Catalogue& catalogue, const Value& value) {
   const std::string& program = catalogue.about().name;
   if (!value.choices.empty()) {
@@ -74,7 +74,7 @@ std::string action(const Catalogue& catalogue, const Value& value) {
 std::string path_cases(const Catalogue& catalogue) {
   std::vector<std::string> paths;
   for (const Entry& entry : catalogue.entries()) {
-    // A first word has a blank before it, for the empty command.
+    // A first word has a blank before it, because the command is empty then.
     const bool first = entry.name.find(' ') == std::string::npos;
     paths.push_back(fmt::format("\"{}{}\"", first ? " " : "", entry.name));
   }

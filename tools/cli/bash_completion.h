@@ -7,8 +7,8 @@
 
 namespace tarpon::cli {
 
-/// A script to be sourced. It needs bash alone, and starts no program: commands, options and values
-/// with names are in it.
+/// A script to be sourced. It needs only bash and starts no program: it contains the commands, the
+/// options and the values with names.
 std::string bash_completion(const Catalogue& catalogue);
 
 }  // namespace tarpon::cli

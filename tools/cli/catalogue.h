@@ -10,13 +10,13 @@
 
 namespace tarpon::cli {
 
-/// What is said of the program as a whole.
+/// The texts about the program as a whole.
 struct About {
   std::string name;     // "tarpon"
   std::string version;  // "0.1.0"
   std::string build;    // what --version shows behind it
   std::string summary;
-  std::string exit_codes;  // of commands that say nothing else
+  std::string exit_codes;  // for commands without their own
   std::vector<Variable> environment;
 };
 
@@ -38,11 +38,11 @@ class Catalogue {
   /// nullptr where there is none.
   const Entry* find(std::string_view name) const;
 
-  /// Those one word below `name`; below "": the commands of the first word.
+  /// The entries one word below `name`; below "": the commands of one word.
   std::vector<const Entry*> below(std::string_view name) const;
 
-  /// The command that `words` begin with, as many words as fit, and how many these are. nullptr and
-  /// 0 where the first word is none.
+  /// The longest command that `words` begin with, and its number of words. nullptr and 0 if the
+  /// first word is no command.
   std::pair<const Entry*, std::size_t> match(const std::vector<std::string>& words) const;
 
  private:
@@ -50,7 +50,7 @@ class Catalogue {
   std::vector<Entry> entries_;
 };
 
-/// "tarpon xdp load [OPTION...] INTERFACE"; of a family "tarpon xdp COMMAND".
+/// "tarpon xdp load [OPTION...] INTERFACE"; for a family "tarpon xdp COMMAND".
 std::string synopsis(const About& about, const Entry& entry);
 
 }  // namespace tarpon::cli

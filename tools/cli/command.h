@@ -15,9 +15,9 @@ namespace tarpon::cli {
 
 class Catalogue;
 
-/// What a command line said beside the values of the options.
+/// What a command line contained beside the values of the options.
 struct Invocation {
-  const Catalogue* catalogue = nullptr;  // all commands, for those that describe them
+  const Catalogue* catalogue = nullptr;  // all commands, for commands that describe them
   std::set<std::string> names;           // of the options that were given, all names of each
 
   bool given(const std::string& name) const { return names.contains(name); }
@@ -34,8 +34,8 @@ struct Command {
   std::function<Run(OptionTable&)> declare;
 };
 
-/// A command whose options are an `Options`. `run` takes the options, and the Invocation where it
-/// wants that.
+/// A command whose options are an `Options`. `run` takes the options, and optionally the
+/// Invocation.
 template <typename Options, typename Runner>
 Command command(std::string name, std::string summary, void (*declare)(OptionTable&, Options&),
                 Runner run) {

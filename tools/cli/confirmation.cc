@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kLongestLine = 64;
 
-/// Blocks the signals that end a wait and tells of them.
+/// Blocks the signals that end a wait; fd() becomes readable when one arrives.
 class SignalWatch {
  public:
   SignalWatch() {

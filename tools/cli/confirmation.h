@@ -1,4 +1,4 @@
-// A user's "yes" on standard input, in time.
+// Waits a limited time for a user's "yes" on standard input.
 #pragma once
 
 #include "transport/time.h"
@@ -7,8 +7,8 @@ namespace tarpon {
 
 enum class Confirmation { yes, time_passed, end_of_input, signal };
 
-/// Waits for a line "yes"; other lines are ignored. SIGINT, SIGTERM and SIGHUP end it, and are not
-/// delivered otherwise meanwhile. One thread.
+/// Waits for a line "yes"; ignores other lines. SIGINT, SIGTERM and SIGHUP end the wait; they are
+/// not delivered otherwise during it. Call from one thread only.
 Confirmation wait_for_confirmation(Duration limit);
 
 /// "the time passed", ...

@@ -1,4 +1,4 @@
-// What TARPON_DEBUG asks to be told: which variables were read, what was chosen, and why.
+// The log that TARPON_DEBUG asks for: which variables were read, what was chosen, and why.
 //
 // TARPON_DEBUG=VERSION|WARN|INFO|TRACE   how much
 // TARPON_DEBUG_SUBSYS=INIT,NET,CALL      only these (default: all)
@@ -23,15 +23,15 @@ enum class DebugLevel { none, version, warn, info, trace };
 
 class DebugLog {
  public:
-  /// Tells at INFO which of its variables are set. Errors: invalid_argument (unknown level or
-  /// subsystem, named), io (file).
+  /// Opens the log that the variables ask for and writes at INFO which of them are set. Errors:
+  /// invalid_argument (unknown level or subsystem, named), io (file).
   static Result<DebugLog> open(const Environment& environment);
 
-  /// One line, when `level` and `subsystem` ("INIT", "NET", "CALL") are asked for.
+  /// Writes one line if `level` and `subsystem` ("INIT", "NET", "CALL") are enabled.
   void write(DebugLevel level, const char* subsystem, const std::string& text) const;
   bool enabled(DebugLevel level) const { return level <= level_; }
 
-  /// The same environment, telling at INFO each variable that is read and set.
+  /// The same environment, which also logs at INFO each variable that is read and set.
   Environment watch(Environment environment) const;
 
  private:

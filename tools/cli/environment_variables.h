@@ -8,10 +8,10 @@
 
 namespace tarpon {
 
-/// Names with * stand for all that begin so.
+/// The variables. A name with * stands for all names that begin so.
 std::vector<cli::Variable> environment_variables();
 
-/// Each name of its own, but for those with *.
+/// The variables' names, one an element, without those that contain *.
 std::vector<std::string> environment_names();
 
 }  // namespace tarpon

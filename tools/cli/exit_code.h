@@ -9,9 +9,9 @@ namespace tarpon {
 inline constexpr int kFailed = 1;  // or results are wrong
 inline constexpr int kUsage = 2;
 inline constexpr int kHalted = 3;    // by a loss budget
-inline constexpr int kNotRun = 127;  // of a rank: its program was not found, as a shell says it
+inline constexpr int kNotRun = 127;  // by a rank whose program was not found, as in a shell
 
-/// Prints the error; kUsage where somebody asked for what is impossible, else kFailed.
+/// Prints the error. Returns kUsage if the user asked for something impossible, else kFailed.
 int report(const Error& error, const Voice& voice = {});
 
 }  // namespace tarpon

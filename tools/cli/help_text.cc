@@ -9,7 +9,7 @@
 namespace tarpon::cli {
 namespace {
 
-constexpr std::size_t kTermWidth = 30;  // with the two blanks behind; longer terms have their line
+constexpr std::size_t kTermWidth = 30;  // includes two blanks; longer terms get a line of their own
 
 /// A term and its text beside it.
 std::string row(const std::string& term, const std::string& text, std::size_t width = kTermWidth) {

@@ -19,11 +19,11 @@ std::string command_help(const Catalogue& catalogue, const Entry& entry);
 /// "-b, --minbytes SIZE"; of a positional "FILE".
 std::string option_term(const Option& option);
 
-/// The help with its default, and * where all ranks must be given the same: "largest size (default
-/// 32M) *".
+/// The help with its default, and * if all ranks must be given the same value: "largest size
+/// (default 32M) *".
 std::string option_text(const Option& option);
 
-/// What stands below the options: what * means, and the notes of the table.
+/// The notes below the options: what * means, and the notes of the table.
 std::vector<std::string> notes_of(const Entry& entry);
 
 /// The exit codes that hold for `entry`.

@@ -17,14 +17,14 @@
 namespace tarpon {
 namespace {
 
-// A handler has no other way to its object. -1: nobody watches.
+// The write end of the object's pipe, for the signal handler. -1: no object.
 std::atomic<int> notify{-1};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-std::atomic<Duration::rep> interrupted_at{0};  // by the first signal; 0: not yet
+std::atomic<Duration::rep> interrupted_at{0};  // time of the first signal; 0: none
 static_assert(std::atomic<Duration::rep>::is_always_lock_free);
 
-constexpr char kOver = 0;  // no signal
+constexpr char kOver = 0;  // in place of a signal's number: the object ends
 
 extern "C" void on_signal(int signal) {
   const int error = errno;
@@ -32,11 +32,11 @@ extern "C" void on_signal(int signal) {
   Duration::rep first = 0;
   if (!interrupted_at.compare_exchange_strong(first, now)) {
     if (now - first < kSameRequest.count()) return;
-    std::signal(signal, SIG_DFL);  // a second request: the work of the first one is given up
+    std::signal(signal, SIG_DFL);  // on the second request the work of the first is given up
     ::raise(signal);
   }
   const char which = static_cast<char>(signal);
-  // A full or closed pipe changes nothing: the next signal ends the process.
+  // A failed write (full or closed pipe) is harmless: the next signal ends the process.
   [[maybe_unused]] const ssize_t put = ::write(notify.load(), &which, 1);
   errno = error;
 }
@@ -95,13 +95,13 @@ void Interruption::watch() {
   if (which == kOver) return;
   try {
     last_words_();
-  } catch (const std::exception& error) {  // a full disk behind standard output; no memory
+  } catch (const std::exception& error) {  // standard output on a full disk; no memory
     Voice().error(error.what());
   }
   std::fflush(nullptr);
   restore();
   ::raise(which);
-  ::kill(::getpid(), which);  // where this thread blocks it
+  ::kill(::getpid(), which);  // if this thread blocks it
 }
 
 }  // namespace tarpon

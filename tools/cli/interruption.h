@@ -1,4 +1,4 @@
-// SIGINT and SIGTERM as a request to say what is known so far.
+// On SIGINT and SIGTERM, reports what is known so far.
 #pragma once
 
 #include <csignal>
@@ -13,26 +13,26 @@ namespace tarpon {
 
 /// While it lives, the first SIGINT or SIGTERM to this process runs `last_words` in a thread of its
 /// own. Then the signal takes the effect that it had before. A second one, later than kSameRequest
-/// (signal_queue.h), ends the process at once. `last_words` has to guard what it shares with other
-/// threads; it may use what a thread may use, and throw what std::exception is the base of.
+/// (signal_queue.h), ends the process at once. `last_words` must guard what it shares with other
+/// threads. It may do what a thread may do, and throw exceptions derived from std::exception.
 ///
 /// A signal that the process ignores stays ignored. mpirun and batch systems send SIGTERM for a
 /// user's Ctrl-C.
 ///
-/// REQUIRES: one object at a time. Where signals cannot be watched, they keep their effect.
+/// REQUIRES: one object at a time. If signals cannot be watched, they keep their effect.
 class Interruption {
  public:
   explicit Interruption(std::function<void()> last_words);
 
-  /// Watches SIGINT alone. For times in which others may set a handler of SIGTERM (flight
-  /// recordings do, while a communicator is made).
+  /// Watches only SIGINT. Use it while other code may set a handler of SIGTERM (flight recordings
+  /// do so while a communicator is made).
   static Interruption of_keyboard(std::function<void()> last_words);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  /// After a signal: does not return. For a failure that may follow from the same Ctrl-C, which
-  /// ends the other ranks too.
+  /// After a signal: does not return. Call it before reporting a failure, which may follow from the
+  /// same Ctrl-C, as that ends the other ranks too.
   void yield() const;
 
  private:

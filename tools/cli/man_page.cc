@@ -14,7 +14,7 @@ std::string dashed(std::string name) {
   return name;
 }
 
-/// Text that troff shows as it is. A dash that users type must stay one when it is copied.
+/// Text that troff shows unchanged. A dash that users type must stay a dash when it is copied.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -1,8 +1,8 @@
 // One row of a command's option table: names, the value that the option takes, help, scope.
 //
 // A value is bound to the variable that holds it. The text of that variable when the row is made is
-// the default that help, manual pages and completion show: a default stands once, in the struct of
-// the command's options. The variable must outlive the row.
+// the default that help, manual pages and completion show. So a default stands once, in the struct
+// of the command's options. The variable must outlive the row.
 //
 // Pure data and functions. The functions of one row are called from one thread at a time.
 #pragma once
@@ -20,9 +20,8 @@
 
 namespace tarpon::cli {
 
-/// Which ranks of a job must be given the option alike. What is `job` has to be part of the text
-/// that the ranks compare when they meet; tests/tools/allreduce/cli_scope_test.cc holds both
-/// together.
+/// Which ranks of a job must be given the option alike. A `job` option must be part of the text
+/// that the ranks compare when they meet; tests/tools/allreduce/cli_scope_test.cc checks that.
 enum class Scope { rank, job };
 
 /// How often an option may be given, and how many words it takes.

@@ -1,4 +1,4 @@
-// The options of one command, in groups, and what its help says besides.
+// The options of one command, in groups, and the other texts of its help.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ class OptionTable {
     std::vector<Option> rows;
   };
 
-  /// Adds rows to a group, which stands where it was first named. Without a title they work but are
-  /// not shown: for options that only exist to be accepted or refused.
+  /// Adds rows to a group; groups keep the order in which they were first named. Rows of a group
+  /// without a title work but are not shown: for options that only exist to be accepted or refused.
   void add(const std::string& title, std::vector<Option> rows) {
     Group& group = group_named(title);
     for (Option& row : rows) group.rows.push_back(std::move(row));
@@ -32,7 +32,7 @@ class OptionTable {
   /// A paragraph about the whole command.
   void note(std::string text) { notes_.push_back(std::move(text)); }
 
-  /// The exit codes, where they are not those of all commands.
+  /// Sets the exit codes, if they differ from those of all commands.
   void exit_codes(std::string text) { exit_codes_ = std::move(text); }
 
   void environment(std::vector<Variable> variables) { environment_ = std::move(variables); }

@@ -11,7 +11,7 @@
 namespace tarpon::cli {
 namespace {
 
-/// "load, status, unload or clean": names from their letter `skip` on.
+/// The names, each without its first `skip` letters: "load, status, unload or clean".
 std::string printable_names(const std::vector<const Entry*>& entries, std::size_t skip) {
   std::string text;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -21,7 +21,7 @@ std::string printable_names(const std::vector<const Entry*>& entries, std::size_
   return text;
 }
 
-/// Takes the words of one option, in order. Throws CLI11's errors, which end the parsing.
+/// Reads the words of one option, in order. Throws CLI11's errors, which end the parsing.
 bool take(const Option& option, const std::vector<std::string>& words) {
   const auto read = [&option](const std::string& word) {
     const auto good = option.value.read(word);
@@ -101,7 +101,7 @@ std::string explain_surplus(const OptionTable& table, const std::vector<std::str
   return fmt::format("not expected: {}{}", fmt::join(surplus, " "), hint);
 }
 
-/// CLI11's own message where it is as good as any.
+/// CLI11's message, replaced where ours says more.
 std::string explain(const CLI::ParseError& error, const Declared& declared) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;
@@ -117,7 +117,7 @@ ParsedOptions parse_with(CLI::App& app, const OptionTable& table, const Declared
                          const std::vector<std::string>& words) {
   ParsedOptions parsed;
   try {
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // as CLI11 wants them
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 reads them reversed
   } catch (const CLI::CallForHelp&) {
     parsed.help = true;
   } catch (const CLI::ExtrasError&) {
@@ -134,7 +134,7 @@ ParsedOptions parse_with(CLI::App& app, const OptionTable& table, const Declared
   return parsed;
 }
 
-/// A subcommand after options of its family.
+/// Explains a subcommand that comes after options of its family; else the mistake as it is.
 std::string explain_order(const Catalogue& catalogue, const Entry& entry,
                           const ParsedOptions& parsed) {
   for (const Entry* inner : catalogue.below(entry.name)) {
@@ -154,7 +154,7 @@ std::string known_commands(const Catalogue& catalogue, const std::string& family
   return printable_names(catalogue.below(family), family.empty() ? 0 : family.size() + 1);
 }
 
-/// No command, an unknown one, or a family without its subcommand.
+/// The mistake of no command, an unknown one, or a family without its subcommand.
 Mistake no_command(const Catalogue& catalogue, const std::string& family,
                    const std::vector<std::string>& words) {
   const std::string known = known_commands(catalogue, family);

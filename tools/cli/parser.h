@@ -1,4 +1,4 @@
-// From the words of a command line to a command whose options are set. CLI11 takes the words apart;
+// Parses the words of a command line into a command whose options are set. CLI11 splits the words;
 // only parser.cc knows it.
 #pragma once
 
@@ -27,16 +27,16 @@ struct Call {
 
 using Parsed = std::variant<Call, ShowHelp, ShowVersion, Mistake>;
 
-/// `words`: without the program. Sets the variables of the command that they name; once for each
-/// table, because lists keep what they have.
+/// Sets the variables of the command that `words`, without the program's name, contain. Call once
+/// for each table, because lists keep their words.
 Parsed parse(const Catalogue& catalogue, const std::vector<std::string>& words);
 
-/// "\"alreduce\" is not a command: did you mean allreduce?": one line about a word that is no
-/// command of `family` ("": of the program).
+/// One line about a word that is no command of `family` ("": of the program): "\"alreduce\" is not
+/// a command: did you mean allreduce?".
 std::string unknown_command(const Catalogue& catalogue, const std::string& family,
                             const std::string& word);
 
-/// What the words of one table hold.
+/// The result of parsing with one table.
 struct ParsedOptions {
   std::set<std::string> names;         // of the options that were given, all names of each
   bool help = false;                   // -h or --help

@@ -1,4 +1,4 @@
-// One line of progress on a terminal, nothing when piped. Any thread.
+// One line of progress on a terminal, nothing if output is piped. Any thread.
 #pragma once
 
 #include <mutex>
@@ -11,17 +11,18 @@ namespace tarpon {
 
 class ProgressLine {
  public:
-  /// Writes to `terminal`; shows nothing when that is none, or when not `visible` (only one rank
+  /// Writes to `terminal`. Shows nothing if that is no terminal, or if not `visible` (only one rank
   /// shows progress).
   explicit ProgressLine(bool visible, int terminal = 2);
   ~ProgressLine() { clear(); }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// `share` of the whole work is done, and `left` seconds remain, if that is known. At most ten
-  /// lines a second are written.
+  /// Shows that `share` of the whole work is done, and that `left` seconds remain, if that is
+  /// known. Writes at most ten lines a second.
   void update(double share, std::optional<double> left, const std::string& what);
-  /// For work whose time is even: the time left follows from `share`, from the third second on.
+  /// For work that progresses evenly: computes the time left from `share`, from the third second
+  /// on.
   void update(double share, const std::string& what);
   void clear();
 
@@ -37,7 +38,8 @@ class ProgressLine {
   Time last_{};
 };
 
-/// Erases a progress line that another process left on `terminal`. Nothing when it is none.
+/// Erases a progress line that another process left on `terminal`; does nothing if that is no
+/// terminal.
 void erase_progress(int terminal);
 
 }  // namespace tarpon

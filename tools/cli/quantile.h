@@ -6,7 +6,7 @@
 
 namespace tarpon {
 
-/// Quantile by nearest rank; nullopt with too few samples to speak of it: p99 needs 100, the median
+/// Quantile by nearest rank; nullopt if there are too few samples for it: p99 needs 100, the median
 /// one.
 std::optional<double> quantile(std::vector<double> values, double q);
 

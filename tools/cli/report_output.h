@@ -9,15 +9,15 @@
 
 namespace tarpon {
 
-/// Where the text goes when `-J path` was given: standard error where the JSON takes standard
-/// output ("-"), else standard output. For the life of the process; local ranks inherit it, whose
-/// own standard error is captured.
+/// The stream for the text if `-J path` was given: standard error if the JSON takes standard output
+/// ("-"), else standard output. It stays open for the life of the process. Local ranks inherit it,
+/// because their own standard error is captured.
 std::FILE* text_stream(const std::string& path);
 
 /// Whether write_json() will work; true for an empty path and "-".
 Result<void> check_json(const std::string& path);
 
-/// What the "config" of each command's JSON begins with: "command", "version", "git_commit",
+/// The first members of "config" in each command's JSON: "command", "version", "git_commit",
 /// "host", "kernel", "cpu" and "cpus".
 nlohmann::json report_config();
 
@@ -28,7 +28,7 @@ nlohmann::json json_report(nlohmann::json config, nlohmann::json results);
 /// `json` as ASCII text, ending in a newline. Bytes that are no UTF-8 are replaced.
 std::string json_text(const nlohmann::json& json, bool one_line = false);
 
-/// Writes `json` to `path` whole, or says why not; to standard output for "-". Writes nothing for
+/// Writes `json` to `path` completely or not at all; to standard output for "-". Writes nothing for
 /// an empty path.
 Result<void> write_json(const std::string& path, const nlohmann::json& json);
 

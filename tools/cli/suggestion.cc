@@ -10,7 +10,7 @@ namespace tarpon::cli {
 namespace {
 
 constexpr std::size_t kMost = 3;
-constexpr std::size_t kLongestWord = 64;  // of a longer one nothing is close
+constexpr std::size_t kLongestWord = 64;  // nothing is close to a longer word
 
 std::string_view without_dashes(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
@@ -20,8 +20,8 @@ std::string_view without_dashes(std::string_view word) {
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Rows of the table of distances: between beginnings of `b` and those of `a` that end two letters
-  // before, one letter before and at letter i.
+  // Rows of the table of distances between prefixes of `b` and those of `a` that end two letters
+  // before letter i, one before it, and at it.
   std::vector<std::size_t> two_before, before(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) before[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace tarpon::cli {
 
-/// Letters to insert, remove or replace, or neighbours to exchange, until `a` is `b`.
+/// Number of letters to insert, remove or replace, or neighbours to exchange, to turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// At most three names, nearest first: those within a third of the letters of `word`, else those

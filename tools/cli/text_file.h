@@ -7,7 +7,7 @@
 
 namespace tarpon {
 
-/// The whole of `path`. Errors: io, with the path; invalid_argument above 64 MiB.
+/// Reads the whole of `path`. Errors: io, with the path; invalid_argument above 64 MiB.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace tarpon

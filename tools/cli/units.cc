@@ -40,7 +40,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// Splits "1.5ms"; nullopt unless a number with at most 19 digits leads: so many has 2^63 - 1.
+/// Splits "1.5ms". nullopt unless the text begins with a number of at most 19 digits, as many as
+/// 2^63 - 1 has.
 std::optional<Decimal> split(std::string_view text) {
   Decimal out;
   std::size_t at = 0;
@@ -72,7 +73,7 @@ std::optional<std::uint64_t> whole(const Decimal& number, std::uint64_t scale) {
     --decimals;
   }
   for (; decimals > 0; --decimals) {
-    // Factors of 10 come out of either side, so that "0.5G" needs no wide arithmetic.
+    // Cancel factors of 10 on either side, so that "0.5G" needs no wide arithmetic.
     std::uint64_t factor = 10;
     for (const std::uint64_t prime : {std::uint64_t{2}, std::uint64_t{5}}) {
       if (scale % prime == 0) {
@@ -144,7 +145,7 @@ Result<Duration> parse_limit(std::string_view text) {
 std::string format_duration(Duration duration) {
   if (duration.count() < 0) return "-" + format_duration(-duration);
   const auto value = static_cast<std::uint64_t>(duration.count());
-  // Minutes and hours are read, not written: "90s" compares more easily than "1.5m".
+  // Minutes and hours are read but not written: "90s" is easier to compare than "1.5m".
   for (const Unit& unit : std::span(kDurations).subspan(2)) {
     const bool exact = unit.scale == 1 || value % (unit.scale / 1000) == 0;
     if (value >= unit.scale && exact) return format_scaled(value, unit.scale, unit.name);

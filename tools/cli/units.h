@@ -1,5 +1,5 @@
-// Durations, sizes and rates as users write and read them. Probabilities: the header included
-// below.
+// Durations, sizes and rates as users write and read them. The header included below has
+// probabilities.
 //
 // Every parser takes the whole text or refuses it with one line that names the value and shows an
 // example; the caller adds the option's name. For every value, parsing what its formatter wrote
@@ -27,7 +27,7 @@ Result<Duration> parse_limit(std::string_view text);
 std::string format_duration(Duration duration);
 
 /// Bytes as nccl-tests reads them: "128", "4K", "25M", "1.5G"; K, M, G, T in either case are powers
-/// of 1024. Refused when it is not a whole number of bytes.
+/// of 1024. Refuses what is not a whole number of bytes.
 Result<std::uint64_t> parse_bytes(std::string_view text);
 
 /// The largest unit that divides the value: "25M", "1000".

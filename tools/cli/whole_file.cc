@@ -13,7 +13,7 @@
 namespace tarpon {
 namespace {
 
-/// What stands at `place`: mode 0 where nothing does.
+/// The status of the file at `place`; mode 0 if there is none.
 struct stat status_at(const OutputPlace& place) {
   struct stat status {};
   const int flags = place.in_proc ? 0 : AT_SYMLINK_NOFOLLOW;
@@ -21,12 +21,12 @@ struct stat status_at(const OutputPlace& place) {
   return status;
 }
 
-/// Whether it cannot appear whole.
+/// Whether the file cannot appear whole.
 bool is_direct_at(const OutputPlace& place, const struct stat& status) {
   return place.in_proc || (status.st_mode != 0 && !S_ISREG(status.st_mode));
 }
 
-/// Has `make` take the first free temporary name beside `name`; "" and errno when it cannot.
+/// Calls `make` with temporary names beside `name` until it succeeds. "" and errno if none does.
 template <typename Make>
 std::string take_name(const std::string& name, Make make) {
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -43,7 +43,7 @@ Result<WholeFile> WholeFile::create(const std::string& path) {
   auto place = find_output_place(path);
   if (!place) return fail(place.error());
   if (is_direct_at(*place, status_at(*place))) {
-    // Behind what a redirected standard output holds already.
+    // Append to what a redirected standard output already holds.
     auto fd = open_at(*place, path, O_WRONLY | O_APPEND);
     if (!fd) return fail(fd.error());
     return WholeFile(std::move(*fd), std::move(*place), path, true);
@@ -109,7 +109,7 @@ Result<void> WholeFile::write(std::span<const std::byte> data) {
   return {};
 }
 
-/// Gives a nameless file its name where that is free, else a temporary one.
+/// Gives a nameless file its name if that is free, else a temporary one.
 Result<void> WholeFile::name_beside() {
   const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
   const auto link = [&](const char* name) {
@@ -128,7 +128,7 @@ Result<void> WholeFile::commit() {
     if (auto named = name_beside(); !named || temporary_.empty()) return named;
   }
   const int directory = place_.directory.get();
-  // Replaces a link that was planted meanwhile; does not follow it.
+  // Replaces a link that was planted meanwhile, instead of following it.
   if (::renameat(directory, temporary_.c_str(), directory, place_.name.c_str()) != 0) {
     return fail_system(errno, path_ + ": cannot replace");
   }

@@ -1,7 +1,7 @@
 // A file that appears whole under its name or not at all.
 //
-// It has no name until it is committed (O_TMPFILE), so that a signal leaves nothing either. Where
-// the file system cannot do that it has a temporary one, which a signal may leave behind.
+// It has no name until it is committed (O_TMPFILE), so that a signal leaves nothing behind. If the
+// file system does not support that, it has a temporary name, which a signal may leave behind.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class WholeFile {
   /// symbolic link of another user is refused (xdp/output_place.h).
   static Result<WholeFile> create(const std::string& path);
 
-  /// Whether create() works, to be known before long work. Opens no device and no pipe.
+  /// Checks before long work whether create() succeeds. Opens no device and no pipe.
   static Result<void> check(const std::string& path);
 
-  /// Whether `path` is, or links to, what cannot appear whole: something that exists and is no
-  /// regular file (a device, a pipe), or a descriptor of a process (/dev/stdout), whatever it is.
+  /// Whether `path` is, or links to, something that cannot appear whole: an existing file that is
+  /// not regular (a device, a pipe), or any descriptor of a process (/dev/stdout).
   static bool is_direct(const std::string& path);
 
   WholeFile(WholeFile&& other) noexcept;
@@ -37,7 +37,7 @@ class WholeFile {
 
   Result<void> write(std::span<const std::byte> data);
 
-  /// Puts it on stable storage and under its name, in one step.
+  /// Writes it to stable storage and gives it its name, in one step.
   Result<void> commit();
 
  private:
@@ -47,7 +47,7 @@ class WholeFile {
   FileDescriptor fd_;
   OutputPlace place_;
   std::string path_;       // for messages
-  std::string temporary_;  // its name until it is committed; mostly none
+  std::string temporary_;  // until it is committed; mostly empty
   bool direct_;            // there is nothing to commit
 };
 

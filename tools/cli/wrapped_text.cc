@@ -6,7 +6,7 @@ std::string wrapped(std::string_view line, std::string_view indent, std::size_t 
   std::string text;
   std::size_t room = width;  // columns for the rest of `line`: the first line has no indent
   while (line.size() > room) {
-    // Blanks that a line begins with are its own indent, and no place to break.
+    // Blanks at the start of a line are its indent, not a place to break.
     const std::size_t first = line.find_first_not_of(' ');
     std::size_t at = line.rfind(' ', room);
     if (at == std::string_view::npos || at < first) at = line.find(' ', room);

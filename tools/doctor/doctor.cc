@@ -10,7 +10,7 @@
 namespace tarpon {
 namespace {
 
-// What a requirement that is not met forbids.
+// Rungs that an unmet requirement forbids.
 constexpr unsigned kZeroCopy = 1, kCopy = 2, kUring = 4, kMmsg = 8;
 constexpr unsigned kXdp = kZeroCopy | kCopy, kAll = kXdp | kUring | kMmsg;
 
@@ -23,7 +23,7 @@ Verdict verdict_of(bool met) {
   return met ? Verdict::yes : Verdict::no;
 }
 
-/// A row whose command counts only where it is not met.
+/// Makes a row. Drops the command if the requirement is met.
 Requirement requirement(const char* id, const char* title, Verdict verdict, std::string why,
                         std::string command, unsigned forbids) {
   if (verdict == Verdict::yes) command.clear();
@@ -249,7 +249,7 @@ std::string how_to_get(const DoctorFacts& facts) {
 }  // namespace
 
 Diagnosis diagnose(const DoctorFacts& facts) {
-  // What cannot be changed comes first: the first that is not met explains a rung.
+  // Requirements that cannot be changed come first: the first unmet one explains a rung.
   const std::vector<Requirement> all{
       up(facts),
       ipv4(facts),

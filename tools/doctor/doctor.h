@@ -26,8 +26,8 @@ struct Diagnosis {
   std::vector<DoctorRow> rungs;         // fastest first
   std::vector<DoctorRow> requirements;  // in the order in which they are met
   RungChoice choice;                    // what `auto` takes
-  /// Nothing that a command could change keeps `auto` below the best rung of this interface's
-  /// driver: AF_XDP where it has zero-copy, else io_uring.
+  /// `auto` takes the best rung of this interface's driver (AF_XDP where it has zero-copy, else
+  /// io_uring), so that no command could improve it.
   bool best = false;
 };
 

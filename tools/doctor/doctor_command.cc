@@ -29,7 +29,7 @@ std::string_view name(Rung rung) {
   return "?";
 }
 
-/// The one that was named; else the one that a job would take; else all but loopback.
+/// The interface named `named`, else the one that a job would take, else all but loopback.
 Result<std::vector<std::string>> interfaces_to_look_at(const std::string& named) {
   if (!named.empty()) {
     if (auto there = find_interface(named); !there) return fail(there.error());
@@ -55,7 +55,7 @@ Result<std::vector<std::string>> interfaces_to_look_at(const std::string& named)
   return names;
 }
 
-/// Of a row that is too long the command has a line of its own, to be copied.
+/// Prints the rows. If a row is too long, its command gets a line of its own, for copying.
 void print_rows(const std::vector<DoctorRow>& rows) {
   const std::string indent(35, ' ');  // to below "why"
   const Colour colour(STDOUT_FILENO, process_environment());

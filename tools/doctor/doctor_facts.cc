@@ -111,7 +111,7 @@ bool takes_option(int option) {
   return ::setsockopt(fd.get(), IPPROTO_UDP, option, &value, sizeof value) == 0;
 }
 
-/// "NAME VALUE" or "NAME: VALUE kB" in a file of /proc; 0 when it is not there.
+/// The value of a line "NAME VALUE" or "NAME: VALUE kB" in a file of /proc; 0 if there is none.
 std::uint64_t value_in(const char* path, const std::string& name) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {

@@ -39,8 +39,8 @@ struct DoctorFacts {
   bool has_af_xdp = false;
   std::vector<std::string> missing_for_socket;   // capabilities
   std::vector<std::string> missing_for_program;  // capabilities
-  std::uint64_t queue_bytes = 0;                 // that one queue locks
-  std::uint64_t memlock_bytes = UINT64_MAX;      // that this process may lock
+  std::uint64_t queue_bytes = 0;                 // locked by one queue
+  std::uint64_t memlock_bytes = UINT64_MAX;      // limit of this process
   std::uint64_t huge_page_bytes = 0;             // 0: none configured
   std::uint64_t huge_pages_free = 0;
   bool bpf_file_system = false;
@@ -52,8 +52,8 @@ struct DoctorFacts {
   RungFacts rung;
 };
 
-/// Changes nothing. `name`: of an interface of this network namespace. Errors: those of the
-/// kernel's lists of interfaces.
+/// Reads the facts of interface `name` of this network namespace. Changes nothing. Errors: those of
+/// the kernel's lists of interfaces.
 Result<DoctorFacts> read_doctor_facts(const std::string& name);
 
 }  // namespace tarpon

@@ -63,7 +63,7 @@ InfoSection version_section() {
   return section;
 }
 
-/// Of the extensions that kernels are compiled for, those that this processor has.
+/// Which of the extensions that kernels are compiled for this processor has.
 InfoRow extensions() {
   std::vector<std::string> present, absent;
   const std::vector<std::string> flags = cpu_flags();
@@ -79,7 +79,7 @@ InfoRow extensions() {
       present};
 }
 
-/// The widest of those that run here is taken.
+/// The kernels that run here, of which the last and widest is used.
 template <typename Variants>
 InfoRow kernels(const char* id, const char* title, const Variants& variants) {
   std::vector<std::string_view> names;
@@ -154,7 +154,7 @@ InfoSection path_section(const Environment& environment) {
             runtime}}};
 }
 
-/// Where the variables put this process.
+/// This process's place in a job by the environment variables.
 InfoRow place_row(const Environment& environment) {
   const auto place = find_job_place({}, environment);
   if (!place)

@@ -28,15 +28,15 @@ struct InfoSection {
 /// is a row that says why.
 std::vector<InfoSection> read_info(const Environment& environment);
 
-/// At most 100 columns, but for words that are longer.
+/// The screen text, in lines of at most 100 columns unless a word is longer.
 std::string info_text(const std::vector<InfoSection>& sections);
 
 /// {SECTION: {ROW: VALUE}}
 nlohmann::json info_results(const std::vector<InfoSection>& sections);
 
-/// Descriptors that a communicator of `world` ranks has at most, by io_uring and up to four flows.
-/// A ring opens with the first wait, so that it may be two less. Rank 0 holds a connection to each
-/// other rank twice: for control and for the mesh.
+/// The most descriptors that a communicator of `world` ranks holds, with io_uring and up to four
+/// flows. There may be two fewer before the first wait, which opens a ring. Rank 0 holds two
+/// connections to each other rank: for control and for the mesh.
 std::uint32_t descriptors_of_rank(Rank rank, std::uint32_t world);
 
 /// Threads of one rank beside its caller: progress, control mesh, flight recorder.

@@ -5,8 +5,8 @@
 
 namespace tarpon {
 
-/// Of the interface that a job of several hosts would take, else of loopback: each data path, why
-/// it cannot be used and the command that changes that.
+/// Each data path of the interface that a job of several hosts would take, or of loopback if there
+/// is none: why it cannot be used, and the command that changes that.
 InfoSection read_datapaths(const Environment& environment);
 
 }  // namespace tarpon

@@ -28,7 +28,7 @@ enum class FlightTrouble : std::uint8_t {
 /// Nothing drove a rank's running calls.
 struct FlightPause {
   Time from, to;
-  Duration overdue;  // of that after the driver had to wake
+  Duration overdue;  // the part of the pause after the time for which a wake-up was due
 };
 
 /// `by` learned that a rank is no longer live.
@@ -44,11 +44,11 @@ struct FlightWitness {
   bool placed = false;  // and its times compare with those of other ranks
   const OperationAtRank* at = nullptr;
   std::optional<Time> submitted, opened, ended;
-  Time until{};             // up to here it tells: the end of its call, or of its recording
-  std::uint64_t lacks = 0;  // ranks that it waited for in the end
+  Time until{};                          // end of its call, or else of its recording
+  std::uint64_t lacks = 0;               // ranks that it waited for in the end
   std::optional<OperationKey> previous;  // the last call that it ended before it made this one
   std::optional<Time> previous_end;
-  Duration usual_delay{};           // the longest from the first rank's call to its own, before
+  Duration usual_delay{};           // longest delay of its call after the first rank's, before
   std::vector<FlightPause> pauses;  // in time
   std::vector<FlightStanding> standings;  // what others learned about this rank
 };
@@ -65,13 +65,15 @@ class FlightCase {
   std::size_t size() const { return witnesses_.size(); }
   const FlightWitness& operator[](std::size_t rank) const { return witnesses_[rank]; }
 
-  /// From the first rank's call to the first failure; of an open operation to the last recording.
+  /// The operation's time: from the first rank's call to the first failure, or, while it is open,
+  /// to the last recording.
   Time begin() const { return begin_; }
   Time failed() const { return failed_; }
   Duration window() const { return failed_ - begin_; }
-  /// The first failure is one of time: a deadline or a bound, not a death, an abort or a mismatch.
+  /// Whether the first failure is one of time: a deadline or a bound, not a death, an abort or a
+  /// mismatch.
   bool ran_out_of_time() const { return ran_out_of_time_; }
-  /// Times of two ranks compare with this tolerance.
+  /// The tolerance with which times of two ranks compare.
   Duration tolerance() const { return tolerance_; }
 
   /// The records that `rank` has of this operation with `peer`.
@@ -97,10 +99,10 @@ class FlightCase {
   bool ran_out_of_time_ = true;
 };
 
-/// A status that left no result.
+/// Whether a call with this status has no result.
 bool is_failure(Status status);
 
-/// A signal other than the launcher's polite one ended this rank.
+/// Whether a signal other than SIGTERM, with which launchers end ranks, ended this rank.
 bool died_of_signal(const FlightRank& rank);
 
 double to_ms(Duration duration);

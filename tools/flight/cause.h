@@ -1,4 +1,4 @@
-// What can be at the bottom of a failed operation: one row a cause, and one row a reason of ABORT.
+// The possible causes of a failed operation, one row each, and the reasons of ABORT, one row each.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ struct Way {
   Duration length() const { return received - sent; }
 };
 
-/// What went from one rank to the other: an arrival counts against the first packet of its kind, so
-/// that it is never earlier than what it is compared with.
+/// The packets that went from one rank to the other. Each arrival is compared with the first packet
+/// of its kind, so that it is never the earlier one.
 std::vector<Way> ways(const FlightDump& from, const FlightDump& to) {
   std::map<PacketKey, Time> sent;
   for (const Record& record : from.records) {
@@ -64,15 +64,15 @@ std::vector<Way> ways(const FlightDump& from, const FlightDump& to) {
   return found;
 }
 
-/// Half of the difference of the shortest ways, as NTP does. What remains is the uncertainty. Below
-/// 0 no shift fits both ways: a clock drifts or has jumped.
+/// The shift is half of the difference of the shortest ways, as in NTP, and the uncertainty half of
+/// their sum. Below 0 no shift fits both ways: a clock drifts or has jumped.
 struct Estimate {
   Duration shift{};
   Duration uncertainty{};
   Time at{};  // of the rank's own clock
 };
 
-/// Of the packets that this rank sent or received in [from, to) of its own clock.
+/// Estimates from the packets that this rank sent or received in [from, to) of its own clock.
 std::optional<Estimate> estimate(const std::vector<Way>& there, const std::vector<Way>& back,
                                  Time from, Time to) {
   const Way* shortest_there = nullptr;
@@ -92,7 +92,7 @@ std::optional<Estimate> estimate(const std::vector<Way>& there, const std::vecto
                   shortest_there->received + distance / 2};
 }
 
-/// `reference` is on the axis already.
+/// Aligns `dump` with `reference`, which is on the axis already.
 std::optional<ClockShift> align(const FlightDump& reference, const ClockShift& axis,
                                 const FlightDump& dump) {
   auto there = ways(reference, dump), back = ways(dump, reference);
@@ -118,7 +118,7 @@ std::optional<ClockShift> align(const FlightDump& reference, const ClockShift& a
     if (std::min(early->uncertainty, late->uncertainty) >= Duration{}) break;
   }
   const Duration least = std::min(early->uncertainty, late->uncertainty);
-  // A drift shows when the shift has changed by more than it may be wrong by.
+  // A drift is visible if the shift has changed by more than its uncertainty.
   const Duration change = late->shift - early->shift;
   if (least < Duration{} || std::chrono::abs(change) <= early->uncertainty + late->uncertainty) {
     return constant;
@@ -142,7 +142,8 @@ std::vector<ClockShift> align_clocks(const std::vector<const FlightDump*>& dumps
   std::vector<ClockShift> shifts(dumps.size());
   std::vector<bool> aligned(dumps.size());
   if (dumps.empty()) return shifts;
-  // By way of another rank where two have exchanged nothing; ranks of one host move together.
+  // Ranks that exchanged no packets are aligned through another rank. Ranks of one host have one
+  // shift.
   std::vector<std::size_t> reached;
   const auto reach = [&](std::size_t rank, const ClockShift& shift) {
     for (std::size_t other = 0; other < dumps.size(); ++other) {

@@ -42,7 +42,7 @@ Result<std::vector<FlightDump>> ask_for_flights() {
       continue;
     }
     auto dump = parse_flight(std::as_bytes(std::span(answer.bytes)), name);
-    // Another job may run another version; to root it may be a stranger's.
+    // Another job may run another version, and root may have asked a stranger's process.
     if (!dump) {
       Voice().error(dump.error().message);
       continue;

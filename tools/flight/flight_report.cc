@@ -185,7 +185,7 @@ std::string event_detail(const Record& record) {
 
 namespace {
 
-/// The events to show: all, or those of the operation of the verdict and of the ranks meanwhile.
+/// The events to show: all, or those of the verdict's operation and the rank-wide ones during it.
 std::vector<Placed> shown_events(const FlightJob& job, const FlightVerdict& verdict, bool all) {
   std::vector<Placed> events = placed_events(job);
   if (all || events.empty()) return events;

@@ -92,7 +92,7 @@ std::vector<Panel> choose_panels(const FlightJob& job, const FlightVerdict& verd
   return panels;
 }
 
-/// The last one gets half of the width.
+/// Gives the last panel half of the width.
 void lay_out(std::vector<Panel>& panels) {
   const double all = kWidth - kLeft - kRight;
   const double small = panels.size() > 1 ? all / 2 / static_cast<double>(panels.size() - 1) : 0;
@@ -184,7 +184,7 @@ std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
   std::vector<Panel> panels = choose_panels(job, verdict);
   lay_out(panels);
   const double bottom = kTop + kRow * static_cast<double>(job.ranks.size());
-  // How it ended by rank is in the bars.
+  // Leave out how it ended by rank, which the bars show.
   const std::vector<std::string> head =
       head_lines(verdict.line.substr(0, verdict.line.find(" (by rank")));
   const double below = kHeadLine * static_cast<double>(head.size() - 1);

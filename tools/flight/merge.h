@@ -33,15 +33,15 @@ struct FlightJob {
 /// Errors: io, invalid_argument.
 Result<std::vector<FlightDump>> read_flights(const std::vector<std::string>& paths);
 
-/// The recordings of `job`, or without it of the job with the newest one; a rank's newest counts.
-/// Errors: invalid_argument (none).
+/// Merges the recordings of `job`, or without it of the job with the newest recording. Uses the
+/// newest one of each rank. Errors: invalid_argument (none).
 Result<FlightJob> merge_flights(std::vector<FlightDump> dumps, std::optional<std::uint32_t> job);
 
 /// What one rank's recording says of one operation.
 struct OperationAtRank {
   enum class Presence : std::uint8_t {
     begun,
-    never,    // the recording reaches so far, and it is not there
+    never,    // the recording covers its time, and it is not there
     unknown,  // no recording, or it is overwritten, or the recording was made before
   };
   Presence presence = Presence::unknown;
@@ -51,9 +51,9 @@ struct OperationAtRank {
   std::array<std::uint64_t, 4> asked{};         // by stage: ranks it asked for what was missing
   std::optional<Record> abort;                  // the first that came in or went out
   std::optional<Record> nonfinite;
-  std::uint64_t lacked = 0;  // ranks of which data was missing in the end
+  std::uint64_t lacked = 0;  // ranks whose data was missing in the end
 
-  /// Ranks of `everybody` (bit r: rank r) that it waits for, as far as its recording tells.
+  /// Ranks of `everybody` (bit r: rank r) that it waits for, according to its recording.
   std::uint64_t lacks(std::uint64_t everybody) const;
 };
 

@@ -15,8 +15,8 @@ namespace {
 using Presence = OperationAtRank::Presence;
 using Findings = std::vector<FlightFinding>;
 
-// Facts about ranks travel over the mesh: one that comes this much after a failure may have caused
-// it at another rank.
+// Facts about ranks travel over the mesh: a fact that arrives up to this long after a failure may
+// have caused it at another rank.
 constexpr Duration kFactDelay = 50ms;
 
 FlightEvidence about_call(const FlightCase& of, Rank rank, std::string text) {
@@ -51,7 +51,7 @@ void find_mismatch(const FlightCase& of, Findings& findings) {
   const auto groups = signature_groups(of);
   if (groups.size() < 2) return;
   const auto usual = submitted_signature(*of[groups[0][0]].at->submitted);
-  // Of two equally large groups none is the usual one.
+  // If the two largest groups are equally large, neither is the usual one.
   const bool tie = groups[0].size() == groups[1].size();
   FlightFinding found{.cause = tie ? FlightCause::undecided : FlightCause::mismatch,
                       .onset = of.begin()};
@@ -116,7 +116,7 @@ void find_aborts(const FlightCase& of, Findings& findings) {
   }
   for (const auto& seen : first) {
     if (!seen) continue;
-    // What a rank gives up after a failure is a consequence of that failure.
+    // An abort after a failure is a consequence of that failure.
     const bool placed = of[seen->seen_by].placed;
     if (placed && seen->at > of.failed() + of.tolerance() + 1ms) continue;
     const bool own = seen->seen_by == seen->origin;
@@ -149,7 +149,8 @@ void find_signals(const FlightCase& of, Findings& findings) {
   }
 }
 
-/// When anything of `rank` was last heard by a rank that says so; else `otherwise`.
+/// The latest time at which another rank had heard `rank`, by the recordings, and at most
+/// `otherwise`; `otherwise` if none tells.
 Time last_heard(const FlightCase& of, Rank rank, Time otherwise) {
   Time last = Time::min();
   for (Rank other = 0; other < of.size(); ++other) {
@@ -194,7 +195,7 @@ bool is_possible_cause(const FlightCase& of, Rank rank, const FlightStanding& se
   // A rank that ended the call died after it.
   if (seen.standing == Standing::dead) return !of[rank].ended;
   if (seen.standing != Standing::left) return true;
-  // A rank that began the call left after that: it may only have left too early.
+  // A rank that began the call left after that, which matters only if it left too early.
   return !took_part(of, rank) || was_missed(of, rank);
 }
 
@@ -236,10 +237,10 @@ void find_standings(const FlightCase& of, Findings& findings) {
 
 // -- pauses
 
-/// The part of the operation's time that `pause` took, and whether it lasted until about the
-/// failure: what comes to an end well before can be made up for.
+/// Whether `pause` took at least a quarter of the operation's time and lasted into its last
+/// quarter: the operation can make up for a pause that ended well before the failure.
 bool explains(const FlightCase& of, const FlightWitness& one, const FlightPause& pause) {
-  // Without a common clock the rank's own call is what its pauses compare with.
+  // Without a common clock, compare the pause with the rank's own call.
   const Time begin = one.placed ? of.begin() : one.submitted.value_or(pause.from);
   const Time failed = one.placed ? of.failed() : one.until;
   const Duration window = failed - begin;
@@ -248,7 +249,7 @@ bool explains(const FlightCase& of, const FlightWitness& one, const FlightPause&
          pause.from < failed;
 }
 
-/// Pauses that began at the same time, as far as it can be told, are one finding.
+/// Joins findings of pauses that began at the same time, within the tolerance, into one.
 void join_simultaneous(const FlightCase& of, Findings& found) {
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.onset < b.onset; });
@@ -311,7 +312,7 @@ bool was_late(const FlightCase& of, Rank rank) {
   return delay > 2 * one.usual_delay && delay > of.window() - of.window() / 4;
 }
 
-/// What the rank did before it made the call.
+/// Adds what the rank did before it made the call.
 void tell_what_before(const FlightCase& of, Rank rank, std::vector<FlightEvidence>& evidence) {
   const FlightWitness& one = of[rank];
   if (!one.previous) {
@@ -342,7 +343,7 @@ void find_late(const FlightCase& of, Findings& findings) {
   }
   if (late.empty()) return;
   FlightFinding found{.cause = FlightCause::late, .onset = of.begin()};
-  // Where most came late, the others may as well have come too early.
+  // If most ranks came late, the others may instead have come too early.
   if (2 * late.size() > std::max<std::size_t>(known, 2)) found.cause = FlightCause::undecided;
   for (const Rank rank : late) {
     const auto& submitted = of[rank].submitted;
@@ -374,7 +375,7 @@ void find_nonfinite(const FlightCase& of, Findings& findings) {
   findings.push_back(std::move(found));
 }
 
-/// A later finding about ranks that are blamed already adds its evidence to the earlier one.
+/// Adds a finding whose ranks are all blamed already to the earlier finding, with its evidence.
 Findings merged(Findings findings) {
   Findings result;
   for (FlightFinding& one : findings) {

@@ -45,16 +45,17 @@ struct FlightFinding {
 /// pauses, late calls. Each rank is blamed once, for its weightiest cause.
 std::vector<FlightFinding> direct_findings(const FlightCase& of);
 
-/// Of direct findings the one that the operation failed for: where ranks ran out of time the one
-/// that began first, else the first that ended the call at once. nullptr: there is none.
+/// The direct finding that made the operation fail: if ranks ran out of time, the one that began
+/// first, else the first that ended the call at once. nullptr if there is none.
 const FlightFinding* first_cause(const FlightCase& of, const std::vector<FlightFinding>& findings);
 
-/// Ranks without a recording, and packets that did not arrive. Asked where nothing direct is found.
+/// Ranks without a recording, and packets that did not arrive. For use if nothing direct is found.
 std::optional<FlightFinding> silence_finding(const FlightCase& of);
 std::optional<FlightFinding> link_finding(const FlightCase& of);
 std::optional<FlightFinding> loss_finding(const FlightCase& of);
 
-/// Nothing is found: the ranks that others name most, and why that is not enough.
+/// The finding if no rule finds a cause: the ranks that others name most, and why that is not
+/// enough.
 FlightFinding undecided(const FlightCase& of);
 
 /// "operation 5 of tag 0", "barrier 7".

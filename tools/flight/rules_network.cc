@@ -43,8 +43,8 @@ std::string silence_evidence(const FlightCase& of, Rank witness, Rank rank) {
              : fmt::format("waited for rank {}", rank);
 }
 
-/// Whether all ranks that waited for `rank`, and at least one, heard nothing of it for long. A
-/// recording from afterwards shows that it went on.
+/// Whether at least one rank waited for `rank`, and all that did heard nothing of it for long. A
+/// recording made after the failure shows that the rank went on.
 bool fell_silent(const FlightCase& of, Rank rank) {
   const FlightRank& recording = of.job().ranks[rank];
   if (recording.dump && recording.dumped() > of.failed()) return false;
@@ -72,7 +72,7 @@ std::optional<FlightFinding> silence_finding(const FlightCase& of) {
       silent.push_back(rank);
     }
   }
-  // A rank that waited for one that was never heard has nothing to say.
+  // A silent rank may only have waited for a rank that was never heard.
   const Ranks& found = never_heard.empty() ? silent : never_heard;
   if (found.empty() || found.size() > std::max<std::size_t>(known, 1)) return std::nullopt;
   FlightFinding finding{.cause = FlightCause::silent, .onset = of.begin()};
@@ -100,14 +100,14 @@ bool sent_to_peer(RecordKind kind) {
          kind == RecordKind::credit;
 }
 
-/// A request of a peer that is answered: a repair only where the asked rank has the data.
+/// Whether the asked rank answers a peer's request: a repair only if it has the data.
 bool answered_request(const FlightWitness& asked, const Record& record) {
   if (record.kind == RecordKind::ready_in) return true;
   return record.kind == RecordKind::repair_in && (record.stage == 0 || asked.at->closed[0]);
 }
 
-/// Packets that `from` sent to `to`, or had to answer to it, in [begin, end) of the axis, as far as
-/// they are recorded.
+/// Number of recorded packets that `from` sent to `to`, or had to send as an answer, in [begin,
+/// end) of the axis.
 std::size_t attempts(const FlightCase& of, Rank from, Rank to, Time begin, Time end) {
   std::size_t count = 0;
   for (const Record& record : of.records_with(from, to)) {
@@ -149,8 +149,8 @@ std::vector<FlightLink> cut_links(const FlightCase& of) {
   return links;
 }
 
-/// The rank that all cut links have in common, where it is cut off in a direction from all that
-/// took part, of which there are more than two.
+/// The rank that all cut links have in common, if in one direction it is cut off from all others
+/// that took part. Needs more than two ranks that took part.
 std::optional<Rank> common_end(const FlightCase& of, const std::vector<FlightLink>& links) {
   std::size_t parties = 0;
   for (Rank rank = 0; rank < of.size(); ++rank) parties += took_part(of, rank) ? 1u : 0u;
@@ -238,7 +238,7 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of) {
                             fmt::format("asked rank {} again {} times in this operation, of {} "
                                         "such requests of all ranks",
                                         worst->link.from, worst->requests, requests)});
-  // A link stands out where the others together needed less than it.
+  // A link stands out if it needed more requests than all others together.
   if (worst->requests >= kMany && 2 * worst->requests > requests) {
     found.links.push_back(worst->link);
   }

@@ -28,7 +28,7 @@ bool arguments_differ(const Operation& operation) {
   return false;
 }
 
-/// How long the ranks have been in an operation that nobody has ended.
+/// The longest time that a rank has been in the operation without ending it.
 Duration open_for(const FlightJob& job, const Operation& operation) {
   Duration age{};
   for (std::size_t rank = 0; rank < operation.size(); ++rank) {
@@ -58,7 +58,7 @@ FlightTrouble trouble_of(const FlightJob& job, const Operation& operation) {
   return trouble;
 }
 
-/// How the ranks ended, or have not.
+/// How each rank ended, or that it has not.
 std::string how_it_ended(const Operation& operation) {
   std::string text;
   for (std::size_t rank = 0; rank < operation.size(); ++rank) {

@@ -1,4 +1,4 @@
-// What went wrong first in a job, and whose doing it was, from the recordings of its ranks.
+// What went wrong first in a job, and which rank caused it, from the recordings of its ranks.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace tarpon {
 
-/// `operation`: the first in time in which ranks differ: a failure, or different arguments. Where
-/// there is none, the oldest that has been open for long; then the first that is partial; then the
-/// first whose result is NaN. Nothing: all that is recorded is alike.
+/// `operation` is the first in time in which ranks differ: by a failure, or by different arguments.
+/// If there is none, it is the oldest that has been open for long; else the first that is partial;
+/// else the first whose result is NaN. nullopt: the recordings show no difference.
 struct FlightVerdict {
   std::optional<OperationKey> operation;
   FlightCause cause = FlightCause::none;

@@ -31,7 +31,7 @@ namespace {
   ::_exit(code);
 }
 
-/// Passes signals on until `worker` has ended; its wait status.
+/// Passes signals on until `worker` has ended. Returns its wait status.
 Result<int> wait_for(pid_t worker, const FileDescriptor& pidfd, SignalQueue& signals) {
   for (;;) {
     int status = 0;

@@ -1,4 +1,4 @@
-// The options that every command of a job shares: who takes part, over what, until when.
+// The options that every command of a job shares: ranks, network, data path and time limits.
 #pragma once
 
 #include <cstdint>
@@ -54,13 +54,13 @@ void add_job_options(cli::OptionTable& table, JobOptions& options);
 /// Title of the options of injected faults.
 inline constexpr const char* kFaultGroup = "Faults, for tests";
 
-/// --inject-*, --seed. Apart, because they come late in a help text.
+/// --inject-*, --seed. A separate function, because they come late in a help text.
 void add_fault_options(cli::OptionTable& table, JobOptions& options);
 
 /// Only --local-ranks and what shapes the testbed.
 void add_testbed_job_options(cli::OptionTable& table, JobOptions& options);
 
-/// Combinations of options that make no sense.
+/// Refuses combinations of options that make no sense.
 Result<void> check_job_options(const JobOptions& options);
 
 }  // namespace tarpon

@@ -9,7 +9,7 @@
 namespace tarpon {
 namespace {
 
-// The first letter of what travels.
+// The first letter of an exchanged text.
 constexpr char kText = 't';
 constexpr char kError = 'e';
 

@@ -1,7 +1,8 @@
-// All ranks go on, or none: what one rank cannot do ends the job on every rank, with its reason.
+// All ranks go on, or none: a failure of one rank ends the job on every rank, with its reason.
 //
-// Between exchanges ranks read, write and check files of any size, so these do not end with the
-// deadline of an operation. A rank that dies ends them at once, one that stops after kControlBound.
+// Between exchanges ranks read, write and check files of any size, so an exchange does not end with
+// the deadline of an operation. It fails at once if a rank dies, and after kControlBound if a rank
+// stops.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ namespace tarpon {
 
 inline constexpr Duration kControlBound = 10min;
 
-/// Everybody's text on every rank. Collective. An error of any rank is everybody's error, alike on
-/// all: "rank 2: TEXT", several of them in rank order.
+/// Returns the texts of all ranks on every rank. Collective. If ranks have errors, all ranks return
+/// the same error: "rank 2: TEXT", several of them in rank order.
 Result<std::vector<std::string>> agree(ControlChannel& control, const Result<std::string>& mine);
 
 /// The same without a text.

@@ -15,7 +15,7 @@ struct LaunchPlace : JobPlace {
   std::optional<std::string> interface = std::nullopt;
   /// Where progress may be shown: standard error, unless that is captured.
   int progress_fd = 2;
-  Voice voice = {};   // that tells this rank's errors
+  Voice voice = {};   // prints this rank's errors
   DebugLog log = {};  // opened by the code that starts the rank
 };
 

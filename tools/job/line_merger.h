@@ -13,13 +13,14 @@
 
 namespace tarpon {
 
-/// Holds a line back for a while, and joins it with the same line of other ranks: the n-th time of
-/// a line at one rank with the n-th time at another. Lines leave in the order in which they first
-/// came. A line leaves when all ranks that still speak have said it, or after 1 s. One thread.
+/// Holds a line back for a while, and joins it with the same line of other ranks: the n-th
+/// occurrence at one rank with the n-th at another. Lines leave in the order in which they first
+/// came. A line leaves when all ranks that have not finished have said it, or after 1 s. One
+/// thread.
 ///
-/// A line of one rank becomes "rank 2: LINE", of several "ranks 0-2, 5: LINE". An own error of the
-/// tool ("tarpon: MESSAGE") loses that beginning; where the message itself begins with "rank N: ",
-/// all ranks know that rank N failed, and nothing is put before it. With one rank in all, lines
+/// A line of one rank becomes "rank 2: LINE", of several "ranks 0-2, 5: LINE". The tool's own
+/// errors ("tarpon: MESSAGE") lose that beginning. If the message itself begins with "rank N: ",
+/// all ranks know that rank N failed, and the line gets no prefix. If there is only one rank, lines
 /// stay as they are.
 class LineMerger {
  public:
@@ -42,7 +43,7 @@ class LineMerger {
   /// Ends hold(): a line leaves after 1 s again, counted from when it came.
   void resume() { holding_ = false; }
 
-  /// Passes on what is due.
+  /// Passes on the lines that are due.
   void release(Time now);
 
   /// When the next line is due; kNever without one, or while lines are held.

@@ -1,4 +1,4 @@
-// Why bounded calls lack data: joined over the ranks, and in one line.
+// The causes of data missing in bounded calls, joined over the ranks, and in one line.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ double mean_counted(std::span<const CallLoss> calls);
 /// The bound of each call.
 std::vector<double> bounds_of(std::span<const CallLoss> calls);
 
-/// One line: the bound, the target if there is one, the mean loss and its causes that are not zero;
-/// with a target the share that counts, where that is not all.
-/// Ends without a newline. "-" stands for the bound of no calls.
+/// One line, without a newline: the bound, the target if there is one, the mean loss and its causes
+/// that are not zero. With a target also the share that counts against it, if not all does. "-"
+/// stands for the bound of no calls.
 std::string loss_text(std::span<const CallLoss> calls, std::optional<double> target);
 
 /// Shares by name.

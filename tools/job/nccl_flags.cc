@@ -16,7 +16,7 @@ struct NcclFlag {
   const char* why;                    // of a refusal
 };
 
-/// Those of nccl-tests' common.cu that are not options of ours.
+/// The flags of nccl-tests' common.cu that are not options of ours.
 std::vector<NcclFlag> nccl_flags() {
   return {
       {"-t,--nthreads", {"1"}, "a rank is a process: more ranks are --local-ranks P"},

@@ -7,7 +7,7 @@
 
 namespace tarpon {
 
-/// Status, operation, stage, times, and what was had of each rank; tools/README.md lists the
+/// Status, operation, stage, times, and what arrived from each rank; tools/README.md lists the
 /// fields.
 nlohmann::json outcome_json(const Report& report);
 

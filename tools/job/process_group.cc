@@ -49,7 +49,7 @@ int run_body(const std::function<int(Rank)>& body, Rank rank) {
 
 void write_to_standard_error(std::string_view line, bool /*is_error*/) {
   const std::string text = fmt::format("{}\n", line);
-  // Nobody is left to tell when this fails.
+  // A failure cannot be reported anywhere.
   [[maybe_unused]] const ssize_t put = ::write(2, text.data(), text.size());
 }
 
@@ -96,7 +96,7 @@ class Group {
       lines_.release(monotonic_now());
     }
     subreaper_.kill_all();
-    // A process that inherited the pipe may hold it open, so its end is not waited for.
+    // A process that inherited the pipe may hold it open, so we do not wait for its end.
     read_errors();
     const Time now = monotonic_now();
     for (std::uint32_t rank = 0; rank < children_.size(); ++rank)
@@ -157,7 +157,7 @@ class Group {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - monotonic_now());
       timeout_ms = static_cast<int>(std::max<std::int64_t>(left.count(), 0));
     }
-    // A failure shows again in what follows: poll() only says when to look.
+    // A failure is ignored: poll() only tells when to look, and the calls below show it again.
     ::poll(ready.data(), ready.size(), timeout_ms);
   }
 
@@ -214,7 +214,7 @@ class Group {
     enter(Phase::grace, options_.grace);
   }
 
-  /// Signal 0 sends nothing; the children are marked all the same.
+  /// Sends `signal` to all running children and marks them; signal 0 only marks them.
   void ask_to_end(int signal) {
     for (Child& child : children_) {
       if (!child.running) continue;
@@ -223,7 +223,7 @@ class Group {
     }
   }
 
-  /// The kernel ends a killed process: no time limit is needed then.
+  /// Killing needs no time limit, because the kernel ends a killed process.
   void enter(Phase phase, Duration limit) {
     phase_ = phase;
     deadline_ = phase == Phase::killing ? kNever : monotonic_now() + limit;

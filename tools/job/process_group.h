@@ -23,10 +23,11 @@ struct ProcessGroupOptions {
   Duration kill_after = 2s;
   /// After a signal that was passed on they have this long until SIGKILL.
   Duration last_words = 2s;
-  /// Takes the lines of the ranks' standard error, with the ranks that say them, without the
-  /// newline (tools/job/line_merger.h). From the first failure until `grace` is over they wait for
-  /// the same lines of other ranks. Takes "rank 2 did not end and was killed" as well, which names
-  /// the ranks that got a SIGKILL after one of the two times. Default: our own standard error.
+  /// Receives the lines of the ranks' standard error, prefixed with the ranks that say them and
+  /// without the newline (tools/job/line_merger.h). From the first failure until `grace` is over a
+  /// line waits for the same line of other ranks. Also receives "rank 2 did not end and was
+  /// killed", which names the ranks that got a SIGKILL after one of the two times. Default: our own
+  /// standard error.
   std::function<void(std::string_view line, bool is_error)> on_error_line;
 };
 
@@ -41,8 +42,8 @@ struct RankStatus {
 
 struct ProcessGroupResult {
   std::vector<RankStatus> ranks;
-  /// In time; but one killed by a signal goes before those that exited: the kernel ends its
-  /// connections, by which others fail, before it can be reaped.
+  /// The first failure in time. But a rank killed by a signal comes before ranks that exited: the
+  /// kernel closes its connections, which makes others fail, before it can be reaped.
   std::optional<Rank> first_failure;
   int interrupted_by = 0;  // SIGINT or SIGTERM that this process got meanwhile
 
@@ -57,8 +58,8 @@ struct ProcessGroupResult {
 /// Runs `body(rank)` in `ranks` forked children and waits until all have ended. The value returned
 /// is the exit code; an exception is printed and counts as 1; the child ends without destructors
 /// and atexit handlers. Children die with the calling thread (SIGKILL) even if it is killed.
-/// What the ranks started and left behind is killed at the end (children that the caller had before
-/// are not touched). A SIGKILL of the calling process spares it, except below run_guarded().
+/// Processes that the ranks leave behind are killed at the end (children that the caller had before
+/// are not touched). They survive a SIGKILL of the calling process, except below run_guarded().
 /// Standard output is inherited. SIGINT and SIGTERM are passed on to the children (not a terminal's
 /// own, which has reached them already). Errors: io (fork, pipes); then no child is left.
 Result<ProcessGroupResult> run_process_group(std::uint32_t ranks,

@@ -69,7 +69,7 @@ std::optional<RankAnswer> parse_name(std::string_view name) {
   return answer;
 }
 
-/// Of the calling thread's network namespace: those that listen.
+/// The ranks that listen in the calling thread's network namespace.
 std::vector<RankAnswer> listening_ranks() {
   std::vector<RankAnswer> found;
   std::ifstream table("/proc/thread-self/net/unix");
@@ -112,7 +112,7 @@ void ask_here(const std::string& request, std::vector<Asked>& asked) {
     one.answer = rank;
     one.fd = connect_to(rank);
     if (!one.fd) {
-      // Its queue of clients is full, or it has ended meanwhile.
+      // The rank's queue of clients is full, or the rank has ended meanwhile.
       one.answer.error = fmt::format("no answer: {}", std::strerror(errno));
       one.over = true;
       asked.push_back(std::move(one));
@@ -121,7 +121,7 @@ void ask_here(const std::string& request, std::vector<Asked>& asked) {
     ucred owner{};
     socklen_t length = sizeof owner;
     if (::getsockopt(one.fd.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0) continue;
-    if (owner.uid != rank.user) continue;  // somebody else has taken the name
+    if (owner.uid != rank.user) continue;  // another user has taken the name
     one.answer.pid = owner.pid;
     const std::string line = request + "\n";
     ::send(one.fd.get(), line.data(), line.size(), MSG_NOSIGNAL);
@@ -150,7 +150,7 @@ std::vector<FileDescriptor> other_namespaces() {
   return found;
 }
 
-/// Takes what has come. True once nothing more will.
+/// Reads what has arrived. Returns true once no more will come.
 bool read_some(Asked& one) {
   std::array<char, 16384> piece;
   while (true) {
@@ -203,7 +203,7 @@ std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience)
   ask_here(request, asked);
   if (::geteuid() == 0) {
     for (const FileDescriptor& space : other_namespaces()) {
-      // One that cannot be entered has ended meanwhile.
+      // A namespace that cannot be entered has ended meanwhile.
       (void)in_network_namespace(space.get(), [&]() -> Result<void> {
         ask_here(request, asked);
         return {};

@@ -12,7 +12,7 @@
 
 namespace tarpon {
 
-/// What one rank said, or why it did not.
+/// What one rank answered, or why it did not.
 struct RankAnswer {
   std::uint32_t user = 0;
   std::uint32_t public_id = 0;  // of its job

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::string_view kPlacedByFlags = "flags";  // of JobPlace::launcher
 
-/// Of the rank of this process.
+/// Prints refusals as errors of this process's rank.
 class PrintedRefusals : public RefusalListener {
  public:
   explicit PrintedRefusals(const Voice& voice) : voice_(voice) {}
@@ -52,9 +52,9 @@ constexpr Duration kKillAfter = 1s;
 // After a signal, for rank 0: long enough to write a large report to a slow disk.
 constexpr Duration kLastWords = 6s;
 
-/// A private directory that goes with its owner, or before: it is named such that the ranks remove
-/// it once they have joined (remove_rendezvous()), so that from then on not even SIGKILL leaves it
-/// behind.
+/// A private directory that is removed with its owner, or earlier: its name tells the ranks to
+/// remove it once they have joined (remove_rendezvous()), so that from then on not even SIGKILL
+/// leaves it behind.
 class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> make() {
@@ -104,7 +104,7 @@ struct LocalNetwork {
     return network;
   }
 
-  /// Moves this process to where the rank lives, and says where that is.
+  /// Moves this process to the network of the rank, and sets the rank's rendezvous in `place`.
   Result<void> enter(LaunchPlace& place) const {
     if (!testbed) {
       place.rendezvous = "file://" + directory->path() + "/rendezvous";
@@ -117,7 +117,7 @@ struct LocalNetwork {
   }
 };
 
-/// What the bridge has lost, if it was told to lose anything.
+/// Prints what the bridge has lost, if it was told to lose anything.
 void report(const Testbed& testbed, std::FILE* text) {
   TestbedLossCounters sum;
   for (std::uint32_t rank = 0; rank < testbed.ranks(); ++rank) {
@@ -134,7 +134,7 @@ void report(const Testbed& testbed, std::FILE* text) {
              sum.passed + sum.dropped + sum.limited, sum.dropped, sum.limited, sum.policed);
 }
 
-/// What the flows beside the job have carried. Returns the exit code.
+/// Prints what the background flows have carried. Returns the exit code.
 int report(const BackgroundTraffic& background, const JobOptions& options) {
   const auto rate = background.rate();
   if (!rate) return report(rate.error());
@@ -143,14 +143,14 @@ int report(const BackgroundTraffic& background, const JobOptions& options) {
   return 0;
 }
 
-/// The same error where the ranks of a job could also meet without network namespaces.
+/// Adds a remedy to the error if the ranks could also meet without network namespaces.
 Error or_loopback(Error error) {
   if (error.code == Error::Code::permission) error.message += ", or use --net loopback";
   return error;
 }
 
-/// A program of others may be in the middle of a line on the same terminal: nothing is erased
-/// there.
+/// A foreign program may be in the middle of a line on the same terminal, so nothing is erased
+/// then.
 void write_error_line(std::string_view line, bool is_error, bool foreign) {
   if (!foreign) erase_progress(STDERR_FILENO);
   const Colour colour(STDERR_FILENO, process_environment());
@@ -199,7 +199,7 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
     Voice().error(ended->summary());
   }
   if (ended->interrupted_by != 0) return 128 + ended->interrupted_by;
-  // Whoever halts, or was started wrongly, knows it from all: they end alike.
+  // All ranks halt, or find the same wrong usage, together, so they exit with the same code.
   const int code = ended->ranks[*ended->first_failure].exit_code;
   return !foreign && (code == kUsage || code == kHalted) ? code : kFailed;
 }
@@ -210,7 +210,7 @@ int run_local(const JobOptions& options, const std::function<int(const LaunchPla
   return code ? *code : report(code.error());
 }
 
-/// What the ranks have chosen, and what of it deserves a look.
+/// Logs what the ranks have chosen, and warns of what deserves a look.
 void tell(const CommunicatorOptions& options, const DebugLog& log,
           const std::vector<RankInfo>& ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -225,7 +225,7 @@ void tell(const CommunicatorOptions& options, const DebugLog& log,
     }
   }
   const RankInfo& mine = ranks[options.rendezvous.rank];
-  // Not what was asked for, or the last resort.
+  // The data path is not the one that was asked for, or it is the last resort.
   const bool other = options.datapath == Datapath::automatic
                          ? mine.datapath == name(Datapath::mmsg)
                          : mine.datapath != name(options.datapath);
@@ -262,7 +262,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
                   place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
                   result.interface, result.address, found->interface_reason));
   result.rendezvous.timeout = options.rendezvous_bound();
-  // Communicators that come of shrink() keep it: for the life of the process.
+  // It lives as long as the process, because communicators made by shrink() keep it.
   static PrintedRefusals refusals(place.voice);
   result.rendezvous.refusals = &refusals;
   result.rendezvous.agreed =

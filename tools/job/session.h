@@ -25,13 +25,13 @@ struct Session {
   std::unique_ptr<Communicator> communicator;
 };
 
-/// The same options in the words of the library: rendezvous and interface found by their rules.
-/// `reason` (optional): why this interface.
+/// Converts the options to those of the library, with rendezvous and interface found by their
+/// rules. `reason` (optional) is set to why this interface was chosen.
 Result<CommunicatorOptions> session_options(const JobOptions& options, const LaunchPlace& place,
                                             const std::string& agreed,
                                             std::string* reason = nullptr);
 
-/// connect_ranks() with the options of session_options(), for a command that looks at the paths
+/// connect_ranks() with the options of session_options(), for a command that examines the paths
 /// itself: slots have the size that the interfaces allow.
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place);
 
@@ -40,8 +40,8 @@ Result<Connection> connect_session(const CommunicatorOptions& options, const Lau
 Result<Session> open_session(const JobOptions& options, const LaunchPlace& place,
                              const std::string& agreed);
 
-/// Until the ranks are connected: Ctrl-C makes this rank say so before it ends, and rank 0 write
-/// `json`, without results. The parent of local ranks says it for them.
+/// Until the ranks are connected, Ctrl-C makes this rank print a message before it ends, and rank 0
+/// write `json`, without results. For local ranks their parent prints the message.
 Interruption watch_connecting(const JobOptions& options, const LaunchPlace& place,
                               const std::string& json);
 
@@ -49,8 +49,8 @@ Interruption watch_connecting(const JobOptions& options, const LaunchPlace& plac
 std::string carrier(const JobOptions& options, const Session& session);
 
 /// Runs `body` as this rank, or as each of --local-ranks in a process of its own, on loopback or on
-/// the testbed. Returns the exit code; prints errors, each once. `foreign`: the body is somebody
-/// else's program, whose exit code says nothing to us and is printed.
+/// the testbed. Returns the exit code; prints each error once. `foreign`: the body is a user's
+/// program, whose exit code has no meaning to us and is printed.
 int run_job(const JobOptions& options, const std::function<int(const LaunchPlace&)>& body,
             bool foreign = false);
 

@@ -1,4 +1,4 @@
-// A program of the user: its option, and the replacement of this process by it.
+// The option that names a user's program, and the replacement of this process by that program.
 #pragma once
 
 #include <string>

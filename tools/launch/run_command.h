@@ -33,8 +33,8 @@ void add_run_options(cli::OptionTable& table, RunOptions& options);
 /// libraries, and becomes the program. Returns only on failure.
 int run_program(const RunOptions& options, const cli::Invocation& invocation);
 
-/// What keeps the shim from carrying the PyTorch that the program would load, and what to do
-/// instead; nullopt where nothing does, or the program is none of Python. Runs the program's
+/// Returns why the shim cannot carry the PyTorch that the program would load, and what to do
+/// instead; nullopt if it can, or if the program does not run in Python. Runs the program's
 /// interpreter, which looks for the module and does not load it.
 std::optional<std::string> obstacle_to_preload(const std::string& program);
 

@@ -23,7 +23,7 @@ int execute(const std::vector<std::string>& command, const LaunchPlace& place) {
   setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
   setenv("MASTER_ADDR", address.substr(0, colon).c_str(), 1);
   setenv("MASTER_PORT", address.substr(colon + 1).c_str(), 1);
-  // A veth is taken for a container's unless somebody names it.
+  // Name the interface, because otherwise a veth counts as a container's.
   setenv("TARPON_SOCKET_IFNAME", place.interface->c_str(), 1);
   std::vector<std::string> words;
   words.reserve(command.size());

@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint32_t kMaxFlows = 256;
 constexpr timeval kPatience{5, 0};  // per connect and accept
 
-/// One process's ends of all flows: flow i is connected by rank 0 and sent by rank i mod 2.
+/// One process's ends of all flows. Rank 0 connects flow i, and rank i mod 2 sends on it.
 using Ends = std::vector<FileDescriptor>;
 
 Result<FileDescriptor> tcp_socket() {
@@ -173,7 +173,8 @@ Result<BackgroundTraffic> BackgroundTraffic::start(const Testbed& testbed, std::
 Result<double> BackgroundTraffic::rate() const {
   for (const int process : processes_) {
     siginfo_t ended{};
-    // WNOWAIT: the destructor still finds the process, and no other one of its number.
+    // WNOWAIT: the process stays a zombie, so that the destructor kills no other process of its
+    // number.
     const int options = WEXITED | WNOHANG | WNOWAIT;
     if (::waitid(P_PID, static_cast<id_t>(process), &ended, options) == 0 && ended.si_pid == 0) {
       continue;

@@ -26,7 +26,7 @@ void switch_ipv6_off() {
   for (const char* path : {"/proc/sys/net/ipv6/conf/all/disable_ipv6",
                            "/proc/sys/net/ipv6/conf/default/disable_ipv6"}) {
     const FileDescriptor file(::open(path, O_WRONLY | O_CLOEXEC));
-    // No such file: no IPv6. Read-only /proc: IPv6 stays, and only noise comes of it.
+    // No such file: no IPv6. Read-only /proc: IPv6 stays on, which only causes noise.
     if (file && ::write(file.get(), "1", 1) != 1) return;
   }
 }
@@ -54,7 +54,7 @@ Result<FileDescriptor> make_one() {
 
 Result<std::vector<FileDescriptor>> make_network_namespaces(std::size_t count) {
   std::vector<FileDescriptor> made;
-  // The thread ends with the last of them, so that only the descriptors hold them.
+  // The thread ends in the last namespace; then only the descriptors hold the namespaces.
   auto done = on_own_thread([&]() -> Result<void> {
     for (std::size_t i = 0; i < count; ++i) {
       auto fd = make_one();

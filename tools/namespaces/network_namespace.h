@@ -10,7 +10,7 @@
 
 namespace tarpon {
 
-/// `count` new namespaces with IPv6 switched off; the caller's own stays what it is. Errors:
+/// Makes `count` namespaces with IPv6 switched off. The caller stays in its own namespace. Errors:
 /// permission, unavailable (a kernel without namespaces).
 Result<std::vector<FileDescriptor>> make_network_namespaces(std::size_t count);
 
@@ -18,7 +18,7 @@ Result<std::vector<FileDescriptor>> make_network_namespaces(std::size_t count);
 Result<void> enter_network_namespace(int fd);
 
 /// Runs `work` on a thread of its own inside the namespace and waits for it. Sockets made there
-/// stay there; `work` must not fork children that are to outlive it with a parent-death signal.
+/// stay there. `work` must not fork children with a parent-death signal that are to outlive it.
 Result<void> in_network_namespace(int fd, const std::function<Result<void>()>& work);
 
 }  // namespace tarpon

@@ -30,7 +30,7 @@ Result<void> check_loss(const TestbedLoss& loss) {
   if (!(loss.probability >= 0 && loss.probability <= 1)) {
     return refuse(fmt::format("a loss of {}: 0 to 1 is possible", loss.probability));
   }
-  // Above the second bound a burst would have to start more often than at each packet.
+  // With a larger share a burst would have to start more often than at each packet.
   const double most = loss.burst_packets / (1 + loss.burst_packets);
   if (!(loss.burst_packets >= 1 && loss.burst_share >= 0 && loss.burst_share <= most)) {
     return refuse(
@@ -88,7 +88,7 @@ Result<void> check_rates(const TestbedOptions& options) {
   return good;
 }
 
-/// The kernel's names of those that it has.
+/// Checks that the kernel has the congestion control `wanted`.
 Result<void> check_congestion(const std::string& wanted) {
   if (wanted.empty()) return {};
   const auto known = read_text("/proc/sys/net/ipv4/tcp_available_congestion_control");
@@ -151,7 +151,7 @@ std::string rank_batch(const TestbedOptions& options, Rank rank) {
   const std::string address = address_of(rank);
   std::string text =
       fmt::format("link set lo up\naddress add {}/16 dev eth0\nlink set eth0 up\n", address);
-  // The system's setting cannot be changed where /proc/sys may only be read: the route's can.
+  // Set it on the route: the system's setting cannot be changed where /proc/sys is read-only.
   if (!options.tcp_congestion.empty()) {
     text += fmt::format(
         "route change 10.77.0.0/16 dev eth0 proto kernel scope link src {} congctl {}\n", address,
@@ -173,7 +173,7 @@ std::string rate_batch(const TestbedOptions& options) {
   return text;
 }
 
-/// Of 2^32.
+/// `probability` in units of 2^-32.
 std::uint64_t chance(double probability) {
   return static_cast<std::uint64_t>(std::llround(std::ldexp(probability, 32)));
 }

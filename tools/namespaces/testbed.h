@@ -29,13 +29,14 @@ namespace tarpon {
 struct TestbedRate {
   std::uint64_t bits_per_second = 2'000'000'000;
   std::uint64_t burst_bytes = 128 << 10;
-  std::uint64_t limit_bytes = 400 << 10;  // queue, then loss
+  std::uint64_t limit_bytes = 400 << 10;  // of the queue; packets beyond it are lost
 };
 
 struct TestbedLoss {
   double probability = 0;    // of each IPv4 packet, independently
-  std::uint64_t seed = 1;    // the same packets in the same order are lost alike
-  double burst_share = 0;    // of all packets, lost in bursts (Gilbert-Elliott), beside; below 1
+  std::uint64_t seed = 1;    // the same seed loses the same packets of a sequence
+  double burst_share = 0;    // share of all packets that is lost in bursts (Gilbert-Elliott), in
+                             // addition; below 1
   double burst_packets = 8;  // mean length of a burst; 10 ms without a packet end it
 };
 
@@ -59,7 +60,7 @@ struct TestbedOptions {
   int receive_queues = 1;
 };
 
-/// IPv4 packets that a rank sent into the bridge; `policed`: that were sent to it.
+/// Counts of IPv4 packets that a rank sent into the bridge. `policed` counts packets sent to it.
 struct TestbedLossCounters {
   std::uint64_t passed = 0;
   std::uint64_t dropped = 0;  // by TestbedLoss

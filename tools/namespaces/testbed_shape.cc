@@ -55,7 +55,7 @@ cli::Value for_ranks(std::map<Rank, T>& target, Result<T> (*parse)(std::string_v
   return value;
 }
 
-/// Both kinds of loss are of one TestbedLoss, which is there when one of them is given.
+/// Both kinds of loss set the same TestbedLoss, which exists if one of them is given.
 cli::Value single_losses(std::optional<TestbedLoss>& target) {
   cli::Value value;
   value.notation = "SHARE";

@@ -11,13 +11,13 @@
 
 namespace tarpon {
 
-/// RATE[/BURST[/LIMIT]], as "2gbit/128K/400K"; the defaults of TestbedRate.
+/// RATE[/BURST[/LIMIT]], as "2gbit/128K/400K"; missing parts have the defaults of TestbedRate.
 Result<TestbedRate> parse_testbed_rate(std::string_view text);
 
-/// RATE[/BURST], as "1gbit/64K"; the defaults of TestbedLimit.
+/// RATE[/BURST], as "1gbit/64K"; missing parts have the defaults of TestbedLimit.
 Result<TestbedLimit> parse_testbed_limit(std::string_view text);
 
-/// SHARE[/PACKETS], as "1%/8": into the bursts of a TestbedLoss.
+/// SHARE[/PACKETS], as "1%/8": the bursts of a TestbedLoss.
 Result<TestbedLoss> parse_burst_loss(std::string_view text);
 
 /// --mtu, --rate, --rate-of, --loss, --burst-loss, --police, --police-of, --flow-limit,

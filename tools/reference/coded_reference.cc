@@ -106,7 +106,7 @@ class Expectation {
     return x;
   }
 
-  /// Where nothing has come.
+  /// The value at `index` if nothing of its block has arrived.
   double filled(std::uint64_t index) const {
     if (missing_.value_or(MissingFill::zero) == MissingFill::zero) return 0;
     const double own = contribution_(rank_, index);

@@ -18,13 +18,13 @@ using Contribution = std::function<float(Rank rank, std::uint64_t index)>;
 
 struct CodedExpectation {
   std::vector<double> values;
-  std::vector<double> tolerances;  // of each: what rounding in single precision may change
+  std::vector<double> tolerances;  // per element: what rounding in single precision may change
 };
 
 /// The reduction over exactly the contributors that `report` names for each position, decoded as
-/// `rank` has to. Where nothing came it is what `missing` says; nothing: anything. REQUIRES:
-/// report.coded; sum or avg; another rule than Rescale::inverse, whose weights only the owners
-/// know.
+/// `rank` has to. Blocks without a contributor hold what `missing` says; if it is nullopt, any
+/// value is right there. REQUIRES: report.coded; sum or avg; another rule than Rescale::inverse,
+/// whose weights only the owners know.
 CodedExpectation coded_expectation(const Report& report, std::uint32_t world, Rank rank,
                                    ReduceOp function, std::optional<MissingFill> missing,
                                    const Contribution& contribution);

@@ -1,4 +1,4 @@
-// FNV-1a, for equality of what cannot be compared side by side. No protection against anyone.
+// FNV-1a, to compare data that cannot be compared side by side. No protection against attackers.
 #pragma once
 
 #include <cstddef>

@@ -57,8 +57,7 @@ class HalfType {
     }
     const double size = std::abs(number);
     if (std::isinf(size)) return static_cast<std::uint16_t>(sign | infinity);
-    // In units of the last place. One that rounds up to the next power of two carries into the
-    // exponent.
+    // In units of the last place. Rounding up to the next power of two carries into the exponent.
     const int exponent = size == 0 ? 1 - kBias : std::max(std::ilogb(size), 1 - kBias);
     const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, kMantissaBits - exponent)));
     const int raised = ((exponent + kBias - 1) << kMantissaBits) + units;
@@ -77,7 +76,7 @@ inline constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, 
 template <typename T>
 inline constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T>;
 
-/// What contributions of T are added up in.
+/// The type in which contributions of T are added.
 template <typename T>
 using SumOf = std::conditional_t<kIsHalf<T>, float, T>;
 

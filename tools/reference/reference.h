@@ -82,21 +82,23 @@ constexpr std::uint64_t all_ranks(std::uint32_t world) {
   return world >= 64 ? ~0ull : (1ull << world) - 1;
 }
 
-/// What the runs of a call of `count` elements count: these, or the positions of the coded bucket.
+/// How many items the runs of a call of `count` elements cover: its elements, or the positions of
+/// the coded bucket.
 inline std::uint64_t positions_of(const Report& report, std::uint64_t count) {
   return report.coded ? report.coded->layout.coded_count() : count;
 }
 
-/// Who is in which of the `count` elements, or positions; Report::runs are empty when all are in
-/// all.
+/// The contributors of each of the `count` elements, or positions. Report::runs is empty if all
+/// ranks contributed to all.
 inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t count,
                                            std::uint32_t world) {
   return report.runs.empty() ? std::vector<ContributorRun>{{0, count, all_ranks(world)}}
                              : report.runs;
 }
 
-/// a op b, avg adds. Integers wrap; NaN and zeros as collectives/engine/kernels/reduce.h says. Half
-/// types: in SumOf<T>. `a` where the function is not defined for T, or custom.
+/// Returns a op b; avg adds. Integers wrap; NaN and zeros behave as
+/// collectives/engine/kernels/reduce.h says. Half types are combined in SumOf<T>. Returns `a` if
+/// the function is custom, or not defined for T.
 template <typename T>
 T combine(ReduceOp function, T a, T b) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
@@ -126,8 +128,9 @@ T combine(ReduceOp function, T a, T b) {
 }
 
 /// The reduction of value(rank) over `contributors`, in the order `first`, its successor, ..., its
-/// predecessor; where some lack, scaled by how many they are as ReduceKernels::scale does, or not
-/// (other rules than Rescale::count; their weights are value()'s). T{} over nobody.
+/// predecessor. If contributors are missing, Rescale::count scales the result by their number, as
+/// ReduceKernels::scale does. Other rules do not scale, since value() includes their weights. T{}
+/// without contributors.
 template <typename T, typename Value>
 T reduce_over(std::uint64_t contributors, std::uint32_t world, Rank first, ReduceOp function,
               Value value, Rescale rescale = Rescale::count) {

@@ -9,7 +9,7 @@ class Replay {
  public:
   explicit Replay(const std::vector<Schedule>& ranks) : ranks_(ranks) {}
 
-  /// Appends how `rank` comes to a version of the chunk of `elements`.
+  /// Appends the steps by which `rank` makes `version` of the chunk of `elements`.
   void value(Rank rank, const Range& elements, std::uint32_t version, std::vector<int>& steps) {
     const Schedule::Chunk& chunk = ranks_[rank].chunks[chunk_of(rank, elements)];
     if (chunk.own_turn == 0 || version == 0) steps.push_back(rank);
@@ -33,7 +33,8 @@ class Replay {
         chunks.begin());
   }
 
-  /// What makes version `made` of the chunk at `rank`. Returns whether it is the left operand.
+  /// Appends the steps that make the piece for version `made` of the chunk at `rank`. Returns
+  /// whether the piece is the left operand.
   bool add_sent(Rank rank, const Range& elements, std::uint32_t made, std::vector<int>& steps) {
     const std::uint32_t chunk = chunk_of(rank, elements);
     for (std::size_t stage = 0; stage < ranks_[rank].stages.size(); ++stage) {

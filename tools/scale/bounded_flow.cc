@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint8_t kScatter = 0;
 constexpr std::uint8_t kGather = 1;
-constexpr std::uint32_t kLeastMarks = 4;  // so that hardly a message loses all
+constexpr std::uint32_t kLeastMarks = 4;  // so that hardly any message loses all its marks
 
 }  // namespace
 
@@ -149,7 +149,7 @@ void BoundedFlow::close(Time now, Rank rank, std::uint8_t stage, Close how) {
   if (stage == kScatter) return close_scatter(now, rank);
   finished_ = std::max(finished_, now);
   if (--open_ranks_ > 0) return;
-  // Nobody needs the rest; what is on the wire arrives.
+  // No rank needs the remaining packets; those on the wire still arrive.
   for (auto& out : out_) out.assign(options_.ranks, {});
   repairs_.assign(options_.ranks, {});
   waiting_.assign(options_.ranks, {});

@@ -2,18 +2,18 @@
 //
 // Stage 0 (scatter): each rank sends every owner its shard, in the order rank-1, rank-2, ...
 // Stage 1 (gather): an owner sends its reduced shard to all, slot by slot (a slot of the model is a
-// train): a slot that holds every contribution may leave at once, the rest when stage 0 closes at
-// the owner. What belongs to stage 0 goes first.
+// train). A slot that holds every contribution may leave at once, the rest when stage 0 closes at
+// the owner. Packets of stage 0 go first.
 //
-// A stage closes at a rank when all is there; or a while after the tail marks of all senders are in
-// (on the last 1 % of the packets of each message, 4 at least); or by the bound of the operation.
-// The bound counts from the clock, when half of the ranks have started. Stage 1 ends by the bound,
-// stage 0 one gather time before it. Later packets are cut. Lost packets are asked for and sent
-// again while the stage is open. A rank that starts after the end of stage 0 is late: its shard is
-// void, it fetches the result.
+// A stage closes at a rank when all its packets have arrived; or a while after the tail marks of
+// all senders have arrived (the last 1 % of the packets of each message have them, 4 at least); or
+// by the bound of the operation. The bound counts from the clock, when half of the ranks have
+// started. Stage 1 ends by the bound, stage 0 one gather time before it. Later packets are cut.
+// Lost packets are asked for and sent again while the stage is open. A rank that starts after the
+// end of stage 0 is late: its shard is void, and it fetches the result.
 //
-// Incast: a receiver lets `credit_bytes` be under way to it, whoever sends; what is gone is given
-// back after the link's delay.
+// Incast: a receiver allows `credit_bytes` on the way to it, from all senders together. The credit
+// of packets that arrived or were lost returns after the link's delay.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ struct BoundedOptions {
 struct Limits {
   bool exact = false;  // all losses are repaired and there is no bound: none is known yet
   Duration whole{};    // bound of the operation, from its clock
-  Duration gather{};   // stage 0 ends so long before
+  Duration gather{};   // stage 0 ends this long before the operation
   std::array<Duration, kStages> early_wait{};  // after the last tail mark; 0: no early close
 };
 
@@ -60,14 +60,14 @@ struct StageOutcome {
 
 struct BoundedOutcome {
   Duration completion{};    // until the last rank that is not late has closed stage 1
-  Time idle;                // nothing of it is under way any more
-  double lost_mean = 0;     // share of the contributions that a result lacks: over ranks not late,
-  double lost_worst = 0;    // and of the worst of them
-  double lost_in_time = 0;  // of the worst, without what ranks that are late cost
+  Time idle;                // when nothing of the operation is under way any more
+  double lost_mean = 0;     // share of contributions that results lack: mean of ranks not late
+  double lost_worst = 0;    // the same of the worst of them
+  double lost_in_time = 0;  // the same without what late ranks cost
   std::uint32_t late = 0;
   Duration last_late_start{};  // from the clock to the start of the last late rank
-  // Medians over the ranks that are not late. A time of which a share is missing is divided by the
-  // share that came, and at most doubled.
+  // Medians over the ranks that are not late. If packets are missing, the time is divided by the
+  // share that arrived, and at most doubled.
   Duration median_time{};  // from the clock to the end
   Duration scatter{};      // from the clock to the end of stage 0
   Duration gather{};       // from there to the end of stage 1

@@ -1,4 +1,5 @@
-// What an operation of BoundedFlow came to: medians over ranks, and the account of what is missing.
+// The outcome of an operation of BoundedFlow: medians over ranks, and the account of what is
+// missing.
 #include <algorithm>
 
 #include "tools/scale/bounded_flow.h"
@@ -7,7 +8,8 @@
 namespace tarpon::scale {
 namespace {
 
-/// `time` of a stage or an operation of which the share `arrived` came: what all would have taken.
+/// The time that a stage or an operation would have taken for everything, if the share `arrived`
+/// took `time`; at most twice `time`.
 Duration grown(Duration time, double arrived) {
   constexpr double kMaxGrowth = 2;
   const double factor = std::min(kMaxGrowth, 1 / std::max(arrived, 1e-9));
@@ -45,7 +47,7 @@ StageOutcome BoundedFlow::stage_outcome(std::size_t stage) const {
 void BoundedFlow::count_losses(BoundedOutcome& result) const {
   const double whole = static_cast<double>(shard_packets_) * options_.ranks;
   const double in_time = options_.ranks - result.late;
-  // What ranks that are late contribute or own does not count in lost_in_time.
+  // What late ranks contribute or own does not count in lost_in_time.
   const double had = in_time * in_time / (static_cast<double>(options_.ranks) * options_.ranks);
   std::vector<Duration> times, scatters, gathers;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {

@@ -1,6 +1,6 @@
 // When the stages of the next bounded operation close: the rules of
-// collectives/engine/learning/bounds.h as far as one bucket size needs them, with one learner in
-// place of one a rank.
+// collectives/engine/learning/bounds.h, reduced to one bucket size, and with one learner instead of
+// one per rank.
 //
 //   D     time of the whole operation: given, or learnt by TargetBound from what the median rank
 //         needed and what the worst rank lost. Until D is known operations have no bound and repair

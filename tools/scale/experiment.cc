@@ -21,7 +21,7 @@ FabricOptions fabric_options(const Plan& plan, std::uint32_t ranks, std::uint64_
   const Network& network = plan.network;
   FabricOptions options;
   options.ranks = ranks;
-  // The sending interface is scale::Senders; here is only the way.
+  // scale::Senders is the sending interface; the egress link only adds its delays.
   options.egress.delay = network.delay;
   options.egress.tail = network.tail;
   options.egress.tail_median = network.tail > 1 ? network.delay / 4 : Duration{};
@@ -52,7 +52,7 @@ std::uint64_t credit_bytes(const Plan& plan, const Trains& trains) {
   return std::max(product + room, std::uint64_t{2} * trains.wire_bytes(trains.bytes()));
 }
 
-/// What both kinds of cells stand on.
+/// The parts that both kinds of cells use.
 struct Bench {
   Bench(const Plan& plan, Algorithm algorithm, std::uint32_t ranks)
       : random(plan.seed ^ std::uint64_t{ranks} << 32),
@@ -66,7 +66,7 @@ struct Bench {
         trace(plan.network.straggler_trace),
         episodes(ranks) {}
 
-  /// `counted`: how many that count have been before; nothing while calibrating.
+  /// `counted`: how many operations that count came before; nullopt if this one does not count.
   const std::vector<Episode>& next_episodes(std::optional<std::size_t> counted) {
     if (trace.empty()) {
       tail.draw(episode_random, episodes);

@@ -19,7 +19,7 @@
 namespace tarpon::scale {
 
 /// The network, the same for all algorithms. Per rank a sending interface, then the link's delay,
-/// then the queue before the link to the receiver; what is not said here is default of LinkOptions.
+/// then the queue before the link to the receiver. Everything else has the defaults of LinkOptions.
 ///
 /// To add a property of links: an option here, its field of LinkOptions in fabric_options().
 struct Network {
@@ -55,7 +55,7 @@ struct Plan {
   unsigned threads = 0;         // 0: one per processor
 };
 
-/// One line that says what cannot be, or nothing.
+/// Checks that the plan is possible. The error is one line.
 Result<void> check(const Plan& plan);
 
 struct CellResult {
@@ -65,7 +65,7 @@ struct CellResult {
   std::vector<Duration> completions;  // sorted; warm-up and calibration left out
   double lost_mean = 0;               // share of contributions that a result lacks
   double lost_worst = 0;              // of one rank in one operation
-  double cut = 0;                     // of lost_mean, about: what bounds and early closing cut
+  double cut = 0;                     // part of lost_mean that bounds and early closing cut, about
   double late = 0;                    // ranks per operation that fetch the result
   double early_share = 0;             // of stages: closed early,
   double bound_share = 0;             // by the bound
@@ -79,12 +79,12 @@ struct CellResult {
 /// at the slower of the two rates, and `steps` times the delay.
 Duration quiet_time(const Plan& plan, std::uint32_t ranks, std::uint32_t steps);
 
-/// Packets that travel as one: the fewest (a power of two, at most 64) with which an operation has
-/// no more than kTrainsPerOperation of them.
+/// Packets per train: the fewest (a power of two, at most 64) with which an operation has no more
+/// than kTrainsPerOperation trains.
 std::uint32_t packets_per_train(const Plan& plan, std::uint32_t ranks);
 inline constexpr std::uint64_t kTrainsPerOperation = 100'000;
 
-/// 100, and 50 above 512 ranks, where P99 is then the longest: so that all ends in minutes.
+/// 100, or 50 above 512 ranks, so that all cells end in minutes; P99 is then the longest time.
 std::uint32_t operations_per_cell(const Plan& plan, std::uint32_t ranks);
 
 /// `done`: called after each operation, from any thread.

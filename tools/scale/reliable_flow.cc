@@ -132,7 +132,7 @@ void ReliableFlows::on_outcome(const Fabric::Outcome& outcome) {
 void ReliableFlows::note_lost(Time now, std::uint32_t index, const Train& train,
                               std::uint64_t bytes, bool whole) {
   Connection& connection = connections_[index];
-  // The last packet of a train is the one that nothing later in it tells of.
+  // A later packet of the train shows the loss of an earlier one, but none shows that of the last.
   const bool last =
       whole || loss_.random().chance(static_cast<double>(bytes) / static_cast<double>(train.bytes));
   connection.lost.push_back({train.number, train.number + (last ? 1 : 0), train.message, bytes});

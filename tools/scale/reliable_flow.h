@@ -14,7 +14,7 @@
 //               one segment.
 //   acks        take the link's delay back and no bandwidth; they are not lost.
 //
-// A message is delivered when all of it and of those before it on its connection has arrived.
+// A message is delivered when it and all earlier messages of its connection have arrived.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ std::string describe(const Plan& plan);
 /// A line per cell: completion times in ms, P99/P50, and what a result lacks in %.
 std::string table(const std::vector<CellResult>& results);
 
-/// What was modelled: of the JSON report's "config".
+/// What was modelled, for the JSON report's "config".
 nlohmann::json config_json(const Plan& plan);
 
 /// A row per cell: the JSON report's "results".

@@ -26,7 +26,7 @@ tl::unexpected<Error> refuse(std::string text) {
   return fail(Error::Code::invalid_argument, std::move(text));
 }
 
-/// Takes `parsed` into `value`, or names the option.
+/// Stores `parsed` in `value`, or returns its error with the option's name.
 template <typename From, typename To>
 Result<void> take(std::string_view option, const Result<From>& parsed, To& value) {
   if (!parsed) return refuse(fmt::format("{} {}", option, parsed.error().message));
@@ -65,7 +65,7 @@ Result<std::uint64_t> read_optional_rate(std::string_view text) {
   return parse_rate(text);
 }
 
-/// The file's content through `parse`; nothing for no path.
+/// Reads the file at `path` through `parse`. Does nothing if `path` is empty.
 template <typename Parse, typename To>
 Result<void> read_trace(const std::string& path, Parse parse, To& to) {
   if (path.empty()) return {};
@@ -83,7 +83,7 @@ Result<void> read_traces(const ScaleOptions& options, scale::Network& network) {
   return read_trace(options.straggler_trace, scale::parse_straggler_trace, network.straggler_trace);
 }
 
-// With more, reliable algorithms hardly ever end.
+// At a higher loss reliable algorithms hardly ever end.
 constexpr double kMostLoss = 0.5;
 
 Result<void> read_network(const ScaleOptions& options, scale::Network& network) {

@@ -1,9 +1,9 @@
 // When each rank may put its next packet on the wire: its interface sends one after the other, and
 // an episode (tools/scale/tail.h) keeps it silent for a while.
 //
-// The sending interface has no queue of its own in the model: what drives it (TCP with its small
-// queues, Tarpon by credit) hands over the next packet when the one before is gone. So a train is
-// cut through: it reaches the receiver's queue a delay after its first bit left.
+// The sending interface has no queue of its own in the model: its driver (TCP with its small
+// queues, Tarpon by credit) hands over a packet when the previous one is gone. So a train is cut
+// through: it reaches the receiver's queue a delay after its first bit left.
 #pragma once
 
 #include <cmath>

@@ -12,8 +12,9 @@
 
 namespace tarpon::scale {
 
-/// In operation `operation`, of those that count, `rank` sends nothing for `episode.length`, from
-/// `episode.from` after its start on; from 0 on: it begins so late.
+/// In operation `operation`, counted over operations that count, `rank` sends nothing for
+/// `episode.length`, from `episode.from` after the operation's start on. If `episode.from` is 0,
+/// the rank begins that much later.
 struct StragglerSample {
   std::uint32_t operation = 0;
   Rank rank = kUnknownRank;  // kUnknownRank: every rank
@@ -26,8 +27,8 @@ struct StragglerSample {
 Result<std::vector<StragglerSample>> parse_straggler_trace(std::string_view text,
                                                            std::string_view name);
 
-/// The episodes of one operation, by rank; of two samples for one rank the later one counts, and
-/// ranks that are not there are passed over.
+/// The episodes of one operation, by rank. Of two samples for one rank the later one counts. Ranks
+/// that do not exist are ignored.
 void replay(const std::vector<StragglerSample>& trace, std::uint32_t operation,
             std::vector<Episode>& episodes);
 

@@ -1,4 +1,4 @@
-// What has to happen later in the model, beside what the fabric does: a heap, and a line for things
+// What happens later in the model, beside the events of the fabric: a heap, and a line for items
 // that all take the same time and so stay in order.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace tarpon::scale {
 
-/// Things to do by time; those of one moment in the order in which they were added.
+/// Items by time. Items of the same time leave in the order in which they were added.
 template <typename Item>
 class Timers {
  public:
@@ -43,7 +43,7 @@ class Timers {
   std::uint64_t order_ = 0;
 };
 
-/// Times never go back from one add() to the next.
+/// Items by time. REQUIRES: times do not decrease from one add() to the next.
 template <typename Item>
 class DelayLine {
  public:

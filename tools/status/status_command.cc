@@ -17,8 +17,8 @@ namespace {
 
 constexpr Duration kPatience = 1s;
 
-/// A socket, and what its rank said or why there is no status of it. Job, rank and process are
-/// those of the socket: the kernel vouches for the process, its answer does not.
+/// A rank's socket with its status, or with the reason why there is none. Job, rank and process are
+/// those of the socket: the kernel vouches for the process, the rank's answer does not.
 struct Row {
   RankAnswer asked;
   Result<StatusReply> reply;
@@ -54,7 +54,7 @@ std::string waiting_text(const StatusReply::Operation& operation) {
   return text.empty() ? "-" : text;
 }
 
-/// How long ago the quietest of those that are waited for was heard.
+/// How long ago the most silent of the awaited ranks was heard.
 std::string heard_text(const StatusReply& reply, const StatusReply::Operation& operation) {
   double longest = -1;
   for (const std::uint32_t awaited : operation.waiting_for) {

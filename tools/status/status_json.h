@@ -1,7 +1,7 @@
 // The answer of a status socket as a value.
 //
-// The answer comes from whoever owns the socket: to root, a stranger. parse_status() is a pure
-// function that accepts any bytes; what it returns is bounded and safe to print.
+// The answer comes from the owner of the socket, who may be a stranger if root asks. parse_status()
+// is a pure function that accepts any bytes; what it returns is bounded and safe to print.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct StatusReply {
     std::string stage;
     double age_ms = 0;
     std::vector<std::uint32_t> waiting_for;  // ranks whose data it lacks
-    std::vector<std::uint32_t> silent;       // ranks of which nothing has come in it
+    std::vector<std::uint32_t> silent;       // ranks that sent nothing in it
     std::optional<double> deadline_in_ms;
   };
   struct Ended {

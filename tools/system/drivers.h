@@ -1,4 +1,4 @@
-// What is known of network drivers and cannot be asked from the kernel.
+// Facts about network drivers that the kernel does not tell.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,11 @@ enum class AttachEffect { nothing, queues, link };
 struct DriverNotes {
   AttachEffect effect = AttachEffect::queues;
   std::string_view text;  // "resets its queues: ..."
-  /// Native XDP only with at most half of the channels in use.
+  /// Native XDP works only if at most half of the channels are in use.
   bool half_of_channels = false;
 };
 
-/// Of an unknown driver the worst that is usual. Pure.
+/// The notes of `driver`; for an unknown driver the worst that is usual. Pure.
 DriverNotes driver_notes(std::string_view driver);
 
 }  // namespace tarpon

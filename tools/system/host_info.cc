@@ -10,7 +10,7 @@
 namespace tarpon {
 namespace {
 
-/// What /proc/cpuinfo says behind `name` of the first processor; "" where it does not.
+/// The value of `name` for the first processor in /proc/cpuinfo; "" if there is none.
 std::string cpu_line(const std::string& name) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -32,7 +32,7 @@ HostInfo read_host_info() {
   }
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) == 0) info.cpus = CPU_COUNT(&set);
-  info.cpu_model = cpu_line("model name");  // of x86; others have no line that is alike everywhere
+  info.cpu_model = cpu_line("model name");  // x86; others have no common line
   return info;
 }
 

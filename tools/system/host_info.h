@@ -20,7 +20,7 @@ HostInfo read_host_info();
 /// The program of this process and its arguments, with blanks between them.
 std::string command_line();
 
-/// What the kernel says that the processor can do: "avx2", ... Empty where it does not say.
+/// The features of the processor that the kernel lists: "avx2", ... Empty if it lists none.
 std::vector<std::string> cpu_flags();
 
 }  // namespace tarpon

@@ -11,8 +11,8 @@ namespace tarpon {
 
 FileDescriptor make_memory_file() {
   FileDescriptor file(::memfd_create("tarpon", MFD_CLOEXEC));
-  // Several processes write to one: the kernel takes no lock on a memfd's shared position, and two
-  // writes at once would land on one another.
+  // Several processes write to one file. The kernel takes no lock on a memfd's shared position, so
+  // two simultaneous writes could overwrite one another.
   if (!file || ::fcntl(file.get(), F_SETFL, O_APPEND) != 0) return {};
   return file;
 }

@@ -1,4 +1,4 @@
-// Files without a name or a place on disk: what a child process reads or writes, whatever its size.
+// Files without a name or a place on disk, for input and output of child processes of any size.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace tarpon {
 
-/// Empty, closed on exec; what is written goes to its end, also when several processes write at
-/// once. The caller owns it. An empty descriptor, with errno, when the kernel gives none.
+/// Makes an empty file, closed on exec. Writes go to its end, also when several processes write at
+/// once. The caller owns it. Returns an empty descriptor, with errno, if the kernel refuses.
 FileDescriptor make_memory_file();
 
-/// All of it, wherever its offset is; also while somebody still writes. Errors: io.
+/// The whole content, wherever the file's offset is; also while a process still writes. Errors: io.
 Result<std::string> memory_file_content(const FileDescriptor& file);
 
 }  // namespace tarpon

@@ -38,7 +38,7 @@ struct Record {
   std::uint32_t interface;
   std::uint32_t program;
   std::uint64_t process;  // 0: kept
-  std::uint64_t started;  // clock ticks after boot: process numbers come again
+  std::uint64_t started;  // clock ticks after boot: process numbers are reused
 };
 
 struct Closer {
@@ -50,7 +50,7 @@ using ProgramHandle = std::unique_ptr<xdp_program, Closer>;
 using All = std::unique_ptr<xdp_multiprog, Closer>;
 using Object = std::unique_ptr<bpf_object, Closer>;
 
-/// Both libraries explain to standard error what our own error says in one line.
+/// Silences both libraries, which explain on standard error what our own error says in one line.
 class Quiet {
  public:
   Quiet() : bpf_(::libbpf_set_print(nullptr)), xdp_(::libxdp_set_print(nullptr)) {}
@@ -140,7 +140,7 @@ Result<void> check_kernel() {
                           std::strerror(errno)));
 }
 
-/// What is there has to be libxdp's.
+/// Checks that what is attached is libxdp's, in the same mode.
 Result<void> check_company(unsigned interface, AttachMode mode) {
   const auto attached = attached_to(interface);
   if (!attached) return fail(attached.error());
@@ -166,7 +166,7 @@ std::string explain(int error) {
   return text.data();
 }
 
-/// Attaches by the dispatcher and makes sure that it was one.
+/// Attaches by the dispatcher, and checks that libxdp used it.
 Result<std::uint32_t> attach(unsigned interface, AttachMode mode) {
   const auto size = static_cast<std::size_t>(tarpon_bpf_xdp_object_end - tarpon_bpf_xdp_object);
   Object object(::bpf_object__open_mem(tarpon_bpf_xdp_object, size, nullptr));
@@ -175,7 +175,7 @@ Result<std::uint32_t> attach(unsigned interface, AttachMode mode) {
   if (const long error = ::libxdp_get_error(opened); error != 0) {
     return fail(Error::Code::io, "libxdp: " + explain(static_cast<int>(error)));
   }
-  const ProgramHandle program(opened);  // before the object: closed after it
+  const ProgramHandle program(opened);  // declared after the object, so closed before it
   ::xdp_program__set_xdp_frags_support(opened, true);
   const int index = static_cast<int>(interface);
   if (const int error = ::xdp_program__attach(opened, index, libxdp_mode(mode), 0); error != 0) {
@@ -187,7 +187,7 @@ Result<std::uint32_t> attach(unsigned interface, AttachMode mode) {
   xdp_multiprog* all = ::xdp_multiprog__get_from_ifindex(index);
   const All owner(::libxdp_get_error(all) == 0 ? all : nullptr);
   if (owner != nullptr && !::xdp_multiprog__is_legacy(all)) return id;
-  // It is alone there: what we detach is ours.
+  // Ours is the only program there, so detaching removes nothing else.
   ::xdp_program__detach(opened, index, libxdp_mode(mode), 0);
   return fail(Error::Code::unavailable,
               "--shared: libxdp cannot use its dispatcher on this kernel; load without --shared");
@@ -207,7 +207,7 @@ Result<std::uint32_t> attach_shared(unsigned interface, AttachMode mode,
   const Quiet quiet;
   const auto self = static_cast<std::uint64_t>(::getpid());
   Record record{.interface = interface, .program = 0, .process = self, .started = start_of(self)};
-  // Before the program: whatever becomes of us, somebody can tell whose it is.
+  // Written before the program is attached, so that its owner is known whatever happens to us.
   if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return fail(mounted.error());
   if (auto written = write_record(directory, record); !written) {
     xdp::remove_pin_directory(directory);

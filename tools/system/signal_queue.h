@@ -55,7 +55,7 @@ class SignalQueue {
     return std::nullopt;
   }
 
-  /// Whether the terminal sent it, which sends Ctrl-C to every process of the job by itself.
+  /// Whether the terminal sent it. The terminal itself sends Ctrl-C to every process of the job.
   static bool is_from_terminal(const signalfd_siginfo& info) { return info.ssi_code == SI_KERNEL; }
 
  private:

@@ -24,7 +24,7 @@ struct Files {
   FileDescriptor in, out, error;
 };
 
-/// In the child; only calls that are safe after fork() in a process with threads.
+/// Runs in the child. Makes only calls that are safe after fork() in a process with threads.
 [[noreturn]] void execute(const Subprocess& subprocess, const std::vector<char*>& argv,
                           const std::vector<std::string>& paths, const Files& files) {
   if (subprocess.network_namespace >= 0 &&

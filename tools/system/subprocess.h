@@ -17,7 +17,7 @@ struct Subprocess {
   Duration limit = 10s;        // killed after that
 };
 
-/// What it wrote to standard output. Errors: unavailable (no such program), timeout, io (it failed;
+/// Returns its standard output. Errors: unavailable (no such program), timeout, io (it failed;
 /// the message quotes the first line of its standard error). Any thread.
 Result<std::string> run_subprocess(const Subprocess& subprocess);
 

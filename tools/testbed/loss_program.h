@@ -16,7 +16,7 @@ class LossProgram {
  public:
   static Result<LossProgram> load(const tarpon_loss_config& config);
 
-  /// The limit of what goes to port `port`. Before or after attach().
+  /// Limits the packets that go to port `port`. Call it before or after attach().
   Result<void> police(std::uint32_t port, const tarpon_loss_limit& limit) const;
 
   /// Attaches them to port `port` (interface index TARPON_LOSS_FIRST_IFINDEX + port): the losses

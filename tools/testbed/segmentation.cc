@@ -81,7 +81,7 @@ Result<void> cut_before_driver(const std::string& interface) {
   change.head()->size = static_cast<std::uint32_t>(blocks);
   for (std::size_t i = 0; i < names->size(); ++i) {
     if (!cuts_trains((*names)[i])) continue;
-    // Marked as to be set, and not asked for: switched off.
+    // Valid and not requested: the kernel switches it off.
     change.behind<ethtool_set_features_block>()[i / kBlockBits].valid |= 1u << i % kBlockBits;
   }
   return change.send(interface);

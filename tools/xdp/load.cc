@@ -22,7 +22,7 @@ namespace {
 using xdp::Attached;
 using xdp::AttachMode;
 
-/// What a load is about.
+/// Where and how to load the program.
 struct Place {
   unsigned interface = 0;
   std::string name;
@@ -30,8 +30,8 @@ struct Place {
   AttachMode mode = AttachMode::native;
 };
 
-/// As the kernel's mounts name it, without "..", symbolic links or a last slash: pins are compared
-/// with it.
+/// The path as the kernel's mounts name it, without "..", symbolic links or a last slash, because
+/// pins are compared with it.
 Result<std::string> canonical_directory(const std::string& text) {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(text, error);
@@ -49,11 +49,11 @@ std::vector<std::string> pins_of(std::uint32_t link) {
   return paths;
 }
 
-/// A foreign program is named; one of ours in another mode than asked for too.
+/// Refuses a foreign program, by its name, and one of ours in another mode than asked for.
 Result<void> check_attached(const Attached& attached, const Place& place,
                             const XdpOptions& options) {
   if (!attached.ours) {
-    if (options.shared) return {};  // attach_shared() knows whether it can be shared with
+    if (options.shared) return {};  // attach_shared() checks whether sharing works
     return fail(
         Error::Code::unavailable,
         fmt::format("{} has the XDP program {} (id {}) of somebody else: unload it with the "
@@ -87,7 +87,7 @@ void print_effect(const Place& place) {
   std::fflush(stdout);
 }
 
-/// A dead program's pins give way; a live one's do not.
+/// Prepares the directory for pins. Removes pins of a dead program, but not those of a live one.
 Result<void> prepare_directory(const Place& place) {
   if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return mounted;
   if (auto good = xdp::check_pin_directory(place.directory); !good) return good;
@@ -104,7 +104,8 @@ Result<void> prepare_directory(const Place& place) {
   return {};
 }
 
-/// Without a confirmation `undo` is called, and says what became of the program.
+/// Waits for the confirmation if one is asked for. Without it calls `undo`, which returns what
+/// became of the program.
 Result<void> confirmed(const Place& place, const XdpOptions& options,
                        const std::function<std::string()>& undo) {
   if (!options.confirm) return {};
@@ -117,8 +118,8 @@ Result<void> confirmed(const Place& place, const XdpOptions& options,
               fmt::format("{}: not confirmed ({}): {}", place.name, reason(answer), undo()));
 }
 
-/// What we attached goes, from under the jobs too that found it meanwhile: whoever cannot confirm
-/// may have lost the machine by it.
+/// Detaches the program that this command attached, even if jobs use it by now: a user who cannot
+/// confirm may have lost the connection to the machine because of it.
 std::string take_back(xdp::Program& program, const Place& place) {
   if (!program.attached_here()) return "left to the job it belongs to";
   if (auto gone = program.detach(); !gone) return gone.error().message;

@@ -41,7 +41,7 @@ void print_json(const std::vector<XdpReport>& reports, bool one_line) {
   fmt::print("{}", json_text(json, one_line));
 }
 
-/// Every interface, or the one that was named, as they are now.
+/// Shows the current state of the named interface, or of every one.
 Result<void> show_once(const XdpOptions& options) {
   std::vector<unsigned> interfaces;
   if (options.interface.empty()) {

@@ -19,7 +19,7 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kVanishTime = 1s;  // the kernel detaches behind the last holder's back
+constexpr Duration kVanishTime = 1s;  // the kernel detaches some time after the last holder's end
 
 /// Whether program `id` leaves the interface in time.
 bool vanishes(unsigned interface, std::uint32_t id) {
@@ -86,13 +86,13 @@ Result<void> unload_alone(const XdpReport& report) {
 
 // -- clean
 
-/// What became of it; one failure does not end it.
+/// The results of a clean-up. It goes on after a failure.
 struct Cleaning {
   int removed = 0;
   std::vector<std::string> failures{};
 };
 
-/// Pins of ours whose interface is gone, in any network namespace.
+/// Removes pins of ours whose interface is gone, in any network namespace.
 void clean_pins(Cleaning& cleaning) {
   for (const xdp::Pin& pin : xdp::find_pins()) {
     const bool ours =
@@ -108,7 +108,7 @@ void clean_pins(Cleaning& cleaning) {
   }
 }
 
-/// Directories of a load that was killed half-way.
+/// Removes directories of a load that was killed half-way.
 void clean_directories(Cleaning& cleaning) {
   std::set<std::string> used;
   for (const SharedRecord& record : shared_records()) used.insert(record.directory);
@@ -138,8 +138,8 @@ Result<std::uint32_t> recorded_program(const SharedRecord& record) {
   if (!attached && attached.error().system_errno == ENODEV) return 0u;  // the interface is gone
   if (!attached) return fail(attached.error());
   if (!*attached || !(*attached)->ours) return 0u;
-  // Its process may have ended after attaching and before it wrote down what: nobody but `load
-  // --shared` attaches ours below a dispatcher, and the record is that one's.
+  // The record's process may have ended after attaching and before recording the program. Only
+  // `load --shared` attaches ours below a dispatcher, so that program belongs to the record.
   const bool half_way = record.program == 0 && (*attached)->dispatcher;
   return half_way || (*attached)->our_program == record.program ? (*attached)->our_program : 0u;
 }
@@ -169,7 +169,7 @@ void clean_shared(Cleaning& cleaning) {
   }
 }
 
-/// Ports of our program on `interface` whose process is gone.
+/// Removes ports of our program on `interface` whose process is gone.
 Result<void> clean_ports(unsigned interface, Cleaning& cleaning) {
   const auto attached = xdp::attached_to(interface);
   if (!attached) return fail(attached.error());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kGroup = "Options";
 
-/// Of the three commands that name one interface, or may.
+/// The row INTERFACE of the three commands that have it.
 cli::Option interface_row(XdpOptions& options, const char* help, bool required) {
   return {.names = "INTERFACE",
           .value = cli::interface_name(options.interface),

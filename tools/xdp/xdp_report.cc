@@ -27,7 +27,8 @@ std::string some(const Values& values) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-// By hand: the C library's headers for it do not go with the kernel's, which the parser needs.
+// Written by hand: the C library's headers for it conflict with the kernel's, which the parser
+// needs.
 std::uint16_t host_order(__be16 port) {
   return __builtin_bswap16(port);
 }

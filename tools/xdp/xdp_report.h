@@ -1,4 +1,4 @@
-// What is to be known about XDP on one interface: for `tarpon xdp status`.
+// What `tarpon xdp status` reports about XDP on one interface.
 #pragma once
 
 #include <array>
@@ -15,13 +15,13 @@
 
 namespace tarpon {
 
-/// Somebody who listens.
+/// One listening port.
 struct PortReport {
   std::string address;  // dotted
   std::uint16_t port = 0;
   std::vector<std::uint32_t> queues;
   bool alive = false;                           // its UDP socket is there
-  std::map<std::uint32_t, std::uint64_t> late;  // dropped as closed, by sender, none left out
+  std::map<std::uint32_t, std::uint64_t> late;  // packets dropped as closed, by sender; complete
 };
 
 struct XdpReport {
@@ -34,7 +34,7 @@ struct XdpReport {
   // Of our program; empty without it.
   std::vector<PortReport> ports;
   std::optional<xdp::Verdicts> counters;
-  std::string unreadable;  // why not, where the program is of another version
+  std::string unreadable;  // why they cannot be read, if the program has another version
   std::optional<std::vector<xdp::BoundSocket>> sockets;  // nullopt: the kernel does not say
 };
 
