@@ -84,8 +84,7 @@ Schedule halving_doubling_schedule(std::uint32_t world, Rank rank, std::uint64_t
   Schedule schedule;
   for (std::uint32_t chunk = 0; chunk < power; ++chunk) {
     std::uint32_t halvings = 0;  // in which this rank keeps the chunk
-    while (!beyond && halvings < levels &&
-           half(rank, halvings + 1) == half(chunk, halvings + 1)) {
+    while (!beyond && halvings < levels && half(rank, halvings + 1) == half(chunk, halvings + 1)) {
       ++halvings;
     }
     schedule.chunks.push_back({.elements = layout.elements(chunk),

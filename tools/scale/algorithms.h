@@ -30,12 +30,18 @@ enum class Algorithm : std::uint8_t {
   late_rank,
 };
 
-inline constexpr Algorithm kAlgorithms[] = {
-    Algorithm::ring,          Algorithm::halving_doubling, Algorithm::tar,
-    Algorithm::bounded,       Algorithm::circulant,        Algorithm::one_shot,
-    Algorithm::recursive_doubling, Algorithm::two_level_tar, Algorithm::late_rank};
+inline constexpr Algorithm kAlgorithms[] = {Algorithm::ring,
+                                            Algorithm::halving_doubling,
+                                            Algorithm::tar,
+                                            Algorithm::bounded,
+                                            Algorithm::circulant,
+                                            Algorithm::one_shot,
+                                            Algorithm::recursive_doubling,
+                                            Algorithm::two_level_tar,
+                                            Algorithm::late_rank};
 
-/// "ring", "halving-doubling", "tar", "bounded", "2d-tar", ...: the library's names where it has one.
+/// "ring", "halving-doubling", "tar", "bounded", "2d-tar", ...: the library's names where it has
+/// one.
 std::string_view name_of(Algorithm algorithm);
 std::optional<Algorithm> algorithm_named(std::string_view name);
 

@@ -42,6 +42,8 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
     if (schedule.stages[i].in_turn) state.turn_stages |= 1u << i;
     for (const Schedule::Message& message : schedule.stages[i].sends) {
       std::uint32_t step = static_cast<std::uint32_t>(i) << kStageShift;
+      const auto number = static_cast<std::uint32_t>(state.unsent.size());
+      state.unsent.push_back({.pieces = message.piece_count});
       for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
         state.sends.push_back(
             {.chunk = piece.chunk,
@@ -49,6 +51,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
              .to = message.peer,
              .step = step++,
              .turn = schedule.stages[i].in_turn ? piece.turn : kNone,
+             .message = number,
              .bytes = schedule.chunks[piece.chunk].elements.count * sizeof(float)});
       }
     }
@@ -86,6 +89,7 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
   state.next_sum.clear();
   state.unfinished = 0;
   state.turns = {};
+  for (Whole& whole : state.unsent) whole.ready = 0, whole.bytes = 0;
   state.in_turn = false;
   for (std::size_t chunk = 0; chunk + 1 < state.chunks.size(); ++chunk) {
     state.next_sum.push_back(state.chunks[chunk].first_sent);
@@ -98,6 +102,13 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
 
 void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
   const Sent& sent = state.sends[place];
+  if (whole_messages_) {
+    Whole& whole = state.unsent[sent.message];
+    whole.bytes += sent.bytes;
+    if (++whole.ready < whole.pieces) return;
+    const std::uint32_t stage = sent.step >> kStageShift << kStageShift;
+    return flows_.send(now, rank, sent.to, whole.bytes, stage);
+  }
   if (sent.turn == kNone) return flows_.send(now, rank, sent.to, sent.bytes, sent.step);
   state.turns.emplace(sent.turn, place);
   if (!state.in_turn) next_turn(now, state, rank);
@@ -118,17 +129,20 @@ void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step)
       std::lower_bound(state.messages.begin(), state.messages.end(), key,
                        [](const Message& one, const auto& wanted) { return one.key() < wanted; });
   const std::uint32_t place = step & ((1u << kStageShift) - 1);
-  state.came[message->first + place] = true;
-  if (!whole_messages_) return raise(now, state, to, state.received[message->first + place].chunk);
-  if (place + 1 < message->count) return;
-  for (std::uint32_t i = 0; i < message->count; ++i) {
-    raise(now, state, to, state.received[message->first + i].chunk);
+  const std::uint32_t first = message->first + place;
+  const std::uint32_t end = whole_messages_ ? message->first + message->count : first + 1;
+  for (std::uint32_t piece = first; piece < end; ++piece) state.came[piece] = true;
+  for (std::uint32_t piece = first; piece < end; ++piece) {
+    raise(now, state, state.received[piece].chunk);
   }
+  std::sort(due_.begin(), due_.end());  // earlier stages first, as the library sends
+  for (const std::uint32_t one : due_) send(now, state, to, one);
+  due_.clear();
 }
 
 /// Makes the versions of a chunk whose pieces have come. A piece that came early counts once the
 /// versions before it are there.
-void ScheduleRun::raise(Time now, State& state, Rank rank, std::uint32_t index) {
+void ScheduleRun::raise(Time now, State& state, std::uint32_t index) {
   const Chunk& chunk = state.chunks[index];
   std::uint32_t& version = state.versions[index];
   if (version == chunk.last_version) return;
@@ -138,7 +152,7 @@ void ScheduleRun::raise(Time now, State& state, Rank rank, std::uint32_t index) 
     std::uint32_t& next = state.next_sum[index];
     for (; next < state.chunks[index + 1].first_sent; ++next) {
       if (state.sends[state.sums[next]].version > version) break;
-      send(now, state, rank, state.sums[next]);
+      due_.push_back(state.sums[next]);
     }
   }
   if (--state.unfinished == 0) finished_ = std::max(finished_, now);

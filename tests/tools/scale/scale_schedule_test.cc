@@ -117,7 +117,8 @@ TEST(ScaleSchedule, algorithm_named__names_of_all) {
 }
 
 TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {
-  for (const std::uint32_t ranks : {2u, 16u, 64u}) EXPECT_TRUE(can_run(Algorithm::late_rank, ranks));
+  for (const std::uint32_t ranks : {2u, 16u, 64u})
+    EXPECT_TRUE(can_run(Algorithm::late_rank, ranks));
   for (const std::uint32_t ranks : {3u, 24u, 128u}) {
     EXPECT_FALSE(can_run(Algorithm::late_rank, ranks));
     EXPECT_TRUE(can_run(Algorithm::ring, ranks));
