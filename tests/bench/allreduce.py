@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Tarpon's exact AllReduce beside Gloo's, on the namespace testbed: the same timing rule for both
 (untimed refill and barrier before each iteration, the slowest rank counts), runs interleaved.
+From 1 MiB on, the row 'minimal' is an upper limit: a Transpose AllReduce over UDP sockets without
+reliability (minimal_allreduce.cc).
 
 Prints one table, writes NAME.json, ends with the targets; exit code 1 when one is missed.
 Intervals are 95 % bootstrap intervals over the rounds' medians."""
 import argparse, os
 
-from contenders import GLOO, run_gloo, run_tarpon
+from contenders import GLOO, run_gloo, run_minimal, run_tarpon
 from figures import (KIB, MIB, Progress, at_least, at_most, finish, human, interval, median, not_beyond,
                      percentile, ratios)
 
 TARPON = ["uring", "mmsg"]
+MINIMAL = "minimal"
+MINIMAL_SHARE = {1500: 0.95, 9000: 0.88}  # by MTU: the share of its rate that io_uring must reach
 
 
 def iterations_for(size, ranks, quick):
@@ -25,9 +29,14 @@ def iterations_for(size, ranks, quick):
 class Bench:
     def __init__(self, arguments):
         self.arguments = arguments
-        self.contenders = TARPON + (["baseline"] if arguments.baseline else []) + GLOO
         self.samples = {}   # (ranks, mtu, size, contender) -> list of rounds, each a list of us
         self.extra_kib = 0
+        self.lost = 0       # operations of 'minimal' that lost data
+
+    def contenders(self, size):
+        """Without 'minimal' for small sizes: it sleeps whenever it waits, so it is no limit there."""
+        return (TARPON + (["baseline"] if self.arguments.baseline else []) +
+                ([MINIMAL] if size >= MIB else []) + GLOO)
 
     def cells(self):
         if self.arguments.quick:
@@ -37,13 +46,14 @@ class Bench:
 
     def run(self):
         rounds = 3 if self.arguments.quick else self.arguments.rounds
-        progress = Progress(rounds * sum(len(sizes) for _, _, sizes in self.cells()) *
-                            len(self.contenders))
+        progress = Progress(rounds * sum(len(self.contenders(size)) for _, _, sizes in self.cells()
+                                         for size in sizes))
         for round_number in range(rounds):
             for ranks, mtu, sizes in self.cells():
                 for size in sizes:
-                    first = round_number % len(self.contenders)
-                    for contender in self.contenders[first:] + self.contenders[:first]:
+                    contenders = self.contenders(size)
+                    first = round_number % len(contenders)
+                    for contender in contenders[first:] + contenders[:first]:
                         self.measure(ranks, mtu, size, contender)
                         progress.step(f"{ranks} ranks, MTU {mtu}, {human(size)}")
         progress.end()
@@ -52,6 +62,9 @@ class Bench:
         iterations = iterations_for(size, ranks, self.arguments.quick)
         if contender == "baseline":
             result = run_tarpon(self.arguments.baseline, ranks, mtu, size, iterations, "uring")
+        elif contender == MINIMAL:
+            result = run_minimal(self.arguments.binaries, ranks, mtu, size, iterations)
+            self.lost += iterations - len(result.times)
         else:
             run = run_tarpon if contender in TARPON else run_gloo
             result = run(self.arguments.binaries, ranks, mtu, size, iterations, contender)
@@ -75,7 +88,7 @@ class Bench:
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
                 best = self.best_gloo(ranks, mtu, size)
-                for contender in self.contenders:
+                for contender in self.contenders(size):
                     everything = [t for r in self.samples[ranks, mtu, size, contender] for t in r]
                     low, high = interval(self.medians(ranks, mtu, size, contender))
                     p99 = percentile(everything, 0.99)
@@ -91,6 +104,8 @@ class Bench:
                     print(f"{ranks:>5} {mtu:>5} {human(size):>5} {name:>17}{mark}{row['p50_us']:>9.0f} "
                           f"{f'{low:.0f} .. {high:.0f}':>21} "
                           f"{p99_text:>10} {max(everything):>10.0f} {ratio:>15.2f}")
+        if self.lost:
+            print(f"minimal: {self.lost} operations lost data; they are left out")
         return rows
 
     def targets(self):
@@ -100,6 +115,8 @@ class Bench:
                 4, mtu, 25 * MIB, self.best_gloo(4, mtu, 25 * MIB), "uring")))
             found.append(at_least(0.85, f"25M, 4 ranks, MTU {mtu}: uring / mmsg",
                                   self.ratios(4, mtu, 25 * MIB, "uring", "mmsg")))
+            found.append(at_least(MINIMAL_SHARE[mtu], f"25M, 4 ranks, MTU {mtu}: minimal / uring",
+                                  self.ratios(4, mtu, 25 * MIB, MINIMAL, "uring")))
         for ranks, mtu, sizes in self.cells():
             for size in sizes:
                 found.append(at_least(
@@ -129,7 +146,8 @@ def main():
     bench = Bench(arguments)
     bench.run()
     rows = bench.table()
-    finish(os.path.join(arguments.build, "allreduce.json"), bench.targets(), rows=rows)
+    finish(os.path.join(arguments.build, "allreduce.json"), bench.targets(), rows=rows,
+           minimal_lost=bench.lost)
 
 
 if __name__ == "__main__":

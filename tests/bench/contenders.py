@@ -1,5 +1,6 @@
-"""AllReduce by Tarpon and by Gloo on the namespace testbed, by the same timing rule."""
-import collections, json, os, subprocess, tempfile
+"""AllReduce by Tarpon, by Gloo and by minimal_allreduce on the namespace testbed, by the same timing
+rule."""
+import collections, json, os, subprocess, sys, tempfile
 
 from figures import KIB, fail
 
@@ -34,16 +35,31 @@ def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
 
 def run_gloo(binaries, ranks, mtu, size, iterations, algorithm, options=(), late=None):
     """`options`: of the testbed. `late`: a rank, and the seconds by which it is late for each call."""
-    place = {**os.environ}
+    place = {}
     if late:
         place.update(LATE_RANK=str(late[0]), LATE_US=str(int(1e6 * late[1])))
     with tempfile.TemporaryDirectory() as store:
-        command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu),
-                   *options, "--", f"{binaries}/gloo_allreduce", store, "eth0", algorithm, str(iterations),
-                   "3", str(size)]
-        process = subprocess.run(command, env=place, capture_output=True, text=True, timeout=300)
-        if process.returncode != 0:
-            fail(" ".join(command), process)
+        program = [f"{binaries}/gloo_allreduce", store, "eth0", algorithm, str(iterations), "3", str(size)]
+        return run_on_testbed(binaries, ranks, mtu, program, options, place)
+
+
+def run_minimal(binaries, ranks, mtu, size, iterations):
+    """Times of operations that lost data are left out."""
+    program = [f"{binaries}/minimal_allreduce", str(iterations), "3", str(size)]
+    run = run_on_testbed(binaries, ranks, mtu, program)
+    if not run.times:
+        sys.exit(f"{' '.join(program)}: all operations on {ranks} ranks at MTU {mtu} lost data")
+    return run
+
+
+def run_on_testbed(binaries, ranks, mtu, program, options=(), variables={}):
+    """A program that prints a line for each rank, in the form of gloo_allreduce.cc."""
+    command = [f"{binaries}/tarpon", "testbed", "--local-ranks", str(ranks), "--mtu", str(mtu), *options,
+               "--", *program]
+    process = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True,
+                             timeout=300)
+    if process.returncode != 0:
+        fail(" ".join(command), process)
     rows = [line.split() for line in process.stdout.splitlines()]
     per_rank = [[float(value) for value in row[FIRST_TIME:]] for row in rows]
     assert len(per_rank) == ranks
