@@ -46,8 +46,8 @@ Shares::Shares(std::span<const double> weights) : valid_(are_weights(weights)) {
   for (std::uint32_t i = 0; i < left; ++i) ++parts_[order[i % ranks_]];
 }
 
-/// With the share w a rank of N sends and receives 1 + (N - 2) w buckets. So all finish at the time T
-/// (a bucket over a link of speed 1: 1) where w = (T speed - 1) / (N - 2), and all w add up to 1.
+/// With the share w a rank of N sends and receives 1 + (N - 2) w buckets. So all finish at the time
+/// T (a bucket over a link of speed 1: 1) where w = (T speed - 1) / (N - 2), and all w add up to 1.
 Shares Shares::for_speeds(std::span<const double> speeds) {
   Shares shares(speeds);
   const bool stands = std::any_of(speeds.begin(), speeds.end(), [](double s) { return s == 0; });
@@ -56,9 +56,8 @@ Shares Shares::for_speeds(std::span<const double> speeds) {
   const auto others = static_cast<double>(speeds.size() - 2);
   std::vector<double> weights(speeds.size());
   const auto sum_at = [&](double time) {
-    std::transform(speeds.begin(), speeds.end(), weights.begin(), [&](double speed) {
-      return std::max(0.0, (time * speed - 1) / others);
-    });
+    std::transform(speeds.begin(), speeds.end(), weights.begin(),
+                   [&](double speed) { return std::max(0.0, (time * speed - 1) / others); });
     return std::accumulate(weights.begin(), weights.end(), 0.0);
   };
   // The fastest rank alone could own all: no more time is needed than that takes.

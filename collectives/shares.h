@@ -29,9 +29,9 @@ class Shares {
   explicit Shares(std::span<const double> weights);
 
   /// Those with which all ranks finish together where a packet takes a rank's link the longer the
-  /// slower its speed is, in and out: `speeds`, one for each rank in order, in any unit. A rank with
-  /// a link below about half of the others' speed owns nothing. Even ones for 2 ranks. Not valid()
-  /// as above, or where a speed is 0.
+  /// slower its speed is, in and out: `speeds`, one for each rank in order, in any unit. A rank
+  /// with a link below about half of the others' speed owns nothing. Even ones for 2 ranks. Not
+  /// valid() as above, or where a speed is 0.
   static Shares for_speeds(std::span<const double> speeds);
 
   bool even() const { return ranks_ == 0 && valid_; }

@@ -102,10 +102,9 @@ std::optional<Mode> parse_mode(std::string_view text) {
 }
 
 std::optional<Algorithm> parse_algorithm(std::string_view text) {
-  return parse(text,
-               {Algorithm::automatic, Algorithm::tar, Algorithm::circulant, Algorithm::one_shot,
-                Algorithm::ring, Algorithm::recursive_doubling, Algorithm::two_level_tar,
-                Algorithm::late_rank});
+  return parse(text, {Algorithm::automatic, Algorithm::tar, Algorithm::circulant,
+                      Algorithm::one_shot, Algorithm::ring, Algorithm::recursive_doubling,
+                      Algorithm::two_level_tar, Algorithm::late_rank});
 }
 
 }  // namespace tarpon

@@ -72,8 +72,7 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
                        Shares::kMostRanks);
   } else if (shares.ranks() != world) {
     text = fmt::format("shares of {} ranks for {}; give one for each rank", shares.ranks(), world);
-  } else if (arguments.algorithm != Algorithm::tar &&
-             arguments.algorithm != Algorithm::automatic) {
+  } else if (arguments.algorithm != Algorithm::tar && arguments.algorithm != Algorithm::automatic) {
     text = fmt::format("shares are of algorithm {}, not {}; give none", name(Algorithm::tar),
                        name(arguments.algorithm));
   } else {

@@ -6,10 +6,11 @@
 //        gloo_allreduce STORE_DIR INTERFACE ALGORITHM endless SIZE
 // with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Where
 // LATE_RANK names the rank, it makes each call LATE_US microseconds after the barrier before it.
-// Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB PACKETS BYTES TIME_US...", with
-// the TCP segments that this network namespace sent in a timed call on average, and the bytes of
-// INTERFACE, whose trains of segments count one header. An endless one, traffic beside others, answers each line of its standard input with the operations done so far,
-// and ends with that input.
+// Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB PACKETS BYTES TIME_US...",
+// with the TCP segments that this network namespace sent in a timed call on average, and the bytes
+// of INTERFACE, whose trains of segments count one header. An endless one, traffic beside others,
+// answers each line of its standard input with the operations done so far, and ends with that
+// input.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>

@@ -222,7 +222,7 @@ Measured measure(Job& job, std::size_t bytes, int iterations, int warmup) {
 }
 
 void print(const Job& job, std::size_t bytes, int iterations, const Measured& measured) {
-  std::printf("%zu %.6f %" PRIu64, bytes, measured.cpu_s, max_resident_kib());
+  std::printf("%zu %.6f %" PRIu64 " 0 0", bytes, measured.cpu_s, max_resident_kib());
   for (const double time : measured.times_us) std::printf(" %.2f", time);
   std::printf("\n");
   std::fflush(stdout);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "collectives/rendezvous/control.h"
 #include "tests/support/sanitized.h"
@@ -111,6 +112,27 @@ class CommunicatorTest : public testing::TestWithParam<Datapath> {
 INSTANTIATE_TEST_SUITE_P(Datapaths, CommunicatorTest,
                          testing::Values(Datapath::mmsg, Datapath::uring),
                          [](const auto& info) { return std::string(name(info.param)); });
+
+TEST_P(CommunicatorTest, algorithm__small_calls_run_one_shot_unless_the_caller_says_otherwise) {
+  const Ranks job = connect(4, GetParam());
+  ASSERT_EQ(job.size(), 4u);
+  for (const auto& [count, asked, expected] :
+       {std::tuple{std::size_t{2730}, Algorithm::automatic, Algorithm::one_shot},
+        {std::size_t{2731}, Algorithm::automatic, Algorithm::tar},
+        {std::size_t{16}, Algorithm::tar, Algorithm::tar},
+        {std::size_t{16}, Algorithm::ring, Algorithm::ring}}) {
+    SCOPED_TRACE(count);
+    on_all(4, [&, count = count, asked = asked, expected = expected](Rank rank) {
+      std::vector<float> values = input(rank, count);
+      AllreduceArguments arguments = in_place(values);
+      arguments.algorithm = asked;
+      const auto report = job[rank]->allreduce(arguments);
+      expect_complete(report);
+      EXPECT_EQ(report->algorithm, expected);
+      EXPECT_EQ(values, sum(4, count));
+    });
+  }
+}
 
 TEST(CommunicatorTest, receive_buffer_bytes__limits_the_socket) {
   constexpr std::size_t kBytes = std::size_t{208} << 10;

@@ -54,8 +54,8 @@ double time_of(const Shares& shares, const std::vector<double>& speeds) {
   double slowest = 0;
   for (Rank rank = 0; rank < speeds.size(); ++rank) {
     const double share = static_cast<double>(shares.part(rank)) / Shares::kWhole;
-    slowest = std::max(
-        slowest, (1 + static_cast<double>(speeds.size() - 2) * share) / speeds[rank]);
+    slowest =
+        std::max(slowest, (1 + static_cast<double>(speeds.size() - 2) * share) / speeds[rank]);
   }
   return slowest;
 }

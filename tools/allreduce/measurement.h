@@ -34,15 +34,15 @@ struct IterationLog {
   double lost_fraction = 0;   // largest over the iterations
   double lost_stage1 = 0;
   double lost_stage2 = 0;
-  double cpu_s = 0;               // user and system time of this rank over the timed calls
+  double cpu_s = 0;                // user and system time of this rank over the timed calls
   std::uint64_t sent_packets = 0;  // datagrams of this rank's port during the timed calls
   std::uint64_t sent_bytes = 0;    // of them, Tarpon's headers included
-  std::uint64_t max_rss_kib = 0;  // peak resident memory of this rank so far
-  nlohmann::json outcome;         // outcome_json() of the last iteration that was not complete,
-                                  // else of the last one; null before one has ended
-  std::string outcome_text;       // `outcome` in words; empty when it was complete
-  std::string error;              // set when an iteration failed: one line
-  bool peer_late = false;         // the iteration failed because a peer missed the deadline
+  std::uint64_t max_rss_kib = 0;   // peak resident memory of this rank so far
+  nlohmann::json outcome;          // outcome_json() of the last iteration that was not complete,
+                                   // else of the last one; null before one has ended
+  std::string outcome_text;        // `outcome` in words; empty when it was complete
+  std::string error;               // set when an iteration failed: one line
+  bool peer_late = false;          // the iteration failed because a peer missed the deadline
 };
 
 /// One line of JSON, with at most `count` iterations from `first` on. Bytes that are not UTF-8 (of

@@ -1,13 +1,15 @@
 // TCP between every two ranks, at the level of detail that decides when an AllReduce ends.
 //
-//   window      slow start from 10 segments (RFC 6928) to the first loss; then x 0.7 at a loss, once
+//   window      slow start from 10 segments (RFC 6928) to the first loss; then x 0.7 at a loss,
+//   once
 //               per flight, and + 0.53 segments a round trip (CUBIC where it is as fair as Reno, as
 //               in data centres: RFC 9438, 4.3); at most 4 MiB (Linux, tcp_wmem). Connections stay
 //               open from one operation to the next.
 //   loss        is known when an acknowledgement of something sent later returns (SACK, RFC 6675,
 //               RACK): a round trip. What was lost is sent again first.
-//   tail of a   nothing later tells of it. TailLoss::probe, Linux' default: the last segment is sent
-//   burst       again after 2 round trips + 2 jiffies of 4 ms, or + 200 ms if it was alone under way
+//   tail of a   nothing later tells of it. TailLoss::probe, Linux' default: the last segment is
+//   sent burst       again after 2 round trips + 2 jiffies of 4 ms, or + 200 ms if it was alone
+//   under way
 //               (RFC 8985, 7.2; tcp_schedule_loss_probe), and its acknowledgement tells of the
 //               rest. TailLoss::rto: a retransmission timeout, as when the probe is lost too: a
 //               round trip + 200 ms (TCP_RTO_MIN of Linux), doubled each time; the window falls to

@@ -202,9 +202,9 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
         "a count, or FIRST..LAST: doubled from one to the next; on 2 cores 8..256 takes some 3 "
         "minutes, 8..1024 some 15"},
        {"--algorithms",
-        cli::words(options.algorithms, "NAME,...", cli::Times::list,
-                   algorithm_names()),
-        "which to compare: bounded, TCP by the schedules of tarpon allreduce --algorithm, and Gloo's "
+        cli::words(options.algorithms, "NAME,...", cli::Times::list, algorithm_names()),
+        "which to compare: bounded, TCP by the schedules of tarpon allreduce --algorithm, and "
+        "Gloo's "
         "halving-doubling; late-rank takes rank 0 for the late one"},
        {"--bytes", cli::text(options.bytes, "SIZE"), "size of the bucket that is reduced"},
        {"--operations", cli::whole(options.operations, 0u, 1'000'000u),

@@ -95,7 +95,7 @@ class ScheduleRun {
   const bool whole_messages_;
   ReliableFlows& flows_;
   Senders& senders_;
-  std::vector<State> states_;  // by rank
+  std::vector<State> states_;       // by rank
   std::vector<std::uint32_t> due_;  // in `sends` of a rank: may go out now
   Time finished_{};
 };

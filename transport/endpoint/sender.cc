@@ -196,8 +196,7 @@ std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take)
 
 /// Sends slots that have not gone out yet, at most `most`.
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
-                             SendMessage& message, std::uint32_t most,
-                             std::span<TxPacket> frames) {
+                             SendMessage& message, std::uint32_t most, std::span<TxPacket> frames) {
   if (most == 0) return 0;
   std::uint32_t take = std::min(most, static_cast<std::uint32_t>(frames.size()));
   // Whole trains only: packets of a train that the frames would cut short wait for the next poll.

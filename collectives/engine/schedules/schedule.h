@@ -44,7 +44,7 @@ struct Schedule {
     /// A sum of several contributions, not all. If such sums are not elements (needs_partials()),
     /// the piece is sent as partial results.
     bool partial = false;
-    bool left = false;  // received: it is the left operand of its addition, else the right one
+    bool left = false;       // received: it is the left operand of its addition, else the right one
     std::uint32_t turn = 0;  // sent, in a stage that goes in turn
     bool operator==(const Piece&) const = default;
   };

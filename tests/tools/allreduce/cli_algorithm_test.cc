@@ -118,8 +118,8 @@ TEST(CliAlgorithm, shares__are_refused_where_they_make_no_sense) {
 }
 
 TEST(CliAlgorithm, link_speeds__give_the_shares_and_results_right) {
-  const Ended ended = run(local(4, {"-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "--link-speeds",
-                                    "0.75,1,1,1"}));
+  const Ended ended =
+      run(local(4, {"-b", "1M", "-e", "1M", "-n", "2", "-w", "1", "--link-speeds", "0.75,1,1,1"}));
   expect_good(ended);
   EXPECT_THAT(unwrapped(ended.out), HasSubstr("exact, shares 0.1000,0.3000,0.3000,0.3000"));
 }

@@ -325,8 +325,7 @@ TEST(ScheduleTest, late_rank__in_several_chunks_a_rank_every_contribution_once) 
 TEST(ScheduleTest, late_rank__pieces_go_out_by_round) {
   for (const std::uint32_t world : {2u, 8u, 32u}) {
     for (Rank rank = 0; rank < world; ++rank) {
-      const Schedule schedule =
-          late_rank_schedule(world, rank, 0, 64 * world, sizeof(float), 1, 4);
+      const Schedule schedule = late_rank_schedule(world, rank, 0, 64 * world, sizeof(float), 1, 4);
       for (std::size_t i = 1; i < schedule.stages.size(); ++i) {
         EXPECT_TRUE(schedule.stages[i].in_turn);
         for (const Schedule::Message& message : schedule.stages[i].sends) {
