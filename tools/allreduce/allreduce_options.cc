@@ -193,7 +193,7 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "--algorithm tar: how fast the links of the ranks are beside one another, as 0.5,1,1,1: "
         "gives "
         "the shares with which all ranks finish together",
-        Scope::job,
+        Scope::rank,
         false,
         {"--shares"}},
        {"--missing", cli::choice(options.missing, fills),

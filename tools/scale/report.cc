@@ -61,10 +61,10 @@ std::string describe(const Plan& plan) {
 
 std::string table(const std::vector<CellResult>& results) {
   std::string text = fmt::format(
-      "#{:>6}  {:<16}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n", "ranks",
+      "#{:>6}  {:<18}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n", "ranks",
       "algorithm", "count", "P50", "P90", "P99", "max", "P99/P50", "lost", "worst", "train");
   text +=
-      fmt::format("#{:>6}  {:<16}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n",
+      fmt::format("#{:>6}  {:<18}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n",
                   "", "", "", "(ms)", "(ms)", "(ms)", "(ms)", "", "(%)", "(%)", "(pkt)");
   for (const CellResult& cell : results) {
     const bool enough = cell.completions.size() >= kEnoughForTail;
@@ -72,7 +72,7 @@ std::string table(const std::vector<CellResult>& results) {
       return enough ? fmt::format("{:.3f}", value) : std::string("-");
     };
     text += fmt::format(
-        " {:>6}  {:<16}  {:>5}  {:>9.3f}  {:>9.3f}  {:>9}  {:>9.3f}  {:>7}  {:>7.3f}  {:>7.3f}  "
+        " {:>6}  {:<18}  {:>5}  {:>9.3f}  {:>9.3f}  {:>9}  {:>9.3f}  {:>7}  {:>7.3f}  {:>7.3f}  "
         "{:>5}\n",
         cell.ranks, name_of(cell.algorithm), cell.completions.size(),
         ms(quantile(cell.completions, 0.5)), ms(quantile(cell.completions, 0.9)),

@@ -62,12 +62,18 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
       for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
         state.made_by[state.chunks[piece.chunk].first_made + piece.version - 1] =
             static_cast<std::uint32_t>(state.received.size());
-        state.received.push_back({piece.chunk, piece.version});
+        if (schedule.stages[i].in_turn) {
+          state.rounds.push_back(static_cast<std::uint32_t>(state.received.size()));
+        }
+        state.received.push_back({piece.chunk, piece.version, piece.turn});
       }
     }
   }
   std::sort(state.messages.begin(), state.messages.end(),
             [](const Message& a, const Message& b) { return a.key() < b.key(); });
+  std::stable_sort(state.rounds.begin(), state.rounds.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return state.received[a].turn < state.received[b].turn;
+  });
   for (std::uint32_t place = 0; place < state.sends.size(); ++place) {
     if (state.sends[place].version > 0) state.sums.push_back(place);
   }
@@ -91,6 +97,7 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
   state.turns = {};
   for (Whole& whole : state.unsent) whole.ready = 0, whole.bytes = 0;
   state.in_turn = false;
+  state.next_round = 0;
   for (std::size_t chunk = 0; chunk + 1 < state.chunks.size(); ++chunk) {
     state.next_sum.push_back(state.chunks[chunk].first_sent);
     if (state.chunks[chunk].last_version > 0) ++state.unfinished;
@@ -111,11 +118,16 @@ void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
   }
   if (sent.turn == kNone) return flows_.send(now, rank, sent.to, sent.bytes, sent.step);
   state.turns.emplace(sent.turn, place);
-  if (!state.in_turn) next_turn(now, state, rank);
+  next_turn(now, state, rank);
 }
 
 void ScheduleRun::next_turn(Time now, State& state, Rank rank) {
-  if (state.turns.empty()) return;
+  std::uint32_t& next = state.next_round;
+  while (next < state.rounds.size() && state.came[state.rounds[next]]) ++next;
+  if (state.in_turn || state.turns.empty()) return;
+  const bool waits = next < state.rounds.size() &&
+                     state.received[state.rounds[next]].turn < state.turns.top().first;
+  if (waits) return;
   const Sent& sent = state.sends[state.turns.top().second];
   state.turns.pop();
   state.in_turn = true;
@@ -138,6 +150,7 @@ void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step)
   std::sort(due_.begin(), due_.end());  // earlier stages first, as the library sends
   for (const std::uint32_t one : due_) send(now, state, to, one);
   due_.clear();
+  if (state.turn_stages != 0) next_turn(now, state, to);
 }
 
 /// Makes the versions of a chunk whose pieces have come. A piece that came early counts once the

@@ -2,7 +2,8 @@
 //
 // A rank sends a piece as soon as its chunk has the piece's version. With halving-doubling it sends
 // a message once all its pieces are there, and uses none before all have come, as Gloo does. Stages
-// that go in turn send one piece after the other. Memory: some 24 bytes for each piece of each
+// that go in turn go round by round, as published: one piece after the other, and none before the
+// pieces of earlier rounds have come. Memory: some 24 bytes for each piece of each
 // rank, 1.5 GB for TAR on 4096 ranks.
 #pragma once
 
@@ -50,6 +51,7 @@ class ScheduleRun {
   };
   struct Received {
     std::uint32_t chunk = 0, version = 0;
+    std::uint32_t turn = kNone;
   };
   struct Message {
     std::uint8_t stage = 0;
@@ -75,6 +77,7 @@ class ScheduleRun {
     std::vector<Chunk> chunks;           // and one more
     std::vector<std::uint32_t> made_by;  // of each version from 1 on of each chunk: in `received`
     std::uint32_t turn_stages = 0;       // bit s: stage s goes in turn
+    std::vector<std::uint32_t> rounds;   // received pieces of these stages, by turn
     // Of the operation.
     std::vector<Whole> unsent;
     std::vector<std::uint32_t> versions;  // of each chunk
@@ -82,7 +85,8 @@ class ScheduleRun {
     std::vector<bool> came;               // of each received piece
     std::uint32_t unfinished = 0;         // chunks
     Turns turns;
-    bool in_turn = false;  // a piece of a stage that goes in turn is being sent
+    std::uint32_t next_round = 0;  // the first in `rounds` that has not come
+    bool in_turn = false;          // a piece of a stage that goes in turn is being sent
   };
 
   static State state_of(const Schedule& schedule);

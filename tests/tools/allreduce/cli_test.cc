@@ -263,7 +263,7 @@ TEST(CliJson, schema__results) {
     EXPECT_EQ(result["type"], "int32");
     EXPECT_EQ(result["redop"], "sum");
     EXPECT_EQ(result["place"], i % 2 == 0 ? "out" : "in");
-    EXPECT_EQ(result["algorithm"], "tar");
+    EXPECT_EQ(result["algorithm"], "one-shot");
     const auto& times = result["time_us"];
     ASSERT_EQ(times["all"].size(), 4u);
     EXPECT_EQ(result["lost_all"], nlohmann::json({0.0, 0.0, 0.0, 0.0}));
@@ -550,7 +550,7 @@ TEST(CliHelp, every_command__helps) {
   for (const auto& [option, initial] :
        std::map<std::string, std::string>{{"--op", "sum"},
                                           {"--mode", "exact"},
-                                          {"--algorithm", "tar"},
+                                          {"--algorithm", "auto"},
                                           {"--missing", "zero"},
                                           {"--datatype", "float"},
                                           {"--datapath", "TARPON_DATAPATH, else auto"},
