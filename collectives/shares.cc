@@ -51,8 +51,9 @@ Shares::Shares(std::span<const double> weights) : valid_(are_weights(weights)) {
 Shares Shares::for_speeds(std::span<const double> speeds) {
   Shares shares(speeds);
   const bool stands = std::any_of(speeds.begin(), speeds.end(), [](double s) { return s == 0; });
-  if (stands) shares.valid_ = false;
-  if (!shares.valid_ || speeds.size() <= 2) return shares.valid_ ? Shares() : shares;
+  shares.valid_ = shares.valid_ && !stands;
+  if (!shares.valid_) return shares;
+  if (speeds.size() <= 2) return Shares(std::vector<double>(speeds.size(), 1));
   const auto others = static_cast<double>(speeds.size() - 2);
   std::vector<double> weights(speeds.size());
   const auto sum_at = [&](double time) {

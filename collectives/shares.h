@@ -30,7 +30,7 @@ class Shares {
 
   /// Those with which all ranks finish together where a packet takes a rank's link the longer the
   /// slower its speed is, in and out: `speeds`, one for each rank in order, in any unit. A rank
-  /// with a link below about half of the others' speed owns nothing. Even ones for 2 ranks. Not
+  /// with a link below about half of the others' speed owns nothing. Two ranks own alike. Not
   /// valid() as above, or where a speed is 0.
   static Shares for_speeds(std::span<const double> speeds);
 

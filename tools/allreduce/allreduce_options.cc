@@ -191,9 +191,8 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
        {"--link-speeds",
         otherwise(cli::parsed(options.shares, "LIST", speeds), "alike"),
         "--algorithm tar: how fast the links of the ranks are beside one another, as 0.5,1,1,1: "
-        "gives "
-        "the shares with which all ranks finish together",
-        Scope::rank,
+        "gives the shares with which all ranks finish together",
+        Scope::job,
         false,
         {"--shares"}},
        {"--missing", cli::choice(options.missing, fills),

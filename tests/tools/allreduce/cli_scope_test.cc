@@ -29,6 +29,7 @@ const Samples& compared() {
                                {"--group-size", {"2"}},
                                {"--late-rank", {"1"}},
                                {"--shares", {"1,2"}},
+                               {"--link-speeds", {"1,2"}},
                                {"--missing", {"local"}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},
@@ -80,8 +81,7 @@ Samples alone(const ScratchDirectory& scratch) {
 const std::set<std::string> kNotTried{
     "--local-ranks", "--rank",       "--rendezvous",     "--net",        "--mtu",
     "--rate",        "--rate-of",    "--loss",           "--burst-loss", "--police",
-    "--police-of",   "--flow-limit", "--tcp-congestion", "--background", "--output",
-    "--link-speeds"};  // of two ranks gives even shares, whatever it is
+    "--police-of",   "--flow-limit", "--tcp-congestion", "--background", "--output"};
 
 bool same_on_all(const std::string& text) {
   return text.ends_with(" *");
@@ -91,7 +91,7 @@ bool same_on_all(const std::string& text) {
 std::vector<Ended> run_with(const std::string& option, const std::vector<std::string>& values) {
   const ScratchDirectory scratch;
   const bool exact = option == "--algorithm" || option == "--group-size" || option == "--shares" ||
-                     option == "--late-rank";
+                     option == "--link-speeds" || option == "--late-rank";
   std::vector<std::string> both{"-b", "1K", "-e", "1K", "-n", "2", "-w", "0"};
   both.insert(both.end(), {"--mode", exact ? "exact" : "bounded"});
   if (option == "--late-rank") both.insert(both.end(), {"--algorithm", "late-rank"});
