@@ -137,9 +137,9 @@ static inline int tarpon_may_drop(const struct tarpon_header *header)
 
 /* Finds the header of Tarpon in a frame of `bytes` bytes, the first of which lie at [data, end); a
  * frame of several buffers has more. Returns TARPON_VERDICT_RING when the frame has the shape of a
- * UDP datagram; then `key` is its destination, and `*header` and `*payload_bytes` (which may be 0
- * or negative when the datagram is no packet of ours) are set. Any other verdict: it has not that
- * shape. */
+ * UDP datagram, and another verdict when it has not. With TARPON_VERDICT_RING it sets `key` to the
+ * destination, `*header` and `*payload_bytes`. A datagram that is not of Tarpon may give 0 or a
+ * negative number of payload bytes. */
 static inline enum tarpon_verdict tarpon_parse_frame(const void *data, const void *end, __u32 bytes,
 						     struct tarpon_port_key *key,
 						     const struct tarpon_header **header,

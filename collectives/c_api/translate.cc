@@ -100,7 +100,8 @@ std::optional<std::string> wrong_listener(const tarpon_options& options) {
   return std::nullopt;
 }
 
-/// Why `options` make no sense. connect() refuses what is not checked here.
+/// Why a value of `options` is invalid; nothing if none is. Communicator::connect() checks the
+/// rest.
 std::optional<std::string> nonsense(const tarpon_options& options) {
   const auto text = [](const char* member, auto value, const char* remedy) {
     return fmt::format("tarpon_options: {} is {}: {}", member, value, remedy);

@@ -30,7 +30,7 @@ bool Driver::stop() {
     engine_.abort(monotonic_now());
     const Time limit = monotonic_now() + 1s;
     while (driving_ && monotonic_now() < limit) {
-      const std::uint64_t seen = epoch();
+      const std::uint64_t seen = changes();
       port_.wake();
       lock.unlock();
       sleep_while(seen, 1ms);
@@ -61,7 +61,7 @@ std::shared_ptr<PendingCall> Driver::submit(const AllreduceArguments& arguments,
 void Driver::wait(const std::shared_ptr<PendingCall>& call) {
   ++callers_;  // a progress thread that drives gives way
   while (true) {
-    const std::uint64_t seen = epoch();
+    const std::uint64_t seen = changes();
     if (call->done) break;
     std::unique_lock lock = claim();
     if (!driving_) {
@@ -99,23 +99,23 @@ PortStatistics Driver::port_statistics() {
 
 // A thread that waits for others sleeps without `mutex_`, because a busy driver rarely releases it.
 
-std::uint64_t Driver::epoch() {
-  const std::lock_guard lock(epoch_mutex_);
-  return epoch_;
+std::uint64_t Driver::changes() {
+  const std::lock_guard lock(changes_mutex_);
+  return changes_;
 }
 
 void Driver::announce() {
   {
-    const std::lock_guard lock(epoch_mutex_);
-    ++epoch_;
+    const std::lock_guard lock(changes_mutex_);
+    ++changes_;
   }
   flight_.look();
   changed_.notify_all();
 }
 
 void Driver::sleep_while(std::uint64_t seen, Duration most) {
-  std::unique_lock lock(epoch_mutex_);
-  changed_.wait_for(lock, most, [&] { return epoch_ != seen; });
+  std::unique_lock lock(changes_mutex_);
+  changed_.wait_for(lock, most, [&] { return changes_ != seen; });
 }
 
 /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most until

@@ -36,8 +36,8 @@ class Driver {
   /// Starts the progress thread if it does not run. Not thread-safe.
   void start_thread();
 
-  /// Ends outstanding calls, tells the peers, and ends the progress thread. Takes a second at most.
-  /// Returns false if it was called before.
+  /// Ends outstanding calls, tells the peers, and asks the progress thread to end. Takes a second
+  /// at most. Returns false if it was called before.
   bool stop();
   /// Returns when the progress thread has ended. REQUIRES: stop() has returned.
   void join();
@@ -85,7 +85,7 @@ class Driver {
     return lock;
   }
 
-  std::uint64_t epoch();
+  std::uint64_t changes();
   void announce();
   void sleep_while(std::uint64_t seen, Duration most);
   template <typename Finished>
@@ -104,9 +104,9 @@ class Driver {
 
   std::mutex mutex_;
   std::condition_variable needed_;  // notified when the progress thread has something to do
-  std::mutex epoch_mutex_;
-  std::uint64_t epoch_ = 0;          // counts ends of calls and of driving
-  std::condition_variable changed_;  // notified when epoch_ changes
+  std::mutex changes_mutex_;
+  std::uint64_t changes_ = 0;        // ends of calls and of driving so far
+  std::condition_variable changed_;  // notified when changes_ grows
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;

@@ -241,8 +241,8 @@ void Engine::pass_over(const PendingCall& call, Time now) noexcept {
       call.report.status == Status::aborted ? call.report.abort_reason : AbortReason::expired;
   std::uint64_t ranks = bit(options_.endpoint.rank);
   const OperationHandle handle = endpoint_.submit(nothing, now);
-  // An exact call ends on all ranks at the deadline of one rank. The ranks to blame are those that
-  // the calls before it lacked.
+  // The first rank whose deadline passes ends an exact call on all ranks. It blames the ranks that
+  // were late in the calls before.
   if (reason == AbortReason::expired && !may_run_bounded(call.arguments) &&
       !call.report.late_ranks.empty()) {
     reason = AbortReason::late;

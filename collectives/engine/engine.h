@@ -75,9 +75,9 @@ class Engine {
   /// thread.
   bool looks_nonfinite(const AllreduceArguments& arguments) const;
 
-  /// Runs one round: receives a batch, delivers it, sends what is due. Returns false when nothing
-  /// moved. A refused allocation for the buffers of a call ends that call; any other one ends the
-  /// process. REQUIRES: no piece runs.
+  /// Runs one round: receives a batch, delivers it, and sends the packets that are due. Returns
+  /// false when no packet moved. If memory for the buffers of a call is refused, that call ends; if
+  /// other memory is refused, the process ends. REQUIRES: no piece runs.
   bool progress(Time now) noexcept;
 
   /// When progress() has something to do even if no packet arrives. Pieces do not count: see
@@ -136,7 +136,7 @@ class Engine {
   /// The next number of each tag that was called: calls with lower numbers have begun here or wait.
   std::vector<EpochRecord::Start> next_numbers() const;
 
-  /// Counters, memory, flows, and what was heard of the peers.
+  /// The endpoint, for its counters, its memory, its flows, and when it heard each peer.
   const Endpoint& endpoint() const { return endpoint_; }
 
   /// The current state, for the status socket.

@@ -1,6 +1,6 @@
-// Writes the events of calls to the flight recorder, besides those that the endpoint records.
+// Writes the events of calls to the flight recorder. The endpoint writes its own events.
 //
-// `recorder` may be nullptr everywhere. As Recorder::write(): one thread at a time.
+// `recorder` may be nullptr in all functions. One thread at a time, as for Recorder::write().
 #pragma once
 
 #include "collectives/allreduce.h"

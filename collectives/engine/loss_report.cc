@@ -35,7 +35,7 @@ void TarCall::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
   }
 }
 
-/// Sorts the runs, and joins those that touch and have the same contributors.
+/// Sorts the runs. Joins neighbours that touch and have the same contributors.
 void TarCall::join_runs() {
   std::vector<ContributorRun>& runs = call_->report.runs;
   std::sort(runs.begin(), runs.end(),

@@ -86,9 +86,8 @@ class RunningCall {
 
   /// The ranks that it is waiting for.
   virtual std::vector<Rank> absent_ranks() const;
-  /// The ranks to blame if it ends now: the same, unless it spent most of its time queued behind
-  /// earlier calls. Then the ranks that it asked need not be late, and those that were late in the
-  /// earlier calls are to blame.
+  /// The ranks to blame if the call ends now: absent_ranks(). A call that spent most of its time
+  /// queued behind earlier calls blames the ranks that were late in those calls.
   std::vector<Rank> late_ranks() const;
 
   // -- once over

@@ -1,9 +1,9 @@
 // The share of each sender's contributions that is lost on the way here: the p of Rescale::inverse.
 //
 // It is the average of the first 32 bounded operations, then an exponential one with weight 1/32.
-// A message of which nothing has arrived does not count: its sender was late, and it does not tell
-// what the network loses. A share above one half only shows an outage. The weight is therefore at
-// most 2, and the contributions of such a sender stay too small.
+// A message does not count if none of it has arrived: its sender was late, so it tells nothing of
+// the loss of the network. A lost share above one half is an outage. So the weight is at most 2,
+// and the contributions of a sender with more loss stay too small.
 //
 // Not thread-safe.
 #pragma once

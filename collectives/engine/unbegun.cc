@@ -7,7 +7,7 @@
 
 namespace tarpon {
 
-/// Ends all calls that wait. They stay in the queue, like those that expire.
+/// Ends all calls in the queue. They stay there until their numbers are taken.
 void Engine::end_waiting(const Ending& ending, Time now) {
   for (Waiting& waiting : waiting_) {
     if (waiting.over) {

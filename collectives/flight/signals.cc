@@ -11,7 +11,8 @@
 namespace tarpon {
 namespace {
 
-// Launchers end a rank that hangs with SIGTERM: the dump says what it was doing.
+// SIGTERM is one of them because launchers use it to end a rank that hangs. The dump then says what
+// the rank was doing.
 constexpr std::array kSignals{SIGUSR1, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM};
 
 // The handlers read all of this, since they get no argument of ours.

@@ -38,9 +38,9 @@ class GatherTime {
   bool empty() const { return gathers_.empty(); }
 
   /// g of a call with the bound `whole`, at most `whole` / 2. It includes `margin`, or half of the
-  /// time between the longest scatter that ends in time and the gather, if that half is less. The
-  /// longest scatter is sought only among those that `whole` does not cut: a rank that waits for a
-  /// longer one in every call still has to get its shard to its peers. REQUIRES: !empty().
+  /// time between the longest scatter that ends in time and the gather, if that half is less. Only
+  /// scatters that `whole` does not cut count as the longest. Otherwise a rank whose scatters are
+  /// always longer would have no time to send its shard. REQUIRES: !empty().
   double split(double whole, double margin) const {
     const double late = scatters_.quantile(1 - kLate);
     std::array<double, kCalls> gathers;
