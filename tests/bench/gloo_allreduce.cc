@@ -7,10 +7,10 @@
 // with the rank and the world size in RANK and WORLD_SIZE, and sizes in bytes of float32. Where
 // LATE_RANK names the rank, it makes each call LATE_US microseconds after the barrier before it.
 // Every rank prints one line per size: "SIZE CPU_SECONDS MAX_RSS_KIB PACKETS BYTES TIME_US...",
-// with the TCP segments that this network namespace sent in a timed call on average, and the bytes
-// of INTERFACE, whose trains of segments count one header. An endless one, traffic beside others,
-// answers each line of its standard input with the operations done so far, and ends with that
-// input.
+// with the TCP segments that this network namespace sends in one more call, which is not timed, and
+// the bytes of INTERFACE, whose trains of segments count one header. An endless one, traffic beside
+// others, answers each line of its standard input with the operations done so far, and ends with
+// that input.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/barrier.h>
@@ -141,6 +141,17 @@ struct Calls {
   int warmup = 0;
 };
 
+/// What one call sends. It is not timed: ranks that read the counters between barrier and call
+/// begin at different times.
+Sent sent_in_a_call(const std::function<void()>& run, gloo::BarrierOptions& barrier,
+                    const std::string& interface) {
+  gloo::barrier(barrier);
+  const Sent before = sent_so_far(interface);
+  run();
+  const Sent after = sent_so_far(interface);
+  return {after.segments - before.segments, after.bytes - before.bytes};
+}
+
 void measure(const std::shared_ptr<gloo::rendezvous::Context>& context, const Calls& calls,
              std::size_t bytes) {
   std::vector<float> data(bytes / sizeof(float));
@@ -148,23 +159,18 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context, const Ca
   gloo::BarrierOptions barrier(context);
   std::vector<double> times;
   double cpu = 0;
-  Sent sent;
   const std::chrono::microseconds delay(
       number_in("LATE_RANK", -1) == context->rank ? number_in("LATE_US", 0) : 0);
   for (int i = 0; i < calls.iterations + calls.warmup; ++i) {
     std::fill(data.begin(), data.end(), static_cast<float>(context->rank + 1));
     gloo::barrier(barrier);
     std::this_thread::sleep_for(delay);
-    const Sent sent_before = sent_so_far(calls.interface);
     const double cpu_before = tarpon::process_cpu_seconds();
     const auto start = Clock::now();
     run();
     const auto stop = Clock::now();
     if (i >= calls.warmup) {
       cpu += tarpon::process_cpu_seconds() - cpu_before;
-      const Sent now = sent_so_far(calls.interface);
-      sent.segments += now.segments - sent_before.segments;
-      sent.bytes += now.bytes - sent_before.bytes;
       times.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
     }
   }
@@ -172,8 +178,9 @@ void measure(const std::shared_ptr<gloo::rendezvous::Context>& context, const Ca
   if (std::any_of(data.begin(), data.end(), [=](float x) { return x != expected; })) {
     throw std::runtime_error("wrong result");
   }
-  std::printf("%zu %.6f %" PRIu64 " %.1f %.0f", bytes, cpu, tarpon::max_resident_kib(),
-              sent.segments / calls.iterations, sent.bytes / calls.iterations);
+  const Sent sent = sent_in_a_call(run, barrier, calls.interface);
+  std::printf("%zu %.6f %" PRIu64 " %.0f %.0f", bytes, cpu, tarpon::max_resident_kib(),
+              sent.segments, sent.bytes);
   for (const double time : times) std::printf(" %.2f", time);
   std::printf("\n");
   std::fflush(stdout);
