@@ -272,7 +272,9 @@ TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
       3, {},
       [&](Communicator& communicator) {
         const Rank rank = communicator.rank();
-        std::vector<float> values(1000, 1.0f);
+        // Large enough for TAR. With one-shot the data of the others waits for rank 0, and
+        // completes its call although they have given it up.
+        std::vector<float> values(10'000, 1.0f);
         must(communicator.allreduce(in_place(values)));
         if (rank == 0) {
           board->pid = getpid();
@@ -295,7 +297,7 @@ TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
         require(whole.has_value(), whole ? "" : whole.error().message);
         require((*whole)->world_size() == 3, "world size");
         require((*whole)->rank() == (rank == 1 ? 0 : rank == 0 ? 1 : 2), "order of ranks");
-        values.assign(1000, static_cast<float>(rank));
+        values.assign(10'000, static_cast<float>(rank));
         const Report report = must((*whole)->allreduce(in_place(values)));
         require(report.status == Status::complete && values[0] == 3.0f, report.detail);
         const auto closed = (*whole)->close(20s);
