@@ -310,6 +310,7 @@ typedef struct tarpon_step_verdict {
   uint64_t rejoin;      /* mask: these ranks wait in tarpon_rejoin() */
   char detail[256];     /* one line for a person; empty for apply */
   uint64_t differing;   /* mask: they told another digest than the lowest rank that told one */
+  uint64_t gone;        /* mask: their processes are gone; tarpon_rejoin() leaves them out */
 } tarpon_step_verdict;
 
 /* ---- version and errors */

@@ -311,6 +311,7 @@ tarpon_step_verdict translate(const StepVerdict& from) {
   to.reporters = from.reporters;
   to.rejoin = from.rejoin;
   to.differing = from.differing;
+  to.gone = from.gone;
   from.detail.copy(to.detail, sizeof to.detail - 1);
   return to;
 }

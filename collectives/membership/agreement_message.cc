@@ -7,7 +7,7 @@
 namespace tarpon {
 namespace {
 
-constexpr std::size_t kMessageBytes = 80;
+constexpr std::size_t kMessageBytes = 88;
 
 void append(std::string& bytes, std::uint64_t value, int width) {
   for (int i = 0; i < width; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
@@ -38,6 +38,7 @@ std::string encode(const AgreementMessage& message) {
   append(bytes, message.report.late, 8);
   append(bytes, message.report.digest, 8);
   append(bytes, message.verdict.differing, 8);
+  append(bytes, message.verdict.gone, 8);
   append(bytes, message.patience_ms, 4);
   append(bytes, message.verdict.detail.size(), 4);
   return bytes + message.verdict.detail;
@@ -48,13 +49,13 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body) {
   const std::uint64_t kind = read(body, 0, 1);
   const std::uint64_t verdict = read(body, 2, 1);
   if (kind < 1 || kind > 4 || verdict > 2) return std::nullopt;
-  if (read(body, 76, 4) != body.size() - kMessageBytes) return std::nullopt;
+  if (read(body, 84, 4) != body.size() - kMessageBytes) return std::nullopt;
   AgreementMessage message;
   message.kind = static_cast<AgreementMessage::Kind>(kind);
   message.step = read(body, 8, 8);
   message.report.nonfinite = read(body, 1, 1) != 0;
   message.report.lost_fraction = std::bit_cast<double>(read(body, 16, 8));
-  message.patience_ms = static_cast<std::uint32_t>(read(body, 72, 4));
+  message.patience_ms = static_cast<std::uint32_t>(read(body, 80, 4));
   message.verdict.verdict = static_cast<Verdict>(verdict);
   message.verdict.step = message.step;
   message.verdict.decided_by = static_cast<Rank>(read(body, 4, 4));
@@ -64,6 +65,7 @@ std::optional<AgreementMessage> decode_agreement(std::string_view body) {
   message.report.late = read(body, 48, 8);
   message.report.digest = read(body, 56, 8);
   message.verdict.differing = read(body, 64, 8);
+  message.verdict.gone = read(body, 72, 8);
   message.verdict.detail = body.substr(kMessageBytes);
   return message;
 }

@@ -43,6 +43,8 @@ void Member::lose(Rank rank, const std::string& evidence, Time now) {
   if (facts_.standing(rank) == Standing::left) {
     fact.standing = Standing::left;
     fact.evidence.clear();
+  } else {
+    agreement_.set_gone(rank);
   }
   learn(fact, now);
 }

@@ -80,7 +80,7 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   message.patience_ms = 77;
   message.verdict = {
       Verdict::skip,         message.step,         0.375, 0x8000000000000001ull, 63, "why",
-      0x4000000000000004ull, 0x2000000000000002ull};
+      0x4000000000000004ull, 0x2000000000000002ull, 0x0800000000000008ull};
   const std::string bytes = encode(message);
   const auto decoded = decode_agreement(bytes);
   ASSERT_TRUE(decoded);
@@ -98,6 +98,7 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   EXPECT_EQ(decoded->verdict.detail, "why");
   EXPECT_EQ(decoded->verdict.rejoin, message.verdict.rejoin);
   EXPECT_EQ(decoded->verdict.differing, message.verdict.differing);
+  EXPECT_EQ(decoded->verdict.gone, message.verdict.gone);
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(decode_agreement(bytes.substr(0, length))) << length;
   }

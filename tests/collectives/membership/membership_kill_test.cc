@@ -349,6 +349,9 @@ TEST(MembershipKillTest, agree__when_the_decider_dies_the_next_one_decides) {
     require(third.verdict == Verdict::skip && third.decided_by == 2, third.detail);
     const StepVerdict again = judge(0, 0);
     require(again.same(first), "an old step has another verdict");
+    StepVerdict next = third;  // the proofs of both deaths reach rank 2 in a moment
+    while (next.gone != 0b11 && next.step < 1000) next = judge(next.step + 1, 0);
+    require(next.gone == 0b11, "the verdicts do not name the ranks that are gone");
     board->stage[rank] = 3;
     await(board, {2, 3}, 3);
   });
