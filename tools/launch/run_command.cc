@@ -68,6 +68,14 @@ std::string python_of(const std::string& program) {
   return fs::path(interpreter).filename().string().starts_with("python") ? interpreter : "";
 }
 
+/// The Python of the first word that has one; empty: none.
+std::string python_of(const std::vector<std::string>& command) {
+  for (const std::string& word : command) {
+    if (auto python = python_of(word); !python.empty()) return python;
+  }
+  return "";
+}
+
 void set(const char* name, const std::string& value) {
   ::setenv(name, value.c_str(), 1);
 }
@@ -136,8 +144,8 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
       "use the package tarpon_torch there.");
 }
 
-std::optional<std::string> obstacle_to_preload(const std::string& program) {
-  const std::string python = python_of(program);
+std::optional<std::string> obstacle_to_preload(const std::vector<std::string>& command) {
+  const std::string python = python_of(command);
   if (python.empty()) return std::nullopt;
   const auto origin =
       run_subprocess({.arguments = {python, "-c",
@@ -174,7 +182,7 @@ int run_program(const RunOptions& options, const cli::Invocation& invocation) {
         kShim, kLibraryFolder));
     return kFailed;
   }
-  if (const auto obstacle = obstacle_to_preload(options.command[0])) {
+  if (const auto obstacle = obstacle_to_preload(options.command)) {
     Voice().error(*obstacle);
     if (options.required) return kFailed;
   }

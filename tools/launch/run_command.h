@@ -33,9 +33,10 @@ void add_run_options(cli::OptionTable& table, RunOptions& options);
 /// libraries, and becomes the program. Returns only on failure.
 int run_program(const RunOptions& options, const cli::Invocation& invocation);
 
-/// Returns why the shim cannot carry the PyTorch that the program would load, and what to do
-/// instead; nullopt if it can, or if the program does not run in Python. Runs the program's
-/// interpreter, which looks for the module and does not load it.
-std::optional<std::string> obstacle_to_preload(const std::string& program);
+/// Returns why the shim cannot carry the PyTorch that `command` would load, and what to do instead;
+/// nullopt if it can, or if no program of the command runs in Python. The first one that does
+/// counts, since others may stand before it: env, mpirun, numactl. Runs its interpreter, which
+/// looks for the module and does not load it.
+std::optional<std::string> obstacle_to_preload(const std::vector<std::string>& command);
 
 }  // namespace tarpon

@@ -63,6 +63,10 @@ TEST(CliRun, a_pytorch_with_gloo_inside__is_told) {
   EXPECT_EQ(ended.out, "went on\n");
   EXPECT_THAT(ended.error, AllOf(HasSubstr("libtorch_cpu.so has Gloo inside"),
                                  HasSubstr("init_process_group(\"tarpon\")")));
+  Command behind = command;
+  behind.arguments.insert(behind.arguments.begin() + 3, {"env", "-u", "NONE", "SOME=1"});
+  EXPECT_EQ(run(behind).out, "went on\n");
+  EXPECT_THAT(run(behind).error, HasSubstr("libtorch_cpu.so has Gloo inside"));
   command.arguments.insert(command.arguments.begin() + 2, "--require");
   EXPECT_EQ(run(command).exit_code, 1);
   EXPECT_THAT(run(command).out, Not(HasSubstr("went on")));
