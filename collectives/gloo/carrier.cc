@@ -70,9 +70,11 @@ std::optional<std::uint32_t> type_of_size(std::size_t size) {
   }
 }
 
+}  // namespace
+
 /// Calls a callback of the program from Tarpon's thread: its operands are aligned, and what it
 /// throws is kept.
-class Custom {
+class Carrier::Custom {
  public:
   Custom(const Combine& combine, std::size_t size) : combine_(combine), size_(size) {}
 
@@ -115,6 +117,8 @@ class Custom {
   std::vector<unsigned char> scratch_;
   std::exception_ptr error_;
 };
+
+namespace {
 
 /// The text of an exception for a call that failed.
 std::string failure_text(const GlooCall& call, const tarpon_report* report, bool bounded,
@@ -225,24 +229,25 @@ void Carrier::run(const GlooCall& call, Tally& tally) {
       call.inputs.empty() ? std::vector<const void*>(call.outputs.begin(), call.outputs.end())
                           : call.inputs;
   arguments.input = inputs[0];
+  Custom custom(*call.combine, call.element_size);
   if (inputs.size() > 1) {
-    // The inputs of this rank first.
+    // The inputs of this rank first. If the callback throws, the other ranks still need this one.
     void* const sum = call.outputs[0];
-    (*call.combine)(sum, inputs[0], inputs[1], call.elements);
+    Custom::run(sum, inputs[0], inputs[1], call.elements, &custom);
     for (std::size_t i = 2; i < inputs.size(); ++i) {
-      (*call.combine)(sum, sum, inputs[i], call.elements);
+      Custom::run(sum, sum, inputs[i], call.elements, &custom);
     }
     arguments.input = sum;
   }
-  reduce(call, arguments, tally);
+  if (arguments.function == TARPON_CUSTOM) arguments.custom_context = &custom;
+  reduce(call, arguments, custom, tally);
   for (std::size_t i = 1; i < call.outputs.size(); ++i) {
     std::memcpy(call.outputs[i], call.outputs[0], call.elements * call.element_size);
   }
 }
 
-void Carrier::reduce(const GlooCall& call, tarpon_arguments arguments, Tally& tally) {
-  Custom custom(*call.combine, call.element_size);
-  if (arguments.function == TARPON_CUSTOM) arguments.custom_context = &custom;
+void Carrier::reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,
+                     Tally& tally) {
   tarpon_report* report = nullptr;
   const int code = tarpon_allreduce(job_, &arguments, &report);
   const std::unique_ptr<tarpon_report, decltype(&tarpon_report_free)> owner(report,

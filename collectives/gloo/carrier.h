@@ -81,7 +81,9 @@ class Carrier {
   Carrier(tarpon_communicator* job, const Settings& settings, std::chrono::milliseconds timeout)
       : job_(job), settings_(settings), timeout_(timeout) {}
   tarpon_arguments arguments_of(const GlooCall& call) const;
-  void reduce(const GlooCall& call, tarpon_arguments arguments, Tally& tally);
+  class Custom;
+  void reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,
+              Tally& tally);
   void share_failure(const tarpon_arguments& arguments, bool failed);
 
   tarpon_communicator* const job_;

@@ -55,6 +55,8 @@ constexpr char kContextTable[] = "_ZTVN4gloo7ContextE";
 // There since the Gloo of PyTorch 2, whose stores can give up a wait.
 constexpr char kStoreInterface[] = "_ZTIN4gloo6IStoreE";
 
+constexpr char kTooNew[] = "this Gloo is newer than the shim knows";
+
 constexpr double kCloseSeconds = 2;
 
 /// What lies behind a PrefixStore. A dynamic_cast would need a symbol of Gloo when this library is
@@ -265,10 +267,8 @@ Contexts& contexts() {
 bool is_known_layout(const void* caller) {
   if (find_original(kContextTable, caller) != nullptr) return true;
   static std::once_flag said;
-  std::call_once(said, [] {
-    std::fputs("tarpon: AllReduce stays with Gloo: this Gloo is newer than the shim knows\n",
-               stderr);
-  });
+  std::call_once(said,
+                 [] { std::fprintf(stderr, "tarpon: AllReduce stays with Gloo: %s\n", kTooNew); });
   return false;
 }
 
@@ -288,7 +288,9 @@ GlooCall call_of(const ::gloo::detail::AllreduceOptionsImpl& options) {
 bool carry(const ::gloo::detail::AllreduceOptionsImpl& options, const void* caller) {
   const std::shared_ptr<Carrier> carrier = contexts().find(*options.context);
   if (!carrier) {
-    if (contexts().required() && is_known_layout(caller) && options.context->size > 1) {
+    if (!contexts().required()) return false;
+    if (!is_known_layout(caller)) contexts().require(kTooNew);
+    if (options.context->size > 1) {
       contexts().require("its context was not connected by rendezvous::Context::connectFullMesh()");
     }
     return false;
@@ -352,7 +354,7 @@ __attribute__((visibility("default"))) void Context::connectFullMesh(
   contexts().forget(this);
   // A strange context is not read: the other ranks take its silence for a refusal.
   if (!is_known_layout(caller)) {
-    contexts().require("this Gloo is newer than the shim knows");
+    contexts().require(kTooNew);
   } else if (size > 1) {
     auto& timeout =
         gloo_function<std::chrono::milliseconds(const ::gloo::Context*)>(kTimeout, caller);

@@ -282,6 +282,33 @@ void show_reuse() {
               hashes[0] == hashes[1] && hashes[1] == hashes[2] ? "alike" : "different");
 }
 
+/// The exceptions that end an AllReduce of three ranks: the callback of rank 1 throws when it adds
+/// that rank's own two inputs.
+void show_thrown() {
+  std::vector<std::string> ends(3, "no exception");
+  on_ranks(3, [&](const Context& context) {
+    const bool throws = context->rank == 1;
+    std::vector<float> first(100), second(100);
+    gloo::AllreduceOptions options(context);
+    options.setOutputs(std::vector<float*>{first.data(), second.data()}, first.size());
+    options.setReduceFunction([throws](void* out, const void* a, const void* b, std::size_t count) {
+      if (throws) throw std::domain_error("thrown by the callback");
+      gloo::sum<float>(out, a, b, count);
+    });
+    options.setTimeout(300ms);
+    auto& end = ends[static_cast<std::size_t>(context->rank)];
+    try {
+      gloo::allreduce(options);
+    } catch (const gloo::IoException&) {
+      end = "IoException";
+    } catch (const std::domain_error& error) {
+      end = error.what();
+    }
+  });
+  std::printf("a callback that throws: %s, %s, %s\n", ends[0].c_str(), ends[1].c_str(),
+              ends[2].c_str());
+}
+
 /// A rank that does not come. Of Gloo's ranks one may hear of the other's end before its own time
 /// is over, so their texts go to standard error.
 void show_failures() {
@@ -316,6 +343,7 @@ int main(int argc, char** argv) {
   if (runs("contexts")) show_contexts();
   if (runs("reuse")) show_reuse();
   if (runs("failures")) show_failures();
+  if (runs("failures")) show_thrown();
   std::fprintf(stderr, "carried are %d\n", carried.load());
   return 0;
 }
