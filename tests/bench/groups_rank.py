@@ -9,7 +9,8 @@ import torch.distributed as dist
 
 import tarpon_torch  # registers the backend
 from tarpon_torch import library as lib
-from tarpon_torch.communicator import CallError, Communicator
+from tarpon_torch.calls import CallError
+from tarpon_torch.communicator import Communicator
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CONNECT_S = 20.0

@@ -78,9 +78,15 @@ TEST(AgreementTest, encode__decode_inverts_it_and_refuses_the_rest) {
   message.step = 0x123456789abcull;
   message.report = {0.25, true, 0x1000000000000001ull, 0x99aabbccddeeff00ull};
   message.patience_ms = 77;
-  message.verdict = {
-      Verdict::skip,         message.step,         0.375, 0x8000000000000001ull, 63, "why",
-      0x4000000000000004ull, 0x2000000000000002ull, 0x0800000000000008ull};
+  message.verdict = {Verdict::skip,
+                     message.step,
+                     0.375,
+                     0x8000000000000001ull,
+                     63,
+                     "why",
+                     0x4000000000000004ull,
+                     0x2000000000000002ull,
+                     0x0800000000000008ull};
   const std::string bytes = encode(message);
   const auto decoded = decode_agreement(bytes);
   ASSERT_TRUE(decoded);

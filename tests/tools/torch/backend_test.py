@@ -1,7 +1,10 @@
 """The c10d backend "tarpon": every type and function, groups, errors, and DDP beside stock Gloo."""
 
+import datetime
+import gc
 import sys
 import time
+import weakref
 
 import ranks
 import torch
@@ -90,6 +93,100 @@ def shapes():
     return wrong
 
 
+def tensors():
+    """What a tensor may be beside its shape."""
+    wrong = []
+    rank, world = dist.get_rank(), dist.get_world_size()
+    total = float(sum(range(1, world + 1)))
+
+    def check(name, tensor, expected=total):
+        if not bool((tensor == expected).all()):
+            wrong.append(name)
+
+    columns = torch.nn.Parameter(torch.full((6, 8), rank + 1.0)[:, ::2])
+    with torch.no_grad():
+        dist.all_reduce(columns)
+    check("parameter that is not contiguous", columns.detach())
+    with torch.inference_mode():
+        inferred = torch.full((6, 8), rank + 1.0)[:, ::2]
+        dist.all_reduce(inferred)
+    check("inference mode", inferred)
+    expanded = torch.full((1,), rank + 1.0).expand(5)
+    try:
+        dist.all_reduce(expanded)
+        wrong.append("expanded")
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            wrong.append(str(error))
+    try:
+        dist.all_reduce_coalesced([])
+        wrong.append("coalesced, empty")
+    except (RuntimeError, ValueError):
+        pass
+    after = torch.full((3,), rank + 1.0)
+    dist.all_reduce(after)
+    check("the call after an error", after)
+    return wrong
+
+
+def waits():
+    wrong = []
+    rank = dist.get_rank()
+    group = dist.group.WORLD if hasattr(dist.group, "WORLD") else None
+    if rank == 1:
+        time.sleep(1)
+    work = dist.all_reduce(torch.ones(10), group=group, async_op=True)
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            work.wait(datetime.timedelta(milliseconds=100))
+            wrong.append("wait() returned early")
+        except RuntimeError as error:
+            if "Timed out" not in str(error) or time.monotonic() - began > 0.9:
+                wrong.append(str(error))
+    work.wait()
+
+    texts = []
+
+    def wait_for_another(_):
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            texts.append(str(error))
+
+    if rank == 1:
+        time.sleep(0.5)  # so that the callback of rank 0 runs on the thread that ends calls
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(wait_for_another)
+    future.wait()
+    if rank == 0 and (len(texts) != 1 or "then()" not in texts[0]):
+        wrong.append(texts)
+
+    tensor = torch.ones(1000)
+    kept = weakref.ref(tensor)
+    dist.all_reduce(tensor)
+    del tensor
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1))
+    gc.collect()
+    if kept() is not None:
+        wrong.append("the tensor of a call that is over lives")
+    return wrong
+
+
+def _text_of(start):
+    try:
+        start()
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def refused_start():
+    began = time.monotonic()
+    text = _text_of(lambda: dist.new_group(backend="tarpon"))
+    return [text, time.monotonic() - began]
+
+
 def groups():
     wrong = []
     rank = dist.get_rank()
@@ -120,25 +217,15 @@ def closed_by_a_callback():
 
 
 def late_rank():
-    import datetime
-
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 1:
         time.sleep(3)
         return ""
-    try:
-        dist.all_reduce(torch.ones(10), group=group)
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
+    return _text_of(lambda: dist.all_reduce(torch.ones(10), group=group))
 
 
 def mismatch():
-    try:
-        dist.all_reduce(torch.ones(10 + dist.get_rank()))
-    except RuntimeError as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
+    return _text_of(lambda: dist.all_reduce(torch.ones(10 + dist.get_rank())))
 
 
 def training(steps):
@@ -154,6 +241,31 @@ def test_types():
 def test_shapes():
     for wrong in ranks.run("shapes", 3):
         assert wrong == [], wrong
+
+
+def test_tensors():
+    for wrong in ranks.run("tensors", 3):
+        assert wrong == [], wrong
+
+
+def test_waits():
+    for wrong in ranks.run("waits", 2):
+        assert wrong == [], wrong
+
+
+def test_refusals():
+    """What keeps one rank from starting is told to all, at once."""
+    for setting in ({"TARPON_BOUND": "0s"}, {"TARPON_INTERFACE": "none77"}):
+        for culprit in (0, 1):
+            results = ranks.run(
+                "refused_start",
+                3,
+                environment=lambda rank: setting if rank == culprit else {},
+                backend="gloo+tarpon",
+            )
+            for text, seconds in results:
+                assert f"TarponError: rank {culprit}: " in text, results
+                assert next(iter(setting.values())) in text and seconds < 10, results
 
 
 def test_groups():
@@ -183,6 +295,9 @@ FUNCTIONS = {
     for function in (
         every_type,
         shapes,
+        tensors,
+        waits,
+        refused_start,
         groups,
         closed_by_a_callback,
         late_rank,
@@ -193,6 +308,9 @@ FUNCTIONS = {
 TESTS = {
     "types": test_types,
     "shapes": test_shapes,
+    "tensors": test_tensors,
+    "waits": test_waits,
+    "refusals": test_refusals,
     "groups": test_groups,
     "end": test_end_of_the_interpreter,
     "errors": test_errors,

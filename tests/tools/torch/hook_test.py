@@ -92,10 +92,93 @@ def skipped():
     return result
 
 
-def stopped(steps, pause):
+def without_a_number():
+    """A step whose exact gradients hold NaN on one rank is applied on none."""
+    model = torch.nn.Linear(8, 8).double()
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)
+    before = digest(model)
+    loss = ddp(torch.randn(4, 8).double()).sum()
+    (loss * float("nan") if dist.get_rank() == 1 else loss).backward()
+    optimizer.step()
+    result = {"same": digest(model) == before, "decision": hook.reports[-1].decision}
+    hook.finish()
+    return result
+
+
+def accumulated(steps):
+    """Two backward passes before each step."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=LONG, compare_every=4)
+    data = batches(dist.get_rank())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for _ in range(2):
+            inputs, labels = next(data)
+            torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        optimizer.step()
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    result["step"] = hook.step
+    hook.finish()
+    return result
+
+
+def sparse(bounded):
+    """Gradients of an embedding, which Tarpon leaves to the group."""
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 8, sparse=True), torch.nn.Linear(8, 4))
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer) if bounded else None
+    torch.manual_seed(dist.get_rank())
+    for _ in range(5):
+        optimizer.zero_grad()
+        ddp(torch.randint(0, 50, (6,))).square().sum().backward()
+        optimizer.step()
+    if hook is not None:
+        hook.finish()
+    return summary(model)
+
+
+def refused():
+    texts = []
+    ddp, optimizer = _ddp()
+    for wrong in (torch.optim.LBFGS(ddp.parameters()), optimizer):
+        own_step = wrong.step
+        try:
+            tarpon_torch.bounded_hook(ddp, wrong).finish()
+            tarpon_torch.bounded_hook(ddp, wrong)  # a second hook, which DDP refuses
+        except RuntimeError as error:
+            texts.append(str(error))
+        assert wrong.step == own_step, "the optimizer's step() is not its own"
+    return texts
+
+
+def killed(steps):
+    """Rank 1 dies in the middle."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, compare_every=10)
+
+    def before(step):
+        if step == 20 and hook.communicator.world_size > 1 and dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _loop(ddp, optimizer, steps, before)
+    equal = hook.compare().equal
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    result["equal"] = equal
+    hook.finish()
+    sys.stdout.flush()
+    return result
+
+
+def stopped(steps, pause, **options):
     """Rank 2 stands still in the middle, until a signal from outside."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, compare_every=10)
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, compare_every=10, **options)
     longest = 0.0
     began = time.monotonic()
 
@@ -118,23 +201,28 @@ def stopped(steps, pause):
     return result
 
 
-def returning(steps, pause, **options):
-    """Rank 2 stands still for so long that it cannot catch up call by call; it comes back."""
+def returning(steps, pause, stops=2, **options):
+    """A rank stands still for so long that it cannot catch up call by call; it comes back."""
     ddp, optimizer = _ddp()
-    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, bounded_min=0, **options)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, gamma=0.9)
+    hook = tarpon_torch.bounded_hook(
+        ddp, optimizer, state=[schedule], bound=1.0, bounded_min=0, **options
+    )
     data = batches(dist.get_rank())
     while hook.step < steps:
-        if hook.step == 20 and dist.get_rank() == 2:
+        if hook.step == 20 and dist.get_rank() == stops:
             os.kill(os.getpid(), signal.SIGSTOP)
         time.sleep(pause)
         inputs, labels = next(data)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
         optimizer.step()
+        schedule.step()
     equal = hook.compare().equal
     result = summary(ddp.module)
     result["reports"] = [vars(report) for report in hook.reports]
     result["equal"] = equal
+    result["turns"] = schedule.last_epoch
     hook.finish()
     return result
 
@@ -176,43 +264,90 @@ def test_strayed():
 
 
 def test_skipped():
-    for one in ranks.run("skipped", 2, backend="gloo"):
-        assert one == {"same": True, "decision": "skip"}, one
+    for function in ("skipped", "without_a_number"):
+        for one in ranks.run(function, 2, backend="gloo"):
+            assert one == {"same": True, "decision": "skip"}, (function, one)
 
 
-def waking(seconds):
-    """Lets rank 2 run again, `seconds` after it has stopped itself."""
+def test_accumulated():
+    results = ranks.run("accumulated", 2, {"steps": 10}, backend="gloo")
+    _same_digests(results)
+    for one in results:
+        assert [report["step"] for report in one["reports"]] == list(range(1, 20, 2)), one
+        assert one["step"] == 20
+        compared = [r["step"] for r in one["reports"] if r["replicas_equal"] is not None]
+        assert compared == [1, 5, 9, 13, 17], compared
+        assert all(report["calls"] == 4 for report in one["reports"][2:]), one["reports"]
+
+
+def test_sparse():
+    ours = ranks.run("sparse", 2, {"bounded": True}, backend="gloo")
+    stock = ranks.run("sparse", 2, {"bounded": False}, backend="gloo")
+    _same_digests(ours)
+    apart = max(abs(a - b) for a, b in zip(ours[0]["sums"], stock[0]["sums"]))
+    assert apart < 1e-4, apart
+
+
+def test_refused():
+    for texts in ranks.run("refused", 2, backend="gloo"):
+        assert len(texts) == 2 and "LBFGS" in texts[0], texts
+
+
+def test_killed():
+    """The others leave it behind, and compare their models again."""
+    for world in (2, 4):
+        results = ranks.run("killed", world, {"steps": 60}, backend="gloo", killed=(1,))
+        survivors = [one for one in results if one is not None]
+        assert len(survivors) == world - 1
+        _same_digests(survivors)
+        for one in survivors:
+            assert one["equal"]
+            details = [report["detail"] for report in one["reports"] if report["detail"]]
+            assert len(details) == 1, details
+            assert f"rejoined: {world - 1} ranks; rank 1 is dead" in details[0], details
+            assert one["reports"][-1]["step"] == 59
+            assert all(report["decision"] == "apply" for report in one["reports"]), details
+
+
+def waking(seconds, rank=2):
+    """Lets a rank run again, `seconds` after it has stopped itself."""
 
     def wake(processes):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            with open(f"/proc/{processes[2].pid}/stat", encoding="ascii") as stat:
+            with open(f"/proc/{processes[rank].pid}/stat", encoding="ascii") as stat:
                 if stat.read().rsplit(")", 1)[1].split()[0] == "T":
                     break
             time.sleep(0.05)
         time.sleep(seconds)
-        processes[2].send_signal(signal.SIGCONT)
+        processes[rank].send_signal(signal.SIGCONT)
 
     return wake
 
 
 def test_stopped():
     """The others go on within the bound; the stopped rank ends with their parameters."""
-    results = ranks.run(
-        "stopped", 4, {"steps": 80, "pause": 0.1}, backend="gloo", signals=waking(3)
-    )
-    _same_digests(results)
-    others = [results[rank] for rank in (0, 1, 3)]
-    for one in others:
-        assert one["equal"], one["reports"][-3:]
-        assert any(2 in report["late_ranks"] for report in one["reports"]), "it is not named"
-        assert one["longest"] < 2.5, one["longest"]
+    # Without a bound, all buckets of this model have a tenth of the deadline.
+    for options in ({"bound": 1.0, "bounded_min": 0}, {"deadline": 10.0}):
+        results = ranks.run(
+            "stopped", 4, {"steps": 80, "pause": 0.1, **options}, backend="gloo", signals=waking(3)
+        )
+        _same_digests(results)
+        others = [results[rank] for rank in (0, 1, 3)]
+        for one in others:
+            assert one["equal"], one["reports"][-3:]
+            assert any(2 in report["late_ranks"] for report in one["reports"]), "it is not named"
+            assert one["longest"] < 2.5, one["longest"]
 
 
-def _returns(seconds, steps, **options):
+def _returns(seconds, steps, stops=2, **options):
     """It takes the state of the others at a step boundary, and all end with one model."""
     results = ranks.run(
-        "returning", 4, {"steps": steps, **options}, backend="gloo", signals=waking(seconds)
+        "returning",
+        4,
+        {"steps": steps, "stops": stops, **options},
+        backend="gloo",
+        signals=waking(seconds, stops),
     )
     _same_digests(results)
     for one in results:
@@ -221,6 +356,9 @@ def _returns(seconds, steps, **options):
         assert len(rejoined) == 1 and rejoined[0]["resynced"], one["reports"]
         applied = [report for report in one["reports"] if report["decision"] == "apply"]
         assert len(applied) > len(one["reports"]) - 10, one["reports"]
+        assert one["turns"] == results[0]["turns"], "the schedules differ"
+    if stops == 0:
+        return
     numbers = [report["step"] for report in results[2]["reports"]]
     assert len(numbers) < steps and numbers[-1] == steps - 1, numbers
 
@@ -228,6 +366,11 @@ def _returns(seconds, steps, **options):
 def test_evicted():
     """More than may be retained is needed for it."""
     _returns(3, 80, pause=0.1, deadline=1.5, retain_bytes=1 << 20)
+
+
+def test_decider():
+    """Rank 0, which decides, stands still for longer than the deadline: all ranks come together."""
+    _returns(4, 60, stops=0, pause=0.05, deadline=1.5)
 
 
 def test_far_behind():
@@ -243,6 +386,11 @@ FUNCTIONS = {
         plain,
         strayed,
         skipped,
+        without_a_number,
+        accumulated,
+        sparse,
+        refused,
+        killed,
         stopped,
         returning,
     )
@@ -252,7 +400,12 @@ TESTS = {
     "log": test_log,
     "strayed": test_strayed,
     "skipped": test_skipped,
+    "accumulated": test_accumulated,
+    "sparse": test_sparse,
+    "refused": test_refused,
+    "killed": test_killed,
     "stopped": test_stopped,
+    "decider": test_decider,
     "evicted": test_evicted,
     "far_behind": test_far_behind,
 }

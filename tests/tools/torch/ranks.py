@@ -32,6 +32,8 @@ def run(
 ):
     """What the function `name` of the calling program returns on each rank, decoded from JSON.
 
+    `backend`: of the process group; "gloo+tarpon": and "tarpon" is known, too.
+
     `environment`: variables for all ranks, or a function of the rank. `signals(processes)` may send
     some to the ranks while they run. Ranks that it kills are in `killed`, and return None. With
     `said` also what each rank wrote to standard error. Errors: Failed, with the output of the rank
@@ -112,7 +114,8 @@ def main(functions, tests):
         import torch.distributed as dist
 
         name, backend, arguments, file = sys.argv[2:]
-        if backend == "tarpon":
+        backend, *others = backend.split("+")
+        if "tarpon" in (backend, *others):
             import tarpon_torch  # noqa: F401 (registers the backend)
         dist.init_process_group(backend)
         result = functions[name](**json.loads(arguments))

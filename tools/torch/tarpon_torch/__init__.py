@@ -10,7 +10,8 @@ The tutorial is in README.md beside this package's sources.
 
 from . import library
 from .c10d import ProcessGroupTarpon, register
-from .communicator import CallError, Communicator, Report, Verdict
+from .calls import CallError, Report
+from .communicator import Communicator, Verdict
 from .hook import BoundedHook, HaltError, StepReport, bounded_hook
 from .library import TarponError
 from .replicas import Comparison

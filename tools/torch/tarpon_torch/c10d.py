@@ -3,7 +3,6 @@
 import collections
 import datetime
 import inspect
-import threading
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
 import torch
@@ -11,12 +10,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Work
 
 from . import library as lib
-from .communicator import BOUNDED_TYPES, MAX_RANKS, TYPES, Communicator, Report, _Call
-from .library import TarponError
-from .settings import Settings
+from .calls import Call, Outcome, Report
+from .communicator import BOUNDED_TYPES, DEVICES, Communicator, can_carry
 
 BACKEND = "tarpon"
-_DEVICES = ("cpu", "cuda")
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -55,43 +52,6 @@ def _options(given: Any) -> Any:
     return options
 
 
-class Outcome:
-    """The end of several calls, which fails with the first error."""
-
-    def __init__(self, calls: int, value: Any):
-        self._left = calls
-        self._value = value
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
-        self.error: Optional[Exception] = None
-        # An error that set_exception() sets shows in Python alone. C++ sees that of a callback.
-        self.future = self._ended.then(lambda _: self._settle())
-
-    def _settle(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self._value
-
-    def end(self, error: Optional[Exception]) -> None:
-        with self._lock:
-            self._left -= 1
-            self.error = self.error or error
-            over = self._left == 0
-        if over:
-            self._over.set()
-            self._ended.set_result(None)
-
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    def wait(self) -> None:
-        """Errors: that of the first call that failed."""
-        self._over.wait()
-        if self.error is not None:
-            raise self.error
-
-
 class _Work(Work):
     """What c10d waits for. Its calls have deadlines, so that no wait needs one."""
 
@@ -99,6 +59,11 @@ class _Work(Work):
         super().__init__()
         self._outcome = outcome
         self._tensors = tensors
+        self._asked = False
+
+    def is_done_with(self) -> bool:
+        """Whether its calls are over, and C++ has what it asks for once."""
+        return self._asked and self._outcome.is_over()
 
     def is_completed(self) -> bool:
         return self._outcome.is_over()
@@ -109,18 +74,22 @@ class _Work(Work):
     def exception(self) -> Optional[Exception]:
         return self._outcome.error
 
-    def wait(self, timeout: Any = None) -> bool:
-        self._outcome.wait()
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
+        """At most `timeout`, where that is above 0. Errors: TarponError."""
+        self._asked = True
+        seconds = timeout.total_seconds() if timeout is not None else 0.0
+        self._outcome.wait(seconds if seconds > 0 else None)
         return True
 
     def synchronize(self) -> None:
-        self._outcome.wait()
+        self.wait()
 
     def result(self) -> List[torch.Tensor]:
-        self._outcome.wait()
+        self.wait()
         return self._tensors
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        self._asked = True
         return self._outcome.future
 
 
@@ -131,23 +100,18 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         self, store: Any, rank: int, world_size: int, timeout: datetime.timedelta
     ) -> None:
         super().__init__(rank, world_size)
-        if world_size > MAX_RANKS:
-            raise TarponError(
-                f'backend "{BACKEND}": {world_size} ranks: at most {MAX_RANKS} are supported; use '
-                'backend "gloo"'
-            )
         self._timeout = timeout.total_seconds()
-        self._settings = Settings.from_environment()
         self._inner = dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), rank, world_size, timeout
         )
         # Since torch 2.0 a group keeps its name at its devices' backends, and what this class does
         # not define goes to them.
         if hasattr(self, "_register_backend"):
-            for device in _DEVICES:
+            for device in DEVICES:
                 gloo = dist.ProcessGroup.BackendType.GLOO
                 self._register_backend(torch.device(device), gloo, self._inner)
         self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
+        self._settings = self.communicator.settings
         # C++ holds a work without its Python part, which answers for it, and asks it soon.
         self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
         self.last_report: Optional[Report] = None  # of the call that ended last
@@ -170,18 +134,14 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         """In place, over each tensor."""
         options = _options(opts)
         function = _function(options.reduceOp)
-        if all(self._carries(tensor, function) for tensor in tensors):
+        if tensors and all(self._carries(tensor, function) for tensor in tensors):
             return self._start(list(tensors), options)
         return self._inner.allreduce_coalesced(tensors, *([opts] if opts is not None else []))
 
     @staticmethod
     def _carries(tensor: torch.Tensor, function: Optional[int]) -> bool:
         """Follows from what is alike on all ranks."""
-        if function is None:
-            return False
-        if tensor.layout != torch.strided or tensor.dtype not in TYPES:
-            return False
-        if tensor.device.type not in _DEVICES:
+        if function is None or not can_carry(tensor):
             return False
         return function not in _BITWISE or tensor.dtype not in _FLOATS
 
@@ -191,18 +151,15 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         deadline = asked if asked > 0 else self._timeout
         function = _function(options.reduceOp)
         assert function is not None
+
+        def ended(call: Call) -> None:
+            self.last_report = call.report or self.last_report
+            outcome.end(call.error)
+
         for tensor in tensors:
             bounded = self._is_bounded(tensor, function)
-            flat = tensor if tensor.is_contiguous() else tensor.contiguous()
-
-            def ended(call: _Call, tensor: torch.Tensor = tensor) -> None:
-                if call.error is None and call.tensor is not tensor:
-                    call.copy_back(tensor, call.tensor)
-                self.last_report = call.report or self.last_report
-                outcome.end(call.error)
-
             self.communicator.allreduce(
-                flat,
+                tensor,
                 function,
                 deadline=self._settings.deadline if bounded else deadline,
                 bounded=bounded,
@@ -210,8 +167,16 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 ended=ended,
             )
         work = _Work(outcome, tensors)
-        self._works.append(work)
+        self._keep(work)
         return work
+
+    def _keep(self, work: _Work) -> None:
+        """Until C++ has asked it; at most _KEPT_WORKS. For each new one, two are looked at."""
+        for _ in range(min(2, len(self._works))):
+            older = self._works.popleft()
+            if not older.is_done_with():
+                self._works.append(older)
+        self._works.append(work)
 
     def _is_bounded(self, tensor: torch.Tensor, function: int) -> bool:
         size = tensor.numel() * tensor.element_size()
@@ -275,7 +240,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     # -- the end
 
     def abort(self) -> None:
-        """Ends all calls on all ranks, from any thread."""
+        """Ends all of Tarpon's calls on all ranks, from any thread. Those of the Gloo group inside
+        end at their timeouts."""
         self.communicator.abort("abort() of the process group")
 
     def shutdown(self) -> None:
@@ -298,5 +264,5 @@ def register() -> None:
     if hasattr(dist.Backend, BACKEND.upper()):
         return
     known = inspect.signature(dist.Backend.register_backend).parameters
-    devices = {"devices": list(_DEVICES)} if "devices" in known else {}  # since torch 2.0
+    devices = {"devices": list(DEVICES)} if "devices" in known else {}  # since torch 2.0
     dist.Backend.register_backend(BACKEND, _create, **devices)

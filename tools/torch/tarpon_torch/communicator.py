@@ -1,4 +1,4 @@
-"""A job's communicator for tensors: calls, the thread that ends them, futures and reports.
+"""A job's communicator for tensors.
 
 Interfaces of PyTorch (c10d.py, hook.py) are thin files over it.
 """
@@ -7,16 +7,17 @@ import atexit
 import ctypes
 import dataclasses
 import os
-import queue
 import threading
-import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 import torch
 
 from . import library as lib
+from .calls import MAX_RANKS, Call, Outcome, Report, Stage, live_threads, open_handle, ranks_of
 from .library import TarponError, microseconds
+from .meeting import Meeting
+from .settings import Settings
 
 TYPES: Dict[torch.dtype, int] = {
     torch.float32: lib.FLOAT32,
@@ -30,49 +31,19 @@ TYPES: Dict[torch.dtype, int] = {
     torch.int16: lib.INT16,
 }
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+DEVICES = ("cpu", "cuda")
 
-MAX_RANKS = 64
 _CLOSE_SECONDS = 5.0
-_ADDRESS_KEY = "tarpon/address"
-_REFUSED = "refused: "
+_KEY = "tarpon"
 
 
-def ranks_of(mask: int) -> List[int]:
-    return [rank for rank in range(MAX_RANKS) if mask >> rank & 1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """What became of one call at this rank."""
-
-    status: str  # "complete", "partial", "late_self", "peer_late", ...
-    tag: int
-    operation: int  # number of the call within its tag
-    bounded: bool
-    seconds: float
-    bound: float  # seconds; 0 for exact calls
-    lost_fraction: float  # 1 - contributions that are in / (ranks x elements)
-    lost_in_network: float  # part of it: without late ranks and the shards that they own
-    late_ranks: Tuple[int, ...]
-    blamed: Tuple[int, ...]
-    nonfinite: bool  # an input held NaN or infinity
-    text: str  # one line for a person
-
-    @property
-    def has_result(self) -> bool:
-        return self.status in ("complete", "partial", "late_self")
-
-    @property
-    def evicted(self) -> bool:
-        return self.status == "evicted"
-
-
-class CallError(TarponError):
-    """A call ended without a result."""
-
-    def __init__(self, report: Report):
-        super().__init__(report.text, lib.NO_RESULT)
-        self.report = report
+def can_carry(tensor: torch.Tensor) -> bool:
+    """Whether allreduce() takes this tensor. Follows from its type, layout and device."""
+    return (
+        tensor.layout == torch.strided
+        and tensor.dtype in TYPES
+        and tensor.device.type in DEVICES
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,140 +57,8 @@ class Verdict:
     reporters: Tuple[int, ...]  # their reports were heard; none: halted without a verdict
     rejoin: Tuple[int, ...]  # these ranks wait in rejoin()
     differing: Tuple[int, ...]  # their digests are not that of the lowest rank that told one
+    gone: Tuple[int, ...]  # their processes are gone; rejoin() leaves them out
     detail: str
-
-
-def _read_report(handle: ctypes.c_void_p) -> Report:
-    library = lib.library()
-    summary = lib.sized(lib.Summary)
-    lib.check(library.tarpon_report_summary(handle, ctypes.byref(summary)))
-    return Report(
-        status=library.tarpon_status_name(summary.status).decode(),
-        tag=summary.tag,
-        operation=summary.operation,
-        bounded=summary.mode == lib.BOUNDED,
-        seconds=summary.elapsed_us / 1e6,
-        bound=summary.bound_us / 1e6,
-        lost_fraction=summary.lost_fraction,
-        lost_in_network=summary.lost_in_network,
-        late_ranks=tuple(ranks_of(summary.late_ranks)),
-        blamed=tuple(ranks_of(summary.blamed)),
-        nonfinite=summary.nonfinite != 0,
-        text=library.tarpon_report_text(handle).decode(errors="replace"),
-    )
-
-
-class _Call:
-    """A call on its way."""
-
-    def __init__(
-        self,
-        job: ctypes.c_void_p,
-        tensor: torch.Tensor,
-        arguments: lib.Arguments,
-        ended: Callable[["_Call"], None],
-    ):
-        self.job = job  # the communicator's handle; its value is None once that is closed
-        self.tensor = tensor
-        self.memory = tensor  # what the library reads and writes
-        # Of a CUDA tensor: the event after which `memory` holds its data, and the stream for the result.
-        self.ready: Any = None
-        self.way_back: Any = None
-        self.arguments = arguments
-        self.ended = ended
-        self.handle: Optional[ctypes.c_void_p] = None
-        self.report: Optional[Report] = None
-        self.error: Optional[Exception] = None
-
-    def begin(self) -> None:
-        if self.ready is not None:
-            self.ready.synchronize()
-        handle = ctypes.c_void_p()
-        self.arguments.input = self.arguments.output = self.memory.data_ptr()
-        try:
-            lib.check(
-                lib.library().tarpon_allreduce_start(
-                    _open(self.job), ctypes.byref(self.arguments), ctypes.byref(handle)
-                )
-            )
-            self.handle = handle
-        except TarponError as error:
-            self.error = error
-
-    def end(self) -> None:
-        if self.handle is not None:
-            self._wait(lib.library(), self.handle)
-        if self.error is None and self.memory is not self.tensor:
-            self.copy_back(self.tensor, self.memory)
-
-    def copy_back(self, to: torch.Tensor, source: torch.Tensor) -> None:
-        """Returns when it is there. On a GPU it waits for no other stream."""
-        if self.way_back is None:
-            to.copy_(source)
-            return
-        with torch.cuda.stream(self.way_back):
-            to.copy_(source, non_blocking=True)
-        self.way_back.synchronize()
-
-    def tell(self) -> None:
-        try:
-            self.ended(self)
-        except Exception:  # a defect of the caller's; there is nobody to tell
-            traceback.print_exc()
-
-    def _wait(self, library: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
-        report = ctypes.c_void_p()
-        code = library.tarpon_wait(handle, ctypes.byref(report))
-        library.tarpon_call_free(handle)
-        if not report.value:
-            self.error = TarponError(library.tarpon_error_text().decode(errors="replace"), code)
-            return
-        self.report = _read_report(report)
-        library.tarpon_report_free(report)
-        if not self.report.has_result:
-            self.error = CallError(self.report)
-
-
-# The threads of all stages. At its end the interpreter kills threads that still run. Where one runs
-# PyTorch's code then, the process aborts.
-_live_threads: Set[threading.Thread] = set()
-
-
-class _Stage:
-    """A thread that does `work` to each call, in order, and then hands it on."""
-
-    def __init__(self, work: Callable[[_Call], None], then: Callable[[_Call], None]):
-        self._work = work
-        self._then = then
-        self._calls: "queue.SimpleQueue[Optional[_Call]]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tarpon", daemon=True)
-        _live_threads.add(self._thread)
-        self._thread.start()
-
-    def add(self, call: _Call) -> None:
-        self._calls.put(call)
-
-    def stop(self) -> None:
-        """Returns when all calls are through, but on this very thread at once."""
-        self._calls.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        for call in iter(self._calls.get, None):
-            try:
-                self._work(call)
-            except Exception as error:  # of this call; the thread serves the next one
-                call.error = call.error or error
-            self._then(call)
-            del call  # it must not live until the next one comes
-        _live_threads.discard(threading.current_thread())
-
-
-def _open(handle: ctypes.c_void_p) -> ctypes.c_void_p:
-    if not handle.value:
-        raise TarponError("this communicator is closed")
-    return handle
 
 
 class Communicator:
@@ -229,12 +68,13 @@ class Communicator:
     dropped is closed, and so are all that are left at the interpreter's end.
     """
 
-    def __init__(self, handle: ctypes.c_void_p):
+    def __init__(self, handle: ctypes.c_void_p, settings: Settings):
         self._handle = handle
+        self.settings = settings
         self._lock = threading.Lock()
-        self._ender = _Stage(_Call.end, _Call.tell)
+        self._ender = Stage(Call.end, Call.tell)
         self._process = os.getpid()
-        self._beginner: Optional[_Stage] = None  # since the first CUDA tensor
+        self._beginner: Optional[Stage] = None  # since the first CUDA tensor
         self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
         self.rank: int = lib.library().tarpon_rank(handle)
         self.world_size: int = lib.library().tarpon_world_size(handle)
@@ -254,48 +94,41 @@ class Communicator:
         retain_bytes: Optional[int] = None,
         skip_above: Optional[float] = None,
         halt_above: Optional[float] = None,
-        key: str = _ADDRESS_KEY,
+        key: str = _KEY,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
 
-        Rank 0 listens at an address that reaches the host of the store and sets `key`. Without a
-        store the ranks meet where the environment says. What is None here comes from the
-        environment. Errors: TarponError, alike on all ranks.
+        Without a store the ranks meet where the environment says. What is None here comes from the
+        environment. Errors: TarponError, alike on all ranks that share a store.
         """
-        library = lib.library()
-        options = lib.sized(
-            lib.Options,
-            rank=rank,
-            world_size=world_size,
-            interface=interface.encode() if interface else None,
-            loss_target=loss_target or 0,
-            retain_bytes=retain_bytes or 0,
-            skip_above=skip_above or 0,
-            halt_above=halt_above or 0,
-            codec=0 if codec is None else 1 if codec else 2,
-            rendezvous_timeout_us=microseconds(timeout),
-        )
-        listener = ctypes.c_void_p()
-        if store is None or world_size == 1:
-            pass
-        elif rank == 0:
-            _publish_address(store, key, interface, listener)
-            options.listener = listener
-        else:
-            address = store.get(key).decode(errors="replace")
-            if address.startswith(_REFUSED):
-                raise TarponError("rank 0: " + address[len(_REFUSED) :])
-            options.rendezvous = address.encode()
-        handle = ctypes.c_void_p()
-        try:
+        with Meeting(store, key, rank, world_size, timeout) as meeting:
+            try:
+                settings = Settings.from_environment()
+                if world_size > MAX_RANKS:
+                    raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
+                meeting.listen(interface)
+            except TarponError as error:
+                raise meeting.refuse(error) from error
+            options = lib.sized(
+                lib.Options,
+                rank=rank,
+                world_size=world_size,
+                interface=interface.encode() if interface else None,
+                loss_target=loss_target or 0,
+                retain_bytes=retain_bytes or 0,
+                skip_above=skip_above or 0,
+                halt_above=halt_above or 0,
+                codec=0 if codec is None else 1 if codec else 2,
+                rendezvous_timeout_us=microseconds(timeout),
+            )
+            meeting.meet(options)
+            handle = ctypes.c_void_p()
             lib.check(
-                library.tarpon_connect_from_environment(
+                lib.library().tarpon_connect_from_environment(
                     ctypes.byref(options), ctypes.byref(handle)
                 )
             )
-        finally:
-            library.tarpon_listener_free(listener)
-        return Communicator(handle)
+        return Communicator(handle, settings)
 
     # -- calls
 
@@ -308,14 +141,14 @@ class Communicator:
         deadline: float,
         bounded: bool = False,
         bound: Optional[float] = None,
-        ended: Callable[[_Call], None],
+        ended: Callable[[Call], None],
     ) -> None:
         """Starts a call over `tensor`, in place; returns before it has ended.
 
-        `tensor` is contiguous, of a type in TYPES, on a CPU or a CUDA device, and belongs to the
-        call until `ended` runs, on the communicator's thread, with its `report` or `error`. The
-        call takes its number here. A CUDA tensor travels through pinned memory, from the current
-        stream on.
+        can_carry(tensor) holds. The tensor belongs to the call until `ended` runs, on the
+        communicator's thread, with its `report` or `error`; one that is not contiguous travels as a
+        copy. The call takes its number here. A CUDA tensor travels through pinned memory, from the
+        current stream on.
         """
         arguments = lib.sized(
             lib.Arguments,
@@ -327,7 +160,7 @@ class Communicator:
             deadline_us=microseconds(deadline),
             bound_us=microseconds(bound) if bound else 0,
         )
-        call = _Call(self._handle, tensor, arguments, ended)
+        call = Call(self._handle, tensor, arguments, ended)
         with self._lock:
             if not self._handle.value:
                 call.error = TarponError("this communicator is closed")
@@ -339,7 +172,7 @@ class Communicator:
             call.begin()
             self._ender.add(call)
 
-    def _stage(self, call: _Call) -> None:
+    def _stage(self, call: Call) -> None:
         """Copies to pinned memory, on a stream of its own, after the current stream's work.
 
         The way back has another stream: on this one, or on the current one, it would wait for the
@@ -347,7 +180,7 @@ class Communicator:
         """
         device = call.tensor.device
         if self._beginner is None:
-            self._beginner = _Stage(_Call.begin, self._ender.add)
+            self._beginner = Stage(Call.begin, self._ender.add)
         if device not in self._streams:
             self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
         to_host, call.way_back = self._streams[device]
@@ -364,25 +197,23 @@ class Communicator:
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float
     ) -> Report:
         """An exact call; returns when it has ended. Errors: CallError, TarponError."""
-        done = threading.Event()
-        ends: List[_Call] = []
+        outcome = Outcome(1, None)
+        reports: List[Optional[Report]] = []
 
-        def ended(call: _Call) -> None:
-            ends.append(call)
-            done.set()
+        def ended(call: Call) -> None:
+            reports.append(call.report)
+            outcome.end(call.error)
 
         self.allreduce(tensor, function, tag=tag, deadline=deadline, ended=ended)
-        done.wait()
-        if ends[0].error is not None:
-            raise ends[0].error
-        assert ends[0].report is not None
-        return ends[0].report
+        outcome.wait()
+        assert reports[0] is not None
+        return reports[0]
 
     # -- the job
 
     def barrier(self, deadline: float) -> None:
         """Returns when every rank has entered it. Errors: TarponError names the missing ranks."""
-        lib.check(lib.library().tarpon_barrier(_open(self._handle), microseconds(deadline)))
+        lib.check(lib.library().tarpon_barrier(open_handle(self._handle), microseconds(deadline)))
 
     def agree(
         self,
@@ -410,7 +241,7 @@ class Communicator:
         verdict = lib.sized(lib.StepVerdict)
         lib.check(
             lib.library().tarpon_agree(
-                _open(self._handle),
+                open_handle(self._handle),
                 step,
                 ctypes.byref(loss),
                 microseconds(deadline),
@@ -425,6 +256,7 @@ class Communicator:
             reporters=tuple(ranks_of(verdict.reporters)),
             rejoin=tuple(ranks_of(verdict.rejoin)),
             differing=tuple(ranks_of(verdict.differing)),
+            gone=tuple(ranks_of(verdict.gone)),
             detail=verdict.detail.decode(errors="replace"),
         )
 
@@ -434,7 +266,7 @@ class Communicator:
         size = memory.numel() * memory.element_size()
         lib.check(
             lib.library().tarpon_resync(
-                _open(self._handle), root, memory.data_ptr(), size, microseconds(deadline)
+                open_handle(self._handle), root, memory.data_ptr(), size, microseconds(deadline)
             )
         )
         if memory.device != tensor.device:
@@ -445,11 +277,11 @@ class Communicator:
         fresh = ctypes.c_void_p()
         lib.check(
             lib.library().tarpon_rejoin(
-                _open(self._handle), microseconds(deadline), ctypes.byref(fresh)
+                open_handle(self._handle), microseconds(deadline), ctypes.byref(fresh)
             )
         )
         self.close(seconds=0)
-        return Communicator(fresh)
+        return Communicator(fresh, self.settings)
 
     def abort(self, reason: str) -> None:
         """Ends all calls on all ranks, from any thread. Only close() and rejoin() still work."""
@@ -498,29 +330,5 @@ def _close_all() -> None:
     for communicator in list(_open_communicators):
         communicator.close()
     # A communicator that its own thread has closed or dropped is not in the list above.
-    for thread in list(_live_threads):
+    for thread in list(live_threads):
         thread.join()
-
-
-def _publish_address(
-    store: Any, key: str, interface: Optional[str], listener: ctypes.c_void_p
-) -> None:
-    """Rank 0 listens, and tells the others where, or why it cannot."""
-    library = lib.library()
-    host = os.environ.get("MASTER_ADDR") or _store_host(store)
-    code = library.tarpon_listen(
-        host.encode() if host else None,
-        interface.encode() if interface else None,
-        ctypes.byref(listener),
-    )
-    if code != lib.OK:
-        text = library.tarpon_error_text().decode(errors="replace")
-        store.set(key, _REFUSED + text)
-        raise TarponError(text, code)
-    store.set(key, library.tarpon_listener_address(listener).decode())
-
-
-def _store_host(store: Any) -> Optional[str]:
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
-    return getattr(store, "host", None)

@@ -2,29 +2,22 @@
 
 import collections
 import dataclasses
+import inspect
 import json
+import math
 import threading
 import types
-from typing import Any, Callable, Deque, Optional, Tuple
+from typing import Any, Callable, Deque, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from . import library as lib
 from . import replicas
-from .c10d import Outcome
-from .communicator import (
-    BOUNDED_TYPES,
-    MAX_RANKS,
-    TYPES,
-    CallError,
-    Communicator,
-    Report,
-    Verdict,
-    _Call,
-)
+from .calls import MAX_RANKS, Call, Outcome, Report
+from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
 from .library import TarponError
-from .settings import Settings
 
 # Buckets have the tags from 0 on. Each attempt to compare models, or to resync them, has a tag of its
 # own, by the step: a rank that gave an attempt up has made fewer calls. A rejoin has a communicator
@@ -35,6 +28,10 @@ _STEPS_OF_TAGS = 1 << 20
 
 _KEPT_REPORTS = 1000
 _REJOIN_TRIES = 3
+
+# A small bucket's time is so short that a bound learnt from it would cut off a rank that pauses for
+# a moment. It has this share of the deadline instead.
+_SMALL_BOUND = 0.1
 
 
 @dataclasses.dataclass
@@ -51,9 +48,9 @@ class StepReport:
     late_ranks: Tuple[int, ...] = ()  # their gradients are missing somewhere
     nonfinite: bool = False  # a rank's gradients held NaN or infinity
     decision: str = "apply"  # "apply", "skip", "halt"; "apply" without an optimizer
-    detail: str = ""  # why, where it was not applied
+    detail: str = ""  # why, where it was not applied; which ranks are left out
     replicas_equal: Optional[bool] = None  # None: not compared at this step
-    distance: float = 0.0  # of the replicas, where they differ
+    distance: float = 0.0  # of the replicas, where they differ; inf where one is not finite
     resynced: bool = False
 
     def add(self, report: Report, size: int) -> None:
@@ -67,6 +64,13 @@ class StepReport:
         self.seconds = max(self.seconds, report.seconds)
         self.late_ranks = tuple(sorted({*self.late_ranks, *report.late_ranks}))
         self.nonfinite |= report.nonfinite
+
+    def line(self) -> str:
+        """As JSON, which has no number for an infinite distance: null."""
+        fields = dataclasses.asdict(self)
+        if not math.isfinite(self.distance):
+            fields["distance"] = None
+        return json.dumps(fields) + "\n"
 
 
 class HaltError(TarponError):
@@ -84,13 +88,16 @@ class BoundedHook:
     asks all ranks what becomes of the step: it is applied on all ranks or on none.
 
     One thread at a time trains. Steps are counted by backward passes, which are alike on all ranks.
+    With an optimizer, backward passes without a step() between them are judged together by the next.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         communicator: Communicator,
+        group: Any,
         optimizer: Optional[torch.optim.Optimizer],
+        state: Sequence[Any],
         bound: Optional[float],
         bounded_min: int,
         deadline: float,
@@ -103,7 +110,9 @@ class BoundedHook:
         self.communicator = communicator
         self.reports: Deque[StepReport] = collections.deque(maxlen=_KEPT_REPORTS)
         self._model = model
+        self._group = group  # for buckets that Tarpon does not carry
         self._optimizer = optimizer
+        self._parts = [model, *([optimizer] if optimizer is not None else []), *state]
         self._bound = bound
         self._bounded_min = bounded_min
         self._deadline = deadline
@@ -115,13 +124,9 @@ class BoundedHook:
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
         self._open: Optional[StepReport] = None  # from the first bucket of a step on
         self._next_step = 0
-        self._comparisons = 0
-        self._out = False  # this rank is evicted, or too far behind for a verdict
-        if optimizer is not None:
-            self._apply = optimizer.step
-            # Learning-rate schedulers look for the optimizer behind the method.
-            step = lambda _, *args, **kwargs: self._step(*args, **kwargs)  # noqa: E731
-            optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+        self._judged = -1  # the last step with a verdict
+        self._out = False  # this rank is evicted, or got no verdict
+        self._apply: Optional[Callable[..., Any]] = None  # the optimizer's own step()
 
     # -- gradients
 
@@ -129,45 +134,64 @@ class BoundedHook:
         if bucket.index() == 0 or self._open is None:
             self._begin_step()
         tensor = bucket.buffer()
+        if not can_carry(tensor):
+            return allreduce_hook(self._group, bucket)
         outcome = Outcome(1, tensor)
-        if self._out or tensor.dtype not in TYPES:
-            outcome.end(None if self._out else _no_type(tensor))
+        if self._out:
+            outcome.end(None)
             return outcome.future
         step = self._open
         assert step is not None
 
-        def ended(call: _Call) -> None:
+        def ended(call: Call) -> None:
             outcome.end(self._take(step, call))
 
-        size = tensor.numel() * tensor.element_size()
-        bounded = tensor.dtype in BOUNDED_TYPES and size > self._bounded_min
+        bounded = tensor.dtype in BOUNDED_TYPES
         self.communicator.allreduce(
             tensor,
             lib.AVG,
             tag=bucket.index(),
             deadline=self._deadline,
             bounded=bounded,
-            bound=self._bound if bounded else None,
+            bound=self._bound_of(tensor) if bounded else None,
             ended=ended,
         )
         return outcome.future
 
+    def _bound_of(self, tensor: torch.Tensor) -> Optional[float]:
+        """Seconds; None: learnt."""
+        size = tensor.numel() * tensor.element_size()
+        if self._bound is not None or size > self._bounded_min:
+            return self._bound
+        return self._deadline * _SMALL_BOUND
+
     def _begin_step(self) -> None:
-        self._finish_step()  # where nothing else has: no optimizer, or it was not called
-        self._open = StepReport(step=self._next_step)
+        step = self._open
+        if step is None or self._optimizer is None:
+            self._finish_step()
+            self._open = StepReport(step=self._next_step)
+        else:
+            step.step = self._next_step
+            step.nonfinite = False  # what remains of it is in the gradients to come
         self._next_step += 1
 
-    def _take(self, step: StepReport, call: _Call) -> Optional[Exception]:
-        size = call.tensor.numel() * call.tensor.element_size()
-        with self._lock:
-            if call.report is not None and call.report.has_result:
-                step.add(call.report, size)
-            report = call.error.report if isinstance(call.error, CallError) else None
-            is_own = report is not None and self.communicator.rank in report.blamed
-            if self._optimizer is not None and report is not None and report.evicted and is_own:
+    def _take(self, step: StepReport, call: Call) -> Optional[Exception]:
+        report = call.report
+        if report is None:
+            return call.error
+        if not report.has_result:
+            is_own = self.communicator.rank in report.blamed
+            if report.evicted and is_own and self._optimizer is not None:
                 # The step ends with the own gradients; then this rank comes back.
                 self._out = True
                 return None
+            return call.error
+        # Calls that are not bounded do not look for it.
+        is_judged = report.bounded or not call.memory.is_floating_point()
+        finite = is_judged or replicas.is_finite(call.memory)
+        with self._lock:
+            step.add(report, call.tensor.numel() * call.tensor.element_size())
+            step.nonfinite |= not finite
         return call.error
 
     # -- steps
@@ -180,28 +204,40 @@ class BoundedHook:
     def finish(self) -> None:
         """Reports the last step, and closes the communicator. The optimizer is as before."""
         self._finish_step()
-        if self._optimizer is not None:
-            self._optimizer.step = self._apply  # type: ignore[method-assign]
+        if self._apply is not None:
+            self._optimizer.step = self._apply  # type: ignore[union-attr, method-assign]
         self.communicator.close()
         if self._log is not None:
             self._log.close()
 
-    def _step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """In place of the optimizer's step()."""
+    def attach(self) -> None:
+        """Puts _step() in place of the optimizer's step()."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            return
+        self._apply = optimizer.step
+        # Learning-rate schedulers look for the optimizer behind the method.
+        step = lambda _, *args, **kwargs: self._step(*args, **kwargs)  # noqa: E731
+        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+
+    def _step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
+        """In place of the optimizer's step(), which gets `kwargs`."""
         loss = closure() if closure is not None else None
         step = self._open
         if step is None:  # no bucket since the last one: not a step of ours
-            self._apply()
+            self._apply(**kwargs)
             return loss
         if not self._out:
-            self._end_step(step)
+            self._end_step(step, kwargs)
         if self._out:
             self._rejoin(step)
             self._finish_step()
         return loss
 
-    def _end_step(self, step: StepReport) -> None:
-        compares = self._compare_every > 0 and step.step % self._compare_every == 0
+    def _end_step(self, step: StepReport, kwargs: Any) -> None:
+        every = self._compare_every
+        compares = every > 0 and step.step // every > self._judged // every
+        self._judged = step.step
         verdict = self.communicator.agree(
             step.step,
             step.lost_in_network,
@@ -212,20 +248,24 @@ class BoundedHook:
         )
         step.decision, step.detail = verdict.decision, verdict.detail
         if verdict.decision == "halt" and not verdict.reporters:
-            self._out = True  # evicted, or so far behind that the verdict is forgotten
+            # Evicted, or so far behind that the verdict is forgotten; or the rank that decides
+            # stands still.
+            step.decision, self._out = "skip", True
             return
         if verdict.decision == "halt":
             self._finish_step()
             raise HaltError(verdict)
         everybody = len(verdict.reporters) == self.communicator.world_size
-        if compares and everybody:
+        if verdict.differing or (compares and everybody):
             step.replicas_equal = not verdict.differing
-            if verdict.differing:
-                self._bring_together(step, verdict)
+        if verdict.differing and everybody:
+            self._bring_together(step, verdict)
+        elif verdict.differing:
+            step.detail = "the models differ: measured when all ranks take part in a comparison"
         if verdict.decision == "apply":
-            self._apply()
-        if verdict.rejoin:
-            self._rejoin(step)  # who comes back takes the model after this step
+            self._apply(**kwargs)
+        if verdict.rejoin or verdict.gone:
+            self._rejoin(step)  # a rank that comes back takes the model after this step
         self._finish_step()
 
     def _finish_step(self) -> None:
@@ -234,7 +274,7 @@ class BoundedHook:
             return
         self.reports.append(report)
         if self._log is not None:
-            self._log.write(json.dumps(dataclasses.asdict(report)) + "\n")
+            self._log.write(report.line())
             self._log.flush()
         if self._on_report is not None:
             self._on_report(report)
@@ -246,8 +286,7 @@ class BoundedHook:
 
         For the moment before a checkpoint. Exact: it waits for every rank. Errors: TarponError.
         """
-        tag = self._fresh_tag(_TAG_OF_COMPARISON + _STEPS_OF_TAGS, self._comparisons)
-        self._comparisons += 1
+        tag = self._fresh_tag(_TAG_OF_COMPARISON + _STEPS_OF_TAGS, self._next_step)
         parameters = list(self._model.parameters())
         if replicas.are_equal(self.communicator, parameters, tag, self._deadline):
             return replicas.Comparison(equal=True, distance=0.0, resynced=False)
@@ -274,7 +313,7 @@ class BoundedHook:
         )
         resynced = apart > self._largest_distance
         if resynced:
-            is_bad = not replicas.is_finite(self._model)
+            is_bad = not all(map(replicas.is_finite, self._model.parameters()))
             self._resync_from_best((is_bad, in_minority), tag)
         return replicas.Comparison(equal=False, distance=apart, resynced=resynced)
 
@@ -287,16 +326,14 @@ class BoundedHook:
             self.communicator, key * MAX_RANKS + self.communicator.rank, lib.MIN, tag, self._deadline
         )
         replicas.resync(
-            self.communicator,
-            self._model,
-            self._optimizer,
-            best % MAX_RANKS,
-            tag,
-            self._deadline,
+            self.communicator, self._parts, best % MAX_RANKS, tag, self._rejoin_deadline
         )
 
     def _rejoin(self, step: StepReport) -> None:
-        """All ranks make a new communicator, and take the state of one that was not out."""
+        """All ranks make a new communicator, and take the state of one that was not out.
+
+        Errors: TarponError where this rank cannot know that it goes on with the others.
+        """
         for attempt in range(_REJOIN_TRIES):
             try:
                 self.communicator = self.communicator.rejoin(self._rejoin_deadline)
@@ -304,13 +341,23 @@ class BoundedHook:
             except TarponError:
                 if attempt == _REJOIN_TRIES - 1:
                     raise
+        left_out = self.communicator.left_out
+        is_alone = self.communicator.world_size == 1
+        if left_out and (_HALF in left_out or (is_alone and self._out)):
+            raise TarponError(
+                f"step {step.step}: rejoin() found {self.communicator.world_size} ranks, and others "
+                f"may go on without them: {left_out}; start the job again from a checkpoint"
+            )
         newest = replicas.agree_on_number(
             self.communicator, step.step, lib.MAX, _TAG_OF_REJOIN, self._deadline
         )
         self._resync_from_best((self._out, step.step < newest), _TAG_OF_REJOIN)
+        self._judged = newest
         self._next_step = newest + 1
         step.resynced = True
         step.detail = f"rejoined: {self.communicator.world_size} ranks"
+        if left_out:
+            step.detail += f"; {left_out}"
         self._out = False
 
     @staticmethod
@@ -318,19 +365,15 @@ class BoundedHook:
         return base + number % _STEPS_OF_TAGS
 
 
-def _no_type(tensor: torch.Tensor) -> TarponError:
-    known = ", ".join(str(each).replace("torch.", "") for each in TYPES)
-    return TarponError(f"gradients of {tensor.dtype}: Tarpon reduces {known}")
-
-
 def bounded_hook(
     model: Any,
     optimizer: Optional[torch.optim.Optimizer] = None,
     *,
+    state: Sequence[Any] = (),
     loss_target: Optional[float] = None,
     bound: Optional[float] = None,
     bounded_min: Optional[int] = None,
-    deadline: float = 10.0,
+    deadline: Optional[float] = None,
     rejoin_deadline: float = 60.0,
     codec: Optional[bool] = None,
     interface: Optional[str] = None,
@@ -346,16 +389,22 @@ def bounded_hook(
     """Registers a hook on `model`, a DistributedDataParallel, that averages its gradients by Tarpon.
 
     All ranks of `group` (the default group) call it, whatever backend that has: the ranks meet
-    through its store and open a communicator of their own. Float gradients are averaged within a
-    bound, others exactly.
+    through its store and open a communicator of their own. Buckets of float32, float16 and bfloat16
+    are averaged within a bound, those of other real numbers exactly; the group averages the rest
+    (sparse, complex, of other devices than CPU and CUDA).
 
     optimizer         its step() then asks all ranks whether the step is applied, skipped or the
-                      last; ranks that were evicted come back and take the state of the others
+                      last; ranks that were evicted come back and take the state of the others, and
+                      ranks whose processes are gone are left out. An optimizer whose step() needs
+                      a closure (LBFGS) is refused
+    state             further objects whose state such a rank takes, by state_dict() and
+                      load_state_dict(): schedulers, a scaler. Alike on all ranks
     loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
-    bound             seconds of one call; None: learnt
-    bounded_min       buckets of up to so many bytes stay exact (1 MiB, or TARPON_BOUNDED_MIN): their
-                      usual time is so short that a moment's pause would cost most of their data
-    deadline          seconds after which a call gives up
+    bound             seconds of one call (TARPON_BOUND); else learnt
+    bounded_min       without `bound`, buckets of up to so many bytes have a tenth of the deadline as
+                      their bound (1 MiB, or TARPON_BOUNDED_MIN): their usual time is so short that
+                      a moment's pause would cost most of their data
+    deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
     rejoin_deadline   seconds that all ranks wait for those that come back
     codec             None: by the loss; True, False: float32 travels coded, or not
     retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
@@ -372,6 +421,7 @@ def bounded_hook(
 
     Errors: TarponError.
     """
+    _check_optimizer(optimizer)
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     communicator = Communicator.connect(
         _own_store(group),
@@ -385,24 +435,44 @@ def bounded_hook(
         skip_above=skip_above,
         halt_above=halt_above,
     )
+    settings = communicator.settings
     hook = BoundedHook(
         model.module if hasattr(model, "module") else model,
         communicator,
+        group,
         optimizer,
-        bound,
-        Settings.from_environment().bounded_min if bounded_min is None else bounded_min,
-        deadline,
+        state,
+        settings.bound if bound is None else bound,
+        settings.bounded_min if bounded_min is None else bounded_min,
+        settings.deadline if deadline is None else deadline,
         rejoin_deadline,
         compare_every if optimizer is not None else 0,
         largest_distance,
         on_report,
         log,
     )
-    model.register_comm_hook(None, _named(hook))
+    try:
+        model.register_comm_hook(None, _named(hook))
+    except Exception:
+        hook.finish()
+        raise
+    hook.attach()
     return hook
 
 
+def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:
+    if optimizer is None:
+        return
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise TarponError(
+            f"{type(optimizer).__name__}.step() takes several backward passes a step: use "
+            "bounded_hook(ddp) without an optimizer"
+        )
+
+
 _CONNECT_SECONDS = 60.0
+_HALF = "without majority"  # of Communicator.left_out: the other half may go on, too
 
 
 def _own_store(group: Any) -> Any:

@@ -122,6 +122,7 @@ class StepVerdict(ctypes.Structure):
         ("rejoin", ctypes.c_uint64),
         ("detail", ctypes.c_char * 256),
         ("differing", ctypes.c_uint64),
+        ("gone", ctypes.c_uint64),
     ]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import io
 import math
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, List, Sequence
 
 import torch
 
@@ -54,8 +54,8 @@ def are_equal(
     return int(extremes[0]) == ~int(extremes[1])
 
 
-def is_finite(model: torch.nn.Module) -> bool:
-    return all(bool(torch.isfinite(each).all()) for each in model.parameters())
+def is_finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
 
 
 def _square(tensor: torch.Tensor) -> float:
@@ -95,22 +95,18 @@ def distance(
 
 
 def resync(
-    communicator: Communicator,
-    model: torch.nn.Module,
-    optimizer: Optional[torch.optim.Optimizer],
-    root: int,
-    tag: int,
-    deadline: float,
+    communicator: Communicator, parts: Sequence[Any], root: int, tag: int, deadline: float
 ) -> None:
-    """All ranks take parameters, buffers and optimizer state of `root`.
+    """The parts of all ranks, alike in number and kind, take the state of those of `root`.
 
-    The state travels as torch.save() writes it: ranks may have different optimizer state, or none.
+    A part has state_dict() and load_state_dict(). The states travel as torch.save() writes them,
+    since ranks may have different optimizer state, or none. Ranks trust each other: a state may hold
+    any object. `root` loads its own, too: an optimizer changes the types of what it loads.
     """
     gives = communicator.rank == root
     state = io.BytesIO()
     if gives:
-        optimizer_state = optimizer.state_dict() if optimizer is not None else None
-        torch.save({"model": model.state_dict(), "optimizer": optimizer_state}, state)
+        torch.save([part.state_dict() for part in parts], state)
     size = agree_on_number(
         communicator, state.getbuffer().nbytes if gives else 0, lib.MAX, tag, deadline
     )
@@ -119,9 +115,8 @@ def resync(
     else:
         data = torch.empty(size, dtype=torch.uint8, device="cpu")
     communicator.resync(data, root, deadline)
-    if gives:
-        return
-    taken: Any = torch.load(io.BytesIO(memoryview(data.numpy())), map_location="cpu")
-    model.load_state_dict(taken["model"])
-    if optimizer is not None:
-        optimizer.load_state_dict(taken["optimizer"])
+    taken: List[Any] = torch.load(
+        io.BytesIO(memoryview(data.numpy())), map_location="cpu", weights_only=False
+    )
+    for part, its_state in zip(parts, taken):
+        part.load_state_dict(its_state)

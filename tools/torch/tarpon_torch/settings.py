@@ -41,12 +41,13 @@ class Settings:
             raise TarponError(f"TARPON_MODE={mode}: use exact or bounded")
         smallest = value("TARPON_BOUNDED_MIN", _SIZE_UNITS, "1M")
         deadline = value("TARPON_DEADLINE", _TIME_UNITS, "10s")
-        if deadline == 0:
-            raise TarponError("TARPON_DEADLINE=0: give a time above 0, such as 10s")
         bound = value("TARPON_BOUND", _TIME_UNITS, "50ms")
+        for name, time in (("TARPON_DEADLINE", deadline), ("TARPON_BOUND", bound)):
+            if time == 0:
+                raise TarponError(f"{name}={environment[name]}: give a time above 0")
         return Settings(
             bounded=mode == "bounded",
             bounded_min=usual.bounded_min if smallest is None else int(smallest),
-            bound=bound or None,
+            bound=bound,
             deadline=usual.deadline if deadline is None else deadline,
         )
