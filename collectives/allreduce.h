@@ -65,6 +65,11 @@ struct AllreduceArguments {
   std::uint32_t group_size = 0;
   Rank late_rank = 0;  // Algorithm::late_rank: the late one; the number of ranks is a power of two
   Shares shares = {};  // of exact calls by Algorithm::tar, one for each rank; else shares are even
+  /// Exact calls by Algorithm::tar with even `shares`, of 1 MiB or more, of tags below 64: shares
+  /// follow the speed of the ranks' links, as measured in earlier calls of the tag. The calls of a
+  /// tag are made by one thread at a time. Alike on all ranks. The order of additions, and so the
+  /// last bits of a result, then differ between runs.
+  bool learn_shares = false;
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;
   /// Time of the whole call, from its clock's start (when half of the ranks have begun) to its

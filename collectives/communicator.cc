@@ -72,6 +72,9 @@ PortStatistics Communicator::port_statistics() const {
 EndpointCounters Communicator::counters() const {
   return state_->driver().look([](const Engine& engine) { return engine.endpoint().counters(); });
 }
+Shares Communicator::learnt_shares(std::uint32_t tag) const {
+  return state_->learnt_shares().of(tag);
+}
 std::uint32_t Communicator::flows() const {
   return state_->driver().look([](const Engine& engine) { return engine.endpoint().flows(); });
 }
@@ -92,14 +95,14 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
 }
 
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
-  const auto call = state_->driver().submit(chosen(arguments), true);
+  const auto call = state_->learnt_shares().submit(chosen(arguments), true);
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, state_->driver().submit(chosen(arguments), false));
+  return AsyncAllreduce(state_, state_->learnt_shares().submit(chosen(arguments), false));
 }
 
 /// Runs an exact call for a caller that does not see its report.

@@ -148,6 +148,9 @@ class Communicator {
   PortStatistics port_statistics() const;
   EndpointCounters counters() const;
 
+  /// The shares of the next call of `tag` with AllreduceArguments::learn_shares.
+  Shares learnt_shares(std::uint32_t tag) const;
+
   /// Number of flows that carry this rank's large messages at present: the number asked for, or the
   /// result of a trial.
   std::uint32_t flows() const;

@@ -259,6 +259,10 @@ typedef struct tarpon_arguments {
                            on all ranks. Read only while the call is started. NULL: even */
   uint32_t share_count; /* length of `shares`: the number of ranks */
   uint32_t late_rank;   /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
+  uint32_t learn_shares; /* 1: for exact calls by TARPON_TAR without `shares`, of 1 MiB or more, of
+                            tags below 64: shares follow the measured speed of the links. One thread
+                            at a time makes the calls of a tag. Alike on all ranks */
+  uint32_t reserved;     /* 0 */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */

@@ -68,6 +68,13 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
   return std::nullopt;
 }
 
+/// Why arguments are refused by this version of the library.
+std::optional<std::string> wrong_members(const tarpon_arguments& given) {
+  if (auto unknown = unknown_members(given, "tarpon_arguments")) return unknown;
+  if (known_part(given).reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
+  return std::nullopt;
+}
+
 const RankInfo& own_info(const tarpon_communicator& handle) {
   const Communicator& job = *handle.communicator;
   return job.ranks()[job.rank()];
@@ -178,7 +185,7 @@ int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* 
     }
     const tarpon_arguments known = known_part(*arguments);
     Communicator& job = *communicator->communicator;
-    if (auto unknown = unknown_members(*arguments, "tarpon_arguments")) {
+    if (auto unknown = wrong_members(*arguments)) {
       auto refused = job.allreduce(refused_call(known.tag));
       if (!refused) return failed(refused.error());
       refused->detail = *unknown;
@@ -202,7 +209,7 @@ int tarpon_allreduce_start(tarpon_communicator* communicator, const tarpon_argum
     const tarpon_arguments known = known_part(*arguments);
     Communicator& job = *communicator->communicator;
     std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
-    const auto unknown = unknown_members(*arguments, "tarpon_arguments");
+    const auto unknown = wrong_members(*arguments);
     if (unknown || call == nullptr || !handle) {
       (void)job.allreduce_async(refused_call(known.tag));
       if (unknown) return failed(TARPON_ERROR_INVALID_ARGUMENT, *unknown);

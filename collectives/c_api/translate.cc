@@ -224,6 +224,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.group_size = from.group_size;
   to.late_rank = to_rank(from.late_rank);
   if (from.shares != nullptr) to.shares = Shares({from.shares, from.share_count});
+  to.learn_shares = from.learn_shares != 0;
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);

@@ -10,6 +10,7 @@
 #include "collectives/communicator.h"
 #include "collectives/driver/connect.h"
 #include "collectives/driver/driver.h"
+#include "collectives/driver/learnt_shares.h"
 #include "collectives/engine/coded_calls.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
@@ -30,7 +31,8 @@ class Communicator::State {
         port_(std::move(connection.port)),
         engine_(options_, *port_),
         membership_(std::move(connection.membership)),
-        driver_(engine_, *port_, *flight_, *membership_) {
+        driver_(engine_, *port_, *flight_, *membership_),
+        learnt_shares_(driver_, options_.endpoint.rank, options_.endpoint.world_size) {
     membership_->start(
         {.learned = [this](const Fact& fact) { learn(fact); },
          .aborted =
@@ -80,6 +82,7 @@ class Communicator::State {
   }
 
   Driver& driver() { return driver_; }
+  LearntShares& learnt_shares() { return learnt_shares_; }
   ControlChannel& control() { return *control_; }
   Membership& membership() { return *membership_; }
   /// The options as given to connect(), with the network that was found.
@@ -109,6 +112,7 @@ class Communicator::State {
   Engine engine_;
   std::unique_ptr<Membership> membership_;
   Driver driver_;  // stop() ends its thread and the membership's before anything is destroyed
+  LearntShares learnt_shares_;
   std::atomic<bool> regrouped_ = false;
 };
 

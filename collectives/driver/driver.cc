@@ -97,6 +97,16 @@ PortStatistics Driver::port_statistics() {
   return asleep_ ? before_sleep_ : port_.statistics();
 }
 
+void Driver::measure_link(std::uint64_t window) {
+  const std::unique_lock lock = claim();
+  meter_.begin(window);
+}
+
+double Driver::link_rate() {
+  const std::unique_lock lock = claim();
+  return meter_.rate();
+}
+
 // A thread that waits for others sleeps without `mutex_`, because a busy driver rarely releases it.
 
 std::uint64_t Driver::changes() {
@@ -146,6 +156,7 @@ bool Driver::round(std::unique_lock<std::mutex>& lock) {
   const std::size_t before = engine_.outstanding();
   if (worked) engine_.piece_ended(monotonic_now());
   bool moved = engine_.progress(monotonic_now()) || worked || engine_.has_piece();
+  if (meter_.on() && moved) meter_.note(port_.statistics(), monotonic_now());
   if (flight_.wants_snapshot(moved)) flight_.publish(engine_.snapshot(monotonic_now()));
   if (engine_.outstanding() != before) {
     announce();

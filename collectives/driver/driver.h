@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "collectives/driver/rate_meter.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
 #include "collectives/membership/membership.h"
@@ -76,6 +77,11 @@ class Driver {
 
   PortStatistics port_statistics();
 
+  /// Measures the rate of the port from now on, over `window` bytes at a time.
+  void measure_link(std::uint64_t window);
+  /// RateMeter::rate() of this measurement.
+  double link_rate();
+
  private:
   /// Locks the mutex. A busy driver steps aside while another thread waits here.
   std::unique_lock<std::mutex> claim() {
@@ -110,6 +116,7 @@ class Driver {
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
+  RateMeter meter_;
   bool stopping_ = false;
   std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
   std::atomic<std::uint32_t> callers_ = 0;        // threads in wait()

@@ -15,12 +15,12 @@ Run = collections.namedtuple("Run", "times cpu_s extra_kib packets bytes")
 FIRST_TIME = 5  # of the fields that gloo_allreduce prints
 
 
-def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=()):
+def run_tarpon(binaries, ranks, mtu, size, iterations, datapath, options=(), warmup=3):
     """In place."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         command = [f"{binaries}/tarpon", "allreduce", "--local-ranks", str(ranks), "--net", "veth",
                    "--mtu", str(mtu), "--datapath", datapath, "-b", str(size), "-e", str(size),
-                   "-n", str(iterations), "-w", "3", "--json", report.name, *options]
+                   "-n", str(iterations), "-w", str(warmup), "--json", report.name, *options]
         process = subprocess.run(command, capture_output=True, text=True, timeout=300)
         if process.returncode != 0:
             fail(" ".join(command), process)

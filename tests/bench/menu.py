@@ -4,9 +4,10 @@
 
 sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
          the busiest rank sends (contenders.Run), and which one wins.
-unequal  25 MiB over links of 1 Gb/s of which some are slower: TAR with even shares, TAR with the
-         shares that let all ranks finish together, and Gloo's ring, beside the lower bound. (Gloo's
-         bcube takes as long as its ring there, halving-doubling longer.)
+unequal  25 MiB over links of 1 Gb/s of which some are slower, and on equal ones: TAR with even
+         shares, TAR with the shares that let all ranks finish together, the same learnt (after 50
+         calls, or 26 with --quick), and Gloo's ring, beside the lower bound. (Gloo's bcube takes as
+         long as its ring there, halving-doubling longer.)
 
 late     25 MiB on 8 ranks over such links, one rank late by 0, 1, 2 and 4 times half of what TAR takes:
          the time after its arrival, by late-rank, by TAR with a share of 0 for that rank, by the ring,
@@ -20,7 +21,7 @@ from figures import (KIB, MIB, Progress, at_least, at_most, finish, human, inter
 
 GLOO = [f"gloo {name}" for name in contenders.GLOO]
 GLOO_RING = "gloo ring"
-UNEQUAL_CONTENDERS = ["even", "shares", GLOO_RING]
+UNEQUAL_CONTENDERS = ["even", "shares", "auto", GLOO_RING]
 ALGORITHMS = ["tar", "2d-tar", "circulant", "ring", "recursive-doubling", "one-shot"]
 WHOLE_BUCKETS = ["recursive-doubling", "one-shot"]  # send it log2 N and N - 1 times: not large ones
 MOST_OF_WHOLE = 4 * MIB
@@ -31,6 +32,7 @@ ON_THE_WIRE = 1514 / 1408  # bytes of a frame at MTU 1500 and of its payload
 UNEQUAL = {f"{ranks} ranks, one at {speed}": [speed] + [1] * (ranks - 1)
            for ranks in (4, 8) for speed in (0.75, 0.5, 0.25)}
 UNEQUAL["8 ranks, mixed"] = [0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1]
+UNEQUAL["4 ranks, equal"] = [1] * 4
 
 LATE = 3  # of 8
 LATE_BY = {"late by 0": 0, "late by T/2": 0.2, "late by T": 0.4, "late by 2 T": 0.8}  # seconds; T: TAR's
@@ -60,7 +62,7 @@ class Bench:
     def unequal(self):
         if not self.arguments.quick:
             return UNEQUAL
-        return {name: speeds for name, speeds in UNEQUAL.items() if name.endswith("0.5")}
+        return {name: speeds for name, speeds in UNEQUAL.items() if name.endswith(("0.5", "equal"))}
 
     def late(self):
         return ["late by T"] if self.arguments.quick else list(LATE_BY)
@@ -116,7 +118,12 @@ class Bench:
                                        network)
         if name == "shares":
             network += ["--link-speeds", ",".join(map(str, speeds))]
-        return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, 4, "uring", network)
+        calls, warmup = 4, 3
+        if name == "auto":
+            network += ["--shares", "auto"]
+            calls, warmup = 12, 26 if self.arguments.quick else 50
+        return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, calls, "uring", network,
+                                     warmup)
 
     def measure_late(self, seconds, name):
         """From the arrival of the late rank on."""
@@ -182,8 +189,13 @@ class Bench:
         for cell, speeds in self.unequal().items():
             bound_ms = 1e3 * lower_bound(speeds) * BUCKET * 8 * ON_THE_WIRE / LINK
             shares = self.medians(cell, "shares")
-            found.append(at_most(1.05, f"{cell}: shares / lower bound of {bound_ms:.0f} ms",
-                                 [value / bound_ms for value in shares]))
+            if cell.endswith("equal"):
+                found.append(at_most(1.02, f"{cell}: auto / even",
+                                     ratios(self.medians(cell, "auto"), self.medians(cell, "even"))))
+                continue
+            for name in ("shares", "auto"):
+                found.append(at_most(1.05, f"{cell}: {name} / lower bound of {bound_ms:.0f} ms",
+                                     [value / bound_ms for value in self.medians(cell, name)]))
             if cell.endswith("0.5"):
                 for name in ("even", GLOO_RING):
                     found.append(at_least(1.4 if len(speeds) == 4 else 1.65, f"{cell}: {name} / shares",

@@ -119,8 +119,9 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
   if (options.late_rank && options.algorithm != Algorithm::late_rank) {
     return refuse("--late-rank is of --algorithm late-rank: leave one out, or give both");
   }
-  if (!options.shares.even() && (!transposes || options.mode == Mode::bounded)) {
-    return refuse(options.shares_flag + " LIST is of exact calls by --algorithm tar: leave out " +
+  const bool even = options.shares.even() && !options.learn_shares;
+  if (!even && (!transposes || options.mode == Mode::bounded)) {
+    return refuse(options.shares_flag + " is of exact calls by --algorithm tar: leave out " +
                   (options.mode == Mode::bounded
                        ? std::string("--mode bounded")
                        : fmt::format("--algorithm {}", name(options.algorithm))));

@@ -116,12 +116,12 @@ std::vector<double> parse_numbers(const std::string& text) {
 }
 
 Result<Shares> parse_shares(const std::string& text) {
-  if (text == "even") return Shares();
+  if (text == "even" || text == "auto") return Shares();
   const Shares shares(parse_numbers(text));
   if (shares.valid()) return shares;
   return fail(Error::Code::invalid_argument,
-              fmt::format("\"{}\" is not even and not a list of weights, one for each rank, as "
-                          "0.5,1,1,1",
+              fmt::format("\"{}\" is not even, not auto and not a list of weights, one for each "
+                          "rank, as 0.5,1,1,1",
                           text));
 }
 
@@ -147,6 +147,10 @@ Result<InjectedDelay> parse_delay(const std::string& text) {
 }
 
 void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
+  const auto shares = [&options](const std::string& text) {
+    options.learn_shares = text == "auto";
+    return parse_shares(text);
+  };
   const auto speeds = [&options](const std::string& text) {
     options.shares_flag = "--link-speeds";
     return parse_speeds(text);
@@ -184,9 +188,9 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         "--algorithm 2d-tar: ranks in a group; divides the number of ranks", Scope::job},
        {"--late-rank", otherwise(cli::whole(options.late_rank), "0"),
         "--algorithm late-rank: the rank that comes late, of 2, 4, 8, ... ranks", Scope::job},
-       {"--shares", otherwise(cli::parsed(options.shares, "even|LIST", parse_shares), "even"),
+       {"--shares", otherwise(cli::parsed(options.shares, "even|auto|LIST", shares), "even"),
         "--algorithm tar: how much of the bucket each rank owns beside the others, as 0,1,1,1; "
-        "less for a rank with a slow link",
+        "less for a rank with a slow link. auto: learnt from earlier calls, from 1 MiB on",
         Scope::job},
        {"--link-speeds",
         otherwise(cli::parsed(options.shares, "LIST", speeds), "alike"),
@@ -307,10 +311,10 @@ std::string agreed_options(const AllreduceOptions& options) {
       "form={}\nbound={}\nmechanisms={}\n",
       options.all_functions ? "all" : name(options.function), name(options.mode),
       name(options.algorithm), options.group_size, options.late_rank.value_or(0),
-      exact_parts(options.shares), options.missing == MissingFill::zero ? "zero" : "local",
-      options.iterations, options.warmup, options.run_cycles, options.check ? 1 : 0,
-      options.file_form() ? "file" : "benchmark", bound_rule(options.bound),
-      describe(options.job.mechanisms));
+      options.learn_shares ? "auto" : exact_parts(options.shares),
+      options.missing == MissingFill::zero ? "zero" : "local", options.iterations, options.warmup,
+      options.run_cycles, options.check ? 1 : 0, options.file_form() ? "file" : "benchmark",
+      bound_rule(options.bound), describe(options.job.mechanisms));
   if (!options.file_form()) {
     text += fmt::format("datatype={}\nminbytes={}\nmaxbytes={}\nstepbytes={}\nstepfactor={}\n",
                         options.all_types ? "all" : name(options.type), options.min_bytes,
@@ -332,6 +336,7 @@ AllreduceArguments call_arguments(const AllreduceOptions& options, const void* i
   arguments.group_size = options.group_size;
   arguments.late_rank = options.late_rank.value_or(0);
   arguments.shares = options.shares;
+  arguments.learn_shares = options.learn_shares;
   arguments.deadline = options.job.deadline;
   arguments.bound_rule = options.bound.rule;
   arguments.bound = options.bound.given;

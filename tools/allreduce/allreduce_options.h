@@ -57,6 +57,7 @@ struct AllreduceOptions {
   std::uint32_t group_size = 0;  // 0: the library's choice
   std::optional<Rank> late_rank;
   Shares shares;
+  bool learn_shares = false;
   std::string shares_flag = "--shares";  // that gave them
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;

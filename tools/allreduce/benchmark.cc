@@ -241,6 +241,7 @@ class Benchmark {
       text += fmt::format(" by {}", name(options_.algorithm));
     if (options_.group_size > 0) text += fmt::format(" in groups of {}", options_.group_size);
     if (options_.late_rank) text += fmt::format(" with rank {} late", *options_.late_rank);
+    if (options_.learn_shares) text += ", shares learnt";
     if (!options_.shares.even()) text += fmt::format(", shares {}", shares_text(options_.shares));
     return text;
   }
@@ -292,7 +293,12 @@ class Benchmark {
 
   void print_footer() {
     if (!first_) return;
-    fmt::print(text_, "{}{}", flows_line(flows_, options_.job.flows == 0),
+    fmt::print(text_, "{}", flows_line(flows_, options_.job.flows == 0));
+    if (options_.learn_shares) {
+      fmt::print(text_, "# Shares, learnt        : {}\n",
+                 shares_text(communicator_.learnt_shares(0)));
+    }
+    fmt::print(text_, "{}",
                table_footer(options_.check ? std::optional(wrong_) : std::nullopt,
                             measured_ > 0 ? busbw_ / measured_ : 0));
     std::fflush(text_);  // --json may go there too

@@ -143,6 +143,23 @@ TEST_F(CApi, allreduce__by_each_algorithm) {
   });
 }
 
+TEST_F(CApi, allreduce__with_learnt_shares) {
+  on_both([&](std::size_t rank) {
+    std::vector<float> data(300'000, static_cast<float>(rank + 1));
+    tarpon_arguments call = call_on(data.data(), data.size());
+    call.learn_shares = 1;
+    EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(data.back(), 3.0f);
+  });
+  expect_aborted_by_rank_0(0, [&] {
+    float value = 1;
+    tarpon_arguments call = call_on(&value, 1);
+    call.reserved = 1;
+    EXPECT_EQ(tarpon_allreduce(ranks_[0], &call, nullptr), TARPON_ERROR_INVALID_ARGUMENT);
+    EXPECT_THAT(tarpon_error_text(), HasSubstr("reserved is set: set it to 0"));
+  });
+}
+
 TEST_F(CApi, allreduce__with_shares) {
   const std::array<double, 2> weights{0, 3};
   on_both([&](std::size_t rank) {

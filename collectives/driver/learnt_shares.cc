@@ -1,0 +1,96 @@
+#include "collectives/driver/learnt_shares.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kRound = 6;     // calls
+constexpr std::uint32_t kReaches = 2;   // calls after the exchange began, before its result is used
+constexpr std::uint64_t kWindows = 16;  // of the rate, in a bucket
+
+std::uint64_t bytes_of(const AllreduceArguments& arguments) {
+  return arguments.count * element_bytes(arguments.type);
+}
+
+/// Picoseconds that a byte took in the calls that have ended, on average; 0: none has.
+std::uint64_t picoseconds_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) {
+  double bytes = 0, picoseconds = 0;
+  for (const auto& call : calls) {
+    if (!call->done || call->report.status != Status::complete) continue;
+    bytes += static_cast<double>(bytes_of(call->arguments));
+    picoseconds += std::chrono::duration<double, std::pico>(call->report.elapsed).count();
+  }
+  return bytes > 0 ? static_cast<std::uint64_t>(picoseconds / bytes) : 0;
+}
+
+}  // namespace
+
+LearntShares::LearntShares(Driver& driver, Rank rank, std::uint32_t ranks)
+    : driver_(driver), rank_(rank), ranks_(ranks) {}
+
+/// Alike on all ranks of the call.
+bool LearntShares::learns(const AllreduceArguments& arguments) const {
+  return arguments.learn_shares && ranks_ > 2 && arguments.tag < kTags &&
+         arguments.algorithm == Algorithm::tar && !may_run_bounded(arguments) &&
+         arguments.shares.even() && arguments.count < UINT64_MAX / 8 &&
+         bytes_of(arguments) >= kSmallest;
+}
+
+std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool waits) {
+  if (!learns(arguments)) return driver_.submit(arguments, waits);
+  Tag& tag = tags_[arguments.tag];
+  const std::lock_guard lock(tag.mutex);
+  if (!tag.plan) tag.plan = std::make_unique<SharePlan>(ranks_);
+  const std::uint32_t place = tag.calls % kRound;
+  if (place == 0 && tag.calls > 0) begin_exchange(tag, arguments);
+  if (place == kReaches) end_exchange(tag, arguments);
+  ++tag.calls;
+  arguments.shares = tag.plan->shares();
+  auto call = driver_.submit(arguments, waits);
+  if (tag.exchange == nullptr) tag.measured.push_back(call);
+  return call;
+}
+
+void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments) {
+  tag.samples.assign(2 * ranks_, 0);
+  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driver_.link_rate());
+  tag.samples[2 * rank_ + 1] = picoseconds_a_byte(tag.measured);
+  AllreduceArguments exchange{.input = tag.samples.data(),
+                              .output = tag.samples.data(),
+                              .count = tag.samples.size(),
+                              .type = DataType::uint64,
+                              .function = ReduceOp::max,
+                              .tag = arguments.tag,
+                              .deadline = arguments.deadline};
+  exchange.algorithm = choose_algorithm(exchange, ranks_);
+  tag.exchange = driver_.submit(exchange, false);
+}
+
+/// Without the measurements, since a rank did not come in time, the shares stay: the calls of the
+/// tag fail as well then.
+void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
+  if (tag.exchange != nullptr) {
+    driver_.wait(tag.exchange);
+    if (tag.exchange->report.status == Status::complete) {
+      std::vector<ShareSample> samples;
+      for (std::size_t rank = 0; rank < ranks_; ++rank) {
+        samples.push_back({.rate = static_cast<double>(tag.samples[2 * rank]),
+                           .seconds = static_cast<double>(tag.samples[2 * rank + 1])});
+      }
+      tag.plan->end_round(samples);
+    }
+    tag.exchange.reset();
+  }
+  tag.measured.clear();
+  driver_.measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
+}
+
+Shares LearntShares::of(std::uint32_t tag) {
+  if (tag >= kTags) return {};
+  const std::lock_guard lock(tags_[tag].mutex);
+  return tags_[tag].plan ? tags_[tag].plan->shares() : Shares();
+}
+
+}  // namespace tarpon

@@ -1,0 +1,79 @@
+// Which shares calls run with, by measurements of earlier calls: the rule of learnt shares.
+//
+// Calls come in rounds, and after each round every rank's measurements reach all ranks. The rule
+// has shares that it keeps (at first even ones), and tries others for one round:
+//
+// - the shares that suit the measured rates, where the model says that calls would be at least 5 %
+//   shorter (Shares::for_speeds). They are kept if at least half of that is measured. Links that
+//   others use too give way, and the trial shows nothing: even shares stay.
+// - where the kept shares are not even, shares halfway to even ones. A link that has recovered
+//   shows only when it is asked for more. They are kept unless calls were 2 % longer.
+//
+// After a trial that failed, the next one of its kind waits 4, 8, 16, ... 64 rounds, and so does
+// the first step back to even shares. None waits where calls have become 5 % shorter since.
+//
+// No thread, clock or socket. Ranks that get the same measurements have the same shares. Not
+// thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/shares.h"
+
+namespace tarpon {
+
+/// What one rank measured in a round. 0: nothing.
+struct ShareSample {
+  double rate = 0;     // of its busy link, in any unit that is alike on all ranks
+  double seconds = 0;  // that a byte of a call took, on average
+};
+
+class SharePlan {
+ public:
+  explicit SharePlan(std::uint32_t ranks);
+
+  /// Of the calls of the next round.
+  Shares shares() const;
+
+  /// Takes what the ranks measured in the round that has ended, by rank. The shortest time counts:
+  /// that of the rank that came last, and waited for nobody.
+  void end_round(std::span<const ShareSample> samples);
+
+ private:
+  using Weights = std::vector<double>;  // by rank; their sum is 1
+
+  enum class Kind : std::uint8_t { faster, evener };
+  struct Trial {
+    Kind kind = Kind::faster;
+    double limit = 1;  // of the kept shares' time: the trial fails above
+    Weights weights;
+  };
+  /// Of one kind of trials.
+  struct Patience {
+    int failures = 0;
+    int rounds_left = 0;        // before the next trial
+    double failed_seconds = 0;  // of the kept shares, when the last trial failed
+    void fail(double seconds);
+    /// Whether a trial may begin after this round.
+    bool over(double seconds);
+  };
+
+  Patience& patience(Kind kind) { return patience_[static_cast<std::size_t>(kind)]; }
+  void judge(double seconds);
+  std::optional<Trial> next_trial();
+  double model(const Weights& weights) const;
+  Weights even() const;
+  bool is_even(const Weights& weights) const;
+
+  Weights kept_;
+  double kept_seconds_ = 0;    // of the latest rounds; 0: not measured
+  std::vector<double> rates_;  // the same, by rank
+  std::optional<Trial> trial_;
+  std::array<Patience, 2> patience_{};
+};
+
+}  // namespace tarpon

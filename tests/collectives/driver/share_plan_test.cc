@@ -1,0 +1,154 @@
+// The rule of learnt shares, beside a model of links.
+#include "collectives/driver/share_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace tarpon {
+namespace {
+
+using Speeds = std::vector<double>;
+
+/// Links of given speeds, which take a call as long as the slowest of them (shares.h).
+class Links {
+ public:
+  explicit Links(Speeds speeds) : speeds_(std::move(speeds)), plan_(count()) {}
+
+  void set(const Speeds& speeds) { speeds_ = speeds; }
+  /// Standard deviation of a measurement, relative.
+  void set_noise(double noise) { noise_ = noise; }
+  /// Time of a call with these weights, where the model of links does not hold.
+  void set_time(std::function<double(const Speeds&)> time) { time_ = std::move(time); }
+
+  std::uint32_t count() const { return static_cast<std::uint32_t>(speeds_.size()); }
+  Shares shares() const { return plan_.shares(); }
+
+  /// Relative to one bucket over a link of speed 1.
+  double time_with(const Speeds& weights) const {
+    if (time_) return time_(weights);
+    double longest = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      longest = std::max(longest, (1 + (count() - 2.0) * weights[i]) / speeds_[i]);
+    }
+    return longest;
+  }
+  double even_time() const { return time_with(Speeds(count(), 1.0 / count())); }
+  /// Nothing takes less.
+  double bound() const {
+    const double sum = std::accumulate(speeds_.begin(), speeds_.end(), 0.0);
+    return std::max(1 / *std::min_element(speeds_.begin(), speeds_.end()),
+                    2 * (count() - 1.0) / sum);
+  }
+
+  /// One round of calls. Returns the time of a call.
+  double round() {
+    Speeds weights(count(), 1.0 / count());
+    const Shares shares = plan_.shares();
+    for (Rank rank = 0; rank < shares.ranks(); ++rank) {
+      weights[rank] = shares.part(rank) / double{Shares::kWhole};
+    }
+    const double time = time_with(weights);
+    std::vector<ShareSample> samples;
+    for (const double speed : speeds_) samples.push_back({noisy(speed), noisy(time)});
+    plan_.end_round(samples);
+    return time;
+  }
+
+ private:
+  double noisy(double value) {
+    return value * std::max(0.1, 1 + noise_ * std::normal_distribution<double>()(random_));
+  }
+
+  Speeds speeds_;
+  SharePlan plan_;
+  double noise_ = 0;
+  std::function<double(const Speeds&)> time_;
+  std::mt19937_64 random_{7};
+};
+
+const std::vector<Speeds> kUnequal{
+    {0.5, 1, 1, 1}, {1, 1, 0.75, 1}, {1, 1, 1, 1, 1, 1, 1, 0.25}, {0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1}};
+
+TEST(SharePlanTest, unequal_links__the_bound_after_three_rounds) {
+  for (const Speeds& speeds : kUnequal) {
+    Links links(speeds);
+    EXPECT_NEAR(links.round(), links.even_time(), 1e-9);
+    links.round();
+    EXPECT_LE(links.round(), 1.02 * links.bound());
+  }
+}
+
+TEST(SharePlanTest, unequal_links__steps_back_cost_little) {
+  for (const Speeds& speeds : kUnequal) {
+    Links links(speeds);
+    links.set_noise(0.01);
+    for (int i = 0; i < 8; ++i) links.round();
+    double sum = 0;
+    for (int i = 0; i < 100; ++i) sum += links.round();
+    EXPECT_LE(sum / 100, 1.05 * links.bound());
+  }
+}
+
+TEST(SharePlanTest, a_link_recovers__even_after_eight_rounds) {
+  for (const int before : {10, 50, 200}) {
+    Links links({0.5, 1, 1, 1});
+    links.set_noise(0.01);
+    for (int i = 0; i < before; ++i) links.round();
+    links.set({1, 1, 1, 1});
+    double time = 0;
+    for (int i = 0; i < 8; ++i) time = links.round();
+    EXPECT_LE(time, 1.05 * links.bound()) << before;
+    for (int i = 0; i < 50; ++i) time = links.round();
+    EXPECT_LE(time, 1.05 * links.bound()) << before;
+  }
+}
+
+TEST(SharePlanTest, another_link_becomes_slow__follows) {
+  Links links({0.5, 1, 1, 1, 1});
+  links.set_noise(0.01);
+  for (int i = 0; i < 40; ++i) links.round();
+  links.set({1, 1, 1, 0.4, 1});
+  for (int i = 0; i < 12; ++i) links.round();
+  double sum = 0;
+  for (int i = 0; i < 50; ++i) sum += links.round();
+  EXPECT_LE(sum / 50, 1.05 * links.bound());
+}
+
+TEST(SharePlanTest, equal_links__noise_costs_at_most_two_percent) {
+  for (const double noise : {0.01, 0.05, 0.1}) {
+    Links links({1, 1, 1, 1});
+    links.set_noise(noise);
+    double sum = 0;
+    for (int i = 0; i < 500; ++i) sum += links.round();
+    EXPECT_LE(sum / 500, 1.02 * links.even_time()) << noise;
+  }
+}
+
+/// Two links that elastic flows use too: what a rank sends less, they send more.
+TEST(SharePlanTest, elastic_neighbours__even_shares_stay) {
+  Links links({0.5, 0.5, 1, 1});
+  links.set_time([](const Speeds& weights) {
+    return 3 + std::abs(weights[0] - 0.25) + std::abs(weights[2] - 0.25);
+  });
+  double sum = 0;
+  for (int i = 0; i < 200; ++i) {
+    sum += links.round();
+  }
+  EXPECT_LE(sum / 200, 1.02 * links.even_time());
+}
+
+TEST(SharePlanTest, a_rank_that_measured_nothing__the_shares_stay) {
+  SharePlan plan(4);
+  plan.end_round(std::vector<ShareSample>{{1, 1}, {1, 1}, {0.5, 1}, {0, 0}});
+  EXPECT_TRUE(plan.shares().even());
+  plan.end_round(std::vector<ShareSample>{{1, 1}, {1, 1}, {0.5, 1}, {1, 1}});
+  EXPECT_FALSE(plan.shares().even());
+}
+
+}  // namespace
+}  // namespace tarpon
