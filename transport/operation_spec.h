@@ -63,10 +63,6 @@ struct SendSpec {
   /// its last slot may be short. Empty: one range.
   std::vector<std::uint64_t> ranges = {};
   std::uint32_t ready = kAllSlots;  // as StageSpec::ready, for this message; the lower one counts
-  /// The turn of each range, rising. Of all ranges of the stage that may go out, the one with the
-  /// lowest turn goes out first. All messages of a stage have turns, or none has. Empty: messages
-  /// go out one after another.
-  std::vector<std::uint32_t> turns = {};
 };
 
 struct ReceiveSpec {

@@ -163,11 +163,6 @@ std::vector<StageSpec> ScheduleExecutor::stages() {
   for (Outgoing& one : outgoing_) {
     SendSpec send{.peer = one.message().peer, .source = &one, .ready = one.ready()};
     measure(send, one.message());
-    if (schedule_.stages[one.stage()].in_turn) {
-      for (const Schedule::Piece& piece : schedule_.pieces_of(one.message())) {
-        send.turns.push_back(piece.turn);
-      }
-    }
     stages[one.stage()].sends.push_back(std::move(send));
   }
   for (Incoming& one : incoming_) {

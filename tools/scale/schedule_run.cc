@@ -39,7 +39,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
   state.made_by.assign(next.first_made, kNone);
   for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
     const auto stage = static_cast<std::uint8_t>(i);
-    if (schedule.stages[i].in_turn) state.turn_stages |= 1u << i;
+    if (schedule.stages[i].in_rounds) state.turn_stages |= 1u << i;
     for (const Schedule::Message& message : schedule.stages[i].sends) {
       std::uint32_t step = static_cast<std::uint32_t>(i) << kStageShift;
       const auto number = static_cast<std::uint32_t>(state.unsent.size());
@@ -50,7 +50,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
              .version = piece.version,
              .to = message.peer,
              .step = step++,
-             .turn = schedule.stages[i].in_turn ? piece.turn : kNone,
+             .turn = schedule.stages[i].in_rounds ? piece.round : kNone,
              .message = number,
              .bytes = schedule.chunks[piece.chunk].elements.count * sizeof(float)});
       }
@@ -62,10 +62,10 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
       for (const Schedule::Piece& piece : schedule.pieces_of(message)) {
         state.made_by[state.chunks[piece.chunk].first_made + piece.version - 1] =
             static_cast<std::uint32_t>(state.received.size());
-        if (schedule.stages[i].in_turn) {
+        if (schedule.stages[i].in_rounds) {
           state.rounds.push_back(static_cast<std::uint32_t>(state.received.size()));
         }
-        state.received.push_back({piece.chunk, piece.version, piece.turn});
+        state.received.push_back({piece.chunk, piece.version, piece.round});
       }
     }
   }

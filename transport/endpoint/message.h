@@ -59,36 +59,17 @@ class SlotLengths {
 /// Ranges that one REPAIR packet can ask for.
 inline constexpr std::size_t kMaxRepairRanges = 64;
 
-/// A range of a message whose ranges go out in turn.
-struct RangeTurn {
-  std::uint32_t end = 0;  // slot after its last one
-  std::uint32_t turn = 0;
-};
-
 struct SendMessage {
-  /// The range that `next` lies in. REQUIRES: next < slots, and turns.
-  const RangeTurn& range() const {
-    return *std::upper_bound(
-        turns.begin(), turns.end(), next,
-        [](std::uint32_t slot, const RangeTurn& one) { return slot < one.end; });
-  }
-  /// The slots from `next` on that may go out.
-  std::uint32_t sendable() const {
-    const std::uint32_t limit = std::min({ready, grant, slots});
-    return done || limit <= next ? 0 : limit - next;
-  }
-
   Rank peer = 0;
   Source* source = nullptr;
   std::uint32_t slots = 0;
   SlotLengths lengths;
-  std::uint32_t ready = 0;       // slots [0, ready) may go out, as far as the caller knows
-  std::uint32_t next = 0;        // first slot never sent
-  std::uint32_t grant = 0;       // slots [0, grant) may be sent
-  bool done = false;             // confirmed, or no longer wanted
-  std::vector<RangeTurn> turns;  // empty: the message goes out as a whole
-  Stripes stripes;               // over which of our flows
-  std::uint32_t requests = 0;    // REPAIRs of the receiver
+  std::uint32_t ready = 0;     // slots [0, ready) may go out, as far as the caller knows
+  std::uint32_t next = 0;      // first slot never sent
+  std::uint32_t grant = 0;     // slots [0, grant) may be sent
+  bool done = false;           // confirmed, or no longer wanted
+  Stripes stripes;             // over which of our flows
+  std::uint32_t requests = 0;  // REPAIRs of the receiver
   std::uint32_t repair_count = 0;
   std::array<tarpon_range, kMaxRepairRanges> repairs;  // the receiver's latest request
 };

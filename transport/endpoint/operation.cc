@@ -5,18 +5,6 @@
 namespace tarpon {
 namespace {
 
-void prepare_turns(SendMessage& to, const SendSpec& from, std::uint32_t slot_bytes) {
-  const std::uint64_t whole[] = {from.bytes};
-  const std::span<const std::uint64_t> ranges =
-      from.ranges.empty() ? std::span(whole) : std::span(from.ranges);
-  to.turns.clear();
-  std::uint32_t end = 0;
-  for (std::size_t i = 0; i < from.turns.size(); ++i) {
-    end += slot_count(ranges[i], slot_bytes);
-    to.turns.push_back({end, from.turns[i]});
-  }
-}
-
 void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes,
                    std::uint32_t initial_credit) {
   stage.sends.resize(spec.sends.size());
@@ -34,7 +22,6 @@ void prepare_sends(Stage& stage, const StageSpec& spec, std::uint32_t slot_bytes
     to.done = to.slots == 0;
     to.repair_count = 0;
     to.requests = 0;
-    prepare_turns(to, from, slot_bytes);
     if (stage.acknowledge && !to.done) ++stage.unacknowledged;
     stage.send_of[from.peer] = static_cast<std::uint16_t>(i);
   }

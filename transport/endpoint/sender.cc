@@ -83,62 +83,21 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
     // Otherwise ranks whose contributions are late hold up all others.
     for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
       if (holds_back(*operation, stage)) break;
-      if (used == frames.size()) return used;
-      const std::vector<SendMessage>& sends = operation->stages[stage].sends;
-      const bool in_turn = !sends.empty() && !sends[0].turns.empty();
-      const std::span<TxPacket> left = frames.subspan(used);
-      used += in_turn ? send_in_turn(now, *operation, stage, left, timer)
-                      : send_in_order(now, *operation, stage, left, timer);
+      std::uint32_t peers = 0;
+      for (SendMessage& message : operation->stages[stage].sends) {
+        if (used == frames.size()) return used;
+        if (message.done) continue;
+        const std::size_t before = used;
+        used += send_repairs(now, *operation, stage, message,
+                             paced(now, *operation, message, frames.subspan(used)));
+        used += send_new(now, *operation, stage, message,
+                         paced(now, *operation, message, frames.subspan(used)));
+        const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
+        const bool more = message.repair_count > 0 || message.next < limit;
+        if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
+        if (used > before && ++peers == outflow_.peers_at_once()) break;
+      }
     }
-  }
-  return used;
-}
-
-/// One message after another.
-std::size_t Sender::send_in_order(Time now, Operation& operation, std::uint8_t stage,
-                                  std::span<TxPacket> frames, Time& timer) {
-  std::size_t used = 0;
-  std::uint32_t peers = 0;
-  for (SendMessage& message : operation.stages[stage].sends) {
-    if (used == frames.size()) return used;
-    if (message.done) continue;
-    const std::size_t before = used;
-    used += send_repairs(now, operation, stage, message,
-                         paced(now, operation, message, frames.subspan(used)));
-    used += send_new(now, operation, stage, message, message.sendable(),
-                     paced(now, operation, message, frames.subspan(used)));
-    const bool more = message.repair_count > 0 || message.sendable() > 0;
-    if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
-    if (used > before && ++peers == outflow_.peers_at_once()) break;
-  }
-  return used;
-}
-
-/// Ranges in their turn, to any number of peers at once.
-std::size_t Sender::send_in_turn(Time now, Operation& operation, std::uint8_t stage,
-                                 std::span<TxPacket> frames, Time& timer) {
-  std::vector<SendMessage>& sends = operation.stages[stage].sends;
-  std::size_t used = 0;
-  for (SendMessage& message : sends) {
-    if (message.done) continue;
-    used += send_repairs(now, operation, stage, message,
-                         paced(now, operation, message, frames.subspan(used)));
-    if (message.repair_count > 0) timer = std::min(timer, outflow_.next(message.peer));
-  }
-  while (used < frames.size()) {
-    SendMessage* first = nullptr;
-    for (SendMessage& message : sends) {
-      if (message.sendable() == 0) continue;
-      if (first == nullptr || message.range().turn < first->range().turn) first = &message;
-    }
-    if (first == nullptr) break;
-    const std::uint32_t most = std::min(first->sendable(), first->range().end - first->next);
-    const std::size_t sent = send_new(now, operation, stage, *first, most,
-                                      paced(now, operation, *first, frames.subspan(used)));
-    used += sent;
-    if (sent > 0) continue;
-    timer = std::min(timer, outflow_.next(first->peer));
-    break;
   }
   return used;
 }
@@ -194,13 +153,14 @@ std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take)
   return rest < take ? rest : 0;
 }
 
-/// Sends slots that have not gone out yet, at most `most`.
+/// Sends slots that have not gone out yet.
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
-                             SendMessage& message, std::uint32_t most, std::span<TxPacket> frames) {
-  if (most == 0) return 0;
-  std::uint32_t take = std::min(most, static_cast<std::uint32_t>(frames.size()));
+                             SendMessage& message, std::span<TxPacket> frames) {
+  const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
+  if (limit <= message.next) return 0;
+  std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
   // Whole trains only: packets of a train that the frames would cut short wait for the next poll.
-  if (take > train_ && take < most) take -= train_rest(message, take);
+  if (take > train_ && message.next + take < limit) take -= train_rest(message, take);
   const tarpon_header header = header_of(now, operation, stage, message);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
   const std::uint32_t tail = first_tail_slot(message.slots);

@@ -51,14 +51,10 @@ class Sender {
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
                           const SendMessage& message) const;
-  std::size_t send_in_order(Time now, Operation& operation, std::uint8_t stage,
-                            std::span<TxPacket> frames, Time& timer);
-  std::size_t send_in_turn(Time now, Operation& operation, std::uint8_t stage,
-                           std::span<TxPacket> frames, Time& timer);
   std::size_t send_repairs(Time now, const Operation& operation, std::uint8_t stage,
                            SendMessage& message, std::span<TxPacket> frames);
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
-                       SendMessage& message, std::uint32_t most, std::span<TxPacket> frames);
+                       SendMessage& message, std::span<TxPacket> frames);
   std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
   void fill_slot(const tarpon_header& common, const Operation& operation,
                  const SendMessage& message, SlotFields fields, TxPacket& frame);

@@ -167,13 +167,13 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
   }
   schedule.stages.resize(3);
   for (const std::size_t stage : {kExchange, kSpread}) {
-    schedule.stages[stage].confirmed = schedule.stages[stage].in_turn = true;
+    schedule.stages[stage].confirmed = schedule.stages[stage].in_rounds = true;
   }
   // Returns `piece` for each chunk of an owner.
   const auto pieces = [&](std::uint32_t owner, Schedule::Piece piece) {
     Pieces result;
     for (piece.chunk = owner; piece.chunk < chunks; piece.chunk += others) {
-      piece.turn = piece.chunk;  // its round
+      piece.round = piece.chunk;
       result.push_back(piece);
     }
     return result;
@@ -206,7 +206,7 @@ Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operat
     if (all[peer].empty()) order.push_back(peer);
     all[peer].push_back({.chunk = copy.chunk,
                          .version = schedule.chunks[copy.chunk].last_version(),
-                         .turn = copy.round});
+                         .round = copy.round});
   };
   const Spread all(world, chunks);
   for (const Spread::Copy& copy : all.copies()) {

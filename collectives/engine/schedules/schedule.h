@@ -44,8 +44,8 @@ struct Schedule {
     /// A sum of several contributions, not all. If such sums are not elements (needs_partials()),
     /// the piece is sent as partial results.
     bool partial = false;
-    bool left = false;       // received: it is the left operand of its addition, else the right one
-    std::uint32_t turn = 0;  // sent, in a stage that goes in turn
+    bool left = false;  // received: it is the left operand of its addition, else the right one
+    std::uint32_t round = 0;  // in a stage with rounds
     bool operator==(const Piece&) const = default;
   };
 
@@ -64,9 +64,10 @@ struct Schedule {
     /// call ends when the receivers have confirmed its messages, or keeps them.
     bool confirmed = false;
     bool alike = false;  // the messages that a rank sends are one and the same piece
-    /// Of the pieces that may be sent, that with the lowest turn goes first, whatever its message.
-    /// Turns rise within a message. Else messages go one after another.
-    bool in_turn = false;
+    /// Its pieces have rounds, which rise within a message. Ranks do not keep to them: a message
+    /// goes out as soon as its pieces are there. `tarpon sim scale` runs rounds one by one, as the
+    /// algorithm was published.
+    bool in_rounds = false;
   };
 
   std::vector<Chunk> chunks;

@@ -113,23 +113,6 @@ TEST_F(SenderTest, send__what_is_ready_and_granted_peer_by_peer) {
   EXPECT_EQ(timer_, kNever);
 }
 
-TEST_F(SenderTest, send__ranges_in_turn_whatever_their_messages) {
-  Operation& operation = open(6);
-  allow(operation, 0, 6);
-  std::vector<SendMessage>& sends = operation.stages[0].sends;
-  sends[0].turns = {{.end = 2, .turn = 0}, {.end = 3, .turn = 2}, {.end = 6, .turn = 5}};
-  sends[1].turns = {{.end = 1, .turn = 1}, {.end = 6, .turn = 4}};
-  EXPECT_THAT(send(3), ElementsAre(Sent{1, 0}, Sent{1, 1}, Sent{2, 0}));
-  sends[0].grant = 2;  // one that may not go out holds up no other
-  EXPECT_THAT(send(2), ElementsAre(Sent{2, 1}, Sent{2, 2}));
-  sends[0].grant = 6;
-  EXPECT_THAT(send(32), ElementsAre(Sent{1, 2}, Sent{2, 3}, Sent{2, 4}, Sent{2, 5}, Sent{1, 3},
-                                    Sent{1, 4}, Sent{1, 5}));
-  sends[0].repairs[0] = {.first = 5, .count = 1};
-  sends[0].repair_count = 1;
-  EXPECT_THAT(send(32), ElementsAre(Sent{1, 5}));
-}
-
 TEST_F(SenderTest, send__older_operations_and_earlier_stages_first) {
   Operation& first = open(1, 2);
   allow(first, 0, 1);

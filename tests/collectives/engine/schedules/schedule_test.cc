@@ -327,11 +327,11 @@ TEST(ScheduleTest, late_rank__pieces_go_out_by_round) {
     for (Rank rank = 0; rank < world; ++rank) {
       const Schedule schedule = late_rank_schedule(world, rank, 0, 64 * world, sizeof(float), 1, 4);
       for (std::size_t i = 1; i < schedule.stages.size(); ++i) {
-        EXPECT_TRUE(schedule.stages[i].in_turn);
+        EXPECT_TRUE(schedule.stages[i].in_rounds);
         for (const Schedule::Message& message : schedule.stages[i].sends) {
           const auto pieces = schedule.pieces_of(message);
           const auto later = [](const Schedule::Piece& a, const Schedule::Piece& b) {
-            return a.turn >= b.turn;
+            return a.round >= b.round;
           };
           EXPECT_EQ(std::adjacent_find(pieces.begin(), pieces.end(), later), pieces.end());
         }
