@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -53,6 +54,8 @@ fs::path find_program(const std::string& program) {
 /// The Python that runs `program`: itself, or that of the script's first line; empty: none.
 std::string python_of(const std::string& program) {
   const fs::path file = find_program(program);
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || ::access(file.c_str(), X_OK) != 0) return "";
   if (file.filename().string().starts_with("python")) return file.string();
   std::string line(256, '\0');
   std::ifstream script(file, std::ios::binary);
@@ -68,12 +71,21 @@ std::string python_of(const std::string& program) {
   return fs::path(interpreter).filename().string().starts_with("python") ? interpreter : "";
 }
 
-/// The Python of the first word that has one; empty: none.
+/// Programs that run the program which is named behind their own options.
+bool is_wrapper(const std::string& program) {
+  static const std::set<std::string> kWrappers{
+      "chrt",   "env",  "ionice", "mpiexec", "mpirun",  "nice", "nohup",   "numactl", "orterun",
+      "setsid", "srun", "stdbuf", "sudo",    "taskset", "time", "timeout", "valgrind"};
+  return kWrappers.contains(fs::path(program).filename().string());
+}
+
+/// The Python that runs the command, behind wrappers too; empty: none.
 std::string python_of(const std::vector<std::string>& command) {
-  for (const std::string& word : command) {
-    if (auto python = python_of(word); !python.empty()) return python;
+  std::string python = python_of(command[0]);
+  for (std::size_t i = 1; python.empty() && i < command.size() && is_wrapper(command[0]); ++i) {
+    python = python_of(command[i]);
   }
-  return "";
+  return python;
 }
 
 void set(const char* name, const std::string& value) {

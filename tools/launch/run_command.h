@@ -34,9 +34,9 @@ void add_run_options(cli::OptionTable& table, RunOptions& options);
 int run_program(const RunOptions& options, const cli::Invocation& invocation);
 
 /// Returns why the shim cannot carry the PyTorch that `command` would load, and what to do instead;
-/// nullopt if it can, or if no program of the command runs in Python. The first one that does
-/// counts, since others may stand before it: env, mpirun, numactl. Runs its interpreter, which
-/// looks for the module and does not load it.
+/// nullopt if it can, or if the program does not run in Python. Looks behind programs that run
+/// others, such as env and mpirun. Runs the interpreter, which looks for the module and does not
+/// load it. REQUIRES: `command` is not empty.
 std::optional<std::string> obstacle_to_preload(const std::vector<std::string>& command);
 
 }  // namespace tarpon

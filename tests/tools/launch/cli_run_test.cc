@@ -67,6 +67,11 @@ TEST(CliRun, a_pytorch_with_gloo_inside__is_told) {
   behind.arguments.insert(behind.arguments.begin() + 3, {"env", "-u", "NONE", "SOME=1"});
   EXPECT_EQ(run(behind).out, "went on\n");
   EXPECT_THAT(run(behind).error, HasSubstr("libtorch_cpu.so has Gloo inside"));
+  // Words of other programs are not looked at: to read a pipe would empty it.
+  Command other =
+      tool({"run", "--require", "--", "sh", "-c", "echo kept | cat /dev/stdin", "python3"});
+  other.environment = command.environment;
+  EXPECT_EQ(run(other).out, "kept\n");
   command.arguments.insert(command.arguments.begin() + 2, "--require");
   EXPECT_EQ(run(command).exit_code, 1);
   EXPECT_THAT(run(command).out, Not(HasSubstr("went on")));
