@@ -60,8 +60,8 @@ struct StepVerdict {
   std::uint64_t rejoin = 0;  // bit r: rank r waits in Communicator::rejoin(), as the decider knew
   /// bit r: rank r told another digest than the lowest rank that told one.
   std::uint64_t differing = 0;
-  /// bit r: the process of rank r is gone, as the decider knew: rejoin() makes a communicator
-  /// without it, in which exact calls work.
+  /// bit r: rank r has left, or its process is gone, as the decider knew: rejoin() makes a
+  /// communicator without it, in which exact calls work.
   std::uint64_t gone = 0;
 
   bool same(const StepVerdict& other) const {

@@ -314,7 +314,8 @@ typedef struct tarpon_step_verdict {
   uint64_t rejoin;      /* mask: these ranks wait in tarpon_rejoin() */
   char detail[256];     /* one line for a person; empty for apply */
   uint64_t differing;   /* mask: they told another digest than the lowest rank that told one */
-  uint64_t gone;        /* mask: their processes are gone; tarpon_rejoin() leaves them out */
+  uint64_t gone;        /* mask: they left, or their processes are gone; tarpon_rejoin() leaves
+                           them out */
 } tarpon_step_verdict;
 
 /* ---- version and errors */
@@ -358,6 +359,13 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * Errors: as tarpon_connect(); INVALID_ARGUMENT names a variable and its value as well. */
 TARPON_API int tarpon_connect_from_environment(const tarpon_options* options,
                                                tarpon_communicator** communicator);
+
+/* Returns what tarpon_connect_from_environment() would refuse with these options before it meets
+ * another rank: a member, or a variable. Opens nothing. A rank that finds so that it cannot take
+ * part can tell the others, which would wait for it.
+ *
+ * Errors: INVALID_ARGUMENT. Any thread. */
+TARPON_API int tarpon_check_environment(const tarpon_options* options);
 
 /* Listens for the ranks of a job that pass the address of rank 0 on themselves, for example through
  * a store of keys and values. Rank 0 calls it, gives tarpon_listener_address() to the other ranks,

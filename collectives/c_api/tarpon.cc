@@ -134,6 +134,18 @@ int tarpon_connect_from_environment(const tarpon_options* options,
   });
 }
 
+int tarpon_check_environment(const tarpon_options* options) {
+  return guarded([&] {
+    if (options == nullptr) return failed_pointer("tarpon_check_environment", "options");
+    tarpon_options known{};
+    if (auto wrong = read(*options, "tarpon_options", known)) {
+      return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
+    }
+    const auto read = add_environment(known);
+    return read ? kOk : failed(read.error());
+  });
+}
+
 int tarpon_listen(const char* host, const char* interface, tarpon_listener** listener) {
   return guarded([&] {
     if (listener == nullptr) return failed_pointer("tarpon_listen", "listener");

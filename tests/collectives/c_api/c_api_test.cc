@@ -208,6 +208,7 @@ TEST(CApiAlone, null_pointers__are_named) {
   refused(tarpon_connect(&options, nullptr), "tarpon_connect: communicator is NULL");
   refused(tarpon_connect_from_environment(nullptr, nullptr),
           "tarpon_connect_from_environment: communicator is NULL");
+  refused(tarpon_check_environment(nullptr), "tarpon_check_environment: options is NULL");
   tarpon_arguments call{};
   refused(tarpon_allreduce(nullptr, &call, nullptr), "tarpon_allreduce: communicator is NULL");
   refused(tarpon_allreduce_start(nullptr, &call, nullptr),
@@ -333,7 +334,10 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   ::setenv("TARPON_DATAPATH", "warp", 1);
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_ERROR_INVALID_ARGUMENT);
   EXPECT_THAT(tarpon_error_text(), StartsWith("TARPON_DATAPATH=warp"));
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), StartsWith("TARPON_DATAPATH=warp"));
   options.datapath = TARPON_DATAPATH_MMSG;  // takes precedence
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_OK) << tarpon_error_text();
   tarpon_communicator_free(job);
   ::unsetenv("TARPON_DATAPATH");

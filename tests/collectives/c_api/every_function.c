@@ -127,6 +127,12 @@ static void as_rank(uint32_t rank, const char* meet) {
   setenv("WORLD_SIZE", "2", 1);
   setenv("TARPON_RENDEZVOUS", meet, 1);
   setenv("TARPON_INTERFACE", "lo", 1);
+  {
+    tarpon_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    REQUIRE(tarpon_check_environment(&options) == TARPON_OK);
+  }
   REQUIRE(tarpon_connect_from_environment(NULL, &job) == TARPON_OK);
   check_calls(job, rank, 3);
   REQUIRE(tarpon_close(job, SECONDS(20)) == TARPON_OK);
