@@ -156,6 +156,58 @@ def refused():
     return texts
 
 
+def left(steps):
+    """Rank 1 leaves in the middle, as by an exception. What the others report, or their error."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, compare_every=10)
+    mine = dist.get_rank()
+    try:
+        _loop(ddp, optimizer, 20 if mine == 1 else steps, lambda step: None)
+        hook.compare() if mine != 1 else None
+    except tarpon_torch.AloneError as error:
+        return str(error)
+    finally:
+        hook.finish()
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    return result
+
+
+def ends_without_it(steps):
+    """Rank 2 stands still for so long that the others end without it."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=0.5, deadline=2.0)
+
+    def before(step):
+        if step == steps - 10 and dist.get_rank() == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    try:
+        _loop(ddp, optimizer, steps, before)
+    except tarpon_torch.AloneError as error:
+        return str(error)
+    finally:
+        hook.finish()
+    return digest(ddp.module)
+
+
+def two_deaths(steps):
+    """Rank 1 dies, then rank 2."""
+    ddp, optimizer = _ddp()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0)
+    dies = {1: 10, 2: 20}.get(dist.get_rank())
+
+    def before(step):
+        if step == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _loop(ddp, optimizer, steps, before)
+    result = summary(ddp.module)
+    result["reports"] = [vars(report) for report in hook.reports]
+    hook.finish()
+    return result
+
+
 def killed(steps):
     """Rank 1 dies in the middle."""
     ddp, optimizer = _ddp()
@@ -309,6 +361,39 @@ def test_killed():
             assert all(report["decision"] == "apply" for report in one["reports"]), details
 
 
+def test_left():
+    """As a rank that is killed. A rank alone cannot know what the other one has done since."""
+    results = ranks.run("left", 4, {"steps": 60}, backend="gloo")
+    survivors = [results[rank] for rank in (0, 2, 3)]
+    _same_digests(survivors)
+    for one in survivors:
+        details = [report["detail"] for report in one["reports"] if report["detail"]]
+        assert len(details) == 1 and "rejoined: 3 ranks; rank 1 left the job" in details[0], details
+    alone = ranks.run("left", 2, {"steps": 60}, backend="gloo")[0]
+    assert "this rank is alone" in alone and "rank 1 left the job" in alone, alone
+
+
+def test_ends_without_it():
+    results = ranks.run("ends_without_it", 4, {"steps": 30}, backend="gloo", signals=waking(12))
+    others = [results[rank] for rank in (0, 1, 3)]
+    assert all(one == others[0] for one in others), others
+    assert "this rank is alone" in results[2], results
+
+
+def test_two_deaths():
+    """Reports name ranks by their first numbers."""
+    results = ranks.run("two_deaths", 4, {"steps": 40}, backend="gloo", killed=(1, 2))
+    survivors = [results[0], results[3]]
+    _same_digests(survivors)
+    for one in survivors:
+        details = [report["detail"] for report in one["reports"] if report["detail"]]
+        assert len(details) == 2, details
+        assert "3 ranks; rank 1 is dead" in details[0], details
+        assert "2 ranks; rank 2 is dead" in details[1], details
+        late = {rank for report in one["reports"][15:] for rank in report["late_ranks"]}
+        assert late <= {2}, late
+
+
 def waking(seconds, rank=2):
     """Lets a rank run again, `seconds` after it has stopped itself."""
 
@@ -391,6 +476,9 @@ FUNCTIONS = {
         sparse,
         refused,
         killed,
+        left,
+        ends_without_it,
+        two_deaths,
         stopped,
         returning,
     )
@@ -404,6 +492,9 @@ TESTS = {
     "sparse": test_sparse,
     "refused": test_refused,
     "killed": test_killed,
+    "left": test_left,
+    "ends_without_it": test_ends_without_it,
+    "two_deaths": test_two_deaths,
     "stopped": test_stopped,
     "decider": test_decider,
     "evicted": test_evicted,

@@ -12,11 +12,12 @@ from . import library
 from .c10d import ProcessGroupTarpon, register
 from .calls import CallError, Report
 from .communicator import Communicator, Verdict
-from .hook import BoundedHook, HaltError, StepReport, bounded_hook
+from .hook import AloneError, BoundedHook, HaltError, StepReport, bounded_hook
 from .library import TarponError
 from .replicas import Comparison
 
 __all__ = [
+    "AloneError",
     "BoundedHook",
     "CallError",
     "Communicator",

@@ -66,6 +66,7 @@ class _Work(Work):
         return self._asked and self._outcome.is_over()
 
     def is_completed(self) -> bool:
+        self._asked = self._asked or self._outcome.is_over()
         return self._outcome.is_over()
 
     def is_success(self) -> bool:

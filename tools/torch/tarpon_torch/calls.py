@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import os
 import queue
 import threading
 import traceback
@@ -33,6 +34,7 @@ class Report:
     lost_in_network: float  # part of it: without late ranks and the shards that they own
     late_ranks: Tuple[int, ...]
     blamed: Tuple[int, ...]
+    void_shards: Tuple[int, ...]  # nothing came of the shards that these ranks own
     nonfinite: bool  # an input held NaN or infinity
     text: str  # one line for a person
 
@@ -68,6 +70,7 @@ def _read_report(handle: ctypes.c_void_p) -> Report:
         lost_in_network=summary.lost_in_network,
         late_ranks=tuple(ranks_of(summary.late_ranks)),
         blamed=tuple(ranks_of(summary.blamed)),
+        void_shards=tuple(ranks_of(summary.void_shards)),
         nonfinite=summary.nonfinite != 0,
         text=library.tarpon_report_text(handle).decode(errors="replace"),
     )
@@ -189,11 +192,54 @@ class Stage:
         live_threads.discard(threading.current_thread())
 
 
+class _Callbacks:
+    """Runs functions at once, each on a thread that waits for no other function."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
+        self._idle = 0  # threads that wait for a function that is not in the queue yet
+        self._stopped = False
+
+    def run(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+                return self._works.put(work)
+        thread = threading.Thread(
+            target=self._serve, args=(work,), name="tarpon-callback", daemon=True
+        )
+        live_threads.add(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """Threads end when they have nothing to run."""
+        with self._lock:
+            self._stopped = True
+            for _ in range(self._idle):
+                self._works.put(None)
+            self._idle = 0
+
+    def _serve(self, work: Optional[Callable[[], None]]) -> None:
+        while work is not None:
+            work()
+            del work  # it must not live until the next one comes
+            with self._lock:
+                if self._stopped or self._idle > 0:
+                    break
+                self._idle = 1
+            work = self._works.get()
+        live_threads.discard(threading.current_thread())
+
+
+callbacks = _Callbacks()
+os.register_at_fork(after_in_child=callbacks.__init__)  # type: ignore[misc]
+
+
 class Outcome:
     """The end of several calls, which fails with the first error.
 
-    Callbacks of `future` run on the communicator's thread: they may start calls, and must not wait
-    for one.
+    Callbacks of `future` run on a thread of their own, and may wait for other calls.
     """
 
     def __init__(self, calls: int, value: Any):
@@ -218,19 +264,14 @@ class Outcome:
             over = self._left == 0
         if over:
             self._over.set()
-            self._ended.set_result(None)
+            callbacks.run(lambda: self._ended.set_result(None))
 
     def is_over(self) -> bool:
         return self._over.is_set()
 
     def wait(self, seconds: Optional[float] = None) -> None:
         """Errors: that of the first call that failed; TarponError after `seconds`, while the call
-        goes on, and on a thread that ends calls."""
-        if not self._over.is_set() and threading.current_thread() in live_threads:
-            raise TarponError(
-                "a callback of one call waits for another one, which the same thread ends: chain "
-                "them by then(), or wait elsewhere"
-            )
+        goes on."""
         if not self._over.wait(seconds):
             raise TarponError(f"Timed out after {seconds:g} s: the call goes on to its deadline")
         if self.error is not None:

@@ -14,7 +14,17 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 import torch
 
 from . import library as lib
-from .calls import MAX_RANKS, Call, Outcome, Report, Stage, live_threads, open_handle, ranks_of
+from .calls import (
+    MAX_RANKS,
+    Call,
+    Outcome,
+    Report,
+    Stage,
+    callbacks,
+    live_threads,
+    open_handle,
+    ranks_of,
+)
 from .library import TarponError, microseconds
 from .meeting import Meeting
 from .settings import Settings
@@ -57,7 +67,7 @@ class Verdict:
     reporters: Tuple[int, ...]  # their reports were heard; none: halted without a verdict
     rejoin: Tuple[int, ...]  # these ranks wait in rejoin()
     differing: Tuple[int, ...]  # their digests are not that of the lowest rank that told one
-    gone: Tuple[int, ...]  # their processes are gone; rejoin() leaves them out
+    gone: Tuple[int, ...]  # they left, or their processes are gone; rejoin() leaves them out
     detail: str
 
 
@@ -95,20 +105,14 @@ class Communicator:
         skip_above: Optional[float] = None,
         halt_above: Optional[float] = None,
         key: str = _KEY,
+        obstacle: Optional[TarponError] = None,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
 
-        Without a store the ranks meet where the environment says. What is None here comes from the
+        `obstacle`: why this rank cannot take part. Without a store the ranks meet where the environment says. What is None here comes from the
         environment. Errors: TarponError, alike on all ranks that share a store.
         """
         with Meeting(store, key, rank, world_size, timeout) as meeting:
-            try:
-                settings = Settings.from_environment()
-                if world_size > MAX_RANKS:
-                    raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
-                meeting.listen(interface)
-            except TarponError as error:
-                raise meeting.refuse(error) from error
             options = lib.sized(
                 lib.Options,
                 rank=rank,
@@ -121,6 +125,19 @@ class Communicator:
                 codec=0 if codec is None else 1 if codec else 2,
                 rendezvous_timeout_us=microseconds(timeout),
             )
+            try:
+                if obstacle is not None:
+                    raise obstacle
+                settings = Settings.from_environment()
+                if world_size > MAX_RANKS:
+                    raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
+                if store is not None:
+                    options.rendezvous = b"127.0.0.1:1"  # in place of the one to come
+                    lib.check(lib.library().tarpon_check_environment(ctypes.byref(options)))
+                    options.rendezvous = None
+                meeting.listen(interface)
+            except TarponError as error:
+                raise meeting.refuse(error) from error
             meeting.meet(options)
             handle = ctypes.c_void_p()
             lib.check(
@@ -329,6 +346,7 @@ _open_communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
 def _close_all() -> None:
     for communicator in list(_open_communicators):
         communicator.close()
+    callbacks.stop()
     # A communicator that its own thread has closed or dropped is not in the list above.
     for thread in list(live_threads):
         thread.join()

@@ -5,9 +5,11 @@ import dataclasses
 import inspect
 import json
 import math
+import re
 import threading
 import types
-from typing import Any, Callable, Deque, Optional, Sequence, Tuple
+import warnings
+from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -28,6 +30,12 @@ _STEPS_OF_TAGS = 1 << 20
 
 _KEPT_REPORTS = 1000
 _REJOIN_TRIES = 3
+
+_SHORTEST_CLOSE = 5.0  # seconds
+
+# Of Communicator.left_out.
+_HALF = "without majority"  # the other half may go on, too
+_LEFT = "left the job"
 
 # A small bucket's time is so short that a bound learnt from it would cut off a rank that pauses for
 # a moment. It has this share of the deadline instead.
@@ -53,7 +61,7 @@ class StepReport:
     distance: float = 0.0  # of the replicas, where they differ; inf where one is not finite
     resynced: bool = False
 
-    def add(self, report: Report, size: int) -> None:
+    def add(self, report: Report, size: int, late_ranks: Iterable[int]) -> None:
         self.calls += 1
         self.lost_fraction = (self.lost_fraction * self.bytes + report.lost_fraction * size) / max(
             self.bytes + size, 1
@@ -62,7 +70,7 @@ class StepReport:
         self.worst_lost_fraction = max(self.worst_lost_fraction, report.lost_fraction)
         self.lost_in_network = max(self.lost_in_network, report.lost_in_network)
         self.seconds = max(self.seconds, report.seconds)
-        self.late_ranks = tuple(sorted({*self.late_ranks, *report.late_ranks}))
+        self.late_ranks = tuple(sorted({*self.late_ranks, *late_ranks}))
         self.nonfinite |= report.nonfinite
 
     def line(self) -> str:
@@ -79,6 +87,17 @@ class HaltError(TarponError):
     def __init__(self, verdict: Verdict):
         super().__init__(f"step {verdict.step}: halt: {verdict.detail}")
         self.verdict = verdict
+
+
+class AloneError(TarponError):
+    """This rank cannot know that it goes on with the others. Start again from a checkpoint."""
+
+    def __init__(self, step: int, ranks: int, left_out: str):
+        who = "this rank is alone" if ranks == 1 else f"{ranks} ranks are left"
+        super().__init__(
+            f"step {step}: {who}, and the others may have gone on, or have ended: {left_out}; start "
+            "the job again from a checkpoint"
+        )
 
 
 class BoundedHook:
@@ -105,7 +124,7 @@ class BoundedHook:
         compare_every: int,
         largest_distance: float,
         on_report: Optional[Callable[[StepReport], None]],
-        log: Optional[str],
+        log: Any,
     ):
         self.communicator = communicator
         self.reports: Deque[StepReport] = collections.deque(maxlen=_KEPT_REPORTS)
@@ -120,10 +139,13 @@ class BoundedHook:
         self._compare_every = compare_every
         self._largest_distance = largest_distance
         self._on_report = on_report
-        self._log = open(log, "a", encoding="utf-8") if log else None
+        self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
         self._open: Optional[StepReport] = None  # from the first bucket of a step on
         self._next_step = 0
+        self._late: Set[int] = set()  # in this step, by their present numbers
+        self._own = communicator.rank  # its first number
+        self._ranks: List[int] = list(range(communicator.world_size))  # first numbers, by present ones
         self._judged = -1  # the last step with a verdict
         self._out = False  # this rank is evicted, or got no verdict
         self._apply: Optional[Callable[..., Any]] = None  # the optimizer's own step()
@@ -144,7 +166,11 @@ class BoundedHook:
         assert step is not None
 
         def ended(call: Call) -> None:
-            outcome.end(self._take(step, call))
+            try:
+                error = self._take(step, call)
+            except Exception as own:
+                error = own
+            outcome.end(error)
 
         bounded = tensor.dtype in BOUNDED_TYPES
         self.communicator.allreduce(
@@ -170,6 +196,7 @@ class BoundedHook:
         if step is None or self._optimizer is None:
             self._finish_step()
             self._open = StepReport(step=self._next_step)
+            self._late.clear()
         else:
             step.step = self._next_step
             step.nonfinite = False  # what remains of it is in the gradients to come
@@ -190,9 +217,18 @@ class BoundedHook:
         is_judged = report.bounded or not call.memory.is_floating_point()
         finite = is_judged or replicas.is_finite(call.memory)
         with self._lock:
-            step.add(report, call.tensor.numel() * call.tensor.element_size())
+            late_ranks = [self._ranks[rank] for rank in report.late_ranks]
+            step.add(report, call.tensor.numel() * call.tensor.element_size(), late_ranks)
+            self._late.update(report.late_ranks)
+            if self._optimizer is not None and self._lacks_result(report):
+                self._out = True
             step.nonfinite |= not finite
         return call.error
+
+    def _lacks_result(self, report: Report) -> bool:
+        """Whether this rank came late, and nothing of the result of the others was to be had."""
+        nothing = len(report.void_shards) == self.communicator.world_size
+        return report.status == "late_self" and nothing
 
     # -- steps
 
@@ -206,7 +242,8 @@ class BoundedHook:
         self._finish_step()
         if self._apply is not None:
             self._optimizer.step = self._apply  # type: ignore[union-attr, method-assign]
-        self.communicator.close()
+        # A rank that stands still has the time of a call to fetch what it lacks.
+        self.communicator.close(max(self._deadline, _SHORTEST_CLOSE))
         if self._log is not None:
             self._log.close()
 
@@ -230,6 +267,7 @@ class BoundedHook:
         if not self._out:
             self._end_step(step, kwargs)
         if self._out:
+            step.decision = "skip"
             self._rejoin(step)
             self._finish_step()
         return loss
@@ -243,14 +281,14 @@ class BoundedHook:
             step.lost_in_network,
             step.nonfinite,
             self._deadline,
-            late_ranks=step.late_ranks,
+            late_ranks=self._late,
             digest=replicas.digest(self._model.parameters()) if compares else 0,
         )
         step.decision, step.detail = verdict.decision, verdict.detail
         if verdict.decision == "halt" and not verdict.reporters:
             # Evicted, or so far behind that the verdict is forgotten; or the rank that decides
             # stands still.
-            step.decision, self._out = "skip", True
+            self._out = True
             return
         if verdict.decision == "halt":
             self._finish_step()
@@ -330,24 +368,40 @@ class BoundedHook:
         )
 
     def _rejoin(self, step: StepReport) -> None:
-        """All ranks make a new communicator, and take the state of one that was not out.
+        """All ranks make a new communicator, and take the state of one that was not out. Where a
+        rank dies meanwhile, they do so again.
 
-        Errors: TarponError where this rank cannot know that it goes on with the others.
+        Errors: TarponError, AloneError.
         """
         for attempt in range(_REJOIN_TRIES):
             try:
-                self.communicator = self.communicator.rejoin(self._rejoin_deadline)
-                break
+                return self._meet_again(step)
+            except AloneError:
+                raise
             except TarponError:
                 if attempt == _REJOIN_TRIES - 1:
                     raise
-        left_out = self.communicator.left_out
-        is_alone = self.communicator.world_size == 1
-        if left_out and (_HALF in left_out or (is_alone and self._out)):
-            raise TarponError(
-                f"step {step.step}: rejoin() found {self.communicator.world_size} ranks, and others "
-                f"may go on without them: {left_out}; start the job again from a checkpoint"
-            )
+
+    def _meet_again(self, step: StepReport) -> None:
+        before = self.communicator.world_size
+        self.communicator = self.communicator.rejoin(self._rejoin_deadline)
+        present = self.communicator.world_size
+        left_out = re.sub(
+            r"\brank (\d+)\b",
+            lambda rank: f"rank {self._ranks[int(rank[1])]}",
+            self.communicator.left_out,
+        )
+        # Such a rank may have missed what the others did, who have all left since.
+        is_last = 2 * present <= before and _LEFT in left_out
+        is_alone = present == 1 and self._out
+        if left_out and (_HALF in left_out or is_last or is_alone):
+            raise AloneError(step.step, present, left_out)
+        numbers = torch.full((present,), -1, dtype=torch.int64, device="cpu")
+        numbers[self.communicator.rank] = self._own
+        self.communicator.allreduce_now(
+            numbers, lib.MAX, tag=_TAG_OF_REJOIN, deadline=self._deadline
+        )
+        self._ranks = numbers.tolist()
         newest = replicas.agree_on_number(
             self.communicator, step.step, lib.MAX, _TAG_OF_REJOIN, self._deadline
         )
@@ -355,7 +409,7 @@ class BoundedHook:
         self._judged = newest
         self._next_step = newest + 1
         step.resynced = True
-        step.detail = f"rejoined: {self.communicator.world_size} ranks"
+        step.detail = f"rejoined: {present} ranks"
         if left_out:
             step.detail += f"; {left_out}"
         self._out = False
@@ -416,12 +470,22 @@ def bounded_hook(
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
-    on_report         gets the report of each step, on the thread that trains
+    on_report         gets the report of each step; without an optimizer, when the next one begins
     log               a file to which the reports are added, a line of JSON each
 
-    Errors: TarponError.
+    A rank keeps its first number in reports. Warns where DistributedDataParallel has collectives of
+    its own in each step. Errors: TarponError, alike on all ranks where one cannot start.
     """
     _check_optimizer(optimizer)
+    for name, seconds in (("bound", bound), ("deadline", deadline)):
+        if seconds is not None and seconds <= 0:
+            raise TarponError(f"{name}={seconds:g}: give seconds above 0")
+    _warn_of_collectives(model)
+    file, obstacle = None, None
+    try:
+        file = open(log, "a", encoding="utf-8") if log else None
+    except OSError as error:
+        obstacle = TarponError(f"log={log}: {error.strerror}")
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     communicator = Communicator.connect(
         _own_store(group),
@@ -434,6 +498,7 @@ def bounded_hook(
         retain_bytes=retain_bytes,
         skip_above=skip_above,
         halt_above=halt_above,
+        obstacle=obstacle,
     )
     settings = communicator.settings
     hook = BoundedHook(
@@ -449,7 +514,7 @@ def bounded_hook(
         compare_every if optimizer is not None else 0,
         largest_distance,
         on_report,
-        log,
+        file,
     )
     try:
         model.register_comm_hook(None, _named(hook))
@@ -458,6 +523,21 @@ def bounded_hook(
         raise
     hook.attach()
     return hook
+
+
+def _warn_of_collectives(model: Any) -> None:
+    """Of DistributedDataParallel's own, in which a rank that stands still holds up all others."""
+    culprits = []
+    if getattr(model, "broadcast_buffers", False) and any(True for _ in model.buffers()):
+        culprits.append("broadcast_buffers=True")
+    if getattr(model, "find_unused_parameters", False):
+        culprits.append("find_unused_parameters=True")
+    if culprits:
+        warnings.warn(
+            f"{' and '.join(culprits)}: each step has a collective of the process group, which no "
+            "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
+            stacklevel=3,
+        )
 
 
 def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:
@@ -472,7 +552,6 @@ def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:
 
 
 _CONNECT_SECONDS = 60.0
-_HALF = "without majority"  # of Communicator.left_out: the other half may go on, too
 
 
 def _own_store(group: Any) -> Any:

@@ -148,6 +148,7 @@ _PROTOTYPES = {
     "tarpon_listener_address": (_TEXT, [_HANDLE]),
     "tarpon_listener_free": (None, [_HANDLE]),
     "tarpon_connect_from_environment": (_INT, [_place(Options), _place(_HANDLE)]),
+    "tarpon_check_environment": (_INT, [_place(Options)]),
     "tarpon_rank": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_world_size": (ctypes.c_uint32, [_HANDLE]),
     "tarpon_allreduce_start": (_INT, [_HANDLE, _place(Arguments), _place(_HANDLE)]),
@@ -203,7 +204,12 @@ def library() -> ctypes.CDLL:
     if _library is None:
         opened = _open()
         for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(opened, name)
+            function = getattr(opened, name, None)
+            if function is None:
+                raise TarponError(
+                    f"{opened._name} has no {name}: it is another version than this package; install "
+                    "both from one release"
+                )
             function.restype = result
             function.argtypes = arguments
         _library = opened

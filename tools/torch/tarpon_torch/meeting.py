@@ -7,6 +7,7 @@ address at which it listens; else it writes the first refusal.
 import ctypes
 import datetime
 import os
+import time
 from typing import Any, Optional
 
 from . import library as lib
@@ -14,6 +15,7 @@ from .library import TarponError
 
 _READY = "ready"
 _REFUSED = "refused: "
+_LONGER = 5.0  # seconds that ranks wait for the word of rank 0, after its own wait is over
 
 
 class Meeting:
@@ -25,13 +27,15 @@ class Meeting:
         self._rank = rank
         self._world_size = world_size
         self._timeout = timeout
+        self._until = time.monotonic() + timeout
         self._listener = ctypes.c_void_p()
 
     def __enter__(self) -> "Meeting":
         return self
 
     def __exit__(self, *_: Any) -> None:
-        lib.library().tarpon_listener_free(self._listener)
+        if self._listener.value:
+            lib.library().tarpon_listener_free(self._listener)
 
     def listen(self, interface: Optional[str]) -> None:
         """Listens at an address that reaches the host of the store. Only that of rank 0 is used: the
@@ -61,7 +65,7 @@ class Meeting:
             return
         if self._rank != 0:
             self._write(_READY)
-            options.rendezvous = _address(self._read(0)).encode()
+            options.rendezvous = _address(self._read(0, _LONGER)).encode()
             return
         try:
             for other in range(1, self._world_size):
@@ -75,10 +79,11 @@ class Meeting:
     def _write(self, text: str) -> None:
         self._store.set(f"{self._key}/{self._rank}", text)
 
-    def _read(self, rank: int) -> str:
+    def _read(self, rank: int, longer: float = 0.0) -> str:
         key = f"{self._key}/{rank}"
+        left = max(self._until + longer - time.monotonic(), 0.001)
         try:
-            self._store.wait([key], datetime.timedelta(seconds=self._timeout))
+            self._store.wait([key], datetime.timedelta(seconds=left))
         except RuntimeError as error:
             raise TarponError(
                 f"rank {rank} did not come within {self._timeout:g} s: {error}"

@@ -70,9 +70,13 @@ def distance(
 ) -> float:
     """The largest |x - mean| / |mean| of a rank, over all float tensors together; exact calls.
 
-    Infinite where a rank holds NaN or infinity.
+    Infinite where a rank holds NaN or infinity, and where other tensors differ.
     """
+    tensors = list(tensors)
     apart = mean = 0.0
+    others = [each for each in tensors if not each.is_floating_point()]
+    if others and not are_equal(communicator, others, tag, deadline):
+        apart = math.inf
     # Fresh memory for each part would cost more than its additions.
     average, difference = torch.empty((2, _COMPARED_AT_ONCE), dtype=torch.float32, device="cpu")
     for tensor in tensors:
