@@ -109,8 +109,8 @@ class Communicator:
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
 
-        `obstacle`: why this rank cannot take part. Without a store the ranks meet where the environment says. What is None here comes from the
-        environment. Errors: TarponError, alike on all ranks that share a store.
+        `obstacle`: why this rank cannot take part. Without a store the ranks meet where the
+        environment says. What is None here comes from the environment. Errors: TarponError, alike on all ranks that share a store.
         """
         with Meeting(store, key, rank, world_size, timeout) as meeting:
             options = lib.sized(

@@ -145,7 +145,8 @@ class BoundedHook:
         self._next_step = 0
         self._late: Set[int] = set()  # in this step, by their present numbers
         self._own = communicator.rank  # its first number
-        self._ranks: List[int] = list(range(communicator.world_size))  # first numbers, by present ones
+        # First numbers of ranks, by their present ones.
+        self._ranks: List[int] = list(range(communicator.world_size))
         self._judged = -1  # the last step with a verdict
         self._out = False  # this rank is evicted, or got no verdict
         self._apply: Optional[Callable[..., Any]] = None  # the optimizer's own step()
