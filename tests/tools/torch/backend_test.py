@@ -181,6 +181,17 @@ def waits():
     return wrong
 
 
+def shared(calls):
+    wrong = []
+    for call in range(calls):
+        tensor = torch.full((300_000,), float(dist.get_rank() + call))
+        dist.all_reduce(tensor)
+        world = dist.get_world_size()
+        if not bool((tensor == world * call + world * (world - 1) / 2).all()):
+            wrong.append(call)
+    return wrong
+
+
 def _text_of(start):
     try:
         start()
@@ -261,10 +272,16 @@ def test_waits():
         assert wrong == [], wrong
 
 
+def test_shares():
+    for wrong in ranks.run("shared", 3, {"calls": 30}, environment={"TARPON_SHARES": "auto"}):
+        assert wrong == [], wrong
+
+
 def test_refusals():
     """What keeps one rank from starting is told to all, at once."""
     for setting in (
         {"TARPON_BOUND": "0s"},
+        {"TARPON_SHARES": "odd"},
         {"TARPON_INTERFACE": "none77"},
         {"TARPON_DATAPATH": "warp"},
         {"TARPON_LIBRARY": "/none.so"},
@@ -310,6 +327,7 @@ FUNCTIONS = {
         shapes,
         tensors,
         waits,
+        shared,
         refused_start,
         groups,
         closed_by_a_callback,
@@ -323,6 +341,7 @@ TESTS = {
     "shapes": test_shapes,
     "tensors": test_tensors,
     "waits": test_waits,
+    "shares": test_shares,
     "refusals": test_refusals,
     "groups": test_groups,
     "end": test_end_of_the_interpreter,

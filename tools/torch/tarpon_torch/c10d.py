@@ -165,6 +165,7 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                 deadline=self._settings.deadline if bounded else deadline,
                 bounded=bounded,
                 bound=self._settings.bound if bounded else None,
+                learn_shares=self._settings.learn_shares,
                 ended=ended,
             )
         work = _Work(outcome, tensors)

@@ -158,6 +158,7 @@ class Communicator:
         deadline: float,
         bounded: bool = False,
         bound: Optional[float] = None,
+        learn_shares: bool = False,
         ended: Callable[[Call], None],
     ) -> None:
         """Starts a call over `tensor`, in place; returns before it has ended.
@@ -176,6 +177,7 @@ class Communicator:
             mode=lib.BOUNDED if bounded else lib.EXACT,
             deadline_us=microseconds(deadline),
             bound_us=microseconds(bound) if bound else 0,
+            learn_shares=int(learn_shares),
         )
         call = Call(self._handle, tensor, arguments, ended)
         with self._lock:

@@ -68,6 +68,15 @@ class Arguments(ctypes.Structure):
         ("missing", ctypes.c_uint32),
         ("deadline_us", ctypes.c_int64),
         ("bound_us", ctypes.c_int64),
+        ("custom_id", ctypes.c_uint32),
+        ("group_size", ctypes.c_uint32),
+        ("custom_combine", ctypes.c_void_p),
+        ("custom_context", ctypes.c_void_p),
+        ("shares", ctypes.c_void_p),
+        ("share_count", ctypes.c_uint32),
+        ("late_rank", ctypes.c_uint32),
+        ("learn_shares", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -25,6 +25,7 @@ class Settings:
     bounded: bool = False  # TARPON_MODE: exact, or bounded sums and averages of floats
     bounded_min: int = 1 << 20  # TARPON_BOUNDED_MIN: smaller calls stay exact; bytes
     bound: Optional[float] = None  # TARPON_BOUND: seconds of the whole call; None: learnt
+    learn_shares: bool = False  # TARPON_SHARES: even, or auto: they follow the links' speed
     deadline: float = 10.0  # TARPON_DEADLINE: hard limit of bounded calls; seconds
 
     @staticmethod
@@ -39,6 +40,9 @@ class Settings:
         mode = environment.get("TARPON_MODE") or "exact"
         if mode not in ("exact", "bounded"):
             raise TarponError(f"TARPON_MODE={mode}: use exact or bounded")
+        shares = environment.get("TARPON_SHARES") or "even"
+        if shares not in ("even", "auto"):
+            raise TarponError(f"TARPON_SHARES={shares}: use even or auto")
         smallest = value("TARPON_BOUNDED_MIN", _SIZE_UNITS, "1M")
         deadline = value("TARPON_DEADLINE", _TIME_UNITS, "10s")
         bound = value("TARPON_BOUND", _TIME_UNITS, "50ms")
@@ -49,5 +53,6 @@ class Settings:
             bounded=mode == "bounded",
             bounded_min=usual.bounded_min if smallest is None else int(smallest),
             bound=bound,
+            learn_shares=shares == "auto",
             deadline=usual.deadline if deadline is None else deadline,
         )
