@@ -119,7 +119,7 @@ struct tarpon_header {
 	__u16 epoch;         /* of the job's agreed settings */
 	__u64 contributors;  /* DATA: bit r set when this slot contains rank r's data */
 	__u16 closed_below;  /* low 16 bits of the sender's lowest open operation of this tag */
-	__u16 stage_time;    /* t_C sample, units of 16 us; 0: none */
+	__u16 stage_time;    /* the sender's sample of t_C (RELIABILITY.md), in 16 us; 0: none */
 	__u32 packet_number; /* per sender, counts every packet sent; nonce of keyed tags */
 	__u32 sent_us;       /* sender's monotonic clock */
 	__u32 echo_us;       /* latest sent_us heard from the receiver plus the time held; 0: none */

@@ -82,13 +82,11 @@ class Communicator {
   /// Returns when every rank has entered it.
   Result<void> barrier(Duration deadline);
 
-  /// Ends every outstanding call as aborted, here and on all other ranks, with this rank as the
-  /// blamed one and `reason` in the detail; agree() halts. Any thread may call it. A call that is
-  /// being decoded or filled keeps its result. Since the calls of one tag no longer match across
-  /// ranks, later calls end the same way at once. Only shrink(), which makes a communicator that
-  /// works, close() and destruction still work; a thread that waits in one of these goes on waiting
-  /// until its deadline. A second abort() has no effect. The abort() of a rank that is evicted,
-  /// dead to the others or closed ends only its own calls.
+  /// Ends all outstanding and later calls as aborted, on all ranks. Reports blame this rank and
+  /// have `reason` in the detail. agree() halts. Only shrink(), rejoin(), close() and destruction
+  /// still work, and a thread that waits in one of these goes on waiting until its deadline. A call
+  /// that is being decoded or filled keeps its result. A second abort() has no effect. The abort()
+  /// of a rank that is evicted, dead to the others or closed ends only its own calls. Any thread.
   void abort(const std::string& reason);
 
   /// Returns the verdict on step `step`, the same on all ranks that get one
@@ -122,8 +120,8 @@ class Communicator {
   /// so the other half may have made a communicator of its own. Empty after connect().
   const std::string& left_out() const { return left_out_; }
 
-  /// Ranks that wait in rejoin() for this one: bit r: rank r. It may differ between ranks at one
-  /// time; a rank that a verdict has named here is among them.
+  /// Ranks that wait in rejoin() for this one. Bit r: rank r. Other ranks may know more or fewer at
+  /// this moment. Ranks that a verdict has named are among them.
   std::uint64_t rejoin_wanted() const;
 
   /// Copies `bytes` bytes of `data`, whatever they are, from `root` to all ranks. Collective;

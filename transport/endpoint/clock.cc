@@ -9,7 +9,8 @@ namespace tarpon {
 
 namespace {
 
-/// No call is encoded for longer, and no packet that counts is on its way for longer.
+/// The longest time by which a call is dated back. Encoding takes less, and a packet that took
+/// longer no longer counts.
 constexpr Duration kOldest = 10s;
 
 }  // namespace
@@ -20,8 +21,9 @@ Time Endpoint::State::begun_before(Duration before) const {
   return latest - std::min(known, latest.time_since_epoch());
 }
 
-/// When the operation of the packet in hand began at its sender, at the latest; kNever: unknown.
-/// `encoded`: how long before that packet it began. DATA may overtake the READY that says so.
+/// Returns the latest time at which the operation of the packet in hand may have begun at its
+/// sender; kNever: not known. The READY of an operation says how long before it the operation began
+/// (`encoded`); DATA that overtakes the READY does not, and passes 0.
 Time Endpoint::State::begun_at_sender(Duration encoded) const {
   const Duration age = clocks.age();
   return age == kUnknownAge ? kNever : begun_before(age + encoded);

@@ -5,8 +5,10 @@
 namespace tarpon {
 namespace {
 
-constexpr Duration kStalledAfter = 2ms;     // at least: a descheduled sender may be back by then
-constexpr Duration kStalledAtMost = 500ms;  // round trips look long where packets rest in between
+// A sender that sends nothing for two timeouts has stalled; the time is at least and at most:
+constexpr Duration kStalledAfter = 2ms;     // a descheduled sender may be back by then
+constexpr Duration kStalledAtMost = 500ms;  // packets that a slow receiver reads late look like a
+                                            // long round trip
 constexpr std::uint32_t kLeast = 2;         // slots: so that a message moves on
 constexpr std::uint32_t kPacedGrant = 16;   // slots: a train that a small token bucket lets pass
 constexpr Duration kLeastPause = 50us;      // between two looks at paced grants

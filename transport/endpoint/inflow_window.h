@@ -55,7 +55,7 @@ class InflowWindow {
   /// Makes the window double until something is lost, as at first: the link may be another one now.
   void start_again() { starting_ = true; }
 
-  /// Losses go on, and credit is paced: what the window was says nothing.
+  /// Notes that something was lost at the present size, which stays: the window no longer doubles.
   void overflowed();
 
  private:

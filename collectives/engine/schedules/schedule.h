@@ -60,8 +60,9 @@ struct Schedule {
   struct Stage {
     std::vector<Message> sends;  // in the order in which to send
     std::vector<Message> receives;
-    /// Another rank may wait for what this stage brings it though it has this rank's result: the
-    /// call ends when the receivers have confirmed its messages, or keeps them.
+    /// A receiver may still lack a message of this stage when the call is complete here. So the
+    /// call ends only when the receivers have confirmed the stage's messages, or it keeps copies of
+    /// them.
     bool confirmed = false;
     bool alike = false;  // the messages that a rank sends are one and the same piece
     /// Its pieces have rounds, which rise within a message. Ranks do not keep to them: a message
