@@ -13,7 +13,6 @@ from typing import Any, Callable, Deque, Iterable, List, Optional, Sequence, Set
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from . import library as lib
 from . import replicas
@@ -158,7 +157,7 @@ class BoundedHook:
             self._begin_step()
         tensor = bucket.buffer()
         if not can_carry(tensor):
-            return allreduce_hook(self._group, bucket)
+            return _average_in_group(self._group, bucket)
         outcome = Outcome(1, tensor)
         if self._out:
             outcome.end(None)
@@ -524,6 +523,13 @@ def bounded_hook(
         raise
     hook.attach()
     return hook
+
+
+def _average_in_group(group: Any, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
+    # Imported here: with Python 3.13 PyTorch's module warns of its own code.
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    return allreduce_hook(group, bucket)
 
 
 def _warn_of_collectives(model: Any) -> None:
