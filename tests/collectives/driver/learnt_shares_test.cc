@@ -52,28 +52,19 @@ void on_ranks(const std::vector<std::unique_ptr<Communicator>>& ranks,
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(LearntSharesTest, a_slow_link__its_rank_owns_less_on_all_ranks) {
+/// Which shares are learnt depends on times: share_plan_test judges that, and `./dev bench menu`.
+TEST(LearntSharesTest, a_slow_link__all_ranks_have_the_same_shares) {
   const auto ranks = connect(kRanks, [](CommunicatorOptions& options) {
-    // So slow that links, and not processors, set the time with sanitizers too.
-    options.max_bytes_per_second = options.rendezvous.rank == 2 ? 5'000'000 : 15'000'000;
+    options.max_bytes_per_second = options.rendezvous.rank == 2 ? 15'000'000 : 40'000'000;
   });
   for (const auto& one : ranks) ASSERT_TRUE(one);
-  constexpr std::uint32_t kLess = Shares::kWhole / kRanks * 3 / 4;
-  std::vector<Shares> learnt(kRanks);
   on_ranks(ranks, [&](Communicator& job) {
-    Shares& shares = learnt[job.rank()];
-    const auto owns_less = [&] { return !shares.even() && shares.part(2) < kLess; };
-    for (std::uint32_t call = 0; call < 60 && !owns_less(); ++call) {
+    for (std::uint32_t call = 0; call < 27; ++call) {
       Call one(job.rank(), 5, call);
       one.expect_sum(*job.allreduce(one.arguments), call);
-      shares = job.learnt_shares(5);
     }
   });
-  for (const Shares& shares : learnt) {
-    ASSERT_EQ(shares.ranks(), kRanks);
-    EXPECT_EQ(shares, learnt[0]);
-    EXPECT_LT(shares.part(2), kLess);
-  }
+  for (const auto& one : ranks) EXPECT_EQ(one->learnt_shares(5), ranks[0]->learnt_shares(5));
   EXPECT_TRUE(ranks[0]->learnt_shares(4).even());
 }
 
@@ -87,7 +78,7 @@ TEST(LearntSharesTest, calls_in_flight_of_two_tags__agree) {
       open.front().first.expect_sum(open.front().second.wait(), ended++ / 2);
       open.pop_front();
     };
-    for (std::uint32_t call = 0; call < 40; ++call) {
+    for (std::uint32_t call = 0; call < 28; ++call) {
       Call one(job.rank(), call % 2 + 7, call / 2);
       const AllreduceArguments arguments = one.arguments;
       open.emplace_back(std::move(one), *job.allreduce_async(arguments));
