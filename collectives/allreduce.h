@@ -67,9 +67,10 @@ struct AllreduceArguments {
   Shares shares = {};  // of exact calls by Algorithm::tar, one for each rank; else shares are even
   /// Exact calls by Algorithm::tar with even `shares`, of 1 MiB or more, of tags below 64: shares
   /// follow the speed of the ranks' links, as measured in earlier calls of the tag. The calls of a
-  /// tag are made by one thread at a time. Before every sixth one a small call of the tag has to
-  /// end: allreduce_async() waits for it. Alike on all ranks. The order of additions, and so the
-  /// last bits of a result, then differ between runs.
+  /// tag are made by one thread at a time. Every six calls the ranks exchange measurements by a
+  /// small call, which takes an operation number of the tag; one call in six waits for its end, in
+  /// allreduce_async() too. Alike on all ranks. The order of additions, and so the last bits of a
+  /// result, then differ between runs.
   bool learn_shares = false;
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;

@@ -360,11 +360,10 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
 TARPON_API int tarpon_connect_from_environment(const tarpon_options* options,
                                                tarpon_communicator** communicator);
 
-/* Returns what tarpon_connect_from_environment() would refuse with these options before it meets
- * another rank: a member, or a variable. Opens nothing. A rank that finds so that it cannot take
- * part can tell the others, which would wait for it.
+/* Checks options and variables as tarpon_connect_from_environment() does before it meets another
+ * rank. Opens nothing. A rank that cannot take part can thus tell the others before they wait.
  *
- * Errors: INVALID_ARGUMENT. Any thread. */
+ * Errors: INVALID_ARGUMENT names the member, or the variable and its value. Any thread. */
 TARPON_API int tarpon_check_environment(const tarpon_options* options);
 
 /* Listens for the ranks of a job that pass the address of rank 0 on themselves, for example through

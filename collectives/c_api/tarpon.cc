@@ -141,8 +141,8 @@ int tarpon_check_environment(const tarpon_options* options) {
     if (auto wrong = read(*options, "tarpon_options", known)) {
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
-    const auto read = add_environment(known);
-    return read ? kOk : failed(read.error());
+    const auto complete = add_environment(known);
+    return complete ? kOk : failed(complete.error());
   });
 }
 

@@ -6,9 +6,9 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kRound = 6;     // calls
-constexpr std::uint32_t kReaches = 2;   // calls after the exchange began, before its result is used
-constexpr std::uint64_t kWindows = 16;  // of the rate, in a bucket
+constexpr std::uint32_t kRound = 6;     // calls from one exchange to the next
+constexpr std::uint32_t kReaches = 2;   // calls that begin while an exchange is on its way
+constexpr std::uint64_t kWindows = 16;  // windows of the rate meter in a bucket
 
 std::uint64_t bytes_of(const AllreduceArguments& arguments) {
   return arguments.count * element_bytes(arguments.type);
@@ -77,7 +77,7 @@ void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
       std::vector<ShareSample> samples;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         samples.push_back({.rate = static_cast<double>(tag.samples[2 * rank]),
-                           .seconds = static_cast<double>(tag.samples[2 * rank + 1])});
+                           .time_a_byte = static_cast<double>(tag.samples[2 * rank + 1])});
       }
       tag.plan->end_round(samples);
     }

@@ -1,9 +1,9 @@
 // Calls whose shares follow the speed of the links (AllreduceArguments::learn_shares).
 //
-// Learning is by tag. Every 6th call of a tag is followed by a call of 16 bytes a rank, in the same
-// tag, by which all ranks learn of each other's measurements; the second call after it runs with
-// the shares that follow from them (share_plan.h). So the ranks agree without a message of its own
-// kind, and every rank has the measurements when it needs them.
+// Learning is by tag. Before the 7th call of a tag, and before every 6th one after it, the ranks
+// exchange what they measured: a call of 16 bytes a rank, in the same tag. The third of these calls
+// is the first one with the shares that follow (share_plan.h). So the ranks agree by the order of
+// calls alone, and every rank has the measurements when it needs them.
 #pragma once
 
 #include <array>
@@ -28,11 +28,11 @@ class LearntShares {
   /// `driver` outlives this object.
   LearntShares(Driver& driver, Rank rank, std::uint32_t ranks);
 
-  /// Driver::submit(), with the shares that the call's tag has learnt. Every 6th call waits until
-  /// the measurements have come, which takes no time where calls are made one after another.
+  /// Driver::submit(), with the shares that the call's tag has learnt. One call in six waits until
+  /// the exchange before it has ended. It has where calls are made one after another.
   std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool waits);
 
-  /// Of the next call of `tag`.
+  /// Returns the shares of the next call of `tag`.
   Shares of(std::uint32_t tag);
 
  private:
@@ -40,9 +40,9 @@ class LearntShares {
     std::mutex mutex;
     std::unique_ptr<SharePlan> plan;  // since the first call
     std::uint32_t calls = 0;
-    std::vector<std::shared_ptr<PendingCall>> measured;  // those that the present shares have
-    std::vector<std::uint64_t> samples;                  // in and out of `exchange`
-    std::shared_ptr<PendingCall> exchange;
+    std::vector<std::shared_ptr<PendingCall>> measured;  // calls with the present shares
+    std::vector<std::uint64_t> samples;                  // input and output of `exchange`
+    std::shared_ptr<PendingCall> exchange;               // null: none is on its way
   };
 
   bool learns(const AllreduceArguments& arguments) const;

@@ -26,21 +26,22 @@
 
 namespace tarpon {
 
-/// What one rank measured in a round. 0: nothing.
+/// What one rank measured in a round, in any units that are alike on all ranks. 0: nothing.
 struct ShareSample {
-  double rate = 0;     // of its busy link, in any unit that is alike on all ranks
-  double seconds = 0;  // that a byte of a call took, on average
+  double rate = 0;         // of its busy link
+  double time_a_byte = 0;  // of a call, on average
 };
 
 class SharePlan {
  public:
+  /// REQUIRES: ranks is 3 to Shares::kMostRanks.
   explicit SharePlan(std::uint32_t ranks);
 
-  /// Of the calls of the next round.
+  /// Returns the shares of the calls of the next round.
   Shares shares() const;
 
   /// Takes what the ranks measured in the round that has ended, by rank. The shortest time counts:
-  /// that of the rank that came last, and waited for nobody.
+  /// the rank that came last waited for no other one. Changes nothing if a rank measured nothing.
   void end_round(std::span<const ShareSample> samples);
 
  private:
@@ -52,25 +53,25 @@ class SharePlan {
     double limit = 1;  // of the kept shares' time: the trial fails above
     Weights weights;
   };
-  /// Of one kind of trials.
+  /// When trials of one kind may begin.
   struct Patience {
     int failures = 0;
-    int rounds_left = 0;        // before the next trial
-    double failed_seconds = 0;  // of the kept shares, when the last trial failed
-    void fail(double seconds);
-    /// Whether a trial may begin after this round.
-    bool over(double seconds);
+    int rounds_left = 0;     // before the next trial
+    double failed_time = 0;  // of the kept shares, when the last trial failed
+    void fail(double time);
+    /// Counts a round with the kept shares, which took `time`. Returns whether a trial may follow.
+    bool over(double time);
   };
 
   Patience& patience(Kind kind) { return patience_[static_cast<std::size_t>(kind)]; }
-  void judge(double seconds);
+  void judge(double time);
   std::optional<Trial> next_trial();
   double model(const Weights& weights) const;
-  Weights even() const;
   bool is_even(const Weights& weights) const;
 
+  const double even_part_;
   Weights kept_;
-  double kept_seconds_ = 0;    // of the latest rounds; 0: not measured
+  double kept_time_ = 0;       // of the latest rounds; 0: not measured
   std::vector<double> rates_;  // the same, by rank
   std::optional<Trial> trial_;
   std::array<Patience, 2> patience_{};

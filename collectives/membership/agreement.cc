@@ -321,6 +321,10 @@ int Agreement::heavy_steps_before(std::uint64_t step) const {
   return heavy;
 }
 
+void Agreement::note_gone(Rank rank) {
+  gone_ |= bit(rank);
+}
+
 void Agreement::set_silent(std::uint64_t ranks, Time now) {
   silent_ = ranks;
   try_to_decide(now);

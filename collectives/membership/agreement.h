@@ -88,8 +88,8 @@ class Agreement {
   /// Sets the ranks that wait in rejoin(); later verdicts carry them.
   void set_rejoin(std::uint64_t ranks) { rejoin_ = ranks; }
 
-  /// Notes that the process of `rank` is gone; later verdicts say so.
-  void set_gone(Rank rank) { gone_ |= std::uint64_t{1} << rank; }
+  /// Notes that the process of `rank` is gone. Later verdicts name it.
+  void note_gone(Rank rank);
 
   /// Sets the ranks that are silent on the data path (bit r: rank r). The decider does not wait for
   /// their reports.
@@ -132,7 +132,7 @@ class Agreement {
   std::uint64_t yielded_;  // ranks that have handed over to this one as decider
   Rank decider_ = 0;
   std::uint64_t rejoin_ = 0;
-  std::uint64_t gone_ = 0;
+  std::uint64_t gone_ = 0;  // ranks whose processes are gone
   std::uint64_t silent_ = 0;
   std::deque<StepVerdict> kept_;
   std::uint64_t undecided_from_ = 0;  // verdicts of lower steps may have been forgotten

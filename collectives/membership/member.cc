@@ -44,7 +44,7 @@ void Member::lose(Rank rank, const std::string& evidence, Time now) {
     fact.standing = Standing::left;
     fact.evidence.clear();
   } else {
-    agreement_.set_gone(rank);
+    agreement_.note_gone(rank);
   }
   learn(fact, now);
 }

@@ -230,6 +230,24 @@ TEST(AgreementTest, digests__those_that_differ_from_the_lowest_rank_s_are_named)
   }
 }
 
+TEST(AgreementTest, gone__ranks_that_left_and_those_whose_processes_ended) {
+  Facts facts(4);
+  Agreement machine(0, facts, {});
+  const auto gone_at = [&](std::uint64_t step) {
+    machine.report(step, {}, 1s, kStart);
+    machine.tick(kStart + 2s);
+    return machine.verdict(step)->gone;
+  };
+  EXPECT_EQ(gone_at(1), 0u);
+  facts.learn({.rank = 1, .standing = Standing::left, .evidence = {}, .next_numbers = {}});
+  EXPECT_EQ(gone_at(2), 0b0010u);
+  // Dead by silence: it may come back.
+  facts.learn({.rank = 2, .standing = Standing::dead, .evidence = {}, .next_numbers = {}});
+  EXPECT_EQ(gone_at(3), 0b0010u);
+  machine.note_gone(2);
+  EXPECT_EQ(gone_at(4), 0b0110u);
+}
+
 TEST(AgreementTest, late_rank__is_not_waited_for_and_gets_the_same) {
   Job job(3);
   job.report(0, 4, 0);
