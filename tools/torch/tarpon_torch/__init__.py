@@ -12,7 +12,8 @@ from . import library
 from .c10d import ProcessGroupTarpon, register
 from .calls import CallError, Report
 from .communicator import Communicator, Verdict
-from .hook import AloneError, BoundedHook, HaltError, StepReport, bounded_hook
+from .ddp import bounded_hook
+from .hook import AloneError, BoundedHook, HaltError, StepReport
 from .library import TarponError
 from .replicas import Comparison
 

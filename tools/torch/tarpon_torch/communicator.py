@@ -1,6 +1,6 @@
 """A job's communicator for tensors.
 
-Interfaces of PyTorch (c10d.py, hook.py) are thin files over it.
+Interfaces of PyTorch (c10d.py; hook.py and ddp.py) are files over it.
 """
 
 import atexit

@@ -38,8 +38,8 @@ class Meeting:
             lib.library().tarpon_listener_free(self._listener)
 
     def listen(self, interface: Optional[str]) -> None:
-        """Listens at an address that reaches the host of the store. Only that of rank 0 is used: the
-        others learn whether they could. Errors: TarponError."""
+        """Listens at an address that reaches the host of the store. Only rank 0's is used; the other
+        ranks learn whether their interfaces work. Errors: TarponError."""
         if self._store is None:
             return
         host = os.environ.get("MASTER_ADDR") or _host_of(self._store)

@@ -1,0 +1,172 @@
+"""Registers bounded gradients on DistributedDataParallel, beside whatever process group it has."""
+
+import inspect
+import warnings
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+
+from .communicator import Communicator
+from .hook import BoundedHook, StepReport
+from .library import TarponError
+
+_CONNECT_SECONDS = 60.0
+
+
+def bounded_hook(
+    model: Any,
+    optimizer: Optional[torch.optim.Optimizer] = None,
+    *,
+    state: Sequence[Any] = (),
+    loss_target: Optional[float] = None,
+    bound: Optional[float] = None,
+    bounded_min: Optional[int] = None,
+    deadline: Optional[float] = None,
+    rejoin_deadline: float = 60.0,
+    codec: Optional[bool] = None,
+    interface: Optional[str] = None,
+    retain_bytes: Optional[int] = None,
+    skip_above: Optional[float] = None,
+    halt_above: Optional[float] = None,
+    compare_every: int = 100,
+    largest_distance: float = 1e-3,
+    on_report: Optional[Callable[[StepReport], None]] = None,
+    log: Optional[str] = None,
+    group: Any = None,
+) -> BoundedHook:
+    """Registers a hook on `model`, a DistributedDataParallel, that averages its gradients by Tarpon.
+
+    All ranks of `group` (the default group) call it, whatever backend that has: the ranks meet
+    through its store and open a communicator of their own. Buckets of float32, float16 and bfloat16
+    are averaged within a bound, those of other real numbers exactly; the group averages the rest
+    (sparse, complex, of other devices than CPU and CUDA).
+
+    optimizer         its step() then asks all ranks whether the step is applied, skipped or the
+                      last; ranks that were evicted come back and take the state of the others, and
+                      ranks that left, or whose processes are gone, are left out. An optimizer whose step() needs
+                      a closure (LBFGS) is refused
+    state             further objects whose state such a rank takes, by state_dict() and
+                      load_state_dict(): schedulers, a scaler. Alike on all ranks
+    loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
+    bound             seconds of one call (TARPON_BOUND); else learnt
+    bounded_min       without `bound`, buckets of up to so many bytes have a tenth of the deadline as
+                      their bound (1 MiB, or TARPON_BOUNDED_MIN): their usual time is so short that
+                      a moment's pause would cost most of their data
+    deadline          seconds after which a call gives up (10, or TARPON_DEADLINE)
+    rejoin_deadline   seconds that all ranks wait for those that come back
+    codec             None: by the loss; True, False: float32 travels coded, or not
+    retain_bytes      memory of results kept for late ranks (64 MiB); a rank that is so late that
+                      more would be needed is evicted
+    skip_above        all ranks skip a step of which the network lost more than this share at one of
+                      them (0.05, or 20 loss targets if that is more); above 0. Late ranks do not
+                      count
+    halt_above        the third step in a row that lost more than this share is a HaltError (0.5)
+    compare_every     steps between two comparisons of the parameters of all ranks; 0: never
+    largest_distance  relative distance of a rank's parameters from the mean above which all ranks
+                      take those of one rank, of the majority
+    on_report         gets the report of each step; without an optimizer, when the next one begins
+    log               a file to which the reports are added, a line of JSON each
+
+    A rank keeps its first number in reports. Warns where DistributedDataParallel has collectives of
+    its own in each step. Errors: TarponError, alike on all ranks where one cannot start.
+    """
+    _check_optimizer(optimizer)
+    for name, seconds in (("bound", bound), ("deadline", deadline)):
+        if seconds is not None and seconds <= 0:
+            raise TarponError(f"{name}={seconds:g}: give seconds above 0")
+    _warn_of_collectives(model)
+    file, obstacle = None, None
+    try:
+        file = open(log, "a", encoding="utf-8") if log else None
+    except OSError as error:
+        obstacle = TarponError(f"log={log}: {error.strerror}")
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    communicator = Communicator.connect(
+        _own_store(group),
+        dist.get_rank(group),
+        dist.get_world_size(group),
+        _CONNECT_SECONDS,
+        loss_target=loss_target,
+        interface=interface,
+        codec=codec,
+        retain_bytes=retain_bytes,
+        skip_above=skip_above,
+        halt_above=halt_above,
+        obstacle=obstacle,
+    )
+    settings = communicator.settings
+    hook = BoundedHook(
+        model.module if hasattr(model, "module") else model,
+        communicator,
+        group,
+        optimizer,
+        state,
+        settings.bound if bound is None else bound,
+        settings.bounded_min if bounded_min is None else bounded_min,
+        settings.deadline if deadline is None else deadline,
+        rejoin_deadline,
+        compare_every if optimizer is not None else 0,
+        largest_distance,
+        on_report,
+        file,
+    )
+    try:
+        model.register_comm_hook(None, _named(hook))
+    except Exception:
+        hook.finish()
+        raise
+    hook.attach()
+    return hook
+
+
+def _warn_of_collectives(model: Any) -> None:
+    """Of DistributedDataParallel's own, in which a rank that stands still holds up all others."""
+    culprits = []
+    if getattr(model, "broadcast_buffers", False) and any(True for _ in model.buffers()):
+        culprits.append("broadcast_buffers=True")
+    if getattr(model, "find_unused_parameters", False):
+        culprits.append("find_unused_parameters=True")
+    if culprits:
+        warnings.warn(
+            f"{' and '.join(culprits)}: each step has a collective of the process group, which no "
+            "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
+            stacklevel=3,
+        )
+
+
+def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:
+    if optimizer is None:
+        return
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise TarponError(
+            f"{type(optimizer).__name__}.step() takes several backward passes a step: use "
+            "bounded_hook(ddp) without an optimizer"
+        )
+
+
+def _own_store(group: Any) -> Any:
+    """Keys of this hook alone, in the store of the group; None for a group of MPI, which has none.
+
+    Alike on all ranks of the group, since they make their hooks in the same order.
+    """
+    c10d = dist.distributed_c10d
+    world = getattr(c10d, "_world", c10d)  # since torch 2.0 its tables lie there
+    stores = getattr(world, "pg_map", None) or c10d._pg_map
+    names = getattr(world, "pg_names", None) or c10d._pg_names
+    store = stores[group][1]
+    if store is None:
+        return None
+    name = f"tarpon-hook-{names[group]}"
+    made = store.add(f"{name}-of-{dist.get_rank(group)}", 1)
+    return dist.PrefixStore(f"{name}-{made}", store)
+
+
+def _named(hook: BoundedHook) -> Callable[[Any, "dist.GradBucket"], Any]:
+    """A function: DDP asks hooks for their names and annotations."""
+
+    def bounded(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return hook(state, bucket)
+
+    return bounded
