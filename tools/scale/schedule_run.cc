@@ -21,9 +21,9 @@ ScheduleRun::ScheduleRun(Algorithm algorithm, std::uint32_t ranks, std::uint64_t
   });
   flows_.on_sent([this](Time now, Rank from, std::uint32_t step) {
     State& state = states_[from];
-    if ((state.turn_stages >> (step >> kStageShift) & 1) == 0) return;
-    state.in_turn = false;
-    next_turn(now, state, from);
+    if ((state.round_stages >> (step >> kStageShift) & 1) == 0) return;
+    state.sends_by_round = false;
+    send_next_round(now, state, from);
   });
 }
 
@@ -39,7 +39,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
   state.made_by.assign(next.first_made, kNone);
   for (std::size_t i = 0; i < schedule.stages.size(); ++i) {
     const auto stage = static_cast<std::uint8_t>(i);
-    if (schedule.stages[i].in_rounds) state.turn_stages |= 1u << i;
+    if (schedule.stages[i].in_rounds) state.round_stages |= 1u << i;
     for (const Schedule::Message& message : schedule.stages[i].sends) {
       std::uint32_t step = static_cast<std::uint32_t>(i) << kStageShift;
       const auto number = static_cast<std::uint32_t>(state.unsent.size());
@@ -50,7 +50,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
              .version = piece.version,
              .to = message.peer,
              .step = step++,
-             .turn = schedule.stages[i].in_rounds ? piece.round : kNone,
+             .round = schedule.stages[i].in_rounds ? piece.round : kNone,
              .message = number,
              .bytes = schedule.chunks[piece.chunk].elements.count * sizeof(float)});
       }
@@ -72,7 +72,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
   std::sort(state.messages.begin(), state.messages.end(),
             [](const Message& a, const Message& b) { return a.key() < b.key(); });
   std::stable_sort(state.rounds.begin(), state.rounds.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return state.received[a].turn < state.received[b].turn;
+    return state.received[a].round < state.received[b].round;
   });
   for (std::uint32_t place = 0; place < state.sends.size(); ++place) {
     if (state.sends[place].version > 0) state.sums.push_back(place);
@@ -94,9 +94,9 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
   state.came.assign(state.received.size(), false);
   state.next_sum.clear();
   state.unfinished = 0;
-  state.turns = {};
+  state.to_send = {};
   for (Whole& whole : state.unsent) whole.ready = 0, whole.bytes = 0;
-  state.in_turn = false;
+  state.sends_by_round = false;
   state.next_round = 0;
   for (std::size_t chunk = 0; chunk + 1 < state.chunks.size(); ++chunk) {
     state.next_sum.push_back(state.chunks[chunk].first_sent);
@@ -116,21 +116,21 @@ void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
     const std::uint32_t stage = sent.step >> kStageShift << kStageShift;
     return flows_.send(now, rank, sent.to, whole.bytes, stage);
   }
-  if (sent.turn == kNone) return flows_.send(now, rank, sent.to, sent.bytes, sent.step);
-  state.turns.emplace(sent.turn, place);
-  next_turn(now, state, rank);
+  if (sent.round == kNone) return flows_.send(now, rank, sent.to, sent.bytes, sent.step);
+  state.to_send.emplace(sent.round, place);
+  send_next_round(now, state, rank);
 }
 
-void ScheduleRun::next_turn(Time now, State& state, Rank rank) {
+void ScheduleRun::send_next_round(Time now, State& state, Rank rank) {
   std::uint32_t& next = state.next_round;
   while (next < state.rounds.size() && state.came[state.rounds[next]]) ++next;
-  if (state.in_turn || state.turns.empty()) return;
+  if (state.sends_by_round || state.to_send.empty()) return;
   const bool waits = next < state.rounds.size() &&
-                     state.received[state.rounds[next]].turn < state.turns.top().first;
+                     state.received[state.rounds[next]].round < state.to_send.top().first;
   if (waits) return;
-  const Sent& sent = state.sends[state.turns.top().second];
-  state.turns.pop();
-  state.in_turn = true;
+  const Sent& sent = state.sends[state.to_send.top().second];
+  state.to_send.pop();
+  state.sends_by_round = true;
   flows_.send(now, rank, sent.to, sent.bytes, sent.step);
 }
 
@@ -150,7 +150,7 @@ void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step)
   std::sort(due_.begin(), due_.end());  // earlier stages first, as the library sends
   for (const std::uint32_t one : due_) send(now, state, to, one);
   due_.clear();
-  if (state.turn_stages != 0) next_turn(now, state, to);
+  if (state.round_stages != 0) send_next_round(now, state, to);
 }
 
 /// Makes the versions of a chunk whose pieces have come. A piece that came early counts once the

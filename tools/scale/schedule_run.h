@@ -2,9 +2,9 @@
 //
 // A rank sends a piece as soon as its chunk has the piece's version. With halving-doubling it sends
 // a message once all its pieces are there, and uses none before all have come, as Gloo does. Stages
-// that go in turn go round by round, as published: one piece after the other, and none before the
-// pieces of earlier rounds have come. Memory: some 24 bytes for each piece of each
-// rank, 1.5 GB for TAR on 4096 ranks.
+// with rounds go round by round, as published: one piece after the other, and none before the
+// pieces of earlier rounds have come. Memory: some 24 bytes for each piece of each rank, 1.5 GB for
+// TAR on 4096 ranks.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class ScheduleRun {
     std::uint32_t chunk = 0, version = 0;
     Rank to = 0;
     std::uint32_t step = 0;  // its stage, and its place in the message
-    std::uint32_t turn = kNone;
+    std::uint32_t round = kNone;
     std::uint32_t message = 0;  // in `unsent`
     std::uint64_t bytes = 0;
   };
@@ -51,7 +51,7 @@ class ScheduleRun {
   };
   struct Received {
     std::uint32_t chunk = 0, version = 0;
-    std::uint32_t turn = kNone;
+    std::uint32_t round = kNone;
   };
   struct Message {
     std::uint8_t stage = 0;
@@ -65,9 +65,9 @@ class ScheduleRun {
     std::uint32_t first_sent = 0;  // in `sums`
     std::uint32_t first_made = 0;  // in `made_by`
   };
-  using Turns = std::priority_queue<std::pair<std::uint32_t, std::uint32_t>,
-                                    std::vector<std::pair<std::uint32_t, std::uint32_t>>,
-                                    std::greater<>>;  // turn, place in `sends`
+  using ByRound = std::priority_queue<std::pair<std::uint32_t, std::uint32_t>,
+                                      std::vector<std::pair<std::uint32_t, std::uint32_t>>,
+                                      std::greater<>>;  // round, place in `sends`
   struct State {
     // Of the schedule.
     std::vector<Sent> sends;          // in its order
@@ -76,24 +76,24 @@ class ScheduleRun {
     std::vector<Message> messages;       // by key
     std::vector<Chunk> chunks;           // and one more
     std::vector<std::uint32_t> made_by;  // of each version from 1 on of each chunk: in `received`
-    std::uint32_t turn_stages = 0;       // bit s: stage s goes in turn
-    std::vector<std::uint32_t> rounds;   // received pieces of these stages, by turn
+    std::uint32_t round_stages = 0;      // bit s: stage s has rounds
+    std::vector<std::uint32_t> rounds;   // received pieces of these stages, by round
     // Of the operation.
     std::vector<Whole> unsent;
     std::vector<std::uint32_t> versions;  // of each chunk
     std::vector<std::uint32_t> next_sum;  // of each chunk: in `sums`
     std::vector<bool> came;               // of each received piece
     std::uint32_t unfinished = 0;         // chunks
-    Turns turns;
+    ByRound to_send;
     std::uint32_t next_round = 0;  // the first in `rounds` that has not come
-    bool in_turn = false;          // a piece of a stage that goes in turn is being sent
+    bool sends_by_round = false;   // a piece of a stage with rounds is being sent
   };
 
   static State state_of(const Schedule& schedule);
   void on_delivered(Time now, Rank from, Rank to, std::uint32_t step);
   void begin(Time now, State& state, Rank rank);
   void send(Time now, State& state, Rank rank, std::uint32_t place);
-  void next_turn(Time now, State& state, Rank rank);
+  void send_next_round(Time now, State& state, Rank rank);
   void raise(Time now, State& state, std::uint32_t index);
 
   const bool whole_messages_;
