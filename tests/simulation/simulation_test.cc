@@ -114,10 +114,12 @@ TEST(SimulationTest, run__seeds_that_broke_a_promise_with_all_faults) {
 /// other traffic brings six times the rate of the core. In 15764998 a rank waits for lost packets
 /// until the deadline of a call, and one that leaves waits for that rank.
 TEST(SimulationTest, run__seeds_that_an_earlier_judge_refused) {
-  for (const std::uint32_t seed :
-       {3014502u,  3016347u,  4002298u,  4128949u,  4590292u,  5006045u,  6048440u,
-        7508611u,  8106758u,  8245644u,  14096398u, 15106942u, 15424634u, 15521872u,
-        15764998u, 15777925u, 16031625u, 16171574u, 16469777u, 16503571u, 16695462u}) {
+  // The last one takes most of the time.
+  const std::vector<std::uint32_t> seeds = {
+      3014502u,  3016347u,  4002298u,  4128949u,  4590292u,  5006045u,  6048440u,
+      7508611u,  8106758u,  8245644u,  14096398u, 15106942u, 15424634u, 15521872u,
+      15764998u, 15777925u, 16031625u, 16171574u, 16469777u, 16695462u, 16503571u};
+  for (const std::uint32_t seed : testing_support::first_if_sanitized(20, seeds)) {
     const SimulationPlan plan = plan_simulation(seed);
     const SimulationResult result = run_simulation(plan);
     EXPECT_TRUE(result.violations.empty()) << describe(plan) << "\n" << result.violations.front();

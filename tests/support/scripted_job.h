@@ -255,7 +255,8 @@ class ScriptedJob : private SimulatedTraffic {
       what();
     }
     for (auto& one : ranks_) {
-      if (one->gone) (void)one->port->receive(now_);  // or the network would wait for it
+      // Or the network would wait for it: its engine reads nothing any more.
+      if (one->gone || *one->broken) (void)one->port->receive(now_);
       if (!runs(*one)) continue;
       while (one->engine->progress(local(*one))) {
       }

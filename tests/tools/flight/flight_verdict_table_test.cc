@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "tests/support/sanitized.h"
 #include "tests/support/scripted_job.h"
 #include "tools/flight/flight_report.h"
 #include "tools/flight/verdict.h"
@@ -279,7 +280,7 @@ Ranks harmed(const SimulationPlan& plan) {
 }
 
 TEST(FlightVerdictSeeds, verdict__never_names_a_healthy_rank) {
-  constexpr std::uint64_t kFirstSeed = 1, kSeeds = 500;
+  constexpr std::uint64_t kFirstSeed = 1, kSeeds = testing_support::kSanitizer ? 100 : 500;
   FaultSet allowed = all_faults();
   // Forged packets are recorded like others, and CLOCK_MONOTONIC does not jump.
   allowed.reset(static_cast<std::size_t>(FaultKind::hostile));

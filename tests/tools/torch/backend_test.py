@@ -279,23 +279,23 @@ def test_shares():
 
 def test_refusals():
     """What keeps one rank from starting is told to all, at once."""
-    for setting in (
-        {"TARPON_BOUND": "0s"},
-        {"TARPON_SHARES": "odd"},
-        {"TARPON_INTERFACE": "none77"},
-        {"TARPON_DATAPATH": "warp"},
-        {"TARPON_LIBRARY": "/none.so"},
+    for culprit, setting in (
+        (0, {"TARPON_BOUND": "0s"}),
+        (1, {"TARPON_SHARES": "odd"}),
+        (0, {"TARPON_INTERFACE": "none77"}),
+        (1, {"TARPON_DATAPATH": "warp"}),
+        (0, {"TARPON_LIBRARY": "/none.so"}),
+        (1, {"TARPON_LIBRARY": "/none.so"}),
     ):
-        for culprit in (0, 1):
-            results = ranks.run(
-                "refused_start",
-                3,
-                environment=lambda rank: setting if rank == culprit else {},
-                backend="gloo+tarpon",
-            )
-            for text, seconds in results:
-                assert f"TarponError: rank {culprit}: " in text, results
-                assert next(iter(setting.values())) in text and seconds < 10, results
+        results = ranks.run(
+            "refused_start",
+            3,
+            environment=lambda rank: setting if rank == culprit else {},
+            backend="gloo+tarpon",
+        )
+        for text, seconds in results:
+            assert f"TarponError: rank {culprit}: " in text, results
+            assert next(iter(setting.values())) in text and seconds < 10, results
 
 
 def test_groups():
