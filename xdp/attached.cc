@@ -14,23 +14,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "xdp/bpf_object_info.h"
+
 namespace tarpon::xdp {
 namespace {
 
 constexpr std::string_view kDispatcherName = "xdp_dispatcher";
-constexpr int kTries = 10;  // a program may be detached between two queries
-
-template <typename Info>
-bool info_of(int fd, Info& info) {
-  std::uint32_t length = sizeof info;
-  return ::bpf_obj_get_info_by_fd(fd, &info, &length) == 0;
-}
+constexpr int kLookups = 10;  // a program may be detached between two queries
 
 Result<std::string> program_name(std::uint32_t id) {
   const FileDescriptor program(::bpf_prog_get_fd_by_id(id));
   if (!program) return fail_system(errno, fmt::format("XDP program {} (needs CAP_SYS_ADMIN)", id));
   bpf_prog_info info{};
-  if (!info_of(program.get(), info)) return fail_system(errno, fmt::format("XDP program {}", id));
+  if (!object_info(program.get(), info))
+    return fail_system(errno, fmt::format("XDP program {}", id));
   return std::string(info.name);
 }
 
@@ -41,7 +38,7 @@ void each_link(const Look& look) {
   while (::bpf_link_get_next_id(id, &id) == 0) {
     FileDescriptor fd(::bpf_link_get_fd_by_id(id));
     bpf_link_info info{};
-    if (fd && info_of(fd.get(), info) && look(fd, info)) return;
+    if (fd && object_info(fd.get(), info) && look(fd, info)) return;
   }
 }
 
@@ -144,7 +141,7 @@ std::string interface_text(unsigned interface) {
 Result<std::optional<Attached>> attached_to(unsigned interface) {
   for (int i = 1;; ++i) {
     auto attached = look_at(interface);
-    if (attached || attached.error().system_errno != ENOENT || i == kTries) return attached;
+    if (attached || attached.error().system_errno != ENOENT || i == kLookups) return attached;
   }
 }
 
@@ -162,7 +159,7 @@ FileDescriptor find_link(std::uint32_t id, unsigned interface) {
 
 std::uint32_t link_id(const FileDescriptor& link) {
   bpf_link_info info{};
-  return link && info_of(link.get(), info) ? info.id : 0;
+  return link && object_info(link.get(), info) ? info.id : 0;
 }
 
 std::vector<int> link_holders(std::uint32_t id) {

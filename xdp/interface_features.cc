@@ -9,10 +9,10 @@
 #include <netlink/route/link.h>
 
 #include <array>
-#include <memory>
 #include <string_view>
 
 #include "xdp/attached.h"
+#include "xdp/netlink_handles.h"
 
 namespace tarpon::xdp {
 namespace {
@@ -23,17 +23,9 @@ constexpr std::uint8_t kDeviceGet = 1;                              // NETDEV_CM
 constexpr int kIndex = 1, kXdpFeatures = 3, kZeroCopySegments = 4;  // NETDEV_A_DEV_*
 constexpr std::uint64_t kBasic = 1, kRedirect = 2, kZeroCopy = 8, kReceiveSg = 32;
 
-struct Release {
-  void operator()(nl_sock* socket) const { ::nl_socket_free(socket); }
-  void operator()(nl_msg* message) const { ::nlmsg_free(message); }
-  void operator()(rtnl_link* link) const { ::rtnl_link_put(link); }
-};
-using Socket = std::unique_ptr<nl_sock, Release>;
-using Message = std::unique_ptr<nl_msg, Release>;
-
 /// Begins a generic netlink request; the caller appends attributes.
-Message request(int family, std::uint8_t command, std::uint8_t version) {
-  Message message(::nlmsg_alloc_simple(family, NLM_F_REQUEST));
+NetlinkMessage request(int family, std::uint8_t command, std::uint8_t version) {
+  NetlinkMessage message(::nlmsg_alloc_simple(family, NLM_F_REQUEST));
   genlmsghdr header{.cmd = command, .version = version, .reserved = 0};
   if (message == nullptr ||
       ::nlmsg_append(message.get(), &header, sizeof header, NLMSG_ALIGNTO) != 0) {
@@ -60,7 +52,7 @@ int exchange(nl_sock* socket, nl_msg* message, Read read) {
 
 /// The number of the family "netdev"; negative: a libnl error code.
 int family_number(nl_sock* socket) {
-  const Message message = request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
+  const NetlinkMessage message = request(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, 1);
   if (message == nullptr) return -NLE_NOMEM;
   ::nla_put_string(message.get(), CTRL_ATTR_FAMILY_NAME, "netdev");
   int number = -NLE_OBJ_NOTFOUND;
@@ -75,7 +67,7 @@ int family_number(nl_sock* socket) {
 }  // namespace
 
 Result<InterfaceFeatures> interface_features(unsigned interface) {
-  const Socket socket(::nl_socket_alloc());
+  const NetlinkSocket socket(::nl_socket_alloc());
   if (socket == nullptr) return fail(Error::Code::io, "netlink: out of memory");
   if (const int error = ::nl_connect(socket.get(), NETLINK_GENERIC); error != 0) {
     return fail(Error::Code::io, fmt::format("generic netlink: {}", ::nl_geterror(error)));
@@ -87,7 +79,7 @@ Result<InterfaceFeatures> interface_features(unsigned interface) {
     return fail(Error::Code::unavailable,
                 "this kernel does not report the XDP features of interfaces (it needs Linux 6.3)");
   }
-  const Message message = request(family, kDeviceGet, kFamilyVersion);
+  const NetlinkMessage message = request(family, kDeviceGet, kFamilyVersion);
   if (message == nullptr) return fail(Error::Code::io, "netlink: out of memory");
   ::nla_put_u32(message.get(), kIndex, interface);
   InterfaceFeatures features;
@@ -111,13 +103,13 @@ Result<InterfaceFeatures> interface_features(unsigned interface) {
 }
 
 std::optional<unsigned> veth_peer(unsigned interface) {
-  const Socket socket(::nl_socket_alloc());
+  const NetlinkSocket socket(::nl_socket_alloc());
   rtnl_link* found = nullptr;
   if (socket == nullptr || ::nl_connect(socket.get(), NETLINK_ROUTE) != 0 ||
       ::rtnl_link_get_kernel(socket.get(), static_cast<int>(interface), nullptr, &found) != 0) {
     return std::nullopt;
   }
-  const std::unique_ptr<rtnl_link, Release> link(found);
+  const NetlinkLink link(found);
   std::int32_t other_namespace = 0;
   const char* const type = ::rtnl_link_get_type(found);
   const int peer = ::rtnl_link_get_link(found);

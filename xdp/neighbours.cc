@@ -15,31 +15,18 @@
 #include <cerrno>
 #include <cstring>
 
+#include "xdp/netlink_handles.h"
+
 namespace tarpon::xdp {
 namespace {
-
-template <auto Release>
-struct Releaser {
-  template <typename Object>
-  void operator()(Object* object) const {
-    Release(object);
-  }
-};
-using Socket = std::unique_ptr<nl_sock, Releaser<nl_socket_free>>;
-using Address = std::unique_ptr<nl_addr, Releaser<nl_addr_put>>;
-using Route = std::unique_ptr<rtnl_route, Releaser<rtnl_route_put>>;
-using Neighbour = std::unique_ptr<rtnl_neigh, Releaser<rtnl_neigh_put>>;
-using Cache = std::unique_ptr<nl_cache, Releaser<nl_cache_free>>;
-using Message = std::unique_ptr<nl_msg, Releaser<nlmsg_free>>;
-using LinkObject = std::unique_ptr<rtnl_link, Releaser<rtnl_link_put>>;
 
 Error netlink_error(int code, const std::string& what) {
   const auto kind = code == -NLE_PERM ? Error::Code::permission : Error::Code::io;
   return Error::make(kind, what + ": " + nl_geterror(code));
 }
 
-Result<Socket> open_socket() {
-  Socket socket(nl_socket_alloc());
+Result<NetlinkSocket> open_socket() {
+  NetlinkSocket socket(nl_socket_alloc());
   if (socket == nullptr) return fail(Error::Code::io, "netlink: out of memory");
   if (const int code = nl_connect(socket.get(), NETLINK_ROUTE); code != 0) {
     return fail(netlink_error(code, "netlink socket"));
@@ -47,30 +34,30 @@ Result<Socket> open_socket() {
   return socket;
 }
 
-Address address_of(in_addr host) {
-  return Address(nl_addr_build(AF_INET, &host, sizeof host));
+NetlinkAddress address_of(in_addr host) {
+  return NetlinkAddress(nl_addr_build(AF_INET, &host, sizeof host));
 }
 
 }  // namespace
 
 struct Neighbours::State {
   unsigned interface = 0;
-  Socket requests;
-  Socket news;
-  Cache known;  // neighbours; may be empty
+  NetlinkSocket requests;
+  NetlinkSocket news;
+  NetlinkCache known;  // neighbours; may be empty
 
-  Result<Route> route(in_addr host) {
-    const Address to = address_of(host);
+  Result<NetlinkRoute> route(in_addr host) {
+    const NetlinkAddress to = address_of(host);
     rtnl_route* found = nullptr;
     if (const int code = rtnl_route_lookup(requests.get(), to.get(), &found); code != 0) {
       return fail(Error::Code::unavailable, std::string("no route: ") + nl_geterror(code));
     }
-    return Route(found);
+    return NetlinkRoute(found);
   }
 
   std::optional<Mac> mac_of(nl_addr* next) const {
     if (known == nullptr) return std::nullopt;
-    const Neighbour found(rtnl_neigh_get(known.get(), static_cast<int>(interface), next));
+    const NetlinkNeighbour found(rtnl_neigh_get(known.get(), static_cast<int>(interface), next));
     if (found == nullptr) return std::nullopt;
     const int usable =
         NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
@@ -116,7 +103,7 @@ Result<Link> Neighbours::link() {
     if (code == -NLE_NODEV || code == -NLE_OBJ_NOTFOUND) error.code = Error::Code::unavailable;
     return fail(std::move(error));
   }
-  const LinkObject link(found);
+  const NetlinkLink link(found);
   Link result;
   const nl_addr* mac = rtnl_link_get_addr(link.get());
   if (mac == nullptr || nl_addr_get_len(mac) != result.mac.size()) {
@@ -135,9 +122,9 @@ Result<void> Neighbours::read() {
   if (const int code = nl_cache_alloc_name("route/neigh", &made); code != 0) {
     return fail(netlink_error(code, "neighbours"));
   }
-  Cache cache(made);
+  NetlinkCache cache(made);
   // Only the neighbours on this interface: a host may have many more.
-  const Message message(nlmsg_alloc_simple(RTM_GETNEIGH, NLM_F_DUMP));
+  const NetlinkMessage message(nlmsg_alloc_simple(RTM_GETNEIGH, NLM_F_DUMP));
   ndmsg about{};
   about.ndm_family = AF_INET;
   if (message == nullptr || nlmsg_append(message.get(), &about, sizeof about, NLMSG_ALIGNTO) != 0 ||
@@ -161,14 +148,14 @@ Result<Way> Neighbours::way_to(in_addr host) {
     return Way{.elsewhere = true, .mac = {}};
   }
   nl_addr* next = rtnl_route_nh_get_gateway(hop);
-  Address own;
+  NetlinkAddress own;
   if (next == nullptr) {
     own = address_of(host);
     next = own.get();
   }
   if (auto mac = state_->mac_of(next)) return Way{.elsewhere = false, .mac = mac};
   // NTF_USE: the kernel resolves the address as if a packet had to go there.
-  const Neighbour wanted(rtnl_neigh_alloc());
+  const NetlinkNeighbour wanted(rtnl_neigh_alloc());
   rtnl_neigh_set_ifindex(wanted.get(), index);
   rtnl_neigh_set_family(wanted.get(), AF_INET);
   rtnl_neigh_set_dst(wanted.get(), next);

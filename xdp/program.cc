@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "xdp/bpf_object_info.h"
 #include "xdp/pins.h"
 
 // Made by tarpon_embed_bpf().
@@ -42,12 +43,6 @@ struct ObjectCloser {
   void operator()(bpf_object* object) const { ::bpf_object__close(object); }
 };
 using Object = std::unique_ptr<bpf_object, ObjectCloser>;
-
-template <typename Info>
-bool info_of(int fd, Info& info) {
-  std::uint32_t length = sizeof info;
-  return ::bpf_obj_get_info_by_fd(fd, &info, &length) == 0;
-}
 
 FileDescriptor duplicate(int fd) {
   return FileDescriptor(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -163,7 +158,7 @@ Result<Program> Program::load() {
   program.counts_ = map(kCounts);
   program.late_ = map(kLate);
   bpf_prog_info info{};
-  if (!info_of(program.program_.get(), info)) return fail_system(errno, "the XDP program's id");
+  if (!object_info(program.program_.get(), info)) return fail_system(errno, "the XDP program's id");
   program.id_ = info.id;
   if (auto mapped = program.map_windows(); !mapped) return fail(mapped.error());
   return program;
@@ -196,13 +191,13 @@ Result<Program> Program::find(unsigned interface) {
   bpf_prog_info info{};
   info.nr_map_ids = maps.size();
   info.map_ids = reinterpret_cast<std::uintptr_t>(maps.data());
-  if (!program.program_ || !info_of(program.program_.get(), info)) {
+  if (!program.program_ || !object_info(program.program_.get(), info)) {
     return fail_system(errno, fmt::format("XDP program {}", program.id_));
   }
   for (std::uint32_t i = 0; i < std::min<std::size_t>(info.nr_map_ids, maps.size()); ++i) {
     FileDescriptor fd(::bpf_map_get_fd_by_id(maps[i]));
     bpf_map_info map{};
-    if (!fd || !info_of(fd.get(), map)) continue;
+    if (!fd || !object_info(fd.get(), map)) continue;
     if (fits(map, kPorts))
       program.ports_ = std::move(fd);
     else if (fits(map, kSockets))

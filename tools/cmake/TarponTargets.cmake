@@ -30,3 +30,35 @@ set(TARPON_COMMON_HEADERS
   <algorithm> <array> <atomic> <chrono> <cstdint> <cstring> <functional> <memory> <mutex> <optional> <span>
   <string> <string_view> <tuple> <unordered_map> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h>
   <tl/expected.hpp>)
+
+# tarpon_batches(TARGET [APART SOURCE...]): compiles the sources of a folder together, up to twelve at a
+# time, because most of the time of a build goes into headers. Names in an unnamed namespace are therefore
+# unique in a folder. Sources named APART are compiled alone. -D TARPON_BATCHES=OFF: all are.
+option(TARPON_BATCHES "Compile sources of a folder together" ON)
+function(tarpon_batches target)
+  if(NOT TARPON_BATCHES)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "APART" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cc$")
+  list(REMOVE_ITEM sources ${ARG_APART})
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "_${folder}" folder)
+    list(APPEND folders ${folder})
+    list(APPEND in_${folder} ${source})
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    list(LENGTH in_${folder} count)
+    math(EXPR batches "(${count} + 11) / 12")
+    set(index 0)
+    foreach(source IN LISTS in_${folder})
+      math(EXPR batch "${index} * ${batches} / ${count}")
+      math(EXPR index "${index} + 1")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP room${folder}_${batch})
+    endforeach()
+  endforeach()
+endfunction()

@@ -19,19 +19,19 @@ struct Requirement {
   unsigned forbids = 0;  // rungs, when it is not met
 };
 
-Verdict verdict_of(bool met) {
-  return met ? Verdict::yes : Verdict::no;
+Answer answer_of(bool met) {
+  return met ? Answer::yes : Answer::no;
 }
 
 /// Makes a row. Drops the command if the requirement is met.
-Requirement requirement(const char* id, const char* title, Verdict verdict, std::string why,
+Requirement requirement(const char* id, const char* title, Answer answer, std::string why,
                         std::string command, unsigned forbids) {
-  if (verdict == Verdict::yes) command.clear();
-  return {{id, title, verdict, std::move(why), std::move(command)}, forbids};
+  if (answer == Answer::yes) command.clear();
+  return {{id, title, answer, std::move(why), std::move(command)}, forbids};
 }
 
 Requirement up(const DoctorFacts& facts) {
-  return requirement("up", "interface is up", verdict_of(facts.up), facts.up ? "" : "it is down",
+  return requirement("up", "interface is up", answer_of(facts.up), facts.up ? "" : "it is down",
                      fmt::format("ip link set dev {} up", facts.name), kAll);
 }
 
@@ -40,7 +40,7 @@ Requirement ipv4(const DoctorFacts& facts) {
   if (why.empty()) {
     why = facts.has_ipv6 ? "it has IPv6 addresses only; Tarpon needs IPv4" : "it has no address";
   }
-  return requirement("ipv4", "IPv4 address", verdict_of(!facts.address.empty()), why,
+  return requirement("ipv4", "IPv4 address", answer_of(!facts.address.empty()), why,
                      fmt::format("ip address add ADDRESS/PREFIX dev {}", facts.name), kAll);
 }
 
@@ -53,7 +53,7 @@ Requirement io_uring(const DoctorFacts& facts) {
     command = "docker run --security-opt seccomp=PROFILE (one that allows io_uring)";
   }
   return requirement(
-      "io_uring", "io_uring allowed", verdict_of(good),
+      "io_uring", "io_uring allowed", answer_of(good),
       good ? fmt::format("sysctl kernel.io_uring_disabled={}, {}", facts.uring_disabled,
                          facts.seccomp ? "seccomp lets it pass" : "no seccomp")
            : facts.rung.against_uring,
@@ -62,7 +62,7 @@ Requirement io_uring(const DoctorFacts& facts) {
 
 Requirement udp_trains(const DoctorFacts& facts) {
   const bool good = facts.udp_gso && facts.udp_gro;
-  return requirement("udp_gso_gro", "UDP GSO and GRO", verdict_of(good),
+  return requirement("udp_gso_gro", "UDP GSO and GRO", answer_of(good),
                      good ? "several packets a call"
                           : fmt::format("this kernel lacks {} (Linux 5.0): one packet a call",
                                         facts.udp_gso ? "UDP_GRO" : "UDP_SEGMENT"),
@@ -70,14 +70,14 @@ Requirement udp_trains(const DoctorFacts& facts) {
 }
 
 Requirement af_xdp(const DoctorFacts& facts) {
-  return requirement("af_xdp", "AF_XDP in the kernel", verdict_of(facts.has_af_xdp),
+  return requirement("af_xdp", "AF_XDP in the kernel", answer_of(facts.has_af_xdp),
                      facts.has_af_xdp ? "" : "it was built without CONFIG_XDP_SOCKETS", "", kXdp);
 }
 
 Requirement capabilities(const char* id, const char* title,
                          const std::vector<std::string>& missing) {
   return requirement(
-      id, title, verdict_of(missing.empty()),
+      id, title, answer_of(missing.empty()),
       missing.empty() ? "" : fmt::format("missing {}; root has them", fmt::join(missing, ", ")),
       "setcap cap_net_raw,cap_net_admin,cap_bpf,cap_sys_admin+ep "
       "$(command -v tarpon)",
@@ -88,22 +88,22 @@ Requirement memlock(const DoctorFacts& facts) {
   const bool good = facts.memlock_bytes >= facts.queue_bytes;
   const std::string need = fmt::format("a queue locks {} KiB", facts.queue_bytes >> 10);
   return requirement(
-      "memlock", "memory to lock", verdict_of(good),
+      "memlock", "memory to lock", answer_of(good),
       good ? need : fmt::format("{}, allowed are {} KiB", need, facts.memlock_bytes >> 10),
       "ulimit -l unlimited", kXdp);
 }
 
 Requirement no_foreigner(const DoctorFacts& facts) {
   if (!facts.attached_error.empty()) {
-    return requirement("no_foreign_program", "no foreign XDP program", Verdict::unknown,
+    return requirement("no_foreign_program", "no foreign XDP program", Answer::unknown,
                        facts.attached_error, "run as root", 0);
   }
   if (!facts.attached || facts.attached->ours) {
-    return requirement("no_foreign_program", "no foreign XDP program", Verdict::yes, "", "", 0);
+    return requirement("no_foreign_program", "no foreign XDP program", Answer::yes, "", "", 0);
   }
   const bool sharable = facts.attached->dispatcher;
   return requirement(
-      "no_foreign_program", "no foreign XDP program", Verdict::no,
+      "no_foreign_program", "no foreign XDP program", Answer::no,
       fmt::format("{} (id {}) is attached{}", facts.attached->name, facts.attached->id,
                   sharable ? ", which can be shared with"
                            : ": remove it with the program that attached it"),
@@ -112,12 +112,12 @@ Requirement no_foreigner(const DoctorFacts& facts) {
 
 Requirement native_xdp(const DoctorFacts& facts) {
   if (!facts.features) {
-    return requirement("native_xdp", "native XDP in the driver", Verdict::unknown,
+    return requirement("native_xdp", "native XDP in the driver", Answer::unknown,
                        facts.features_error, "", 0);
   }
   const bool good = facts.features->native_xdp;
   return requirement(
-      "native_xdp", "native XDP in the driver", verdict_of(good),
+      "native_xdp", "native XDP in the driver", answer_of(good),
       good
           ? ""
           : fmt::format("{} has none; skb mode copies", facts.driver.empty() ? "it" : facts.driver),
@@ -128,7 +128,7 @@ Requirement zero_copy(const DoctorFacts& facts) {
   const bool known = facts.features.has_value();
   const bool good = known && facts.features->zero_copy;
   return requirement("zero_copy", "zero-copy in the driver",
-                     known ? verdict_of(good) : Verdict::unknown,
+                     known ? answer_of(good) : Answer::unknown,
                      good    ? ""
                      : known ? "it has none: AF_XDP would silently copy"
                              : facts.features_error,
@@ -140,7 +140,7 @@ Requirement one_buffer(const DoctorFacts& facts) {
   const std::uint32_t most = facts.features ? facts.features->zero_copy_segments : 1;
   const bool good = buffers <= most;
   return requirement(
-      "mtu", "MTU within one buffer", verdict_of(good),
+      "mtu", "MTU within one buffer", answer_of(good),
       buffers == 1 ? fmt::format("{}", facts.mtu)
       : good ? fmt::format("{}: {} buffers, of {} that the driver takes", facts.mtu, buffers, most)
              : fmt::format("{}, above {}: {} buffers a frame, never zero-copy", facts.mtu,
@@ -156,7 +156,7 @@ Requirement half_of_channels(const DoctorFacts& facts, const ChannelCount& chann
   const std::uint32_t allowed = channels.most / 2;
   const std::string count = channels.combined ? fmt::format("combined {}", allowed)
                                               : fmt::format("rx {0} tx {0}", allowed);
-  return requirement("queues", "queues for XDP", verdict_of(used <= allowed),
+  return requirement("queues", "queues for XDP", answer_of(used <= allowed),
                      fmt::format("{} of {} channels in use, {} allows XDP on half of them", used,
                                  channels.most, facts.driver),
                      fmt::format("ethtool -L {} {}", facts.name, count), kXdp);
@@ -164,22 +164,21 @@ Requirement half_of_channels(const DoctorFacts& facts, const ChannelCount& chann
 
 Requirement queues(const DoctorFacts& facts) {
   if (!facts.channels) {
-    return requirement("queues", "queues for XDP", Verdict::unknown,
+    return requirement("queues", "queues for XDP", Answer::unknown,
                        "the driver does not report its channels", "", 0);
   }
   const ChannelCount& channels = *facts.channels;
   if (driver_notes(facts.driver).half_of_channels) return half_of_channels(facts, channels);
   if (facts.driver != "veth") {
     return requirement(
-        "queues", "queues for XDP", Verdict::yes,
+        "queues", "queues for XDP", Answer::yes,
         fmt::format("{} receive queues; ranks on this host divide them", channels.receive), "", 0);
   }
   // A veth has native XDP while it has these, so the kernel knows of a peer that we do not see.
   const bool good = facts.features && facts.features->native_xdp;
   const std::string peer =
       facts.peer_channels ? fmt::format("{}", facts.peer_channels->send) : std::string("N");
-  return requirement("queues", "queues for XDP",
-                     facts.features ? verdict_of(good) : Verdict::unknown,
+  return requirement("queues", "queues for XDP", facts.features ? answer_of(good) : Answer::unknown,
                      fmt::format("{} receive queues{}", channels.receive,
                                  good ? ", no fewer than the peer sends on"
                                       : fmt::format("; the peer sends on {}, more", peer)),
@@ -189,32 +188,32 @@ Requirement queues(const DoctorFacts& facts) {
 Requirement loaded(const DoctorFacts& facts) {
   const std::string command = fmt::format("tarpon xdp load {}", facts.name);
   if (!facts.attached || !facts.attached->ours) {
-    return requirement("loaded", "our XDP program loaded", Verdict::no,
+    return requirement("loaded", "our XDP program loaded", Answer::no,
                        "auto attaches nothing by itself; --datapath xdp does",
                        facts.loopback ? "" : command, 0);
   }
   const bool native = facts.attached->mode == xdp::AttachMode::native;
   return requirement(
-      "loaded", "our XDP program loaded", verdict_of(native),
+      "loaded", "our XDP program loaded", answer_of(native),
       fmt::format("id {}, {} mode", facts.attached->our_program, xdp::name(facts.attached->mode)),
       fmt::format("tarpon xdp unload {} && {}", facts.name, command), kZeroCopy);
 }
 
 Requirement bpf_file_system(const DoctorFacts& facts) {
   if (!facts.bpf_file_system && facts.mounts_go_with_us) {
-    return requirement("bpf_file_system", "BPF file system", Verdict::no,
+    return requirement("bpf_file_system", "BPF file system", Answer::no,
                        "a mount made here goes with this process, as below `ip netns exec`: "
                        "tarpon xdp load refuses",
                        "nsenter --net=/run/netns/NAME tarpon xdp load " + facts.name, 0);
   }
-  return requirement("bpf_file_system", "BPF file system", verdict_of(facts.bpf_file_system),
+  return requirement("bpf_file_system", "BPF file system", answer_of(facts.bpf_file_system),
                      facts.bpf_file_system ? "" : "tarpon xdp load mounts it",
                      "mount -t bpf bpf /sys/fs/bpf", 0);
 }
 
 Requirement busy_polling(const DoctorFacts& facts) {
   const bool none = facts.driver == "veth" || facts.loopback;
-  return requirement("busy_poll", "busy polling", none ? Verdict::no : Verdict::unknown,
+  return requirement("busy_poll", "busy polling", none ? Answer::no : Answer::unknown,
                      none ? "without effect: its queues have no NAPI instance of their own"
                           : "known once a socket is bound; the port reports it",
                      "", 0);
@@ -225,7 +224,7 @@ Requirement huge_pages(const DoctorFacts& facts) {
   const std::uint64_t pages = (facts.queue_bytes + size - 1) / size;
   const bool good = facts.huge_page_bytes > 0 && facts.huge_pages_free >= pages;
   return requirement(
-      "huge_pages", "hugepages", verdict_of(good),
+      "huge_pages", "hugepages", answer_of(good),
       fmt::format("{} free, {} a queue; without them ordinary pages", facts.huge_pages_free, pages),
       fmt::format("sysctl -w vm.nr_hugepages=$(($(sysctl -n vm.nr_hugepages) + {}))", pages), 0);
 }
@@ -234,11 +233,11 @@ Requirement huge_pages(const DoctorFacts& facts) {
 DoctorRow rung_row(const char* id, const char* title, unsigned rung,
                    const std::vector<Requirement>& requirements, std::string why) {
   for (const Requirement& each : requirements) {
-    if (each.row.verdict != Verdict::no || (each.forbids & rung) == 0) continue;
-    return {id, title, Verdict::no, fmt::format("{}: {}", each.row.title, each.row.why),
+    if (each.row.answer != Answer::no || (each.forbids & rung) == 0) continue;
+    return {id, title, Answer::no, fmt::format("{}: {}", each.row.title, each.row.why),
             each.row.command};
   }
-  return {id, title, Verdict::yes, std::move(why), ""};
+  return {id, title, Answer::yes, std::move(why), ""};
 }
 
 std::string how_to_get(const DoctorFacts& facts) {
@@ -283,13 +282,13 @@ Diagnosis diagnose(const DoctorFacts& facts) {
   return result;
 }
 
-std::string_view text_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::yes:
+std::string_view text_of(Answer answer) {
+  switch (answer) {
+    case Answer::yes:
       return "yes";
-    case Verdict::no:
+    case Answer::no:
       return "no";
-    case Verdict::unknown:
+    case Answer::unknown:
       return "?";
   }
   return "?";

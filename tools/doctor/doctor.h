@@ -11,13 +11,13 @@
 
 namespace tarpon {
 
-enum class Verdict { yes, no, unknown };
+enum class Answer { yes, no, unknown };
 
 /// One row of the table.
 struct DoctorRow {
   std::string id;     // for JSON: "af_xdp_zero_copy", "memlock", ...
   std::string title;  // for readers
-  Verdict verdict = Verdict::yes;
+  Answer answer = Answer::yes;
   std::string why;
   std::string command;  // that would change a no; empty where there is none
 };
@@ -34,6 +34,6 @@ struct Diagnosis {
 Diagnosis diagnose(const DoctorFacts& facts);
 
 /// "yes", "no", "?"
-std::string_view text_of(Verdict verdict);
+std::string_view text_of(Answer answer);
 
 }  // namespace tarpon

@@ -60,13 +60,13 @@ void print_rows(const std::vector<DoctorRow>& rows) {
   const std::string indent(35, ' ');  // to below "why"
   const Colour colour(STDOUT_FILENO, process_environment());
   for (const DoctorRow& row : rows) {
-    std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.verdict), row.why);
+    std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.answer), row.why);
     const std::string command = row.command.empty() ? "" : "-> " + row.command;
     const bool fits = line.size() + 1 + command.size() <= kTextWidth;
     if (fits && !command.empty()) line += (row.why.empty() ? "" : " ") + command;
     line.erase(line.find_last_not_of(' ') + 1);
     const std::string lines = wrapped(line, indent);
-    fmt::print("{}\n", row.verdict == Verdict::no ? colour.failure(lines) : lines);
+    fmt::print("{}\n", row.answer == Answer::no ? colour.failure(lines) : lines);
     if (!fits) fmt::print("{}{}\n", indent, command);
   }
 }
@@ -86,7 +86,7 @@ nlohmann::json to_json(const std::vector<DoctorRow>& rows) {
   for (const DoctorRow& row : rows) {
     json.push_back({{"id", row.id},
                     {"title", row.title},
-                    {"verdict", row.verdict == Verdict::unknown ? "unknown" : text_of(row.verdict)},
+                    {"verdict", row.answer == Answer::unknown ? "unknown" : text_of(row.answer)},
                     {"why", row.why},
                     {"command", row.command}});
   }

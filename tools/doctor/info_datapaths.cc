@@ -16,12 +16,12 @@ InfoRow text_row(const char* id, const char* title, const std::string& text) {
 }
 
 InfoRow datapath_row(const DoctorRow& rung) {
-  std::string text{text_of(rung.verdict)};
+  std::string text{text_of(rung.answer)};
   if (!rung.why.empty()) text += ": " + rung.why;
   if (!rung.command.empty()) text += " -> " + rung.command;
-  const bool known = rung.verdict != Verdict::unknown;
+  const bool known = rung.answer != Answer::unknown;
   return {rung.id, rung.title, text,
-          json{{"usable", known ? json(rung.verdict == Verdict::yes) : json(nullptr)},
+          json{{"usable", known ? json(rung.answer == Answer::yes) : json(nullptr)},
                {"why", rung.why},
                {"command", rung.command}}};
 }

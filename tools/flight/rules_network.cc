@@ -13,8 +13,8 @@ namespace {
 
 using Ranks = std::vector<Rank>;
 
-/// Ranks whose recording covers the operation, and which made the call.
-bool took_part(const FlightCase& of, Rank rank) {
+/// Whether the recording of `rank` covers the operation, and the rank made the call.
+bool made_call(const FlightCase& of, Rank rank) {
   return of[rank].known && of[rank].at->opened.has_value();
 }
 
@@ -27,7 +27,7 @@ Duration long_silence(const FlightCase& of) {
 Ranks waiting_ranks(const FlightCase& of) {
   Ranks found;
   for (Rank rank = 0; rank < of.size(); ++rank) {
-    if (took_part(of, rank) && of[rank].lacks != 0) found.push_back(rank);
+    if (made_call(of, rank) && of[rank].lacks != 0) found.push_back(rank);
   }
   return found;
 }
@@ -142,7 +142,7 @@ std::vector<FlightLink> cut_links(const FlightCase& of) {
   std::vector<FlightLink> links;
   for (Rank from = 0; from < of.size(); ++from) {
     for (Rank to = 0; to < of.size(); ++to) {
-      if (from == to || !took_part(of, from) || !took_part(of, to)) continue;
+      if (from == to || !made_call(of, from) || !made_call(of, to)) continue;
       if (is_cut(of, from, to)) links.push_back({from, to});
     }
   }
@@ -153,7 +153,7 @@ std::vector<FlightLink> cut_links(const FlightCase& of) {
 /// that took part. Needs more than two ranks that took part.
 std::optional<Rank> common_end(const FlightCase& of, const std::vector<FlightLink>& links) {
   std::size_t parties = 0;
-  for (Rank rank = 0; rank < of.size(); ++rank) parties += took_part(of, rank) ? 1u : 0u;
+  for (Rank rank = 0; rank < of.size(); ++rank) parties += made_call(of, rank) ? 1u : 0u;
   if (parties < 3) return std::nullopt;
   for (Rank rank = 0; rank < of.size(); ++rank) {
     std::size_t out = 0, in = 0;
@@ -213,7 +213,7 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of) {
   std::vector<Asked> asked;
   std::size_t requests = 0;
   for (Rank to = 0; to < of.size(); ++to) {
-    if (!took_part(of, to)) continue;
+    if (!made_call(of, to)) continue;
     for (Rank from = 0; from < of.size(); ++from) {
       if (from == to) continue;
       const auto records = of.records_with(to, from);

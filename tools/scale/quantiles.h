@@ -9,6 +9,12 @@
 
 namespace tarpon::scale {
 
+constexpr std::size_t kEnoughForTail = 100;  // operations: of fewer, P99 is the longest
+
+inline double ms(Duration duration) {
+  return std::chrono::duration<double, std::milli>(duration).count();
+}
+
 /// The ceil(share x n)-th smallest (nearest rank); 0 of no samples. REQUIRES: sorted, share in
 /// (0, 1].
 inline Duration quantile(const std::vector<Duration>& sorted, double share) {

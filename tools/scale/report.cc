@@ -9,12 +9,6 @@
 namespace tarpon::scale {
 namespace {
 
-double ms(Duration duration) {
-  return std::chrono::duration<double, std::milli>(duration).count();
-}
-
-constexpr std::size_t kEnoughForTail = 100;  // operations: of fewer, P99 is the longest
-
 double tail_of(const CellResult& cell) {
   const Duration half = quantile(cell.completions, 0.5);
   return half > Duration{} ? ms(quantile(cell.completions, 0.99)) / ms(half) : 0;

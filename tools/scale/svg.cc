@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kWidth = 820, kLeft = 70, kRight = 190;
 constexpr double kLabelHeight = 14, kLabelWidth = 36;  // room that a number needs
-constexpr std::size_t kEnoughForTail = 100;            // operations: of fewer, P99 is the longest
 constexpr std::string_view kNoColour = "#666";
 constexpr double kTimeTop = 60, kTimeBottom = 400, kLostTop = 450, kLostBottom = 560;
 
@@ -40,10 +39,6 @@ std::string_view colour_of(Algorithm algorithm) {
       return "#000000";
   }
   return "";
-}
-
-double ms(Duration duration) {
-  return std::chrono::duration<double, std::milli>(duration).count();
 }
 
 /// One axis: values, or their logarithms, to pixels.

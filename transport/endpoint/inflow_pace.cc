@@ -11,9 +11,9 @@ constexpr double kLeastCut = 0.3;       // of the rate
 constexpr double kBelowCeiling = 0.99;  // of what a rate that dropped packets delivered
 constexpr double kSurelyBelow = 0.95;   // of the rate that a policer seemed to have
 constexpr double kUncured = 0.5;        // of the loss before
-constexpr double kProbe = 1.0025;       // of the rate, above kNear of the ceiling
+constexpr double kProbe = 1.0025;       // of the rate, above kNearCeiling of the ceiling
 constexpr double kProbeFaster = 1.05;   // elsewhere
-constexpr double kNear = 0.9;
+constexpr double kNearCeiling = 0.9;
 constexpr std::uint32_t kCarefulProbes = 24;  // clean intervals in a row
 constexpr std::uint32_t kUnusedAfter = 16;
 constexpr Duration kLateness = 200us;  // of a wake-up; up to so much is made good
@@ -49,7 +49,7 @@ bool InflowPace::slow_down(double loss) {
 /// a rate that dropped packets, in small ones.
 void InflowPace::speed_up(double delivered) {
   if (++clean_ > kCarefulProbes) ceiling_ = 0;
-  const bool near = ceiling_ > 0 && bytes_per_second_ > kNear * ceiling_;
+  const bool near = ceiling_ > 0 && bytes_per_second_ > kNearCeiling * ceiling_;
   bytes_per_second_ *= near ? kProbe : kProbeFaster;
   unused_ = delivered < bytes_per_second_ / 2 ? unused_ + 1 : 0;
   if (unused_ >= kUnusedAfter) end();

@@ -9,8 +9,8 @@ constexpr double kSmaller = 0.8;  // of the share of the window that arrived
 constexpr double kLeastSmaller = 0.3;
 constexpr double kGrowth = 1.0 / 16;  // after a clean interval
 constexpr double kGrowthWhereCrowded = 1.0 / 4;
-constexpr double kCarefulGrowth = 1.0 / 1024;  // above kNear of what overflowed
-constexpr double kNear = 0.9;
+constexpr double kCarefulGrowth = 1.0 / 1024;  // above kNearOverflow of what overflowed
+constexpr double kNearOverflow = 0.9;
 constexpr std::uint32_t kForgotten = 128;   // intervals after which what overflowed is tried again
 constexpr double kRetreat = 4;              // times the share lost in a near-clean interval
 constexpr double kHeld = 0.9;               // of what a queue took: never below for a little loss
@@ -49,7 +49,7 @@ void InflowWindow::grow(const InflowInterval& interval) {
     held_ = std::max(held_, std::min(window, used));
   }
   if (++since_overflow_ > kForgotten) overflowed_at_ = most_;
-  const bool near = !crowded_ && window > kNear * static_cast<double>(overflowed_at_);
+  const bool near = !crowded_ && window > kNearOverflow * static_cast<double>(overflowed_at_);
   // More would only wait longer: in a deep queue, or in our own buffers while we do not get to run.
   if (interval.round_trip > kLongestWait) {
     held_ = 0;

@@ -3,14 +3,6 @@
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
-namespace {
-
-Stage& last_stage(Operation& operation) {
-  return operation.stages[operation.stage_count - 1];
-}
-
-}  // namespace
-
 bool Endpoint::in_doubt(OperationHandle handle) const {
   const Operation* operation = state_->find(handle);
   return operation != nullptr && operation->inquiry.is_on();
@@ -18,7 +10,7 @@ bool Endpoint::in_doubt(OperationHandle handle) const {
 
 /// `peer` has closed this operation. Its CLOSED will say whether it had data of this rank by then.
 void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
-  const SendMessage* message = last_stage(operation).send_to(peer);
+  const SendMessage* message = operation.last_stage().send_to(peer);
   const bool owed = message != nullptr && message->next < message->slots;
   if (owed && !operation.peers[peer].never_began) lateness.ask(operation, peer, now);
   peer_passed(operation, peer, false, now);
@@ -27,7 +19,7 @@ void Endpoint::State::peer_closed(Operation& operation, Rank peer, Time now) {
 /// `peer` has closed the operation without data of this rank's last stage. This rank sends that
 /// stage to no other peer, or the results would differ.
 void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
-  Stage& last = last_stage(operation);
+  Stage& last = operation.last_stage();
   if (!operation.bounded || operation.late) return;
   operation.late = true;
   lateness.stop(operation, now);
@@ -49,7 +41,7 @@ void Endpoint::State::become_late(Operation& operation, Rank peer, Time now) {
 
 /// Lets the deadline end the last stage, not the bound. All its missing slots are asked for now.
 void Endpoint::State::begin_fetch(Operation& operation) {
-  Stage& last = last_stage(operation);
+  Stage& last = operation.last_stage();
   last.end = kNever;
   last.early = Duration::zero();
   for (ReceiveMessage& message : last.receives) message.repair_below = message.slots;

@@ -12,12 +12,8 @@ namespace {
 /// shorter.
 constexpr std::uint32_t kLongWait = 3;
 
-Stage& last_stage(Operation& operation) {
-  return operation.stages[operation.stage_count - 1];
-}
-
 bool all_sent(Operation& operation) {
-  const std::vector<SendMessage>& sends = last_stage(operation).sends;
+  const std::vector<SendMessage>& sends = operation.last_stage().sends;
   return std::all_of(sends.begin(), sends.end(),
                      [](const auto& one) { return one.done || one.next == one.slots; });
 }
@@ -35,7 +31,7 @@ bool has_new_answerer(const Operation& operation) {
 
 /// When the wait for the answers to a question of `now` ends.
 Time patience(Operation& operation, Time now) {
-  const bool known = last_stage(operation).end != kNever;  // else the caller has not said yet
+  const bool known = operation.last_stage().end != kNever;  // else the caller has not said yet
   return known ? std::min(after(now, operation.grace), operation.deadline) : operation.deadline;
 }
 
@@ -73,7 +69,7 @@ void LatenessCheck::begin(Operation& operation, Time now) {
 }
 
 void LatenessCheck::ask_all(Operation& operation, Time now) {
-  for (const SendMessage& message : last_stage(operation).sends) {
+  for (const SendMessage& message : operation.last_stage().sends) {
     if (message.slots > 0 && !message.done) ask(operation, message.peer, now);
   }
 }
@@ -113,7 +109,7 @@ void LatenessCheck::answered(Operation& operation, Rank peer, Time now) {
   inquiry.until = patience(operation, now);  // for what goes out now
   // Beyond the end this rank asks no more: the peers would ask one another without end.
   const Time again = std::max(after(inquiry.since, operation.grace / 2), inquiry.near_end);
-  inquiry.arises = again < last_stage(operation).end ? again : kNever;
+  inquiry.arises = again < operation.last_stage().end ? again : kNever;
   next_ = std::min(next_, now);
 }
 
@@ -150,7 +146,7 @@ void LatenessCheck::stop(Operation& operation, Time now) {
     answered(operation, peer, now);
   }
   inquiry.to_confirm = false;
-  inquiry.arises = inquiry.not_begun != 0 ? last_stage(operation).end : kNever;
+  inquiry.arises = inquiry.not_begun != 0 ? operation.last_stage().end : kNever;
 }
 
 bool LatenessCheck::awaits_answers(Operation& operation, Time now) {

@@ -115,6 +115,8 @@ struct Operation {
   std::uint64_t late_packets = 0;  // DATA that came after its stage had closed
   std::uint32_t stage_count = 0;
   std::array<Stage, TARPON_MAX_STAGES> stages;
+
+  Stage& last_stage() { return stages[stage_count - 1]; }
 };
 
 /// Whether peers run the operation in a later epoch: then none of their data can be used here.

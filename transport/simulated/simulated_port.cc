@@ -10,21 +10,6 @@
 namespace tarpon {
 namespace {
 
-/// Later arrival first, so that std::push_heap keeps the earliest at the front. Ties go by sending
-/// order: replay does not depend on the heap's layout.
-struct InFlight {
-  Time arrival{};
-  Duration delay{};   // after the modelled links
-  Time not_before{};  // as its route says
-  std::uint64_t order = 0;
-  Rank source = 0, to = 0;
-  std::vector<std::byte> bytes = {};
-
-  bool operator<(const InFlight& other) const {
-    return std::pair(arrival, order) > std::pair(other.arrival, other.order);
-  }
-};
-
 void mix(std::uint64_t& hash, const void* data, std::size_t bytes) {
   const auto* at = static_cast<const unsigned char*>(data);
   for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211ull;
@@ -33,6 +18,21 @@ void mix(std::uint64_t& hash, const void* data, std::size_t bytes) {
 }  // namespace
 
 struct SimulatedNetwork::State {
+  /// Later arrival first, so that std::push_heap keeps the earliest at the front. Ties go by
+  /// sending order: replay does not depend on the heap's layout.
+  struct InFlight {
+    Time arrival{};
+    Duration delay{};   // after the modelled links
+    Time not_before{};  // as its route says
+    std::uint64_t order = 0;
+    Rank source = 0, to = 0;
+    std::vector<std::byte> bytes = {};
+
+    bool operator<(const InFlight& other) const {
+      return std::pair(arrival, order) > std::pair(other.arrival, other.order);
+    }
+  };
+
   explicit State(const SimulatedNetworkOptions& given)
       : options(given), random(given.seed), queues(given.ranks), overruns(given.ranks) {
     if (!options.links) return;
@@ -138,6 +138,8 @@ void SimulatedNetwork::State::advance_to(Time to) {
 }
 
 class SimulatedPort : public Port {
+  using InFlight = SimulatedNetwork::State::InFlight;
+
  public:
   SimulatedPort(SimulatedNetwork::State& network, Rank rank) : network_(network), rank_(rank) {
     const SimulatedNetworkOptions& options = network.options;
@@ -286,7 +288,8 @@ void SimulatedNetwork::heal() {
     for (auto& flight : queue) flight.arrival = std::min(flight.arrival, soon);
     std::make_heap(queue.begin(), queue.end());
   }
-  for (InFlight& flight : state_->crossing) flight.not_before = std::min(flight.not_before, soon);
+  for (State::InFlight& flight : state_->crossing)
+    flight.not_before = std::min(flight.not_before, soon);
 }
 
 void SimulatedNetwork::watch(SimulatedTraffic* traffic) {

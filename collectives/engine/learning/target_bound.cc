@@ -8,10 +8,10 @@ namespace tarpon {
 namespace {
 
 constexpr std::size_t kNewLevelCalls = 5;
-constexpr double kUnusual = 0.95;  // share of the latest calls
-constexpr double kFloor = 1.1;     // x the median
-constexpr double kMaxGrowth = 2;   // of the time of a call that lost something
-constexpr double kGain = 0.005;    // log c for each call that lost nothing
+constexpr double kUnusual = 0.95;       // share of the latest calls
+constexpr double kFloor = 1.1;          // x the median
+constexpr double kMaxSampleGrowth = 2;  // of the time of a call that lost something
+constexpr double kGain = 0.005;         // log c for each call that lost nothing
 constexpr double kMinCorrection = 1.0 / 32;
 constexpr double kMaxCorrection = 4;
 constexpr double kFastestFall = 0.90;  // of c, by one call
@@ -20,7 +20,7 @@ constexpr double kFastestRise = 1.02;
 }  // namespace
 
 void TargetBound::learn(double time, double lost) {
-  const double sample = time * std::min(kMaxGrowth, 1 / std::max(1 - lost, 1e-9));
+  const double sample = time * std::min(kMaxSampleGrowth, 1 / std::max(1 - lost, 1e-9));
   if (!bound_ || sample <= unusual()) {
     above_.clear();
     push(sample);

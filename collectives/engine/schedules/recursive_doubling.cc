@@ -9,7 +9,7 @@ namespace {
 
 using Pieces = std::array<Schedule::Piece, 1>;
 
-constexpr std::size_t kFold = 0, kExchange = 1, kSpread = 2;  // stages
+constexpr std::size_t kFoldIn = 0, kDoubling = 1, kFoldOut = 2;  // stages
 
 }  // namespace
 
@@ -33,13 +33,13 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
   const auto odd = static_cast<Rank>(rank + 1);
   const auto even = static_cast<Rank>(rank - 1);
   if (waits) {
-    schedule.add(schedule.stages[kFold].sends, even, Pieces{{{.chunk = 0, .version = 0}}});
-    schedule.add(schedule.stages[kSpread].receives, even, Pieces{{{.chunk = 0, .version = 1}}});
+    schedule.add(schedule.stages[kFoldIn].sends, even, Pieces{{{.chunk = 0, .version = 0}}});
+    schedule.add(schedule.stages[kFoldOut].receives, even, Pieces{{{.chunk = 0, .version = 1}}});
     return schedule;
   }
   if (in_pair) {
-    schedule.add(schedule.stages[kFold].receives, odd, Pieces{{{.chunk = 0, .version = 1}}});
-    schedule.add(schedule.stages[kSpread].sends, odd,
+    schedule.add(schedule.stages[kFoldIn].receives, odd, Pieces{{{.chunk = 0, .version = 1}}});
+    schedule.add(schedule.stages[kFoldOut].sends, odd,
                  Pieces{{{.chunk = 0, .version = first + rounds}}});
   }
   for (std::uint32_t round = 0; round < rounds; ++round) {
@@ -51,10 +51,10 @@ Schedule recursive_doubling_schedule(std::uint32_t world, Rank rank, std::uint64
     const std::uint32_t other_block = other >> round << round;
     const bool sends_sum = round > 0 || block < folded;
     const bool receives_sum = round > 0 || other_block < folded;
-    schedule.add(schedule.stages[kExchange].sends, peer,
+    schedule.add(schedule.stages[kDoubling].sends, peer,
                  Pieces{{{.chunk = 0, .version = first + round, .partial = sends_sum}}});
     // Lower blocks are the left operands at both ends: minima and maxima of zeros depend on it.
-    schedule.add(schedule.stages[kExchange].receives, peer,
+    schedule.add(schedule.stages[kDoubling].receives, peer,
                  Pieces{{{.chunk = 0,
                           .version = first + round + 1,
                           .partial = receives_sum,

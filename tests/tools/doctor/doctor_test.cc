@@ -50,12 +50,12 @@ void expect_no(const DoctorFacts& facts, const std::string& id, const std::strin
   SCOPED_TRACE(id);
   const Diagnosis diagnosis = diagnose(facts);
   const DoctorRow row = row_of(diagnosis.requirements, id);
-  EXPECT_EQ(row.verdict, Verdict::no);
+  EXPECT_EQ(row.answer, Answer::no);
   EXPECT_FALSE(row.why.empty());
   EXPECT_EQ(row.command, command);
   for (const DoctorRow& rung : diagnosis.rungs) {
     const bool forbidden = std::find(rungs.begin(), rungs.end(), rung.id) != rungs.end();
-    EXPECT_EQ(rung.verdict, forbidden ? Verdict::no : Verdict::yes) << rung.id;
+    EXPECT_EQ(rung.answer, forbidden ? Answer::no : Answer::yes) << rung.id;
     EXPECT_EQ(rung.command, forbidden ? command : "");
   }
 }
@@ -69,7 +69,7 @@ TEST(Doctor, diagnose__all_is_well) {
   for (const auto* rows : {&diagnosis.rungs, &diagnosis.requirements}) {
     for (const DoctorRow& row : *rows) {
       if (row.id == "busy_poll") continue;  // known only once a socket is bound
-      EXPECT_EQ(row.verdict, Verdict::yes) << row.id << ": " << row.why;
+      EXPECT_EQ(row.answer, Answer::yes) << row.id << ": " << row.why;
       EXPECT_EQ(row.command, "") << row.id;
     }
   }
@@ -93,7 +93,7 @@ TEST(Doctor, diagnose__the_interface) {
   facts.mtu = 9000;
   expect_no(facts, "mtu", "ip link set dev eth0 mtu 3498", kZeroCopyRung);
   facts.features->zero_copy_segments = 8;
-  EXPECT_EQ(row_of(diagnose(facts).requirements, "mtu").verdict, Verdict::yes);
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "mtu").answer, Answer::yes);
 }
 
 TEST(Doctor, diagnose__loopback_is_told_nothing_that_would_not_help) {
@@ -129,12 +129,12 @@ TEST(Doctor, diagnose__the_driver) {
   facts.channels->combined = false;
   expect_no(facts, "queues", "ethtool -L eth0 rx 4 tx 4", kXdpRungs);
   facts.channels->receive = facts.channels->send = 4;
-  EXPECT_EQ(row_of(diagnose(facts).requirements, "queues").verdict, Verdict::yes);
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "queues").answer, Answer::yes);
 
   facts = good_facts();
   facts.features.reset();
   facts.features_error = "too old";
-  EXPECT_EQ(row_of(diagnose(facts).requirements, "native_xdp").verdict, Verdict::unknown);
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "native_xdp").answer, Answer::unknown);
 }
 
 TEST(Doctor, diagnose__a_veth_and_its_peer) {
@@ -146,7 +146,7 @@ TEST(Doctor, diagnose__a_veth_and_its_peer) {
   expect_no(facts, "queues", "ethtool -L eth0 rx 4", kXdpRungs);
   facts.peer_channels.reset();
   EXPECT_EQ(row_of(diagnose(facts).requirements, "queues").command, "ethtool -L eth0 rx N");
-  EXPECT_EQ(row_of(diagnose(facts).requirements, "busy_poll").verdict, Verdict::no);
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "busy_poll").answer, Answer::no);
 }
 
 TEST(Doctor, diagnose__programs) {
@@ -164,7 +164,7 @@ TEST(Doctor, diagnose__programs) {
   facts.rung.against_zero_copy = "not loaded on eth0";
   const Diagnosis unloaded = diagnose(facts);
   EXPECT_EQ(row_of(unloaded.requirements, "loaded").command, "tarpon xdp load eth0");
-  EXPECT_EQ(row_of(unloaded.rungs, "af_xdp_zero_copy").verdict, Verdict::yes);
+  EXPECT_EQ(row_of(unloaded.rungs, "af_xdp_zero_copy").answer, Answer::yes);
   EXPECT_EQ(unloaded.choice.rung, Rung::uring);
   EXPECT_FALSE(unloaded.best);
 
