@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/check/probe.h"
+#include "tools/check/pair_probe.h"
 #include "tools/cli/colour.h"
 
 namespace tarpon {

@@ -45,6 +45,13 @@ struct FlightFinding {
 /// pauses, late calls. Each rank is blamed once, for its weightiest cause.
 std::vector<FlightFinding> direct_findings(const FlightCase& of);
 
+/// Ranks that did not run for much of the operation. One finding a pause, pauses that began
+/// together in one; a single finding of all, `stalled`, if most ranks paused.
+std::vector<FlightFinding> pause_findings(const FlightCase& of);
+
+/// The ranks that made the call late or never.
+std::optional<FlightFinding> late_finding(const FlightCase& of);
+
 /// The direct finding that made the operation fail: if ranks ran out of time, the one that began
 /// first, else the first that ended the call at once. nullptr if there is none.
 const FlightFinding* first_cause(const FlightCase& of, const std::vector<FlightFinding>& findings);

@@ -97,6 +97,10 @@ void judge_memory(Rank rank, const EndpointMemory& memory, SimulationResult& res
 /// and received, ages, contributors, void shards, operations missed. Empty if nothing is.
 std::string judge_accounts(const SimulationPlan& plan, const SimulatedCall& call, Rank rank);
 
+/// Checks which ranks the report of `rank` blames. REQUIRES: the call has ended there.
+void judge_blame(const SimulationPlan& plan, const SimulatedCall& call, Rank rank,
+                 SimulationResult& result);
+
 /// Adds the call's result bytes to the trace, counts it, and says which promises it broke.
 void judge(const SimulationPlan& plan, const SimulatedCall& call, SimulationResult& result);
 

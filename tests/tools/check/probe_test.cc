@@ -1,5 +1,5 @@
 // The verdict of `tarpon check` on one pair, and its reason.
-#include "tools/check/probe.h"
+#include "tools/check/pair_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,53 @@
+#include "tools/simulation/circumstances.h"
+
+namespace tarpon {
+namespace {
+
+// A receive buffer that the initial credit of all peers cannot fill.
+constexpr std::uint64_t kRoomyBuffer = 1 << 20;
+
+}  // namespace
+
+bool Circumstances::leaver_gave_up() const {
+  return plan_.leave_at != kNever && ended(plan_.victim) &&
+         call_.pending[plan_.victim]->report.status == Status::peer_late;
+}
+
+bool Circumstances::nothing_but(std::initializer_list<FaultKind> harmless) const {
+  FaultSet others = plan_.on;
+  for (const FaultKind kind : harmless) others.reset(static_cast<std::size_t>(kind));
+  return others.none() && calm_packets() && plan_.pauses.empty();
+}
+
+bool Circumstances::disturbs_victim() const {
+  return on(FaultKind::partition) || on(FaultKind::one_way) || on(FaultKind::jam) ||
+         on(FaultKind::pause) || on(FaultKind::slow_rank) || on(FaultKind::clock_jump) ||
+         call_.late;
+}
+
+bool Circumstances::calm_packets() const {
+  return !plan_.faults.any() && !plan_.links && !on(FaultKind::mask) &&
+         !on(FaultKind::starved_buffers) && plan_.receive_bytes >= kRoomyBuffer;
+}
+
+bool Circumstances::news_is_in_time() const {
+  return nothing_but({FaultKind::refuse, FaultKind::mismatch, FaultKind::two_jobs,
+                      FaultKind::hostile, FaultKind::drift, FaultKind::nonfinite}) &&
+         plan_.skew == Duration{};
+}
+
+Duration Circumstances::paused(Rank rank) const {
+  Duration sum{};
+  for (const auto& [who, window] : plan_.pauses) sum += who == rank ? window.length() : 0ms;
+  return sum;
+}
+
+Duration Circumstances::work() const {
+  Duration sum{};
+  for (Rank rank = 0; rank < plan_.ranks; ++rank) {
+    if (ended(rank)) sum += call_.worked[rank];
+  }
+  return sum;
+}
+
+}  // namespace tarpon

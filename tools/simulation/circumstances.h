@@ -1,0 +1,54 @@
+// What the faults of a plan may do to one call: the judge asks before it accuses a rank.
+#pragma once
+
+#include <initializer_list>
+
+#include "tools/simulation/simulated_call.h"
+
+namespace tarpon {
+
+/// Refers to the plan and the call, which outlive it.
+class Circumstances {
+ public:
+  Circumstances(const SimulationPlan& plan, const SimulatedCall& call) : plan_(plan), call_(call) {}
+
+  bool on(FaultKind kind) const { return has(plan_.on, kind); }
+  bool ended(Rank rank) const { return call_.pending[rank] && call_.pending[rank]->done; }
+
+  /// Whether the victim left before it made this call.
+  bool left_out() const { return plan_.leave_at != kNever && !call_.pending[plan_.victim]; }
+  /// Whether the victim, which left, had given this call up at its deadline.
+  bool leaver_gave_up() const;
+
+  /// Whether no fault is on but `harmless` ones, no rank pauses, and packets are calm.
+  bool nothing_but(std::initializer_list<FaultKind> harmless) const;
+  /// Whether a fault is on that disturbs only the victim's packets and times.
+  bool disturbs_victim() const;
+  /// Whether nothing happens to the packets of ranks other than the victim.
+  bool calm_packets() const;
+  /// Whether links may delay the announcement of a rank without limit.
+  bool delays_all() const { return plan_.links.has_value(); }
+
+  /// Whether exact calls may wait so long that their deadlines come first.
+  bool may_expire() const { return call_.late || plan_.deadlines_may_pass(); }
+  /// Whether the calls from which bounds are learnt may leave later calls too little time to hear
+  /// any rank.
+  bool queues_behind_exact() const {
+    return plan_.queues() && plan_.bound_rule != BoundRule::automatic;
+  }
+  /// Whether every rank hears that the victim refuses a call, or asks for another one, before the
+  /// call could end; also before packets of the victim's next call, which tell bounded calls that
+  /// nothing more of this call will come.
+  bool news_is_in_time() const;
+
+  /// How long a trace pauses `rank`.
+  Duration paused(Rank rank) const;
+  /// The work of all ranks: a rank that waits to hear half of them waits until those have encoded.
+  Duration work() const;
+
+ private:
+  const SimulationPlan& plan_;
+  const SimulatedCall& call_;
+};
+
+}  // namespace tarpon
