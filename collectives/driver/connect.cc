@@ -1,16 +1,13 @@
 #include "collectives/driver/connect.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <fstream>
 #include <optional>
 #include <utility>
 
 #include "collectives/driver/datapath_port.h"
+#include "collectives/driver/offer.h"
 #include "collectives/driver/own_network.h"
 #include "collectives/launcher.h"
 #include "collectives/membership/socket_network.h"
@@ -21,122 +18,15 @@
 #include "transport/clock.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
-#include "transport/ports/udp_flows.h"
 #include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kMinMtu = 576;
-static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
-
 std::vector<LossBudget> budgets_of(const CommunicatorOptions& options) {
   if (!options.loss_budgets.empty()) return options.loss_budgets;
   return {LossBudget::usual(options.mechanisms.loss_target)};
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.data();
-}
-
-/// Returns a name that is equal on two ranks if they share a network namespace of one running
-/// system.
-std::string network_name() {
-  std::array<char, 64> name{};
-  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot + " " + name.data();
-}
-
-/// What this rank brings to the job, or why it cannot take part: an error in `info`.
-struct Offer {
-  std::optional<UdpSocket> socket;
-  mesh::Door door;
-  DatapathOffer datapath;
-  std::string one_flow;  // why a trial has one flow only; appended to the data path's reason
-  RankInfo info;
-};
-
-/// Opens the further flows. A trial makes do with one flow if the kernel refuses more.
-Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
-                            std::string& one_flow) {
-  if (options.flows > TARPON_MAX_FLOWS || std::popcount(options.flows) > 1) {
-    return fail(Error::Code::invalid_argument,
-                fmt::format("{} flows: give 1, 2, 4 or 8, or 0 for by trial", options.flows));
-  }
-  auto flows = open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows);
-  if (flows) {
-    datapath.flows = std::move(*flows);
-  } else if (options.flows == 0) {
-    one_flow = "; one flow: " + flows.error().message;
-  } else {
-    return fail(flows.error());
-  }
-  return {};
-}
-
-/// Fills the network of `options`: see rendezvous::fill_network().
-Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
-  Offer offer;
-  offer.info.host = host_name();
-  offer.info.network = network_name();
-  if (auto found = rendezvous::fill_network(options, local_address); !found) {
-    offer.info.refuse(found.error());
-    return offer;
-  }
-  offer.info.address = options.address;
-  offer.info.interface = options.interface;
-  offer.info.driver = options.driver;
-  offer.info.mtu = options.mtu;
-  auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
-  if (!datapath) {
-    offer.info.refuse(datapath.error());
-    return offer;
-  }
-  if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
-  datapath->busy_poll = options.busy_poll;
-  offer.info.datapath = name(datapath->datapath);
-  offer.info.max_payload = datapath->max_payload;
-  offer.info.queues = datapath->queues;
-  if (options.mtu < kMinMtu) {
-    offer.info.refuse(
-        Error::make(Error::Code::invalid_argument,
-                    fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
-                                options.mtu, options.interface, kMinMtu)));
-    return offer;
-  }
-  UdpSocketOptions socket_options{.address = options.address};
-  if (options.receive_buffer_bytes > 0) {
-    socket_options.receive_buffer = options.receive_buffer_bytes;
-  }
-  auto socket = UdpSocket::open(socket_options);
-  if (!socket) {
-    offer.info.refuse(socket.error());
-    return offer;
-  }
-  if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
-    offer.info.refuse(opened.error());
-    return offer;
-  }
-  for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
-  auto door = mesh::open_door(options.address);
-  if (!door) {
-    offer.info.refuse(door.error());
-    return offer;
-  }
-  offer.door = std::move(*door);
-  offer.info.control_port = offer.door.port;
-  const bool xdp = datapath->datapath == Datapath::xdp;
-  offer.info.port = socket->port();
-  offer.info.receive_bytes = socket->receive_budget();
-  offer.info.checksums = !xdp && options.faults.corrupt == 0 && options.faults.truncate == 0;
-  offer.datapath = std::move(*datapath);
-  offer.socket = std::move(*socket);
-  return offer;
 }
 
 /// Checks the payloads that the ranks offer, from which the size of slots is chosen.

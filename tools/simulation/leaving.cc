@@ -97,6 +97,13 @@ bool Leaving::is_in_time(Rank rank, Time passed) const {
   return passed != kNever && news_at(passed, rank) < left_at_ + kSimulationDeadline;
 }
 
+void Leaving::note(SimulatedCall& call) const {
+  call.served_in_vain = in_vain_;
+  if (call.pending[plan_.victim] || !has_left()) return;
+  call.mismatched = call.refused = false;
+  call.told_left = told_left_;
+}
+
 bool Leaving::waited_for_bounds(const std::vector<SimulatedCall>& calls) const {
   bool waited = false;
   for (Rank rank = 0; rank < plan_.ranks; ++rank) {

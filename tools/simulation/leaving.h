@@ -38,8 +38,9 @@ class Leaving {
   bool has_gone() const { return gone_at_ != kNever; }
   /// Whether no news is left to tell.
   bool over() const { return next_news() == kNever && settled(); }
-  /// When `rank` was told that the victim has left; kNever: not yet.
-  Time told_at(Rank rank) const { return told_left_[rank]; }
+  /// Notes in `call` what became of the victim, and when ranks were told that it had left, if it
+  /// did not make the call.
+  void note(SimulatedCall& call) const;
   /// Whether the victim waited for answers until its deadline.
   bool in_vain() const { return in_vain_; }
   /// Whether the victim waited for the bounds of its calls. Each rank whose answer the victim

@@ -65,7 +65,6 @@ class Simulation {
   void end_by_broken_port();
   void restart();
   void heal();
-  void note_leaving(SimulatedCall& call) const;
   void count();
 
   const SimulationPlan plan_;
@@ -353,7 +352,7 @@ SimulationResult Simulation::run() {
   if (ended) drain();
   result_.trace_hash = network_.trace_hash();
   for (SimulatedCall& call : calls_) {
-    note_leaving(call);
+    leaving_.note(call);
     judge(plan_, call, result_);
   }
   if (leaving_.in_vain() && !plan_.deadlines_may_pass() && !leaving_.waited_for_bounds(calls_)) {
@@ -364,14 +363,6 @@ SimulationResult Simulation::run() {
   }
   count();
   return std::move(result_);
-}
-
-/// Notes what became of a victim that left, and when ranks were told, if it did not make the call.
-void Simulation::note_leaving(SimulatedCall& call) const {
-  call.served_in_vain = leaving_.in_vain();
-  if (call.pending[plan_.victim] || !leaving_.has_left()) return;
-  call.mismatched = call.refused = false;
-  for (Rank rank = 0; rank < plan_.ranks; ++rank) call.told_left[rank] = leaving_.told_at(rank);
 }
 
 void Simulation::count() {

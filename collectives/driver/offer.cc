@@ -1,0 +1,115 @@
+#include "collectives/driver/offer.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <fstream>
+#include <utility>
+
+#include "collectives/driver/own_network.h"
+#include "transport/ports/udp_flows.h"
+
+namespace tarpon {
+namespace {
+
+constexpr std::uint32_t kMinMtu = 576;
+static_assert(max_payload_for_mtu(kMinMtu) == TARPON_MIN_PAYLOAD);
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "?";
+  return name.data();
+}
+
+/// Returns a name that is equal on two ranks if they share a network namespace of one running
+/// system.
+std::string network_name() {
+  std::array<char, 64> name{};
+  if (readlink("/proc/thread-self/ns/net", name.data(), name.size() - 1) < 0) return "?";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot + " " + name.data();
+}
+
+/// Opens the further flows. A trial makes do with one flow if the kernel refuses more.
+Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
+                            std::string& one_flow) {
+  if (options.flows > TARPON_MAX_FLOWS || std::popcount(options.flows) > 1) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{} flows: give 1, 2, 4 or 8, or 0 for by trial", options.flows));
+  }
+  auto flows = open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows);
+  if (flows) {
+    datapath.flows = std::move(*flows);
+  } else if (options.flows == 0) {
+    one_flow = "; one flow: " + flows.error().message;
+  } else {
+    return fail(flows.error());
+  }
+  return {};
+}
+
+}  // namespace
+
+Offer make_offer(CommunicatorOptions& options, const std::string& local_address) {
+  Offer offer;
+  offer.info.host = host_name();
+  offer.info.network = network_name();
+  if (auto found = rendezvous::fill_network(options, local_address); !found) {
+    offer.info.refuse(found.error());
+    return offer;
+  }
+  offer.info.address = options.address;
+  offer.info.interface = options.interface;
+  offer.info.driver = options.driver;
+  offer.info.mtu = options.mtu;
+  auto datapath = offer_datapath(options.datapath, options.interface, options.mtu);
+  if (!datapath) {
+    offer.info.refuse(datapath.error());
+    return offer;
+  }
+  if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
+  datapath->busy_poll = options.busy_poll;
+  offer.info.datapath = name(datapath->datapath);
+  offer.info.max_payload = datapath->max_payload;
+  offer.info.queues = datapath->queues;
+  if (options.mtu < kMinMtu) {
+    offer.info.refuse(
+        Error::make(Error::Code::invalid_argument,
+                    fmt::format("MTU {} of {} is too small: at least {} bytes are needed",
+                                options.mtu, options.interface, kMinMtu)));
+    return offer;
+  }
+  UdpSocketOptions socket_options{.address = options.address};
+  if (options.receive_buffer_bytes > 0) {
+    socket_options.receive_buffer = options.receive_buffer_bytes;
+  }
+  auto socket = UdpSocket::open(socket_options);
+  if (!socket) {
+    offer.info.refuse(socket.error());
+    return offer;
+  }
+  if (auto opened = open_flows_for(options, *datapath, offer.one_flow); !opened) {
+    offer.info.refuse(opened.error());
+    return offer;
+  }
+  for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
+  auto door = mesh::open_door(options.address);
+  if (!door) {
+    offer.info.refuse(door.error());
+    return offer;
+  }
+  offer.door = std::move(*door);
+  offer.info.control_port = offer.door.port;
+  const bool xdp = datapath->datapath == Datapath::xdp;
+  offer.info.port = socket->port();
+  offer.info.receive_bytes = socket->receive_budget();
+  offer.info.checksums = !xdp && options.faults.corrupt == 0 && options.faults.truncate == 0;
+  offer.datapath = std::move(*datapath);
+  offer.socket = std::move(*socket);
+  return offer;
+}
+
+}  // namespace tarpon

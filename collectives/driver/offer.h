@@ -1,0 +1,27 @@
+// What a rank brings to a job: its sockets, its door of the control mesh, its data path.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "collectives/driver/datapath_port.h"
+#include "collectives/membership/socket_network.h"
+#include "collectives/options.h"
+#include "collectives/rank_info.h"
+#include "transport/ports/udp_socket.h"
+
+namespace tarpon {
+
+/// What this rank brings to the job, or why it cannot take part: an error in `info`.
+struct Offer {
+  std::optional<UdpSocket> socket;
+  mesh::Door door;
+  DatapathOffer datapath;
+  std::string one_flow;  // why a trial has one flow only; appended to the data path's reason
+  RankInfo info;
+};
+
+/// Opens all of it, and fills the network of `options`: see rendezvous::fill_network().
+Offer make_offer(CommunicatorOptions& options, const std::string& local_address);
+
+}  // namespace tarpon
