@@ -13,9 +13,10 @@ from .c10d import ProcessGroupTarpon, register
 from .calls import CallError, Report
 from .communicator import Communicator, Verdict
 from .ddp import bounded_hook
-from .hook import AloneError, BoundedHook, HaltError, StepReport
+from .hook import BoundedHook
 from .library import TarponError
 from .replicas import Comparison
+from .step_report import AloneError, HaltError, StepReport
 
 __all__ = [
     "AloneError",

@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from .communicator import Communicator
-from .hook import BoundedHook, StepReport
+from .hook import BoundedHook
 from .library import TarponError
+from .step_report import StepReport
 
 _CONNECT_SECONDS = 60.0
 
