@@ -13,7 +13,7 @@
 //
 // Denormals are computed, not flushed, unless the calling thread has set its processor to flush
 // them. A coefficient that rounds to a denormal loses as much as any sum that does. NaN and
-// infinity never leave a transform: each coefficient is a sum of all elements of its block, so that
+// infinity survive a transform, because each coefficient is a sum of all elements of its block. So
 // one check per block finds them.
 //
 // Pure functions, thread-safe; a thread's calls share scratch of at most 130 KiB.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codec/layout.h"
+#include "collectives/custom_function.h"
 #include "collectives/mechanisms.h"
 #include "collectives/shares.h"
 #include "collectives/types.h"

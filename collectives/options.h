@@ -49,7 +49,7 @@ struct CommunicatorOptions {
   bool busy_poll = false;
   /// Alike on all ranks.
   Mechanisms mechanisms;
-  /// Cap of what this rank sends as DATA, headers included; 0: none.
+  /// Limit of the DATA that this rank sends, Tarpon's headers included; 0: none.
   double max_bytes_per_second = 0;
   /// Memory of retained results, bookkeeping included; one result is always retained.
   std::uint64_t retain_bytes = 64ull << 20;

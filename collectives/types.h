@@ -125,18 +125,4 @@ std::optional<ReduceOp> parse_reduce_op(std::string_view text);
 std::optional<Mode> parse_mode(std::string_view text);
 std::optional<Algorithm> parse_algorithm(std::string_view text);
 
-/// A reduction of the caller's own (ReduceOp::custom). It has to be associative and commutative:
-/// ranks apply it in different orders.
-struct CustomFunction {
-  /// Names the function to the other ranks; different ids are a mismatch. The library gives it no
-  /// meaning.
-  std::uint32_t id = 0;
-  /// out[i] = a[i] op b[i] for all elements. `out` may equal `a`, pointers need no alignment. Runs
-  /// on the thread that drives the communicator, under its mutex: it must be quick, and must not
-  /// call the communicator.
-  void (*combine)(void* out, const void* a, const void* b, std::size_t elements,
-                  void* context) noexcept = nullptr;
-  void* context = nullptr;  // passed to combine; must live until the call has ended
-};
-
 }  // namespace tarpon

@@ -65,7 +65,8 @@ class Endpoint {
   /// Number that the next submit() on `tag` takes; ownership rotates by it.
   std::uint32_t next_number(std::uint32_t tag) const;
 
-  /// Active tags, which some live peer has not passed, and the latest 1024 that all have passed.
+  /// Returns the active tags and the latest 1024 others. A tag is active until this rank and all
+  /// live peers have passed its latest operation.
   std::vector<std::uint32_t> tags() const;
 
   /// Whether this rank has forgotten the numbers of `tag`, and a peer knows them. No operation of

@@ -21,7 +21,9 @@ struct Connection {
   CommunicatorOptions options;  // as given, with the network that was found
   std::unique_ptr<ControlChannel> control;
   std::vector<RankInfo> ranks;
-  EngineOptions agreed;  // alike on all ranks but for the rank itself
+  /// Alike on all ranks: job, world size, size of slots, integrity, initial credit, mechanisms. The
+  /// rank's own: its number, retention, limit of its rate, flows.
+  EngineOptions agreed;
   /// Why slots are smaller than the interfaces allow: one line that names the pair of ranks whose
   /// path carries less. Empty: they are not. Alike on all ranks.
   std::string shrunk_slots;

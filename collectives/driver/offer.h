@@ -21,7 +21,8 @@ struct Offer {
   RankInfo info;
 };
 
-/// Opens all of it, and fills the network of `options`: see rendezvous::fill_network().
+/// Opens this rank's sockets and its door of the control mesh, and chooses its data path. Fills the
+/// network of `options`: see rendezvous::fill_network(). Stops at the first error.
 Offer make_offer(CommunicatorOptions& options, const std::string& local_address);
 
 }  // namespace tarpon

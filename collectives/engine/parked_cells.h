@@ -11,8 +11,8 @@
 
 namespace tarpon {
 
-/// Has memory for every cell that may be early, from a pool. Only as much of it is touched as is
-/// parked at once, so that it stays in the cache. Not thread-safe.
+/// Takes memory for every cell that may be early from a pool. Cells use freed places first, so that
+/// only as much memory is touched as is parked at once, and it stays in the cache. Not thread-safe.
 class ParkedCells {
  public:
   /// `pool` outlives it.

@@ -1,4 +1,5 @@
-// The owner's side of a TAR: adds what arrives to the accumulator and says which slots are whole.
+// The owner's side of a TAR: adds contributions to the owner's shard as they arrive, and tells how
+// many slots wait for no more contributions.
 #pragma once
 
 #include <cstdint>

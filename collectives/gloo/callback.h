@@ -12,7 +12,7 @@
 
 namespace tarpon::gloo_shim {
 
-/// out[i] = a[i] op b[i] for `elements` elements.
+/// f(out, a, b, n): out[i] = a[i] op b[i] for n elements.
 using Combine = std::function<void(void*, const void*, const void*, std::size_t)>;
 
 /// Numbers of collectives/tarpon.h.

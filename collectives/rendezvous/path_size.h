@@ -39,7 +39,7 @@ struct PathTally {
 
 /// What one rank tells the others.
 struct PathReport {
-  std::vector<PathTally> tallies;  // of the pairs to this rank that lack the full size
+  std::vector<PathTally> tallies;  // pairs to this rank whose full-size probes were all lost
   std::string send_error = {};     // why its kernel refused probes; empty: it refused none
 
   bool operator==(const PathReport&) const = default;

@@ -190,7 +190,7 @@ TEST_F(AbortTest, left_after_it__ends_the_job_of_ranks_that_hear_of_leaving_firs
   EXPECT_EQ(hearers(2), 0b1011u);
 }
 
-/// Rank 0 decides, and fails after each event of the decision in turn.
+/// Rank 0 decides, and fails after each event of the decision in turn (sanitizers: every third).
 class DeciderTest : public testing::Test {
  protected:
   enum class Fault : std::uint8_t { death, death_with_losses, death_of_two, broken_streams, kinds };

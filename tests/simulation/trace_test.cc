@@ -1,5 +1,5 @@
-// The same seeds leave the same traces, whatever built the code. Built as the other tests are, and
-// again at other levels of optimisation.
+// The same seeds leave the same traces, whatever built the code: each preset has a compiler and a
+// level of optimisation of its own (CMakeLists.txt).
 //
 // traces.txt holds the hash of each seed's trace, in hexadecimal: line n is seed n up to 1,000;
 // then come 200 of the seeds that draw algorithms. A commit that moves or renames code leaves all

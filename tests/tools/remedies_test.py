@@ -25,7 +25,7 @@ PRINTED_BY = (
     (r"tools/(namespaces/(testbed|testbed_shape|network_namespace)|testbed/\w+)\.cc", ("testbed", *JOBS)),
     (r"tools/launch/testbed_command\.cc", ("testbed",)),
     (r"tools/launch/run_command\.cc", ("run",)),
-    (r"tools/check/(check_command|probe)\.cc", ("check",)),
+    (r"tools/check/(check_command|(pair_)?probe)\.cc", ("check",)),
     (r"tools/(doctor/doctor\w*|system/drivers)\.cc", JOBS),  # advice for a job
     (r"tools/(job/(job_options|session|datapath_text)|cli/debug_log|namespaces/background_traffic)\.cc", JOBS),
     (r"tools/.*", ("allreduce",)),

@@ -150,7 +150,7 @@ std::vector<FlightLink> cut_links(const FlightCase& of) {
 }
 
 /// The rank that all cut links have in common, if in one direction it is cut off from all others
-/// that took part. Needs more than two ranks that took part.
+/// that made the call. Needs more than two ranks that made it.
 std::optional<Rank> common_end(const FlightCase& of, const std::vector<FlightLink>& links) {
   std::size_t parties = 0;
   for (Rank rank = 0; rank < of.size(); ++rank) parties += made_call(of, rank) ? 1u : 0u;

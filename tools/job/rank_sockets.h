@@ -19,7 +19,7 @@ struct RankAnswer {
   Rank rank = 0;
   pid_t pid = 0;
   std::string bytes;  // complete only without `error`
-  std::string error;  // one line: "no answer: the process is stopped (SIGSTOP or a debugger)"
+  std::string error;  // one line, such as "no answer: Connection refused"; empty: none
 };
 
 /// Sends `request` to every rank of this user and waits for all answers together, at most

@@ -143,7 +143,7 @@ int report(const BackgroundTraffic& background, const JobOptions& options) {
   return 0;
 }
 
-/// Adds a remedy to the error if the ranks could also meet without network namespaces.
+/// Adds the remedy "use --net loopback" to an error of missing permission.
 Error or_loopback(Error error) {
   if (error.code == Error::Code::permission) error.message += ", or use --net loopback";
   return error;

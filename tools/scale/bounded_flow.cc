@@ -238,16 +238,16 @@ void BoundedFlow::emit(Time now, const Train& planned) {
     free_.push_back(trains_.size());
     trains_.emplace_back();
   }
-  const std::uint64_t cookie = free_.back();
+  const std::uint64_t label = free_.back();
   free_.pop_back();
-  Train& train = trains_[cookie];
+  Train& train = trains_[label];
   train = planned;
   train.lost = loss_.lost(train.packets);
   train.mark = !train.repair && carries_mark(train);
   const auto wire = static_cast<std::uint32_t>(wire_bytes(train.slot, train.packets));
   packets_sent_ += train.packets;
   senders_.sent(train.from, now, wire);
-  fabric_.send(now, train.from, train.to, wire, cookie);
+  fabric_.send(now, train.from, train.to, wire, label);
 }
 
 void BoundedFlow::give_back(Time now, const Credit& credit) {
@@ -262,8 +262,8 @@ void BoundedFlow::give_back(Time now, const Credit& credit) {
 }
 
 void BoundedFlow::on_outcome(const Fabric::Outcome& outcome) {
-  const Train train = trains_[outcome.cookie];
-  free_.push_back(outcome.cookie);
+  const Train train = trains_[outcome.label];
+  free_.push_back(outcome.label);
   if (!train.repair) {
     credits_.add(outcome.time + options_.return_delay,
                  {train.to, wire_bytes(train.slot, train.packets)});

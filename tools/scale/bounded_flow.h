@@ -174,7 +174,7 @@ class BoundedFlow {
   std::vector<std::deque<Train>> repairs_;                      // by sender
   std::vector<std::uint64_t> under_way_;                        // by receiver, bytes
   std::vector<std::deque<Outgoing>> waiting_;                   // by receiver: senders
-  std::vector<Train> trains_;                                   // by cookie
+  std::vector<Train> trains_;                                   // by label
   std::vector<std::uint64_t> free_;
   DelayLine<Credit> credits_;
   DelayLine<Train> requests_;

@@ -1,4 +1,5 @@
-// Quantiles of samples, exact: the value below or at which a share of the samples lies.
+// Quantiles of samples, exact: the value below or at which a share of the samples lies; and times
+// in the unit of reports.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +10,9 @@
 
 namespace tarpon::scale {
 
-constexpr std::size_t kEnoughForTail = 100;  // operations: of fewer, P99 is the longest
+inline constexpr std::size_t kEnoughForTail = 100;  // operations: of fewer, P99 is the longest
 
+/// Milliseconds.
 inline double ms(Duration duration) {
   return std::chrono::duration<double, std::milli>(duration).count();
 }

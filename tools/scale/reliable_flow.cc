@@ -104,19 +104,19 @@ void ReliableFlows::emit(Time now, std::uint32_t index, std::uint64_t message,
     free_.push_back(trains_.size());
     trains_.emplace_back();
   }
-  const std::uint64_t cookie = free_.back();
+  const std::uint64_t label = free_.back();
   free_.pop_back();
-  trains_[cookie] = {index, loss_.lost(packets), connection.next_number++, message, bytes, now};
+  trains_[label] = {index, loss_.lost(packets), connection.next_number++, message, bytes, now};
   connection.in_flight += bytes;
   connection.last_sent = now;
   statistics_.packets += packets;
   senders_.sent(connection.from, now, wire);
-  fabric_.send(now, connection.from, connection.to, wire, cookie);
+  fabric_.send(now, connection.from, connection.to, wire, label);
 }
 
 void ReliableFlows::on_outcome(const Fabric::Outcome& outcome) {
-  const Train train = trains_[outcome.cookie];
-  free_.push_back(outcome.cookie);
+  const Train train = trains_[outcome.label];
+  free_.push_back(outcome.label);
   if (outcome.fate != LinkFate::delivered) {
     return note_lost(outcome.time, train.connection, train, train.bytes, true);
   }

@@ -137,7 +137,7 @@ class ReliableFlows {
   std::vector<std::uint32_t> index_;              // ranks x ranks, 1 + connection
   std::deque<Connection> connections_;            // stable addresses
   std::vector<std::deque<std::uint32_t>> ready_;  // by rank
-  std::vector<Train> trains_;                     // by cookie
+  std::vector<Train> trains_;                     // by label
   std::vector<std::uint64_t> free_;
   DelayLine<Ack> acks_;
   Timers<std::uint32_t> timers_;

@@ -10,8 +10,8 @@
 
 namespace tarpon {
 
-/// To add a fault: add its name to faults.cc, its draw to draw.cc, and the endings that it allows
-/// to judge.cc.
+/// To add a fault: add its name to faults.cc, its draw to draw.cc, and what it
+/// allows to circumstances.cc, judge.cc and judge_blame.cc.
 enum class FaultKind : std::uint8_t {
   loss,             // of each packet, up to 30 %
   burst_loss,       // Gilbert-Elliott on every ingress link: enters 0.01-5 %, leaves 5-70 %

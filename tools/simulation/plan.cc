@@ -241,8 +241,8 @@ std::uint32_t draw_flows(std::uint64_t seed) {
   return random.chance(0.6) ? 1 : 2u << random.below(3);
 }
 
-/// Draws, now and then, more calls than the window of open operations and bounds that are learnt
-/// from them.
+/// Draws the calls of a tag: 1 to 4. One seed in 20 has more than the window of open operations
+/// holds; the bounds of its bounded calls may be learnt from them.
 void draw_calls(SimulationPlan& plan, Random& random) {
   plan.calls_per_tag = static_cast<std::uint32_t>(1 + random.below(4));
   Random own(plan.seed ^ 0x77696e646f77);

@@ -304,7 +304,7 @@ bool Simulation::advance(Time limit) {
   return true;
 }
 
-/// Whether the victim runs while the others treat it as dead. It asks them for ever then.
+/// Whether the victim runs while the others treat it as dead. It then never stops asking them.
 bool Simulation::excluded() const {
   return ranks_[plan_.victim]->runs() && (crashed_ || plan_.evict_at != kNever);
 }

@@ -9,7 +9,7 @@ namespace {
 constexpr Duration kStalledAfter = 2ms;     // a descheduled sender may be back by then
 constexpr Duration kStalledAtMost = 500ms;  // packets that a slow receiver reads late look like a
                                             // long round trip
-constexpr std::uint32_t kLeast = 2;         // slots: so that a message moves on
+constexpr std::uint32_t kLeastSlots = 2;    // slots: so that a message moves on
 constexpr std::uint32_t kPacedGrant = 16;   // slots: a train that a small token bucket lets pass
 constexpr Duration kLeastPause = 50us;      // between two looks at paced grants
 
@@ -19,7 +19,7 @@ std::uint64_t wire_bytes(const Operation& operation) {
 
 std::uint32_t in_slots(std::uint64_t bytes, std::uint32_t slot_bytes) {
   const std::uint64_t slots = bytes / (slot_bytes + TARPON_HEADER_BYTES);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots, kLeast, kAllSlots / 2));
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(slots, kLeastSlots, kAllSlots / 2));
 }
 
 /// Slots whose credit is used up.

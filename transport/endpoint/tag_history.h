@@ -111,7 +111,8 @@ class TagHistory {
   /// The same, but makes the tag active. Numbers continue where they are remembered, else from 0.
   Channel& activate(std::uint32_t tag);
 
-  /// Also for tags that are not active.
+  /// Return the number of the next operation, and of the lowest open one, or of the next one if
+  /// none is open. The tag need not be active.
   std::uint32_t next_number(std::uint32_t tag);
   std::uint32_t lowest_open(std::uint32_t tag);
 

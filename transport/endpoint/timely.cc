@@ -10,9 +10,9 @@ constexpr Duration kLow = 25us;    // above the base
 constexpr Duration kHigh = 250us;  // above the base
 constexpr double kStep = 50e6 / 8;
 constexpr double kBeta = 0.5;
-constexpr double kWeight = 0.875;  // of the old gradient
-constexpr int kFastAfter = 5;      // rises in a row
-constexpr double kLeast = 12.5e6;  // bytes a second
+constexpr double kWeight = 0.875;      // of the old gradient
+constexpr int kFastAfter = 5;          // rises in a row
+constexpr double kLeastRate = 12.5e6;  // bytes a second
 
 double ratio(Duration a, Duration b) {
   return static_cast<double>(a.count()) / static_cast<double>(std::max(b, Duration(1)).count());
@@ -42,7 +42,7 @@ void Timely::update(Duration rtt) {
         rtt > base_ + kHigh ? 1 - ratio(base_ + kHigh, rtt) : std::min(1.0, gradient_);
     next *= 1 - kBeta * cut;
   }
-  bytes_per_second_ = std::clamp(next, kLeast, line_rate_);
+  bytes_per_second_ = std::clamp(next, kLeastRate, line_rate_);
 }
 
 }  // namespace tarpon

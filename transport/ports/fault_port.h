@@ -67,7 +67,7 @@ class FaultPort : public ForwardingPort {
   std::function<void(Time, const RxPacket&, std::string_view)> tell_;
   std::vector<Held> held_;
   std::vector<RxPacket> batch_;
-  std::deque<std::vector<std::byte>> copies_;  // changed packets of the current batch
+  std::deque<std::vector<std::byte>> copies_;  // changed or held-back packets of the batch
 };
 
 }  // namespace tarpon

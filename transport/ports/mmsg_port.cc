@@ -15,9 +15,9 @@ namespace tarpon {
 namespace {
 
 constexpr std::size_t kRxBuffers = 32;
-constexpr std::size_t kFewestRxBuffers = 4;
+constexpr std::size_t kFewestMmsgBuffers = 4;
 /// The most that one recvmmsg should bring, so that it is still in L2 when it is used.
-constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
+constexpr std::size_t kMmsgTargetBytes = std::size_t{512} << 10;
 
 class MmsgPort final : public UdpPort {
  public:
@@ -98,7 +98,7 @@ void MmsgPort::fetch() {
   if (rx_count_ == 0) return;
   std::size_t bytes = 1;
   for (std::size_t i = 0; i < rx_count_; ++i) bytes += rx_messages_[i].msg_len;
-  rx_wanted_ = std::clamp(kRxTargetBytes * rx_count_ / bytes, kFewestRxBuffers, kRxBuffers);
+  rx_wanted_ = std::clamp(kMmsgTargetBytes * rx_count_ / bytes, kFewestMmsgBuffers, kRxBuffers);
 }
 
 std::span<const RxPacket> MmsgPort::receive(Time) {

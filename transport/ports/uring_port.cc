@@ -39,9 +39,9 @@ namespace {
 // Low byte of user_data; the bits above hold the train of a send.
 enum class Kind : std::uint8_t { receive, wake, writable, send };
 
-constexpr unsigned kFewestRxBuffers = 8;
+constexpr unsigned kFewestUringBuffers = 8;
 /// The most that the buffers in use should hold, so that it is still in L2 when it is used.
-constexpr std::size_t kRxTargetBytes = std::size_t{512} << 10;
+constexpr std::size_t kUringTargetBytes = std::size_t{512} << 10;
 
 /// Most lanes that are kept. Threads that have stopped driving find theirs at their next turn.
 constexpr std::size_t kMaxLanes = 8;
@@ -114,7 +114,7 @@ class UringPort final : public UdpPort {
 
   bool woken_ = false;
   std::size_t lent_bytes_ = 0;
-  unsigned rx_wanted_ = kFewestRxBuffers;     // buffers of the driver's lane in use
+  unsigned rx_wanted_ = kFewestUringBuffers;  // buffers of the driver's lane in use
   bool ran_dry_ = false;                      // a receive found no buffer since the last recycle()
   bool blocked_ = false;                      // a socket had no room for a train
   std::uint8_t blocked_flow_ = 0;             // the latest flow without room
@@ -284,9 +284,9 @@ void UringPort::recycle() {
     }
   }
   if (count == 0) return;
-  const std::size_t fitting = kRxTargetBytes * count / (lent_bytes_ + 1);
+  const std::size_t fitting = kUringTargetBytes * count / (lent_bytes_ + 1);
   const auto wanted = static_cast<unsigned>(
-      std::clamp<std::size_t>(fitting, kFewestRxBuffers, UringRing::kRxBuffers));
+      std::clamp<std::size_t>(fitting, kFewestUringBuffers, UringRing::kRxBuffers));
   rx_wanted_ = std::min(wanted, ran_dry_ ? rx_wanted_ * 2 : rx_wanted_);
   ran_dry_ = false;
   lent_bytes_ = 0;

@@ -67,7 +67,7 @@ Fabric::Fabric(const FabricOptions& options)
     }
     if (background_[i].bits_per_second <= 0 || background_[i].burst_bytes == 0) continue;
     const auto phase = static_cast<std::int64_t>(random_.below(pause_ns(background_[i]) + 1));
-    push(others_, {.time = Time(Duration(phase)), .cookie = i, .hop = Hop::burst});
+    push(others_, {.time = Time(Duration(phase)), .label = i, .hop = Hop::burst});
   }
 }
 
@@ -84,10 +84,10 @@ Fabric::Event Fabric::pop(Heap& heap) {
   return event;
 }
 
-void Fabric::send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::uint64_t cookie,
+void Fabric::send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::uint64_t label,
                   std::uint8_t flow) {
   push(packets_, {.time = now,
-                  .cookie = cookie,
+                  .label = label,
                   .bytes = wire_bytes,
                   .from = from,
                   .to = to,
@@ -143,7 +143,7 @@ void Fabric::step(Heap& heap) {
 void Fabric::end(const Event& event, const Passage& passage, bool background) {
   count(passage.fate, background, event.bytes);
   if (!background) {
-    outcomes_.push_back({event.time, passage.fate, event.cookie});
+    outcomes_.push_back({event.time, passage.fate, event.label});
   } else {
     tell_tcp(event, passage.fate);
   }
@@ -208,11 +208,11 @@ Passage Fabric::cross(Event& event) {
 }
 
 void Fabric::start_burst(const Event& event) {
-  const Background& traffic = background_[event.cookie];
+  const Background& traffic = background_[event.label];
   for (std::uint32_t left = traffic.burst_bytes; left > 0;) {
     const std::uint32_t bytes = std::min(left, kBackgroundPacket);
     push(others_, {.time = event.time,
-                   .cookie = event.cookie,
+                   .label = event.label,
                    .bytes = bytes,
                    .from = traffic.from,
                    .to = traffic.to});
@@ -222,14 +222,14 @@ void Fabric::start_burst(const Event& event) {
       static_cast<std::uint64_t>(std::llround(traffic.burst_bytes * 8e9 / traffic.bits_per_second));
   const std::uint64_t varied = pause / 2 + random_.below(pause + 1);
   const auto next = Duration(static_cast<std::int64_t>(std::max<std::uint64_t>(varied, 1)));
-  push(others_, {.time = event.time + next, .cookie = event.cookie, .hop = Hop::burst});
+  push(others_, {.time = event.time + next, .label = event.label, .hop = Hop::burst});
 }
 
 void Fabric::send_tcp(Time now, std::size_t index) {
   TcpFlow& flow = tcp_[index];
   for (std::uint64_t left = flow.may_send(); left > 0; --left) {
     push(others_, {.time = now,
-                   .cookie = flow.send(now) << kIndexBits | index,
+                   .label = flow.send(now) << kIndexBits | index,
                    .bytes = kBackgroundPacket,
                    .from = background_[index].from,
                    .to = background_[index].to});
@@ -238,20 +238,20 @@ void Fabric::send_tcp(Time now, std::size_t index) {
 
 /// Sends news of the fate of a packet to its sender.
 void Fabric::tell_tcp(const Event& event, LinkFate fate) {
-  const std::size_t index = event.cookie & ((1 << kIndexBits) - 1);
+  const std::size_t index = event.label & ((1 << kIndexBits) - 1);
   if (!background_[index].tcp) return;
   const bool arrived = fate == LinkFate::delivered;
   push(others_, {.time = event.time + (arrived ? kWayBack : tcp_[index].round_trip()),
-                 .cookie = event.cookie,
+                 .label = event.label,
                  .hop = arrived ? Hop::acknowledged : Hop::missed});
 }
 
 void Fabric::answer_tcp(const Event& event) {
-  const std::size_t index = event.cookie & ((1 << kIndexBits) - 1);
+  const std::size_t index = event.label & ((1 << kIndexBits) - 1);
   if (event.hop == Hop::acknowledged) {
     tcp_[index].acknowledged(event.time);
   } else {
-    tcp_[index].lost(event.cookie >> kIndexBits);
+    tcp_[index].lost(event.label >> kIndexBits);
   }
   send_tcp(event.time, index);
 }

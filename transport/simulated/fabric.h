@@ -1,7 +1,7 @@
-// How packets cross a modelled network: each rank has an egress and an ingress link, and all may
-// share a core between them. Virtual time; a seed fixes everything. It moves sizes and cookies, not
-// bytes: transport/simulated/simulated_port.h carries packets over it, models of scale use it
-// alone.
+// How packets cross a modelled network: each rank has an egress and an ingress link, and all ranks
+// may share a core link. Virtual time; a seed fixes everything. It moves sizes, with a label that
+// the caller gives each packet, and no bytes. simulated_port.h carries packets over it; tools/scale
+// uses it alone.
 //
 //   limit of the flow (if any)  ->  egress of `from`  ->  core (if any)  ->  ingress of `to`
 //
@@ -64,16 +64,16 @@ class Fabric {
   /// REQUIRES: every rank named is below `ranks`.
   explicit Fabric(const FabricOptions& options);
 
-  /// A packet leaves `from` at `now`, in flow `flow`; `cookie` comes back with its fate.
+  /// A packet leaves `from` at `now`, in flow `flow`; `label` comes back with its fate.
   /// REQUIRES: `now` is not before the last advance(); from, to < ranks; flow < TARPON_MAX_FLOWS.
-  void send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::uint64_t cookie,
+  void send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::uint64_t label,
             std::uint8_t flow = 0);
 
   /// What became of one packet, and when.
   struct Outcome {
     Time time;
     LinkFate fate = LinkFate::delivered;
-    std::uint64_t cookie = 0;
+    std::uint64_t label = 0;
   };
 
   /// Moves everything up to `now`. Returns the packets that arrived or were dropped since, by time;
@@ -100,7 +100,7 @@ class Fabric {
   struct Event {
     Time time{};
     std::uint64_t order = 0;  // ties go by it
-    std::uint64_t cookie = 0;
+    std::uint64_t label = 0;
     std::uint32_t bytes = 0;
     Rank from = 0, to = 0;
     std::uint8_t flow = 0;
@@ -135,7 +135,7 @@ class Fabric {
   std::vector<Event> train_;   // the train in hand
   DelayTrace trace_;
   Random random_;
-  Heap packets_, others_;  // others: background traffic; cookie: index, above it TCP's number
+  Heap packets_, others_;  // others: background traffic; label: index, above it TCP's number
   std::uint64_t order_ = 0;
   std::vector<Outcome> outcomes_;
   FabricStatistics statistics_;

@@ -56,8 +56,8 @@ struct SimulatedNetwork::State {
   SimulatedTraffic* traffic = nullptr;
   Time now{};
   std::vector<std::vector<InFlight>> queues;  // heaps, by receiver
-  std::vector<InFlight> crossing;  // on their way over the fabric, by cookie; no arrival yet
-  std::vector<std::size_t> free_cookies;
+  std::vector<InFlight> crossing;  // on their way over the fabric, by label; no arrival yet
+  std::vector<std::size_t> free_labels;
   std::vector<std::uint64_t> overruns;
   std::vector<std::vector<std::byte>> spare;  // buffers of delivered packets
   std::uint64_t order = 0;
@@ -102,23 +102,23 @@ void SimulatedNetwork::State::send(Rank from, Rank to, std::uint8_t flow,
     flight.arrival = std::max(now + delay, route.not_before);
     return enqueue(std::move(flight));
   }
-  if (free_cookies.empty()) {
-    free_cookies.push_back(crossing.size());
+  if (free_labels.empty()) {
+    free_labels.push_back(crossing.size());
     crossing.emplace_back();
   }
-  const std::size_t cookie = free_cookies.back();
-  free_cookies.pop_back();
+  const std::size_t label = free_labels.back();
+  free_labels.pop_back();
   fabric->send(now, from, to, static_cast<std::uint32_t>(flight.bytes.size()) + kWireOverhead,
-               cookie, flow);
-  crossing[cookie] = std::move(flight);
+               label, flow);
+  crossing[label] = std::move(flight);
 }
 
 void SimulatedNetwork::State::advance_to(Time to) {
   now = std::max(now, to);
   if (!fabric) return;
   for (const Fabric::Outcome& outcome : fabric->advance(now)) {
-    free_cookies.push_back(outcome.cookie);
-    InFlight flight = std::move(crossing[outcome.cookie]);
+    free_labels.push_back(outcome.label);
+    InFlight flight = std::move(crossing[outcome.label]);
     flight.arrival = std::max(outcome.time + flight.delay, flight.not_before);
     switch (outcome.fate) {
       case LinkFate::delivered:

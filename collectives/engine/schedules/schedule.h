@@ -135,12 +135,13 @@ Schedule two_level_tar_schedule(std::uint32_t world, Rank rank, std::uint32_t op
 /// rounds, in which links are idle. 4 if each chunk then has 64 KiB or more, else 1.
 std::uint32_t late_rank_segments(std::uint32_t world, std::uint64_t bytes);
 
-/// AllReduce with one late rank (StragglAR). Stage 0: the others scatter `segments` chunks each,
-/// and add up what they own. Stage 1: each owner and the late rank exchange what they have of its
-/// chunks, and both have the results. Stage 2: the results spread from rank to rank. After the late
-/// rank's arrival the call takes chunks + log2(world) - 1 rounds of a chunk. Measured cost: 4 us
-/// for 8 ranks in 7 chunks, 13 in 28; 0.5 ms for 64 ranks in 63 chunks, 1.6 in 252. REQUIRES: world
-/// a power of two >= 2, rank < world, late < world, segments >= 1, those of ShardLayout for
+/// AllReduce with one late rank (StragglAR). Each other rank owns `segments` chunks. Stage 0: the
+/// other ranks send their contributions to the owners, which add them up. Stage 1: each owner and
+/// the late rank exchange their parts of the owner's chunks, and both have those results. Stage 2:
+/// the results spread from rank to rank. From the late rank's arrival on, the call takes
+/// chunks + log2(world) - 1 rounds of a chunk. Time to make a schedule: 4 us for 8 ranks in 7
+/// chunks, 13 in 28; 0.5 ms for 64 ranks in 63 chunks, 1.6 in 252. REQUIRES: world is a power of
+/// two >= 2, rank < world, late < world, segments >= 1, and what ShardLayout requires for
 /// segments (world - 1) shards.
 Schedule late_rank_schedule(std::uint32_t world, Rank rank, std::uint32_t operation,
                             std::uint64_t count, std::size_t element_bytes, Rank late,

@@ -22,7 +22,8 @@ inline constexpr std::size_t kScatter = 0;
 inline constexpr std::size_t kGather = 1;
 
 struct TarSchedule {
-  /// One message. The range lies in the bucket, at both ends.
+  /// One message. It has the same place in the buckets of both ranks. Its bytes are one range;
+  /// those of striped_schedule() are rows, and the first one is at `first_byte`.
   struct Transfer {
     Rank peer = 0;
     std::uint64_t first_byte = 0;

@@ -13,7 +13,7 @@ constexpr double kGigabit = 1e9;  // 8 ns a byte
 struct Got {
   std::int64_t us = 0;
   LinkFate fate = LinkFate::delivered;
-  std::uint64_t cookie = 0;
+  std::uint64_t label = 0;
   bool operator==(const Got&) const = default;
 };
 
@@ -22,7 +22,7 @@ std::vector<Got> drain(Fabric& fabric) {
   std::vector<Got> result;
   while (fabric.next_event() != kNever) {
     for (const Fabric::Outcome& outcome : fabric.advance(fabric.next_event())) {
-      result.push_back({outcome.time.time_since_epoch() / 1us, outcome.fate, outcome.cookie});
+      result.push_back({outcome.time.time_since_epoch() / 1us, outcome.fate, outcome.label});
     }
   }
   return result;
@@ -55,7 +55,7 @@ TEST(FabricTest, advance__in_one_go_tells_the_same_as_event_by_event) {
   const std::vector<Got> steps = drain(a);
   std::vector<Got> once;
   for (const Fabric::Outcome& outcome : b.advance(Time(1s))) {
-    once.push_back({outcome.time.time_since_epoch() / 1us, outcome.fate, outcome.cookie});
+    once.push_back({outcome.time.time_since_epoch() / 1us, outcome.fate, outcome.label});
   }
   EXPECT_EQ(steps, once);
   EXPECT_EQ(steps.size(), 50u);
@@ -90,7 +90,7 @@ TEST(FabricTest, trains__are_dropped_whole_where_they_do_not_fit) {
     for (std::uint64_t i = 4; i < 8; ++i) fabric.send(Time{}, 1, 2, 1000, i);
     std::uint64_t of_second = 0;
     for (const Got& got : drain(fabric)) {
-      if (got.fate == kDelivered && got.cookie >= 4) ++of_second;
+      if (got.fate == kDelivered && got.label >= 4) ++of_second;
     }
     EXPECT_EQ(of_second, trains ? 0 : 1);
     EXPECT_EQ(fabric.statistics().delivered, trains ? 4u : 5u);
@@ -226,7 +226,7 @@ std::uint64_t trace(std::uint64_t seed) {
     for (const Fabric::Outcome& outcome : fabric.advance(now)) {
       mix(static_cast<std::uint64_t>(outcome.time.time_since_epoch().count()));
       mix(static_cast<std::uint64_t>(outcome.fate));
-      mix(outcome.cookie);
+      mix(outcome.label);
     }
   };
   for (std::uint64_t i = 0; i < 20'000; ++i) {

@@ -124,7 +124,7 @@ class BoundedHook:
         return outcome.future
 
     def _average_in_group(self, bucket: "dist.GradBucket") -> "torch.futures.Future[Any]":
-        # Imported here: with Python 3.13 PyTorch's module warns of its own code.
+        # Imported only when needed: with Python 3.13 the import prints a warning about PyTorch's own code.
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         return allreduce_hook(self._group, bucket)
