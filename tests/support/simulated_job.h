@@ -106,11 +106,10 @@ class SimulatedJob {
   }
 
   /// Of the ranks that live.
-  bool all_done() const {
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      if (!dead_[callers_[i]] && !calls_[i]->done) return false;
-    }
-    return true;
+  bool all_done() {
+    const auto over = [this](std::size_t i) { return dead_[callers_[i]] || calls_[i]->done; };
+    while (over_below_ < calls_.size() && over(over_below_)) ++over_below_;
+    return over_below_ == calls_.size();
   }
 
   /// `rank` does nothing any more. The others learn it by tell_dead().
@@ -213,7 +212,8 @@ class SimulatedJob {
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
   std::vector<std::shared_ptr<PendingCall>> calls_;
-  std::vector<Rank> callers_;  // by call
+  std::vector<Rank> callers_;   // by call
+  std::size_t over_below_ = 0;  // calls that all_done() has seen done
   Time now_{1s};
 };
 
