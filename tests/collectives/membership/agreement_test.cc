@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "collectives/allreduce.h"
+#include "tests/support/sanitized.h"
 #include "transport/random.h"
 
 namespace tarpon {
@@ -419,7 +420,8 @@ void expect_alike(Job& job, std::uint64_t step) {
 /// Deaths between any two messages, messages of pairs in any order: in the end all
 /// survivors have a verdict.
 TEST(AgreementTest, random_deaths__never_two_verdicts_of_one_step) {
-  for (std::uint64_t seed = 1; seed <= 3000 && !HasFailure(); ++seed) {
+  for (std::uint64_t seed = 1; seed <= (testing_support::kSanitizer ? 500 : 3000) && !HasFailure();
+       ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const auto ranks = static_cast<Rank>(2 + random.below(5));
