@@ -63,8 +63,8 @@ class CodedCalls {
   FloatBufferPool& buffers() { return buffers_; }
   const FloatBufferPool& buffers() const { return buffers_; }
 
-  /// Takes the evidence of an ended call from its report.
-  void note_ended(const Report& report);
+  /// Takes the evidence of an ended call.
+  void note_ended(const PendingCall& call);
 
   /// Returns the evidence of the bounded calls that have ended since it was last called.
   std::vector<CodecEvidence> take_evidence() { return std::exchange(evidence_, {}); }

@@ -297,7 +297,7 @@ void Engine::step(Time now) {
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
-    coded_calls_->note_ended(report);
+    coded_calls_->note_ended(operation->call());
     note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {

@@ -152,8 +152,8 @@ void TarCall::close_for_work(Time now) {
   if (closed(kGather)) return;
   if (late_self_) work_at_ = kNever;
   if (now >= work_at_) {
-    // Work that takes more than half of the call ends after the bound, whatever is cut.
-    work_at_ = end_ - std::min(work_left(copies()), (end_ - clock_) / 2);
+    // Work that takes more than three quarters of the call ends after the bound, whatever is cut.
+    work_at_ = end_ - std::min(work_left(copies()), 3 * (end_ - clock_) / 4);
     if (now >= work_at_) {
       for (const std::size_t stage : {kScatter, kGather}) endpoint_.end_stage(handle(), stage, now);
       gather_due_ = now;

@@ -41,7 +41,9 @@ struct EpochRecord {
 
 /// Measurements of one bounded call of this rank, from which a setting of the codec is derived.
 struct CodecEvidence {
-  std::optional<double> lost;  // share that its result lacked; none with late ranks or void shards
+  /// Share that its result lacked. None with late ranks or void shards, and none of a call whose
+  /// coding would take more than half of its bound.
+  std::optional<double> lost;
   bool coded = false;
   Duration bound{};
   Duration took{};  // since its clock started
