@@ -1,13 +1,17 @@
 // A reduction of the caller's own.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Tarpon needs C++20: compile with -std=c++20"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 
 namespace tarpon {
 
-/// For ReduceOp::custom. It has to be associative and commutative:
-/// ranks apply it in different orders.
+/// For ReduceOp::custom. It has to be associative and commutative: ranks apply it in different
+/// orders.
 struct CustomFunction {
   /// Names the function to the other ranks; different ids are a mismatch. The library gives it no
   /// meaning.
