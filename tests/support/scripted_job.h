@@ -255,7 +255,7 @@ class ScriptedJob : private SimulatedTraffic {
       what();
     }
     for (auto& one : ranks_) {
-      // Or the network would wait for it: its engine reads nothing any more.
+      // Its engine reads nothing any more, and unread packets would hold the network up.
       if (one->gone || *one->broken) (void)one->port->receive(now_);
       if (!runs(*one)) continue;
       while (one->engine->progress(local(*one))) {

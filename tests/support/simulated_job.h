@@ -213,7 +213,7 @@ class SimulatedJob {
   std::vector<bool> stopped_;
   std::vector<std::shared_ptr<PendingCall>> calls_;
   std::vector<Rank> callers_;   // by call
-  std::size_t over_below_ = 0;  // calls that all_done() has seen done
+  std::size_t over_below_ = 0;  // all_done() has seen the calls before this one done
   Time now_{1s};
 };
 

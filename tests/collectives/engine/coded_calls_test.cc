@@ -1,4 +1,4 @@
-// What ended calls say for the codec.
+// Evidence for the codec from calls that have ended.
 #include "collectives/engine/coded_calls.h"
 
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 
 #include "collectives/engine/coded_calls.h"
 #include "collectives/engine/coding.h"
-#include "collectives/engine/work.h"
 #include "collectives/engine/work_rate.h"
+#include "tests/support/large_memory.h"
 #include "tests/support/simulated_job.h"
 #include "transport/ports/forwarding_port.h"
 
@@ -45,26 +45,6 @@ class Guarded {
 
  private:
   float* data_;
-};
-
-/// Counts and refuses allocations of a page for buffers.
-class LargeMemory : public std::pmr::memory_resource {
- public:
-  int large = 0;  // allocations
-  bool refuses = false;
-
- private:
-  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    if (bytes >= 1 << 20) {
-      if (refuses) throw std::bad_alloc();
-      ++large;
-    }
-    return std::pmr::new_delete_resource()->allocate(bytes, alignment);
-  }
-  void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
-    std::pmr::new_delete_resource()->deallocate(memory, bytes, alignment);
-  }
-  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
 
 class BreakingPort : public ForwardingPort {
@@ -491,89 +471,6 @@ TEST_F(PiecesTest, refused_memory_for_buffers_before_the_codec_is_on_is_no_error
   memory_.refuses = false;
   for (const auto& call : submit_all()) EXPECT_FALSE(call->done);
   ASSERT_TRUE(job_->finish());
-}
-
-TEST(FloatBufferPool, prepare_makes_what_is_not_idle_up_to_a_limit) {
-  LargeMemory memory;
-  FloatBufferPool pool(&memory);
-  const std::vector<std::uint64_t> wanted(20, kCount);
-  pool.prepare(wanted);
-  EXPECT_EQ(memory.large, 8);
-  pool.prepare(wanted);
-  EXPECT_EQ(memory.large, 8);
-  std::uint64_t touched = 0;
-  while (pool.has_piece()) {
-    const Piece piece = pool.take_piece(kPiece);
-    EXPECT_LE(piece.bytes, kPiece);
-    piece.run();
-    pool.piece_ended();
-    touched += piece.bytes;
-  }
-  EXPECT_EQ(touched, 8 * 4u << 20);
-  std::vector<FloatBufferPool::Buffer> buffers;
-  for (int i = 0; i < 8; ++i) buffers.push_back(pool.allocate(kCount));
-  EXPECT_EQ(memory.large, 8);
-  for (auto& buffer : buffers) pool.release(std::move(buffer));
-}
-
-TEST(FloatBufferPool, a_call_may_take_a_buffer_that_is_not_touched_yet) {
-  LargeMemory memory;
-  FloatBufferPool pool(&memory);
-  pool.prepare(std::vector<std::uint64_t>(2, kCount));
-  const Piece piece = pool.take_piece(kPiece);
-  FloatBufferPool::Buffer other = pool.allocate(kCount);
-  EXPECT_EQ(memory.large, 2);
-  piece.run();
-  pool.piece_ended();
-  EXPECT_TRUE(pool.has_piece());
-  pool.release(std::move(other));
-}
-
-TEST(Work, runs_at_once_what_fits_a_piece_and_the_rest_in_order) {
-  Work work(100);
-  std::vector<std::uint64_t> done;
-  const auto units = [&](std::uint64_t from) {
-    return [&done, from](std::uint64_t first, std::uint64_t count) {
-      for (std::uint64_t i = first; i < first + count; ++i) done.push_back(from + i);
-    };
-  };
-  work.add(10, 10, units(0));
-  EXPECT_EQ(done.size(), 10u);
-  EXPECT_TRUE(work.idle());
-  work.add(5, 30, units(10));
-  work.add(1, 10, units(15));
-  work.add(2, 1000, units(16));
-  EXPECT_EQ(done.size(), 10u);
-  std::vector<std::uint64_t> bytes;
-  while (work.has_piece()) {
-    const Piece piece = work.take();
-    EXPECT_FALSE(work.has_piece());
-    EXPECT_FALSE(work.idle());
-    piece.run();
-    work.ended();
-    bytes.push_back(piece.bytes);
-  }
-  EXPECT_THAT(bytes, ElementsAre(90, 60, 10, 1000, 1000));
-  for (std::uint64_t i = 0; i < 18; ++i) EXPECT_EQ(done[i], i);
-}
-
-TEST(WorkRate, is_the_90th_percentile_of_the_last_20_calls_per_byte) {
-  WorkRate rate;
-  EXPECT_EQ(rate.of(3000), Duration(1us)) << "unknown";
-  rate.learn(1000, 5us, false);
-  EXPECT_EQ(rate.of(2000), Duration(10us));
-  for (int call = 1; call <= 20; ++call) rate.learn(500, call * 1us, false);
-  EXPECT_EQ(rate.of(500), Duration(18us));
-  for (int call = 0; call < 20; ++call) rate.learn(1 << 20, Duration::zero(), false);
-  EXPECT_EQ(rate.of(500), Duration::zero());
-}
-
-TEST(WorkRate, is_that_of_cut_calls_once_one_is_known) {
-  WorkRate rate;
-  rate.learn(1000, 1us, false);
-  rate.learn(1000, 2us, true);
-  for (int call = 0; call < 30; ++call) rate.learn(1000, 9us, false);
-  EXPECT_EQ(rate.of(1000), Duration(2us));
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+// The work on the buffers of a call in pieces, and how long it takes.
+#include "collectives/engine/work.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "collectives/engine/work_rate.h"
+
+namespace tarpon {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Work, runs_at_once_what_fits_a_piece_and_the_rest_in_order) {
+  Work work(100);
+  std::vector<std::uint64_t> done;
+  const auto units = [&](std::uint64_t from) {
+    return [&done, from](std::uint64_t first, std::uint64_t count) {
+      for (std::uint64_t i = first; i < first + count; ++i) done.push_back(from + i);
+    };
+  };
+  work.add(10, 10, units(0));
+  EXPECT_EQ(done.size(), 10u);
+  EXPECT_TRUE(work.idle());
+  work.add(5, 30, units(10));
+  work.add(1, 10, units(15));
+  work.add(2, 1000, units(16));
+  EXPECT_EQ(done.size(), 10u);
+  std::vector<std::uint64_t> bytes;
+  while (work.has_piece()) {
+    const Piece piece = work.take();
+    EXPECT_FALSE(work.has_piece());
+    EXPECT_FALSE(work.idle());
+    piece.run();
+    work.ended();
+    bytes.push_back(piece.bytes);
+  }
+  EXPECT_THAT(bytes, ElementsAre(90, 60, 10, 1000, 1000));
+  for (std::uint64_t i = 0; i < 18; ++i) EXPECT_EQ(done[i], i);
+}
+
+TEST(WorkRate, is_the_90th_percentile_of_the_last_20_calls_per_byte) {
+  WorkRate rate;
+  EXPECT_EQ(rate.of(3000), Duration(1us)) << "unknown";
+  rate.learn(1000, 5us, false);
+  EXPECT_EQ(rate.of(2000), Duration(10us));
+  for (int call = 1; call <= 20; ++call) rate.learn(500, call * 1us, false);
+  EXPECT_EQ(rate.of(500), Duration(18us));
+  for (int call = 0; call < 20; ++call) rate.learn(1 << 20, Duration::zero(), false);
+  EXPECT_EQ(rate.of(500), Duration::zero());
+}
+
+TEST(WorkRate, is_that_of_cut_calls_once_one_is_known) {
+  WorkRate rate;
+  rate.learn(1000, 1us, false);
+  rate.learn(1000, 2us, true);
+  for (int call = 0; call < 30; ++call) rate.learn(1000, 9us, false);
+  EXPECT_EQ(rate.of(1000), Duration(2us));
+}
+
+}  // namespace
+}  // namespace tarpon

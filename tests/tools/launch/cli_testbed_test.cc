@@ -1,0 +1,42 @@
+// `tarpon testbed` from outside.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/support/allreduce_run.h"
+
+namespace tarpon::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(CliTestbed, program__one_namespace_a_rank) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  const ScratchDirectory scratch;
+  const Ended ended = run(tool({"testbed", "--local-ranks", "3", "--", "sh", "-c",
+                                "echo $RANK of $WORLD_SIZE at $MASTER_ADDR $(readlink "
+                                "/proc/self/ns/net) > " +
+                                    scratch.path() + "/{rank}"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(content_of(scratch / "0"), HasSubstr("0 of 3 at 10.77.0.1 net:"));
+  EXPECT_THAT(content_of(scratch / "2"), HasSubstr("2 of 3 at 10.77.0.1 net:"));
+  const auto network = [&](const char* rank) {
+    const std::string text = content_of(scratch / rank);
+    return text.substr(text.find("net:"));
+  };
+  EXPECT_NE(network("0"), network("2"));
+  // A code of the program's own means nothing here: it is told.
+  const Ended failed =
+      run(tool({"testbed", "--local-ranks", "2", "--", "sh", "-c", "exit $((2 * RANK))"}));
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_EQ(failed.error, "tarpon: rank 1 exited with code 2\n");
+}
+
+TEST(CliTestbed, program__tarpon_itself) {
+  if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+  expect_good(run(tool({"testbed", "--local-ranks", "2", "--", TARPON_TOOL, "allreduce", "-b", "1K",
+                        "-e", "1K", "-n", "2"})));
+}
+
+}  // namespace
+}  // namespace tarpon::test
