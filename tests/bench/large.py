@@ -58,6 +58,19 @@ def late(lines):
     return {f"{mode}: after its deadline": values for mode, values in times.items()}
 
 
+def reasons(lines, limit):
+    """What the reports say of the bounded calls that returned more than `limit` ms late."""
+    for number, each in enumerate(zip(*lines)):
+        slowest = max(each, key=lambda one: one["over_ms"])
+        if slowest["mode"] != "bounded" or slowest["over_ms"] <= limit:
+            continue
+        paused = max(one["paused_ms"] for one in each)
+        doubt = sum(one["in_doubt"] for one in each)
+        yield (f"# round {number}, {slowest['over_ms']:.1f} ms late: half of the ranks had begun after "
+               f"{slowest['begun_ms']:.0f} ms; a process stood still for {paused:.0f} ms; "
+               f"{doubt} ranks in doubt")
+
+
 def beside(lines):
     def all_of(what):
         return [value for rank in lines for one in rank for value in one[what]]
@@ -98,7 +111,8 @@ def main():
     rows, targets = [], []
     for ranks in OVER_MS:
         for cell in wanted:
-            for what, times in cells[cell](run_job(arguments, cell, ranks)).items():
+            lines = run_job(arguments, cell, ranks)
+            for what, times in cells[cell](lines).items():
                 longest = max(times)
                 progress.say(f"{ranks:>5} {what:<36} {median(times):>8.2f} "
                              f"{shown(percentile(times, 0.99), 1, 2):>8} {longest:>8.2f} "
@@ -106,6 +120,9 @@ def main():
                 rows.append({"ranks": ranks, "what": what, "ms": times})
                 limit = OVER_MS[ranks] if cell == "late" else THROUGH_MS
                 targets.append(exactly(f"{ranks} ranks, {what}, the longest in ms", limit, longest))
+            if cell == "late":
+                for reason in reasons(lines, OVER_MS[ranks]):
+                    progress.say(reason)
             progress.step(f"{ranks} ranks, {cell}")
     progress.end()
     finish(os.path.join(arguments.build, "large.json"), targets, rows=rows)

@@ -3,7 +3,9 @@
 //
 // Usage: large_rank late|beside|abort --rank R --ranks N --rendezvous ADDRESS [options]
 //   late    calls whose deadline is shorter than the call needs, exact and bounded in turn:
-//           {"mode", "status", "over_ms": how long after its deadline the call returned}
+//           {"mode", "status", "over_ms": how long after its deadline the call returned,
+//           "begun_ms": when half of the ranks had begun, "paused_ms": the process stood still,
+//           "in_doubt": the rank may have been late, and waited for answers}
 //   beside  an exact large call, and small ones on another tag until it ends:
 //           {"large_ms", "asked_ms": [until each small call was submitted], "small_ms": [until it
 //           had ended]}
@@ -91,7 +93,10 @@ class Job {
     const Duration took = monotonic_now() - begun;
     print({{"mode", arguments.mode == Mode::bounded ? "bounded" : "exact"},
            {"status", name(report.status)},
-           {"over_ms", milliseconds(took - arguments.deadline)}});
+           {"over_ms", milliseconds(took - arguments.deadline)},
+           {"begun_ms", milliseconds(report.clock_start)},
+           {"paused_ms", milliseconds(report.paused)},
+           {"in_doubt", report.in_doubt}});
   }
 
   void beside() {
