@@ -1,4 +1,4 @@
-// What the kernel tells of a BPF program, map or link.
+// Facts that the kernel reports about a BPF program, map or link.
 #pragma once
 
 #include <bpf/bpf.h>
@@ -7,7 +7,8 @@
 
 namespace tarpon::xdp {
 
-/// Fills `info`, a bpf_prog_info, bpf_map_info or bpf_link_info. False with errno.
+/// Fills `info`, a bpf_prog_info, bpf_map_info or bpf_link_info. Returns false, and errno says why,
+/// if the kernel refuses. Needs the capabilities that bpf(2) asks for.
 template <typename Info>
 bool object_info(int fd, Info& info) {
   std::uint32_t length = sizeof info;

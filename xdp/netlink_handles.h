@@ -1,4 +1,4 @@
-// Owners of what libnl hands out.
+// Owning pointers to libnl's objects.
 #pragma once
 
 #include <netlink/addr.h>

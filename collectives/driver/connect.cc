@@ -18,7 +18,6 @@
 #include "transport/clock.h"
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
-#include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 
 namespace tarpon {

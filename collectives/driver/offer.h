@@ -1,4 +1,4 @@
-// What a rank brings to a job: its sockets, its door of the control mesh, its data path.
+// The sockets, the door of the control mesh and the data path that a rank offers to its job.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace tarpon {
 
-/// What this rank brings to the job, or why it cannot take part: an error in `info`.
+/// Owns all of them. If the rank cannot take part, `info` has the error.
 struct Offer {
   std::optional<UdpSocket> socket;
   mesh::Door door;

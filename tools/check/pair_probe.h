@@ -1,4 +1,4 @@
-// What probing one rank from another has shown, and its likely cause.
+// The results of probing one rank from another, and the likely cause if the pair does not work.
 #pragma once
 
 #include <cstdint>

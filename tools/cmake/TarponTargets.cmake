@@ -33,7 +33,8 @@ set(TARPON_COMMON_HEADERS
 
 # tarpon_batches(TARGET [APART SOURCE...]): compiles the sources of a folder together, up to twelve at a
 # time, because most of the time of a build goes into headers. Names in an unnamed namespace are therefore
-# unique in a folder, but for overloads. Sources named APART are compiled alone. -D TARPON_BATCHES=OFF: all are.
+# unique in a folder, but for overloads. Sources named APART are compiled alone. -D TARPON_BATCHES=OFF compiles
+# every source alone.
 option(TARPON_BATCHES "Compile sources of a folder together" ON)
 function(tarpon_batches target)
   if(NOT TARPON_BATCHES)

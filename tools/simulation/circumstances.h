@@ -1,4 +1,4 @@
-// What the faults of a plan may do to one call: the judge asks before it accuses a rank.
+// Effects that the faults of a plan may have on one call. The judges ask before they accuse a rank.
 #pragma once
 
 #include <initializer_list>

@@ -1,5 +1,5 @@
-"""Averages the gradients of a step within a bound, and decides what becomes of the step. ddp.py registers
-the hook."""
+"""Averages the gradients of a step within a bound, and applies or skips the step as all ranks decide.
+ddp.py registers the hook."""
 
 import collections
 import re

@@ -1,4 +1,4 @@
-"""What is told of a step, and the errors that end training at one."""
+"""The report of a training step, and the errors that end training at a step."""
 
 import dataclasses
 import json
