@@ -51,6 +51,18 @@ std::string against_zero_copy(const std::string& interface, std::uint32_t mtu) {
 
 }  // namespace
 
+std::string_view name(Rung rung) {
+  switch (rung) {
+    case Rung::xdp:
+      return "xdp";
+    case Rung::uring:
+      return "uring";
+    case Rung::mmsg:
+      return "mmsg";
+  }
+  return "?";
+}
+
 RungChoice choose_rung(const RungFacts& facts) {
   if (facts.against_zero_copy.empty()) return {Rung::xdp, "AF_XDP is loaded, with zero-copy"};
   const std::string not_xdp = "; not AF_XDP: " + facts.against_zero_copy;

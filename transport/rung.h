@@ -12,10 +12,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tarpon {
 
 enum class Rung : std::uint8_t { xdp, uring, mmsg };
+
+/// "xdp", "uring", "mmsg".
+std::string_view name(Rung rung);
 
 /// The largest MTU whose frames fit one buffer: the lowest of the known drivers' limits (ena's).
 inline constexpr std::uint32_t kSingleBufferMtu = 3498;

@@ -162,6 +162,10 @@ Requirement half_of_channels(const DoctorFacts& facts, const ChannelCount& chann
                      fmt::format("ethtool -L {} {}", facts.name, count), kXdp);
 }
 
+std::string receive_queues(const ChannelCount& channels) {
+  return fmt::format("{} receive queue{}", channels.receive, channels.receive == 1 ? "" : "s");
+}
+
 Requirement queues(const DoctorFacts& facts) {
   if (!facts.channels) {
     return requirement("queues", "queues for XDP", Answer::unknown,
@@ -170,16 +174,16 @@ Requirement queues(const DoctorFacts& facts) {
   const ChannelCount& channels = *facts.channels;
   if (driver_notes(facts.driver).half_of_channels) return half_of_channels(facts, channels);
   if (facts.driver != "veth") {
-    return requirement(
-        "queues", "queues for XDP", Answer::yes,
-        fmt::format("{} receive queues; ranks on this host divide them", channels.receive), "", 0);
+    return requirement("queues", "queues for XDP", Answer::yes,
+                       fmt::format("{}; ranks on this host divide them", receive_queues(channels)),
+                       "", 0);
   }
   // A veth has native XDP while it has these, so the kernel knows of a peer that we do not see.
   const bool good = facts.features && facts.features->native_xdp;
   const std::string peer =
       facts.peer_channels ? fmt::format("{}", facts.peer_channels->send) : std::string("N");
   return requirement("queues", "queues for XDP", facts.features ? answer_of(good) : Answer::unknown,
-                     fmt::format("{} receive queues{}", channels.receive,
+                     fmt::format("{}{}", receive_queues(channels),
                                  good ? ", no fewer than the peer sends on"
                                       : fmt::format("; the peer sends on {}, more", peer)),
                      fmt::format("ethtool -L {} rx {}", facts.name, peer), kXdp);
@@ -242,7 +246,7 @@ DoctorRow rung_row(const char* id, const char* title, unsigned rung,
 
 std::string how_to_get(const DoctorFacts& facts) {
   const bool ours = facts.attached && facts.attached->ours;
-  return ours ? "" : "with --datapath xdp, or after tarpon xdp load";
+  return ours ? "" : "by --datapath xdp, which loads our program, or auto after tarpon xdp load";
 }
 
 }  // namespace
@@ -271,14 +275,19 @@ Diagnosis diagnose(const DoctorFacts& facts) {
   result.rungs = {
       rung_row("af_xdp_zero_copy", "AF_XDP zero-copy", kZeroCopy, all, how_to_get(facts)),
       rung_row("af_xdp_copy", "AF_XDP copy", kCopy, all,
-               "never by auto, because io_uring carries more; " + how_to_get(facts)),
+               "by --datapath xdp alone: auto prefers io_uring, which carries more"),
       rung_row("io_uring", "io_uring", kUring, all, ""),
       rung_row("mmsg", "mmsg with GSO and GRO", kMmsg, all, "always there")};
   for (const Requirement& each : all) result.requirements.push_back(each.row);
   result.choice = choose_rung(facts.rung);
   const bool usable = facts.up && !facts.address.empty();
   const bool could_be_xdp = facts.features && facts.features->zero_copy;
-  result.best = usable && result.choice.rung == (could_be_xdp ? Rung::xdp : Rung::uring);
+  const Rung best = could_be_xdp ? Rung::xdp : Rung::uring;
+  if (!usable) {
+    result.shortfall = "the interface is down or has no IPv4 address";
+  } else if (result.choice.rung != best) {
+    result.shortfall = fmt::format("auto does not take the best of this driver, {}", name(best));
+  }
   return result;
 }
 

@@ -26,9 +26,9 @@ struct Diagnosis {
   std::vector<DoctorRow> rungs;         // fastest first
   std::vector<DoctorRow> requirements;  // in the order in which they are met
   RungChoice choice;                    // what `auto` takes
-  /// `auto` takes the best rung of this interface's driver (AF_XDP where it has zero-copy, else
-  /// io_uring), so that no command could improve it.
-  bool best = false;
+  /// Why `auto` does not take the best rung of this interface's driver (AF_XDP where it has
+  /// zero-copy, else io_uring), a clause; empty where it does, so that no command could improve it.
+  std::string shortfall;
 };
 
 Diagnosis diagnose(const DoctorFacts& facts);

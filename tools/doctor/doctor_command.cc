@@ -17,18 +17,6 @@
 namespace tarpon {
 namespace {
 
-std::string_view name(Rung rung) {
-  switch (rung) {
-    case Rung::xdp:
-      return "xdp";
-    case Rung::uring:
-      return "uring";
-    case Rung::mmsg:
-      return "mmsg";
-  }
-  return "?";
-}
-
 /// The interface named `named`, else the one that a job would take, else all but loopback.
 Result<std::vector<std::string>> interfaces_to_look_at(const std::string& named) {
   if (!named.empty()) {
@@ -62,7 +50,7 @@ void print_rows(const std::vector<DoctorRow>& rows) {
   for (const DoctorRow& row : rows) {
     std::string line = fmt::format("{:<29} {:<4} {}", row.title, text_of(row.answer), row.why);
     const std::string command = row.command.empty() ? "" : "-> " + row.command;
-    const bool fits = line.size() + 1 + command.size() <= kTextWidth;
+    const bool fits = command.empty() || line.size() + 1 + command.size() <= kTextWidth;
     if (fits && !command.empty()) line += (row.why.empty() ? "" : " ") + command;
     line.erase(line.find_last_not_of(' ') + 1);
     const std::string lines = wrapped(line, indent);
@@ -79,6 +67,7 @@ void print_text(const DoctorFacts& facts, const Diagnosis& diagnosis) {
   fmt::print("# requirement\n");
   print_rows(diagnosis.requirements);
   fmt::print("# auto takes {}: {}\n", name(diagnosis.choice.rung), diagnosis.choice.reason);
+  if (!diagnosis.shortfall.empty()) fmt::print("# exit code 1: {}\n", diagnosis.shortfall);
 }
 
 nlohmann::json to_json(const std::vector<DoctorRow>& rows) {
@@ -101,7 +90,7 @@ nlohmann::json to_json(const DoctorFacts& facts, const Diagnosis& diagnosis) {
           {"requirements", to_json(diagnosis.requirements)},
           {"auto", name(diagnosis.choice.rung)},
           {"auto_reason", diagnosis.choice.reason},
-          {"best", diagnosis.best}};
+          {"best", diagnosis.shortfall.empty()}};
 }
 
 Result<bool> examine(const DoctorOptions& options) {
@@ -113,7 +102,7 @@ Result<bool> examine(const DoctorOptions& options) {
     const auto facts = read_doctor_facts(each);
     if (!facts) return fail(facts.error());
     const Diagnosis diagnosis = diagnose(*facts);
-    best = best && diagnosis.best;
+    best = best && diagnosis.shortfall.empty();
     if (options.json) {
       interfaces.push_back(to_json(*facts, diagnosis));
     } else {

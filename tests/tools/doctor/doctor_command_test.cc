@@ -72,6 +72,11 @@ TEST_F(DoctorCommand, an_interface_without_ipv4_fails_with_the_remedy) {
   EXPECT_EQ(row_of(json.at("requirements"), "ipv4").at("command"),
             "ip address add ADDRESS/PREFIX dev vb");
   EXPECT_EQ(json.at("best"), false);
+  const std::string text = doctor({"vb"}).out;
+  EXPECT_THAT(text, HasSubstr("# exit code 1: the interface is down or has no IPv4 address\n"));
+  for (const std::string& line : lines_of(text)) {
+    EXPECT_NE(line.find_first_not_of(' '), std::string::npos) << text;  // no line is blank
+  }
 }
 
 TEST_F(DoctorCommand, the_interface__named_chosen_or_all) {

@@ -74,14 +74,14 @@ TEST(Doctor, diagnose__all_is_well) {
     }
   }
   EXPECT_EQ(diagnosis.choice.rung, Rung::xdp);
-  EXPECT_TRUE(diagnosis.best);
+  EXPECT_EQ(diagnosis.shortfall, "");
 }
 
 TEST(Doctor, diagnose__the_interface) {
   DoctorFacts facts = good_facts();
   facts.up = false;
   expect_no(facts, "up", "ip link set dev eth0 up", kAllRungs);
-  EXPECT_FALSE(diagnose(facts).best);
+  EXPECT_NE(diagnose(facts).shortfall, "");
 
   facts = good_facts();
   facts.address.clear();
@@ -114,7 +114,7 @@ TEST(Doctor, diagnose__the_driver) {
   expect_no(facts, "zero_copy", "", kZeroCopyRung);
   facts.rung.against_zero_copy = "no zero-copy";
   EXPECT_EQ(diagnose(facts).choice.rung, Rung::uring);
-  EXPECT_TRUE(diagnose(facts).best);  // io_uring is the best that it has
+  EXPECT_EQ(diagnose(facts).shortfall, "");  // io_uring is the best that it has
 
   facts = good_facts();
   facts.driver = "iavf";
@@ -166,7 +166,7 @@ TEST(Doctor, diagnose__programs) {
   EXPECT_EQ(row_of(unloaded.requirements, "loaded").command, "tarpon xdp load eth0");
   EXPECT_EQ(row_of(unloaded.rungs, "af_xdp_zero_copy").answer, Answer::yes);
   EXPECT_EQ(unloaded.choice.rung, Rung::uring);
-  EXPECT_FALSE(unloaded.best);
+  EXPECT_EQ(unloaded.shortfall, "auto does not take the best of this driver, xdp");
 
   facts = good_facts();
   facts.attached->mode = xdp::AttachMode::generic;
@@ -178,11 +178,11 @@ TEST(Doctor, diagnose__the_machine) {
   facts.rung.against_uring = "io_uring is forbidden";
   facts.uring_disabled = 2;
   expect_no(facts, "io_uring", "sysctl -w kernel.io_uring_disabled=0", {"io_uring"});
-  EXPECT_TRUE(diagnose(facts).best);  // AF_XDP does without
+  EXPECT_EQ(diagnose(facts).shortfall, "");  // AF_XDP does without
   facts.rung.against_zero_copy = "no zero-copy";
   facts.features->zero_copy = false;
   EXPECT_EQ(diagnose(facts).choice.rung, Rung::mmsg);
-  EXPECT_FALSE(diagnose(facts).best);
+  EXPECT_NE(diagnose(facts).shortfall, "");
   facts.uring_disabled = 0;
   facts.seccomp = true;
   EXPECT_THAT(row_of(diagnose(facts).requirements, "io_uring").command, HasSubstr("seccomp="));
