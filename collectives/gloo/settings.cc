@@ -19,6 +19,8 @@ constexpr Unit kSizes[] = {{"", 1}, {"B", 1}, {"K", 1024}, {"M", 1 << 20}, {"G",
 // Both fit 64 bits, with room.
 constexpr double kMost = 1e15;
 
+constexpr char kNoDuration[] = "not a duration above 0; write for example 50ms or 10s";
+
 /// A number with a unit, such as "50ms".
 std::optional<std::int64_t> parse(std::string_view text, std::span<const Unit> units) {
   double value = 0;
@@ -51,17 +53,17 @@ std::variant<Settings, std::string> read_settings(const Environment& environment
   }
   if (const auto size = environment("TARPON_BOUNDED_MIN")) {
     const auto bytes = parse(*size, kSizes);
-    if (!bytes) return wrong("TARPON_BOUNDED_MIN", *size, "write for example 1M");
+    if (!bytes) return wrong("TARPON_BOUNDED_MIN", *size, "not a size; write for example 1M");
     settings.bounded_min = static_cast<std::uint64_t>(*bytes);
   }
   if (const auto bound = environment("TARPON_BOUND")) {
     const auto time = parse(*bound, kTimes);
-    if (!time || *time == 0) return wrong("TARPON_BOUND", *bound, "write for example 50ms");
+    if (!time || *time == 0) return wrong("TARPON_BOUND", *bound, kNoDuration);
     settings.bound_us = *time;
   }
   if (const auto deadline = environment("TARPON_DEADLINE")) {
     const auto time = parse(*deadline, kTimes);
-    if (!time || *time == 0) return wrong("TARPON_DEADLINE", *deadline, "write for example 10s");
+    if (!time || *time == 0) return wrong("TARPON_DEADLINE", *deadline, kNoDuration);
     settings.deadline_us = *time;
   }
   if (const auto required = environment("TARPON_REQUIRE")) {

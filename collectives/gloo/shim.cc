@@ -171,7 +171,8 @@ class Contexts {
   /// Throws where the user requires Tarpon.
   void require(const std::string& why) const {
     if (!required_) return;
-    throw ::gloo::InvalidOperationException("TARPON_REQUIRE=1, and Tarpon cannot carry: " + why);
+    throw ::gloo::InvalidOperationException(
+        "TARPON_REQUIRE=1 (tarpon run --require), and Tarpon cannot carry: " + why);
   }
 
   /// Null: Gloo carries it.
@@ -218,6 +219,13 @@ class Contexts {
                  first_rank_, static_cast<unsigned long long>(tally_.calls.load()),
                  static_cast<unsigned long long>(tally_.bytes.load()), datapath_.c_str(),
                  mode_name(settings_), lost * 100);
+    if (settings_.bounded && tally_.calls.load() > 0 && tally_.bounded_bytes.load() == 0) {
+      std::fprintf(
+          stderr,
+          "tarpon: rank %d: all calls were exact; bounded are sums of float32, float16 and "
+          "bfloat16 above TARPON_BOUNDED_MIN (%llu bytes)\n",
+          first_rank_, static_cast<unsigned long long>(settings_.bounded_min));
+    }
   }
 
  private:

@@ -101,6 +101,7 @@ includes() {
         open["collectives/engine/kernels"] = "tools/doctor tools/simulation"
         open["collectives/engine/learning"] = "tools/scale tools/simulation"
         open["collectives/engine/schedules"] = "tools/reference tools/scale tools/simulation"
+        open["collectives/gloo"] = "tools/launch"
         open["collectives/flight"] = "tools/flight tools/job tests/tools/status"
         open["collectives/membership"] = "tools/flight tools/job"
         open["collectives/rendezvous"] = "tools/job tests/tools/flight"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "tools/allreduce/allreduce_options.h"
 #include "tools/allreduce/benchmark.h"
@@ -68,6 +69,18 @@ Result<void> check_shares(const AllreduceOptions& options, std::uint32_t world) 
                           shares.ranks(), rank_count(world)));
 }
 
+/// Tells of variables that decide how the calls of tarpon run and tarpon_torch go, but not these.
+void tell_unread_variables(const AllreduceOptions& options, const Environment& environment) {
+  for (const auto& [variable, flag] : {std::pair{"TARPON_MODE", "--mode"},
+                                       {"TARPON_BOUND", "--bound"},
+                                       {"TARPON_DEADLINE", "--deadline"},
+                                       {"TARPON_SHARES", "--shares"}}) {
+    if (!environment(variable)) continue;
+    fmt::print(options.job.text, "# {} has no effect on tarpon allreduce: give {}\n", variable,
+               flag);
+  }
+}
+
 int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
   if (auto good = check_paths(options, place.world_size); !good)
     return report(good.error(), place.voice);
@@ -83,6 +96,7 @@ int allreduce_as_rank(AllreduceOptions options, const LaunchPlace& place) {
     return open_session(options.job, place, agreed_options(options));
   }();
   if (!session) return report(session.error(), place.voice);
+  if (place.rank == 0) tell_unread_variables(options, process_environment());
   const int code =
       options.file_form() ? run_file_job(options, *session) : run_benchmark(options, *session);
   if (code != 0 && !session->flight.empty()) {

@@ -1,16 +1,22 @@
 #include "tools/cli/environment_variables.h"
 
 #include <sstream>
+#include <utility>
 
 namespace tarpon {
 
-std::vector<cli::Variable> environment_variables() {
+std::vector<cli::Variable> place_variables() {
   return {
       {"RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID",
        "torchrun: which rank of which job this is, unless --local-ranks or --rank says so"},
       {"OMPI_COMM_WORLD_*, PMI_*, MPI_LOCALNRANKS, PMIX_*, SLURM_*", "mpirun and srun: the same"},
       {"TARPON_RENDEZVOUS", "where the ranks meet, as --rendezvous"},
       {"TARPON_PORT", "port of the rendezvous at MASTER_ADDR (else MASTER_PORT + 1)"},
+  };
+}
+
+std::vector<cli::Variable> network_variables() {
+  return {
       {"TARPON_INTERFACE", "the interface that carries the job, as --interface"},
       {"TARPON_SOCKET_IFNAME",
        "interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings with commas "
@@ -24,6 +30,32 @@ std::vector<cli::Variable> environment_variables() {
       {"TARPON_DEBUG_SUBSYS", "only these of INIT,NET,CALL"},
       {"TARPON_DEBUG_FILE", "to this file instead; %h is the host, %p the process"},
   };
+}
+
+std::vector<cli::Variable> call_variables() {
+  return {
+      {"TARPON_MODE", "exact or bounded: how programs under tarpon run and tarpon_torch call"},
+      {"TARPON_BOUND",
+       "of these calls, as 50ms: time of a bounded call; else TARPON_LOSS_TARGET "
+       "decides"},
+      {"TARPON_BOUNDED_MIN", "of these calls, as 1M: up to this size they stay exact"},
+      {"TARPON_DEADLINE", "of these calls, as 10s: hard limit of a bounded call"},
+      {"TARPON_SHARES",
+       "tarpon_torch: even, or auto: a rank's share of the work follows the speed "
+       "of its link"},
+      {"TARPON_REQUIRE",
+       "under tarpon run, 1: where Tarpon cannot carry the calls the program "
+       "fails"},
+      {"TARPON_LIBRARY", "tarpon_torch: the file libtarpon.so.0 to load instead of its own"},
+  };
+}
+
+std::vector<cli::Variable> environment_variables() {
+  std::vector<cli::Variable> all = place_variables();
+  for (auto* const rows : {network_variables, call_variables}) {
+    for (cli::Variable& one : rows()) all.push_back(std::move(one));
+  }
+  return all;
 }
 
 std::vector<std::string> environment_names() {

@@ -121,7 +121,9 @@ void add_job_options(cli::OptionTable& table, JobOptions& options) {
   add_place_options(table, options);
   add_network_options(table, options);
   add_data_path_options(table, options);
-  table.environment(environment_variables());
+  std::vector<cli::Variable> variables = place_variables();
+  for (cli::Variable& one : network_variables()) variables.push_back(std::move(one));
+  table.environment(std::move(variables));
 }
 
 void add_fault_options(cli::OptionTable& table, JobOptions& options) {

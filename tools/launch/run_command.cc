@@ -11,7 +11,11 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <variant>
 
+#include "collectives/environment_options.h"
+#include "collectives/gloo/settings.h"
+#include "tools/cli/environment_variables.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/voice.h"
 #include "tools/launch/exec_program.h"
@@ -109,6 +113,13 @@ void set_variables(const RunOptions& options, const cli::Invocation& invocation)
   if (options.told) set("TARPON_DEBUG", "INFO");
 }
 
+/// The settings that the shim will read, or one line on a variable that it would refuse.
+std::variant<gloo_shim::Settings, std::string> settings_of_shim() {
+  const Environment environment = process_environment();
+  if (const auto shared = read_settings(environment); !shared) return shared.error().message;
+  return gloo_shim::read_settings(environment);
+}
+
 void preload(const std::string& shim) {
   const char* const others = std::getenv("LD_PRELOAD");
   const bool has_others = others != nullptr && *others != '\0';
@@ -152,8 +163,18 @@ void add_run_options(cli::OptionTable& table, RunOptions& options) {
       "The program needs no change: its AllReduces through the system's libgloo, those of PyTorch "
       "with the backend gloo included, go by Tarpon, everything else stays with Gloo. Every rank "
       "has to be started so. A PyTorch that has Gloo inside, as its wheels have, cannot be "
-      "reached: "
-      "use the package tarpon_torch there.");
+      "reached: use the package tarpon_torch there.");
+  table.note(
+      "Options become the variables of the same names, which the ranks read. A variable that is "
+      "set "
+      "already holds where its option is not given.");
+  std::vector<cli::Variable> variables = call_variables();
+  for (cli::Variable& one : network_variables()) variables.push_back(std::move(one));
+  table.environment(std::move(variables));
+  table.exit_codes(
+      "Exit code: that of the program; 1 where Tarpon cannot carry the calls and --require is "
+      "given; "
+      "2 wrong usage, or a wrong value of a variable; 127 the program was not found.");
 }
 
 std::optional<std::string> obstacle_to_preload(const std::vector<std::string>& command) {
@@ -194,11 +215,16 @@ int run_program(const RunOptions& options, const cli::Invocation& invocation) {
         kShim, kLibraryFolder));
     return kFailed;
   }
+  set_variables(options, invocation);
+  const auto settings = settings_of_shim();
+  if (const auto* const wrong = std::get_if<std::string>(&settings)) {
+    Voice().error(*wrong);
+    return kUsage;
+  }
   if (const auto obstacle = obstacle_to_preload(options.command)) {
     Voice().error(*obstacle);
-    if (options.required) return kFailed;
+    if (std::get<gloo_shim::Settings>(settings).required) return kFailed;
   }
-  set_variables(options, invocation);
   preload(*shim);
   return exec_program(options.command);
 }

@@ -30,7 +30,8 @@ struct RunOptions {
 void add_run_options(cli::OptionTable& table, RunOptions& options);
 
 /// Sets the variables of the options that were given, puts libtarpon_gloo.so before all other
-/// libraries, and becomes the program. Returns only on failure.
+/// libraries, and becomes the program. Returns only on failure: a variable of the environment that
+/// the shim would refuse is one (kUsage).
 int run_program(const RunOptions& options, const cli::Invocation& invocation);
 
 /// Returns why the shim cannot carry the PyTorch that `command` would load, and what to do instead;

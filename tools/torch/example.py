@@ -1,6 +1,8 @@
 """Trains a small model on made data, its gradients bounded by Tarpon.
 
 torchrun --nproc_per_node 2 example.py
+
+The torchrun of Debian 12 needs `-r 1 -t 1` as well: else it ends with an AttributeError in `to_map`.
 """
 
 import torch

@@ -48,14 +48,19 @@ TEST(GlooSettings, all_of_them) {
 
 TEST(GlooSettings, nonsense__names_the_variable_its_value_and_the_remedy) {
   EXPECT_EQ(refusal("TARPON_MODE", "fast"), "TARPON_MODE=fast: use exact or bounded");
-  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "big"), "TARPON_BOUNDED_MIN=big: write for example 1M");
-  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "-1"), "TARPON_BOUNDED_MIN=-1: write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "big"),
+            "TARPON_BOUNDED_MIN=big: not a size; write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "-1"),
+            "TARPON_BOUNDED_MIN=-1: not a size; write for example 1M");
   EXPECT_EQ(refusal("TARPON_BOUNDED_MIN", "1e30G"),
-            "TARPON_BOUNDED_MIN=1e30G: write for example 1M");
-  EXPECT_EQ(refusal("TARPON_BOUND", "50"), "TARPON_BOUND=50: write for example 50ms");
-  EXPECT_EQ(refusal("TARPON_BOUND", "0s"), "TARPON_BOUND=0s: write for example 50ms");
-  EXPECT_EQ(refusal("TARPON_DEADLINE", "99999999999999s"),
-            "TARPON_DEADLINE=99999999999999s: write for example 10s");
+            "TARPON_BOUNDED_MIN=1e30G: not a size; write for example 1M");
+  EXPECT_EQ(refusal("TARPON_BOUND", "50"),
+            "TARPON_BOUND=50: not a duration above 0; write for example 50ms or 10s");
+  EXPECT_EQ(refusal("TARPON_BOUND", "0s"),
+            "TARPON_BOUND=0s: not a duration above 0; write for example 50ms or 10s");
+  EXPECT_EQ(
+      refusal("TARPON_DEADLINE", "99999999999999s"),
+      "TARPON_DEADLINE=99999999999999s: not a duration above 0; write for example 50ms or 10s");
   EXPECT_EQ(refusal("TARPON_REQUIRE", "yes"), "TARPON_REQUIRE=yes: use 1, or 0");
 }
 

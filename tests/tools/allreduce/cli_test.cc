@@ -356,6 +356,15 @@ TEST(CliReport, bounded__says_where_calls_ran_exact) {
   EXPECT_THAT(ended.out, HasSubstr("#   in-place: ran exact: int32 sum has no bounded form\n"));
 }
 
+TEST(CliReport, variables__of_tarpon_run_have_no_effect_and_the_report_says_so) {
+  Command command = local(2, {"-b", "1K", "-e", "1K", "-n", "2"});
+  command.environment = {{"TARPON_BOUND", "abc"}, {"TARPON_BOUNDED_MIN", "abc"}};
+  const Ended ended = run(command);
+  expect_good(ended);
+  EXPECT_THAT(ended.out,
+              HasSubstr("# TARPON_BOUND has no effect on tarpon allreduce: give --bound\n"));
+}
+
 TEST(CliReport, bound_that_is_too_short__names_one_that_would_do) {
   if (::geteuid() != 0) GTEST_SKIP() << "the testbed needs root";
   std::string out;

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <tuple>
 
 #include "tests/support/child_program.h"
 
@@ -72,9 +74,38 @@ TEST(CliRun, a_pytorch_with_gloo_inside__is_told) {
       tool({"run", "--require", "--", "sh", "-c", "echo kept | cat /dev/stdin", "python3"});
   other.environment = command.environment;
   EXPECT_EQ(run(other).out, "kept\n");
+  Command required = command;
+  required.environment["TARPON_REQUIRE"] = "1";
   command.arguments.insert(command.arguments.begin() + 2, "--require");
-  EXPECT_EQ(run(command).exit_code, 1);
-  EXPECT_THAT(run(command).out, Not(HasSubstr("went on")));
+  for (const Command& one : {command, required}) {
+    EXPECT_EQ(run(one).exit_code, 1);
+    EXPECT_THAT(run(one).out, Not(HasSubstr("went on")));
+  }
+}
+
+TEST(CliRun, a_wrong_variable__is_refused_like_a_wrong_option) {
+  for (const auto& [name, value, remedy] :
+       {std::tuple{"TARPON_BOUND", "abc", "not a duration above 0; write for example 50ms or 10s"},
+        {"TARPON_BOUNDED_MIN", "abc", "not a size; write for example 1M"},
+        {"TARPON_CODEC", "abc", "use auto, on or off"}}) {
+    Command command = tool({"run", "--", "echo", "went on"});
+    command.environment = {{name, value}};
+    const Ended ended = run(command);
+    EXPECT_EQ(ended.exit_code, 2) << name;
+    EXPECT_EQ(ended.out, "");
+    EXPECT_EQ(ended.error, std::string("tarpon: ") + name + "=" + value + ": " + remedy + "\n");
+  }
+  // An option stands in front of its variable.
+  Command command = tool({"run", "--bound", "5ms", "--", "echo", "went on"});
+  command.environment = {{"TARPON_BOUND", "abc"}};
+  EXPECT_EQ(run(command).out, "went on\n");
+}
+
+TEST(CliRun, help__names_variables_and_the_program_s_exit_code) {
+  EXPECT_THAT(run(tool({"help", "run"})).out,
+              AllOf(HasSubstr("TARPON_BOUNDED_MIN "), HasSubstr("TARPON_REQUIRE "),
+                    HasSubstr("TARPON_DEBUG "), Not(HasSubstr("TARPON_RENDEZVOUS ")),
+                    HasSubstr("Exit code: that of the program")));
 }
 
 }  // namespace
