@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "tests/support/child_program.h"
 #include "tools/allreduce/npy.h"
@@ -33,11 +34,13 @@ void expect_one_report(const std::vector<Ended>& ranks) {
 
 /// One process a rank, told its place by variables alone.
 std::vector<Ended> run_with_variables(
-    int world, const std::function<std::map<std::string, std::string>(int)>& variables) {
+    int world, const std::function<std::map<std::string, std::string>(int)>& variables,
+    const std::vector<std::string>& options = {}) {
   std::vector<Command> commands;
   for (int rank = 0; rank < world; ++rank) {
     Command command = tool({"allreduce"});
     command.arguments.insert(command.arguments.end(), kSmall.begin(), kSmall.end());
+    command.arguments.insert(command.arguments.end(), options.begin(), options.end());
     command.environment = variables(rank);
     commands.push_back(std::move(command));
   }
@@ -93,6 +96,25 @@ TEST(CliLaunchers, torchrun__variables) {
         {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "2"},
         {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", port}};
   }));
+}
+
+/// The groups of 2d-tar are the ranks of a host, where they divide the job.
+TEST(CliLaunchers, torchrun__groups_of_2d_tar) {
+  for (const auto& [here, size] : {std::pair{"3", "3"}, {"4", "2"}, {"6", "2"}}) {
+    const std::string port = port_of(free_meeting_point());
+    const auto ended = run_with_variables(
+        6,
+        [&](int rank) {
+          return std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
+                                                    {"WORLD_SIZE", "6"},
+                                                    {"LOCAL_WORLD_SIZE", here},
+                                                    {"MASTER_ADDR", "localhost"},
+                                                    {"TARPON_PORT", port}};
+        },
+        {"--algorithm", "2d-tar"});
+    expect_one_report(ended);
+    EXPECT_THAT(ended[0].out, HasSubstr(std::string("exact by 2d-tar in groups of ") + size));
+  }
 }
 
 TEST(CliLaunchers, master_address__with_our_port) {
