@@ -124,10 +124,10 @@ static inline int tarpon_is_closed(__u64 window, const struct tarpon_header *hea
 
 /* Whether a driver may drop a packet with `header` when its operation is closed. The last packets
  * of a message pass: their receiver answers, and so a late sender learns that the operation is
- * over. */
+ * over. The windows are those of communicator 0, so packets of other communicators pass. */
 static inline int tarpon_may_drop(const struct tarpon_header *header)
 {
-	return header->type == TARPON_DATA &&
+	return header->type == TARPON_DATA && header->communicator == 0 &&
 	       !(header->flags & (TARPON_FLAG_REPAIR | TARPON_FLAG_TAIL));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -9,7 +10,9 @@
 
 namespace tarpon {
 
-/// REQUIRES: rank < 64.
+inline constexpr std::size_t kMaskRanks = 64;
+
+/// REQUIRES: rank < kMaskRanks.
 constexpr std::uint64_t bit(Rank rank) {
   return std::uint64_t{1} << rank;
 }

@@ -1,7 +1,7 @@
 // Cutting GRO trains and reading their control data.
 #include "transport/ports/rx_batch.h"
 
-#include <netinet/udp.h>
+#include <linux/udp.h>
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,7 @@
 #include <fmt/core.h>
 #include <linux/filter.h>
 #include <linux/sock_diag.h>
-#include <netinet/udp.h>
+#include <linux/udp.h>
 #include <sys/socket.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Chains packets into trains, and settles trains after the kernel has taken or refused them.
 #include "transport/ports/udp_train.h"
 
-#include <netinet/udp.h>
+#include <linux/udp.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,0 +1,146 @@
+// PortLines: packets go to the line of their communicator, with the ranks of that line.
+#include "transport/ports/port_lines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+namespace tarpon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// Keeps what is sent, and receives what the test offers.
+class FakePort final : public Port {
+ public:
+  const PortCapabilities& capabilities() const override { return capabilities_; }
+  std::span<TxPacket> transmit_frames(std::size_t at_most) override {
+    frames_.assign(at_most, TxPacket{});
+    return frames_;
+  }
+  void transmit(std::span<TxPacket> packets) override {
+    sent.insert(sent.end(), packets.begin(), packets.end());
+  }
+  std::size_t unsent() const override { return 5; }
+  bool holds(Lender lender) const override { return held[lender]; }
+  void drop_unsent(Lender lender) override { held[lender] = false; }
+  std::span<const RxPacket> receive(Time) override { return offered; }
+  void wait(Time, Time until) override { waited_until = until; }
+  void wake() override {}
+  void publish(std::uint32_t tag, std::uint32_t lowest) override { published[tag] = lowest; }
+  PortStatistics statistics() const override { return {}; }
+
+  std::vector<TxPacket> sent;
+  std::vector<RxPacket> offered;
+  mutable std::map<Lender, bool> held;
+  std::map<std::uint32_t, std::uint32_t> published;
+  Time waited_until{};
+
+ private:
+  PortCapabilities capabilities_{.name = "fake", .max_payload = 1024};
+  std::vector<TxPacket> frames_;
+};
+
+class PortLinesTest : public testing::Test {
+ protected:
+  PortLinesTest() {
+    auto owned = std::make_unique<FakePort>();
+    port_ = owned.get();
+    lines_ = std::make_unique<PortLines>(std::move(owned), 4);
+  }
+
+  /// A packet of `source` for `communicator`; `bytes` of a header.
+  void offer(Rank source, std::uint16_t communicator, std::uint32_t bytes = TARPON_HEADER_BYTES) {
+    tarpon_header header{};
+    header.communicator = communicator;
+    auto& memory = memory_.emplace_back(TARPON_HEADER_BYTES);
+    std::memcpy(memory.data(), &header, sizeof header);
+    port_->offered.push_back({memory.data(), bytes, source});
+  }
+
+  static std::vector<Rank> sources(std::span<const RxPacket> packets) {
+    std::vector<Rank> found;
+    for (const RxPacket& packet : packets) found.push_back(packet.source);
+    return found;
+  }
+
+  static void send(PortLine& line, Rank peer, Lender lender) {
+    auto frames = line.transmit_frames(1);
+    frames[0].peer = peer;
+    frames[0].lender = lender;
+    line.transmit(frames);
+  }
+
+  FakePort* port_ = nullptr;
+  std::unique_ptr<PortLines> lines_;
+  std::vector<std::vector<std::byte>> memory_;
+};
+
+TEST_F(PortLinesTest, receive__sorts_by_communicator_and_renumbers_the_sources) {
+  const auto part = lines_->open(7, {3, 1});
+  offer(3, 7);
+  offer(2, 0);
+  offer(1, 7);
+  offer(1, 0);
+  EXPECT_FALSE(part->has_packets());
+  EXPECT_THAT(sources(lines_->first().receive({})), ElementsAre(2, 1));
+  EXPECT_TRUE(part->has_packets());
+  EXPECT_THAT(sources(part->receive({})), ElementsAre(0, 1));
+  EXPECT_FALSE(part->has_packets());
+  EXPECT_THAT(sources(part->receive({})), IsEmpty());
+}
+
+TEST_F(PortLinesTest, receive__packets_of_no_line_stay_with_the_job) {
+  const auto part = lines_->open(7, {3, 1});
+  offer(2, 7);             // no rank of that line
+  offer(kUnknownRank, 7);  // a stranger
+  offer(3, 8);             // no such line
+  offer(3, 7, 12);         // too short for a header
+  EXPECT_EQ(lines_->first().receive({}).size(), 4u);
+  EXPECT_FALSE(part->has_packets());
+}
+
+TEST_F(PortLinesTest, receive__a_line_that_is_not_asked_loses_its_packets) {
+  const auto part = lines_->open(7, {3, 1});
+  offer(3, 7);
+  static_cast<void>(lines_->first().receive({}));
+  port_->offered.clear();
+  static_cast<void>(lines_->first().receive({}));
+  EXPECT_FALSE(part->has_packets());
+}
+
+TEST_F(PortLinesTest, transmit__renumbers_the_peers_and_lenders_of_lines_differ) {
+  const auto part = lines_->open(7, {3, 1});
+  constexpr Lender kLender = 0x0000'0012'0000'0003;
+  send(*part, 0, kLender);
+  send(*part, 1, kNoLender);
+  send(lines_->first(), 2, kLender);
+  ASSERT_EQ(port_->sent.size(), 3u);
+  EXPECT_EQ(port_->sent[0].peer, 3);
+  EXPECT_EQ(port_->sent[1].peer, 1);
+  EXPECT_EQ(port_->sent[1].lender, kNoLender);
+  EXPECT_EQ(port_->sent[2].peer, 2);
+  EXPECT_NE(port_->sent[0].lender, port_->sent[2].lender);
+  port_->held[port_->sent[0].lender] = true;
+  EXPECT_TRUE(part->holds(kLender));
+  EXPECT_FALSE(lines_->first().holds(kLender));
+  part->drop_unsent(kLender);
+  EXPECT_FALSE(part->holds(kLender));
+}
+
+TEST_F(PortLinesTest, publish__windows_are_those_of_the_job) {
+  auto part = lines_->open(7, {3, 1});
+  part->publish(1, 5);
+  EXPECT_THAT(port_->published, IsEmpty());
+  lines_->first().publish(1, 6);
+  EXPECT_EQ(port_->published[1], 6u);
+  part.reset();
+  offer(3, 7);
+  EXPECT_EQ(lines_->first().receive({}).size(), 1u);  // the line is gone
+}
+
+}  // namespace
+}  // namespace tarpon

@@ -1,0 +1,135 @@
+#include "transport/ports/port_lines.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace tarpon {
+namespace {
+
+std::uint16_t communicator_of(const RxPacket& packet) {
+  std::uint16_t communicator = 0;
+  if (packet.length < TARPON_HEADER_BYTES) return communicator;
+  std::memcpy(&communicator, packet.data + offsetof(tarpon_header, communicator),
+              sizeof communicator);
+  return communicator;
+}
+
+std::vector<Rank> all_ranks(std::uint32_t world) {
+  std::vector<Rank> ranks(world);
+  std::iota(ranks.begin(), ranks.end(), Rank{0});
+  return ranks;
+}
+
+}  // namespace
+
+PortLine::PortLine(PortLines& lines, std::uint16_t communicator, std::vector<Rank> ranks)
+    : lines_(lines), communicator_(communicator), ranks_(std::move(ranks)) {
+  own_ranks_.fill(kUnknownRank);
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    own_ranks_[ranks_[rank]] = static_cast<Rank>(rank);
+  }
+}
+
+PortLine::~PortLine() {
+  lines_.lines_.erase(communicator_);
+}
+
+/// Lenders of different lines have different upper bits. An endpoint's lenders differ in the lower
+/// ones, but for operations that are 65,536 uses of one index apart.
+Lender PortLine::salted(Lender lender) const {
+  constexpr int kShift = 48;
+  return Lender{communicator_} << kShift | (lender & ((Lender{1} << kShift) - 1));
+}
+
+const PortCapabilities& PortLine::capabilities() const {
+  return lines_.port_->capabilities();
+}
+
+std::span<TxPacket> PortLine::transmit_frames(std::size_t at_most) {
+  return lines_.port_->transmit_frames(at_most);
+}
+
+void PortLine::transmit(std::span<TxPacket> packets) {
+  for (TxPacket& packet : packets) {
+    packet.peer = ranks_[packet.peer];
+    if (packet.lender != kNoLender) packet.lender = salted(packet.lender);
+  }
+  lines_.port_->transmit(packets);
+}
+
+std::size_t PortLine::unsent() const {
+  return lines_.port_->unsent();
+}
+
+bool PortLine::holds(Lender lender) const {
+  return lines_.port_->holds(salted(lender));
+}
+
+void PortLine::drop_unsent(Lender lender) {
+  lines_.port_->drop_unsent(salted(lender));
+}
+
+/// Takes a packet that has arrived. False if its source is no rank of this line.
+bool PortLine::take(const RxPacket& packet) {
+  const Rank source = own_rank(packet.source);
+  if (source == kUnknownRank) return false;
+  arrived_.push_back({packet.data, packet.length, source});
+  return true;
+}
+
+std::span<const RxPacket> PortLine::receive(Time now) {
+  if (communicator_ == 0) return lines_.receive_for_all(now);
+  taken_.swap(arrived_);
+  arrived_.clear();
+  return taken_;
+}
+
+void PortLine::wait(Time now, Time until) {
+  lines_.port_->wait(now, until);
+}
+
+void PortLine::wake() {
+  lines_.port_->wake();
+}
+
+void PortLine::publish(std::uint32_t tag, std::uint32_t lowest) {
+  if (communicator_ == 0) lines_.port_->publish(tag, lowest);
+}
+
+PortStatistics PortLine::statistics() const {
+  return lines_.port_->statistics();
+}
+
+std::optional<Error> PortLine::failure() const {
+  return lines_.port_->failure();
+}
+
+PortLines::PortLines(std::unique_ptr<Port> port, std::uint32_t world)
+    : port_(std::move(port)), first_(new PortLine(*this, 0, all_ranks(world))) {}
+
+std::unique_ptr<PortLine> PortLines::open(std::uint16_t communicator, std::vector<Rank> ranks) {
+  assert(communicator > 0 && !lines_.contains(communicator));
+  std::unique_ptr<PortLine> line(new PortLine(*this, communicator, std::move(ranks)));
+  lines_[communicator] = line.get();
+  return line;
+}
+
+/// Returns the packets of line 0. Packets of a communicator without a line, and of ranks outside of
+/// their line, are among them: the endpoint of line 0 counts and drops them.
+std::span<const RxPacket> PortLines::receive_for_all(Time now) {
+  const std::span<const RxPacket> batch = port_->receive(now);
+  for (const auto& [communicator, line] : lines_) line->arrived_.clear();
+  if (lines_.empty()) return batch;
+  first_->taken_.clear();
+  for (const RxPacket& packet : batch) {
+    const std::uint16_t communicator = communicator_of(packet);
+    const auto found = communicator == 0 ? lines_.end() : lines_.find(communicator);
+    if (found == lines_.end() || !found->second->take(packet)) first_->taken_.push_back(packet);
+  }
+  return first_->taken_;
+}
+
+}  // namespace tarpon
