@@ -15,15 +15,22 @@ constexpr std::size_t kFactBytes = 16;  // rank, standing, flags, length of the 
 constexpr std::size_t kNumberBytes = 8;
 constexpr std::size_t kMaxEvidence = 512;
 
+constexpr int kCommunicatorShift = 8;
+constexpr std::uint32_t kKindMask = 0xff;
+constexpr std::uint32_t kReserved = 0x7f000000;
+
 }  // namespace
 
-void append_frames(std::string& bytes, FrameKind kind, std::string_view body) {
+void append_frames(std::string& bytes, FrameKind kind, std::string_view body,
+                   std::uint16_t communicator) {
   body = body.substr(0, kMaxBody);
+  const std::uint32_t word = static_cast<std::uint32_t>(kind) |
+                             static_cast<std::uint32_t>(communicator) << kCommunicatorShift;
   while (true) {
     const std::string_view piece = body.substr(0, kMaxFrameBody);
     body.remove_prefix(piece.size());
     append_u32(bytes, static_cast<std::uint32_t>(piece.size()));
-    append_u32(bytes, static_cast<std::uint32_t>(kind) | (body.empty() ? 0 : kMore));
+    append_u32(bytes, word | (body.empty() ? 0 : kMore));
     bytes += piece;
     if (body.empty()) return;
   }
@@ -82,20 +89,21 @@ std::optional<Frame> FrameReader::next() {
   while (!broken_ && bytes_.size() - taken_ >= kFrameHeaderBytes) {
     const std::uint32_t length = read_u32(bytes_.data() + taken_);
     const std::uint32_t word = read_u32(bytes_.data() + taken_ + 4);
-    const std::uint32_t kind = word & ~kMore;
+    const std::uint32_t kind = word & kKindMask;
     const bool known = kind >= 1 && kind <= static_cast<std::uint32_t>(kLastKind);
-    if (!known || length > kMaxFrameBody || (kind_ != 0 && kind != kind_) ||
-        length > kMaxBody - body_.size()) {
+    if (!known || (word & kReserved) != 0 || length > kMaxFrameBody ||
+        (word_ != 0 && (word & ~kMore) != word_) || length > kMaxBody - body_.size()) {
       broken_ = true;
       break;
     }
     if (bytes_.size() - taken_ - kFrameHeaderBytes < length) break;
     body_.append(bytes_, taken_ + kFrameHeaderBytes, length);
     taken_ += kFrameHeaderBytes + length;
-    kind_ = kind;
+    word_ = word & ~kMore;
     if ((word & kMore) != 0) continue;
-    kind_ = 0;
-    return Frame{static_cast<FrameKind>(kind), std::exchange(body_, {})};
+    word_ = 0;
+    return Frame{static_cast<FrameKind>(kind), std::exchange(body_, {}),
+                 static_cast<std::uint16_t>(word >> kCommunicatorShift)};
   }
   bytes_.erase(0, std::exchange(taken_, 0));
   return std::nullopt;

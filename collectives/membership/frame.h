@@ -1,7 +1,8 @@
 // Frames of the control mesh: kinds, bytes, and the reader that cuts a byte stream into messages.
 //
-// A frame is, little-endian: u32 length of the body, u32 kind, body of at most 64 KiB. A message
-// whose body is longer is sent as several frames of its kind; all but the last have kMore set.
+// A frame is, little-endian: u32 length of the body, u32 word, body of at most 64 KiB. Bits 0 to 7
+// of the word are the kind, bits 8 to 23 the communicator (0: that of the job). A message whose
+// body is longer is sent as several frames with the same word; all but the last have kMore set.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,14 @@ enum class FrameKind : std::uint32_t {
   epoch_question = 12,  // u32 round: how far have your calls come?
   epoch_answer = 13,    // u32 round, u32 latest epoch, u32 tag and u32 next operation of each
   epoch_record = 14,    // u32 epoch, u32 whether coded, u32 tag and u32 first operation of each
+  line = 15,            // u8 LineState, u16 of each member: of a communicator other than 0
 };
-inline constexpr FrameKind kLastKind = FrameKind::epoch_record;
+inline constexpr FrameKind kLastKind = FrameKind::line;
 
 struct Frame {
   FrameKind kind = FrameKind::fact;
   std::string body;
+  std::uint16_t communicator = 0;
 };
 
 inline constexpr std::uint32_t kMore = 1u << 31;
@@ -46,7 +49,8 @@ inline constexpr std::size_t kMaxFrameBody = 64u << 10;
 inline constexpr std::size_t kMaxBody = 1u << 20;
 
 /// Appends the frames of a message. Cuts off what exceeds kMaxBody.
-void append_frames(std::string& bytes, FrameKind kind, std::string_view body);
+void append_frames(std::string& bytes, FrameKind kind, std::string_view body,
+                   std::uint16_t communicator = 0);
 
 /// Append and read a little-endian mask. REQUIRES: 8 bytes at `at`.
 void append_u64(std::string& bytes, std::uint64_t value);
@@ -70,7 +74,7 @@ class FrameReader {
   std::string bytes_;
   std::size_t taken_ = 0;   // bytes of bytes_ that are already read
   std::string body_;        // of the message whose last frame has not arrived
-  std::uint32_t kind_ = 0;  // of that message; 0: there is none
+  std::uint32_t word_ = 0;  // of that message, without kMore; 0: there is none
   bool broken_ = false;
 };
 

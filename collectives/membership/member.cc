@@ -13,10 +13,10 @@ constexpr std::size_t kMaxNews = 4096;
 
 }  // namespace
 
-Member::Member(const MembershipOptions& options, Network& network)
+Member::Member(const MembershipOptions& options, Line& line)
     : rank_(options.rank),
       facts_(options.world_size),
-      streams_(options.rank, options.world_size, options.job, network),
+      line_(line),
       votes_(options.rank, facts_, options.dead_after),
       agreement_(options.rank, facts_, options.budgets),
       shrinking_(options.rank, facts_, Regroup::shrink),
@@ -85,7 +85,7 @@ std::uint64_t Member::not_passed() const {
 void Member::passed(std::uint64_t ranks) {
   const std::uint64_t fresh = ranks & ~std::exchange(passed_here_, passed_here_ | ranks);
   for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
-    if ((fresh & bit(rank)) != 0 && rank != rank_) streams_.send(rank, FrameKind::passed, {});
+    if ((fresh & bit(rank)) != 0 && rank != rank_) line_.send(rank, FrameKind::passed, {});
   }
 }
 
@@ -153,10 +153,12 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
     case FrameKind::shrink_plan:
       return shrinking_.planned(from, frame.body);
     case FrameKind::votes:
-      if (votes_.receive(from, frame.body, now)) streams_.send(from, FrameKind::here, {});
+      if (votes_.receive(from, frame.body, now)) line_.send(from, FrameKind::here, {});
       return;
     case FrameKind::here:
       return;  // votes_.heard() was all
+    case FrameKind::line:
+      return;  // the line takes it
     case FrameKind::rejoin:
       rejoining_.receive(from, frame.body);
       return agreement_.set_rejoin(rejoining_.waiting_others());
@@ -173,11 +175,11 @@ void Member::take_frame(Rank from, const Frame& frame, Time now) {
 /// Sends everything that `rank` may have missed while no stream worked.
 void Member::greet(Rank rank) {
   for (Rank other = 0; other < facts_.world_size(); ++other) {
-    if (!facts_.is_live(other)) streams_.send(rank, FrameKind::fact, encode(facts_.of(other)));
+    if (!facts_.is_live(other)) line_.send(rank, FrameKind::fact, encode(facts_.of(other)));
   }
-  if ((passed_here_ & bit(rank)) != 0) streams_.send(rank, FrameKind::passed, {});
-  if (!own_abort_.empty()) streams_.send(rank, FrameKind::abort, own_abort_);
-  streams_.send(rank, FrameKind::votes, votes_.body());
+  if ((passed_here_ & bit(rank)) != 0) line_.send(rank, FrameKind::passed, {});
+  if (!own_abort_.empty()) line_.send(rank, FrameKind::abort, own_abort_);
+  line_.send(rank, FrameKind::votes, votes_.body());
   agreement_.greet(rank);
   shrinking_.greet(rank);
   rejoining_.greet(rank);
@@ -198,34 +200,33 @@ void Member::take(const Streams::Event& event, Time now) {
 
 void Member::send_all(FrameKind kind, std::string_view body) {
   for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
-    if (rank != rank_) streams_.send(rank, kind, body);
+    if (rank != rank_) line_.send(rank, kind, body);
   }
 }
 
 void Member::send_outboxes() {
   for (const auto& [to, message] : agreement_.take_outbox()) {
-    streams_.send(to, FrameKind::agreement, encode(message));
+    line_.send(to, FrameKind::agreement, encode(message));
   }
   for (auto* const frames : {&shrinking_, &rejoining_}) send(frames->take_outbox());
   send(epochs_.take_outbox());
 }
 
 void Member::send(const std::vector<std::pair<Rank, Frame>>& frames) {
-  for (const auto& [to, frame] : frames) streams_.send(to, frame.kind, frame.body);
+  for (const auto& [to, frame] : frames) line_.send(to, frame.kind, frame.body);
 }
 
 // -- time
 // ------------------------------------------------------------------------------------------
 
 void Member::advance(Time now) {
-  streams_.tick(now);
-  while (auto event = streams_.next_event()) take(*event, now);
+  while (auto event = line_.next_event()) take(*event, now);
   agreement_.tick(now);
   epochs_.tick(now);
-  votes_.set_connected(streams_.up());
+  votes_.set_connected(line_.up());
   votes_.set_needed(shrinking_.needed(), now);
   for (Rank rank = 0; rank < facts_.world_size(); ++rank) {
-    votes_.heard(rank, streams_.last_heard(rank));
+    votes_.heard(rank, line_.last_heard(rank));
   }
   votes_.tick(now);
   while (const auto fact = votes_.next_fact()) {
@@ -240,8 +241,7 @@ void Member::advance(Time now) {
 }
 
 Time Member::next_deadline() const {
-  return std::min({streams_.next_deadline(), agreement_.next_deadline(), epochs_.next_deadline(),
-                   votes_.next_deadline()});
+  return std::min({agreement_.next_deadline(), epochs_.next_deadline(), votes_.next_deadline()});
 }
 
 std::optional<Member::News> Member::next_news() {

@@ -2,10 +2,11 @@
 // leaving, votes, verdicts, the plans of shrink() and rejoin(), epochs. The live Membership and the
 // simulation drive the same class.
 //
-// The driver passes the network's events to streams() and the rank's actions to the functions
-// below, and calls advance() after each. next_news() returns the events that the rank must learn.
+// The driver passes the network's events to the Mesh and the rank's actions to the functions below,
+// and calls Mesh::tick() and then advance() after each. next_news() returns the events that the
+// rank must learn.
 //
-// Every message may be sent again: a stream that works (again) begins with the sender's facts,
+// Every message may be sent again: a line that is up (again) begins with the sender's facts,
 // votes, PASSED, abort, and the messages that the greet() of verdicts, plans and epochs repeats.
 //
 // Not thread-safe.
@@ -21,8 +22,8 @@
 #include "collectives/membership/epochs.h"
 #include "collectives/membership/facts.h"
 #include "collectives/membership/membership.h"
+#include "collectives/membership/mesh.h"
 #include "collectives/membership/shrink.h"
-#include "collectives/membership/streams.h"
 #include "collectives/membership/votes.h"
 
 namespace tarpon::mesh {
@@ -43,11 +44,9 @@ class Member {
     EpochRecord epoch;
   };
 
-  /// `network` outlives the member.
-  Member(const MembershipOptions& options, Network& network);
+  /// `line`: of the ranks that the options count; outlives the member.
+  Member(const MembershipOptions& options, Line& line);
 
-  Streams& streams() { return streams_; }
-  const Streams& streams() const { return streams_; }
   const Facts& facts() const { return facts_; }
 
   /// Acts upon what has happened since the last call, and upon deadlines that have passed.
@@ -111,7 +110,7 @@ class Member {
 
   const Rank rank_;
   Facts facts_;
-  Streams streams_;
+  Line& line_;
   Votes votes_;
   Agreement agreement_;
   Shrinking shrinking_;

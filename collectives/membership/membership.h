@@ -1,10 +1,11 @@
 // Membership of a job: facts about ranks, aborts, verdicts, and the way to the next communicator,
 // over the control mesh.
 //
-// Each membership has one thread, which reads the mesh and sleeps in epoll while nothing arrives.
-// It answers the other ranks regardless of what this rank's callers do, and calls the handlers, one
-// at a time, with no lock of this class held. All functions may be called from any thread, and from
-// handlers unless said otherwise.
+// The membership of a job has one thread, which reads the mesh and sleeps in epoll while nothing
+// arrives. It answers the other ranks regardless of what this rank's callers do, and calls the
+// handlers, one at a time, with no lock of this class held. Communicators that are split from a job
+// have memberships of their own (a line of the mesh each) and share that thread. All functions may
+// be called from any thread, and from handlers unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,9 @@ namespace tarpon {
 
 namespace mesh {
 class SocketNetwork;
-}
+class Hub;
+struct Part;
+}  // namespace mesh
 
 /// Which ranks form the next communicator.
 enum class Regroup : std::uint8_t {
@@ -62,23 +65,31 @@ class Membership {
     /// A row has risen; it may be this rank's own.
     std::function<void(const Fact&)> learned;
     std::function<void(Rank, const std::string& reason)> aborted;
-    /// Returns when the last packet of a rank arrived; Time{}: never.
+    /// Returns when the last packet of a rank arrived, of any communicator of the job; Time{}:
+    /// never. Only the job's own membership asks.
     std::function<Time(Rank)> last_heard;
     /// Returns how far this rank's calls have come, by tag.
     std::function<std::vector<EpochRecord::Start>()> next_numbers;
     std::function<void(const EpochRecord&)> epoch_decided;
   };
 
+  /// Of a job.
   Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
-  /// Calls stop() and closes the connections. The others then take this rank for dead, unless it
-  /// left.
+  /// Of the communicator `communicator`, split from `job`, whose ranks `members` are its ranks. It
+  /// does not outlive the thread of `job`. REQUIRES: communicator > 0, and `job` never had it.
+  Membership(const MembershipOptions& options, const Membership& job, std::uint16_t communicator,
+             std::vector<Rank> members);
+  /// Calls stop().
   ~Membership();
 
-  /// Starts the thread and blocks until all ranks are connected, at most until `deadline`. Handlers
-  /// do not run before start(). Errors: timeout, naming the ranks and what is wrong with them.
+  /// Blocks until all ranks are connected, or have opened this communicator too, at most until
+  /// `deadline`. That of a job starts the thread. Handlers do not run before start(). Errors:
+  /// timeout, naming the ranks and what is wrong with them; mismatch: a rank opened the same number
+  /// with other members.
   Result<void> open(Time deadline);
   void start(Handlers handlers);
-  /// Ends the thread; no handler runs afterwards. Must not be called from a handler.
+  /// No handler runs afterwards. That of a job ends the thread and the connections; the others then
+  /// take this rank for dead, unless it left. Must not be called from a handler.
   void stop();
 
   /// Announces that this rank makes no further call (Communicator::close()). `next_numbers`: the
@@ -120,8 +131,9 @@ class Membership {
                           Time deadline);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  Result<void> open_line(Time deadline);
+  const std::shared_ptr<mesh::Hub> hub_;
+  const std::unique_ptr<mesh::Part> part_;
 };
 
 }  // namespace tarpon

@@ -136,6 +136,11 @@ void SocketNetwork::close(StreamId stream) {
   streams_.erase(stream);
 }
 
+void SocketNetwork::close_all() {
+  streams_.clear();
+  listener_ = {};
+}
+
 // -- events
 // ----------------------------------------------------------------------------------------
 

@@ -44,6 +44,9 @@ class SocketNetwork final : public Network {
   StreamId connect(Rank peer) override;
   std::size_t write(StreamId stream, std::string_view bytes) override;
   void close(StreamId stream) override;
+  /// Closes all streams and the door. REQUIRES: connect(), wait() and dispatch() are called no
+  /// more.
+  void close_all();
 
   /// Sleeps until a socket is ready, wake() is called, or `until`.
   void wait(Time now, Time until);

@@ -186,10 +186,10 @@ void Streams::probe(Rank rank) {
   send(rank, FrameKind::here, {});
 }
 
-void Streams::send(Rank to, FrameKind kind, std::string_view body) {
+void Streams::send(Rank to, FrameKind kind, std::string_view body, std::uint16_t communicator) {
   Peer& peer = peers_[to];
   if (peer.stream == 0 || peer.unsent.size() > kMaxUnsent) return;  // tick() ends the latter
-  append_frames(peer.unsent, kind, body);
+  append_frames(peer.unsent, kind, body, communicator);
   flush(to);
 }
 
@@ -297,6 +297,14 @@ std::uint64_t Streams::up() const {
   std::uint64_t ranks = 0;
   for (Rank rank = 0; rank < peers_.size(); ++rank) {
     if (peers_[rank].stream != 0) ranks |= bit(rank);
+  }
+  return ranks;
+}
+
+std::uint64_t Streams::gone() const {
+  std::uint64_t ranks = 0;
+  for (Rank rank = 0; rank < peers_.size(); ++rank) {
+    if (peers_[rank].gone) ranks |= bit(rank);
   }
   return ranks;
 }

@@ -93,10 +93,13 @@ class Streams {
   Time next_deadline() const;
 
   /// Sends a frame. Does nothing if `to` has no working stream.
-  void send(Rank to, FrameKind kind, std::string_view body);
+  void send(Rank to, FrameKind kind, std::string_view body, std::uint16_t communicator = 0);
 
   /// Ranks with a working stream. Bit r: rank r.
   std::uint64_t up() const;
+
+  /// Ranks that had a `gone` event. Bit r: rank r.
+  std::uint64_t gone() const;
 
   /// Ranks whose death may soon be proven: the caller calls set_last_heard() for them. Bit r:
   /// rank r.

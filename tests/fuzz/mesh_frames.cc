@@ -63,14 +63,18 @@ class Script {
  public:
   explicit Script(fuzz::Input input)
       : input_(input),
-        member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .epochs = true}, network_) {
+        mesh_(kOwn, kRanks, kJob, network_),
+        member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .epochs = true},
+                mesh_.job_line()) {
     member_.plans(Regroup::shrink).enter();
+    mesh_.tick(now_);
     member_.advance(now_);
   }
 
   void run() {
     while (!input_.empty()) {
       step();
+      mesh_.tick(now_);
       member_.advance(now_);
       check();
     }
@@ -86,31 +90,31 @@ class Script {
       network_.blocked = !network_.blocked;
     } else if (what <= 3) {
       const mesh::StreamId fresh = network_.open();
-      member_.streams().accepted(fresh, now_);
+      mesh_.streams().accepted(fresh, now_);
       // A higher rank, or a stranger.
       if (what == 2 && network_.is_open(fresh)) {
-        member_.streams().received(fresh, hello_of(static_cast<Rank>(2 + fresh % 2)), now_);
+        mesh_.streams().received(fresh, hello_of(static_cast<Rank>(2 + fresh % 2)), now_);
       }
     } else if (stream == 0) {
       return;
     } else if (what == 4) {
       network_.end(stream);
-      member_.streams().ended(stream, "ended by the script", input_.below(2) == 1, now_);
+      mesh_.streams().ended(stream, "ended by the script", input_.below(2) == 1, now_);
     } else if (what == 5) {
-      member_.streams().connected(stream, now_);
-      if (network_.is_open(stream)) member_.streams().received(stream, hello_of(0), now_);
+      mesh_.streams().connected(stream, now_);
+      if (network_.is_open(stream)) mesh_.streams().received(stream, hello_of(0), now_);
     } else if (what == 6) {
-      member_.streams().writable(stream);
+      mesh_.streams().writable(stream);
     } else {
       const auto bytes = input_.bytes(1 + input_.byte());
-      member_.streams().received(stream, fuzz::text_of(bytes.data(), bytes.size()), now_);
+      mesh_.streams().received(stream, fuzz::text_of(bytes.data(), bytes.size()), now_);
     }
   }
 
   void check() {
     constexpr std::size_t kMost =
         kRanks * (mesh::Streams::kMaxUnsent + mesh::kMaxBody + 2 * mesh::kMaxFrameBody) + (1 << 20);
-    require(member_.streams().buffered() <= kMost, "what is held for peers has a limit");
+    require(mesh_.streams().buffered() <= kMost, "what is held for peers has a limit");
     while (const auto news = member_.next_news()) {
       require(news->rank < kRanks, "news of a rank of the job");
     }
@@ -126,6 +130,7 @@ class Script {
   fuzz::Input input_;
   FakeNetwork network_;
   Time now_{1s};
+  mesh::Mesh mesh_;
   mesh::Member member_;
   std::array<Standing, kRanks> last_{};
 };

@@ -31,37 +31,39 @@ class MeshRank final : public Host, public mesh::Network {
 
   MeshRank(World& world, Rank rank, std::uint32_t ranks)
       : world_(world), rank_(rank), heard_(ranks), index_(world.add(*this)) {
+    mesh_ = std::make_unique<mesh::Mesh>(rank, ranks, 7, static_cast<mesh::Network&>(*this));
     member_ = std::make_unique<mesh::Member>(MembershipOptions{.rank = rank,
                                                                .world_size = ranks,
                                                                .job = 7,
                                                                .budgets = {{0, 0.1, 0.5}},
                                                                .epochs = true,
                                                                .dead_after = kDeadAfter},
-                                             *this);
+                                             mesh_->job_line());
   }
 
+  const mesh::Streams& streams() const { return mesh_->streams(); }
   mesh::Member& member() { return *member_; }
   const mesh::Member& member() const { return *member_; }
 
   // -- Host
   void accepted(mesh::StreamId stream) override {
-    member_->streams().accepted(stream, world_.now);
+    mesh_->streams().accepted(stream, world_.now);
     advance();
   }
   void connected(mesh::StreamId stream) override {
-    member_->streams().connected(stream, world_.now);
+    mesh_->streams().connected(stream, world_.now);
     advance();
   }
   void received(mesh::StreamId stream, std::string bytes) override {
-    member_->streams().received(stream, bytes, world_.now);
+    mesh_->streams().received(stream, bytes, world_.now);
     advance();
   }
   void writable(mesh::StreamId stream) override {
-    member_->streams().writable(stream);
+    mesh_->streams().writable(stream);
     advance();
   }
   void ended(mesh::StreamId stream, const std::string& why, bool refused) override {
-    member_->streams().ended(stream, why, refused, world_.now);
+    mesh_->streams().ended(stream, why, refused, world_.now);
     advance();
   }
 
@@ -75,13 +77,13 @@ class MeshRank final : public Host, public mesh::Network {
   /// What the live driver does after each event.
   void advance() {
     if (!world_.runs(index_) || stopped) return;
-    const std::uint64_t doubted = member_->streams().doubted();
+    const std::uint64_t doubted = mesh_->streams().doubted();
     for (Rank peer = 0; peer < heard_.size(); ++peer) {
       if ((doubted >> peer & 1) != 0)
-        member_->streams().set_last_heard(peer, heard(peer), world_.now);
+        mesh_->streams().set_last_heard(peer, heard(peer), world_.now);
     }
-    member_->advance(world_.now);
-    most_buffered = std::max(most_buffered, member_->streams().buffered());
+    drive();
+    most_buffered = std::max(most_buffered, mesh_->streams().buffered());
     while (auto news = member_->next_news()) take(*news);
     if (member_->numbers_wanted()) {
       member_->answer_numbers({{0, 5}}, world_.now);
@@ -89,18 +91,23 @@ class MeshRank final : public Host, public mesh::Network {
     }
     follow_plan(Regroup::shrink, plans);
     follow_plan(Regroup::rejoin, rejoin_plans);
-    tick_at(member_->next_deadline());
+    tick_at(std::min(mesh_->next_deadline(), member_->next_deadline()));
+  }
+
+  void drive() {
+    mesh_->tick(world_.now);
+    member_->advance(world_.now);
   }
 
   void follow_plan(Regroup what, std::vector<ShrinkPlan>& followed) {
     mesh::Shrinking& rules = member_->plans(what);
     if (rules.ready()) {
       rules.decide(std::to_string(rank_) + "-" + std::to_string(++decided_));
-      member_->advance(world_.now);
+      drive();
     }
     if (auto plan = rules.take_plan()) {
       followed.push_back(*std::move(plan));
-      member_->advance(world_.now);
+      drive();
     }
   }
 
@@ -165,6 +172,7 @@ class MeshRank final : public Host, public mesh::Network {
   std::size_t index_;
   int decided_ = 0;
   Time tick_due_ = kNever;
+  std::unique_ptr<mesh::Mesh> mesh_;
   std::unique_ptr<mesh::Member> member_;
 };
 
@@ -208,7 +216,7 @@ class MeshJob {
         // Those that take each other for dead need no connection.
         if (ranks_[a]->member().facts().standing(b) == Standing::dead) continue;
         if (ranks_[b]->member().facts().standing(a) == Standing::dead) continue;
-        if ((ranks_[a]->member().streams().up() >> b & 1) == 0) return false;
+        if ((ranks_[a]->streams().up() >> b & 1) == 0) return false;
       }
     }
     return true;

@@ -377,7 +377,7 @@ class Scenario {
         "rank " + std::to_string(a) + " of " + std::to_string(of) + " (" + row.text() + "): ";
     for (Rank b = 0; b < a; ++b) {
       // Two ranks with proof against each other do not connect again.
-      if (!job_.runs(b) || (job_[a].member().streams().up() & bit(b)) == 0) continue;
+      if (!job_.runs(b) || (job_[a].streams().up() & bit(b)) == 0) continue;
       const Fact& other = job_[b].member().facts().of(of);
       check(other.standing == row.standing,
             where + "rank " + std::to_string(b) + " says " + other.text());

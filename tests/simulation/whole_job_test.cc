@@ -244,7 +244,7 @@ TEST_F(WholeJobTest, control_connections_that_break__kill_nobody_while_packets_f
     traffic.settle(judge);
     expect_all_live(job);
     for (Rank rank = 0; rank < job.size(); ++rank) {
-      EXPECT_EQ(job.mesh(rank).member().streams().up() | 1ull << rank, (1ull << job.size()) - 1)
+      EXPECT_EQ(job.mesh(rank).streams().up() | 1ull << rank, (1ull << job.size()) - 1)
           << "connections of rank " << rank << " come back";
     }
   });

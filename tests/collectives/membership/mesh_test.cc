@@ -87,10 +87,12 @@ TEST(FrameTest, reader__refuses_what_no_rank_sends) {
     return bytes;
   };
   const std::vector<std::string> wrong{
-      header(kMaxFrameBody + 1, 3),         // too long
-      header(0, 0),                         // no kind
-      header(0, 15),                        // no kind
-      header(0, 3 | kMore) + header(0, 4),  // another kind before the end of a message
+      header(kMaxFrameBody + 1, 3),                   // too long
+      header(0, 0),                                   // no kind
+      header(0, 16),                                  // no kind
+      header(0, 3 | 1u << 24),                        // a reserved bit
+      header(0, 3 | kMore) + header(0, 4),            // another kind before the end of a message
+      header(0, 3 | kMore) + header(0, 3 | 1u << 8),  // another communicator
   };
   for (const std::string& bytes : wrong) {
     FrameReader reader;

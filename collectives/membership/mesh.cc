@@ -1,0 +1,161 @@
+#include "collectives/membership/mesh.h"
+
+#include <numeric>
+#include <utility>
+
+namespace tarpon::mesh {
+namespace {
+
+std::vector<Rank> all_ranks(std::uint32_t world_size) {
+  std::vector<Rank> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), Rank{0});
+  return ranks;
+}
+
+}  // namespace
+
+Line::Line(Streams& streams, std::uint16_t communicator, Rank own, std::vector<Rank> members)
+    : streams_(streams), communicator_(communicator), own_(own), members_(std::move(members)) {
+  own_ranks_.fill(kUnknownRank);
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    own_ranks_[members_[rank]] = static_cast<Rank>(rank);
+  }
+}
+
+void Line::open() {
+  open_ = true;
+  announce_all(LineState::opened);
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    if ((streams_.gone() & bit(members_[rank])) == 0) continue;
+    tell(Streams::Event::Kind::gone, static_cast<Rank>(rank), "it has left the job");
+  }
+}
+
+void Line::close() {
+  if (!std::exchange(open_, false)) return;
+  announce_all(LineState::closed);
+  opened_ = 0;
+}
+
+void Line::send(Rank to, FrameKind kind, std::string_view body) {
+  if (communicator_ != 0 && (opened_ & bit(to)) == 0) return;
+  streams_.send(members_[to], kind, body, communicator_);
+}
+
+std::uint64_t Line::up() const {
+  if (communicator_ == 0) return streams_.up();
+  std::uint64_t ranks = 0;
+  for (const Rank rank : ranks_of(opened_)) {
+    if ((streams_.up() & bit(members_[rank])) != 0) ranks |= bit(rank);
+  }
+  return ranks;
+}
+
+std::optional<Streams::Event> Line::next_event() {
+  if (events_.empty()) return std::nullopt;
+  Streams::Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+void Line::tell(Streams::Event::Kind kind, Rank rank, std::string evidence) {
+  Streams::Event& event = events_.emplace_back();
+  event.kind = kind;
+  event.rank = rank;
+  event.evidence = std::move(evidence);
+}
+
+std::string Line::member_list() const {
+  std::string list;
+  for (const Rank member : members_) {
+    list += static_cast<char>(member & 0xff);
+    list += static_cast<char>(member >> 8);
+  }
+  return list;
+}
+
+/// `to`: a rank of the job.
+void Line::announce(Rank to, LineState state) {
+  std::string body(1, static_cast<char>(state));
+  body += member_list();
+  streams_.send(to, FrameKind::line, body, communicator_);
+}
+
+void Line::announce_all(LineState state) {
+  for (const Rank member : members_) {
+    if (member != own_) announce(member, state);
+  }
+}
+
+/// Takes an event with the job's rank.
+void Line::take(Streams::Event event) {
+  if (communicator_ != 0 && !open_) return;
+  const Rank of_job = event.rank;
+  event.rank = own_ranks_[of_job];
+  if (event.rank == kUnknownRank) return;
+  if (communicator_ != 0 && event.kind == Streams::Event::Kind::up) {
+    opened_ &= ~bit(event.rank);
+    return announce(of_job, LineState::opened);
+  }
+  if (event.kind == Streams::Event::Kind::frame && communicator_ != 0) {
+    if (event.frame.kind == FrameKind::line) return take_state(of_job, event.frame.body);
+    if ((opened_ & bit(event.rank)) == 0) return;
+  }
+  events_.push_back(std::move(event));
+}
+
+/// `from`: a rank of the job.
+void Line::take_state(Rank from, std::string_view body) {
+  const Rank rank = own_ranks_[from];
+  if (body.empty()) return;
+  const auto state = static_cast<LineState>(body[0]);
+  if (state == LineState::closed) {
+    opened_ &= ~bit(rank);
+    return tell(Streams::Event::Kind::gone, rank,
+                "it has destroyed its communicator without close()");
+  }
+  if (body.substr(1) != member_list()) {
+    if (!conflict_) conflict_ = from;
+    if (state == LineState::opened)
+      announce(from, LineState::answered);  // it sees the conflict too
+    return;
+  }
+  const bool fresh = (opened_ & bit(rank)) == 0;
+  opened_ |= bit(rank);
+  met_ |= bit(rank);
+  if (state == LineState::opened) announce(from, LineState::answered);
+  if (fresh) tell(Streams::Event::Kind::up, rank);
+}
+
+Mesh::Mesh(Rank rank, std::uint32_t world_size, std::uint32_t job, Network& network)
+    : streams_(rank, world_size, job, network),
+      rank_(rank),
+      job_line_(streams_, 0, rank, all_ranks(world_size)) {}
+
+Line& Mesh::add(std::uint16_t communicator, std::vector<Rank> members) {
+  return lines_.emplace(communicator, Line(streams_, communicator, rank_, std::move(members)))
+      .first->second;
+}
+
+void Mesh::remove(std::uint16_t communicator) {
+  lines_.erase(communicator);
+}
+
+void Mesh::tick(Time now) {
+  streams_.tick(now);
+  while (auto event = streams_.next_event()) {
+    if (event->kind == Streams::Event::Kind::frame) {
+      if (event->frame.communicator == 0) {
+        if (event->frame.kind != FrameKind::line) job_line_.take(*std::move(event));
+        continue;
+      }
+      const auto found = lines_.find(event->frame.communicator);
+      if (found != lines_.end()) found->second.take(*std::move(event));
+      continue;
+    }
+    for (auto& [communicator, line] : lines_) line.take(*event);
+    job_line_.take(*std::move(event));
+  }
+}
+
+}  // namespace tarpon::mesh
