@@ -11,6 +11,7 @@
 #include "collectives/driver/communicator_state.h"
 #include "collectives/driver/successor.h"
 #include "transport/clock.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -58,25 +59,25 @@ std::uint32_t Communicator::slot_bytes() const {
   return state_->options().slot_bytes;
 }
 const std::string& Communicator::shrunk_slots() const {
-  return state_->shrunk_slots();
+  return state_->job().shrunk_slots();
 }
 tarpon_integrity Communicator::integrity() const {
   return state_->options().endpoint.integrity;
 }
 ControlChannel& Communicator::control() {
-  return state_->control();
+  return state_->job().control();
 }
 PortStatistics Communicator::port_statistics() const {
   return state_->driver().port_statistics();
 }
 EndpointCounters Communicator::counters() const {
-  return state_->driver().look([](const Engine& engine) { return engine.endpoint().counters(); });
+  return state_->driven().look([](const Engine& engine) { return engine.endpoint().counters(); });
 }
 Shares Communicator::learnt_shares(std::uint32_t tag) const {
   return state_->learnt_shares().of(tag);
 }
 std::uint32_t Communicator::flows() const {
-  return state_->driver().look([](const Engine& engine) { return engine.endpoint().flows(); });
+  return state_->driven().look([](const Engine& engine) { return engine.endpoint().flows(); });
 }
 void Communicator::poll(Duration wait) {
   state_->driver().poll(wait);
@@ -159,15 +160,48 @@ StepVerdict Communicator::agree(std::uint64_t step, const LossReport& report, Du
 Result<std::unique_ptr<Communicator>> Communicator::regroup(Regroup what, Duration deadline) {
   const Time until = after(monotonic_now(), deadline);
   const bool shrinks = what == Regroup::shrink;
+  if (state_->is_split()) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("{}: call it on the communicator that this one was split from",
+                            shrinks ? "shrink" : "rejoin"));
+  }
   state_->abort(shrinks ? "the communicator is shrunk" : "the ranks rejoin", false);
-  auto successor = mesh::plan_successor(state_->membership(), what, state_->given(), rank(),
-                                        state_->control().public_id(), until);
+  auto successor = mesh::plan_successor(state_->membership(), what, state_->job().given(), rank(),
+                                        state_->job().control().public_id(), until);
   if (!successor) return fail(successor.error());
   auto fresh = connect(successor->options);
   if (!fresh) return fresh;
   (*fresh)->left_out_ = std::move(successor->left_out);
   state_->leave_when_stopped();
   return fresh;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(const std::vector<Rank>& ranks,
+                                                          std::uint16_t number, Duration deadline) {
+  const Time until = after(monotonic_now(), deadline);
+  const auto refuse = [](std::string why) {
+    return fail(Error::Code::invalid_argument, "split: " + std::move(why));
+  };
+  if (state_->is_split()) {
+    return refuse("call it on the communicator that connect() made: this one is split itself");
+  }
+  std::uint64_t members = 0;
+  for (const Rank one : ranks) {
+    if (one >= world_size()) return refuse(fmt::format("rank {} of {}", one, world_size()));
+    if ((members & bit(one)) != 0) return refuse(fmt::format("rank {} is given twice", one));
+    members |= bit(one);
+  }
+  if ((members & bit(rank())) == 0) {
+    return refuse(fmt::format("rank {} is not among the ranks that it gives", rank()));
+  }
+  if (number == 0 || !state_->job().reserve(number)) {
+    return refuse(fmt::format("number {} {}", number,
+                              number == 0 ? "is that of the job: give one from 1 on"
+                                          : "was given before: give a new one"));
+  }
+  auto part = std::make_shared<State>(*state_, number, ranks);
+  if (auto opened = part->open(until); !opened) return fail(opened.error());
+  return std::unique_ptr<Communicator>(new Communicator(std::move(part)));
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::shrink(Duration deadline) {

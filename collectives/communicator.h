@@ -97,6 +97,19 @@ class Communicator {
   /// step.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
+  /// Makes a communicator of some ranks of the job, which shares its sockets, threads and control
+  /// mesh. Those ranks call it with the same list and number; rank i of the new communicator is
+  /// ranks[i]. Other ranks need not know. `number`: 1 to 65535, not given before. Returns when all
+  /// of them have called it; takes about a round trip and memory of the engine, no descriptor. Has
+  /// calls, tags, abort(), agree(), dead and evicted ranks and close() of its own, and settings as
+  /// given to connect(). It writes no flight records. It ends with this communicator, whose
+  /// destruction ends its calls as aborted; a rank that destroys it without close() is dead to its
+  /// other ranks. shrink() and rejoin() of this communicator replace it. Errors: invalid_argument;
+  /// mismatch: a rank gives other ranks under this number; unavailable and timeout, naming the
+  /// ranks that did not come. After an error the number counts as given.
+  Result<std::unique_ptr<Communicator>> split(const std::vector<Rank>& ranks, std::uint16_t number,
+                                              Duration deadline);
+
   /// Makes a communicator of the ranks that are neither dead nor evicted; they call it
   /// collectively, with the same deadline. Its ranks count from 0 in the old order, and it is a new
   /// job to the network. Blocks until `deadline` at most. The old communicator ends all its calls
@@ -140,7 +153,8 @@ class Communicator {
   /// naming the ranks that still lack operations.
   Result<void> close(Duration deadline);
 
-  /// The control channel, for exchanges beside the data path. One thread at a time, collective.
+  /// The control channel of the job, for exchanges beside the data path. One thread at a time,
+  /// collective over the job.
   ControlChannel& control();
 
   PortStatistics port_statistics() const;

@@ -501,6 +501,24 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
                             const tarpon_loss* loss, int64_t deadline_us,
                             tarpon_step_verdict* verdict);
 
+/* Makes a communicator of some ranks of the job, which shares its sockets, threads and control mesh.
+ * They all call it with the same ranks and number; other ranks need not know. The new communicator
+ * ends with the old one, so it is to be freed first. tarpon_shrink() and tarpon_rejoin() take the old
+ * one.
+ *
+ * ranks        ranks[i] becomes rank i; this rank is among them
+ * count        of `ranks`
+ * number       1 to 65535, never given before in this job
+ * deadline_us  how long to wait for the others
+ * part         set to a new handle, which the caller owns
+ *
+ * Errors: INVALID_ARGUMENT (a pointer is NULL, the ranks or the number make no sense, the communicator
+ * was split from another one), MISMATCH (a rank gives other ranks under this number), TIMEOUT and
+ * UNAVAILABLE (name the ranks that did not come). After an error the number counts as given. Any
+ * thread. */
+TARPON_API int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint32_t count,
+                            uint32_t number, int64_t deadline_us, tarpon_communicator** part);
+
 /* Makes a communicator of the ranks that are neither dead nor evicted, who all call it: new ranks
  * in the old order. The old communicator ends its calls as aborted, and is then to be freed. When a
  * rank dies meanwhile, every rank may get TIMEOUT at its deadline: call it again.

@@ -1,11 +1,14 @@
 // The C interface: checks pointers and sizes, calls the library, and lets no exception out.
 #include "collectives/tarpon.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/c_api/errors.h"
 #include "collectives/c_api/structs.h"
@@ -329,6 +332,24 @@ int tarpon_agree(tarpon_communicator* communicator, uint64_t step, const tarpon_
         communicator->communicator->agree(step, lost, wait_from_us(deadline_us));
     write(translate(decided), *verdict);
     return kOk;
+  });
+}
+
+int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint32_t count,
+                 uint32_t number, int64_t deadline_us, tarpon_communicator** part) {
+  return guarded([&] {
+    if (communicator == nullptr) return failed_pointer("tarpon_split", "communicator");
+    if (ranks == nullptr) return failed_pointer("tarpon_split", "ranks");
+    if (part == nullptr) return failed_pointer("tarpon_split", "part");
+    if (number > UINT16_MAX) {
+      return failed(Error::make(Error::Code::invalid_argument,
+                                fmt::format("split: number {}: give one up to 65535", number)));
+    }
+    std::vector<Rank> members;
+    for (uint32_t i = 0; i < count; ++i) members.push_back(to_rank(ranks[i]));
+    return hand_over(communicator->communicator->split(members, static_cast<std::uint16_t>(number),
+                                                       wait_from_us(deadline_us)),
+                     part);
   });
 }
 

@@ -112,7 +112,7 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 /// them could not connect.
 Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
                                                  const CommunicatorOptions& options,
-                                                 std::uint32_t job,
+                                                 const EndpointOptions& self,
                                                  const std::vector<RankInfo>& ranks,
                                                  Time deadline) {
   std::vector<sockaddr_in> doors;
@@ -123,15 +123,8 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   }
   auto network = mesh::SocketNetwork::make(std::move(door), std::move(doors));
   if (!network) return fail(network.error());
-  auto membership = std::make_unique<Membership>(
-      MembershipOptions{.rank = options.rendezvous.rank,
-                        .world_size = options.rendezvous.world_size,
-                        .job = job,
-                        .budgets = budgets_of(options),
-                        .epochs = options.mechanisms.codec == CodecRule::automatic &&
-                                  !options.mechanisms.always_coded(),
-                        .dead_after = options.dead_after},
-      *std::move(network));
+  auto membership =
+      std::make_unique<Membership>(membership_options(options, self), *std::move(network));
   const Time now = monotonic_now();
   auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3);
   if (!opened) return fail(opened.error());
@@ -247,6 +240,17 @@ std::string_view name(Datapath datapath) {
   return "?";
 }
 
+MembershipOptions membership_options(const CommunicatorOptions& options,
+                                     const EndpointOptions& self) {
+  return {.rank = self.rank,
+          .world_size = self.world_size,
+          .job = self.job,
+          .budgets = budgets_of(options),
+          .epochs = options.mechanisms.codec == CodecRule::automatic &&
+                    !options.mechanisms.always_coded(),
+          .dead_after = options.dead_after};
+}
+
 Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing sizing) {
   if (auto good = check(given); !good) {
     remove_rendezvous(given.rendezvous.address);
@@ -265,8 +269,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
   std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
   // Every rank has its port before it answers here.
-  auto membership =
-      connect_mesh(std::move(offer.door), options, agreed.endpoint.job, *ranks, deadline);
+  auto membership = connect_mesh(std::move(offer.door), options, agreed.endpoint, *ranks, deadline);
   if (!membership && port) offer.info.refuse(membership.error());
   std::optional<rendezvous::PathProbe> probe;
   if (membership && port && sizing == SlotSizing::by_path) {

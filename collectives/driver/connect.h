@@ -39,6 +39,11 @@ enum class SlotSizing : std::uint8_t {
   by_interface,  // slots fit the smallest MTU of the interfaces; no packet is sent
 };
 
+/// The options of a communicator's membership. `self`: its place in the job, or in the part of the
+/// job.
+MembershipOptions membership_options(const CommunicatorOptions& options,
+                                     const EndpointOptions& self);
+
 /// Meets the other ranks, then sets up the data path. Blocks for at most
 /// options.rendezvous.timeout. Errors are the same on every rank that could be reached and name the
 /// rank at fault, or the pair of ranks between which packets do not arrive.

@@ -14,48 +14,157 @@ constexpr Duration kTakeOverDelay = 2ms;
 // If no thread drives, abort_for_good() itself waits this long for the port to release the buffers.
 constexpr Duration kAbortPatience = 5ms;
 
+// stop() waits this long for calls to end and for the port to release the buffers.
+constexpr Duration kStopPatience = 1s;
+
 }  // namespace
 
-Driver::Driver(Engine& engine, Port& port, Flight& flight, Membership& membership)
-    : engine_(engine), port_(port), flight_(flight), membership_(membership) {}
+Driven::Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership)
+    : driver_(driver), engine_(engine), rank_(rank), line_(line), membership_(membership) {
+  const std::unique_lock lock = driver_.claim();
+  driver_.driven_.push_back(this);
+}
+
+Driven::~Driven() {
+  stop();
+  const std::unique_lock lock = driver_.claim();
+  std::erase(driver_.driven_, this);
+}
+
+std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
+  const Time asked = monotonic_now();
+  const bool nonfinite = engine_.looks_nonfinite(arguments);
+  const std::unique_lock lock = driver_.claim();
+  auto call = engine_.submit(arguments, nonfinite, asked, monotonic_now());
+  quiet_ = false;
+  if (!waits) {
+    driver_.needed_.notify_one();
+    if (driver_.driving_) driver_.port_.wake();
+  }
+  return call;
+}
+
+void Driven::abort_for_good(Rank origin, const std::string& reason) {
+  tell([&](Engine& engine) { engine.abort_for_good(origin, reason, monotonic_now()); });
+  const std::unique_lock lock = driver_.claim();
+  if (driver_.driving_ || stopped_) return;
+  driver_.say_good_bye([this] { return engine_.outstanding() == 0; },
+                       monotonic_now() + kAbortPatience);
+}
+
+void Driven::stop() {
+  std::unique_lock lock = driver_.claim();
+  if (std::exchange(stopped_, true)) return;
+  engine_.abort(monotonic_now());
+  quiet_ = false;
+  const auto ended = [this] { return engine_.outstanding() == 0 && quiet_; };
+  const Time limit = monotonic_now() + kStopPatience;
+  driver_.await_driver(lock, ended, limit);
+  if (!driver_.driving_) driver_.say_good_bye(ended, limit);
+  // A piece that runs takes a few hundred microseconds.
+  driver_.await_driver(
+      lock, [this] { return driver_.working_ != this; }, kNever);
+  std::erase(driver_.driven_, this);
+}
+
+/// Whether progress() may move something.
+bool Driven::has_work(Time now) const {
+  return !quiet_ || line_.has_packets() || engine_.outstanding() > 0 ||
+         engine_.next_deadline() <= now;
+}
+
+/// Drives the engine for one round, after its piece if that has ended. False when nothing moved and
+/// no call ended.
+bool Driven::progress(bool piece_has_ended) {
+  const std::size_t before = engine_.outstanding();
+  if (piece_has_ended) engine_.piece_ended(monotonic_now());
+  bool moved = engine_.progress(monotonic_now()) || piece_has_ended || engine_.has_piece();
+  if (engine_.outstanding() != before) {
+    driver_.announce();
+    moved = true;  // a caller of poll() wants to know
+    membership_.wish_eviction(engine_.take_eviction_wish());
+    membership_.note_calls(engine_.coded_calls().take_evidence());
+  }
+  membership_.passed(engine_.take_passed());
+  tell_silent();
+  quiet_ = !moved;
+  return moved;
+}
+
+/// Tells the membership which ranks are silent, and which of them exact calls need, when that has
+/// changed. REQUIRES: the mutex.
+void Driven::tell_silent() {
+  const std::uint64_t silent = engine_.endpoint().silent();
+  const std::uint64_t needed = silent == 0 ? 0 : engine_.awaited();
+  if (silent == silent_ && needed == needed_silent_) return;
+  silent_ = silent;
+  needed_silent_ = needed;
+  membership_.set_silent(silent, needed);
+}
+
+SplitLine::SplitLine(Driver& driver, std::uint16_t communicator, std::vector<Rank> ranks)
+    : driver_(driver) {
+  const std::unique_lock lock = driver_.claim();
+  line_ = driver_.lines_.open(communicator, std::move(ranks));
+}
+
+SplitLine::~SplitLine() {
+  const std::unique_lock lock = driver_.claim();
+  line_.reset();
+}
+
+Driver::Driver(PortLines& lines, Flight& flight)
+    : lines_(lines), port_(lines.first()), flight_(flight) {}
 
 void Driver::start_thread() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
+  const std::unique_lock lock = claim();
+  if (!stopping_ && !thread_.joinable()) thread_ = std::thread([this] { run_thread(); });
 }
 
 bool Driver::stop() {
   {
     std::unique_lock lock = claim();
     if (std::exchange(stopping_, true)) return false;
-    engine_.abort(monotonic_now());
-    const Time limit = monotonic_now() + 1s;
-    while (driving_ && monotonic_now() < limit) {
-      const std::uint64_t seen = changes();
-      port_.wake();
-      lock.unlock();
-      sleep_while(seen, 1ms);
-      lock = claim();
+    for (Driven* const one : driven_) {
+      const bool of_job = one == driven_.front();
+      if (of_job) {
+        one->stopped_ = true;
+        one->engine_.abort(monotonic_now());
+      } else {
+        one->engine_.abort_for_good(one->rank_, "the communicator of the job was destroyed",
+                                    monotonic_now());
+      }
     }
-    if (!driving_) say_good_bye(limit);
+    const Time limit = monotonic_now() + kStopPatience;
+    await_driver(
+        lock, [] { return false; }, limit);
+    if (!driving_) say_good_bye([this] { return outstanding() == 0; }, limit);
   }
   needed_.notify_all();
   return true;
+}
+
+/// Returns when no thread drives, when `ended()`, or at `limit`. REQUIRES: the mutex, which it lets
+/// go of meanwhile.
+template <typename Ended>
+void Driver::await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit) {
+  while (driving_ && !ended() && monotonic_now() < limit) {
+    const std::uint64_t seen = changes();
+    port_.wake();
+    lock.unlock();
+    sleep_while(seen, 1ms);
+    lock = claim();
+  }
 }
 
 void Driver::join() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<PendingCall> Driver::submit(const AllreduceArguments& arguments, bool waits) {
-  const Time asked = monotonic_now();
-  const bool nonfinite = engine_.looks_nonfinite(arguments);
-  const std::unique_lock lock = claim();
-  auto call = engine_.submit(arguments, nonfinite, asked, monotonic_now());
-  if (!waits) {
-    needed_.notify_one();
-    if (driving_) port_.wake();
-  }
-  return call;
+std::size_t Driver::outstanding() const {
+  std::size_t calls = 0;
+  for (const Driven* const one : driven_) calls += one->engine_.outstanding();
+  return calls;
 }
 
 void Driver::wait(const std::shared_ptr<PendingCall>& call) {
@@ -86,10 +195,14 @@ void Driver::poll(Duration most) {
       lock, [&] { return looks++ >= 2; }, until);
 }
 
-void Driver::abort_for_good(Rank origin, const std::string& reason) {
-  tell([&](Engine& engine) { engine.abort_for_good(origin, reason, monotonic_now()); });
+Time Driver::last_heard(Rank rank) {
   const std::unique_lock lock = claim();
-  if (!driving_ && !stopping_) say_good_bye(monotonic_now() + kAbortPatience);
+  Time latest{};
+  for (const Driven* const one : driven_) {
+    const Rank own = one->line_.own_rank(rank);
+    if (own != kUnknownRank) latest = std::max(latest, one->engine_.endpoint().last_heard(own));
+  }
+  return latest;
 }
 
 PortStatistics Driver::port_statistics() {
@@ -146,31 +259,30 @@ void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time l
     }
   }
   driving_ = false;
-  tell_silent();
+  for (Driven* const one : driven_) one->tell_silent();
   announce();
 }
 
 /// One round of work. False when nothing moved and no call ended.
 bool Driver::round(std::unique_lock<std::mutex>& lock) {
-  const bool worked = run_piece(lock);
-  const std::size_t before = engine_.outstanding();
-  if (worked) engine_.piece_ended(monotonic_now());
-  bool moved = engine_.progress(monotonic_now()) || worked || engine_.has_piece();
-  if (meter_.on() && moved) meter_.note(port_.statistics(), monotonic_now());
-  if (flight_.wants_snapshot(moved)) flight_.publish(engine_.snapshot(monotonic_now()));
-  if (engine_.outstanding() != before) {
-    announce();
-    moved = true;  // a caller of poll() wants to know
-    membership_.wish_eviction(engine_.take_eviction_wish());
-    membership_.note_calls(engine_.coded_calls().take_evidence());
+  const Driven* const worked = run_piece(lock);
+  bool moved = false;
+  // The first one receives for all.
+  for (std::size_t i = 0; i < driven_.size(); ++i) {
+    Driven& one = *driven_[i];
+    if (i > 0 && &one != worked && !one.has_work(monotonic_now())) continue;
+    if (one.progress(&one == worked)) moved = true;
   }
-  membership_.passed(engine_.take_passed());
-  tell_silent();
+  if (meter_.on() && moved) meter_.note(port_.statistics(), monotonic_now());
+  if (flight_.wants_snapshot(moved)) {
+    flight_.publish(driven_.front()->engine_.snapshot(monotonic_now()));
+  }
   return moved;
 }
 
 void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
-  const Time until = std::min(engine_.next_deadline(), limit);
+  Time until = limit;
+  for (const Driven* const one : driven_) until = std::min(until, one->engine_.next_deadline());
   before_sleep_ = port_.statistics();
   asleep_ = true;
   lock.unlock();
@@ -180,38 +292,40 @@ void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
 }
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.
-/// False when there is none. The caller tells the engine that the piece has ended.
-bool Driver::run_piece(std::unique_lock<std::mutex>& lock) {
-  if (!engine_.has_piece()) return false;
-  const Piece piece = engine_.take_piece(monotonic_now());
+/// Returns the owner, whose engine does not know yet that the piece has ended; nullptr when there
+/// is no piece.
+Driven* Driver::run_piece(std::unique_lock<std::mutex>& lock) {
+  Driven* working = nullptr;
+  for (std::size_t i = 0; i < driven_.size() && working == nullptr; ++i) {
+    Driven* const one = driven_[(turn_ + i) % driven_.size()];
+    if (one->engine_.has_piece()) working = one;
+  }
+  if (working == nullptr) return nullptr;
+  ++turn_;
+  const Piece piece = working->engine_.take_piece(monotonic_now());
+  working_ = working;
   lock.unlock();
   piece.run();
   lock.lock();
-  return true;
-}
-
-/// Tells the membership which ranks are silent, and which of them exact calls need, when that has
-/// changed. REQUIRES: the mutex.
-void Driver::tell_silent() {
-  const std::uint64_t silent = engine_.endpoint().silent();
-  const std::uint64_t needed = silent == 0 ? 0 : engine_.awaited();
-  if (silent == silent_ && needed == needed_silent_) return;
-  silent_ = silent;
-  needed_silent_ = needed;
-  membership_.set_silent(silent, needed);
+  working_ = nullptr;
+  return working;
 }
 
 /// Sends the aborts. A peer that misses them has a deadline. REQUIRES: the mutex; no thread drives.
-void Driver::say_good_bye(Time limit) {
+template <typename Ended>
+void Driver::say_good_bye(Ended ended, Time limit) {
   for (Time now = monotonic_now(); now < limit; now = monotonic_now()) {
-    const bool moved = engine_.progress(now);
-    const bool works = engine_.outstanding() > 0 && engine_.has_piece();
-    if (works) {
-      engine_.take_piece(monotonic_now()).run();
-      engine_.piece_ended(monotonic_now());
+    bool moved = false;
+    for (Driven* const one : driven_) {
+      if (one->engine_.progress(now)) moved = true;
+      if (one->engine_.outstanding() == 0 || !one->engine_.has_piece()) continue;
+      one->engine_.take_piece(monotonic_now()).run();
+      one->engine_.piece_ended(monotonic_now());
+      moved = true;
     }
-    if (moved || works) continue;
-    if (engine_.outstanding() == 0) break;
+    for (Driven* const one : driven_) one->quiet_ = !moved;
+    if (moved) continue;
+    if (ended()) break;
     port_.wait(now, std::min(now + 1ms, limit));  // the port still holds lent buffers
   }
   announce();
@@ -222,7 +336,7 @@ void Driver::run_thread() {
   while (!stopping_) {
     const Time now = monotonic_now();
     const bool busy_caller = driving_ || callers_ > 0;
-    const bool idle = engine_.outstanding() == 0;
+    const bool idle = outstanding() == 0;
     if (port_.failure()) {  // nothing moves any more, and the port no longer sleeps
       needed_.wait(lock, [this] { return stopping_; });
       continue;

@@ -1,10 +1,10 @@
-// Drives the engine of a live communicator and its port: by callers that wait, and by a progress
-// thread.
+// Drives the engines of the communicators of a job, and its port: by callers that wait, and by a
+// progress thread.
 //
-// One thread at a time drives. A mutex guards the engine. The driver lets go of it while it sleeps
-// in the port, and while it runs a piece of work on the buffers of a call; it steps aside when
-// another thread wants the mutex. After a blocking call the progress thread waits 2 ms before it
-// takes over, so that back-to-back calls cost it no wake-up.
+// One thread at a time drives, all engines in turn. A mutex guards the engines. The driver lets go
+// of it while it sleeps in the port, and while it runs a piece of work on the buffers of a call; it
+// steps aside when another thread wants the mutex. After a blocking call the progress thread waits
+// 2 ms before it takes over, so that back-to-back calls cost it no wake-up.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "collectives/driver/rate_meter.h"
 #include "collectives/engine/engine.h"
@@ -21,59 +22,87 @@
 #include "collectives/membership/membership.h"
 #include "transport/clock.h"
 #include "transport/port.h"
+#include "transport/ports/port_lines.h"
 
 namespace tarpon {
 
-/// Any thread may call, unless said otherwise.
-class Driver {
+class Driver;
+
+/// The engine of a communicator, as its driver knows it. Any thread may call.
+class Driven {
  public:
-  /// All arguments outlive the driver. The driver tells `membership` which ranks are silent, which
-  /// have passed their calls and which are to be evicted, and the codec evidence of ended calls.
-  Driver(Engine& engine, Port& port, Flight& flight, Membership& membership);
+  /// `engine` works on `line`, as `rank` of its communicator. The driver tells `membership` which
+  /// ranks are silent, which have passed their calls and which are to be evicted, and the codec
+  /// evidence of ended calls. All arguments outlive this object. Those of the job come first.
+  Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership);
+  /// Calls stop().
+  ~Driven();
+  Driven(const Driven&) = delete;
+  Driven& operator=(const Driven&) = delete;
 
-  /// REQUIRES: stop() and join() have run.
-  ~Driver() = default;
-
-  /// Starts the progress thread if it does not run. Not thread-safe.
-  void start_thread();
-
-  /// Ends outstanding calls, tells the peers, and asks the progress thread to end. Takes a second
-  /// at most. Returns false if it was called before.
-  bool stop();
-  /// Returns when the progress thread has ended. REQUIRES: stop() has returned.
-  void join();
-
-  /// Engine::submit(). `waits`: the caller calls wait() next.
+  /// Engine::submit(). `waits`: the caller calls Driver::wait() next.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
-  /// Returns when `call` is done. Drives if no other thread does.
-  void wait(const std::shared_ptr<PendingCall>& call);
-  /// Drives for two rounds. If nothing moves in the first one, sleeps for at most `most` instead of
-  /// the second. Does nothing if another thread drives.
-  void poll(Duration most);
 
   /// Ends outstanding and later calls here, and tells the peers.
   void abort_for_good(Rank origin, const std::string& reason);
 
   /// Returns the result of `look(engine)`, which only reads.
   template <typename Look>
-  auto look(Look look) {
-    const std::unique_lock lock = claim();
-    return look(static_cast<const Engine&>(engine_));
-  }
+  auto look(Look look);
 
   /// Applies `change(engine)`, an event that did not arrive in a packet, and wakes the driver. Does
   /// nothing after stop().
   template <typename Change>
-  void tell(Change change) {
-    {
-      const std::unique_lock lock = claim();
-      if (stopping_) return;
-      change(engine_);
-      if (driving_) port_.wake();
-      needed_.notify_one();
-    }
-    announce();
-  }
+  void tell(Change change);
+
+  /// Ends outstanding calls, tells the peers, and is driven no more. Takes a second at most.
+  void stop();
+
+  Driver& driver() { return driver_; }
+
+ private:
+  friend class Driver;
+  bool has_work(Time now) const;
+  bool progress(bool piece_has_ended);
+  void tell_silent();
+
+  Driver& driver_;
+  Engine& engine_;
+  const Rank rank_;
+  PortLine& line_;
+  Membership& membership_;
+  std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
+  bool quiet_ = true;  // nothing moved when it was driven last, and nothing was asked of it since
+  bool stopped_ = false;
+};
+
+/// Any thread may call, unless said otherwise.
+class Driver {
+ public:
+  /// Both outlive the driver.
+  Driver(PortLines& lines, Flight& flight);
+
+  /// REQUIRES: stop() and join() have run.
+  ~Driver() = default;
+
+  /// Starts the progress thread if it does not run. Does nothing after stop().
+  void start_thread();
+
+  /// Ends outstanding calls of all engines, tells the peers, and asks the progress thread to end.
+  /// Engines but the job's end later calls, too. Takes a second at most. Returns false if it was
+  /// called before.
+  bool stop();
+  /// Returns when the progress thread has ended. REQUIRES: stop() has returned.
+  void join();
+
+  /// Returns when `call` is done. Drives if no other thread does.
+  void wait(const std::shared_ptr<PendingCall>& call);
+  /// Drives for two rounds. If nothing moves in the first one, sleeps for at most `most` instead of
+  /// the second. Does nothing if another thread drives.
+  void poll(Duration most);
+
+  /// When the last packet of a rank of the job arrived, of any communicator; Time{}: never.
+  Time last_heard(Rank rank);
 
   PortStatistics port_statistics();
 
@@ -83,6 +112,9 @@ class Driver {
   double link_rate();
 
  private:
+  friend class Driven;
+  friend class SplitLine;
+
   /// Locks the mutex. A busy driver steps aside while another thread waits here.
   std::unique_lock<std::mutex> claim() {
     ++claims_;
@@ -94,35 +126,75 @@ class Driver {
   std::uint64_t changes();
   void announce();
   void sleep_while(std::uint64_t seen, Duration most);
+  std::size_t outstanding() const;
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit);
   bool round(std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock, Time limit);
-  bool run_piece(std::unique_lock<std::mutex>& lock);
-  void tell_silent();
-  void say_good_bye(Time limit);
+  Driven* run_piece(std::unique_lock<std::mutex>& lock);
+  template <typename Ended>
+  void await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
+  template <typename Ended>
+  void say_good_bye(Ended ended, Time limit);
   void run_thread();
 
-  Engine& engine_;
-  Port& port_;
+  PortLines& lines_;
+  Port& port_;  // the first line
   Flight& flight_;
-  Membership& membership_;
 
   std::mutex mutex_;
   std::condition_variable needed_;  // notified when the progress thread has something to do
+  std::vector<Driven*> driven_;     // that of the job first
+  Driven* working_ = nullptr;       // whose piece runs
+  std::size_t turn_ = 0;            // which engine may run its next piece first
   std::mutex changes_mutex_;
-  std::uint64_t changes_ = 0;        // ends of calls and of driving so far
+  std::uint64_t changes_ = 0;        // ends of calls, of pieces and of driving so far
   std::condition_variable changed_;  // notified when changes_ grows
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
   RateMeter meter_;
   bool stopping_ = false;
-  std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
-  std::atomic<std::uint32_t> callers_ = 0;        // threads in wait()
+  std::atomic<std::uint32_t> callers_ = 0;  // threads in wait()
   std::atomic<Time> last_caller_ = Time{};
   std::atomic<std::uint32_t> claims_ = 0;
   std::thread thread_;
 };
+
+/// The line of a communicator that is split from a job. Any thread may make and destroy it while
+/// the driver works.
+class SplitLine {
+ public:
+  /// PortLines::open().
+  SplitLine(Driver& driver, std::uint16_t communicator, std::vector<Rank> ranks);
+  /// REQUIRES: its engine is gone.
+  ~SplitLine();
+  SplitLine(const SplitLine&) = delete;
+  SplitLine& operator=(const SplitLine&) = delete;
+
+  PortLine& operator*() { return *line_; }
+
+ private:
+  Driver& driver_;
+  std::unique_ptr<PortLine> line_;
+};
+
+template <typename Look>
+auto Driven::look(Look look) {
+  const std::unique_lock lock = driver_.claim();
+  return look(static_cast<const Engine&>(engine_));
+}
+
+template <typename Change>
+void Driven::tell(Change change) {
+  {
+    const std::unique_lock lock = driver_.claim();
+    if (stopped_) return;
+    change(engine_);
+    if (driver_.driving_) driver_.port_.wake();
+    driver_.needed_.notify_one();
+  }
+  driver_.announce();
+}
 
 }  // namespace tarpon

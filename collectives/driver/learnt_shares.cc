@@ -27,8 +27,8 @@ std::uint64_t picoseconds_a_byte(const std::vector<std::shared_ptr<PendingCall>>
 
 }  // namespace
 
-LearntShares::LearntShares(Driver& driver, Rank rank, std::uint32_t ranks)
-    : driver_(driver), rank_(rank), ranks_(ranks) {}
+LearntShares::LearntShares(Driven& driven, Rank rank, std::uint32_t ranks)
+    : driven_(driven), rank_(rank), ranks_(ranks) {}
 
 /// Alike on all ranks of the call.
 bool LearntShares::learns(const AllreduceArguments& arguments) const {
@@ -39,7 +39,7 @@ bool LearntShares::learns(const AllreduceArguments& arguments) const {
 }
 
 std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool waits) {
-  if (!learns(arguments)) return driver_.submit(arguments, waits);
+  if (!learns(arguments)) return driven_.submit(arguments, waits);
   Tag& tag = tags_[arguments.tag];
   const std::lock_guard lock(tag.mutex);
   if (!tag.plan) tag.plan = std::make_unique<SharePlan>(ranks_);
@@ -48,14 +48,14 @@ std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, 
   if (place == kReaches) end_exchange(tag, arguments);
   ++tag.calls;
   arguments.shares = tag.plan->shares();
-  auto call = driver_.submit(arguments, waits);
+  auto call = driven_.submit(arguments, waits);
   if (tag.exchange == nullptr) tag.measured.push_back(call);
   return call;
 }
 
 void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments) {
   tag.samples.assign(2 * ranks_, 0);
-  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driver_.link_rate());
+  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driven_.driver().link_rate());
   tag.samples[2 * rank_ + 1] = picoseconds_a_byte(tag.measured);
   AllreduceArguments exchange{.input = tag.samples.data(),
                               .output = tag.samples.data(),
@@ -65,14 +65,14 @@ void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments)
                               .tag = arguments.tag,
                               .deadline = arguments.deadline};
   exchange.algorithm = choose_algorithm(exchange, ranks_);
-  tag.exchange = driver_.submit(exchange, false);
+  tag.exchange = driven_.submit(exchange, false);
 }
 
 /// Without the measurements, since a rank did not come in time, the shares stay: the calls of the
 /// tag fail as well then.
 void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
   if (tag.exchange != nullptr) {
-    driver_.wait(tag.exchange);
+    driven_.driver().wait(tag.exchange);
     if (tag.exchange->report.status == Status::complete) {
       std::vector<ShareSample> samples;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -84,7 +84,7 @@ void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
     tag.exchange.reset();
   }
   tag.measured.clear();
-  driver_.measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
+  driven_.driver().measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
 }
 
 Shares LearntShares::of(std::uint32_t tag) {

@@ -25,10 +25,10 @@ class LearntShares {
   /// Smaller calls are even, and teach nothing.
   static constexpr std::uint64_t kSmallest = 1 << 20;  // bytes
 
-  /// `driver` outlives this object.
-  LearntShares(Driver& driver, Rank rank, std::uint32_t ranks);
+  /// `driven` outlives this object.
+  LearntShares(Driven& driven, Rank rank, std::uint32_t ranks);
 
-  /// Driver::submit(), with the shares that the call's tag has learnt. One call in six waits until
+  /// Driven::submit(), with the shares that the call's tag has learnt. One call in six waits until
   /// the exchange before it has ended. It has where calls are made one after another.
   std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool waits);
 
@@ -49,7 +49,7 @@ class LearntShares {
   void begin_exchange(Tag& tag, const AllreduceArguments& arguments);
   void end_exchange(Tag& tag, const AllreduceArguments& arguments);
 
-  Driver& driver_;
+  Driven& driven_;
   const Rank rank_;
   const std::uint32_t ranks_;
   std::array<Tag, kTags> tags_;

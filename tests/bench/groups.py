@@ -6,6 +6,7 @@ regroup  9 processes, 8 of them a group in turn: a member aborts it from another
          had ended on all members, and when the next group had made its first AllReduce.
 many     8 ranks make 32 groups at once, within 1024 descriptors.
 calls    4 ranks make 100,000 AllReduces of 4 KiB.
+split    8 ranks split 32 communicators from their job (split_rank), without PyTorch.
 
 What remains behind is counted in descriptors, threads and resident memory. Writes groups.json, ends
 with the targets; exit code 1 when one is missed."""
@@ -60,6 +61,24 @@ def run(library, ranks, cell, count):
         return [json.loads(out) for out, _ in texts]
 
 
+def split(build, ranks, parts):
+    """What each rank of split_rank tells."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = [subprocess.Popen(
+            [f"{build}/bin/split_rank", "--rank", str(rank), "--ranks", str(ranks),
+             "--rendezvous", f"file://{folder}/rendezvous", "--parts", str(parts)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+        try:
+            texts = [process.communicate(timeout=LIMIT_S) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        if any(process.returncode for process in processes):
+            sys.exit("split_rank failed:\n" + "".join(error for _, error in texts)[-2000:])
+        return [json.loads(out) for out, _ in texts]
+
+
 def wait(processes):
     """Their exit codes, at the latest after LIMIT_S, or when one has failed: None still runs."""
     end = time.monotonic() + LIMIT_S
@@ -109,7 +128,7 @@ def main():
     arguments = parser.parse_args()
     plan = PLANS[arguments.plan]
     library = os.path.abspath(f"{arguments.build}/collectives/libtarpon.so.0")
-    progress = Progress(3)
+    progress = Progress(4)
 
     ranks = run(library, 9, "regroup", plan.rounds)
     progress.step("regroup")
@@ -140,7 +159,18 @@ def main():
 
     called = run(library, 4, "calls", plan.calls)
     progress.step("calls")
+    cut = split(arguments.build, 8, plan.groups)
+    progress.step("split")
     progress.end()
+    pairs = [(rank["before"], rank["after"]) for rank in cut]
+    targets += [exactly(f"split: {what} that a rank gains with {plan.groups} of 8", 0,
+                        most_grown(pairs, what)) for what in ("descriptors", "threads")]
+    if arguments.plan != "smoke":
+        longest = max(ms for rank in cut for ms in rank["ms"])
+        targets += [exactly("split: ms of a split(), the longest", 50, longest),
+                    exactly("split: KiB of a communicator, of the rank that gains most", 4096,
+                            most_grown(pairs, "rss_kib") / plan.groups)]
+    print(told(f"split: {plan.groups} communicators of 8", [ms for rank in cut for ms in rank["ms"]]))
     pairs = [(rank["blocks"][0], rank["blocks"][-1]) for rank in called]
     targets += [exactly(f"calls: {what} that a rank gains after the first tenth of {plan.calls}",
                         limit, most_grown(pairs, key))
@@ -149,7 +179,7 @@ def main():
     seconds = [block["seconds"] for block in called[0]["blocks"]]
     print(f"calls: {plan.calls} of 4 KiB on 4 ranks, {1e6 * sum(seconds) / plan.calls:.0f} us a call")
     finish(f"{arguments.build}/groups.json", targets, abort_ms=aborts, stand_ms=stands,
-           regroup=[rank["used"] for rank in ranks], many=held, calls=called)
+           regroup=[rank["used"] for rank in ranks], many=held, calls=called, split=cut)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@
 #include <tuple>
 
 #include "collectives/rendezvous/control.h"
+#include "tests/support/live_job.h"
 #include "tests/support/sanitized.h"
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
@@ -28,78 +29,7 @@
 namespace tarpon {
 namespace {
 
-using Ranks = std::vector<std::unique_ptr<Communicator>>;
-
-/// Runs `body(rank)` in one thread a rank.
-void on_all(std::uint32_t ranks, const std::function<void(Rank)>& body) {
-  std::vector<std::thread> threads;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&body, rank] { body(static_cast<Rank>(rank)); });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
-std::string rendezvous_file() {
-  static std::atomic<int> next = 0;
-  return testing::TempDir() + "tarpon-communicator-" + std::to_string(getpid()) + "-" +
-         std::to_string(next++);
-}
-
-/// A job of `ranks` communicators; empty, with a failed test, when one could not connect.
-Ranks connect(std::uint32_t ranks, Datapath datapath,
-              const std::function<void(CommunicatorOptions&)>& change = nullptr) {
-  const std::string file = rendezvous_file();
-  Ranks result(ranks);
-  on_all(ranks, [&](Rank rank) {
-    CommunicatorOptions options;
-    options.rendezvous.rank = rank;
-    options.rendezvous.world_size = ranks;
-    options.rendezvous.address = "file://" + file;
-    options.datapath = datapath;
-    options.mtu = 1500;
-    if (change) change(options);
-    auto communicator = Communicator::connect(options);
-    if (communicator) {
-      result[rank] = std::move(*communicator);
-    } else {
-      ADD_FAILURE() << "rank " << rank << ": " << communicator.error().message;
-    }
-  });
-  std::filesystem::remove(file);
-  if (testing::Test::HasFailure()) result.clear();
-  return result;
-}
-
-/// Small integers as floats: every order of addition gives the same bits.
-std::vector<float> input(Rank rank, std::size_t count, std::uint32_t salt = 0) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    values[i] = static_cast<float>((i * 7 + rank * 13u + salt) % 101);
-  }
-  return values;
-}
-
-std::vector<float> sum(std::uint32_t ranks, std::size_t count, std::uint32_t salt = 0) {
-  std::vector<float> total(count, 0.0f);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto one = input(static_cast<Rank>(rank), count, salt);
-    for (std::size_t i = 0; i < count; ++i) total[i] += one[i];
-  }
-  return total;
-}
-
-AllreduceArguments in_place(std::vector<float>& values, std::uint32_t tag = 0) {
-  AllreduceArguments arguments;
-  arguments.input = arguments.output = values.data();
-  arguments.count = values.size();
-  arguments.tag = tag;
-  return arguments;
-}
-
-void expect_complete(const Result<Report>& report) {
-  ASSERT_TRUE(report) << report.error().message;
-  EXPECT_EQ(report->status, Status::complete) << report->detail;
-}
+using namespace testing_support;
 
 class CommunicatorTest : public testing::TestWithParam<Datapath> {
  protected:

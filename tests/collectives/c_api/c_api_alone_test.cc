@@ -54,6 +54,8 @@ TEST(CApiAlone, null_pointers__are_named) {
   refused(tarpon_abort(nullptr, "x"), "tarpon_abort: communicator is NULL");
   tarpon_step_verdict verdict{};
   refused(tarpon_agree(nullptr, 0, nullptr, 1, &verdict), "tarpon_agree: communicator is NULL");
+  const uint32_t ranks[] = {0, 1};
+  refused(tarpon_split(nullptr, ranks, 2, 1, 1, &job), "tarpon_split: communicator is NULL");
   refused(tarpon_shrink(nullptr, 1, &job), "tarpon_shrink: communicator is NULL");
   refused(tarpon_rejoin(nullptr, 1, &job), "tarpon_rejoin: communicator is NULL");
   refused(tarpon_resync(nullptr, 0, &done, 4, 1), "tarpon_resync: communicator is NULL");

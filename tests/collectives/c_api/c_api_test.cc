@@ -516,6 +516,34 @@ TEST_F(CApi, barrier_and_resync__and_deadlines_that_have_passed) {
   EXPECT_THAT(tarpon_error_text(), HasSubstr("deadline must be positive"));
 }
 
+TEST_F(CApi, split__calls_in_the_order_that_is_given) {
+  const uint32_t ranks[] = {1, 0};
+  on_both([&](std::size_t rank) {
+    tarpon_communicator* part = nullptr;
+    ASSERT_EQ(tarpon_split(ranks_[rank], ranks, 2, 5, 10 * kSecond, &part), TARPON_OK)
+        << tarpon_error_text();
+    EXPECT_EQ(tarpon_rank(part), 1 - rank);
+    EXPECT_EQ(tarpon_world_size(part), 2u);
+    float value = 1;
+    const tarpon_arguments call = call_on(&value, 1);
+    EXPECT_EQ(tarpon_allreduce(part, &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_close(part, 10 * kSecond), TARPON_OK) << tarpon_error_text();
+    tarpon_communicator_free(part);
+  });
+  tarpon_communicator* part = nullptr;
+  const auto refused = [&](const uint32_t* list, uint32_t count, uint32_t number) {
+    EXPECT_EQ(tarpon_split(ranks_[0], list, count, number, kSecond, &part),
+              TARPON_ERROR_INVALID_ARGUMENT);
+    return std::string(tarpon_error_text());
+  };
+  EXPECT_EQ(refused(nullptr, 2, 6), "tarpon_split: ranks is NULL");
+  EXPECT_THAT(refused(ranks, 2, 5), HasSubstr("number 5 was given before"));
+  EXPECT_THAT(refused(ranks, 2, 70'000), HasSubstr("give one up to 65535"));
+  const uint32_t beyond[] = {0, 70'000};
+  EXPECT_THAT(refused(beyond, 2, 6), HasSubstr("of 2"));
+  expect_pairs(0, 0);
+}
+
 TEST_F(CApi, abort__ends_calls_and_shrink_goes_on) {
   on_both([&](std::size_t rank) {
     float value = 1;

@@ -95,6 +95,16 @@ static void as_rank(uint32_t rank, const char* meet) {
   check_calls(job, rank, 6);
   REQUIRE(tarpon_resync(job, 1, &state, sizeof state, SECONDS(20)) == TARPON_OK && state == 77);
 
+  /* A communicator of two of the ranks. */
+  if (rank != 1) {
+    const uint32_t two[] = {2, 0};
+    tarpon_communicator* part = NULL;
+    REQUIRE(tarpon_split(job, two, 2, 1, SECONDS(20), &part) == TARPON_OK);
+    REQUIRE(tarpon_world_size(part) == 2 && tarpon_barrier(part, SECONDS(20)) == TARPON_OK);
+    REQUIRE(tarpon_close(part, SECONDS(20)) == TARPON_OK);
+    tarpon_communicator_free(part);
+  }
+
   /* One rank is gone: exact calls end, and the others go on without it. */
   REQUIRE(tarpon_barrier(job, SECONDS(20)) == TARPON_OK);
   if (rank == 2) {

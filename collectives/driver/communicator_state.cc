@@ -1,0 +1,133 @@
+#include "collectives/driver/communicator_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/engine/coded_calls.h"
+#include "transport/clock.h"
+
+namespace tarpon {
+namespace {
+
+std::vector<RankInfo> picked(const std::vector<RankInfo>& ranks, const std::vector<Rank>& members) {
+  std::vector<RankInfo> found;
+  for (const Rank rank : members) found.push_back(ranks[rank]);
+  return found;
+}
+
+/// The options of rank `rank` of a communicator of `world_size` ranks that is split. It has no
+/// flight recorder: records name tags and operations, not communicators.
+EngineOptions split_options(EngineOptions options, std::uint16_t communicator, Rank rank,
+                            std::size_t world_size) {
+  options.endpoint.rank = rank;
+  options.endpoint.world_size = static_cast<std::uint16_t>(world_size);
+  options.endpoint.communicator = communicator;
+  options.endpoint.recorder = nullptr;
+  return options;
+}
+
+Rank position(const std::vector<Rank>& members, Rank rank) {
+  return static_cast<Rank>(std::find(members.begin(), members.end(), rank) - members.begin());
+}
+
+}  // namespace
+
+Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
+    : given_(std::move(connection.options)),
+      flight_(std::move(flight)),
+      control_(std::move(connection.control)),
+      shrunk_slots_(std::move(connection.shrunk_slots)),
+      lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
+      driver_(lines_, *flight_) {}
+
+bool Job::reserve(std::uint16_t communicator) {
+  const std::lock_guard lock(mutex_);
+  if (reserved_.test(communicator)) return false;
+  reserved_.set(communicator);
+  return true;
+}
+
+Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight)
+    : job_(std::make_shared<Job>(connection, std::move(flight))),
+      communicator_(0),
+      ranks_(std::move(connection.ranks)),
+      options_(connection.agreed),
+      engine_(options_, job_->lines().first()),
+      membership_(std::move(connection.membership)),
+      driven_(job_->driver(), engine_, options_.endpoint.rank, job_->lines().first(), *membership_),
+      learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {
+  start();
+}
+
+Communicator::State::State(State& parent, std::uint16_t communicator, std::vector<Rank> members)
+    : job_(parent.job_),
+      communicator_(communicator),
+      ranks_(picked(parent.ranks_, members)),
+      options_(split_options(parent.options_, communicator,
+                             position(members, parent.options_.endpoint.rank), members.size())),
+      split_line_(std::in_place, job_->driver(), communicator, members),
+      engine_(options_, **split_line_),
+      membership_(std::make_unique<Membership>(membership_options(job_->given(), options_.endpoint),
+                                               *parent.membership_, communicator,
+                                               std::move(members))),
+      driven_(job_->driver(), engine_, options_.endpoint.rank, **split_line_, *membership_),
+      learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {}
+
+Result<void> Communicator::State::open(Time deadline) {
+  auto opened = membership_->open(deadline);
+  if (opened) start();
+  return opened;
+}
+
+void Communicator::State::start() {
+  membership_->start(
+      {.learned = [this](const Fact& fact) { learn(fact); },
+       .aborted =
+           [this](Rank rank, const std::string& reason) {
+             driven_.tell(
+                 [&](Engine& engine) { engine.abort_for_good(rank, reason, monotonic_now()); });
+           },
+       .last_heard = [this](Rank rank) { return driver().last_heard(rank); },
+       .next_numbers =
+           [this] {
+             return driven_.look([](const Engine& engine) { return engine.next_numbers(); });
+           },
+       .epoch_decided =
+           [this](const EpochRecord& record) {
+             driven_.tell([&](Engine& engine) { engine.coded_calls().decided(record); });
+           }});
+}
+
+void Communicator::State::stop() {
+  if (is_split()) {
+    driven_.stop();
+    membership_->stop();
+    return;
+  }
+  if (!driver().stop()) return;
+  if (regrouped_) membership_->leave_at_once();
+  membership_->stop();
+  driver().join();
+}
+
+Result<void> Communicator::State::leave(Time deadline) {
+  return membership_->leave(driven_.look([](const Engine& engine) { return engine.unpassed(); }),
+                            deadline);
+}
+
+void Communicator::State::abort(const std::string& reason, bool peers_too) {
+  membership_->abort(reason, peers_too);
+  driven_.abort_for_good(options_.endpoint.rank, reason);
+}
+
+/// Called on the mesh's thread.
+void Communicator::State::learn(const Fact& fact) {
+  std::uint64_t passed = 0;
+  driven_.tell([&](Engine& engine) {
+    engine.learn(fact, monotonic_now());
+    passed = engine.take_passed();
+  });
+  membership_->passed(passed);
+}
+
+}  // namespace tarpon
