@@ -116,6 +116,18 @@ def told(name, values):
            f"max {max(values):.1f}"
 
 
+def split_targets(ranks, parts, judge_cost):
+    pairs = [(rank["before"], rank["after"]) for rank in ranks]
+    targets = [exactly(f"split: {what} that a rank gains with {parts} of 8", 0,
+                       most_grown(pairs, what)) for what in ("descriptors", "threads")]
+    if judge_cost:
+        targets += [exactly("split: ms of a split(), the longest", 50,
+                            max(ms for rank in ranks for ms in rank["ms"])),
+                    exactly("split: KiB of a communicator, of the rank that gains most", 4096,
+                            most_grown(pairs, "rss_kib") / parts)]
+    return targets
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -159,18 +171,16 @@ def main():
 
     called = run(library, 4, "calls", plan.calls)
     progress.step("calls")
-    cut = split(arguments.build, 8, plan.groups)
+    cut = []
+    if os.access(f"{arguments.build}/bin/split_rank", os.X_OK):
+        cut = split(arguments.build, 8, plan.groups)
+        targets += split_targets(cut, plan.groups, arguments.plan != "smoke")
+        progress.say(told(f"split: {plan.groups} communicators of 8",
+                          [ms for rank in cut for ms in rank["ms"]]))
+    else:
+        progress.say("split: left out, since this build has no bin/split_rank: build the preset bench")
     progress.step("split")
     progress.end()
-    pairs = [(rank["before"], rank["after"]) for rank in cut]
-    targets += [exactly(f"split: {what} that a rank gains with {plan.groups} of 8", 0,
-                        most_grown(pairs, what)) for what in ("descriptors", "threads")]
-    if arguments.plan != "smoke":
-        longest = max(ms for rank in cut for ms in rank["ms"])
-        targets += [exactly("split: ms of a split(), the longest", 50, longest),
-                    exactly("split: KiB of a communicator, of the rank that gains most", 4096,
-                            most_grown(pairs, "rss_kib") / plan.groups)]
-    print(told(f"split: {plan.groups} communicators of 8", [ms for rank in cut for ms in rank["ms"]]))
     pairs = [(rank["blocks"][0], rank["blocks"][-1]) for rank in called]
     targets += [exactly(f"calls: {what} that a rank gains after the first tenth of {plan.calls}",
                         limit, most_grown(pairs, key))
