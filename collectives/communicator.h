@@ -97,16 +97,23 @@ class Communicator {
   /// step.
   StepVerdict agree(std::uint64_t step, const LossReport& report, Duration deadline);
 
-  /// Makes a communicator of some ranks of the job, which shares its sockets, threads and control
-  /// mesh. Those ranks call it with the same list and number; rank i of the new communicator is
-  /// ranks[i]. Other ranks need not know. `number`: 1 to 65535, not given before. Returns when all
-  /// of them have called it; takes about a round trip and memory of the engine, no descriptor. Has
-  /// calls, tags, abort(), agree(), dead and evicted ranks and close() of its own, and settings as
-  /// given to connect(). It writes no flight records. It ends with this communicator, whose
-  /// destruction ends its calls as aborted; a rank that destroys it without close() is dead to its
-  /// other ranks. shrink() and rejoin() of this communicator replace it. Errors: invalid_argument;
-  /// mismatch: a rank gives other ranks under this number; unavailable and timeout, naming the
-  /// ranks that did not come. After an error the number counts as given.
+  /// Makes a communicator of some ranks of the job. It shares the job's sockets, threads and
+  /// control mesh. These ranks call it with the same list and number; rank i of the new
+  /// communicator is ranks[i]. Other ranks need not know. `number`: 1 to 65535; no two calls of a
+  /// rank give the same one. Returns when all of them have called it.
+  ///
+  /// The new communicator has calls, tags, abort(), agree(), dead and evicted ranks and close() of
+  /// its own. Options are those of connect(), and each communicator counts by itself: the limit of
+  /// its rate, the memory of retained results, the receive buffer that it counts on. It writes no
+  /// flight records. split(), shrink() and rejoin() are refused: call them on this communicator. A
+  /// rank that destroys it without close() is dead to its other ranks. When this communicator is
+  /// destroyed, all calls of the new one end as aborted, now and later. close() of either starts
+  /// the progress thread.
+  ///
+  /// Cost: a round trip; some memory (`./dev bench groups`), no descriptor, no thread.
+  /// Errors: invalid_argument; mismatch: a rank gives another list under this number; unavailable
+  /// and timeout, naming the ranks that did not come. A number is used up unless the error is
+  /// invalid_argument.
   Result<std::unique_ptr<Communicator>> split(const std::vector<Rank>& ranks, std::uint16_t number,
                                               Duration deadline);
 

@@ -502,20 +502,20 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
                             tarpon_step_verdict* verdict);
 
 /* Makes a communicator of some ranks of the job, which shares its sockets, threads and control mesh.
- * They all call it with the same ranks and number; other ranks need not know. The new communicator
- * ends with the old one, so it is to be freed first. tarpon_shrink() and tarpon_rejoin() take the old
- * one.
+ * They all call it with the same ranks and number; other ranks need not know. When the old
+ * communicator is freed, all calls of the new one end as aborted. tarpon_split(), tarpon_shrink() and
+ * tarpon_rejoin() refuse the new one: they take the old one.
  *
  * ranks        ranks[i] becomes rank i; this rank is among them
  * count        of `ranks`
- * number       1 to 65535, never given before in this job
+ * number       1 to 65535; no two calls of a rank give the same one
  * deadline_us  how long to wait for the others
  * part         set to a new handle, which the caller owns
  *
  * Errors: INVALID_ARGUMENT (a pointer is NULL, the ranks or the number make no sense, the communicator
  * was split from another one), MISMATCH (a rank gives other ranks under this number), TIMEOUT and
- * UNAVAILABLE (name the ranks that did not come). After an error the number counts as given. Any
- * thread. */
+ * UNAVAILABLE (name the ranks that did not come). A number is used up unless the error is
+ * INVALID_ARGUMENT. Any thread. */
 TARPON_API int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint32_t count,
                             uint32_t number, int64_t deadline_us, tarpon_communicator** part);
 

@@ -345,6 +345,11 @@ int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint3
       return failed(Error::make(Error::Code::invalid_argument,
                                 fmt::format("split: number {}: give one up to 65535", number)));
     }
+    if (count > communicator->communicator->world_size()) {
+      return failed(Error::make(
+          Error::Code::invalid_argument,
+          fmt::format("split: {} ranks of {}", count, communicator->communicator->world_size())));
+    }
     std::vector<Rank> members;
     for (uint32_t i = 0; i < count; ++i) members.push_back(to_rank(ranks[i]));
     return hand_over(communicator->communicator->split(members, static_cast<std::uint16_t>(number),

@@ -22,13 +22,19 @@ constexpr Duration kStopPatience = 1s;
 Driven::Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership)
     : driver_(driver), engine_(engine), rank_(rank), line_(line), membership_(membership) {
   const std::unique_lock lock = driver_.claim();
+  if (driver_.driven_.empty()) driver_.job_ = this;
   driver_.driven_.push_back(this);
 }
 
 Driven::~Driven() {
   stop();
-  const std::unique_lock lock = driver_.claim();
+  std::unique_lock lock = driver_.claim();
+  // A piece that runs takes a few hundred microseconds.
+  driver_.await_driver(
+      lock, [this] { return driver_.working_ != this; }, kNever);
   std::erase(driver_.driven_, this);
+  if (driver_.job_ == this) driver_.job_ = nullptr;
+  line_.drop_waiting();
 }
 
 std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments, bool waits) {
@@ -46,10 +52,10 @@ std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments,
 
 void Driven::abort_for_good(Rank origin, const std::string& reason) {
   tell([&](Engine& engine) { engine.abort_for_good(origin, reason, monotonic_now()); });
-  const std::unique_lock lock = driver_.claim();
+  std::unique_lock lock = driver_.claim();
   if (driver_.driving_ || stopped_) return;
-  driver_.say_good_bye([this] { return engine_.outstanding() == 0; },
-                       monotonic_now() + kAbortPatience);
+  driver_.end_calls(
+      lock, [this] { return is_still(); }, monotonic_now() + kAbortPatience);
 }
 
 void Driven::stop() {
@@ -57,20 +63,19 @@ void Driven::stop() {
   if (std::exchange(stopped_, true)) return;
   engine_.abort(monotonic_now());
   quiet_ = false;
-  const auto ended = [this] { return engine_.outstanding() == 0 && quiet_; };
-  const Time limit = monotonic_now() + kStopPatience;
-  driver_.await_driver(lock, ended, limit);
-  if (!driver_.driving_) driver_.say_good_bye(ended, limit);
-  // A piece that runs takes a few hundred microseconds.
-  driver_.await_driver(
-      lock, [this] { return driver_.working_ != this; }, kNever);
-  std::erase(driver_.driven_, this);
+  driver_.end_calls(
+      lock, [this] { return is_still(); }, monotonic_now() + kStopPatience);
 }
 
 /// Whether progress() may move something.
 bool Driven::has_work(Time now) const {
   return !quiet_ || line_.has_packets() || engine_.outstanding() > 0 ||
          engine_.next_deadline() <= now;
+}
+
+/// Whether its calls are done, and the peers have been told.
+bool Driven::is_still() const {
+  return quiet_ && engine_.outstanding() == 0;
 }
 
 /// Drives the engine for one round, after its piece if that has ended. False when nothing moved and
@@ -87,7 +92,7 @@ bool Driven::progress(bool piece_has_ended) {
   }
   membership_.passed(engine_.take_passed());
   tell_silent();
-  quiet_ = !moved;
+  quiet_ = !moved && line_.unsent() == 0;  // packets that are due may wait for room in the port
   return moved;
 }
 
@@ -126,19 +131,20 @@ bool Driver::stop() {
     std::unique_lock lock = claim();
     if (std::exchange(stopping_, true)) return false;
     for (Driven* const one : driven_) {
-      const bool of_job = one == driven_.front();
-      if (of_job) {
+      if (one == job_) {
         one->stopped_ = true;
         one->engine_.abort(monotonic_now());
       } else {
         one->engine_.abort_for_good(one->rank_, "the communicator of the job was destroyed",
                                     monotonic_now());
       }
+      one->quiet_ = false;
     }
-    const Time limit = monotonic_now() + kStopPatience;
-    await_driver(
-        lock, [] { return false; }, limit);
-    if (!driving_) say_good_bye([this] { return outstanding() == 0; }, limit);
+    const auto still = [this] {
+      return std::all_of(driven_.begin(), driven_.end(),
+                         [](const Driven* one) { return one->is_still(); });
+    };
+    end_calls(lock, still, monotonic_now() + kStopPatience);
   }
   needed_.notify_all();
   return true;
@@ -154,6 +160,17 @@ void Driver::await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time 
     lock.unlock();
     sleep_while(seen, 1ms);
     lock = claim();
+  }
+}
+
+/// Drives until `ended()`, at most until `limit`, or lets the thread that drives do so. A peer that
+/// misses an abort has a deadline. REQUIRES: the mutex, which it lets go of meanwhile.
+template <typename Ended>
+void Driver::end_calls(std::unique_lock<std::mutex>& lock, Ended ended, Time limit) {
+  const auto over = [&] { return ended() || monotonic_now() >= limit; };
+  while (!over()) {
+    await_driver(lock, over, limit);
+    if (!driving_ && !over()) drive(lock, over, limit);
   }
 }
 
@@ -267,15 +284,15 @@ void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time l
 bool Driver::round(std::unique_lock<std::mutex>& lock) {
   const Driven* const worked = run_piece(lock);
   bool moved = false;
-  // The first one receives for all.
+  // That of the job comes first: it receives for all.
   for (std::size_t i = 0; i < driven_.size(); ++i) {
     Driven& one = *driven_[i];
-    if (i > 0 && &one != worked && !one.has_work(monotonic_now())) continue;
+    if (&one != job_ && &one != worked && !one.has_work(monotonic_now())) continue;
     if (one.progress(&one == worked)) moved = true;
   }
   if (meter_.on() && moved) meter_.note(port_.statistics(), monotonic_now());
-  if (flight_.wants_snapshot(moved)) {
-    flight_.publish(driven_.front()->engine_.snapshot(monotonic_now()));
+  if (job_ != nullptr && flight_.wants_snapshot(moved)) {
+    flight_.publish(job_->engine_.snapshot(monotonic_now()));
   }
   return moved;
 }
@@ -309,26 +326,6 @@ Driven* Driver::run_piece(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   working_ = nullptr;
   return working;
-}
-
-/// Sends the aborts. A peer that misses them has a deadline. REQUIRES: the mutex; no thread drives.
-template <typename Ended>
-void Driver::say_good_bye(Ended ended, Time limit) {
-  for (Time now = monotonic_now(); now < limit; now = monotonic_now()) {
-    bool moved = false;
-    for (Driven* const one : driven_) {
-      if (one->engine_.progress(now)) moved = true;
-      if (one->engine_.outstanding() == 0 || !one->engine_.has_piece()) continue;
-      one->engine_.take_piece(monotonic_now()).run();
-      one->engine_.piece_ended(monotonic_now());
-      moved = true;
-    }
-    for (Driven* const one : driven_) one->quiet_ = !moved;
-    if (moved) continue;
-    if (ended()) break;
-    port_.wait(now, std::min(now + 1ms, limit));  // the port still holds lent buffers
-  }
-  announce();
 }
 
 void Driver::run_thread() {

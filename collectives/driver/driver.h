@@ -35,7 +35,7 @@ class Driven {
   /// ranks are silent, which have passed their calls and which are to be evicted, and the codec
   /// evidence of ended calls. All arguments outlive this object. Those of the job come first.
   Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership);
-  /// Calls stop().
+  /// Calls stop(), and drops the packets that the port still holds.
   ~Driven();
   Driven(const Driven&) = delete;
   Driven& operator=(const Driven&) = delete;
@@ -55,7 +55,7 @@ class Driven {
   template <typename Change>
   void tell(Change change);
 
-  /// Ends outstanding calls, tells the peers, and is driven no more. Takes a second at most.
+  /// Ends outstanding calls and tells the peers. Takes a second at most.
   void stop();
 
   Driver& driver() { return driver_; }
@@ -63,6 +63,7 @@ class Driven {
  private:
   friend class Driver;
   bool has_work(Time now) const;
+  bool is_still() const;
   bool progress(bool piece_has_ended);
   void tell_silent();
 
@@ -72,7 +73,7 @@ class Driven {
   PortLine& line_;
   Membership& membership_;
   std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
-  bool quiet_ = true;  // nothing moved when it was driven last, and nothing was asked of it since
+  bool quiet_ = true;  // it had nothing to move when it was driven last, and got no work since
   bool stopped_ = false;
 };
 
@@ -89,8 +90,8 @@ class Driver {
   void start_thread();
 
   /// Ends outstanding calls of all engines, tells the peers, and asks the progress thread to end.
-  /// Engines but the job's end later calls, too. Takes a second at most. Returns false if it was
-  /// called before.
+  /// Later calls of communicators that were split from the job end as aborted. Takes a second at
+  /// most. Returns false if it was called before.
   bool stop();
   /// Returns when the progress thread has ended. REQUIRES: stop() has returned.
   void join();
@@ -135,7 +136,7 @@ class Driver {
   template <typename Ended>
   void await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
   template <typename Ended>
-  void say_good_bye(Ended ended, Time limit);
+  void end_calls(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
   void run_thread();
 
   PortLines& lines_;
@@ -145,10 +146,11 @@ class Driver {
   std::mutex mutex_;
   std::condition_variable needed_;  // notified when the progress thread has something to do
   std::vector<Driven*> driven_;     // that of the job first
+  Driven* job_ = nullptr;           // that of the job, until it is gone
   Driven* working_ = nullptr;       // whose piece runs
   std::size_t turn_ = 0;            // which engine may run its next piece first
   std::mutex changes_mutex_;
-  std::uint64_t changes_ = 0;        // ends of calls, of pieces and of driving so far
+  std::uint64_t changes_ = 0;        // ends of calls and of driving so far
   std::condition_variable changed_;  // notified when changes_ grows
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
@@ -191,6 +193,7 @@ void Driven::tell(Change change) {
     const std::unique_lock lock = driver_.claim();
     if (stopped_) return;
     change(engine_);
+    quiet_ = false;
     if (driver_.driving_) driver_.port_.wake();
     driver_.needed_.notify_one();
   }

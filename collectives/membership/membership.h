@@ -75,8 +75,8 @@ class Membership {
 
   /// Of a job.
   Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
-  /// Of the communicator `communicator`, split from `job`, whose ranks `members` are its ranks. It
-  /// does not outlive the thread of `job`. REQUIRES: communicator > 0, and `job` never had it.
+  /// Of the communicator `communicator`, split from `job`, whose ranks `members` are its ranks.
+  /// After stop() of `job` no news comes, and functions that wait return at once. REQUIRES: communicator > 0, and `job` never had it.
   Membership(const MembershipOptions& options, const Membership& job, std::uint16_t communicator,
              std::vector<Rank> members);
   /// Calls stop().

@@ -75,7 +75,7 @@ std::string Line::member_list() const {
 }
 
 /// `to`: a rank of the job.
-void Line::announce(Rank to, LineState state) {
+void Line::announce(Rank to, LineState state) const {
   std::string body(1, static_cast<char>(state));
   body += member_list();
   streams_.send(to, FrameKind::line, body, communicator_);
@@ -91,30 +91,34 @@ void Line::announce_all(LineState state) {
 void Line::take(Streams::Event event) {
   if (communicator_ != 0 && !open_) return;
   const Rank of_job = event.rank;
+  const bool is_frame = event.kind == Streams::Event::Kind::frame;
+  if (communicator_ != 0 && is_frame && event.frame.kind == FrameKind::line) {
+    return take_state(of_job, event.frame.body);
+  }
   event.rank = own_ranks_[of_job];
   if (event.rank == kUnknownRank) return;
   if (communicator_ != 0 && event.kind == Streams::Event::Kind::up) {
     opened_ &= ~bit(event.rank);
     return announce(of_job, LineState::opened);
   }
-  if (event.kind == Streams::Event::Kind::frame && communicator_ != 0) {
-    if (event.frame.kind == FrameKind::line) return take_state(of_job, event.frame.body);
-    if ((opened_ & bit(event.rank)) == 0) return;
-  }
+  if (communicator_ != 0 && is_frame && (opened_ & bit(event.rank)) == 0) return;
   events_.push_back(std::move(event));
 }
 
 /// `from`: a rank of the job.
 void Line::take_state(Rank from, std::string_view body) {
-  const Rank rank = own_ranks_[from];
-  if (body.empty()) return;
+  if (body.empty() || body[0] < 0 || body[0] > static_cast<char>(LineState::closed)) return;
   const auto state = static_cast<LineState>(body[0]);
+  const Rank rank = own_ranks_[from];
+  const bool same = rank != kUnknownRank && body.substr(1) == member_list();
   if (state == LineState::closed) {
+    // A rank that has no line of this number any more sends no list.
+    if (rank == kUnknownRank || (!same && body.size() > 1)) return;
     opened_ &= ~bit(rank);
     return tell(Streams::Event::Kind::gone, rank,
                 "it has destroyed its communicator without close()");
   }
-  if (body.substr(1) != member_list()) {
+  if (!same) {
     if (!conflict_) conflict_ = from;
     if (state == LineState::opened)
       announce(from, LineState::answered);  // it sees the conflict too
@@ -139,6 +143,18 @@ Line& Mesh::add(std::uint16_t communicator, std::vector<Rank> members) {
 
 void Mesh::remove(std::uint16_t communicator) {
   lines_.erase(communicator);
+  removed_.set(communicator);
+}
+
+/// Tells a rank that opens a line which this rank has closed: it may have missed that.
+void Mesh::answer_removed(const Streams::Event& event) {
+  const Frame& frame = event.frame;
+  if (frame.kind != FrameKind::line || frame.body.empty() ||
+      static_cast<LineState>(frame.body[0]) != LineState::opened) {
+    return;
+  }
+  const std::string closed(1, static_cast<char>(LineState::closed));
+  streams_.send(event.rank, FrameKind::line, closed, frame.communicator);
 }
 
 void Mesh::tick(Time now) {
@@ -150,7 +166,11 @@ void Mesh::tick(Time now) {
         continue;
       }
       const auto found = lines_.find(event->frame.communicator);
-      if (found != lines_.end()) found->second.take(*std::move(event));
+      if (found != lines_.end()) {
+        found->second.take(*std::move(event));
+      } else if (removed_.test(event->frame.communicator)) {
+        answer_removed(*event);
+      }
       continue;
     }
     for (auto& [communicator, line] : lines_) line.take(*event);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -62,7 +63,7 @@ class Line {
   friend class Mesh;
   Line(Streams& streams, std::uint16_t communicator, Rank own, std::vector<Rank> members);
   std::string member_list() const;
-  void announce(Rank to, LineState state);
+  void announce(Rank to, LineState state) const;
   void announce_all(LineState state);
   void take(Streams::Event event);
   void tell(Streams::Event::Kind kind, Rank rank, std::string evidence = {});
@@ -104,10 +105,13 @@ class Mesh {
   Time next_deadline() const { return streams_.next_deadline(); }
 
  private:
+  void answer_removed(const Streams::Event& event);
+
   Streams streams_;
   const Rank rank_;
   Line job_line_;
   std::map<std::uint16_t, Line> lines_;
+  std::bitset<1 << 16> removed_;  // numbers of lines that are gone
 };
 
 }  // namespace tarpon::mesh

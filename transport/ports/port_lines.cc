@@ -34,7 +34,13 @@ PortLine::PortLine(PortLines& lines, std::uint16_t communicator, std::vector<Ran
 }
 
 PortLine::~PortLine() {
+  drop_waiting();
   lines_.lines_.erase(communicator_);
+}
+
+void PortLine::drop_waiting() {
+  for (const Lender lender : lenders_) lines_.port_->drop_unsent(lender);
+  lenders_.clear();
 }
 
 /// Lenders of different lines have different upper bits. An endpoint's lenders differ in the lower
@@ -55,9 +61,15 @@ std::span<TxPacket> PortLine::transmit_frames(std::size_t at_most) {
 void PortLine::transmit(std::span<TxPacket> packets) {
   for (TxPacket& packet : packets) {
     packet.peer = ranks_[packet.peer];
-    if (packet.lender != kNoLender) packet.lender = salted(packet.lender);
+    if (packet.lender == kNoLender) continue;
+    packet.lender = salted(packet.lender);
+    const bool known = !lenders_.empty() && (lenders_.back() == packet.lender ||
+                                             std::find(lenders_.begin(), lenders_.end(),
+                                                       packet.lender) != lenders_.end());
+    if (!known) lenders_.push_back(packet.lender);
   }
   lines_.port_->transmit(packets);
+  if (lines_.port_->unsent() == 0) lenders_.clear();
 }
 
 std::size_t PortLine::unsent() const {

@@ -24,7 +24,7 @@ class PortLines;
 
 class PortLine final : public Port {
  public:
-  /// Its packets no longer arrive. Packets that wait in the port stay there: see drop_unsent().
+  /// Calls drop_waiting(). Its packets no longer arrive.
   ~PortLine() override;
   PortLine(const PortLine&) = delete;
   PortLine& operator=(const PortLine&) = delete;
@@ -33,6 +33,9 @@ class PortLine final : public Port {
   Rank own_rank(Rank rank) const {
     return rank < own_ranks_.size() ? own_ranks_[rank] : kUnknownRank;
   }
+
+  /// Drops all packets of this line that wait in the port, since their memory goes.
+  void drop_waiting();
 
   /// Whether receive() has packets. Of line 0 always true: it looks.
   bool has_packets() const { return communicator_ == 0 || !arrived_.empty(); }
@@ -65,6 +68,7 @@ class PortLine final : public Port {
   std::array<Rank, kMaskRanks> own_ranks_{};  // of the line, by rank of the port
   std::vector<RxPacket> arrived_;             // since receive()
   std::vector<RxPacket> taken_;               // returned by receive()
+  std::vector<Lender> lenders_;  // of packets that may wait in the port, salted; each once
 };
 
 class PortLines {

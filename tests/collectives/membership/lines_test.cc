@@ -186,6 +186,26 @@ TEST_F(LinesTest, other_members__are_a_conflict_on_both_sides) {
   EXPECT_EQ(zero.conflict(), Rank{2});
 }
 
+TEST_F(LinesTest, a_rank_that_is_not_in_the_list__is_a_conflict_too) {
+  Line& zero = open(0, {0, 1});
+  Line& two = open(2, {0, 2});
+  EXPECT_EQ(zero.conflict(), Rank{2});
+  EXPECT_EQ(two.conflict(), Rank{0});
+}
+
+TEST_F(LinesTest, close__that_a_broken_stream_has_lost_is_said_again) {
+  Line& two = open(2, {2, 0});
+  Line& zero = open(0, {2, 0});
+  events_of(two), events_of(zero);
+  job_.cut(0, 2);
+  zero.close();
+  job_[0].remove(9);
+  job_.run();
+  const auto events = events_of(two);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Streams::Event::Kind::gone);
+}
+
 TEST_F(LinesTest, malformed_frames__are_dropped) {
   Line& two = open(2, {2, 0});
   Line& zero = open(0, {2, 0});

@@ -24,7 +24,7 @@ class FakePort final : public Port {
   void transmit(std::span<TxPacket> packets) override {
     sent.insert(sent.end(), packets.begin(), packets.end());
   }
-  std::size_t unsent() const override { return 5; }
+  std::size_t unsent() const override { return waiting; }
   bool holds(Lender lender) const override { return held[lender]; }
   void drop_unsent(Lender lender) override { held[lender] = false; }
   std::span<const RxPacket> receive(Time) override { return offered; }
@@ -33,6 +33,7 @@ class FakePort final : public Port {
   void publish(std::uint32_t tag, std::uint32_t lowest) override { published[tag] = lowest; }
   PortStatistics statistics() const override { return {}; }
 
+  std::size_t waiting = 5;
   std::vector<TxPacket> sent;
   std::vector<RxPacket> offered;
   mutable std::map<Lender, bool> held;
@@ -129,6 +130,20 @@ TEST_F(PortLinesTest, transmit__renumbers_the_peers_and_lenders_of_lines_differ)
   EXPECT_FALSE(lines_->first().holds(kLender));
   part->drop_unsent(kLender);
   EXPECT_FALSE(part->holds(kLender));
+}
+
+TEST_F(PortLinesTest, a_line_that_goes__drops_its_packets_and_no_others) {
+  auto part = lines_->open(7, {3, 1});
+  send(*part, 0, 12);
+  send(*part, 0, 13);
+  send(lines_->first(), 2, 12);
+  for (const TxPacket& packet : port_->sent) port_->held[packet.lender] = true;
+  part.reset();
+  EXPECT_FALSE(port_->held[port_->sent[0].lender]);
+  EXPECT_FALSE(port_->held[port_->sent[1].lender]);
+  EXPECT_TRUE(lines_->first().holds(12));
+  lines_->first().drop_waiting();
+  EXPECT_FALSE(lines_->first().holds(12));
 }
 
 TEST_F(PortLinesTest, publish__windows_are_those_of_the_job) {
