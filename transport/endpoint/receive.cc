@@ -63,11 +63,11 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
       tarpon_check_header(&header, options.job, static_cast<std::uint32_t>(payload.size()));
   if (verdict != TARPON_HEADER_OK) {
     ++counters[reason_of(verdict)];
-  } else if (header.communicator != options.communicator) {
-    ++counters[DropReason::communicator];
   } else if (header.sender >= options.world_size || header.sender == options.rank ||
              header.sender != packet.source || standings.is_dead(header.sender)) {
     ++counters[DropReason::sender];
+  } else if (header.communicator != options.communicator) {
+    ++counters[DropReason::communicator];
   } else if ((header.flags & TARPON_INTEGRITY_MASK) >> TARPON_INTEGRITY_SHIFT !=
              options.integrity) {
     ++counters[DropReason::integrity];
