@@ -68,8 +68,7 @@ Communicator::State::State(State& parent, std::uint16_t communicator, std::vecto
       split_line_(std::in_place, job_->driver(), communicator, members),
       engine_(options_, **split_line_),
       membership_(std::make_unique<Membership>(membership_options(job_->given(), options_.endpoint),
-                                               *parent.membership_, communicator,
-                                               std::move(members))),
+                                               *parent.membership_, std::move(members))),
       driven_(job_->driver(), engine_, options_.endpoint.rank, **split_line_, *membership_),
       learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {}
 

@@ -245,6 +245,7 @@ MembershipOptions membership_options(const CommunicatorOptions& options,
   return {.rank = self.rank,
           .world_size = self.world_size,
           .job = self.job,
+          .communicator = self.communicator,
           .budgets = budgets_of(options),
           .epochs = options.mechanisms.codec == CodecRule::automatic &&
                     !options.mechanisms.always_coded(),

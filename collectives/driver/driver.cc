@@ -67,6 +67,16 @@ void Driven::stop() {
       lock, [this] { return is_still(); }, monotonic_now() + kStopPatience);
 }
 
+void Driven::measure_link(std::uint64_t window) {
+  const std::unique_lock lock = driver_.claim();
+  meter_.begin(window);
+}
+
+double Driven::link_rate() {
+  const std::unique_lock lock = driver_.claim();
+  return meter_.rate();
+}
+
 /// Whether progress() may move something.
 bool Driven::has_work(Time now) const {
   return !quiet_ || line_.has_packets() || engine_.outstanding() > 0 ||
@@ -227,16 +237,6 @@ PortStatistics Driver::port_statistics() {
   return asleep_ ? before_sleep_ : port_.statistics();
 }
 
-void Driver::measure_link(std::uint64_t window) {
-  const std::unique_lock lock = claim();
-  meter_.begin(window);
-}
-
-double Driver::link_rate() {
-  const std::unique_lock lock = claim();
-  return meter_.rate();
-}
-
 // A thread that waits for others sleeps without `mutex_`, because a busy driver rarely releases it.
 
 std::uint64_t Driver::changes() {
@@ -290,7 +290,9 @@ bool Driver::round(std::unique_lock<std::mutex>& lock) {
     if (&one != job_ && &one != worked && !one.has_work(monotonic_now())) continue;
     if (one.progress(&one == worked)) moved = true;
   }
-  if (meter_.on() && moved) meter_.note(port_.statistics(), monotonic_now());
+  for (Driven* const one : driven_) {
+    if (moved && one->meter_.on()) one->meter_.note(port_.statistics(), monotonic_now());
+  }
   if (job_ != nullptr && flight_.wants_snapshot(moved)) {
     flight_.publish(job_->engine_.snapshot(monotonic_now()));
   }

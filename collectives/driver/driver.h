@@ -55,6 +55,12 @@ class Driven {
   template <typename Change>
   void tell(Change change);
 
+  /// Measures the rate of the port from now on, over `window` bytes at a time. Packets of other
+  /// communicators count, too: they share the link.
+  void measure_link(std::uint64_t window);
+  /// RateMeter::rate() of this measurement.
+  double link_rate();
+
   /// Ends outstanding calls and tells the peers. Takes a second at most.
   void stop();
 
@@ -75,6 +81,7 @@ class Driven {
   std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
   bool quiet_ = true;  // it had nothing to move when it was driven last, and got no work since
   bool stopped_ = false;
+  RateMeter meter_;
 };
 
 /// Any thread may call, unless said otherwise.
@@ -106,11 +113,6 @@ class Driver {
   Time last_heard(Rank rank);
 
   PortStatistics port_statistics();
-
-  /// Measures the rate of the port from now on, over `window` bytes at a time.
-  void measure_link(std::uint64_t window);
-  /// RateMeter::rate() of this measurement.
-  double link_rate();
 
  private:
   friend class Driven;
@@ -155,7 +157,6 @@ class Driver {
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
-  RateMeter meter_;
   bool stopping_ = false;
   std::atomic<std::uint32_t> callers_ = 0;  // threads in wait()
   std::atomic<Time> last_caller_ = Time{};

@@ -55,7 +55,7 @@ std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, 
 
 void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments) {
   tag.samples.assign(2 * ranks_, 0);
-  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driven_.driver().link_rate());
+  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driven_.link_rate());
   tag.samples[2 * rank_ + 1] = picoseconds_a_byte(tag.measured);
   AllreduceArguments exchange{.input = tag.samples.data(),
                               .output = tag.samples.data(),
@@ -84,7 +84,7 @@ void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
     tag.exchange.reset();
   }
   tag.measured.clear();
-  driven_.driver().measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
+  driven_.measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
 }
 
 Shares LearntShares::of(std::uint32_t tag) {

@@ -44,8 +44,10 @@ void Engine::end_by_exclusion(const Fact& own, Time now) {
       Status::evicted,
       {self},
       fmt::format("this rank is {}: {}; the others go on without it, and it misses "
-                  "this operation and all later ones: rejoin(), then resync()",
-                  own.standing == Standing::dead ? "dead to the others" : "evicted", own.evidence)};
+                  "this operation and all later ones: {}",
+                  own.standing == Standing::dead ? "dead to the others" : "evicted", own.evidence,
+                  options_.endpoint.communicator == 0 ? "rejoin(), then resync()"
+                                                      : "split() the job anew, with a new number")};
   handle_events(now);  // a call whose result is whole still ends with it
   for (const auto& operation : running_) {
     operation->evicted(aborted_->detail, now);

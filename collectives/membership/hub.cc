@@ -24,11 +24,11 @@ Hub::Hub(const MembershipOptions& options, std::unique_ptr<SocketNetwork> networ
     : network_(std::move(network)),
       mesh_(options.rank, options.world_size, options.job, *network_) {}
 
-std::unique_ptr<Part> Hub::add(const MembershipOptions& options, std::uint16_t communicator,
-                               std::vector<Rank> members) {
+std::unique_ptr<Part> Hub::add(const MembershipOptions& options, std::vector<Rank> members) {
   const std::lock_guard lock(mutex_);
-  Line& line = communicator == 0 ? mesh_.job_line() : mesh_.add(communicator, members);
-  auto part = std::make_unique<Part>(options, communicator, std::move(members), line);
+  Line& line =
+      options.communicator == 0 ? mesh_.job_line() : mesh_.add(options.communicator, members);
+  auto part = std::make_unique<Part>(options, std::move(members), line);
   parts_.push_back(part.get());
   return part;
 }
@@ -42,7 +42,7 @@ void Hub::close(Part& part) {
 
 void Hub::remove(Part& part) {
   const std::lock_guard lock(mutex_);
-  if (part.communicator != 0) mesh_.remove(part.communicator);
+  if (part.options.communicator != 0) mesh_.remove(part.options.communicator);
 }
 
 void Hub::start_thread() {
@@ -115,7 +115,7 @@ void Hub::call(std::unique_lock<std::mutex>& lock, const Part& part, Handler han
 void Hub::ask_last_heard(std::unique_lock<std::mutex>& lock) {
   for (const Rank rank : ranks_of(mesh_.streams().doubted())) {
     const auto job = std::find_if(parts_.begin(), parts_.end(),
-                                  [](const Part* part) { return part->communicator == 0; });
+                                  [](const Part* part) { return part->options.communicator == 0; });
     if (job == parts_.end() || !(*job)->has_handlers) return;
     const Time asked = monotonic_now();
     Time heard{};

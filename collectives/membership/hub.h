@@ -21,16 +21,10 @@ namespace tarpon::mesh {
 
 /// A communicator's member, its line and its handlers. Guarded by the hub's lock.
 struct Part {
-  Part(const MembershipOptions& given, std::uint16_t number, std::vector<Rank> ranks,
-       Line& its_line)
-      : options(given),
-        communicator(number),
-        members(std::move(ranks)),
-        line(its_line),
-        member(given, its_line) {}
+  Part(const MembershipOptions& given, std::vector<Rank> ranks, Line& its_line)
+      : options(given), members(std::move(ranks)), line(its_line), member(given, its_line) {}
 
   const MembershipOptions options;
-  const std::uint16_t communicator;
   const std::vector<Rank> members;  // of the job, by rank; empty: the job itself
   Line& line;
   Member member;
@@ -45,8 +39,7 @@ class Hub {
   Hub(const MembershipOptions& options, std::unique_ptr<SocketNetwork> network);
 
   /// As the constructors of Membership. This object outlives the part, which remove() ends.
-  std::unique_ptr<Part> add(const MembershipOptions& options, std::uint16_t communicator,
-                            std::vector<Rank> members);
+  std::unique_ptr<Part> add(const MembershipOptions& options, std::vector<Rank> members);
   /// Ends the news of `part`, and waits until none of its handlers runs.
   void close(Part& part);
   /// REQUIRES: close(). Nothing of the part is called afterwards.
@@ -56,6 +49,12 @@ class Hub {
   void start_thread();
   /// Ends the thread, all that waits in wait_until(), and the connections. Not thread-safe.
   void stop_thread();
+
+  /// Whether stop_thread() was called.
+  bool stopped() {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+  }
 
   void set_handlers(Part& part, Membership::Handlers handlers);
 

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxNews = 4096;
 
 Member::Member(const MembershipOptions& options, Line& line)
     : rank_(options.rank),
+      split_(options.communicator != 0),
       facts_(options.world_size),
       line_(line),
       votes_(options.rank, facts_, options.dead_after),
@@ -54,14 +55,15 @@ std::string Member::excluded() const {
     case Standing::live:
       return {};
     case Standing::left:
-      return "this rank left the job";
+      return split_ ? "this rank left the communicator" : "this rank left the job";
     case Standing::evicted:
     case Standing::dead:
       break;
   }
   const Fact& own = facts_.of(rank_);
-  return fmt::format("this rank is {} to the others: {}: rejoin()",
-                     own.standing == Standing::dead ? "dead" : "evicted", own.evidence);
+  return fmt::format("this rank is {} to the others: {}: {}",
+                     own.standing == Standing::dead ? "dead" : "evicted", own.evidence,
+                     split_ ? "split() the job anew, with a new number" : "rejoin()");
 }
 
 // -- leaving

@@ -109,6 +109,7 @@ class Member {
   void end_agreeing(std::string why);
 
   const Rank rank_;
+  const bool split_;  // from a job
   Facts facts_;
   Line& line_;
   Votes votes_;

@@ -18,6 +18,8 @@ namespace {
 // rest is for sending the verdict, and for a new decider.
 constexpr int kCollectingPart = 2;
 
+constexpr char kJobGone[] = "the communicator of the job was destroyed";
+
 }  // namespace
 
 Rank ShrinkPlan::new_rank(Rank member) const {
@@ -28,11 +30,12 @@ Rank ShrinkPlan::new_rank(Rank member) const {
 
 Membership::Membership(const MembershipOptions& options,
                        std::unique_ptr<mesh::SocketNetwork> network)
-    : hub_(std::make_shared<mesh::Hub>(options, std::move(network))), part_(hub_->add(options, 0, {})) {}
+    : hub_(std::make_shared<mesh::Hub>(options, std::move(network))),
+      part_(hub_->add(options, {})) {}
 
 Membership::Membership(const MembershipOptions& options, const Membership& job,
-                       std::uint16_t communicator, std::vector<Rank> members)
-    : hub_(job.hub_), part_(hub_->add(options, communicator, std::move(members))) {}
+                       std::vector<Rank> members)
+    : hub_(job.hub_), part_(hub_->add(options, std::move(members))) {}
 
 Membership::~Membership() {
   stop();
@@ -40,7 +43,7 @@ Membership::~Membership() {
 }
 
 Result<void> Membership::open(Time deadline) {
-  if (part_->communicator != 0) return open_line(deadline);
+  if (part_->options.communicator != 0) return open_line(deadline);
   const std::uint64_t all = Facts(part_->options.world_size).live() & ~bit(part_->options.rank);
   const auto missing = [&] { return all & ~part_->line.up(); };
   if (part_->options.world_size > 1) hub_->start_thread();
@@ -81,7 +84,7 @@ Result<void> Membership::open_line(Time deadline) {
     return fail(Error::Code::mismatch,
                 fmt::format("split: rank {} splits communicator {} with other members: all of them "
                             "give the same list",
-                            *conflict, part_->communicator));
+                            *conflict, part_->options.communicator));
   }
   std::vector<Rank> ranks;
   for (const Rank rank : ranks_of(gone != 0 ? gone : missing)) {
@@ -92,7 +95,7 @@ Result<void> Membership::open_line(Time deadline) {
                           gone != 0           ? "left the job or died before it opened"
                           : ranks.size() == 1 ? "has not split off"
                                               : "have not split off",
-                          part_->communicator, gone != 0 ? "" : " by the deadline"));
+                          part_->options.communicator, gone != 0 ? "" : " by the deadline"));
 }
 
 void Membership::start(Handlers handlers) {
@@ -100,7 +103,7 @@ void Membership::start(Handlers handlers) {
 }
 
 void Membership::stop() {
-  if (part_->communicator == 0) hub_->stop_thread();
+  if (part_->options.communicator == 0) hub_->stop_thread();
   hub_->close(*part_);
 }
 
@@ -112,6 +115,7 @@ Result<void> Membership::leave(std::vector<NextNumber> next_numbers, Time deadli
   const auto ranks =
       ranks_of(hub_->look(*part_, [](const mesh::Member& member) { return member.not_passed(); }));
   if (ranks.empty()) return {};
+  if (hub_->stopped()) return fail(Error::Code::unavailable, std::string("close: ") + kJobGone);
   return fail(Error::Code::timeout,
               fmt::format("close: {} {} not finished the operations of this rank by the deadline: "
                           "results that this rank owns may be missing there",
@@ -167,6 +171,10 @@ StepVerdict Membership::agree(std::uint64_t step, const LossReport& report, Dura
   if (hub_->wait_until(*part_, known, until)) return *std::move(verdict);
   StepVerdict halted;
   halted.step = step;
+  if (hub_->stopped()) {
+    halted.detail = kJobGone;
+    return halted;
+  }
   halted.detail =
       fmt::format("no verdict of rank {} on step {} within {}",
                   hub_->look(*part_, [](const mesh::Member& member) { return member.decider(); }),

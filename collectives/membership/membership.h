@@ -52,6 +52,7 @@ struct MembershipOptions {
   Rank rank = 0;
   std::uint32_t world_size = 1;
   std::uint32_t job = 0;
+  std::uint16_t communicator = 0;  // 0: that of the job; else it is split from it
   std::vector<LossBudget> budgets = {};
   bool epochs = false;  // whether the ranks agree on new epochs, by their loss
   /// A rank is dead after it was silent for this long while exact calls or shrink() needed it
@@ -75,10 +76,10 @@ class Membership {
 
   /// Of a job.
   Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
-  /// Of the communicator `communicator`, split from `job`, whose ranks `members` are its ranks.
-  /// After stop() of `job` no news comes, and functions that wait return at once. REQUIRES: communicator > 0, and `job` never had it.
-  Membership(const MembershipOptions& options, const Membership& job, std::uint16_t communicator,
-             std::vector<Rank> members);
+  /// Of a communicator that is split from `job`, whose ranks `members` are its ranks. After stop()
+  /// of `job` no news comes, and functions that wait return at once. REQUIRES: options.communicator
+  /// > 0, and `job` never had it.
+  Membership(const MembershipOptions& options, const Membership& job, std::vector<Rank> members);
   /// Calls stop().
   ~Membership();
 

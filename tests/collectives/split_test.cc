@@ -178,6 +178,9 @@ TEST_P(SplitTest, a_job_that_is_destroyed__ends_the_calls_of_its_parts) {
   const auto later = parts[0]->allreduce(in_place(values));
   ASSERT_TRUE(later);
   EXPECT_EQ(later->status, Status::aborted);
+  EXPECT_THAT(later->detail, HasSubstr("the communicator of the job was destroyed"));
+  EXPECT_THAT(parts[0]->agree(1, {}, 10s).detail, HasSubstr("the communicator of the job"));
+  EXPECT_THAT(parts[0]->close(10s).error().message, HasSubstr("the communicator of the job"));
 }
 
 TEST_P(SplitTest, shrink__replaces_the_job_and_new_parts_are_split_from_its_successor) {

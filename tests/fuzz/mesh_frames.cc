@@ -1,5 +1,6 @@
-// What ranks and strangers send over the control mesh: the whole state machine of one rank, from
-// bytes to decisions. Input: a script of connections, bytes, ends and time.
+// What ranks and strangers send over the control mesh: the whole state machine of one rank, which
+// is in the job and in a communicator that was split from it, from bytes to decisions. Input: a
+// script of connections, bytes, frames of that communicator, ends and time.
 #include <map>
 
 #include "bpf/wire.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr std::uint32_t kRanks = 4;
 constexpr Rank kOwn = 1;
 constexpr std::uint32_t kJob = 0x5eed;
+constexpr std::uint16_t kPart = 9;
+constexpr std::uint32_t kPartRanks = 3;
 constexpr std::uint32_t kMeshMagic = 0x4d505454;
 
 /// Streams that the machine may use, and those that it has closed.
@@ -67,20 +70,25 @@ class Script {
         member_({.rank = kOwn, .world_size = kRanks, .job = kJob, .epochs = true},
                 mesh_.job_line()) {
     member_.plans(Regroup::shrink).enter();
-    mesh_.tick(now_);
-    member_.advance(now_);
+    line_.open();
+    advance();
   }
 
   void run() {
     while (!input_.empty()) {
       step();
-      mesh_.tick(now_);
-      member_.advance(now_);
+      advance();
       check();
     }
   }
 
  private:
+  void advance() {
+    mesh_.tick(now_);
+    member_.advance(now_);
+    part_.advance(now_);
+  }
+
   void step() {
     const std::uint32_t what = input_.below(16);
     const mesh::StreamId stream = network_.pick(input_.byte());
@@ -105,6 +113,12 @@ class Script {
       if (network_.is_open(stream)) mesh_.streams().received(stream, hello_of(0), now_);
     } else if (what == 6) {
       mesh_.streams().writable(stream);
+    } else if (what == 7) {
+      const auto kind = static_cast<mesh::FrameKind>(1 + input_.below(16));
+      const auto body = input_.bytes(input_.below(24));
+      std::string frame;
+      mesh::append_frames(frame, kind, fuzz::text_of(body.data(), body.size()), kPart);
+      mesh_.streams().received(stream, frame, now_);
     } else {
       const auto bytes = input_.bytes(1 + input_.byte());
       mesh_.streams().received(stream, fuzz::text_of(bytes.data(), bytes.size()), now_);
@@ -125,6 +139,11 @@ class Script {
     }
     if (member_.numbers_wanted()) member_.answer_numbers({{0, 1}, {7, 9}}, now_);
     static_cast<void>(member_.plans(Regroup::shrink).take_plan());
+    while (const auto news = part_.next_news()) {
+      require(news->rank < kPartRanks, "news of a rank of the communicator");
+    }
+    if (part_.numbers_wanted()) part_.answer_numbers({{0, 1}}, now_);
+    require((line_.up() >> kPartRanks) == 0, "the line is up to its ranks");
   }
 
   fuzz::Input input_;
@@ -132,6 +151,10 @@ class Script {
   Time now_{1s};
   mesh::Mesh mesh_;
   mesh::Member member_;
+  mesh::Line& line_ = mesh_.add(kPart, {3, kOwn, 0});
+  mesh::Member part_{
+      {.rank = 1, .world_size = kPartRanks, .job = kJob, .communicator = kPart, .epochs = true},
+      line_};
   std::array<Standing, kRanks> last_{};
 };
 
