@@ -9,7 +9,7 @@ import collections, functools, glob, os, re, subprocess, sys, unittest
 
 TOOL, SOURCE = sys.argv[1], sys.argv[2]
 
-COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "sim", "sim scale", "status", "testbed", "xdp",
+COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "run", "sim", "sim scale", "status", "testbed", "xdp",
             "xdp load", "xdp status", "xdp unload", "xdp clean")
 JOBS = "allreduce", "check"
 LOAD = "xdp load",
@@ -24,7 +24,7 @@ PRINTED_BY = (
     (r"tools/xdp/(status|xdp_report)\.cc", ("xdp status",)),
     (r"tools/(namespaces/(testbed|testbed_shape|network_namespace)|testbed/\w+)\.cc", ("testbed", *JOBS)),
     (r"tools/launch/testbed_command\.cc", ("testbed",)),
-    (r"tools/launch/run_command\.cc", ("run",)),
+    (r"(tools/launch/run_command|collectives/gloo/\w+)\.cc", ("run",)),
     (r"tools/check/(check_command|(pair_)?probe)\.cc", ("check",)),
     (r"tools/(doctor/doctor\w*|system/drivers)\.cc", JOBS),  # advice for a job
     (r"tools/(job/(job_options|session|datapath_text)|cli/debug_log|namespaces/background_traffic)\.cc", JOBS),
