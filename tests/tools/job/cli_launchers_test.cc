@@ -102,16 +102,16 @@ TEST(CliLaunchers, torchrun__variables) {
 TEST(CliLaunchers, torchrun__groups_of_2d_tar) {
   for (const auto& [here, size] : {std::pair{"3", "3"}, {"4", "2"}, {"6", "2"}}) {
     const std::string port = port_of(free_meeting_point());
-    const auto ended = run_with_variables(
-        6,
-        [&](int rank) {
-          return std::map<std::string, std::string>{{"RANK", std::to_string(rank)},
-                                                    {"WORLD_SIZE", "6"},
-                                                    {"LOCAL_WORLD_SIZE", here},
-                                                    {"MASTER_ADDR", "localhost"},
-                                                    {"TARPON_PORT", port}};
-        },
-        {"--algorithm", "2d-tar"});
+    const auto ended = run_with_variables(6,
+                                          [&](int rank) {
+                                            return std::map<std::string, std::string>{
+                                                {"RANK", std::to_string(rank)},
+                                                {"WORLD_SIZE", "6"},
+                                                {"LOCAL_WORLD_SIZE", here},
+                                                {"MASTER_ADDR", "localhost"},
+                                                {"TARPON_PORT", port}};
+                                          },
+                                          {"--algorithm", "2d-tar"});
     expect_one_report(ended);
     EXPECT_THAT(ended[0].out, HasSubstr(std::string("exact by 2d-tar in groups of ") + size));
   }
