@@ -253,12 +253,12 @@ typedef struct tarpon_arguments {
   uint32_t group_size;           /* TARPON_2D_TAR: divides the number of ranks; alike on all ranks.
                                     0: its largest divisor that is not above its root */
   tarpon_combine custom_combine; /* TARPON_CUSTOM: the function */
-  void* custom_context; /* its last argument; stays the caller's until the call has ended */
-  const double* shares; /* for exact calls by TARPON_TAR; bounded ones ignore it. A weight for
-                           each rank: how much of the bucket it owns relative to the others. Alike
-                           on all ranks. Read only while the call is started. NULL: even */
-  uint32_t share_count; /* length of `shares`: the number of ranks */
-  uint32_t late_rank;   /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
+  void* custom_context;  /* its last argument; stays the caller's until the call has ended */
+  const double* shares;  /* for exact calls by TARPON_TAR; bounded ones ignore it. A weight for
+                            each rank: how much of the bucket it owns relative to the others. Alike
+                            on all ranks. Read only while the call is started. NULL: even */
+  uint32_t share_count;  /* length of `shares`: the number of ranks */
+  uint32_t late_rank;    /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
   uint32_t learn_shares; /* 1: for exact calls by TARPON_TAR without `shares`, of 1 MiB or more, of
                             tags below 64: shares follow the measured speed of the links. One thread
                             at a time makes the calls of a tag. Alike on all ranks */
@@ -501,10 +501,10 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
                             const tarpon_loss* loss, int64_t deadline_us,
                             tarpon_step_verdict* verdict);
 
-/* Makes a communicator of some ranks of the job, which shares its sockets, threads and control mesh.
- * They all call it with the same ranks and number; other ranks need not know. When the old
- * communicator is freed, all calls of the new one end as aborted. tarpon_split(), tarpon_shrink() and
- * tarpon_rejoin() refuse the new one: they take the old one.
+/* Makes a communicator of some ranks of the job, which shares its sockets, threads and control
+ * mesh. They all call it with the same ranks and number; other ranks need not know. When the old
+ * communicator is freed, all calls of the new one end as aborted. tarpon_split(), tarpon_shrink()
+ * and tarpon_rejoin() refuse the new one: they take the old one.
  *
  * ranks        ranks[i] becomes rank i; this rank is among them
  * count        of `ranks`
@@ -512,12 +512,13 @@ TARPON_API int tarpon_agree(tarpon_communicator* communicator, uint64_t step,
  * deadline_us  how long to wait for the others
  * part         set to a new handle, which the caller owns
  *
- * Errors: INVALID_ARGUMENT (a pointer is NULL, the ranks or the number make no sense, the communicator
- * was split from another one), MISMATCH (a rank gives other ranks under this number), TIMEOUT and
- * UNAVAILABLE (name the ranks that did not come). A number is used up unless the error is
- * INVALID_ARGUMENT. Any thread. */
-TARPON_API int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint32_t count,
-                            uint32_t number, int64_t deadline_us, tarpon_communicator** part);
+ * Errors: INVALID_ARGUMENT (a pointer is NULL, the ranks or the number make no sense, the
+ * communicator was split from another one), MISMATCH (a rank gives other ranks under this number),
+ * TIMEOUT and UNAVAILABLE (name the ranks that did not come). A number is used up unless the error
+ * is INVALID_ARGUMENT. Any thread. */
+TARPON_API int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks,
+                            uint32_t count, uint32_t number, int64_t deadline_us,
+                            tarpon_communicator** part);
 
 /* Makes a communicator of the ranks that are neither dead nor evicted, who all call it: new ranks
  * in the old order. The old communicator ends its calls as aborted, and is then to be freed. When a
