@@ -1,10 +1,10 @@
 #include "collectives/driver/communicator_state.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "collectives/engine/coded_calls.h"
 #include "transport/clock.h"
+#include "transport/rank_map.h"
 
 namespace tarpon {
 namespace {
@@ -26,10 +26,6 @@ EngineOptions split_options(EngineOptions options, std::uint16_t communicator, R
   return options;
 }
 
-Rank position(const std::vector<Rank>& members, Rank rank) {
-  return static_cast<Rank>(std::find(members.begin(), members.end(), rank) - members.begin());
-}
-
 }  // namespace
 
 Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
@@ -49,7 +45,6 @@ bool Job::reserve(std::uint16_t communicator) {
 
 Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight)
     : job_(std::make_shared<Job>(connection, std::move(flight))),
-      communicator_(0),
       ranks_(std::move(connection.ranks)),
       options_(connection.agreed),
       engine_(options_, job_->lines().first()),
@@ -61,10 +56,9 @@ Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight
 
 Communicator::State::State(State& parent, std::uint16_t communicator, std::vector<Rank> members)
     : job_(parent.job_),
-      communicator_(communicator),
       ranks_(picked(parent.ranks_, members)),
       options_(split_options(parent.options_, communicator,
-                             position(members, parent.options_.endpoint.rank), members.size())),
+                             RankMap(members).own(parent.options_.endpoint.rank), members.size())),
       split_line_(std::in_place, job_->driver(), communicator, members),
       engine_(options_, **split_line_),
       membership_(std::make_unique<Membership>(membership_options(job_->given(), options_.endpoint),

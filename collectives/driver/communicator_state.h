@@ -74,7 +74,7 @@ class Communicator::State {
   /// Ends outstanding and later calls. `peers_too`: those of the other ranks too, over the mesh.
   void abort(const std::string& reason, bool peers_too);
 
-  bool is_split() const { return communicator_ != 0; }
+  bool is_split() const { return options_.endpoint.communicator != 0; }
   Job& job() { return *job_; }
   Driver& driver() { return job_->driver(); }
   Driven& driven() { return driven_; }
@@ -88,7 +88,6 @@ class Communicator::State {
   void learn(const Fact& fact);
 
   const std::shared_ptr<Job> job_;
-  const std::uint16_t communicator_;  // 0: that of the job
   const std::vector<RankInfo> ranks_;
   const EngineOptions options_;
   std::optional<SplitLine> split_line_;  // empty: the line is the job's own

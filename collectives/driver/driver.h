@@ -79,7 +79,7 @@ class Driven {
   PortLine& line_;
   Membership& membership_;
   std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
-  bool quiet_ = true;  // it had nothing to move when it was driven last, and got no work since
+  bool quiet_ = true;  // the last round moved nothing, left nothing in the port; no work came since
   bool stopped_ = false;
   RateMeter meter_;
 };
@@ -149,7 +149,7 @@ class Driver {
   std::condition_variable needed_;  // notified when the progress thread has something to do
   std::vector<Driven*> driven_;     // that of the job first
   Driven* job_ = nullptr;           // that of the job, until it is gone
-  Driven* working_ = nullptr;       // whose piece runs
+  Driven* working_ = nullptr;       // the one whose piece runs
   std::size_t turn_ = 0;            // which engine may run its next piece first
   std::mutex changes_mutex_;
   std::uint64_t changes_ = 0;        // ends of calls and of driving so far

@@ -26,9 +26,9 @@ Hub::Hub(const MembershipOptions& options, std::unique_ptr<SocketNetwork> networ
 
 std::unique_ptr<Part> Hub::add(const MembershipOptions& options, std::vector<Rank> members) {
   const std::lock_guard lock(mutex_);
-  Line& line =
-      options.communicator == 0 ? mesh_.job_line() : mesh_.add(options.communicator, members);
-  auto part = std::make_unique<Part>(options, std::move(members), line);
+  Line& line = options.communicator == 0 ? mesh_.job_line()
+                                         : mesh_.add(options.communicator, std::move(members));
+  auto part = std::make_unique<Part>(options, line);
   parts_.push_back(part.get());
   return part;
 }

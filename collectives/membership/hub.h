@@ -21,11 +21,10 @@ namespace tarpon::mesh {
 
 /// A communicator's member, its line and its handlers. Guarded by the hub's lock.
 struct Part {
-  Part(const MembershipOptions& given, std::vector<Rank> ranks, Line& its_line)
-      : options(given), members(std::move(ranks)), line(its_line), member(given, its_line) {}
+  Part(const MembershipOptions& given, Line& its_line)
+      : options(given), line(its_line), member(given, its_line) {}
 
   const MembershipOptions options;
-  const std::vector<Rank> members;  // of the job, by rank; empty: the job itself
   Line& line;
   Member member;
   Membership::Handlers handlers;
@@ -42,7 +41,7 @@ class Hub {
   std::unique_ptr<Part> add(const MembershipOptions& options, std::vector<Rank> members);
   /// Ends the news of `part`, and waits until none of its handlers runs.
   void close(Part& part);
-  /// REQUIRES: close(). Nothing of the part is called afterwards.
+  /// REQUIRES: close() was called, and no function takes the part afterwards.
   void remove(Part& part);
 
   /// Not thread-safe.

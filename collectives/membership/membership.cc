@@ -88,7 +88,7 @@ Result<void> Membership::open_line(Time deadline) {
   }
   std::vector<Rank> ranks;
   for (const Rank rank : ranks_of(gone != 0 ? gone : missing)) {
-    ranks.push_back(part_->members[rank]);
+    ranks.push_back(part_->line.members()[rank]);
   }
   return fail(gone != 0 ? Error::Code::unavailable : Error::Code::timeout,
               fmt::format("split: {} {} communicator {}{}", rendezvous::rank_list(ranks),

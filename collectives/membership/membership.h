@@ -85,8 +85,8 @@ class Membership {
 
   /// Blocks until all ranks are connected, or have opened this communicator too, at most until
   /// `deadline`. That of a job starts the thread. Handlers do not run before start(). Errors:
-  /// timeout, naming the ranks and what is wrong with them; mismatch: a rank opened the same number
-  /// with other members.
+  /// timeout and unavailable, naming the ranks that are missing, and why; mismatch: another rank
+  /// opened this communicator with other members.
   Result<void> open(Time deadline);
   void start(Handlers handlers);
   /// No handler runs afterwards. That of a job ends the thread and the connections; the others then

@@ -1,33 +1,17 @@
 #include "collectives/membership/mesh.h"
 
-#include <numeric>
 #include <utility>
 
 namespace tarpon::mesh {
-namespace {
-
-std::vector<Rank> all_ranks(std::uint32_t world_size) {
-  std::vector<Rank> ranks(world_size);
-  std::iota(ranks.begin(), ranks.end(), Rank{0});
-  return ranks;
-}
-
-}  // namespace
-
-Line::Line(Streams& streams, std::uint16_t communicator, Rank own, std::vector<Rank> members)
-    : streams_(streams), communicator_(communicator), own_(own), members_(std::move(members)) {
-  own_ranks_.fill(kUnknownRank);
-  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-    own_ranks_[members_[rank]] = static_cast<Rank>(rank);
-  }
-}
+Line::Line(Streams& streams, std::uint16_t communicator, Rank own, RankMap ranks)
+    : streams_(streams), communicator_(communicator), own_(own), ranks_(std::move(ranks)) {}
 
 void Line::open() {
   open_ = true;
   announce_all(LineState::opened);
-  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-    if ((streams_.gone() & bit(members_[rank])) == 0) continue;
-    tell(Streams::Event::Kind::gone, static_cast<Rank>(rank), "it has left the job");
+  for (const Rank member : members()) {
+    if ((streams_.gone() & bit(member)) == 0) continue;
+    tell(Streams::Event::Kind::gone, ranks_.own(member), "it has left the job");
   }
 }
 
@@ -39,14 +23,14 @@ void Line::close() {
 
 void Line::send(Rank to, FrameKind kind, std::string_view body) {
   if (communicator_ != 0 && (opened_ & bit(to)) == 0) return;
-  streams_.send(members_[to], kind, body, communicator_);
+  streams_.send(ranks_.in_job(to), kind, body, communicator_);
 }
 
 std::uint64_t Line::up() const {
   if (communicator_ == 0) return streams_.up();
   std::uint64_t ranks = 0;
   for (const Rank rank : ranks_of(opened_)) {
-    if ((streams_.up() & bit(members_[rank])) != 0) ranks |= bit(rank);
+    if ((streams_.up() & bit(ranks_.in_job(rank))) != 0) ranks |= bit(rank);
   }
   return ranks;
 }
@@ -67,7 +51,7 @@ void Line::tell(Streams::Event::Kind kind, Rank rank, std::string evidence) {
 
 std::string Line::member_list() const {
   std::string list;
-  for (const Rank member : members_) {
+  for (const Rank member : members()) {
     list += static_cast<char>(member & 0xff);
     list += static_cast<char>(member >> 8);
   }
@@ -82,7 +66,7 @@ void Line::announce(Rank to, LineState state) const {
 }
 
 void Line::announce_all(LineState state) {
-  for (const Rank member : members_) {
+  for (const Rank member : members()) {
     if (member != own_) announce(member, state);
   }
 }
@@ -95,7 +79,7 @@ void Line::take(Streams::Event event) {
   if (communicator_ != 0 && is_frame && event.frame.kind == FrameKind::line) {
     return take_state(of_job, event.frame.body);
   }
-  event.rank = own_ranks_[of_job];
+  event.rank = ranks_.own(of_job);
   if (event.rank == kUnknownRank) return;
   if (communicator_ != 0 && event.kind == Streams::Event::Kind::up) {
     opened_ &= ~bit(event.rank);
@@ -109,7 +93,7 @@ void Line::take(Streams::Event event) {
 void Line::take_state(Rank from, std::string_view body) {
   if (body.empty() || body[0] < 0 || body[0] > static_cast<char>(LineState::closed)) return;
   const auto state = static_cast<LineState>(body[0]);
-  const Rank rank = own_ranks_[from];
+  const Rank rank = ranks_.own(from);
   const bool same = rank != kUnknownRank && body.substr(1) == member_list();
   if (state == LineState::closed) {
     // A rank that has no line of this number any more sends no list.
@@ -134,10 +118,11 @@ void Line::take_state(Rank from, std::string_view body) {
 Mesh::Mesh(Rank rank, std::uint32_t world_size, std::uint32_t job, Network& network)
     : streams_(rank, world_size, job, network),
       rank_(rank),
-      job_line_(streams_, 0, rank, all_ranks(world_size)) {}
+      job_line_(streams_, 0, rank, RankMap::of_job(world_size)) {}
 
 Line& Mesh::add(std::uint16_t communicator, std::vector<Rank> members) {
-  return lines_.emplace(communicator, Line(streams_, communicator, rank_, std::move(members)))
+  return lines_
+      .emplace(communicator, Line(streams_, communicator, rank_, RankMap(std::move(members))))
       .first->second;
 }
 

@@ -10,7 +10,6 @@
 // Not thread-safe.
 #pragma once
 
-#include <array>
 #include <bitset>
 #include <cstdint>
 #include <deque>
@@ -23,7 +22,7 @@
 
 #include "collectives/membership/frame.h"
 #include "collectives/membership/streams.h"
-#include "transport/rank_mask.h"
+#include "transport/rank_map.h"
 
 namespace tarpon::mesh {
 
@@ -50,8 +49,11 @@ class Line {
   /// REQUIRES: it is not that of the job.
   std::uint64_t met() const { return met_; }
 
+  /// The ranks of the job, by rank of the line.
+  const std::vector<Rank>& members() const { return ranks_.members(); }
+
   /// When the last packet of `rank` came on the data path, as far as the streams know.
-  Time last_heard(Rank rank) const { return streams_.last_heard(members_[rank]); }
+  Time last_heard(Rank rank) const { return streams_.last_heard(ranks_.in_job(rank)); }
 
   /// Events, with this line's ranks.
   std::optional<Streams::Event> next_event();
@@ -61,7 +63,7 @@ class Line {
 
  private:
   friend class Mesh;
-  Line(Streams& streams, std::uint16_t communicator, Rank own, std::vector<Rank> members);
+  Line(Streams& streams, std::uint16_t communicator, Rank own, RankMap ranks);
   std::string member_list() const;
   void announce(Rank to, LineState state) const;
   void announce_all(LineState state);
@@ -71,11 +73,10 @@ class Line {
 
   Streams& streams_;
   const std::uint16_t communicator_;
-  const Rank own_;                            // of the job
-  const std::vector<Rank> members_;           // of the job, by rank of the line
-  std::array<Rank, kMaskRanks> own_ranks_{};  // of the line, by rank of the job
-  bool open_ = false;                         // here
-  std::uint64_t opened_ = 0;                  // ranks that have opened it too, since their `up`
+  const Rank own_;            // of the job
+  const RankMap ranks_;       // of the line in the job
+  bool open_ = false;         // here
+  std::uint64_t opened_ = 0;  // ranks that have opened it too, since their `up`
   std::uint64_t met_ = 0;
   std::deque<Streams::Event> events_;
   std::optional<Rank> conflict_;

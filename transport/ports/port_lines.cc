@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 namespace tarpon {
@@ -17,21 +16,10 @@ std::uint16_t communicator_of(const RxPacket& packet) {
   return communicator;
 }
 
-std::vector<Rank> all_ranks(std::uint32_t world) {
-  std::vector<Rank> ranks(world);
-  std::iota(ranks.begin(), ranks.end(), Rank{0});
-  return ranks;
-}
-
 }  // namespace
 
-PortLine::PortLine(PortLines& lines, std::uint16_t communicator, std::vector<Rank> ranks)
-    : lines_(lines), communicator_(communicator), ranks_(std::move(ranks)) {
-  own_ranks_.fill(kUnknownRank);
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    own_ranks_[ranks_[rank]] = static_cast<Rank>(rank);
-  }
-}
+PortLine::PortLine(PortLines& lines, std::uint16_t communicator, RankMap ranks)
+    : lines_(lines), communicator_(communicator), ranks_(std::move(ranks)) {}
 
 PortLine::~PortLine() {
   drop_waiting();
@@ -60,7 +48,7 @@ std::span<TxPacket> PortLine::transmit_frames(std::size_t at_most) {
 
 void PortLine::transmit(std::span<TxPacket> packets) {
   for (TxPacket& packet : packets) {
-    packet.peer = ranks_[packet.peer];
+    packet.peer = ranks_.in_job(packet.peer);
     if (packet.lender == kNoLender) continue;
     packet.lender = salted(packet.lender);
     const bool known = !lenders_.empty() && (lenders_.back() == packet.lender ||
@@ -84,7 +72,7 @@ void PortLine::drop_unsent(Lender lender) {
   lines_.port_->drop_unsent(salted(lender));
 }
 
-/// Takes a packet that has arrived. False if its source is no rank of this line.
+/// Takes a packet that has arrived. Returns false if no rank of this line sent it.
 bool PortLine::take(const RxPacket& packet) {
   const Rank source = own_rank(packet.source);
   if (source == kUnknownRank) return false;
@@ -120,11 +108,11 @@ std::optional<Error> PortLine::failure() const {
 }
 
 PortLines::PortLines(std::unique_ptr<Port> port, std::uint32_t world)
-    : port_(std::move(port)), first_(new PortLine(*this, 0, all_ranks(world))) {}
+    : port_(std::move(port)), first_(new PortLine(*this, 0, RankMap::of_job(world))) {}
 
 std::unique_ptr<PortLine> PortLines::open(std::uint16_t communicator, std::vector<Rank> ranks) {
   assert(communicator > 0 && !lines_.contains(communicator));
-  std::unique_ptr<PortLine> line(new PortLine(*this, communicator, std::move(ranks)));
+  std::unique_ptr<PortLine> line(new PortLine(*this, communicator, RankMap(std::move(ranks))));
   lines_[communicator] = line.get();
   return line;
 }

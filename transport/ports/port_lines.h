@@ -9,14 +9,13 @@
 // One thread at a time, as for Port.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "transport/port.h"
-#include "transport/rank_mask.h"
+#include "transport/rank_map.h"
 
 namespace tarpon {
 
@@ -30,9 +29,7 @@ class PortLine final : public Port {
   PortLine& operator=(const PortLine&) = delete;
 
   /// The line's number of `rank` of the port; kUnknownRank: it is not in this line.
-  Rank own_rank(Rank rank) const {
-    return rank < own_ranks_.size() ? own_ranks_[rank] : kUnknownRank;
-  }
+  Rank own_rank(Rank rank) const { return ranks_.own(rank); }
 
   /// Drops all packets of this line that wait in the port, since their memory goes.
   void drop_waiting();
@@ -58,17 +55,16 @@ class PortLine final : public Port {
 
  private:
   friend class PortLines;
-  PortLine(PortLines& lines, std::uint16_t communicator, std::vector<Rank> ranks);
+  PortLine(PortLines& lines, std::uint16_t communicator, RankMap ranks);
   Lender salted(Lender lender) const;
   bool take(const RxPacket& packet);
 
   PortLines& lines_;
   const std::uint16_t communicator_;
-  const std::vector<Rank> ranks_;             // of the port, by rank of the line
-  std::array<Rank, kMaskRanks> own_ranks_{};  // of the line, by rank of the port
-  std::vector<RxPacket> arrived_;             // since receive()
-  std::vector<RxPacket> taken_;               // returned by receive()
-  std::vector<Lender> lenders_;  // of packets that may wait in the port, salted; each once
+  const RankMap ranks_;            // of the line in the port
+  std::vector<RxPacket> arrived_;  // since receive()
+  std::vector<RxPacket> taken_;    // returned by receive()
+  std::vector<Lender> lenders_;    // of packets that may wait in the port, salted; each once
 };
 
 class PortLines {

@@ -62,8 +62,8 @@ TEST(ControlExchangeTest, all_gather__absent_rank_is_named_on_every_rank_and_may
     EXPECT_EQ(all.error().code, Error::Code::timeout);
     EXPECT_THAT(all.error().message, HasSubstr("rank 2 did not answer"));
   });
-  // What rank 2 missed is told to it at once, and what it says to that is not taken for an answer
-  // to the next exchange.
+  // Rank 2 gets the error of the exchange that it missed at once. Rank 0 does not take the data of
+  // rank 2 for that exchange as its data for the next one.
   EXPECT_THAT(job[2].all_gather("late", late()).error().message,
               HasSubstr("rank 2 did not answer"));
   job.run([](ControlChannel& channel) {

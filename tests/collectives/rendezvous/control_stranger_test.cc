@@ -18,7 +18,7 @@ using testing::Not;
 // tcp:// has no proof that a guest belongs to the job: one that contradicts rank 0 is refused, and
 // ends nothing.
 
-/// Rank 0 of a job of two, in a thread; collects what it refuses.
+/// Rank 0 of a job of two, in a thread of its own. Collects the texts of its refusals.
 class WaitingHost : public RefusalListener {
  public:
   explicit WaitingHost(RendezvousOptions wanted) : address_(wanted.address) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Keeps what is sent, and receives what the test offers.
+/// Keeps the packets that are sent. Receives the packets that the test offers.
 class FakePort final : public Port {
  public:
   const PortCapabilities& capabilities() const override { return capabilities_; }
