@@ -20,31 +20,42 @@ using Signature = std::array<std::uint8_t, TARPON_SIGNATURE_BYTES>;
 /// Words that READY carries from the caller to the callers at the peers. All zero: nothing is told.
 using CallTerms = std::array<std::uint32_t, TARPON_TERMS>;
 
-/// One slot of a message that is to be sent.
-struct SlotView {
-  const std::byte* payload = nullptr;  // readable until the operation is closed and the port
-                                       // holds() no packet of it; nullptr: only Source::write()
-                                       // can make it
-  std::uint64_t contributors = 0;      // bit r: the slot contains rank r's data
+/// Slots that are to be sent, one after another, at equal distances in memory.
+struct OutgoingRun {
+  const std::byte* payload = nullptr;  // of the first slot
+  std::uint64_t stride = 0;            // bytes from one slot to the next
+  std::uint32_t count = 0;             // of slots, not 0
+  std::uint64_t contributors = 0;      // to each slot; bit r: it contains rank r's data
 };
 
 /// Where the slots of outgoing messages come from. One source may feed several messages.
 class Source {
  public:
   virtual ~Source() = default;
-  virtual SlotView view(std::uint32_t slot) = 0;
-  /// Writes the slot's payload; called where the port cannot gather or view() lends nothing.
-  virtual void write(std::uint32_t slot, std::span<std::byte> frame) = 0;
+  /// Lends the run that begins with slot `first`: at most `most` slots, which are ready. It is
+  /// readable until the operation is closed and the port holds() no packet of it.
+  virtual OutgoingRun lend(std::uint32_t first, std::uint32_t most) = 0;
+};
+
+/// Slots that have come from one rank, one after another. The packets are unaligned.
+struct IncomingRun {
+  Rank from = 0;
+  std::uint32_t first = 0;            // the first slot
+  std::span<const RxPacket> packets;  // one a slot
+  std::uint64_t contributors = 0;     // to each slot
+
+  std::span<const std::byte> payload(std::size_t i) const {
+    return std::span(packets[i].data, packets[i].length).subspan(TARPON_HEADER_BYTES);
+  }
 };
 
 /// Where the slots of incoming messages go.
 class Sink {
  public:
   virtual ~Sink() = default;
-  /// Called once per slot and sender, straight from the receive buffer, which is unaligned and only
-  /// lent for the call. May call Endpoint::advance(); no other member of the endpoint.
-  virtual void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-                       std::uint64_t contributors) = 0;
+  /// Takes slots straight from the receive buffers, which are only lent for the call. Each slot of
+  /// each sender comes once. May call Endpoint::advance(); no other member of the endpoint.
+  virtual void deliver(const IncomingRun& run) = 0;
   /// Bounded stages without repair: this slot will not be delivered any more. Not called for slots
   /// that a bound cuts off.
   virtual void lost(Rank from, std::uint32_t slot) {

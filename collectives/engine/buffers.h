@@ -28,9 +28,8 @@ class BufferSource : public Source {
   BufferSource(SlotArray<const std::byte> slots, std::uint64_t contributors)
       : slots_(slots), contributors_(contributors) {}
 
-  SlotView view(std::uint32_t slot) override { return {slots_[slot], contributors_}; }
-  void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::memcpy(frame.data(), slots_[slot], frame.size());
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
+    return {slots_[first], slots_.stride, most, contributors_};
   }
 
  private:
@@ -44,10 +43,12 @@ class BufferSink : public Sink {
   BufferSink(SlotArray<std::byte> slots, std::uint32_t count, std::pmr::memory_resource* memory)
       : slots_(slots), contributors_(count, 0, memory) {}
 
-  void deliver(Rank, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t contributors) override {
-    std::memcpy(slots_[slot], payload.data(), payload.size());
-    contributors_[slot] = contributors;
+  void deliver(const IncomingRun& run) override {
+    for (std::uint32_t i = 0; i < run.packets.size(); ++i) {
+      const std::span<const std::byte> payload = run.payload(i);
+      std::memcpy(slots_[run.first + i], payload.data(), payload.size());
+      contributors_[run.first + i] = run.contributors;
+    }
   }
 
   const ContributorMasks& contributors() const { return contributors_; }

@@ -132,15 +132,38 @@ Range ChunkSums::elements_of(std::uint32_t chunk, std::uint32_t cell) const {
   return {all.first + first, std::min(cell_elements_, all.count - first)};
 }
 
-void ChunkSums::deliver(std::uint32_t piece, std::uint32_t slot, std::span<const std::byte> payload,
-                        std::uint64_t contributors) {
-  received_[piece].contributors = contributors;
-  const std::size_t width = sums_.width(schedule_.pieces[piece].partial);
-  const std::uint64_t offset = std::uint64_t{slot} * shape_.slot_bytes;
-  auto cell = static_cast<std::uint32_t>(offset / width / cell_elements_);
-  const std::size_t step = cell_elements_ * width;
-  for (std::size_t at = 0; at < payload.size(); at += step, ++cell) {
-    take(piece, cell, payload.subspan(at, std::min(step, payload.size() - at)));
+void ChunkSums::deliver(std::uint32_t piece, const IncomingRun& run) {
+  const Schedule::Piece& one = schedule_.pieces[piece];
+  const bool results = one.version > schedule_.chunks[one.chunk].additions;
+  received_[piece].contributors = run.contributors;
+  const std::size_t step = cell_elements_ * sums_.width(one.partial);
+  std::uint32_t cell = run.first * cells_a_slot_[one.partial ? 1 : 0];
+  for (std::size_t i = 0; i < run.packets.size(); ++i) {
+    const std::span<const std::byte> payload = run.payload(i);
+    if (results) {
+      take_results(one, cell, payload);
+      cell += cells_a_slot_[0];
+      continue;
+    }
+    for (std::size_t at = 0; at < payload.size(); at += step, ++cell) {
+      take(piece, cell, payload.subspan(at, std::min(step, payload.size() - at)));
+    }
+  }
+  if (results) contributors_[chunks_[one.chunk].version + one.version] = run.contributors;
+}
+
+/// Takes the results of a slot, whose first cell is `cell`.
+void ChunkSums::take_results(const Schedule::Piece& piece, std::uint32_t cell,
+                             std::span<const std::byte> data) {
+  const Cells& chunk = chunks_[piece.chunk];
+  std::memcpy(sums_.result(elements_of(piece.chunk, cell).first), data.data(), data.size());
+  // A result holds all sums of this rank, so these were made before. The exception is a rank that
+  // was restarted: packets that its predecessor asked for may bring a result first.
+  const std::uint32_t end = std::min(cell + cells_a_slot_[0], chunk.count);
+  for (; cell < end; ++cell) {
+    std::uint8_t& version = versions_[chunk.first + cell];
+    const bool skips = version + 1u != piece.version;
+    version = skips ? kSkipped : static_cast<std::uint8_t>(piece.version);
   }
 }
 
@@ -150,15 +173,6 @@ void ChunkSums::take(std::uint32_t piece, std::uint32_t cell, std::span<const st
   const Cells& chunk = chunks_[one.chunk];
   const std::uint32_t additions = schedule_.chunks[one.chunk].additions;
   std::uint8_t& version = versions_[chunk.first + cell];
-  if (one.version > additions) {
-    std::memcpy(sums_.result(elements_of(one.chunk, cell).first), data.data(), data.size());
-    contributors_[chunk.version + one.version] = received_[piece].contributors;
-    // A result holds all sums of this rank, so these were made before. The exception is a rank that
-    // was restarted: packets that its predecessor asked for may bring a result first.
-    const bool skips = version + 1u != one.version;
-    version = skips ? kSkipped : static_cast<std::uint8_t>(one.version);
-    return;
-  }
   if (version == kSkipped) return;
   if (version + 1u != one.version) return parked_.park(received_[piece].first_parked + cell, data);
   add(piece, cell, data.data());

@@ -25,6 +25,7 @@
 #include "collectives/engine/schedules/schedule.h"
 #include "collectives/engine/sums.h"
 #include "collectives/engine/version_store.h"
+#include "transport/operation_spec.h"
 #include "transport/rank.h"
 
 namespace tarpon {
@@ -58,9 +59,8 @@ class ChunkSums {
     return contributors_[chunks_[piece.chunk].version + piece.version];
   }
 
-  /// Takes a slot of a received piece, which has the contributions of `contributors`.
-  void deliver(std::uint32_t piece, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t contributors);
+  /// Takes slots of a received piece. `run` counts the slots from the beginning of the piece.
+  void deliver(std::uint32_t piece, const IncomingRun& run);
 
  private:
   /// Where the cells and versions of a chunk are.
@@ -84,6 +84,8 @@ class ChunkSums {
   void expect_received();
   const std::byte* own(std::uint32_t chunk, std::uint64_t first) const;
   Range elements_of(std::uint32_t chunk, std::uint32_t cell) const;
+  void take_results(const Schedule::Piece& piece, std::uint32_t cell,
+                    std::span<const std::byte> data);
   void take(std::uint32_t piece, std::uint32_t cell, std::span<const std::byte> data);
   void add(std::uint32_t piece, std::uint32_t cell, const std::byte* data);
   void store(std::uint32_t chunk, std::uint32_t cell, std::uint32_t version);

@@ -27,10 +27,12 @@ std::size_t Reducer::length(std::uint32_t slot) const {
   return slot_length(shape_.bytes, shape_.slot_bytes, slot);
 }
 
-void Reducer::deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-                      std::uint64_t) {
-  add(from, slot, payload);
-  if (!lost_.empty() && contributors_[slot] != everybody_ && settled(slot)) rescale(slot);
+void Reducer::deliver(const IncomingRun& run) {
+  for (std::uint32_t i = 0; i < run.packets.size(); ++i) {
+    const std::uint32_t slot = run.first + i;
+    add(run.from, slot, run.payload(i));
+    if (!lost_.empty() && contributors_[slot] != everybody_ && settled(slot)) rescale(slot);
+  }
   advance();
 }
 
@@ -132,12 +134,11 @@ void Reducer::settle(std::uint32_t count) {
   }
 }
 
-SlotView Reducer::view(std::uint32_t slot) {
-  return {shape_.accumulator[slot], contributors_[slot]};
-}
-
-void Reducer::write(std::uint32_t slot, std::span<std::byte> frame) {
-  std::memcpy(frame.data(), shape_.accumulator[slot], frame.size());
+OutgoingRun Reducer::lend(std::uint32_t first, std::uint32_t most) {
+  const std::uint64_t contributors = contributors_[first];
+  std::uint32_t count = 1;
+  while (count < most && contributors_[first + count] == contributors) ++count;
+  return {shape_.accumulator[first], shape_.accumulator.stride, count, contributors};
 }
 
 }  // namespace tarpon

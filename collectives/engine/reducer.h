@@ -48,12 +48,10 @@ class Reducer : public Sink, public Source {
     return needs_partials(type, function) && (world > 2 || weighted);
   }
 
-  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t contributors) override;
+  void deliver(const IncomingRun& run) override;
   /// Notes that the contribution of `from` to the slot will not arrive.
   void lost(Rank from, std::uint32_t slot) override;
-  SlotView view(std::uint32_t slot) override;
-  void write(std::uint32_t slot, std::span<std::byte> frame) override;
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override;
 
   /// Slots [0, ready()) hold every contribution that can still arrive.
   std::uint32_t ready() const { return ready_; }

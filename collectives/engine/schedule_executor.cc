@@ -13,12 +13,13 @@ class ScheduleExecutor::Outgoing : public Source {
   Outgoing(const ScheduleExecutor& executor, std::uint8_t stage, const Schedule::Message& message)
       : executor_(executor), stage_(stage), message_(message) {}
 
-  SlotView view(std::uint32_t slot) override {
-    const std::uint32_t number = executor_.piece_at(message_, slot);
-    return {at(number, slot), executor_.chunks_.contributors(executor_.schedule_.pieces[number])};
-  }
-  void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::memcpy(frame.data(), at(executor_.piece_at(message_, slot), slot), frame.size());
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
+    const std::uint32_t number = executor_.piece_at(message_, first);
+    const SlotRun slots = executor_.slots_[number];
+    const std::uint64_t stride = executor_.shape_.chunks.slot_bytes;
+    return {executor_.sources_[number] + (first - slots.first) * stride, stride,
+            std::min(most, slots.end() - first),
+            executor_.chunks_.contributors(executor_.schedule_.pieces[number])};
   }
 
   /// Advances ready(). Returns whether more slots may be sent than before.
@@ -40,11 +41,6 @@ class ScheduleExecutor::Outgoing : public Source {
   std::uint32_t ready() const { return ready_; }
 
  private:
-  const std::byte* at(std::uint32_t number, std::uint32_t slot) const {
-    return executor_.sources_[number] + std::uint64_t{slot - executor_.slots_[number].first} *
-                                            executor_.shape_.chunks.slot_bytes;
-  }
-
   const ScheduleExecutor& executor_;
   std::uint8_t stage_;
   Schedule::Message message_;
@@ -57,10 +53,19 @@ class ScheduleExecutor::Incoming : public Sink {
   Incoming(ScheduleExecutor& executor, std::uint8_t stage, const Schedule::Message& message)
       : executor_(executor), stage_(stage), message_(message) {}
 
-  void deliver(Rank, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t contributors) override {
-    const std::uint32_t number = executor_.piece_at(message_, slot);
-    executor_.chunks_.deliver(number, slot - executor_.slots_[number].first, payload, contributors);
+  void deliver(const IncomingRun& run) override {
+    for (IncomingRun rest = run; !rest.packets.empty();) {
+      const std::uint32_t number = executor_.piece_at(message_, rest.first);
+      const SlotRun slots = executor_.slots_[number];
+      const std::size_t count =
+          std::min<std::size_t>(rest.packets.size(), slots.end() - rest.first);
+      IncomingRun of_piece = rest;
+      of_piece.first -= slots.first;
+      of_piece.packets = rest.packets.first(count);
+      executor_.chunks_.deliver(number, of_piece);
+      rest.first += static_cast<std::uint32_t>(count);
+      rest.packets = rest.packets.subspan(count);
+    }
   }
 
   const Schedule::Message& message() const { return message_; }

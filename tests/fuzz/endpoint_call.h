@@ -38,30 +38,24 @@ inline std::uint32_t slot_length(std::uint64_t bytes, std::uint32_t slot) {
       std::min<std::uint64_t>(kSlot, bytes - std::uint64_t{slot} * kSlot));
 }
 
-/// Lends its bytes, or only writes them. After end() its memory is gone.
+/// Lends its bytes, at most `longest` slots at once. After end() its memory is gone.
 class CheckedSource : public Source {
  public:
-  CheckedSource(std::uint8_t stage, std::uint64_t bytes, bool lends)
-      : lends_(lends),
+  CheckedSource(std::uint8_t stage, std::uint64_t bytes, std::uint32_t longest)
+      : longest_(longest),
         data_(sent_bytes(stage).begin(),
               sent_bytes(stage).begin() + static_cast<std::ptrdiff_t>(bytes)) {}
-  SlotView view(std::uint32_t slot) override {
-    check(slot);
-    return {lends_ ? data_.data() + std::size_t{slot} * kSlot : nullptr, 1ull << kOwn};
-  }
-  void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    check(slot);
-    require(frame.size() == slot_length(data_.size(), slot), "a frame has its slot's length");
-    std::memcpy(frame.data(), data_.data() + std::size_t{slot} * kSlot, frame.size());
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
+    const std::uint32_t slots = slots_in(data_.size());
+    require(first < slots && most <= slots - first,
+            "a source is asked for slots of an open operation");
+    return {data_.data() + std::size_t{first} * kSlot, kSlot, std::min(most, longest_),
+            1ull << kOwn};
   }
   void end() { std::vector<std::byte>().swap(data_); }
 
  private:
-  void check(std::uint32_t slot) const {
-    require(slot < slots_in(data_.size()), "a source is asked for slots of an open operation");
-  }
-
-  bool lends_;
+  std::uint32_t longest_;
   std::vector<std::byte> data_;
 };
 
@@ -71,14 +65,18 @@ class CheckedSink : public Sink {
   CheckedSink(std::uint64_t bytes, std::uint16_t peers) : bytes_(bytes), peers_(peers) {
     for (auto& one : seen_) one.resize(slots_in(bytes));
   }
-  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t /*contributors*/) override {
-    mark(from, slot);
-    require(payload.size() == slot_length(bytes_, slot), "a payload has its slot's length");
-    std::uint32_t sum = 0;  // reads every byte: a sanitizer sees one that is not there
-    for (const std::byte one : payload) sum += static_cast<std::uint32_t>(one);
-    checksum_ += sum;
-    ++delivered_[from];
+  void deliver(const IncomingRun& run) override {
+    require(!run.packets.empty(), "a sink gets packets");
+    for (std::uint32_t i = 0; i < run.packets.size(); ++i) {
+      const std::uint32_t slot = run.first + i;
+      const std::span<const std::byte> payload = run.payload(i);
+      mark(run.from, slot);
+      require(payload.size() == slot_length(bytes_, slot), "a payload has its slot's length");
+      std::uint32_t sum = 0;  // reads every byte: a sanitizer sees one that is not there
+      for (const std::byte one : payload) sum += static_cast<std::uint32_t>(one);
+      checksum_ += sum;
+      ++delivered_[run.from];
+    }
   }
   void lost(Rank from, std::uint32_t slot) override { mark(from, slot); }
 
@@ -150,7 +148,8 @@ inline std::unique_ptr<Call> draw_call(Input& input) {
     call->sinks.push_back(std::make_unique<CheckedSink>(call->bytes, others));
     for (std::uint16_t step = 1; step < kRanks; ++step) {
       const auto peer = static_cast<Rank>((kOwn + step) % kRanks);
-      call->sources.push_back(std::make_unique<CheckedSource>(i, call->bytes, !bit(14)));
+      call->sources.push_back(
+          std::make_unique<CheckedSource>(i, call->bytes, bit(14) ? 1 : kAllSlots));
       stage.sends.push_back({peer, call->sources.back().get(), call->bytes});
       stage.receives.push_back({peer, call->sinks.back().get(), call->bytes});
     }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -75,14 +76,9 @@ class PatternSource : public Source {
   PatternSource(Rank from, Rank to, std::uint8_t stage, std::uint64_t bytes) : from_(from) {
     for (std::uint64_t i = 0; i < bytes; ++i) data_.push_back(pattern(from, to, stage, i));
   }
-  SlotView view(std::uint32_t slot) override {
-    ++views;
-    return {data_.data() + std::size_t{slot} * kSlot, 1ull << from_};
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
+    return {data_.data() + std::size_t{first} * kSlot, kSlot, most, 1ull << from_};
   }
-  void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::memcpy(frame.data(), data_.data() + std::size_t{slot} * kSlot, frame.size());
-  }
-  std::uint64_t views = 0;
 
  private:
   Rank from_;
@@ -94,17 +90,11 @@ class PatternSink : public Sink {
  public:
   PatternSink(Rank to, std::uint8_t stage) : to_(to), stage_(stage) {}
 
-  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t contributors) override {
-    order.emplace_back(from, slot);
-    const int time = ++times[{from, slot}];
-    EXPECT_EQ(time, 1) << "slot " << slot << " of rank " << from;
-    EXPECT_EQ(contributors, 1ull << from);
-    for (std::size_t i = 0; i < payload.size(); ++i) {
-      ASSERT_EQ(payload[i], pattern(from, to_, stage_, std::uint64_t{slot} * kSlot + i))
-          << "byte " << i << " of slot " << slot << " of rank " << from;
+  void deliver(const IncomingRun& run) override {
+    EXPECT_EQ(run.contributors, 1ull << run.from);
+    for (std::uint32_t i = 0; i < run.packets.size(); ++i) {
+      take(run.from, run.first + i, run.payload(i));
     }
-    bytes[from] += payload.size();
   }
 
   std::vector<std::pair<Rank, std::uint32_t>> order;
@@ -112,6 +102,17 @@ class PatternSink : public Sink {
   std::map<Rank, std::uint64_t> bytes;
 
  private:
+  void take(Rank from, std::uint32_t slot, std::span<const std::byte> payload) {
+    order.emplace_back(from, slot);
+    const int time = ++times[{from, slot}];
+    EXPECT_EQ(time, 1) << "slot " << slot << " of rank " << from;
+    for (std::size_t i = 0; i < payload.size(); ++i) {
+      ASSERT_EQ(payload[i], pattern(from, to_, stage_, std::uint64_t{slot} * kSlot + i))
+          << "byte " << i << " of slot " << slot << " of rank " << from;
+    }
+    bytes[from] += payload.size();
+  }
+
   Rank to_;
   std::uint8_t stage_;
 };
@@ -232,16 +233,20 @@ class Harness {
     }
   }
 
-  void give(const Packet& packet) {
-    // A copy at an odd address: receive buffers promise no alignment.
-    std::vector<std::byte> unaligned(packet.bytes.size() + 1);
-    if (!packet.bytes.empty()) {
-      std::memcpy(unaligned.data() + 1, packet.bytes.data(), packet.bytes.size());
+  void give(const Packet& packet) { give_at_once(packet.to, {packet}); }
+  /// Gives packets to `rank` in one batch.
+  void give_at_once(Rank rank, const Packets& packets) {
+    // Copies at odd addresses: receive buffers promise no alignment.
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<RxPacket> batch;
+    for (const Packet& packet : packets) {
+      std::vector<std::byte>& unaligned = memory.emplace_back(packet.bytes.size() + 1);
+      std::copy(packet.bytes.begin(), packet.bytes.end(), unaligned.begin() + 1);
+      batch.push_back(
+          {unaligned.data() + 1, static_cast<std::uint32_t>(packet.bytes.size()), packet.from});
     }
-    const RxPacket received{unaligned.data() + 1, static_cast<std::uint32_t>(packet.bytes.size()),
-                            packet.from};
-    (*this)[packet.to].on_receive(now, {&received, 1});
-    collect(packet.to);
+    (*this)[rank].on_receive(now, batch);
+    collect(rank);
   }
   void give(const Packets& packets) {
     for (const Packet& packet : packets) give(packet);

@@ -8,7 +8,7 @@
 
 namespace tarpon {
 
-void Endpoint::State::take_early(const tarpon_header& header, std::span<const std::byte> packet) {
+void Endpoint::State::take_early(const tarpon_header& header, const RxPacket& packet) {
   const std::uint32_t ahead = header.operation - tags.lowest_open(header.tag);
   if (ahead >= options.window) {
     // Its sender has closed operations that are still open here, and this operation comes soon.
@@ -16,7 +16,7 @@ void Endpoint::State::take_early(const tarpon_header& header, std::span<const st
     ++counters[DropReason::outside_window];
     return;
   }
-  switch (early.park(header, packet, begun_at_sender({}), latest)) {
+  switch (early.park(header, {packet.data, packet.length}, begun_at_sender({}), latest)) {
     case EarlyPackets::Parked::yes:
       ++counters.parked;
       break;
@@ -81,7 +81,10 @@ std::uint32_t Endpoint::State::adopt_early(Operation& operation, Time now) {
       ++counters[DropReason::epoch];
     } else {
       heard_from(operation, header.sender, {});
-      accept(operation, header, packet, now);
+      const RxPacket one{.data = packet.data(),
+                         .length = static_cast<std::uint32_t>(packet.size()),
+                         .source = header.sender};
+      accept(operation, header, {&one, 1}, now);
     }
     early.release(cell);
   }

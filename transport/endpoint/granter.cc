@@ -120,17 +120,19 @@ void Granter::heard(Operation& operation, Rank peer) {
   if (message != nullptr) progressed(operation, *message);
 }
 
-void Granter::progressed(const Operation& operation, ReceiveMessage& message) {
+void Granter::progressed(const Operation& operation, ReceiveMessage& message,
+                         std::uint32_t slots) {
   if (message.final || message.delivered()) return;
   const std::uint32_t here = std::min(message.granted, message.presence.count());
   message.asked_for = std::min(message.asked_for, message.granted - here);
   const std::uint64_t wire = wire_bytes(operation);
-  if (limited_ && ++freed_ >= kLeastShare) due_ = true;
+  if (limited_ && (freed_ += slots) >= kLeastShare) due_ = true;
   if (message.granted >= message.slots) return;
   const std::uint64_t quarters = waiting_ ? 2 : 3;  // as in extend()
   const bool used_enough = 4 * outstanding(message) * wire <= quarters * share_bytes_;
   const bool end = (message.slots - used(message)) * wire <= share_bytes_;
-  if (used_enough || end || message.presence.count() == 1) due_ = true;
+  const bool first = message.presence.count() == slots;
+  if (used_enough || end || first) due_ = true;
 }
 
 void Granter::ended(std::uint32_t messages) {

@@ -51,9 +51,9 @@ class Granter {
   /// Notes that `peer` has begun the operation.
   void heard(Operation& operation, Rank peer);
 
-  /// Call it at most once a packet: when a slot of `message` has come, when slots were asked for
-  /// again, or when granted slots are lost.
-  void progressed(const Operation& operation, ReceiveMessage& message);
+  /// Call it when `slots` slots of `message` have come, when slots were asked for again, or when
+  /// granted slots are lost. The last slot of a message does not come with others.
+  void progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots = 1);
 
   /// Notes that this number of messages of open operations expect no more data.
   void ended(std::uint32_t messages);

@@ -94,7 +94,7 @@ std::size_t Endpoint::State::emit_heartbeats(Time now, std::span<TxPacket> frame
       std::memcpy(frame.room + frame.length, &passed, sizeof passed);
       frame.length += sizeof passed;
     }
-    writer.write(header, {.slot = one->kind, .flags = header.flags}, frame);
+    writer.write(header, {.slot = one->kind, .flags = header.flags}, {&frame, 1});
   }
   return used;
 }

@@ -122,13 +122,15 @@ struct ReceiveMessage {
     return stripes.below(flow, until) - stripes.below(flow, end);
   }
 
-  /// Marks `slot` as here, or as if it were. REQUIRES: it is not marked yet.
-  void insert(std::uint32_t slot) {
-    presence.insert(slot);
-    const std::uint32_t number = stripes.flow_of(slot);
+  /// Marks `count` slots from `first` on as here, or as if they were. REQUIRES: none is marked yet,
+  /// and all travel in one flow.
+  void insert(std::uint32_t first, std::uint32_t count) {
+    presence.insert(first, count);
+    const std::uint32_t number = stripes.flow_of(first);
     FlowProgress& flow = flows[number];
-    flow.end = std::max(flow.end, slot + 1);
-    const bool gap = ++flow.count < stripes.below(number, flow.end);
+    flow.end = std::max(flow.end, first + count);
+    flow.count += count;
+    const bool gap = flow.count < stripes.below(number, flow.end);
     const auto bit = static_cast<std::uint8_t>(1u << number);
     gaps = static_cast<std::uint8_t>(gap ? gaps | bit : gaps & ~bit);
   }

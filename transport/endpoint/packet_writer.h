@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <span>
 
 #include "bpf/wire.h"
 #include "transport/counters.h"
@@ -13,15 +13,13 @@
 #include "transport/endpoint/inflow.h"
 #include "transport/endpoint/peer_clocks.h"
 #include "transport/endpoint/tag_history.h"
-#include "transport/integrity.h"
 
 namespace tarpon {
 
-/// What differs between the headers of one train, besides its length and number.
-struct SlotFields {
-  std::uint32_t slot = 0;
+/// What the headers of a run of packets have in common beyond PacketWriter::header().
+struct RunFields {
+  std::uint32_t slot = 0;  // of the first packet; the others follow
   std::uint8_t flags = 0;
-  std::uint8_t flow = 0;  // of the packet, not of the header
   std::uint64_t contributors = 0;
 };
 
@@ -38,9 +36,9 @@ class PacketWriter {
   /// Adds the epoch that the operation runs in.
   static void mark_epoch(const OperationEpoch& epoch, tarpon_header& header);
 
-  /// Writes the header of `frame`, whose payload, length, peer and flow are set, with the next
-  /// packet number and the check sum.
-  void write(const tarpon_header& common, const SlotFields& fields, TxPacket& frame);
+  /// Writes the headers of `frames`, whose payload, length, peer and flow are set: with slots and
+  /// packet numbers that follow one another, and the check sums.
+  void write(tarpon_header common, const RunFields& fields, std::span<TxPacket> frames);
 
  private:
   const EndpointOptions& options_;
@@ -50,27 +48,5 @@ class PacketWriter {
   EndpointCounters& counters_;
   std::uint32_t next_packet_ = 0;
 };
-
-// In the header because it runs once a packet.
-inline void PacketWriter::write(const tarpon_header& common, const SlotFields& fields,
-                                TxPacket& frame) {
-  // What differs from packet to packet goes straight into the frame: a copy of a header whose
-  // fields were just written would wait for those stores, for each packet.
-  const auto put = [&frame](std::size_t at, auto value) {
-    std::memcpy(frame.header + at, &value, sizeof value);
-  };
-  std::memcpy(frame.header, &common, sizeof common);
-  put(offsetof(tarpon_header, slot), fields.slot);
-  put(offsetof(tarpon_header, flags), fields.flags);
-  put(offsetof(tarpon_header, contributors), fields.contributors);
-  put(offsetof(tarpon_header, length), static_cast<std::uint16_t>(frame.length));
-  put(offsetof(tarpon_header, packet_number), next_packet_++);
-  if (options_.integrity == TARPON_INTEGRITY_CRC32C) {
-    tarpon_header whole;
-    std::memcpy(&whole, frame.header, sizeof whole);
-    put(offsetof(tarpon_header, check), packet_check(whole, {frame.payload, frame.length}));
-  }
-  ++counters_.packets_out;
-}
 
 }  // namespace tarpon

@@ -23,11 +23,16 @@ class Presence {
 
   bool contains(std::uint32_t slot) const { return (words_[slot / 64] >> (slot % 64) & 1) != 0; }
 
-  /// Marks `slot`, which must not be present. REQUIRES: slot < slots().
-  void insert(std::uint32_t slot) {
-    words_[slot / 64] |= 1ull << (slot % 64);
-    ++count_;
-    end_ = std::max(end_, slot + 1);
+  /// Marks `count` slots from `first` on. REQUIRES: none is present; first + count <= slots().
+  void insert(std::uint32_t first, std::uint32_t count) {
+    count_ += count;
+    const std::uint32_t end = first + count;
+    end_ = std::max(end_, end);
+    while (first < end) {
+      const std::uint32_t in_word = std::min(end - first, 64 - first % 64);
+      words_[first / 64] |= (~0ull >> (64 - in_word)) << (first % 64);
+      first += in_word;
+    }
   }
 
   std::uint32_t slots() const { return slots_; }

@@ -1,6 +1,8 @@
 // Packets in: every one is applied, or counted under one reason. This file checks headers and
 // finds the operation of DATA; Receiver and control.cc do the rest.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 
 #include "transport/endpoint/state.h"
@@ -31,33 +33,66 @@ bool tells_of_its_end(const tarpon_header& header) {
   return (header.flags & (TARPON_FLAG_TAIL | TARPON_FLAG_REPAIR)) == TARPON_FLAG_TAIL;
 }
 
+using HeaderWords = std::array<std::uint64_t, sizeof(tarpon_header) / sizeof(std::uint64_t)>;
+
+/// The bits that are equal in all headers of a train.
+constexpr HeaderWords train_bits() {
+  std::array<std::uint8_t, sizeof(tarpon_header)> bytes{};
+  bytes.fill(0xff);
+  const auto clear = [&bytes](std::size_t at, std::size_t size) {
+    for (std::size_t i = at; i < at + size; ++i) bytes[i] = 0;
+  };
+  clear(offsetof(tarpon_header, slot), sizeof(tarpon_header::slot));
+  clear(offsetof(tarpon_header, length), sizeof(tarpon_header::length));
+  clear(offsetof(tarpon_header, packet_number), sizeof(tarpon_header::packet_number));
+  clear(offsetof(tarpon_header, check), sizeof(tarpon_header::check));
+  return std::bit_cast<HeaderWords>(bytes);
+}
+
+/// Whether both packets, not shorter than headers, could be of one train.
+bool in_one_train(const RxPacket& a, const RxPacket& b) {
+  constexpr HeaderWords kBits = train_bits();
+  HeaderWords first, second;
+  std::memcpy(&first, a.data, sizeof first);
+  std::memcpy(&second, b.data, sizeof second);
+  std::uint64_t differ = 0;
+  for (std::size_t i = 0; i < kBits.size(); ++i) differ |= (first[i] ^ second[i]) & kBits[i];
+  return differ == 0 && a.source == b.source;
+}
+
+/// Fetches what the loop over a batch reads next: its headers lie scattered over the receive
+/// buffers, so each would be a cache miss.
+void prefetch(std::span<const RxPacket> packets) {
+  if (packets.size() > 2) __builtin_prefetch(packets[2].data);
+}
+
 }  // namespace
 
 void Endpoint::on_receive(Time now, std::span<const RxPacket> packets) {
   state_->latest = now;
-  DataRun run;
-  for (std::size_t i = 0; i < packets.size(); ++i) {
-    // The headers of a batch lie scattered over the receive buffers: each would be a cache miss.
-    if (i + 2 < packets.size()) __builtin_prefetch(packets[i + 2].data);
-    state_->receive_packet(now, packets[i], run);
-  }
-  state_->clocks.release_packet();
   if (packets.empty()) return;
+  state_->counters.packets_in += packets.size();
+  LatestData latest;
+  while (!packets.empty()) packets = packets.subspan(state_->receive(now, packets, latest));
+  state_->clocks.release_packet();
   state_->inflow.judge(now);
   state_->receiver.give_credit(state_->open_operations, now);
   state_->forget_passed_tags();
 }
 
-void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& run) {
-  ++counters.packets_in;
+/// Takes the first of `packets`, and the others of its train. Returns their number.
+std::size_t Endpoint::State::receive(Time now, std::span<const RxPacket> packets,
+                                     LatestData& latest_data) {
+  prefetch(packets);
+  const RxPacket& packet = packets.front();
   if (packet.length < TARPON_HEADER_BYTES) {
     ++counters[DropReason::runt];
-    return;
+    return 1;
   }
   tarpon_header header;
   std::memcpy(&header, packet.data, sizeof header);
-  const std::span<const std::byte> whole(packet.data, packet.length);
-  const std::span<const std::byte> payload = whole.subspan(TARPON_HEADER_BYTES);
+  const std::span<const std::byte> payload =
+      std::span(packet.data, packet.length).subspan(TARPON_HEADER_BYTES);
 
   const tarpon_header_verdict verdict =
       tarpon_check_header(&header, options.job, static_cast<std::uint32_t>(payload.size()));
@@ -77,10 +112,11 @@ void Endpoint::State::receive_packet(Time now, const RxPacket& packet, DataRun& 
   } else if (header.incarnation != 0) {
     ++counters[DropReason::epoch];
   } else if (header.type == TARPON_DATA) {
-    take_data(now, header, whole, run);
+    return take_data(now, header, packets, latest_data);
   } else {
     take_control(now, header, payload);
   }
+  return 1;
 }
 
 /// Takes the clock of a packet. Call it once for each train, since its packets left at one time.
@@ -107,49 +143,64 @@ void Endpoint::State::note_advertised(Rank peer, std::uint32_t advertised) {
   }
 }
 
-void Endpoint::State::take_data(Time now, const tarpon_header& header,
-                                std::span<const std::byte> packet, DataRun& run) {
-  if (run.continues(header)) return accept(*run.operation, header, packet, now);
-  run.operation = nullptr;
+/// As receive(). `header`: of the first packet, which is sound.
+std::size_t Endpoint::State::take_data(Time now, const tarpon_header& header,
+                                       std::span<const RxPacket> packets, LatestData& latest_data) {
+  if (latest_data.continues(header)) {
+    return accept(*latest_data.operation, header, packets, now);
+  }
+  latest_data.operation = nullptr;
   note_clock(header, now);
   Channel* channel = channel_of(header);
-  if (channel == nullptr) {
-    if (!tags.remembers(header.tag)) return take_early(header, packet);
-    ++counters[DropReason::closed];
-    if (tells_of_its_end(header) && !clocks.overtaken()) tell_forgotten(header, header.sender);
-    return;
-  }
-  if (channel->lost) {
-    ++counters[DropReason::closed];
-    if (tells_of_its_end(header) && !was_told(header, now)) tell_forgotten(header, options.rank);
-    return;
+  if (channel == nullptr || channel->lost) {
+    take_unknown(now, channel, header, packets.front());
+    return 1;
   }
   note_closed_below(*channel, header, now);
   if (Operation* operation = find_open(*channel, header.operation)) {
     if (other_epoch(*operation, header)) {
       ++counters[DropReason::epoch];
-      return;
+      return 1;
     }
     heard_from(*operation, header.sender, {});
     another_has_begun(*operation);
     lateness.note_answer(*channel, *operation, header, now);
     if (header.stage_time != 0) operation->peers[header.sender].stage_time = header.stage_time;
-    run = {operation, header.sender, header.closed_below};
-    accept(*operation, header, packet, now);
-  } else if (before(header.operation, channel->next_number)) {
-    ++counters[DropReason::closed];
-    ++channel->late_packets;
-    // The sender is late and does not know.
-    if (tells_of_its_end(header) && !was_told(header, now)) {
-      const PastOperation* past = channel->find_past(header.operation);
-      answer_past(*channel, header,
-                  past != nullptr && past->epoch.number == header.epoch &&
-                      signature_hash(past->signature) != header.signature,
-                  0);
-    }
-  } else {
-    take_early(header, packet);
+    latest_data = {operation, header.sender, header.closed_below};
+    return accept(*operation, header, packets, now);
   }
+  if (before(header.operation, channel->next_number)) {
+    take_past(now, *channel, header);
+  } else {
+    take_early(header, packets.front());
+  }
+  return 1;
+}
+
+/// Takes DATA of a tag that this rank does not know, or whose numbers are lost.
+void Endpoint::State::take_unknown(Time now, const Channel* channel, const tarpon_header& header,
+                                   const RxPacket& packet) {
+  if (channel == nullptr && !tags.remembers(header.tag)) return take_early(header, packet);
+  ++counters[DropReason::closed];
+  if (!tells_of_its_end(header)) return;
+  if (channel == nullptr) {
+    if (!clocks.overtaken()) tell_forgotten(header, header.sender);
+  } else if (!was_told(header, now)) {
+    tell_forgotten(header, options.rank);
+  }
+}
+
+/// Takes DATA of an operation that is over here.
+void Endpoint::State::take_past(Time now, Channel& channel, const tarpon_header& header) {
+  ++counters[DropReason::closed];
+  ++channel.late_packets;
+  // The sender is late and does not know.
+  if (!tells_of_its_end(header) || was_told(header, now)) return;
+  const PastOperation* past = channel.find_past(header.operation);
+  answer_past(channel, header,
+              past != nullptr && past->epoch.number == header.epoch &&
+                  signature_hash(past->signature) != header.signature,
+              0);
 }
 
 /// Whether the message was answered: its tail is many packets, and one answer is enough. After a
@@ -222,14 +273,39 @@ void Endpoint::State::heard_from(Operation& operation, Rank peer, Duration befor
   }
 }
 
-void Endpoint::State::accept(Operation& operation, const tarpon_header& header,
-                             std::span<const std::byte> packet, Time now) {
+/// Takes the train of the first of `packets`, whose header is `header`. Returns its length.
+std::size_t Endpoint::State::accept(Operation& operation, const tarpon_header& header,
+                                    std::span<const RxPacket> packets, Time now) {
   if (header.signature != operation.signature_hash) {
     ++counters[DropReason::mismatch];
-    return tell_mismatch(operation, header.sender, nullptr, now);
+    tell_mismatch(operation, header.sender, nullptr, now);
+    return 1;
   }
   if ((header.flags & TARPON_FLAG_NONFINITE) != 0) take_marks(operation, marks_in(header));
-  receiver.receive(operation, header, packet, now);
+  const std::span<const RxPacket> train = train_of(packets, header.slot);
+  receiver.receive(operation, header, train, now);
+  return train.size();
+}
+
+/// The first of `packets`, which has `slot`, and those after it with the slots that follow, for
+/// which all checks of headers have the same result.
+std::span<const RxPacket> Endpoint::State::train_of(std::span<const RxPacket> packets,
+                                                    std::uint32_t slot) const {
+  std::size_t count = 1;
+  for (; count < packets.size(); ++count) {
+    prefetch(packets.subspan(count));
+    const RxPacket& packet = packets[count];
+    if (packet.length < TARPON_HEADER_BYTES || !in_one_train(packets[0], packet)) break;
+    tarpon_header header;
+    std::memcpy(&header, packet.data, sizeof header);
+    if (header.slot != ++slot || header.length != packet.length - TARPON_HEADER_BYTES) break;
+    if (options.integrity == TARPON_INTEGRITY_CRC32C &&
+        packet_check(header, std::span(packet.data, packet.length).subspan(sizeof header)) !=
+            header.check) {
+      break;
+    }
+  }
+  return packets.first(count);
 }
 
 }  // namespace tarpon

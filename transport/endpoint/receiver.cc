@@ -30,42 +30,80 @@ void Receiver::release(Operation& operation, Time now) {
   next_ = std::min(next_, granter_.next(now));
 }
 
-void Receiver::receive(Operation& operation, const tarpon_header& header,
-                       std::span<const std::byte> packet, Time now) {
+void Receiver::receive(Operation& operation, tarpon_header header,
+                       std::span<const RxPacket> packets, Time now) {
   const std::uint32_t number = tarpon_stage(&header);
-  if (number >= operation.stage_count) {
-    ++counters_[DropReason::message];
+  Stage* const stage = number < operation.stage_count ? &operation.stages[number] : nullptr;
+  ReceiveMessage* const message = stage == nullptr ? nullptr : stage->receive_from(header.sender);
+  if (message == nullptr) {
+    counters_[DropReason::message] += packets.size();
     return;
   }
-  Stage& stage = operation.stages[number];
-  ReceiveMessage* message = stage.receive_from(header.sender);
-  if (message == nullptr || header.slot >= message->slots ||
-      header.length != message->lengths.of(header.slot)) {
-    ++counters_[DropReason::message];
-    return;
+  while (!packets.empty()) {
+    std::size_t count = 1;
+    if (!refused(operation, *stage, *message, header.slot, packets.front())) {
+      if (!message->flows_known) learn_flows(operation, *message, header);
+      count = run_length(*message, header, packets);
+      take(operation, *stage, *message, header, packets.first(count), now);
+    }
+    header.slot += static_cast<std::uint32_t>(count);
+    packets = packets.subspan(count);
   }
-  if (message->presence.contains(header.slot)) {
+}
+
+/// Whether `slot` is of no use. Counts it then.
+bool Receiver::refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,
+                       std::uint32_t slot, const RxPacket& packet) {
+  if (slot >= message.slots || packet.length - TARPON_HEADER_BYTES != message.lengths.of(slot)) {
+    ++counters_[DropReason::message];
+    return true;
+  }
+  if (message.presence.contains(slot)) {
     // It may be one of the slots that were given up, and come too late.
-    ++counters_[message->given_up > 0 ? DropReason::closed : DropReason::duplicate];
-    if (message->given_up > 0) ++operation.late_packets;
-    return;
+    ++counters_[message.given_up > 0 ? DropReason::closed : DropReason::duplicate];
+    if (message.given_up > 0) ++operation.late_packets;
+    return true;
   }
-  if (stage.closed) {
-    ++counters_[DropReason::closed];
-    ++operation.late_packets;
-    return;
+  if (!stage.closed) return false;
+  ++counters_[DropReason::closed];
+  ++operation.late_packets;
+  return true;
+}
+
+/// Number of `packets` from the first on, which is not refused, that are taken at once: as many as
+/// continue their flow in order. The slot that completes a message is taken alone.
+std::size_t Receiver::run_length(const ReceiveMessage& message, const tarpon_header& header,
+                                 std::span<const RxPacket> packets) {
+  const std::uint32_t slot = header.slot;
+  // If the first slot is the end of its flow, no later one of the flow is here.
+  const bool in_order = slot == message.end_of_flow(slot);
+  if (!in_order || (header.flags & TARPON_FLAG_REPAIR) != 0) return 1;
+  const std::size_t most = std::min<std::size_t>(
+      {packets.size(), message.stripes.rest(slot), message.slots - 1 - message.presence.count()});
+  std::uint32_t count = 1;
+  while (count < most && slot + count < message.slots &&
+         packets[count].length - TARPON_HEADER_BYTES == message.lengths.of(slot + count)) {
+    ++count;
   }
-  if (!message->flows_known) learn_flows(operation, *message, header);
-  count_arrival(operation, *message, header, packet.size());
-  message->insert(header.slot);
-  ++counters_.data_in;
-  message->sink->deliver(message->peer, header.slot, packet.subspan(TARPON_HEADER_BYTES),
-                         header.contributors);
-  if (message->delivered()) delivered_one(operation, stage, *message, now);
-  message->last_heard = now;
-  note_arrival(stage, *message, header, now);
-  note_losses(operation, *message, header, now);
-  granter_.progressed(operation, *message);
+  return count;
+}
+
+/// Takes slots that are not here yet: one, or several that run_length() has put together.
+void Receiver::take(Operation& operation, Stage& stage, ReceiveMessage& message,
+                    const tarpon_header& header, std::span<const RxPacket> packets, Time now) {
+  const auto count = static_cast<std::uint32_t>(packets.size());
+  count_arrivals(operation, message, header, packets);
+  message.insert(header.slot, count);
+  counters_.data_in += count;
+  message.sink->deliver({.from = message.peer,
+                         .first = header.slot,
+                         .packets = packets,
+                         .contributors = header.contributors});
+  if (message.delivered()) delivered_one(operation, stage, message, now);
+  message.last_heard = now;
+  note_arrival(stage, message, header, now);
+  note_losses(operation, message, header, now);
+  granter_.progressed(operation, message, count);
 }
 
 /// Learns from the first DATA of a message how its sender spreads it over flows.
@@ -79,11 +117,12 @@ void Receiver::learn_flows(const Operation& operation, ReceiveMessage& message,
   inflow_.flows_changed();
 }
 
-/// Tells Inflow of a packet. Call it before the slot is marked present.
-void Receiver::count_arrival(const Operation& operation, const ReceiveMessage& message,
-                             const tarpon_header& header, std::size_t bytes) {
+/// Tells Inflow of packets. Call it before their slots are marked present.
+void Receiver::count_arrivals(const Operation& operation, const ReceiveMessage& message,
+                              const tarpon_header& header, std::span<const RxPacket> packets) {
   const std::uint32_t unasked = operation.unasked;
-  inflow_.arrived(bytes, header.slot < unasked);
+  std::uint32_t slot = header.slot;
+  for (const RxPacket& packet : packets) inflow_.arrived(packet.length, slot++ < unasked);
   if (const std::uint32_t end = message.end_of_flow(header.slot); header.slot > end) {
     const std::uint32_t early = message.overtaken_by(header.slot, unasked);
     inflow_.overtaken(message.overtaken_by(header.slot, header.slot) - early, early);
@@ -223,7 +262,7 @@ void Receiver::give_up_gap(Operation& operation, Stage& stage, ReceiveMessage& m
   const std::size_t count = message.lost_at_gap(kAllSlots, ranges);
   for (std::size_t i = 0; i < count; ++i) {
     for (std::uint32_t slot = ranges[i].first; slot < ranges[i].first + ranges[i].count; ++slot) {
-      message.insert(slot);
+      message.insert(slot, 1);
       ++message.given_up;
       message.last_given_up |= slot + 1 == message.slots;
       message.sink->lost(message.peer, slot);

@@ -35,8 +35,9 @@ class Receiver {
   };
   explicit Receiver(const Parts& parts);
 
-  /// Takes a packet of DATA of an open operation, in its epoch and with its signature.
-  void receive(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
+  /// Takes DATA of an open operation, in its epoch and with its signature: `packets` have the slots
+  /// from `header.slot` on, and else the same header, apart from length and packet number.
+  void receive(Operation& operation, tarpon_header header, std::span<const RxPacket> packets,
                Time now);
 
   /// Stops waiting for `message`: no more of it comes. REQUIRES: `stage` is open and the message is
@@ -68,8 +69,14 @@ class Receiver {
  private:
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
-  void count_arrival(const Operation& operation, const ReceiveMessage& message,
-                     const tarpon_header& header, std::size_t bytes);
+  bool refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,
+               std::uint32_t slot, const RxPacket& packet);
+  static std::size_t run_length(const ReceiveMessage& message, const tarpon_header& header,
+                                std::span<const RxPacket> packets);
+  void take(Operation& operation, Stage& stage, ReceiveMessage& message,
+            const tarpon_header& header, std::span<const RxPacket> packets, Time now);
+  void count_arrivals(const Operation& operation, const ReceiveMessage& message,
+                      const tarpon_header& header, std::span<const RxPacket> packets);
   void note_arrival(Stage& stage, ReceiveMessage& message, const tarpon_header& header, Time now);
   void note_losses(const Operation& operation, ReceiveMessage& message, const tarpon_header& header,
                    Time now);

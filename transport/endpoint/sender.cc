@@ -134,13 +134,16 @@ std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint
   const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
     tarpon_range& range = message.repairs[message.repair_count - 1];
-    fill_slot(header, operation, message,
-              {.slot = range.first, .flags = flags, .flow = repair_flow(message, range.first)},
-              frames[used]);
-    ++counters_.repaired_slots;
-    ++used;
-    ++range.first;
-    if (--range.count == 0) --message.repair_count;
+    const auto room = static_cast<std::uint32_t>(frames.size() - used);
+    const std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
+    fill(header, operation, message,
+         {.first = range.first, .flags = flags, .flow = repair_flow(message, range.first)},
+         frames.subspan(used, count));
+    counters_.repaired_slots += count;
+    used += count;
+    range.first += count;
+    range.count -= count;
+    if (range.count == 0) --message.repair_count;
   }
   outflow_.sent(message.peer, now, used * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return used;
@@ -164,35 +167,59 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
   const tarpon_header header = header_of(now, operation, stage, message);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
   const std::uint32_t tail = first_tail_slot(message.slots);
-  for (std::uint32_t i = 0; i < take; ++i) {
-    const std::uint32_t slot = message.next++;
-    fill_slot(header, operation, message,
-              {.slot = slot,
-               .flags = slot < tail ? header.flags : marked,
-               .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
-              frames[i]);
+  for (std::uint32_t used = 0; used < take;) {
+    const std::uint32_t slot = message.next;
+    std::uint32_t count = std::min(take - used, message.stripes.rest(slot));
+    if (slot < tail) count = std::min(count, tail - slot);
+    fill(header, operation, message,
+         {.first = slot,
+          .flags = slot < tail ? header.flags : marked,
+          .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
+         frames.subspan(used, count));
+    message.next += count;
+    used += count;
   }
   outflow_.sent(message.peer, now, take * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return take;
 }
 
-void Sender::fill_slot(const tarpon_header& common, const Operation& operation,
-                       const SendMessage& message, SlotFields fields, TxPacket& frame) {
-  const SlotView view = message.source->view(fields.slot);
-  frame.peer = message.peer;
-  frame.flow = fields.flow;
-  frame.length = message.lengths.of(fields.slot);
-  if (gathers_ && view.payload != nullptr) {
-    frame.payload = view.payload;
-    frame.lender = lender_of(operation.handle);
-  } else {
-    frame.payload = frame.room;
-    frame.lender = kNoLender;
-    message.source->write(fields.slot, {frame.room, frame.length});
+/// Fills `frames` with the slots from the stretch's first one on.
+void Sender::fill(const tarpon_header& header, const Operation& operation,
+                  const SendMessage& message, const Stretch& stretch, std::span<TxPacket> frames) {
+  std::uint32_t slot = stretch.first;
+  for (TxPacket& frame : frames) {
+    frame.peer = message.peer;
+    frame.flow = stretch.flow;
+    frame.length = message.lengths.of(slot++);
   }
-  fields.contributors = view.contributors;
-  writer_.write(common, fields, frame);
-  ++counters_.data_out;
+  slot = stretch.first;
+  while (!frames.empty()) {
+    const auto most = static_cast<std::uint32_t>(frames.size());
+    const OutgoingRun run = message.source->lend(slot, most);
+    const std::span<TxPacket> filled = frames.first(run.count);
+    place(operation, run, filled);
+    writer_.write(header, {slot, stretch.flags, run.contributors}, filled);
+    counters_.data_out += run.count;
+    slot += run.count;
+    frames = frames.subspan(run.count);
+  }
+}
+
+/// Lends the payload of `run` to the port, or copies it into the frames.
+void Sender::place(const Operation& operation, const OutgoingRun& run,
+                   std::span<TxPacket> frames) const {
+  const std::byte* payload = run.payload;
+  for (TxPacket& frame : frames) {
+    if (gathers_) {
+      frame.payload = payload;
+      frame.lender = lender_of(operation.handle);
+    } else {
+      frame.payload = frame.room;
+      frame.lender = kNoLender;
+      std::memcpy(frame.room, payload, frame.length);
+    }
+    payload += run.stride;
+  }
 }
 
 std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
@@ -220,7 +247,7 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
         writer_.header(now, one->peer, TARPON_DATA, one->tag, one->number, kept->data->stage);
     header.signature = kept->signature_hash;
     PacketWriter::mark_epoch(kept->epoch, header);
-    const SlotFields fields{
+    const RunFields fields{
         .slot = range.first,
         .flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR |
                                            (kept->marked ? TARPON_FLAG_NONFINITE : 0)),
@@ -232,7 +259,7 @@ std::size_t Sender::send_retained(Time now, ControlQueue& due, TagHistory& tags,
     frame.payload = frame.room;  // copied: the bytes may be freed before the port has sent them
     frame.lender = kNoLender;
     std::memcpy(frame.room, bytes.data() + offset, frame.length);
-    writer_.write(header, fields, frame);
+    writer_.write(header, fields, {&frame, 1});
     outflow_.sent(one->peer, now, wire_bytes);
     ++counters_.data_out;
     ++counters_.repaired_slots;

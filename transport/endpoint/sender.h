@@ -2,9 +2,9 @@
 // receiver asked for again leave first, then new ones, as far as they are ready, and credit and
 // Outflow allow it. FlowChoice says over how many flows.
 //
-// A source lends its payload, which the port sends from where it lies; a port that cannot gather
-// gets the payload written into its frame. Runs of packets to one peer are whole trains wherever
-// the frames suffice.
+// A source lends its payload, which the port sends from where it lies; for a port that cannot
+// gather, the payload is copied into its frame. Runs of packets to one peer are whole trains
+// wherever the frames suffice.
 //
 // Not thread-safe.
 #pragma once
@@ -47,6 +47,13 @@ class Sender {
                             std::span<TxPacket> frames, Time& timer);
 
  private:
+  /// Slots of a message that leave with the same flags, over one flow.
+  struct Stretch {
+    std::uint32_t first = 0;
+    std::uint8_t flags = 0;
+    std::uint8_t flow = 0;
+  };
+
   std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
@@ -56,8 +63,9 @@ class Sender {
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
                        SendMessage& message, std::span<TxPacket> frames);
   std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
-  void fill_slot(const tarpon_header& common, const Operation& operation,
-                 const SendMessage& message, SlotFields fields, TxPacket& frame);
+  void fill(const tarpon_header& header, const Operation& operation, const SendMessage& message,
+            const Stretch& stretch, std::span<TxPacket> frames);
+  void place(const Operation& operation, const OutgoingRun& run, std::span<TxPacket> frames) const;
 
   const Rank rank_;
   const bool gathers_;

@@ -50,9 +50,9 @@ struct ClosedTold {
   Time at{};
 };
 
-/// The operation that the last DATA of a batch belonged to: trains come from one sender, and what
-/// was looked up for the first packet holds for the rest.
-struct DataRun {
+/// The operation that the last DATA of a batch belonged to: what was looked up for it holds for the
+/// next packets of its sender.
+struct LatestData {
   Operation* operation = nullptr;
   Rank sender = 0;
   std::uint16_t closed_below = 0;
@@ -85,20 +85,24 @@ struct Endpoint::State {
   void forget_passed_tags();
 
   // receive.cc
-  void receive_packet(Time now, const RxPacket& packet, DataRun& run);
+  std::size_t receive(Time now, std::span<const RxPacket> packets, LatestData& latest_data);
   bool other_epoch(Operation& operation, const tarpon_header& header);
-  void take_data(Time now, const tarpon_header& header, std::span<const std::byte> packet,
-                 DataRun& run);
+  std::size_t take_data(Time now, const tarpon_header& header, std::span<const RxPacket> packets,
+                        LatestData& latest_data);
+  void take_unknown(Time now, const Channel* channel, const tarpon_header& header,
+                    const RxPacket& packet);
+  void take_past(Time now, Channel& channel, const tarpon_header& header);
   bool was_told(const tarpon_header& header, Time now);
   void note_clock(const tarpon_header& header, Time now);
   void note_advertised(Rank peer, std::uint32_t advertised);
-  void accept(Operation& operation, const tarpon_header& header, std::span<const std::byte> packet,
-              Time now);
+  std::size_t accept(Operation& operation, const tarpon_header& header,
+                     std::span<const RxPacket> packets, Time now);
+  std::span<const RxPacket> train_of(std::span<const RxPacket> packets, std::uint32_t slot) const;
   void announce_to_heard(const Operation& operation, Rank peer);
   void heard_from(Operation& operation, Rank peer, Duration before);
 
   // early.cc
-  void take_early(const tarpon_header& header, std::span<const std::byte> packet);
+  void take_early(const tarpon_header& header, const RxPacket& packet);
   void ask_again(Operation& operation, Rank peer);
   std::uint32_t adopt_early(Operation& operation, Time now);
   void take_early_control(const tarpon_header& header, std::span<const std::byte> payload);

@@ -27,6 +27,11 @@ struct Stripes {
     return flows == 1 ? 0 : slot / length & (flows - 1);
   }
 
+  /// How many slots from `slot` on travel in its flow before another flow has its turn.
+  std::uint32_t rest(std::uint32_t slot) const {
+    return flows == 1 ? ~slot : length - slot % length;
+  }
+
   /// How many slots of `flow` are below `slot`.
   std::uint32_t below(std::uint32_t flow, std::uint32_t slot) const {
     if (flows == 1) return slot;

@@ -96,7 +96,7 @@ bool Endpoint::State::fill_control(Time now, const ControlDue& due, TxPacket& fr
   mark_control(due, operation, header);
   journal.note_out(due, asks, now);
   writer.write(header, {.slot = slot, .flags = header.flags, .contributors = header.contributors},
-               frame);
+               {&frame, 1});
   return true;
 }
 

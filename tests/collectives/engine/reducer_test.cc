@@ -8,7 +8,9 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/support/deliver.h"
 #include "tools/reference/half_types.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 namespace {
@@ -44,13 +46,9 @@ struct Rig {
   static std::size_t end(std::uint32_t slot) { return std::min(first(slot + 1), kElements); }
 
   void deliver(Rank from, std::uint32_t slot) {
-    // Behind an odd address, as in a receive buffer.
-    std::vector<std::byte> bytes(1 + (end(slot) - first(slot)) * 4);
-    for (std::size_t i = first(slot); i < end(slot); ++i) {
-      const float element = value(from, i);
-      std::memcpy(bytes.data() + 1 + (i - first(slot)) * 4, &element, 4);
-    }
-    reducer->deliver(from, slot, std::span(bytes).subspan(1), 0);
+    std::vector<float> payload;
+    for (std::size_t i = first(slot); i < end(slot); ++i) payload.push_back(value(from, i));
+    testing_support::deliver(*reducer, from, slot, std::as_bytes(std::span(payload)));
   }
 
   std::vector<float> own, result;
@@ -164,7 +162,7 @@ struct HalfRig {
 
   void deliver(Rank from, std::uint32_t slot) {
     const std::vector<Float16> payload(kSlotElements, value(from));
-    reducer->deliver(from, slot, std::as_bytes(std::span(payload)), 0);
+    testing_support::deliver(*reducer, from, slot, std::as_bytes(std::span(payload)));
   }
 
   /// Of all elements of the slot, which are equal.
@@ -248,7 +246,7 @@ void expect_rounded_once(std::uint32_t ranks, std::uint32_t arrivals, bool in_pl
         payload.push_back(value(from, i));
         sums[i] += payload.back();
       }
-      reducer.deliver(from, slot, std::as_bytes(std::span(payload)), 0);
+      testing_support::deliver(reducer, from, slot, std::as_bytes(std::span(payload)));
     }
   }
   reducer.settle(reducer.slots() - reducer.ready());
@@ -304,15 +302,20 @@ TEST(ReducerTest, half__two_ranks_need_no_partial_results) {
   EXPECT_EQ(rig.result_of(1), 0.5f);
 }
 
-TEST(ReducerTest, source__lends_and_writes_the_accumulator) {
+TEST(ReducerTest, lend__slots_of_the_accumulator_with_the_same_contributors) {
   Rig rig(ReduceOp::sum);
   for (const Rank from : {Rank{0}, Rank{2}, Rank{3}}) rig.deliver(from, 2);
-  const SlotView view = rig.reducer->view(2);
-  EXPECT_EQ(view.contributors, kAll);
-  EXPECT_EQ(view.payload, reinterpret_cast<const std::byte*>(rig.result.data()) + 128);
-  std::vector<std::byte> frame(16);
-  rig.reducer->write(2, frame);
-  EXPECT_EQ(std::memcmp(frame.data(), view.payload, 16), 0);
+  for (const Rank from : {Rank{0}, Rank{3}}) {
+    for (const std::uint32_t slot : {0u, 1u}) rig.deliver(from, slot);
+  }
+  const OutgoingRun whole = rig.reducer->lend(2, 1);
+  EXPECT_EQ(whole.count, 1u);
+  EXPECT_EQ(whole.contributors, kAll);
+  EXPECT_EQ(whole.payload, reinterpret_cast<const std::byte*>(rig.result.data()) + 128);
+  const OutgoingRun lacking = rig.reducer->lend(0, 3);
+  EXPECT_EQ(lacking.count, 2u);
+  EXPECT_EQ(lacking.contributors, kAll & ~bit(2));
+  EXPECT_EQ(lacking.stride, 64u);
 }
 
 TEST(ReducerTest, shape__64_ranks_use_all_bits_and_an_empty_shard_is_ready) {

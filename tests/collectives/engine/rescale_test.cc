@@ -10,6 +10,7 @@
 
 #include "collectives/engine/reducer.h"
 #include "collectives/engine/sender_loss.h"
+#include "tests/support/deliver.h"
 #include "transport/random.h"
 
 namespace tarpon {
@@ -47,7 +48,7 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
       if (random.chance(p)) continue;
       ++received;
-      reducer.deliver(from, slot, std::as_bytes(std::span(payload)), 1ull << from);
+      testing_support::deliver(reducer, from, slot, std::as_bytes(std::span(payload)));
     }
     losses.learn(from, kSlots, received);
   }
@@ -125,7 +126,7 @@ TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
     shape.weights = {1, 1.5, 1};
     Reducer reducer(shape);
     for (Rank from = 1; from < present; ++from) {
-      reducer.deliver(from, 0, std::as_bytes(std::span(payload)), 1ull << from);
+      testing_support::deliver(reducer, from, 0, std::as_bytes(std::span(payload)));
     }
     reducer.settle(reducer.slots() - reducer.ready());
     EXPECT_FLOAT_EQ(result[0], (4 + 12 + (present == 3 ? 8.0f : 0.0f)) / 3);

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/support/deliver.h"
+
 namespace tarpon {
 namespace {
 
@@ -41,7 +43,7 @@ class Executed {
     payload.fill(value);
     for (const ReceiveSpec& receive : spec.stages[stage].receives) {
       if (receive.peer != peer) continue;
-      receive.sink->deliver(peer, slot, std::as_bytes(std::span(payload)), ~0ull);
+      testing_support::deliver(*receive.sink, peer, slot, std::as_bytes(std::span(payload)), ~0ull);
     }
     executor_.advance(endpoint_, handle_);
   }

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "tests/support/endpoint_harness.h"
+#include "transport/random.h"
 
 namespace tarpon {
 namespace {
@@ -11,6 +16,93 @@ namespace {
 using namespace testing_support;
 
 constexpr Event::Kind kClosed = Event::Kind::stage_closed;
+
+// -- trains
+
+/// Rank 0 has sent what it may of a message to rank 1, which has received nothing of it.
+struct SentTrain {
+  explicit SentTrain(EndpointOptions options = small_options()) : net(2, long_credit(options)) {
+    net.submit(from_zero(0, 2, kMany), 0);
+    call = &net.submit(from_zero(1, 2, kMany), 1);
+    net.give(of_type(net.poll(1), TARPON_READY));
+    packets = of_type(net.poll(0, 64), TARPON_DATA);
+  }
+  static EndpointOptions long_credit(EndpointOptions options) {
+    options.initial_credit = 12;
+    return options;
+  }
+  const PatternSink& sink() const { return *call->sinks[0]; }
+
+  Harness net;
+  Call* call = nullptr;
+  Packets packets;
+};
+
+TEST(EndpointDeliveryTest, train__each_slot_is_delivered) {
+  SentTrain sent;
+  ASSERT_EQ(sent.packets.size(), 12u);
+  sent.net.give_at_once(1, sent.packets);
+  EXPECT_EQ(sent.sink().bytes.at(0), 12 * kSlot);
+  EXPECT_EQ(sent.net[1].counters().data_in, 12u);
+}
+
+TEST(EndpointDeliveryTest, train__a_packet_that_fails_its_checks_costs_no_other) {
+  EndpointOptions options = small_options();
+  options.integrity = TARPON_INTEGRITY_CRC32C;
+  const auto change = [](Packet& packet, auto field, auto value) {
+    tarpon_header header = packet.header();
+    header.*field = value;
+    packet.set(header);
+  };
+  const std::vector<std::pair<DropReason, std::function<void(Packet&)>>> faults{
+      {DropReason::integrity, [](Packet& packet) { packet.bytes.back() ^= std::byte{1}; }},
+      {DropReason::fields, [](Packet& packet) { packet.bytes.pop_back(); }},
+      {DropReason::runt, [](Packet& packet) { packet.bytes.resize(10); }},
+      {DropReason::sender, [](Packet& packet) { packet.from = 5; }},
+      {DropReason::foreign_job,
+       [&](Packet& packet) {
+         change(packet, &tarpon_header::job, 1u);
+         packet.seal();
+       }},
+      {DropReason::mismatch,
+       [&](Packet& packet) {
+         change(packet, &tarpon_header::signature, std::uint16_t{77});
+         packet.seal();
+       }},
+      {DropReason::message,
+       [&](Packet& packet) {
+         change(packet, &tarpon_header::slot, 1000u);
+         packet.seal();
+       }},
+      {DropReason::duplicate,
+       [&](Packet& packet) {
+         change(packet, &tarpon_header::slot, 0u);
+         packet.seal();
+       }},
+  };
+  for (const auto& [reason, spoil] : faults) {
+    SentTrain sent(options);
+    spoil(sent.packets[5]);
+    sent.net.give_at_once(1, sent.packets);
+    EXPECT_EQ(sent.net.dropped(1, reason), 1u) << drop_reason_name(reason);
+    EXPECT_EQ(total_dropped(sent.net[1].counters()), 1u) << drop_reason_name(reason);
+    EXPECT_EQ(sent.net[1].counters().data_in, 11u) << drop_reason_name(reason);
+    EXPECT_EQ(sent.sink().times.count({0, 5}), 0u) << drop_reason_name(reason);
+  }
+}
+
+TEST(EndpointDeliveryTest, train__any_order_of_a_batch_delivers_all) {
+  Random random(11);
+  for (int round = 0; round < 200; ++round) {
+    SentTrain sent;
+    for (std::size_t i = sent.packets.size(); i > 1; --i) {
+      if (random.chance(0.3)) std::swap(sent.packets[i - 1], sent.packets[random.below(i)]);
+    }
+    sent.net.give_at_once(1, sent.packets);
+    ASSERT_EQ(sent.sink().bytes.at(0), 12 * kSlot) << round;
+    ASSERT_EQ(total_dropped(sent.net[1].counters()), 0u) << round;
+  }
+}
 
 // -- repair
 

@@ -571,7 +571,7 @@ TEST(EndpointTest, transmit__a_gathering_port_gets_the_sources_memory) {
     EXPECT_EQ(frame.payload == room.data(), !gathers);
     EXPECT_EQ(frame.lender, gathers ? lender_of(a.handle) : kNoLender);
     if (gathers) {
-      EXPECT_EQ(frame.payload, a.sources[0]->view(0).payload);
+      EXPECT_EQ(frame.payload, a.sources[0]->lend(0, 1).payload);
     }
   }
 }

@@ -30,6 +30,14 @@ TEST(StripesTest, below__counts_the_slots_of_a_flow) {
   }
 }
 
+TEST(StripesTest, rest__the_slots_up_to_the_next_flow) {
+  const Stripes stripes{5, 4};
+  EXPECT_EQ(stripes.rest(0), 5u);
+  EXPECT_EQ(stripes.rest(4), 1u);
+  EXPECT_EQ(stripes.rest(12), 3u);
+  EXPECT_GE((Stripes{5, 1}.rest(12)), 1000u) << "one flow: all";
+}
+
 TEST(StripesTest, length__fits_a_train_and_is_short) {
   EXPECT_EQ(stripe_slots(64), 16u);
   EXPECT_EQ(stripe_slots(1408), 16u);
@@ -64,7 +72,7 @@ TEST(ReceiveMessageTest, lost__is_what_its_own_flow_has_overtaken) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       if (!random.chance(0.8)) continue;
       overtaken += message.overtaken_by(slot, slot);
-      message.insert(slot);
+      message.insert(slot, 1);
     }
     message.presume_overtaken_lost(Time{});
     std::vector<std::uint32_t> expected;
@@ -95,7 +103,7 @@ TEST(ReceiveMessageTest, lost__is_what_its_own_flow_has_overtaken) {
 
 TEST(ReceiveMessageTest, first_missing__is_one_of_each_flow) {
   ReceiveMessage message = message_of(64, {4, 4});
-  for (const std::uint32_t slot : {0u, 1u, 2u, 3u, 4u, 16u}) message.insert(slot);
+  for (const std::uint32_t slot : {0u, 1u, 2u, 3u, 4u, 16u}) message.insert(slot, 1);
   std::array<tarpon_range, 8> ranges;
   std::size_t count = message.first_missing(64, ranges);
   EXPECT_THAT(slots_in({ranges.data(), count}), ElementsAre(5, 8, 12, 17));

@@ -60,7 +60,7 @@ class GranterTest : public testing::Test {
   void arrive(Operation& operation, std::uint32_t stage, Rank peer, std::uint32_t slots) {
     ReceiveMessage& message = *operation.stages[stage].receive_from(peer);
     for (std::uint32_t i = 0; i < slots; ++i) {
-      message.insert(message.presence.end());
+      message.insert(message.presence.end(), 1);
       message.last_heard = now_;
       granter_->progressed(operation, message);
     }

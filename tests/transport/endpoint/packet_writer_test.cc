@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "transport/integrity.h"
+
 namespace tarpon {
 namespace {
 
@@ -18,8 +20,8 @@ class PacketWriterTest : public testing::Test {
     frame_.length = 5;
   }
 
-  tarpon_header written(const SlotFields& fields = {}) {
-    writer_.write(writer_.header(Time(2s), 1, TARPON_DATA, 7, 3, 1), fields, frame_);
+  tarpon_header written(const RunFields& fields = {}) {
+    writer_.write(writer_.header(Time(2s), 1, TARPON_DATA, 7, 3, 1), fields, {&frame_, 1});
     tarpon_header header;
     std::memcpy(&header, header_.data(), sizeof header);
     return header;
@@ -54,6 +56,28 @@ TEST_F(PacketWriterTest, write__numbers_rise_and_packets_are_counted) {
   EXPECT_EQ(written().packet_number, 0u);
   EXPECT_EQ(written().packet_number, 1u);
   EXPECT_EQ(counters_.packets_out, 2u);
+}
+
+TEST_F(PacketWriterTest, write__a_run_with_slots_that_follow_one_another) {
+  std::array<std::array<std::byte, TARPON_HEADER_BYTES>, 3> headers{};
+  std::array<TxPacket, 3> frames;
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    frames[i] = frame_;
+    frames[i].header = headers[i].data();
+    frames[i].length = i == 2 ? 3 : 5;
+  }
+  const RunFields fields{.slot = 4, .flags = TARPON_FLAG_TAIL, .contributors = 0b11};
+  writer_.write(writer_.header(Time(2s), 1, TARPON_DATA, 7, 3, 1), fields, frames);
+  for (std::uint32_t i = 0; i < frames.size(); ++i) {
+    tarpon_header header;
+    std::memcpy(&header, headers[i].data(), sizeof header);
+    EXPECT_EQ(header.slot, 4 + i);
+    EXPECT_EQ(header.packet_number, i);
+    EXPECT_EQ(header.length, frames[i].length);
+    EXPECT_EQ(header.flags, TARPON_FLAG_TAIL);
+    EXPECT_EQ(header.contributors, 0b11u);
+    EXPECT_EQ(header.check, packet_check(header, {room_.data(), frames[i].length}));
+  }
 }
 
 TEST_F(PacketWriterTest, write__without_a_check_sum_where_the_kernel_has_one) {

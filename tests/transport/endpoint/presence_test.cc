@@ -27,8 +27,23 @@ Runs missing(const Presence& presence, std::uint32_t limit = kNoLimit,
 Presence with(std::uint32_t slots, const std::vector<std::uint32_t>& present) {
   Presence presence;
   presence.reset(slots);
-  for (const std::uint32_t slot : present) presence.insert(slot);
+  for (const std::uint32_t slot : present) presence.insert(slot, 1);
   return presence;
+}
+
+TEST(PresenceTest, insert__runs_as_their_slots_one_by_one) {
+  for (const std::uint32_t first : {0u, 1u, 63u, 64u, 100u}) {
+    for (const std::uint32_t count : {1u, 2u, 63u, 64u, 65u, 130u}) {
+      Presence at_once, one_by_one;
+      at_once.reset(250);
+      one_by_one.reset(250);
+      at_once.insert(first, count);
+      for (std::uint32_t i = 0; i < count; ++i) one_by_one.insert(first + i, 1);
+      EXPECT_EQ(missing(at_once), missing(one_by_one)) << first << " " << count;
+      EXPECT_EQ(at_once.count(), count);
+      EXPECT_EQ(at_once.end(), first + count);
+    }
+  }
 }
 
 TEST(PresenceTest, reset__zero_slots_are_complete) {
@@ -55,7 +70,7 @@ TEST(PresenceTest, insert__counts_and_finds_at_word_boundaries) {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       EXPECT_FALSE(presence.contains(slot));
       EXPECT_FALSE(presence.complete());
-      presence.insert(slot);
+      presence.insert(slot, 1);
       EXPECT_TRUE(presence.contains(slot));
       EXPECT_EQ(presence.count(), slot + 1);
       EXPECT_EQ(presence.end(), slot + 1);
@@ -113,7 +128,7 @@ TEST(PresenceTest, missing__agrees_with_a_plain_search) {
     const double density = static_cast<double>(random.below(101)) / 100;
     Presence presence = with(slots, {});
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
-      if (random.chance(density)) presence.insert(slot);
+      if (random.chance(density)) presence.insert(slot, 1);
     }
     const auto limit = static_cast<std::uint32_t>(random.below(220));
     Runs expected;

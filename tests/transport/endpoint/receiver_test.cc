@@ -20,14 +20,17 @@ constexpr std::uint32_t kCredit = 4;
 class ListSink final : public Sink {
  public:
   using Slot = std::pair<Rank, std::uint32_t>;
-  void deliver(Rank from, std::uint32_t slot, std::span<const std::byte> payload,
-               std::uint64_t) override {
-    EXPECT_EQ(payload.size(), kSlotBytes);
-    slots.emplace_back(from, slot);
+  void deliver(const IncomingRun& run) override {
+    for (std::uint32_t i = 0; i < run.packets.size(); ++i) {
+      EXPECT_EQ(run.payload(i).size(), kSlotBytes);
+      slots.emplace_back(run.from, run.first + i);
+    }
+    runs.push_back(run.packets.size());
   }
   void lost(Rank, std::uint32_t slot) override { losses.push_back(slot); }
   std::vector<Slot> slots;
   std::vector<std::uint32_t> losses;
+  std::vector<std::size_t> runs;  // slots of each delivery
 };
 
 /// Rank 0 receives from ranks 1 and 2.
@@ -55,7 +58,7 @@ class ReceiverTest : public testing::Test {
   }
   void open(std::uint32_t slots) { open(slots, {}); }
 
-  void receive(Rank from, std::uint32_t slot, std::uint8_t flags = 0) {
+  void receive(Rank from, std::uint32_t slot, std::uint8_t flags = 0, std::size_t count = 1) {
     tarpon_header header{};
     header.type = TARPON_DATA;
     header.sender = from;
@@ -64,7 +67,8 @@ class ReceiverTest : public testing::Test {
     header.length = kSlotBytes;
     std::vector<std::byte> packet(TARPON_HEADER_BYTES + kSlotBytes);
     std::memcpy(packet.data(), &header, sizeof header);
-    receiver_.receive(operation_, header, packet, now_);
+    const RxPacket one{packet.data(), TARPON_HEADER_BYTES + kSlotBytes, from};
+    receiver_.receive(operation_, header, std::vector<RxPacket>(count, one), now_);
   }
 
   std::vector<ControlDue> due() {
@@ -101,6 +105,27 @@ TEST_F(ReceiverTest, receive__each_slot_is_delivered_once) {
   EXPECT_THAT(sink_.slots, ElementsAre(ListSink::Slot{1, 0}, ListSink::Slot{2, 1}));
   EXPECT_EQ(counters_.data_in, 2u);
   EXPECT_EQ(counters_[DropReason::duplicate], 1u);
+}
+
+TEST_F(ReceiverTest, receive__a_train_in_order_is_delivered_at_once_but_for_the_last_slot) {
+  open(20);
+  receive(1, 0, 0, 12);
+  receive(1, 12, 0, 8);
+  EXPECT_THAT(sink_.runs, ElementsAre(12, 7, 1));
+  ASSERT_EQ(sink_.slots.size(), 20u);
+  for (std::uint32_t slot = 0; slot < 20; ++slot) EXPECT_EQ(sink_.slots[slot].second, slot);
+  EXPECT_EQ(counters_.data_in, 20u);
+}
+
+TEST_F(ReceiverTest, receive__a_train_around_slots_that_are_here) {
+  open(20);
+  receive(1, 3, 0, 2);
+  receive(1, 0, 0, 8);
+  EXPECT_EQ(sink_.slots.size(), 8u);
+  EXPECT_EQ(counters_[DropReason::duplicate], 2u);
+  receive(1, 18, 0, 4);
+  EXPECT_EQ(counters_[DropReason::message], 2u) << "beyond the message";
+  EXPECT_EQ(sink_.slots.size(), 10u);
 }
 
 TEST_F(ReceiverTest, receive__slots_that_the_message_does_not_have_are_dropped) {

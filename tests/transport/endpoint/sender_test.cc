@@ -21,13 +21,17 @@ constexpr std::uint32_t kSlotBytes = 100;
 /// Every byte of a slot is the slot's number.
 class CountingSource final : public Source {
  public:
-  SlotView view(std::uint32_t slot) override {
-    return {.payload = lends ? lent[slot].data() : nullptr, .contributors = 0b11};
+  CountingSource() {
+    for (std::size_t slot = 0; slot < lent.size(); ++slot) {
+      lent[slot].fill(static_cast<std::byte>(slot));
+    }
   }
-  void write(std::uint32_t slot, std::span<std::byte> frame) override {
-    std::fill(frame.begin(), frame.end(), static_cast<std::byte>(slot));
+  OutgoingRun lend(std::uint32_t first, std::uint32_t most) override {
+    ++lends;
+    return {lent[first].data(), kSlotBytes, std::min(most, longest), 0b11};
   }
-  bool lends = false;
+  std::uint32_t longest = 64;  // slots of a run
+  std::uint32_t lends = 0;
   std::array<std::array<std::byte, kSlotBytes>, 64> lent{};
 };
 
@@ -173,15 +177,42 @@ TEST_F(SenderTest, send__nothing_of_the_last_stage_while_peers_are_asked) {
   EXPECT_EQ(header(0).stage, 1);
 }
 
-TEST_F(SenderTest, send__lends_the_payload_or_writes_it) {
-  allow(open(2), 0, 1);
-  send(1);
-  EXPECT_EQ(frames_[0].payload, frames_[0].room);
-  EXPECT_EQ(frames_[0].lender, kNoLender);
-  source_.lends = true;
-  send(1);
-  EXPECT_EQ(frames_[0].payload, source_.lent[0].data());
-  EXPECT_EQ(frames_[0].lender, lender_of(open_[0]->handle));
+TEST_F(SenderTest, send__a_run_of_slots_for_one_question_to_the_source) {
+  allow(open(20), 0, 8);
+  ASSERT_EQ(send(16).size(), 16u);
+  EXPECT_EQ(source_.lends, 2u) << "one a message";
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(frames_[i].payload, source_.lent[i % 8].data());
+    EXPECT_EQ(frames_[i].lender, lender_of(open_[0]->handle));
+    EXPECT_EQ(header(i).slot, i % 8);
+  }
+}
+
+TEST_F(SenderTest, send__runs_that_end_early) {
+  source_.longest = 3;
+  allow(open(20), 0, 8);
+  ASSERT_EQ(send(8).size(), 8u);
+  EXPECT_EQ(source_.lends, 3u);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(frames_[i].payload, source_.lent[i].data());
+    EXPECT_EQ(header(i).slot, i);
+  }
+}
+
+TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
+  Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_);
+  allow(open(20), 0, 8);
+  std::array<std::array<std::byte, kSlotBytes>, 8> rooms{};
+  for (std::size_t i = 0; i < rooms.size(); ++i) {
+    frames_[i].header = headers_[i].data();
+    frames_[i].room = rooms[i].data();
+  }
+  ASSERT_EQ(copies.send(now_, open_, {frames_.data(), rooms.size()}, timer_), 8u);
+  for (std::size_t i = 0; i < rooms.size(); ++i) {
+    EXPECT_EQ(frames_[i].payload, rooms[i].data());
+    EXPECT_EQ(frames_[i].lender, kNoLender);
+    EXPECT_EQ(rooms[i], source_.lent[i]);
+  }
 }
 
 TEST_F(SenderTest, send__headers_are_complete) {
