@@ -36,6 +36,9 @@ struct EndpointOptions {
   /// Number of the port's flows that a message goes over, a power of two; 0: by trial, and only for
   /// messages of 1 MiB and more.
   std::uint32_t flows = 0;
+  /// Whether stages in which all peers get the same are sent by multicast. REQUIRES: the port
+  /// multicasts, and all ranks of this endpoint's communicator hear it.
+  bool multicast = false;
   InflowRule inflow = InflowRule::window;
   SendRule sending = SendRule::credit;
   /// Cap on the DATA that this rank sends, headers included; 0: none.

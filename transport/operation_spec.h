@@ -90,6 +90,9 @@ struct StageSpec {
   bool repair = true;
   /// Receivers confirm the whole message, so that the sender may forget it early.
   bool acknowledge = false;
+  /// All sends have the same source and lengths. Where the port multicasts, a packet may then serve
+  /// all peers.
+  bool alike = false;
   /// Slots [0, ready) of all sends may go out; advance() raises it.
   std::uint32_t ready = kAllSlots;
 };

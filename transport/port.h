@@ -30,7 +30,7 @@ inline constexpr Lender kNoLender = 0;
 /// The port owns header and room; the endpoint fills them, and sets every other field, between
 /// transmit_frames() and transmit().
 struct TxPacket {
-  Rank peer = 0;
+  Rank peer = 0;                       // kAllRanks: PortCapabilities::multicasts
   std::uint8_t flow = 0;               // below PortCapabilities::flows
   std::uint32_t length = 0;            // bytes of payload
   std::byte* header = nullptr;         // TARPON_HEADER_BYTES, 8-byte aligned, owned by the port
@@ -56,6 +56,7 @@ struct PortCapabilities {
   std::uint32_t burst = 1;          // packets of one size to one peer that travel as one unit
   std::uint32_t flows = 1;          // source ports that it sends from; packets from different ones
                                     // may overtake one another
+  bool multicasts = false;          // takes packets for kAllRanks
   std::uint64_t receive_bytes = 0;  // datagram bytes that may wait in its receive buffers
 };
 

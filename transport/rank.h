@@ -14,5 +14,7 @@ using Rank = std::uint16_t;
 
 /// A datagram whose source address belongs to no rank of the job.
 inline constexpr Rank kUnknownRank = 0xffff;
+/// A datagram for all other ranks.
+inline constexpr Rank kAllRanks = 0xfffe;
 
 }  // namespace tarpon

@@ -155,6 +155,7 @@ std::vector<StageSpec> ScheduleExecutor::stages() {
   std::vector<StageSpec> stages(schedule_.stages.size());
   for (std::size_t i = 0; i < stages.size(); ++i) {
     stages[i].acknowledge = schedule_.stages[i].confirmed && (i != kept_stage_ || confirms_kept_);
+    stages[i].alike = schedule_.stages[i].alike;
     stages[i].sends.reserve(schedule_.stages[i].sends.size());
     stages[i].receives.reserve(world);
   }

@@ -189,6 +189,7 @@ void TarCall::add_scatter(OperationSpec& spec) {
 void TarCall::add_gather(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kGather];
   stage.ready = 0;
+  stage.alike = true;
   stage.repair = setting_.mechanisms.repair;
   const TarSchedule::Stage& from = schedule_.stages[kGather];
   // Both ends of a message see the same size, so they agree on whether it is confirmed.

@@ -207,7 +207,8 @@ class Harness {
     return kept;
   }
 
-  /// All that is due at `rank`, `at_once` frames a poll.
+  /// All that is due at `rank`, `at_once` frames a poll. A packet for all ranks comes once for
+  /// each.
   Packets poll(Rank rank, std::size_t at_once = 16) {
     Packets result;
     std::vector<std::array<std::byte, TARPON_HEADER_BYTES + kMaxPayload>> memory(at_once);
@@ -228,7 +229,13 @@ class Harness {
           std::memcpy(packet.bytes.data() + TARPON_HEADER_BYTES, frames[i].payload,
                       frames[i].length);
         }
-        result.push_back(std::move(packet));
+        if (packet.to != kAllRanks) {
+          result.push_back(std::move(packet));
+          continue;
+        }
+        for (packet.to = 0; packet.to < world_; ++packet.to) {
+          if (packet.to != rank) result.push_back(packet);
+        }
       }
     }
   }

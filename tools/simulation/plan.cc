@@ -226,6 +226,11 @@ bool draw_algorithms(std::uint64_t seed) {
   return seed >= kFirstSeedOfAlgorithms && random.chance(0.8);
 }
 
+bool draw_multicast(std::uint64_t seed) {
+  Random random(seed ^ 0x6d636173);
+  return seed >= kFirstSeedOfMulticast && random.chance(0.8);
+}
+
 bool draw_fresh_tags(std::uint64_t seed) {
   Random random(seed ^ 0x6672657368);
   return random.chance(0.2);
@@ -292,6 +297,7 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.mechanisms.codec = draw_codec(seed);
   plan.flows = draw_flows(seed);
   plan.draws_algorithms = draw_algorithms(seed);
+  plan.multicast = draw_multicast(seed);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
@@ -301,12 +307,12 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
 std::string describe(const SimulationPlan& plan) {
   return fmt::format(
       "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B, {}, skew {} us, "
-      "{} frames, {} B of receive buffer, {}, {} flows; {}; faults: {}",
+      "{} frames, {} B of receive buffer, {}, {} flows{}; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
       plan.calls_per_tag, plan.draws_algorithms ? " by any algorithm" : "", plan.most_elements,
       plan.slot_bytes, describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
-      plan.gathers ? "gathering port" : "copying port", plan.flows, describe(plan.mechanisms),
-      describe_faults(plan));
+      plan.gathers ? "gathering port" : "copying port", plan.flows,
+      plan.multicast ? " and multicast" : "", describe(plan.mechanisms), describe_faults(plan));
 }
 
 bool SimulationPlan::deadlines_may_pass() const {

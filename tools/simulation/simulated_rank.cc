@@ -115,6 +115,7 @@ SimulatedRank::SimulatedRank(const SimulationPlan& plan, SimulatedNetwork& netwo
   options_.endpoint.integrity = TARPON_INTEGRITY_CRC32C;
   options_.endpoint.initial_credit = initial_credit(plan);
   options_.endpoint.flows = plan.flows;
+  options_.endpoint.multicast = plan.multicast;
   if (hooks.recorder) options_.endpoint.recorder = hooks.recorder(rank);
   options_.slot_bytes = plan.slot_bytes;
   options_.piece_bytes = kPieceBytes;

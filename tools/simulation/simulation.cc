@@ -20,6 +20,7 @@ SimulatedNetworkOptions network_options(const SimulationPlan& plan) {
           .max_payload = std::max(plan.slot_bytes, 512u),
           .gathers = plan.gathers,
           .flows = plan.flows,
+          .multicasts = plan.multicast,
           .receive_bytes = plan.receive_bytes,
           .frames = plan.frames,
           .seed = plan.seed ^ 0x6e6574,

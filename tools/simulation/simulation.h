@@ -69,6 +69,9 @@ enum class Difference : std::uint8_t {
 /// the seeds which are kept as tests stay what they were.
 inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
 
+/// Seeds from here on draw multicast too.
+inline constexpr std::uint64_t kFirstSeedOfMulticast = 30'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -88,6 +91,7 @@ struct SimulationPlan {
   bool gathers = true;
   std::uint32_t flows = 1;        // of each rank to each other
   bool draws_algorithms = false;  // of exact calls; else all run TAR
+  bool multicast = false;         // of messages that are alike for all peers
   Mechanisms mechanisms;
 
   FaultSet on;                                        // which of the following faults are on

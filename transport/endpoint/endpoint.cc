@@ -47,7 +47,7 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
       journal(given.recorder, given.world_size),
       passed_news(given.rank, given.world_size, max_entries(), tags, standings),
       writer(options, clocks, tags, inflow, counters),
-      sender(options, port, writer, counters),
+      sender(options, port, writer, counters, standings),
       receiver({.options = options,
                 .granter = granter,
                 .control = control,

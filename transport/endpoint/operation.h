@@ -20,8 +20,16 @@ inline bool before(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) < 0;
 }
 
+/// How far a stage has gone out by multicast. Each slot leaves by multicast once.
+struct Multicast {
+  bool on = false;         // the stage is sent by multicast
+  std::uint32_t next = 0;  // the first slot that has not left
+  Time waits = kNever;     // since when a peer with credit waits for one without
+};
+
 struct Stage {
   std::vector<SendMessage> sends;
+  Multicast multicast;
   std::vector<ReceiveMessage> receives;
   std::vector<std::uint16_t> send_of;     // by peer: index into sends, or kNoMessage
   std::vector<std::uint16_t> receive_of;  // by peer

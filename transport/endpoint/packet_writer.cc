@@ -22,7 +22,7 @@ tarpon_header PacketWriter::header(Time now, Rank peer, std::uint8_t type, std::
   header.closed_below = static_cast<std::uint16_t>(tags_.lowest_open(tag));
   header.incast_codec = static_cast<std::uint8_t>(inflow_.advertised());
   header.sent_us = microseconds(now);
-  header.echo_us = clocks_.echo(peer, now);
+  header.echo_us = peer == kAllRanks ? 0 : clocks_.echo(peer, now);
   return header;
 }
 

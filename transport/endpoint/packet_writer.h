@@ -30,7 +30,8 @@ class PacketWriter {
                const Inflow& inflow, EndpointCounters& counters)
       : options_(options), clocks_(clocks), tags_(tags), inflow_(inflow), counters_(counters) {}
 
-  /// Returns the header fields that packets to `peer` that leave now have in common.
+  /// Returns the header fields that packets to `peer` that leave now have in common. Packets to
+  /// kAllRanks have no echo.
   tarpon_header header(Time now, Rank peer, std::uint8_t type, std::uint32_t tag,
                        std::uint32_t operation, std::uint8_t stage) const;
   /// Adds the epoch that the operation runs in.

@@ -28,12 +28,13 @@ std::uint8_t repair_flow(const SendMessage& message, std::uint32_t slot) {
 }  // namespace
 
 Sender::Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-               EndpointCounters& counters)
+               EndpointCounters& counters, const Standings& standings)
     : rank_(options.rank),
       gathers_(port.gathers),
       train_(std::max(1u, port.burst)),
       writer_(writer),
       counters_(counters),
+      standings_(standings),
       outflow_(options),
       flow_choice_(options.flows, port.flows) {}
 
@@ -49,8 +50,9 @@ void Sender::choose_flows(Operation& operation, const OperationSpec& spec) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     const std::vector<SendSpec>& sends = spec.stages[i].sends;
     for (std::size_t j = 0; j < sends.size(); ++j) {
+      const bool spread = is_large(sends[j]) && !operation.stages[i].multicast.on;
       operation.stages[i].sends[j].stripes = {stripe_slots(operation.slot_bytes),
-                                              is_large(sends[j]) ? next.flows : 1};
+                                              spread ? next.flows : 1};
     }
   }
 }
@@ -83,6 +85,10 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
     // Otherwise ranks whose contributions are late hold up all others.
     for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
       if (holds_back(*operation, stage)) break;
+      if (operation->stages[stage].multicast.on) {
+        used += send_to_all(now, *operation, stage, operation->stages[stage], frames.subspan(used),
+                            timer);
+      }
       std::uint32_t peers = 0;
       for (SendMessage& message : operation->stages[stage].sends) {
         if (used == frames.size()) return used;
@@ -92,8 +98,9 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
                              paced(now, *operation, message, frames.subspan(used)));
         used += send_new(now, *operation, stage, message,
                          paced(now, *operation, message, frames.subspan(used)));
-        const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
-        const bool more = message.repair_count > 0 || message.next < limit;
+        const bool more =
+            message.repair_count > 0 ||
+            message.next < unicast_limit(operation->stages[stage], message, standings_);
         if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
         if (used > before && ++peers == outflow_.peers_at_once()) break;
       }
@@ -110,11 +117,11 @@ std::span<TxPacket> Sender::paced(Time now, const Operation& operation, const Se
   return frames.first(count);
 }
 
-/// Returns the header fields that packets of `message` that leave now have in common.
+/// Returns the header fields that packets of `message` to `peer` that leave now have in common.
 tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8_t stage,
-                                const SendMessage& message) const {
+                                const SendMessage& message, Rank peer) const {
   tarpon_header header =
-      writer_.header(now, message.peer, TARPON_DATA, operation.tag, operation.number, stage);
+      writer_.header(now, peer, TARPON_DATA, operation.tag, operation.number, stage);
   header.signature = operation.signature_hash;
   PacketWriter::mark_epoch(operation.epoch, header);
   header.stage_time = operation.stage_time;
@@ -130,14 +137,17 @@ std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint
                                  SendMessage& message, std::span<TxPacket> frames) {
   std::size_t used = 0;
   if (message.repair_count == 0) return used;
-  const tarpon_header header = header_of(now, operation, stage, message);
+  const tarpon_header header = header_of(now, operation, stage, message, message.peer);
   const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
     tarpon_range& range = message.repairs[message.repair_count - 1];
     const auto room = static_cast<std::uint32_t>(frames.size() - used);
     const std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
     fill(header, operation, message,
-         {.first = range.first, .flags = flags, .flow = repair_flow(message, range.first)},
+         {.first = range.first,
+          .peer = message.peer,
+          .flags = flags,
+          .flow = repair_flow(message, range.first)},
          frames.subspan(used, count));
     counters_.repaired_slots += count;
     used += count;
@@ -150,36 +160,69 @@ std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint
 }
 
 /// Number of packets at the end of `take` that do not fill a train. Trains end where stripes do.
-std::uint32_t Sender::train_rest(const SendMessage& message, std::uint32_t take) const {
+std::uint32_t Sender::train_rest(const SendMessage& message, const SlotRange& range,
+                                 std::uint32_t take) const {
   if (message.stripes.flows == 1) return take % train_;
-  const std::uint32_t rest = (message.next + take) % message.stripes.length;
+  const std::uint32_t rest = (range.first + take) % message.stripes.length;
   return rest < take ? rest : 0;
 }
 
-/// Sends slots that have not gone out yet.
+/// Sends slots of `message` that have not gone out yet.
 std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t stage,
                              SendMessage& message, std::span<TxPacket> frames) {
-  const std::uint32_t limit = std::min({message.ready, message.grant, message.slots});
+  const std::uint32_t limit = unicast_limit(operation.stages[stage], message, standings_);
   if (limit <= message.next) return 0;
-  std::uint32_t take = std::min(limit - message.next, static_cast<std::uint32_t>(frames.size()));
+  const std::uint32_t sent =
+      send_slots(header_of(now, operation, stage, message, message.peer), operation, message,
+                 {.first = message.next, .end = limit, .peer = message.peer}, frames);
+  message.next += sent;
+  outflow_.sent(message.peer, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  return sent;
+}
+
+/// Sends slots to all peers at once.
+std::size_t Sender::send_to_all(Time now, const Operation& operation, std::uint8_t number,
+                                Stage& stage, std::span<TxPacket> frames, Time& timer) {
+  const std::uint32_t limit = multicast_limit(stage, standings_, now, timer);
+  if (limit == stage.multicast.next) return 0;
+  for (const SendMessage& message : stage.sends) {
+    if (!in_step(stage, message, standings_)) continue;
+    frames = paced(now, operation, message, frames);
+    if (frames.empty()) timer = std::min(timer, outflow_.next(message.peer));
+  }
+  const SendMessage& any = stage.sends.front();
+  const std::uint32_t sent =
+      send_slots(header_of(now, operation, number, any, kAllRanks), operation, any,
+                 {.first = stage.multicast.next, .end = limit, .peer = kAllRanks}, frames);
+  for (const SendMessage& message : stage.sends) {
+    if (!in_step(stage, message, standings_)) continue;
+    outflow_.sent(message.peer, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
+  }
+  note_multicast(stage, standings_, sent);
+  return sent;
+}
+
+/// Sends a range of slots, as far as the frames suffice. Returns the number of slots.
+std::uint32_t Sender::send_slots(const tarpon_header& header, const Operation& operation,
+                                 const SendMessage& message, const SlotRange& range,
+                                 std::span<TxPacket> frames) {
+  std::uint32_t take = std::min(range.end - range.first, static_cast<std::uint32_t>(frames.size()));
   // Whole trains only: packets of a train that the frames would cut short wait for the next poll.
-  if (take > train_ && message.next + take < limit) take -= train_rest(message, take);
-  const tarpon_header header = header_of(now, operation, stage, message);
+  if (take > train_ && range.first + take < range.end) take -= train_rest(message, range, take);
   const auto marked = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_TAIL);
   const std::uint32_t tail = first_tail_slot(message.slots);
   for (std::uint32_t used = 0; used < take;) {
-    const std::uint32_t slot = message.next;
+    const std::uint32_t slot = range.first + used;
     std::uint32_t count = std::min(take - used, message.stripes.rest(slot));
     if (slot < tail) count = std::min(count, tail - slot);
     fill(header, operation, message,
          {.first = slot,
+          .peer = range.peer,
           .flags = slot < tail ? header.flags : marked,
           .flow = static_cast<std::uint8_t>(message.stripes.flow_of(slot))},
          frames.subspan(used, count));
-    message.next += count;
     used += count;
   }
-  outflow_.sent(message.peer, now, take * (operation.slot_bytes + TARPON_HEADER_BYTES));
   return take;
 }
 
@@ -188,7 +231,7 @@ void Sender::fill(const tarpon_header& header, const Operation& operation,
                   const SendMessage& message, const Stretch& stretch, std::span<TxPacket> frames) {
   std::uint32_t slot = stretch.first;
   for (TxPacket& frame : frames) {
-    frame.peer = message.peer;
+    frame.peer = stretch.peer;
     frame.flow = stretch.flow;
     frame.length = message.lengths.of(slot++);
   }

@@ -4,7 +4,8 @@
 //
 // A source lends its payload, which the port sends from where it lies; for a port that cannot
 // gather, the payload is copied into its frame. Runs of packets to one peer are whole trains
-// wherever the frames suffice.
+// wherever the frames suffice. Slots of a stage that is sent by multicast go to all peers at once
+// (multicast.h).
 //
 // Not thread-safe.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "transport/endpoint/control_queue.h"
 #include "transport/endpoint/flow_choice.h"
+#include "transport/endpoint/multicast.h"
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/outflow.h"
 #include "transport/endpoint/packet_writer.h"
@@ -23,9 +25,9 @@ namespace tarpon {
 
 class Sender {
  public:
-  /// `writer` and `counters` outlive the sender.
+  /// References outlive the sender.
   Sender(const EndpointOptions& options, const PortCapabilities& port, PacketWriter& writer,
-         EndpointCounters& counters);
+         EndpointCounters& counters, const Standings& standings);
 
   Outflow& outflow() { return outflow_; }
 
@@ -50,19 +52,33 @@ class Sender {
   /// Slots of a message that leave with the same flags, over one flow.
   struct Stretch {
     std::uint32_t first = 0;
+    Rank peer = 0;
     std::uint8_t flags = 0;
     std::uint8_t flow = 0;
+  };
+
+  /// Slots of a message, and where they go.
+  struct SlotRange {
+    std::uint32_t first = 0;
+    std::uint32_t end = 0;
+    Rank peer = 0;
   };
 
   std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
-                          const SendMessage& message) const;
+                          const SendMessage& message, Rank peer) const;
   std::size_t send_repairs(Time now, const Operation& operation, std::uint8_t stage,
                            SendMessage& message, std::span<TxPacket> frames);
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
                        SendMessage& message, std::span<TxPacket> frames);
-  std::uint32_t train_rest(const SendMessage& message, std::uint32_t take) const;
+  std::size_t send_to_all(Time now, const Operation& operation, std::uint8_t number, Stage& stage,
+                          std::span<TxPacket> frames, Time& timer);
+  std::uint32_t send_slots(const tarpon_header& header, const Operation& operation,
+                           const SendMessage& message, const SlotRange& range,
+                           std::span<TxPacket> frames);
+  std::uint32_t train_rest(const SendMessage& message, const SlotRange& range,
+                           std::uint32_t take) const;
   void fill(const tarpon_header& header, const Operation& operation, const SendMessage& message,
             const Stretch& stretch, std::span<TxPacket> frames);
   void place(const Operation& operation, const OutgoingRun& run, std::span<TxPacket> frames) const;
@@ -72,6 +88,7 @@ class Sender {
   const std::uint32_t train_;  // packets in one
   PacketWriter& writer_;
   EndpointCounters& counters_;
+  const Standings& standings_;
   Outflow outflow_;
   FlowChoice flow_choice_;
 };

@@ -95,6 +95,20 @@ void Fabric::send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::u
                   .hop = flows_.empty() ? Hop::egress : Hop::flow});
 }
 
+// The events of the copies follow one another, since they have the same time.
+void Fabric::multicast(Time now, Rank from, std::span<const Copy> copies,
+                       std::uint32_t wire_bytes) {
+  for (const Copy& copy : copies) {
+    push(packets_, {.time = now,
+                    .label = copy.label,
+                    .bytes = wire_bytes,
+                    .from = from,
+                    .to = copy.to,
+                    .hop = Hop::egress,
+                    .copied = &copy != copies.data()});
+  }
+}
+
 Fabric::Hop Fabric::after(Hop hop) const {
   switch (hop) {
     case Hop::burst:
@@ -189,11 +203,12 @@ Passage Fabric::cross(Event& event) {
       const std::uint32_t pair = event.from * ranks_ + event.to;
       return flows_[pair * TARPON_MAX_FLOWS + event.flow].enter(event.time, event.bytes);
     }
-    case Hop::egress: {
-      Passage passage = egress_[event.from].enter(event.time, event.bytes);
-      passage.time += trace_.at(event.time, event.from);
-      return passage;
-    }
+    case Hop::egress:
+      if (!event.copied) {
+        latest_egress_ = egress_[event.from].enter(event.time, event.bytes);
+        latest_egress_.time += trace_.at(event.time, event.from);
+      }
+      return latest_egress_;
     case Hop::core:
       return core_.enter(event.time, event.bytes);
     case Hop::ingress:

@@ -69,6 +69,14 @@ class Fabric {
   void send(Time now, Rank from, Rank to, std::uint32_t wire_bytes, std::uint64_t label,
             std::uint8_t flow = 0);
 
+  /// A packet leaves `from` once, for several ranks. It belongs to no flow, and is copied behind
+  /// the egress link. A copy has its own label. REQUIRES: as send().
+  struct Copy {
+    Rank to = 0;
+    std::uint64_t label = 0;
+  };
+  void multicast(Time now, Rank from, std::span<const Copy> copies, std::uint32_t wire_bytes);
+
   /// What became of one packet, and when.
   struct Outcome {
     Time time;
@@ -105,6 +113,7 @@ class Fabric {
     Rank from = 0, to = 0;
     std::uint8_t flow = 0;
     Hop hop = Hop::egress;
+    bool copied = false;  // shares the passage of the event before it over the egress link
     bool operator<(const Event& other) const;
   };
   using Heap = std::vector<Event>;
@@ -126,6 +135,7 @@ class Fabric {
   std::vector<TcpFlow> tcp_;  // by index in background_
   const std::uint32_t ranks_;
   std::vector<Link> egress_, ingress_;
+  Passage latest_egress_;
   std::vector<Link> flows_;  // by from, to, flow; empty: no limit
   Link core_;
   bool has_core_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,10 @@ struct SimulatedNetwork::State {
 
   void send(Rank from, Rank to, std::uint8_t flow, std::vector<std::byte> bytes,
             const SimulatedTraffic::Route& route);
+  void multicast(Rank from, std::span<const std::byte> bytes);
+  std::optional<InFlight> depart(Rank from, Rank to, std::vector<std::byte> bytes,
+                                 const SimulatedTraffic::Route& route);
+  std::size_t cross(InFlight flight);
   void advance_to(Time to);
   void enqueue(InFlight flight);
   void drop(Time at, InFlight flight, std::string_view fate);
@@ -58,6 +63,7 @@ struct SimulatedNetwork::State {
   std::vector<std::vector<InFlight>> queues;  // heaps, by receiver
   std::vector<InFlight> crossing;  // on their way over the fabric, by label; no arrival yet
   std::vector<std::size_t> free_labels;
+  std::vector<Fabric::Copy> copies;  // scratch
   std::vector<std::uint64_t> overruns;
   std::vector<std::vector<std::byte>> spare;  // buffers of delivered packets
   std::uint64_t order = 0;
@@ -90,27 +96,58 @@ void SimulatedNetwork::State::enqueue(InFlight flight) {
   std::push_heap(queue.begin(), queue.end());
 }
 
-void SimulatedNetwork::State::send(Rank from, Rank to, std::uint8_t flow,
-                                   std::vector<std::byte> bytes,
-                                   const SimulatedTraffic::Route& route) {
+/// Begins the way of a packet. Returns it if it goes over modelled links.
+std::optional<SimulatedNetwork::State::InFlight> SimulatedNetwork::State::depart(
+    Rank from, Rank to, std::vector<std::byte> bytes, const SimulatedTraffic::Route& route) {
   const auto jitter = static_cast<std::uint64_t>(options.jitter.count());
   const Duration delay =
       options.delay + Duration(static_cast<std::int64_t>(random.below(jitter + 1)));
   InFlight flight{now, delay, route.not_before, order++, from, to, std::move(bytes)};
-  if (!route.lost.empty()) return drop(now, std::move(flight), route.lost);
-  if (!fabric || healed) {
-    flight.arrival = std::max(now + delay, route.not_before);
-    return enqueue(std::move(flight));
+  if (!route.lost.empty()) {
+    drop(now, std::move(flight), route.lost);
+    return std::nullopt;
   }
+  if (fabric && !healed) return flight;
+  flight.arrival = std::max(now + delay, route.not_before);
+  enqueue(std::move(flight));
+  return std::nullopt;
+}
+
+/// Keeps a packet while it crosses the fabric; returns its label.
+std::size_t SimulatedNetwork::State::cross(InFlight flight) {
   if (free_labels.empty()) {
     free_labels.push_back(crossing.size());
     crossing.emplace_back();
   }
   const std::size_t label = free_labels.back();
   free_labels.pop_back();
-  fabric->send(now, from, to, static_cast<std::uint32_t>(flight.bytes.size()) + kWireOverhead,
-               label, flow);
   crossing[label] = std::move(flight);
+  return label;
+}
+
+void SimulatedNetwork::State::send(Rank from, Rank to, std::uint8_t flow,
+                                   std::vector<std::byte> bytes,
+                                   const SimulatedTraffic::Route& route) {
+  const auto wire_bytes = static_cast<std::uint32_t>(bytes.size()) + kWireOverhead;
+  if (auto flight = depart(from, to, std::move(bytes), route)) {
+    fabric->send(now, from, to, wire_bytes, cross(std::move(*flight)), flow);
+  }
+}
+
+void SimulatedNetwork::State::multicast(Rank from, std::span<const std::byte> bytes) {
+  copies.clear();
+  for (Rank to = 0; to < options.ranks; ++to) {
+    if (to == from) continue;
+    std::vector<std::byte> copy = buffer();
+    copy.assign(bytes.begin(), bytes.end());
+    SimulatedTraffic::Route route;
+    if (traffic != nullptr) route = traffic->route(now, from, to, copy);
+    if (auto flight = depart(from, to, std::move(copy), route)) {
+      copies.push_back({.to = to, .label = cross(std::move(*flight))});
+    }
+  }
+  if (copies.empty()) return;
+  fabric->multicast(now, from, copies, static_cast<std::uint32_t>(bytes.size()) + kWireOverhead);
 }
 
 void SimulatedNetwork::State::advance_to(Time to) {
@@ -149,6 +186,7 @@ class SimulatedPort : public Port {
                      .checksums = false,
                      .burst = options.burst,
                      .flows = options.flows,
+                     .multicasts = options.multicasts,
                      .receive_bytes = options.receive_bytes};
     const std::size_t stride = TARPON_HEADER_BYTES + options.max_payload;
     memory_.resize(options.frames * stride);
@@ -229,6 +267,11 @@ class SimulatedPort : public Port {
     mix(network_.hash, &rank_, sizeof rank_);
     mix(network_.hash, &packet.peer, sizeof packet.peer);
     mix(network_.hash, bytes.data(), bytes.size());
+    if (packet.peer == kAllRanks) {
+      network_.multicast(rank_, bytes);
+      network_.spare.push_back(std::move(bytes));
+      return;
+    }
     SimulatedTraffic::Route route;
     if (network_.traffic != nullptr) {
       route = network_.traffic->route(network_.now, rank_, packet.peer, bytes);

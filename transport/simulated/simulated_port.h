@@ -21,6 +21,7 @@ struct SimulatedNetworkOptions {
   bool gathers = true;               // as PortCapabilities
   std::uint32_t burst = 16;
   std::uint32_t flows = 1;                // at most TARPON_MAX_FLOWS
+  bool multicasts = false;                // as PortCapabilities
   std::uint64_t receive_bytes = 1 << 20;  // that may wait for receive(); more is an overrun
   std::uint32_t queue_packets = 4096;     // per receiver, under way or waiting; more: overruns
   std::uint32_t frames = 64;  // per transmit_frames(); small values exercise back-pressure

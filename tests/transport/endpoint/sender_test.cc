@@ -87,6 +87,7 @@ class SenderTest : public testing::Test {
       .rank = 0, .world_size = 3, .job = 9, .integrity = TARPON_INTEGRITY_CRC32C};
   const Time now_ = Time(1s);
   PeerClocks clocks_{3};
+  Standings standings_{3};
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
   Inflow inflow_{{.most_bytes = 1 << 20, .least_bytes = 1 << 14}};
   EndpointCounters counters_;
@@ -94,7 +95,8 @@ class SenderTest : public testing::Test {
   Sender sender_{options_,
                  {.name = "test", .max_payload = kSlotBytes, .gathers = true, .burst = 4},
                  writer_,
-                 counters_};
+                 counters_,
+                 standings_};
   CountingSource source_;
   std::vector<std::unique_ptr<Operation>> operations_;
   std::vector<Operation*> open_;
@@ -200,7 +202,8 @@ TEST_F(SenderTest, send__runs_that_end_early) {
 }
 
 TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
-  Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_);
+  Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_,
+                standings_);
   allow(open(20), 0, 8);
   std::array<std::array<std::byte, kSlotBytes>, 8> rooms{};
   for (std::size_t i = 0; i < rooms.size(); ++i) {

@@ -41,6 +41,26 @@ TEST(FabricTest, send__crosses_egress_core_and_ingress) {
   EXPECT_EQ(fabric.statistics().delivered, 1u);
 }
 
+TEST(FabricTest, multicast__takes_the_egress_once_and_each_ingress) {
+  Fabric fabric({.ranks = 4,
+                 .egress = {.bits_per_second = kGigabit},
+                 .ingress = {.bits_per_second = kGigabit / 2}});
+  const std::vector<Fabric::Copy> copies{{1, 11}, {2, 12}, {3, 13}};
+  fabric.multicast(Time(0us), 0, copies, 1000);
+  fabric.send(Time(0us), 0, 1, 1000, 14);
+  EXPECT_EQ(
+      drain(fabric),
+      (std::vector<Got>{
+          {24, kDelivered, 11}, {24, kDelivered, 12}, {24, kDelivered, 13}, {40, kDelivered, 14}}));
+}
+
+TEST(FabricTest, multicast__that_the_egress_loses_reaches_no_rank) {
+  Fabric fabric({.ranks = 3, .egress = {.loss = 1}});
+  const std::vector<Fabric::Copy> copies{{1, 11}, {2, 12}};
+  fabric.multicast(Time(0us), 0, copies, 1000);
+  EXPECT_EQ(drain(fabric), (std::vector<Got>{{0, LinkFate::loss, 11}, {0, LinkFate::loss, 12}}));
+}
+
 TEST(FabricTest, advance__in_one_go_tells_the_same_as_event_by_event) {
   const auto load = [](Fabric& fabric) {
     for (std::uint64_t i = 0; i < 50; ++i) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 namespace tarpon {
 namespace {
@@ -30,6 +31,27 @@ std::vector<std::uint32_t> numbers(std::span<const RxPacket> packets) {
   std::vector<std::uint32_t> result;
   for (const RxPacket& packet : packets) result.push_back(number_of(packet));
   return result;
+}
+
+TEST(SimulatedPortTest, transmit__to_all_ranks_reaches_each_other_one) {
+  for (const bool links : {false, true}) {
+    SimulatedNetworkOptions options{.ranks = 3, .delay = 20us, .jitter = 0us, .multicasts = true};
+    if (links) options.links = FabricOptions{};
+    SimulatedNetwork network(options);
+    std::vector<std::unique_ptr<Port>> ports;
+    for (Rank rank = 0; rank < 3; ++rank) ports.push_back(network.make_port(rank));
+    EXPECT_TRUE(ports[0]->capabilities().multicasts);
+    send(*ports[1], kAllRanks, 7, 100);
+    EXPECT_EQ(ports[1]->statistics().tx_packets, 1u);
+    network.advance_to(Time(20us));
+    for (const Rank rank : {Rank{0}, Rank{2}}) {
+      const auto packets = ports[rank]->receive(Time(20us));
+      ASSERT_EQ(packets.size(), 1u) << rank;
+      EXPECT_EQ(number_of(packets[0]), 7u);
+      EXPECT_EQ(packets[0].source, 1);
+    }
+    EXPECT_TRUE(ports[1]->receive(Time(20us)).empty());
+  }
 }
 
 TEST(SimulatedPortTest, receive__after_the_delay_and_not_before) {

@@ -1,0 +1,61 @@
+#include "transport/endpoint/multicast.h"
+
+#include <algorithm>
+
+namespace tarpon {
+namespace {
+
+/// The end of the slots that the peer of `message` has credit for, and that are ready.
+std::uint32_t end_of_credit(const SendMessage& message) {
+  return std::min({message.ready, message.grant, message.slots});
+}
+
+}  // namespace
+
+bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings) {
+  return !message.done && !standings.is_silent(message.peer) &&
+         message.next >= stage.multicast.next;
+}
+
+std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now, Time& timer) {
+  Multicast& multicast = stage.multicast;
+  std::uint32_t lowest = kAllSlots;
+  std::uint32_t lowest_with_credit = kAllSlots;
+  for (const SendMessage& message : stage.sends) {
+    if (!in_step(stage, message, standings)) continue;
+    const std::uint32_t end = end_of_credit(message);
+    lowest = std::min(lowest, end);
+    if (end > multicast.next) lowest_with_credit = std::min(lowest_with_credit, end);
+  }
+  if (lowest_with_credit == kAllSlots) {
+    multicast.waits = kNever;
+    return multicast.next;
+  }
+  if (lowest > multicast.next) return lowest;
+  if (multicast.waits == kNever) multicast.waits = now;
+  const Time due = multicast.waits + kMulticastPatience;
+  if (now >= due) return lowest_with_credit;
+  timer = std::min(timer, due);
+  return multicast.next;
+}
+
+void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots) {
+  if (slots == 0) return;
+  Multicast& multicast = stage.multicast;
+  const std::uint32_t end = multicast.next + slots;
+  for (SendMessage& message : stage.sends) {
+    if (!in_step(stage, message, standings) || end_of_credit(message) < end) continue;
+    message.next = std::max(message.next, end);
+  }
+  multicast.next = end;
+  multicast.waits = kNever;
+}
+
+std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
+                            const Standings& standings) {
+  const std::uint32_t end = end_of_credit(message);
+  if (!stage.multicast.on || standings.is_silent(message.peer)) return end;
+  return std::min(end, stage.multicast.next);
+}
+
+}  // namespace tarpon

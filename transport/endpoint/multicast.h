@@ -1,0 +1,33 @@
+// Which slots of a stage leave by multicast: one packet for all peers (ULTIMA's native multicast).
+//
+// A peer is *in step* if it is live, not silent, and has been sent all slots that have left by
+// multicast. A slot leaves when all peers in step have credit for it. If some have, they wait for
+// the others for 2 ms at most. The others are out of step then: they are sent what they lack one by
+// one, and do not hold up multicast until they are in step again. A multicast reaches them all the
+// same; their copies of such a slot are dropped as duplicates. Repairs go to one peer each.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/endpoint/operation.h"
+#include "transport/endpoint/standings.h"
+
+namespace tarpon {
+
+inline constexpr Duration kMulticastPatience = 2ms;
+
+/// Whether `message` is of a peer in step. REQUIRES: the stage is sent by multicast.
+bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings);
+
+/// The end of the slots from stage.multicast.next on that may leave by multicast now. If peers wait
+/// for others, lowers `timer` to the end of the wait.
+std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now, Time& timer);
+
+/// Notes that `slots` slots have left by multicast.
+void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots);
+
+/// The end of the slots from message.next on that may be sent to the message's peer alone.
+std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
+                            const Standings& standings);
+
+}  // namespace tarpon
