@@ -52,6 +52,9 @@ enum tarpon_probe {
 	TARPON_PROBE_PATH = 3,  /* at connect: a payload of a size in question; only counted */
 };
 
+/* PROBE of the kind PATH with this value in `slot`: a full slot for all ranks, by multicast. */
+#define TARPON_PROBE_TO_ALL 0xffffffffu
+
 /* CREDIT with this value in `slot`: the whole message has arrived. */
 #define TARPON_CREDIT_COMPLETE 0xffffffffu
 

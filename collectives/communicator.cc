@@ -61,6 +61,10 @@ std::uint32_t Communicator::slot_bytes() const {
 const std::string& Communicator::shrunk_slots() const {
   return state_->job().shrunk_slots();
 }
+
+const std::string& Communicator::multicast() const {
+  return state_->job().multicast();
+}
 tarpon_integrity Communicator::integrity() const {
   return state_->options().endpoint.integrity;
 }

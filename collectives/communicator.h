@@ -67,6 +67,10 @@ class Communicator {
   /// Why slots are smaller than the interfaces allow, in one line that names the pair of ranks
   /// whose path carries less; empty: they are not. Alike on all ranks.
   const std::string& shrunk_slots() const;
+  /// Whether the job multicasts (CommunicatorOptions::multicast): "on", or "off: " and the reason
+  /// in one line; empty: it was not asked to. Alike on all ranks. A communicator that is split from
+  /// the job does not multicast.
+  const std::string& multicast() const;
   tarpon_integrity integrity() const;
 
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its

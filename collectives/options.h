@@ -37,6 +37,11 @@ struct CommunicatorOptions {
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
   /// 4 or 8. 0: four for large messages if a trial shows that four carry more than one.
   std::uint32_t flows = 0;
+  /// Whether results, which are the same for all ranks, are sent by IP multicast: one packet for
+  /// all. Alike on all ranks. Communicator::multicast() says why a job does not multicast although
+  /// it was asked to. Each rank needs an interface of its own, and a network that carries
+  /// multicast.
+  bool multicast = false;
   /// Receive buffer of the UDP socket in bytes, for tests of small ones. 0: 16 MiB, or what
   /// net.core.rmem_max allows without CAP_NET_ADMIN. RankInfo::receive_bytes has the size
   /// that the kernel granted.

@@ -217,8 +217,8 @@ typedef struct tarpon_options {
   /* Rank 0, in place of `rendezvous`: the listener that it has opened already. It serves one
    * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
-  uint32_t codec;    /* tarpon_codec, alike on all ranks */
-  uint32_t reserved; /* 0 */
+  uint32_t codec;     /* tarpon_codec, alike on all ranks */
+  uint32_t multicast; /* 1: results leave by IP multicast, where it carries; alike on all ranks */
   /* Budgets of tarpon_agree(), alike on all ranks: above 0, up to 1. A step is skipped if the
    * network lost more than skip_above of it at the worst rank (5 %, or 20 times the loss target if
    * that is more); the third step in a row above halt_above ends the job (50 %). */
@@ -395,7 +395,7 @@ TARPON_API uint32_t tarpon_rank(const tarpon_communicator* communicator);
 TARPON_API uint32_t tarpon_world_size(const tarpon_communicator* communicator);
 
 /* Returns the datapath of this rank, "xdp", "uring" or "mmsg"; "" for NULL. Valid until the
- * communicator is freed, as is the text of the next two. Any thread. */
+ * communicator is freed, as is the text of the next three. Any thread. */
 TARPON_API const char* tarpon_datapath_name(const tarpon_communicator* communicator);
 
 /* Returns the interface that carries this rank's traffic, "eth0"; "" for NULL. Any thread. */
@@ -404,6 +404,10 @@ TARPON_API const char* tarpon_interface_name(const tarpon_communicator* communic
 /* Returns why packets are smaller than the interfaces allow, in one line that names the pair of
  * ranks whose path carries less; "" where they are not, and for NULL. Any thread. */
 TARPON_API const char* tarpon_shrunk_slots(const tarpon_communicator* communicator);
+
+/* Returns whether the job multicasts: "on", or "off: " and the reason in one line; "" where
+ * tarpon_options.multicast did not ask for it, and for NULL. Any thread. */
+TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator);
 
 /* ---- AllReduce */
 

@@ -190,6 +190,10 @@ const char* tarpon_shrunk_slots(const tarpon_communicator* communicator) {
   return communicator == nullptr ? "" : communicator->communicator->shrunk_slots().c_str();
 }
 
+const char* tarpon_multicast(const tarpon_communicator* communicator) {
+  return communicator == nullptr ? "" : communicator->communicator->multicast().c_str();
+}
+
 int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* arguments,
                      tarpon_report** report) {
   return guarded([&] {

@@ -134,7 +134,7 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
   if (options.codec > TARPON_CODEC_OFF) {
     return text("codec", options.codec, "give a tarpon_codec");
   }
-  if (options.reserved != 0) return text("reserved", options.reserved, "set it to 0");
+  if (options.multicast > 1) return text("multicast", options.multicast, "give 1, or 0 for none");
   return options.listener == nullptr ? std::nullopt : wrong_listener(options);
 }
 
@@ -188,6 +188,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.retain_bytes != 0) to.retain_bytes = from.retain_bytes;
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
+  to.multicast = from.multicast != 0;
   if (from.no_status_socket != 0) to.flight.socket = false;
   if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
 }

@@ -23,6 +23,7 @@ EngineOptions split_options(EngineOptions options, std::uint16_t communicator, R
   options.endpoint.world_size = static_cast<std::uint16_t>(world_size);
   options.endpoint.communicator = communicator;
   options.endpoint.recorder = nullptr;
+  options.endpoint.multicast = false;  // other ranks are members of the job's group too
   return options;
 }
 
@@ -33,6 +34,7 @@ Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
       flight_(std::move(flight)),
       control_(std::move(connection.control)),
       shrunk_slots_(std::move(connection.shrunk_slots)),
+      multicast_(std::move(connection.multicast)),
       lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
       driver_(lines_, *flight_) {}
 

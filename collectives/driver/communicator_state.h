@@ -30,6 +30,7 @@ class Job {
   /// The options as given to connect(), with the network that was found.
   const CommunicatorOptions& given() const { return given_; }
   const std::string& shrunk_slots() const { return shrunk_slots_; }
+  const std::string& multicast() const { return multicast_; }
   ControlChannel& control() { return *control_; }
   PortLines& lines() { return lines_; }
   Driver& driver() { return driver_; }
@@ -42,6 +43,7 @@ class Job {
   const std::unique_ptr<Flight> flight_;  // outlives the engine, which writes to its recorder
   std::unique_ptr<ControlChannel> control_;
   const std::string shrunk_slots_;
+  const std::string multicast_;
   PortLines lines_;
   Driver driver_;
   std::mutex mutex_;  // of `reserved_`

@@ -12,6 +12,7 @@
 #include "collectives/launcher.h"
 #include "collectives/membership/socket_network.h"
 #include "collectives/rank_list.h"
+#include "collectives/rendezvous/multicast_probe.h"
 #include "collectives/rendezvous/path_probe.h"
 #include "collectives/report_text.h"
 #include "collectives/version.h"
@@ -172,6 +173,34 @@ Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& 
   return {};
 }
 
+/// Why a rank cannot multicast; empty if it can. Joins the group of the job then.
+std::string prepare_multicast(Offer& offer, const ControlChannel& control,
+                              const std::vector<RankInfo>& ranks) {
+  if (ranks.size() < 3) return "has one peer only: a packet for it is one for all";
+  const RankInfo& mine = ranks[control.rank()];
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (rank != control.rank() && ranks[rank].network == mine.network) {
+      return fmt::format("shares the network interfaces of rank {}", rank);
+    }
+  }
+  if (mine.datapath == name(Datapath::xdp)) return "uses AF_XDP, which does not multicast";
+  auto group =
+      join_group(*offer.socket, group_address(control.public_id(), ranks[0].port), control.job());
+  if (!group) return group.error().message;
+  offer.datapath.group = std::move(*group);
+  return "";
+}
+
+/// Finds out whether the job multicasts.
+Result<void> try_multicast(const std::string& refusal, Time deadline, Connection& connection) {
+  auto reason = rendezvous::probe_multicast(*connection.port, *connection.control,
+                                            connection.agreed.slot_bytes, refusal, deadline);
+  if (!reason) return fail(reason.error());
+  connection.agreed.endpoint.multicast = reason->empty();
+  connection.multicast = reason->empty() ? "on" : "off: " + *reason;
+  return {};
+}
+
 /// Writes each budget as "FROM_STEP:SKIP_ABOVE:HALT_ABOVE", for example "1000:0.05:0.5".
 std::string text(const std::vector<LossBudget>& budgets) {
   std::string result;
@@ -212,6 +241,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   rendezvous.agreed +=
       fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
+  rendezvous.agreed += fmt::format("\nmulticast={}", options.multicast ? "on" : "off");
   return ControlChannel::join(rendezvous);
 }
 
@@ -268,6 +298,8 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  const std::string no_multicast =
+      options.multicast && offer.socket ? prepare_multicast(offer, **control, *ranks) : "";
   std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
   // Every rank has its port before it answers here.
   auto membership = connect_mesh(std::move(offer.door), options, agreed.endpoint, *ranks, deadline);
@@ -284,10 +316,16 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .ranks = std::move(*ranks),
                         .agreed = agreed,
                         .shrunk_slots = {},
+                        .multicast = {},
                         .port = std::move(port),
                         .membership = *std::move(membership)};
   if (probe) {
     if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
+  }
+  if (connection.options.multicast) {
+    if (auto tried = try_multicast(no_multicast, deadline, connection); !tried) {
+      return fail(tried.error());
+    }
   }
   return connection;
 }

@@ -171,7 +171,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   if (!peers) return fail(peers.error());
   auto sources = flow_sources(ranks);
   if (!sources) return fail(sources.error());
-  UdpFlows flows{std::move(offer.flows), std::move(*sources)};
+  UdpFlows flows{std::move(offer.flows), std::move(*sources), std::move(offer.group)};
   const UdpPortOptions udp{.max_payload = agreed.slot_bytes,
                            .gso_segments = offer.gso_segments,
                            .job = agreed.endpoint.job};

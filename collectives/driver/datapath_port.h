@@ -34,7 +34,8 @@ struct DatapathOffer {
   std::string reason;  // why this one
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
-  std::vector<UdpSocket> flows{};  // sockets of further flows; the first flow's is not among them
+  std::vector<UdpSocket> flows{};   // sockets of further flows; the first flow's is not among them
+  std::optional<UdpGroup> group{};  // the job's; of the UDP datapaths
   bool busy_poll = false;
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port

@@ -257,7 +257,8 @@ class Benchmark {
                             mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
                             communicator_.ranks()[0].interface, session_.interface_reason)),
         wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text_, "{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape_));
+    fmt::print(text_, "{}{}{}", shrunk_line(communicator_.shrunk_slots()),
+               multicast_line(communicator_.multicast()), table_header(shape_));
     std::fflush(text_);
   }
 

@@ -240,7 +240,8 @@ class FileJob {
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text, "{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()), table_header(shape),
+    fmt::print(text, "{}{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()),
+               multicast_line(communicator_.multicast()), table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),
                          measurement.checked),
                loss_line(std::nullopt, measurement), notes(measurement));

@@ -251,6 +251,7 @@ nlohmann::json config_json(const AllreduceOptions& options, const Session& sessi
                  {"world_size", communicator.world_size()},
                  {"slot_bytes", communicator.slot_bytes()},
                  {"shrunk_slots", communicator.shrunk_slots()},
+                 {"multicast", communicator.multicast()},
                  {"connect", session.cost.json()},
                  {"integrity", integrity},
                  {"ranks", ranks_json(communicator.ranks())}});

@@ -56,4 +56,8 @@ std::string shrunk_line(const std::string& shrunk_slots) {
   return shrunk_slots.empty() ? "" : wrapped("# " + shrunk_slots) + "\n";
 }
 
+std::string multicast_line(const std::string& multicast) {
+  return multicast.empty() ? "" : wrapped("# multicast: " + multicast) + "\n";
+}
+
 }  // namespace tarpon

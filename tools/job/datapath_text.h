@@ -18,5 +18,7 @@ std::string mtu_text(const std::vector<RankInfo>& ranks);
 
 /// Communicator::shrunk_slots() as a line of the report, with its newline; empty where that is.
 std::string shrunk_line(const std::string& shrunk_slots);
+/// Communicator::multicast() as such a line.
+std::string multicast_line(const std::string& multicast);
 
 }  // namespace tarpon

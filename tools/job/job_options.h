@@ -28,6 +28,7 @@ struct JobOptions {
   std::optional<Datapath> datapath;  // else TARPON_DATAPATH, or auto
   std::uint32_t gso_segments = kMaxGsoSegments;
   std::uint32_t flows = 0;  // 0: by trial
+  bool multicast = false;
   tarpon_integrity integrity = TARPON_INTEGRITY_UDP;
   bool busy_poll = false;
   FaultOptions faults;

@@ -273,6 +273,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (options.datapath) result.datapath = *options.datapath;
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
+  result.multicast = options.multicast;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;
@@ -311,6 +312,8 @@ Result<Session> open_session(const JobOptions& options, const LaunchPlace& place
   tell(*communicator_options, place.log, session.communicator->ranks());
   const std::string& shrunk = session.communicator->shrunk_slots();
   if (!shrunk.empty()) place.log.write(DebugLevel::warn, "NET", shrunk);
+  const std::string multicast = session.communicator->multicast();
+  if (!multicast.empty()) place.log.write(DebugLevel::info, "NET", "multicast " + multicast);
   return session;
 }
 

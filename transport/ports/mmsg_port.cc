@@ -33,7 +33,8 @@ class MmsgPort final : public UdpPort {
   };
 
   void flush() override;
-  void fetch();
+  void fetch(int descriptor);
+  void fetch_next();
   /// The flow of the oldest train to send. REQUIRES: one is queued.
   std::uint8_t next_flow() const { return trains_.train(trains_.queued_train(0)).flow; }
 
@@ -45,6 +46,7 @@ class MmsgPort final : public UdpPort {
   std::size_t rx_next_ = 0;   // first message not yet handed out
   std::size_t rx_count_ = 0;  // messages of the last recvmmsg
   std::size_t rx_wanted_ = kRxBuffers;
+  bool group_first_ = false;
 };
 
 MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
@@ -82,13 +84,13 @@ void MmsgPort::flush() {
   }
 }
 
-void MmsgPort::fetch() {
+void MmsgPort::fetch(int descriptor) {
   for (std::size_t i = 0; i < rx_wanted_; ++i) {
     msghdr& header = rx_messages_[i].msg_hdr;
     header.msg_namelen = sizeof(sockaddr_in);
     header.msg_controllen = kRxControlBytes;
   }
-  const int count = ::recvmmsg(socket_.fd(), rx_messages_.data(), static_cast<unsigned>(rx_wanted_),
+  const int count = ::recvmmsg(descriptor, rx_messages_.data(), static_cast<unsigned>(rx_wanted_),
                                MSG_DONTWAIT, nullptr);
   const int error = errno;
   ++counted_.system_calls;
@@ -101,11 +103,19 @@ void MmsgPort::fetch() {
   rx_wanted_ = std::clamp(kMmsgTargetBytes * rx_count_ / bytes, kFewestMmsgBuffers, kRxBuffers);
 }
 
+/// Fetches from the socket or the group, in turns if both have something.
+void MmsgPort::fetch_next() {
+  if (!group_) return fetch(socket_.fd());
+  group_first_ = !group_first_;
+  fetch(group_first_ ? group_descriptor() : socket_.fd());
+  if (rx_count_ == 0 && !failure_) fetch(group_first_ ? socket_.fd() : group_descriptor());
+}
+
 std::span<const RxPacket> MmsgPort::receive(Time) {
   batch_.clear();
   if (failure_) return {};
   if (trains_.queued() > 0) flush();
-  if (rx_next_ == rx_count_) fetch();
+  if (rx_next_ == rx_count_) fetch_next();
   for (; rx_next_ < rx_count_ && !batch_.full(); ++rx_next_) {
     const mmsghdr& message = rx_messages_[rx_next_];
     batch_.add({.data = static_cast<const std::byte*>(rx_iovecs_[rx_next_].iov_base),
@@ -120,10 +130,11 @@ std::span<const RxPacket> MmsgPort::receive(Time) {
 void MmsgPort::wait(Time now, Time until) {
   if (until <= now || failure_ || rx_next_ < rx_count_) return;
   const bool blocked = trains_.queued() > 0;
-  std::array<pollfd, 3> polled{};
+  std::array<pollfd, 4> polled{};
   polled[0] = {.fd = socket_.fd(), .events = POLLIN, .revents = 0};
   polled[1] = {.fd = event_.fd(), .events = POLLIN, .revents = 0};
   polled[2] = {.fd = blocked ? descriptor(next_flow()) : -1, .events = POLLOUT, .revents = 0};
+  polled[3] = {.fd = group_descriptor(), .events = POLLIN, .revents = 0};
   const timespec timeout = wait_timeout(now, until);
   const int ready = ::ppoll(polled.data(), polled.size(), &timeout, nullptr);
   ++counted_.system_calls;

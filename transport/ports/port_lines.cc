@@ -48,7 +48,7 @@ std::span<TxPacket> PortLine::transmit_frames(std::size_t at_most) {
 
 void PortLine::transmit(std::span<TxPacket> packets) {
   for (TxPacket& packet : packets) {
-    packet.peer = ranks_.in_job(packet.peer);
+    if (packet.peer != kAllRanks) packet.peer = ranks_.in_job(packet.peer);
     if (packet.lender == kNoLender) continue;
     packet.lender = salted(packet.lender);
     const bool known = !lenders_.empty() && (lenders_.back() == packet.lender ||

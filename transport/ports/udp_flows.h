@@ -1,14 +1,17 @@
-// Several flows of one rank: it receives on one UDP port and sends from that one and some more.
+// What a port uses beside one UDP socket: further flows, since it receives on one UDP port and
+// sends from that one and some more; and a multicast group.
 #pragma once
 
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "transport/port.h"
+#include "transport/ports/udp_group.h"
 #include "transport/ports/udp_socket.h"
 #include "xdp/result.h"
 
@@ -20,10 +23,11 @@ struct FlowSource {
   Rank rank = kUnknownRank;
 };
 
-/// What a port needs to send and receive more than one flow. The default: one flow.
+/// The default: one flow, no group.
 struct UdpFlows {
   std::vector<UdpSocket> sockets;   // to send from, beside the first one: flows 1, 2, ...
   std::vector<FlowSource> sources;  // of all ranks, beside the addresses where they receive
+  std::optional<UdpGroup> group = std::nullopt;  // of all ranks
 };
 
 /// Opens sockets for `flows` - 1 more flows from `address`, on any free ports. They only send: the

@@ -5,10 +5,22 @@
 #include "transport/clock.h"
 
 namespace tarpon {
+namespace {
+
+/// Addresses by rank, then that of the group.
+std::vector<sockaddr_in> destinations(std::span<const sockaddr_in> peers,
+                                      const std::optional<UdpGroup>& group) {
+  std::vector<sockaddr_in> result(peers.begin(), peers.end());
+  if (group) result.push_back(group->address);
+  return result;
+}
+
+}  // namespace
 
 UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockaddr_in> peers,
                  const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
     : socket_(std::move(socket)),
+      group_(std::move(flows.group)),
       more_sockets_(std::move(flows.sockets)),
       capabilities_{.name = name,
                     .max_payload = options.max_payload,
@@ -16,10 +28,11 @@ UdpPort::UdpPort(std::string_view name, UdpSocket socket, std::span<const sockad
                     .checksums = true,
                     .burst = gso_burst(options),
                     .flows = static_cast<std::uint32_t>(1 + more_sockets_.size()),
+                    .multicasts = group_.has_value(),
                     .receive_bytes = socket_.receive_budget()},
       event_(std::move(event)),
-      trains_(options, peers.size(), 1 + more_sockets_.size()),
-      messages_(peers, trains_.frames()),
+      trains_(options, peers.size(), 1 + more_sockets_.size(), group_.has_value()),
+      messages_(destinations(peers, group_), trains_.frames()),
       batch_(peers, flows.sources) {
   if (options.job) socket_.refuse_strangers(*options.job);
 }

@@ -45,7 +45,11 @@ class UdpPort : public Port {
   /// The descriptor that packets of `flow` are sent from.
   int descriptor(std::uint8_t flow) const { return flow_descriptor(socket_, more_sockets_, flow); }
 
+  /// Where datagrams for all ranks come in; -1: no group.
+  int group_descriptor() const { return group_ ? group_->socket.get() : -1; }
+
   UdpSocket socket_;
+  std::optional<UdpGroup> group_;
   const std::vector<UdpSocket> more_sockets_;
   const PortCapabilities capabilities_;
   WakeEvent event_;

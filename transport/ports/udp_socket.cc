@@ -45,7 +45,41 @@ int drop_everything(int fd) {
   return attach(fd, SO_ATTACH_FILTER, code);
 }
 
+/// A program that answers `yes` for a datagram of the job, else `no`. Loads are big-endian and
+/// start `skipped` bytes before Tarpon's header; the wire is little-endian. A load beyond the end
+/// would answer 0, so the length is checked first.
+std::array<sock_filter, 10> job_filter(std::uint32_t job, std::uint32_t skipped, std::uint32_t yes,
+                                       std::uint32_t no) {
+  constexpr std::uint32_t kMagic = __builtin_bswap16(TARPON_MAGIC);
+  const auto at = [skipped](std::size_t offset) {
+    return skipped + static_cast<std::uint32_t>(offset);
+  };
+  return {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, skipped + TARPON_HEADER_BYTES, 0, 7),
+      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, at(offsetof(tarpon_header, magic))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMagic, 0, 5),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, at(offsetof(tarpon_header, version))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TARPON_WIRE_VERSION, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at(offsetof(tarpon_header, job))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __builtin_bswap32(job), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, yes),
+      BPF_STMT(BPF_RET | BPF_K, no),
+  }};
+}
+
 }  // namespace
+
+void set_receive_buffer(int fd, std::size_t bytes) {
+  set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, bytes);
+}
+
+void accept_only(int fd, std::uint32_t job) {
+  constexpr std::uint32_t kUdpHeader = 8;  // a socket filter sees it
+  constexpr std::uint32_t kWhole = 0xffffffff;
+  auto code = job_filter(job, kUdpHeader, kWhole, 0);
+  attach(fd, SO_ATTACH_FILTER, code);
+}
 
 Result<sockaddr_in> ipv4_address(const std::string& address, std::uint16_t port) {
   sockaddr_in result{};
@@ -87,7 +121,7 @@ Result<UdpSocket> UdpSocket::open(const UdpSocketOptions& options) {
 }
 
 Result<void> UdpSocket::configure(const UdpSocketOptions& options) {
-  set_buffer(fd(), SO_RCVBUFFORCE, SO_RCVBUF, options.receive_buffer);
+  set_receive_buffer(fd(), options.receive_buffer);
   set_buffer(fd(), SO_SNDBUFFORCE, SO_SNDBUF, options.send_buffer);
   int effective = 0;
   socklen_t size = sizeof effective;
@@ -150,21 +184,7 @@ void UdpSocket::share_port() {
 
 void UdpSocket::refuse_strangers(std::uint32_t job) {
   if (!refuser_) return;
-  // Loads are big-endian and start after the UDP header; the wire is little-endian. A load beyond
-  // the end would answer 0, so the length is checked first.
-  constexpr std::uint32_t kMagic = __builtin_bswap16(TARPON_MAGIC);
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
-      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, TARPON_HEADER_BYTES, 0, 7),
-      BPF_STMT(BPF_LD | BPF_H | BPF_ABS, offsetof(tarpon_header, magic)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMagic, 0, 5),
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, offsetof(tarpon_header, version)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TARPON_WIRE_VERSION, 0, 3),
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(tarpon_header, job)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __builtin_bswap32(job), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, kToFirst),
-      BPF_STMT(BPF_RET | BPF_K, kToRefuser),
-  };
+  auto code = job_filter(job, 0, kToFirst, kToRefuser);  // behind the UDP header
   attach(fd(), SO_ATTACH_REUSEPORT_CBPF, code);
 }
 

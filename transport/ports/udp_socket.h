@@ -74,6 +74,13 @@ class UdpSocket {
   std::uint64_t receive_budget_ = 0;
 };
 
+/// Gives `fd` a receive buffer of `bytes`, or of what net.core.rmem_max allows.
+void set_receive_buffer(int fd, std::size_t bytes);
+
+/// Makes the kernel drop every datagram to `fd` that lacks the cookie `job`, as
+/// UdpSocket::refuse_strangers(); it counts them as overruns. If it cannot, nothing changes.
+void accept_only(int fd, std::uint32_t job);
+
 /// "ADDRESS" (dotted IPv4) and port as a socket address. Errors: invalid_argument.
 Result<sockaddr_in> ipv4_address(const std::string& address, std::uint16_t port);
 

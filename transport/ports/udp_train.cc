@@ -28,9 +28,11 @@ std::uint32_t datagram_bytes(std::uint32_t payload) {
 
 }  // namespace
 
-TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows)
+TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows,
+                     bool group)
     : options_(options),
       flows_(flows),
+      group_(peers),
       stride_(TARPON_HEADER_BYTES + options.max_payload),
       memory_(make_aligned_bytes(stride_ * frame_count(options), kCacheLine)),
       frames_(frame_count(options)),
@@ -38,7 +40,7 @@ TrainPool::TrainPool(const UdpPortOptions& options, std::size_t peers, std::size
       offered_(frames_.size()),
       queue_(std::bit_ceil(frames_.size())),
       mask_(queue_.size() - 1),
-      pauses_(peers) {
+      pauses_(peers + (group ? 1 : 0)) {
   free_.reserve(frames_.size());
   for (std::size_t frame = frames_.size(); frame-- > 0;) {
     free_.push_back(static_cast<std::uint32_t>(frame));
@@ -56,9 +58,14 @@ std::span<TxPacket> TrainPool::offer(std::size_t at_most) {
   return {offered_.data(), offered_count_};
 }
 
+std::size_t TrainPool::peer_number(Rank rank) const {
+  if (rank == kAllRanks) return group_;
+  return rank < group_ ? rank : pauses_.size();
+}
+
 bool TrainPool::joins(const Train& train, const TxPacket& packet) const {
   const std::uint32_t bytes = datagram_bytes(packet.length);
-  return train.peer == packet.peer && train.flow == packet.flow &&
+  return train.peer == peer_number(packet.peer) && train.flow == packet.flow &&
          train.packets < options_.gso_segments && bytes <= train.segment &&
          train.bytes == train.packets * train.segment &&  // a shorter packet ends a train
          train.bytes + bytes <= kMaxUdpBytes;
@@ -82,8 +89,8 @@ void TrainPool::accept(std::span<TxPacket> packets) {
   std::uint32_t current = 0;
   bool open = false;
   for (const TxPacket& packet : packets) {
-    if (packet.peer >= pauses_.size() || packet.flow >= flows_ ||
-        packet.length > options_.max_payload) {
+    const std::size_t peer = peer_number(packet.peer);
+    if (peer >= pauses_.size() || packet.flow >= flows_ || packet.length > options_.max_payload) {
       ++statistics_.tx_dropped;
       continue;
     }
@@ -94,14 +101,14 @@ void TrainPool::accept(std::span<TxPacket> packets) {
                       .length = packet.length,
                       .next = 0,
                       .busy = true};
-    std::uint32_t& pause = pauses_[packet.peer].left;
+    std::uint32_t& pause = pauses_[peer].left;
     if (pause > 0) {
       --pause;
     } else if (open && joins(trains_[current], packet)) {
       extend(trains_[current], frame);
       continue;
     }
-    begin_train(frame, packet.peer, packet.flow);
+    begin_train(frame, static_cast<Rank>(peer), packet.flow);
     current = frame;
     open = true;
   }

@@ -48,7 +48,9 @@ class TrainPool {
   static constexpr std::uint32_t kFirstPause = 256;  // packets
   static constexpr std::uint32_t kLongestPause = 1u << 20;
 
-  TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows = 1);
+  /// `group`: packets to kAllRanks are trains to peer number `peers`.
+  TrainPool(const UdpPortOptions& options, std::size_t peers, std::size_t flows = 1,
+            bool group = false);
 
   /// Port::transmit_frames(), while nothing is queued.
   std::span<TxPacket> offer(std::size_t at_most);
@@ -115,8 +117,12 @@ class TrainPool {
   void split(std::uint32_t train);
   void requeue_without(std::uint32_t train, Lender lender);
 
+  /// The number of a train's peer; that of none for a rank that there is not.
+  std::size_t peer_number(Rank rank) const;
+
   const UdpPortOptions options_;
   const std::size_t flows_;
+  const std::size_t group_;  // the peer's number that stands for all ranks
   const std::size_t stride_;
   AlignedBytes memory_;
   std::vector<Frame> frames_;
@@ -138,7 +144,7 @@ class TrainMessages {
  public:
   static constexpr std::size_t kCapacity = 64;
 
-  /// `peers`: addresses by rank. `frames`: number of frames in the pool.
+  /// `peers`: addresses by rank, then that of the group. `frames`: number of frames in the pool.
   TrainMessages(std::span<const sockaddr_in> peers, std::size_t frames);
   TrainMessages(const TrainMessages&) = delete;
   TrainMessages& operator=(const TrainMessages&) = delete;

@@ -36,7 +36,7 @@
 namespace tarpon {
 namespace {
 
-// Low byte of user_data; the bits above hold the train of a send.
+// Low byte of user_data; the bits above hold the train of a send, or which receive it is.
 enum class Kind : std::uint8_t { receive, wake, writable, send };
 
 constexpr unsigned kFewestUringBuffers = 8;
@@ -71,7 +71,7 @@ struct Lane {
 
   const std::uint64_t thread;
   // Armed in the ring.
-  bool receive = false;
+  std::array<bool, 2> receives{};  // of the socket, and of the group
   bool wake = false;
   bool writable = false;
   std::uint64_t wake_count = 0;  // where the armed read puts the eventfd's count
@@ -197,11 +197,14 @@ io_uring_sqe* UringPort::arm(bool& armed) {
 }
 
 void UringPort::arm_receive() {
-  if (io_uring_sqe* const entry = arm(lane_->receive)) {
-    ::io_uring_prep_recvmsg_multishot(entry, socket_.fd(), lane_->ring->receive_template(), 0);
+  const std::array<int, 2> descriptors{socket_.fd(), group_descriptor()};
+  for (std::size_t i = 0; i < descriptors.size() && descriptors[i] >= 0; ++i) {
+    io_uring_sqe* const entry = arm(lane_->receives[i]);
+    if (entry == nullptr) continue;
+    ::io_uring_prep_recvmsg_multishot(entry, descriptors[i], lane_->ring->receive_template(), 0);
     entry->flags |= IOSQE_BUFFER_SELECT;
     entry->buf_group = UringRing::kBufferGroup;
-    entry->user_data = tag(Kind::receive);
+    entry->user_data = tag(Kind::receive, i);
   }
 }
 
@@ -227,7 +230,9 @@ void UringPort::reap() {
     ++count;
     switch (static_cast<Kind>(completion->user_data & 0xff)) {
       case Kind::receive:
-        if ((completion->flags & IORING_CQE_F_MORE) == 0) lane_->receive = false;
+        if ((completion->flags & IORING_CQE_F_MORE) == 0) {
+          lane_->receives[completion->user_data >> 8] = false;
+        }
         on_receive(*completion);
         break;
       case Kind::wake:
@@ -368,9 +373,11 @@ Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sock
                                               UdpPortOptions options, UdpFlows flows) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
   // io_uring fails a receive on a non-blocking socket instead of waiting for it.
-  const int flags = ::fcntl(socket.fd(), F_GETFL);
-  if (flags < 0 || ::fcntl(socket.fd(), F_SETFL, flags & ~O_NONBLOCK) < 0) {
-    return fail_system(errno, "O_NONBLOCK of the UDP socket");
+  for (const int fd : {socket.fd(), flows.group ? flows.group->socket.get() : socket.fd()}) {
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || ::fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0) {
+      return fail_system(errno, "O_NONBLOCK of the UDP socket");
+    }
   }
   auto ring = UringRing::open();
   if (!ring) return fail(ring.error());

@@ -236,6 +236,9 @@ TEST(CApiAlone, listen__what_makes_no_sense) {
   options.rendezvous = nullptr;
   options.codec = 3;
   EXPECT_THAT(refusal(options), HasSubstr("codec is 3"));
+  options.codec = 0;
+  options.multicast = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("multicast is 2"));
   tarpon_listener_free(listener);
 }
 

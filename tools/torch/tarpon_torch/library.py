@@ -48,7 +48,7 @@ class Options(ctypes.Structure):
         ("no_status_socket", ctypes.c_uint32),
         ("listener", ctypes.c_void_p),
         ("codec", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("multicast", ctypes.c_uint32),
         ("skip_above", ctypes.c_double),
         ("halt_above", ctypes.c_double),
     ]
