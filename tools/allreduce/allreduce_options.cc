@@ -261,6 +261,11 @@ std::optional<double> given_bound_us(const AllreduceOptions& options) {
 
 void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_job_options(table, options.job);
+  table.add("Data path",
+            {{"--multicast", cli::flag(options.job.multicast),
+              "send results to all ranks by IP multicast, where the network carries it; the report "
+              "says where it does not",
+              Scope::job}});
   add_call_options(table, options);
   add_benchmark_options(table, options);
   table.add("Arrays from files",

@@ -102,10 +102,6 @@ void add_data_path_options(cli::OptionTable& table, JobOptions& options) {
        {"--flows", flows(options),
         "UDP flows from this rank to each other; auto: 4 for messages of 1 MiB and more, where a "
         "trial shows that they carry more than one"},
-       {"--multicast", cli::flag(options.multicast),
-        "send results to all ranks by IP multicast, where the network carries it; the report says "
-        "where it does not",
-        Scope::job},
        {"--gso-segments", cli::whole(options.gso_segments, 1u, kMaxGsoSegments),
         "uring, mmsg: packets in one GSO train, 1 to 64; 1: no GSO"},
        {"--busy-poll", cli::flag(options.busy_poll),

@@ -31,6 +31,7 @@ const Samples& compared() {
                                {"--shares", {"1,2"}},
                                {"--link-speeds", {"1,2"}},
                                {"--missing", {"local"}},
+                               {"--multicast", {}},
                                {"--minbytes", {"512"}},
                                {"--maxbytes", {"2K"}},
                                {"--stepbytes", {"2M"}},

@@ -5,6 +5,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/udp.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -12,11 +13,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include "tests/support/port_traffic.h"
 #include "transport/clock.h"
 #include "transport/ports/rx_batch.h"
+#include "transport/ports/udp_group.h"
 #include "transport/ports/udp_train.h"
 
 namespace tarpon {
@@ -161,6 +164,42 @@ TEST(RxBatchTest, unit_with_too_many_pieces_is_cut_off) {
   batch.count(statistics);
   EXPECT_EQ(statistics.rx_packets, RxBatch::kLargestUnit);
   EXPECT_EQ(statistics.rx_overruns, 334u - RxBatch::kLargestUnit);
+}
+
+TEST(UdpGroupTest, address__is_private_and_not_one_that_switches_flood) {
+  std::set<std::uint32_t> seen;
+  for (std::uint32_t id = 0; id < 2000; ++id) {
+    const sockaddr_in group = group_address(id, 4711);
+    const std::uint32_t address = ntohl(group.sin_addr.s_addr);
+    EXPECT_EQ(address >> 24, 239u);
+    EXPECT_NE(address >> 16 & 0x7f, 0u);
+    EXPECT_EQ(ntohs(group.sin_port), 4711);
+    seen.insert(address);
+  }
+  EXPECT_GT(seen.size(), 1990u);
+}
+
+TEST(UdpGroupTest, join__takes_packets_of_the_job_and_no_others) {
+  constexpr std::uint32_t kJob = 0x1234567;
+  const UdpSocket sender = open_socket();
+  const sockaddr_in address = group_address(7, sender.port());
+  const auto group = join_group(sender, address, kJob);
+  ASSERT_TRUE(group) << group.error().message;
+  tarpon_header header{};
+  header.magic = TARPON_MAGIC;
+  header.version = TARPON_WIRE_VERSION;
+  for (const std::uint32_t job : {kJob + 1, kJob}) {
+    header.job = job;
+    ASSERT_EQ(::sendto(sender.fd(), &header, sizeof header, 0,
+                       reinterpret_cast<const sockaddr*>(&address), sizeof address),
+              static_cast<ssize_t>(sizeof header));
+  }
+  pollfd ready{.fd = group->socket.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  tarpon_header got{};
+  ASSERT_EQ(::recv(group->socket.get(), &got, sizeof got, 0), static_cast<ssize_t>(sizeof got));
+  EXPECT_EQ(got.job, kJob);
+  EXPECT_LT(::recv(group->socket.get(), &got, sizeof got, 0), 0) << "nothing else";
 }
 
 }  // namespace

@@ -170,5 +170,33 @@ TEST(TrainPoolTest, holds__not_what_is_free_again) {
   EXPECT_FALSE(rig.pool.holds(kGone));
 }
 
+TEST(TrainPoolTest, accept__packets_for_all_ranks_are_trains_of_their_own) {
+  TrainPool pool({.max_payload = kFull, .gso_segments = 8}, 3, 1, true);
+  const std::span<TxPacket> frames = pool.offer(5);
+  const std::vector<Rank> peers{2, kAllRanks, kAllRanks, 3, 0};
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    frames[i].peer = peers[i];
+    frames[i].length = kFull;
+  }
+  pool.accept(frames);
+  std::vector<Rank> to;
+  for (std::size_t i = 0; i < pool.queued(); ++i) {
+    to.push_back(pool.train(pool.queued_train(i)).peer);
+  }
+  EXPECT_THAT(to, ElementsAre(2, 3, 0)) << "3 stands for all";
+  EXPECT_EQ(pool.train(pool.queued_train(1)).packets, 2u);
+  PortStatistics statistics;
+  pool.count(statistics);
+  EXPECT_EQ(statistics.tx_dropped, 1u) << "there is no rank 3";
+}
+
+TEST(TrainPoolTest, accept__drops_packets_for_all_ranks_without_a_group) {
+  TrainPool pool({.max_payload = kFull, .gso_segments = 8}, 3);
+  const std::span<TxPacket> frames = pool.offer(1);
+  frames[0].peer = kAllRanks;
+  pool.accept(frames);
+  EXPECT_EQ(pool.queued(), 0u);
+}
+
 }  // namespace
 }  // namespace tarpon
