@@ -13,6 +13,10 @@ late     25 MiB on 8 ranks over such links, one rank late by 0, 1, 2 and 4 times
          the time after its arrival, by late-rank, by TAR with a share of 0 for that rank, by the ring,
          TAR and Gloo's ring; for T also by the first two where another rank is late than was said.
 
+multicast  25 MiB on 8 ranks, TAR by multicast and one by one: where the links from the ranks are what
+         is short (1 Gb/s; those to the ranks have no limit), and where those to the ranks have 1 Gb/s
+         too. The lower bound of the former is a bucket over an uplink.
+
 Prints tables, writes menu.json, ends with the targets; exit code 1 when one is missed."""
 import argparse, os
 
@@ -33,6 +37,9 @@ UNEQUAL = {f"{ranks} ranks, one at {speed}": [speed] + [1] * (ranks - 1)
            for ranks in (4, 8) for speed in (0.75, 0.5, 0.25)}
 UNEQUAL["8 ranks, mixed"] = [0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1]
 UNEQUAL["4 ranks, equal"] = [1] * 4
+
+MULTICAST = {"8 ranks, uplinks of 1 Gb/s": ["--uplink"], "8 ranks, links of 1 Gb/s": ["--uplink", "--rate"]}
+MULTICAST_CONTENDERS = ["multicast", "one by one"]
 
 LATE = 3  # of 8
 LATE_BY = {"late by 0": 0, "late by T/2": 0.2, "late by T": 0.4, "late by 2 T": 0.8}  # seconds; T: TAR's
@@ -82,6 +89,7 @@ class Bench:
         steps = sum(len(self.contenders(*cell)) for cell in self.sized())
         steps += 3 * len(UNEQUAL_CONTENDERS) * len(self.unequal())
         steps += sum(4 * len(self.late_contenders(cell)) for cell in self.late())
+        steps += 3 * len(MULTICAST_CONTENDERS) * len(MULTICAST)
         progress = Progress(self.rounds * steps)
         for turn in range(self.rounds):
             for ranks, size in self.sized():
@@ -96,6 +104,10 @@ class Bench:
                 for name in in_turn(self.late_contenders(cell), turn):
                     self.keep(cell, name, self.measure_late(LATE_BY[cell], name))
                     progress.step(f"{cell}, {name}", 4)
+            for cell, shaped in MULTICAST.items():
+                for name in in_turn(MULTICAST_CONTENDERS, turn):
+                    self.keep(cell, name, self.measure_multicast(shaped, name))
+                    progress.step(f"{cell}, {name}", 3)
         progress.end()
 
     def keep(self, cell, name, run):
@@ -141,6 +153,12 @@ class Bench:
                                         network + how + late)
         return run._replace(times=[time - 1e6 * seconds for time in run.times])
 
+    def measure_multicast(self, shaped, name):
+        options = [word for option in shaped for word in (option, f"{LINK / 1e6:.0f}mbit")]
+        if name == "multicast":
+            options.append("--multicast")
+        return contenders.run_tarpon(self.binaries, 8, 1500, BUCKET, 8, "uring", options)
+
     def medians(self, cell, name):
         """Milliseconds, by round."""
         return [median(run.times) / 1e3 for run in self.samples[cell, name]]
@@ -175,7 +193,8 @@ class Bench:
         rows = self.rows([(cell, f"{cell[0]} ranks, {human(cell[1])}", self.contenders(*cell))
                           for cell in self.sized()])
         rows += self.rows([(cell, cell, UNEQUAL_CONTENDERS) for cell in self.unequal()])
-        return rows + self.rows([(cell, cell, self.late_contenders(cell)) for cell in self.late()])
+        rows += self.rows([(cell, cell, self.late_contenders(cell)) for cell in self.late()])
+        return rows + self.rows([(cell, cell, MULTICAST_CONTENDERS) for cell in MULTICAST])
 
     def targets(self):
         found = []
@@ -207,6 +226,14 @@ class Bench:
             for name in ("ring", GLOO_RING):
                 found.append(at_least(1.3, f"{cell}, after the arrival: {name} / {best}",
                                       ratios(self.medians(cell, name), self.medians(cell, best))))
+        for cell, shaped in MULTICAST.items():
+            alone = self.medians(cell, "one by one")
+            found.append(at_least(1.5 if "--rate" not in shaped else 1.0,
+                                  f"{cell}: one by one / multicast",
+                                  ratios(alone, self.medians(cell, "multicast"))))
+            sent = [run.bytes / BUCKET for run in self.samples[cell, "multicast"]]
+            found.append(at_most(1.1 * 1472 / 1408, f"{cell}: buckets sent by a rank, with headers",
+                                 sent))
         return found
 
 

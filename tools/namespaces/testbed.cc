@@ -78,6 +78,7 @@ Result<void> check_rates(const TestbedOptions& options) {
     if (good) good = check_rank(rank);
     if (good) good = check_rate(rate, options.mtu);
   }
+  if (good && options.uplink) good = check_rate(*options.uplink, options.mtu);
   if (good && options.police) good = check_limit("policer", *options.police, options.mtu);
   for (const auto& [rank, limit] : options.police_of) {
     if (good) good = check_rank(rank);
@@ -160,15 +161,20 @@ std::string rank_batch(const TestbedOptions& options, Rank rank) {
   return text;
 }
 
+/// A command for `tc -batch` that shapes what leaves `device`.
+std::string shape(const std::string& device, const TestbedRate& rate) {
+  return fmt::format("qdisc add dev {} root tbf rate {}bit burst {} limit {}\n", device,
+                     rate.bits_per_second, rate.burst_bytes, rate.limit_bytes);
+}
+
 /// Commands for `tc -batch`; run in the hub.
 std::string rate_batch(const TestbedOptions& options) {
   std::string text;
   for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
     const auto own = options.rate_of.find(static_cast<Rank>(rank));
     if (own == options.rate_of.end() && !options.rate) continue;
-    const TestbedRate& rate = own == options.rate_of.end() ? *options.rate : own->second;
-    text += fmt::format("qdisc add dev p{} root tbf rate {}bit burst {} limit {}\n", rank,
-                        rate.bits_per_second, rate.burst_bytes, rate.limit_bytes);
+    text +=
+        shape(fmt::format("p{}", rank), own == options.rate_of.end() ? *options.rate : own->second);
   }
   return text;
 }
@@ -218,6 +224,9 @@ struct Testbed::State {
     if (auto done = run_batch("ip", hub_batch(options, ranks), hub.get()); !done) return done;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
       auto done = run_batch("ip", rank_batch(options, static_cast<Rank>(rank)), ranks[rank].get());
+      if (done && options.uplink) {
+        done = run_batch("tc", shape("eth0", *options.uplink), ranks[rank].get());
+      }
       if (!done) return done;
     }
     const std::string rates = rate_batch(options);

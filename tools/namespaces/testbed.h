@@ -51,6 +51,7 @@ struct TestbedOptions {
   int mtu = 1500;                       // 576 to 65535
   std::optional<TestbedRate> rate;      // of every port towards its rank, ...
   std::map<Rank, TestbedRate> rate_of;  // ... but these
+  std::optional<TestbedRate> uplink;    // of every rank's link towards the bridge
   std::optional<TestbedLoss> loss;
   std::optional<TestbedLimit> police;      // of every port towards its rank, ...
   std::map<Rank, TestbedLimit> police_of;  // ... but these

@@ -139,6 +139,8 @@ void add_shape_options(cli::OptionTable& table, const std::string& group, Testbe
         "veth: rate of every link to a rank, burst and queue, as 2gbit or 2gbit/128K/400K"},
        {"--rate-of", for_ranks(options.rate_of, parse_testbed_rate),
         "veth: that of one rank's link, as 3=1gbit; may be repeated"},
+       {"--uplink", cli::parsed(options.uplink, "RATE[/BURST[/LIMIT]]", parse_testbed_rate),
+        "veth: rate of every link from a rank, as --rate"},
        {"--loss", single_losses(options.loss), "veth: share of packets lost at the bridge, as 1%"},
        {"--burst-loss", burst_losses(options.loss),
         "veth: share of packets lost there in bursts, and their mean length, as 1%/8"},
@@ -154,8 +156,8 @@ void add_shape_options(cli::OptionTable& table, const std::string& group, Testbe
 
 bool is_shaped(const TestbedOptions& options) {
   return options.mtu != TestbedOptions().mtu || options.rate || !options.rate_of.empty() ||
-         options.loss || options.police || !options.police_of.empty() || options.flow_limit ||
-         !options.tcp_congestion.empty();
+         options.uplink || options.loss || options.police || !options.police_of.empty() ||
+         options.flow_limit || !options.tcp_congestion.empty();
 }
 
 }  // namespace tarpon

@@ -20,7 +20,7 @@ Result<TestbedLimit> parse_testbed_limit(std::string_view text);
 /// SHARE[/PACKETS], as "1%/8": the bursts of a TestbedLoss.
 Result<TestbedLoss> parse_burst_loss(std::string_view text);
 
-/// --mtu, --rate, --rate-of, --loss, --burst-loss, --police, --police-of, --flow-limit,
+/// --mtu, --rate, --rate-of, --uplink, --loss, --burst-loss, --police, --police-of, --flow-limit,
 /// --tcp-congestion, into this group. The caller sets ranks and seed.
 void add_shape_options(cli::OptionTable& table, const std::string& group, TestbedOptions& options);
 

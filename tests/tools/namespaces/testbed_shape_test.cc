@@ -64,7 +64,9 @@ TEST(AddShapeOptions, add_shape_options__take_all) {
              "--rate-of",    "1=1gbit", "--rate-of",        "2=3gbit/64K",
              "--loss",       "1%",      "--burst-loss",     "2%/4",
              "--police",     "4gbit",   "--police-of",      "0=5gbit",
-             "--flow-limit", "6gbit",   "--tcp-congestion", "reno"});
+             "--flow-limit", "6gbit",   "--tcp-congestion", "reno",
+             "--uplink",     "7gbit"});
+  EXPECT_EQ(options.uplink->bits_per_second, 7'000'000'000u);
   EXPECT_EQ(options.mtu, 9000);
   EXPECT_EQ(options.rate->bits_per_second, 2'000'000'000u);
   ASSERT_EQ(options.rate_of.size(), 2u);

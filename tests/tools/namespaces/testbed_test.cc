@@ -165,6 +165,17 @@ TEST_F(TestbedTest, create__rate_of_one_port) {
   EXPECT_THAT(qdisc(testbed, "p1"), HasSubstr("rate 1Gbit"));
 }
 
+TEST_F(TestbedTest, create__uplinks) {
+  TestbedOptions options;
+  options.uplink = TestbedRate{1'000'000'000};
+  const Testbed testbed = make(options);
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    EXPECT_THAT(run_in(testbed.network_namespace(rank), {"tc", "qdisc", "show", "dev", "eth0"}),
+                HasSubstr("rate 1Gbit"));
+  }
+  EXPECT_THAT(run_in(testbed.hub(), {"tc", "qdisc", "show", "dev", "p0"}), Not(HasSubstr("tbf")));
+}
+
 TEST_F(TestbedTest, create__tcp_congestion_is_that_of_the_route) {
   TestbedOptions options;
   options.tcp_congestion = "reno";  // every kernel has it
@@ -197,6 +208,9 @@ TEST_F(TestbedTest, create__bad_options) {
   EXPECT_THAT(refusal(options), HasSubstr("rate with bursts of 1000 bytes: 1518 (a frame)"));
   options.rate = TestbedRate{1000, 4096, 4095};
   EXPECT_THAT(refusal(options), HasSubstr("queue of 4095 bytes"));
+  options = {};
+  options.uplink = TestbedRate{0};
+  EXPECT_THAT(refusal(options), HasSubstr("rate of 0"));
   options = {};
   options.rate_of[2] = TestbedRate{};
   EXPECT_THAT(refusal(options), HasSubstr("rank 2 of 2"));
