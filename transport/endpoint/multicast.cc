@@ -14,7 +14,7 @@ std::uint32_t end_of_credit(const SendMessage& message) {
 
 bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings) {
   return !message.done && !standings.is_silent(message.peer) &&
-         message.next >= stage.multicast.next;
+         end_of_credit(message) >= stage.multicast.next;
 }
 
 std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now, Time& timer) {
@@ -44,8 +44,9 @@ void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slot
   Multicast& multicast = stage.multicast;
   const std::uint32_t end = multicast.next + slots;
   for (SendMessage& message : stage.sends) {
-    if (!in_step(stage, message, standings) || end_of_credit(message) < end) continue;
-    message.next = std::max(message.next, end);
+    // A peer that was silent when earlier slots left is still to be sent those.
+    const bool hears = !standings.is_silent(message.peer) && message.next >= multicast.next;
+    if (hears) message.next = std::max(message.next, end);
   }
   multicast.next = end;
   multicast.waits = kNever;

@@ -1,10 +1,11 @@
 // Which slots of a stage leave by multicast: one packet for all peers (ULTIMA's native multicast).
 //
-// A peer is *in step* if it is live, not silent, and has been sent all slots that have left by
+// A peer is *in step* if it is live, not silent, and has credit for all slots that have left by
 // multicast. A slot leaves when all peers in step have credit for it. If some have, they wait for
-// the others for 2 ms at most. The others are out of step then: they are sent what they lack one by
-// one, and do not hold up multicast until they are in step again. A multicast reaches them all the
-// same; their copies of such a slot are dropped as duplicates. Repairs go to one peer each.
+// the others for 2 ms at most. The others are out of step then, and do not hold up multicast until
+// their credit has caught up. The multicast reaches them all the same, so what they lack is only
+// what was lost: they ask for it. Repairs go to one peer each. A silent peer gets its slots one by
+// one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace tarpon {
 
 inline constexpr Duration kMulticastPatience = 2ms;
 
-/// Whether `message` is of a peer in step. REQUIRES: the stage is sent by multicast.
+/// Whether `message` goes to a peer in step. REQUIRES: the stage is sent by multicast.
 bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings);
 
 /// The end of the slots from stage.multicast.next on that may leave by multicast now. If peers wait

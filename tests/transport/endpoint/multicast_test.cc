@@ -61,22 +61,23 @@ TEST(MulticastTest, limit__peers_wait_for_one_without_credit_for_2_ms) {
   EXPECT_EQ(sending.timer, Time(1s + 2ms));
   EXPECT_EQ(sending.limit(Time(1s + 2ms)), 12u);
   note_multicast(sending.stage, sending.standings, 12);
-  EXPECT_EQ(sending.stage.sends[0].next, 0u);
-  EXPECT_EQ(sending.stage.sends[2].next, 12u);
+  for (const SendMessage& message : sending.stage.sends) {
+    EXPECT_EQ(message.next, 12u) << "it hears them all the same";
+  }
 }
 
-TEST(MulticastTest, in_step__a_peer_that_was_left_behind_catches_up_alone) {
+TEST(MulticastTest, in_step__nobody_waits_for_a_peer_until_its_credit_has_caught_up) {
   Sending sending({0, 12, 20});
   sending.limit(Time(1s));
   sending.limit(Time(1s + 2ms));
   note_multicast(sending.stage, sending.standings, 12);
   SendMessage& slow = sending.stage.sends[0];
   EXPECT_FALSE(in_step(sending.stage, slow, sending.standings));
-  for (SendMessage& message : sending.stage.sends) message.grant = 30;
-  EXPECT_EQ(sending.alone(0), 12u) << "no further than the others";
-  EXPECT_EQ(sending.limit(Time(2s)), 30u) << "nobody waits for it";
-  slow.next = 12;
+  for (std::size_t i = 0; i < 3; ++i) sending.stage.sends[i].grant = i == 0 ? 11 : 30;
+  EXPECT_EQ(sending.limit(Time(2s)), 30u);
+  slow.grant = 12;
   EXPECT_TRUE(in_step(sending.stage, slow, sending.standings));
+  EXPECT_EQ(sending.limit(Time(3s)), 12u) << "the others wait for it";
 }
 
 TEST(MulticastTest, in_step__neither_silent_peers_nor_those_that_need_nothing) {
@@ -86,7 +87,15 @@ TEST(MulticastTest, in_step__neither_silent_peers_nor_those_that_need_nothing) {
   EXPECT_EQ(sending.limit(Time(1s)), 12u);
   note_multicast(sending.stage, sending.standings, 12);
   sending.stage.sends[0].grant = 20;
+  EXPECT_EQ(sending.stage.sends[0].next, 0u);
   EXPECT_EQ(sending.alone(0), 20u) << "a silent peer is not held back by the others";
+  sending.standings.set_silent(1, false);
+  EXPECT_EQ(sending.alone(0), 12u) << "what left while it was silent";
+  sending.stage.sends[1].grant = 30;
+  ASSERT_EQ(sending.limit(Time(1s)), 20u);
+  note_multicast(sending.stage, sending.standings, 8);
+  EXPECT_EQ(sending.stage.sends[0].next, 0u) << "it still gets those";
+  EXPECT_EQ(sending.stage.sends[1].next, 20u);
 }
 
 TEST(MulticastTest, note__part_of_what_may_leave) {
