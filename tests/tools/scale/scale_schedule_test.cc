@@ -116,6 +116,38 @@ TEST(ScaleSchedule, algorithm_named__names_of_all) {
   EXPECT_EQ(name_of(Algorithm::two_level_tar), "2d-tar");
 }
 
+/// The schedules that the model makes of the library's.
+TEST(ScaleSchedule, for_a_late_rank__every_contribution_once_at_every_rank) {
+  for (const Algorithm algorithm :
+       {Algorithm::late_rank, Algorithm::tar_shares, Algorithm::stragglar}) {
+    for (const std::uint64_t bytes : {std::uint64_t{40}, std::uint64_t{100'000}}) {
+      constexpr std::uint32_t kWorld = 8;
+      SCOPED_TRACE(std::string(name_of(algorithm)) + ", bytes " + std::to_string(bytes));
+      std::vector<Schedule> ranks;
+      for (Rank rank = 0; rank < kWorld; ++rank) {
+        ranks.push_back(schedule_for(algorithm, kWorld, rank, bytes));
+      }
+      const Replay replay(ranks);
+      EXPECT_FALSE(replay.added_twice());
+      for (std::size_t rank = 0; rank < kWorld; ++rank) {
+        std::uint64_t elements = 0;
+        for (std::size_t chunk = 0; chunk < ranks[rank].chunks.size(); ++chunk) {
+          elements += ranks[rank].chunks[chunk].elements.count;
+          if (ranks[rank].chunks[chunk].elements.count == 0) continue;
+          ASSERT_EQ(replay.of(rank, chunk).back(), 0xffu);
+        }
+        EXPECT_EQ(elements, bytes / sizeof(float));
+      }
+    }
+  }
+}
+
+TEST(ScaleSchedule, can_run__tar_shares_on_64_ranks) {
+  EXPECT_TRUE(can_run(Algorithm::tar_shares, 3));
+  EXPECT_TRUE(can_run(Algorithm::tar_shares, 64));
+  EXPECT_FALSE(can_run(Algorithm::tar_shares, 65));
+}
+
 TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {
   for (const std::uint32_t ranks : {2u, 16u, 64u})
     EXPECT_TRUE(can_run(Algorithm::late_rank, ranks));
