@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/allreduce.h"
 #include "tools/scale/algorithms.h"
 
 namespace tarpon::scale {
@@ -146,6 +147,27 @@ TEST(ScaleSchedule, can_run__tar_shares_on_64_ranks) {
   EXPECT_TRUE(can_run(Algorithm::tar_shares, 3));
   EXPECT_TRUE(can_run(Algorithm::tar_shares, 64));
   EXPECT_FALSE(can_run(Algorithm::tar_shares, 65));
+}
+
+TEST(ScaleSchedule, schedule_for__those_of_all_algorithms_of_the_library) {
+  constexpr std::uint32_t kWorld = 8;
+  constexpr std::uint64_t kCount = 10'000;
+  for (int value = 1; value <= static_cast<int>(kLastAlgorithm); ++value) {
+    AllreduceArguments call;
+    call.count = kCount;
+    call.algorithm = static_cast<tarpon::Algorithm>(value);
+    SCOPED_TRACE(name(call.algorithm));
+    const auto modelled = algorithm_named(name(call.algorithm));
+    ASSERT_TRUE(modelled);
+    ASSERT_TRUE(can_run(*modelled, kWorld));
+    for (Rank rank = 0; rank < kWorld; ++rank) {
+      const Schedule ours = schedule_for(*modelled, kWorld, rank, kCount * sizeof(float));
+      const Schedule theirs = schedule_of(call, kWorld, rank, 0);
+      ASSERT_EQ(ours.pieces.size(), theirs.pieces.size());
+      if (*modelled == Algorithm::late_rank) continue;  // pipelined: in another order
+      EXPECT_EQ(ours.pieces, theirs.pieces);
+    }
+  }
 }
 
 TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {
