@@ -69,6 +69,9 @@ enum class Difference : std::uint8_t {
 /// the seeds which are kept as tests stay what they were.
 inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
 
+/// In seeds from here on exact calls may also have shares that are learnt (share_learner.h).
+inline constexpr std::uint64_t kFirstSeedOfLearntShares = 30'000'000;
+
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
   std::uint64_t seed = 0;
@@ -88,6 +91,7 @@ struct SimulationPlan {
   bool gathers = true;
   std::uint32_t flows = 1;        // of each rank to each other
   bool draws_algorithms = false;  // of exact calls; else all run TAR
+  bool learns_shares = false;     // all exact calls run TAR with shares that change
   Mechanisms mechanisms;
 
   FaultSet on;                                        // which of the following faults are on
