@@ -12,6 +12,7 @@
 
 #include "tests/support/sanitized.h"
 #include "tools/simulation/coverage.h"
+#include "tools/simulation/share_learner.h"
 #include "transport/integrity.h"
 #include "transport/ports/forwarding_port.h"
 
@@ -32,6 +33,39 @@ TEST(SimulationTest, run__the_same_seed_leaves_the_same_trace) {
     EXPECT_EQ(a.packets, b.packets);
     EXPECT_NE(a.trace_hash, run_simulation(plan_simulation(seed + 1)).trace_hash);
   }
+}
+
+TEST(SimulationTest, share_learner__lists_change_from_call_to_call) {
+  int changes = 0, zeros = 0, even = 0;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    ShareLearner learner(seed, 5), again(seed, 5);
+    Shares before;
+    for (int call = 0; call < 10; ++call) {
+      const Shares shares = learner.next();
+      EXPECT_EQ(shares, again.next());
+      EXPECT_TRUE(shares.valid());
+      changes += shares != before;
+      even += shares.even();
+      for (Rank rank = 0; !shares.even() && rank < 5; ++rank) zeros += shares.part(rank) == 0;
+      before = shares;
+    }
+  }
+  EXPECT_GT(changes, 40);
+  EXPECT_GT(zeros, 40);
+  EXPECT_GT(even, 20);
+}
+
+TEST(SimulationTest, plan__shares_are_learnt_in_late_seeds_of_three_ranks_or_more) {
+  int learning = 0;
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_FALSE(plan_simulation(kFirstSeedOfLearntShares - 1 - seed).learns_shares);
+    const SimulationPlan plan = plan_simulation(kFirstSeedOfLearntShares + seed);
+    if (!plan.learns_shares) continue;
+    ++learning;
+    EXPECT_GT(plan.ranks, 2);
+    EXPECT_THAT(describe(plan), testing::HasSubstr("calls with learnt shares of up to"));
+  }
+  EXPECT_GT(learning, 20);
 }
 
 /// The plan of a seed when there were these faults and each tag served many calls.

@@ -96,7 +96,7 @@ includes() {
         allowed["tools"] = "tools collectives codec transport xdp bpf"
         allowed["tests"] = "tests tools collectives codec transport xdp bpf"
         # Folder -> folders of other top folders that include it.
-        open["collectives/driver"] = "tools/check tools/doctor tools/job"
+        open["collectives/driver"] = "tools/check tools/doctor tools/job tools/simulation"
         open["collectives/engine"] = "tools/allreduce tools/flight tools/simulation"
         open["collectives/engine/kernels"] = "tools/doctor tools/simulation"
         open["collectives/engine/learning"] = "tools/scale tools/simulation"

@@ -102,6 +102,9 @@ class Pictures(unittest.TestCase):
                 ("usual", ["--ranks", "8..64", "--bytes", "1M", "--tail", "1.5", "--loss", "0.1%"]),
                 ("one-count", ["--ranks", "16", "--bytes", "1M", "--algorithms", "bounded"]),
                 ("near-counts", ["--ranks", "8..70", "--algorithms", "tar,bounded", "--bytes", "12345678"]),
+                ("late", ["--ranks", "4..64", "--algorithms", "ring,stragglar,late-rank,tar-shares", "--bytes", "4M",
+                          "--late", "50ms", "--loss", "0%", "--tail", "1", "--delay", "1us", "--queue", "0"]),
+                ("late-one-count", ["--ranks", "4", "--algorithms", "tar", "--bytes", "1M", "--late", "50ms"]),
                 ("lossy", ["--ranks", "4..16", "--bytes", "1M", "--loss", "5%", "--bound", "20ms"])):
             with self.subTest(name):
                 self.check("scale-" + name, self.drawn("sim", "scale", "--operations", "4", *options))

@@ -1,6 +1,9 @@
 #include "tools/scale/algorithms.h"
 
+#include <algorithm>
 #include <bit>
+#include <utility>
+#include <vector>
 
 #include "collectives/allreduce.h"
 
@@ -9,6 +12,62 @@ namespace {
 
 /// Late-rank's schedule costs time that grows with the square of the ranks.
 constexpr std::uint32_t kMostLateRanks = 64;
+
+/// Names that the library does not have.
+constexpr std::pair<Algorithm, std::string_view> kOwnNames[] = {
+    {Algorithm::halving_doubling, "halving-doubling"},
+    {Algorithm::bounded, "bounded"},
+    {Algorithm::tar_shares, "tar-shares"},
+    {Algorithm::stragglar, "stragglar"}};
+
+bool needs_power_of_two(Algorithm algorithm) {
+  return algorithm == Algorithm::late_rank || algorithm == Algorithm::stragglar;
+}
+
+/// Cuts each chunk into parts that go one after another, so that the first ones go on before the
+/// last ones have come, whatever the round. So the library runs schedules, slot by slot.
+Schedule pipelined(const Schedule& whole) {
+  // Smaller or more parts would shorten calls by less than 1 / kMostParts.
+  constexpr std::uint64_t kLeastElements = (8 << 10) / sizeof(float);
+  constexpr std::uint64_t kMostParts = 32;
+  std::uint64_t longest = 0;
+  for (const Schedule::Chunk& chunk : whole.chunks) {
+    longest = std::max(longest, chunk.elements.count);
+  }
+  const auto parts = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(longest / kLeastElements, 1, kMostParts));
+  Schedule result;
+  for (const Schedule::Chunk& chunk : whole.chunks) {
+    for (std::uint64_t part = 0; part < parts; ++part) {
+      const std::uint64_t begin = chunk.elements.count * part / parts;
+      const std::uint64_t end = chunk.elements.count * (part + 1) / parts;
+      result.chunks.push_back(chunk);
+      result.chunks.back().elements = {chunk.elements.first + begin, end - begin};
+    }
+  }
+  const auto add = [&](std::vector<Schedule::Message>& messages, const Schedule::Message& message) {
+    std::vector<Schedule::Piece> pieces;
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      for (Schedule::Piece piece : whole.pieces_of(message)) {
+        piece.chunk = piece.chunk * parts + part;
+        pieces.push_back(piece);
+      }
+    }
+    result.add(messages, message.peer, pieces);
+  };
+  for (const Schedule::Stage& stage : whole.stages) {
+    Schedule::Stage& cut = result.stages.emplace_back();
+    for (const Schedule::Message& message : stage.sends) add(cut.sends, message);
+    for (const Schedule::Message& message : stage.receives) add(cut.receives, message);
+  }
+  return result;
+}
+
+Shares nothing_for_late_rank(std::uint32_t ranks) {
+  std::vector<double> weights(ranks, 1);
+  weights[kLateRank] = 0;
+  return Shares(weights);
+}
 
 /// Those of the library.
 std::optional<tarpon::Algorithm> of_library(Algorithm algorithm) {
@@ -29,6 +88,8 @@ std::optional<tarpon::Algorithm> of_library(Algorithm algorithm) {
       return tarpon::Algorithm::late_rank;
     case Algorithm::halving_doubling:
     case Algorithm::bounded:
+    case Algorithm::tar_shares:
+    case Algorithm::stragglar:
       break;
   }
   return std::nullopt;
@@ -38,7 +99,10 @@ std::optional<tarpon::Algorithm> of_library(Algorithm algorithm) {
 
 std::string_view name_of(Algorithm algorithm) {
   if (const auto known = of_library(algorithm)) return name(*known);
-  return algorithm == Algorithm::bounded ? "bounded" : "halving-doubling";
+  for (const auto& [own, name] : kOwnNames) {
+    if (own == algorithm) return name;
+  }
+  return "";
 }
 
 std::optional<Algorithm> algorithm_named(std::string_view name) {
@@ -49,19 +113,42 @@ std::optional<Algorithm> algorithm_named(std::string_view name) {
 }
 
 bool can_run(Algorithm algorithm, std::uint32_t ranks) {
-  if (algorithm != Algorithm::late_rank) return ranks >= 2;
-  return std::has_single_bit(ranks) && ranks >= 2 && ranks <= kMostLateRanks;
+  if (ranks < 2) return false;
+  if (algorithm == Algorithm::tar_shares) return ranks <= Shares::kMostRanks;
+  if (needs_power_of_two(algorithm)) return std::has_single_bit(ranks) && ranks <= kMostLateRanks;
+  return true;
+}
+
+std::string_view rank_counts(Algorithm algorithm) {
+  static_assert(kMostLateRanks == 64 && Shares::kMostRanks == 64);
+  if (needs_power_of_two(algorithm)) return "2, 4, 8, ... 64";
+  return algorithm == Algorithm::tar_shares ? "2, 3, ... 64" : "2 or more";
+}
+
+std::optional<double> published_after_arrival(Algorithm algorithm, std::uint32_t ranks) {
+  const double others = ranks - 1;
+  if (algorithm == Algorithm::ring) return 2 * others / ranks;
+  if (algorithm != Algorithm::stragglar) return std::nullopt;
+  return (others - 1 + std::countr_zero(ranks)) / others;
 }
 
 Schedule schedule_for(Algorithm algorithm, std::uint32_t ranks, Rank rank, std::uint64_t bytes) {
   const std::uint64_t count = (bytes + sizeof(float) - 1) / sizeof(float);
+  if (algorithm == Algorithm::stragglar) {
+    return late_rank_schedule(ranks, rank, 0, count, sizeof(float), kLateRank, 1);
+  }
+  if (algorithm == Algorithm::tar_shares) {
+    return pipelined(
+        transpose_schedule(ranks, rank, 0, count, sizeof(float), nothing_for_late_rank(ranks)));
+  }
   const auto known = of_library(algorithm);
   if (!known) return halving_doubling_schedule(ranks, rank, count, sizeof(float));
   AllreduceArguments arguments;
   arguments.count = count;
   arguments.algorithm = *known;
   arguments.late_rank = kLateRank;
-  return schedule_of(arguments, ranks, rank, 0);
+  const Schedule schedule = schedule_of(arguments, ranks, rank, 0);
+  return algorithm == Algorithm::late_rank ? pipelined(schedule) : schedule;
 }
 
 /// The ranks below the power of two halve and double; chunk c is made by rank c of them. Ranks

@@ -64,11 +64,14 @@ struct Bench {
         tail({plan.network.tail, plan.network.stragglers,
               quiet_time(plan, kReferenceRanks, 2 * (kReferenceRanks - 1))}),
         trace(plan.network.straggler_trace),
+        late(plan.network.late),
         episodes(ranks) {}
 
   /// `counted`: how many operations that count came before; nullopt if this one does not count.
   const std::vector<Episode>& next_episodes(std::optional<std::size_t> counted) {
-    if (trace.empty()) {
+    if (late > Duration{}) {
+      episodes[kLateRank] = {Duration{}, late, true};
+    } else if (trace.empty()) {
       tail.draw(episode_random, episodes);
     } else if (counted) {
       replay(trace, static_cast<std::uint32_t>(*counted), episodes);
@@ -82,6 +85,7 @@ struct Bench {
   Senders senders;
   Tail tail;
   const std::vector<StragglerSample>& trace;
+  Duration late;
   std::vector<Episode> episodes;
   Time now{kPause};
 };
@@ -104,7 +108,7 @@ void run_reliable(const Plan& plan, Bench& bench, CellResult& cell,
     const auto counted = counts ? std::optional(cell.completions.size()) : std::nullopt;
     const auto outcome = run.operate(bench.now, bench.next_episodes(counted));
     bench.now = outcome.idle + kPause;
-    if (counts) cell.completions.push_back(outcome.completion);
+    if (counts) cell.completions.push_back(outcome.completion - network.late);
     done();
   }
   cell.packets = flows.statistics().packets;
@@ -178,6 +182,10 @@ Duration quiet_time(const Plan& plan, std::uint32_t ranks, std::uint32_t steps) 
   return Duration(std::llround(seconds * 1e9)) + steps * network.delay;
 }
 
+Duration bucket_time(const Plan& plan) {
+  return quiet_time(plan, 2, 0);
+}
+
 std::uint32_t packets_per_train(const Plan& plan, std::uint32_t ranks) {
   if (plan.train_packets > 0) return plan.train_packets;
   const std::uint64_t packets = 2 * plan.bytes * ranks / plan.network.mtu;
@@ -203,8 +211,8 @@ Result<void> check(const Plan& plan) {
   for (const Algorithm algorithm : plan.algorithms) {
     for (const std::uint32_t ranks : plan.ranks) {
       if (can_run(algorithm, ranks)) continue;
-      return refuse(fmt::format("--algorithms {}: {} ranks cannot run it: choose 2, 4, 8, ... 64",
-                                name_of(algorithm), ranks));
+      return refuse(fmt::format("--algorithms {}: {} ranks cannot run it: choose {}",
+                                name_of(algorithm), ranks, rank_counts(algorithm)));
     }
   }
   const std::uint32_t most = *std::max_element(plan.ranks.begin(), plan.ranks.end());
@@ -232,9 +240,16 @@ Result<void> check(const Plan& plan) {
     return refuse("--background-burst 0: choose how many bytes come at once, as 64K");
   }
   if (plan.algorithms.empty()) return refuse("--algorithms: name at least one");
+  if (network.late > Duration{} &&
+      std::count(plan.algorithms.begin(), plan.algorithms.end(), Algorithm::bounded) > 0) {
+    return refuse("--late: bounded does not wait for a late rank: leave it out of --algorithms");
+  }
+  if (network.late > Duration{} && !network.straggler_trace.empty()) {
+    return refuse("--late and --straggler-trace both say which ranks are late: leave one out");
+  }
   if (!(network.tail >= 1)) return refuse("--tail: choose 1 (none) to 50");
-  if (network.delay > 1s || (plan.bound && *plan.bound > 1h)) {
-    return refuse("--delay is at most 1s, --bound at most 1h");
+  if (network.delay > 1s || network.late > 1h || (plan.bound && *plan.bound > 1h)) {
+    return refuse("--delay is at most 1s, --late and --bound at most 1h");
   }
   if (!(plan.loss_target > 0 && plan.loss_target < 1)) {
     return refuse(fmt::format("--loss-target {:g}%: give a share above 0% and below 100%",

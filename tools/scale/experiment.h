@@ -38,6 +38,9 @@ struct Network {
   std::uint32_t background_burst_bytes = 64 << 10;
   std::vector<DelaySample> delay_trace;          // by time since the cell's start
   std::vector<StragglerSample> straggler_trace;  // not empty: in place of the drawn episodes
+  /// Above 0: kLateRank begins every operation so much later than the others, in place of the drawn
+  /// episodes, and completion times count from then on.
+  Duration late{};
 };
 
 struct Plan {
@@ -78,6 +81,9 @@ struct CellResult {
 /// Time of the largest transfer schedules without loss or tail: 2(N-1)/N of the bucket's wire bytes
 /// at the slower of the two rates, and `steps` times the delay.
 Duration quiet_time(const Plan& plan, std::uint32_t ranks, std::uint32_t steps);
+
+/// Time of a bucket's wire bytes on a link: the unit of published times.
+Duration bucket_time(const Plan& plan);
 
 /// Packets per train: the fewest (a power of two, at most 64) with which an operation has no more
 /// than kTrainsPerOperation trains.

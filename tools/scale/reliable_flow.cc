@@ -40,6 +40,10 @@ void ReliableFlows::send(Time now, Rank from, Rank to, std::uint64_t bytes, std:
   offer(now, index);
 }
 
+void ReliableFlows::signal(Time time, Rank from, Rank to, std::uint32_t value) {
+  signals_.add(time + options_.return_delay, {from, to, value});
+}
+
 bool ReliableFlows::may_send(const Connection& connection) const {
   const bool work = !connection.repairs.empty() ||
                     connection.next_unsent - connection.first_message < connection.messages.size();
@@ -253,14 +257,18 @@ void ReliableFlows::on_timer(Time now, std::uint32_t index) {
 
 Time ReliableFlows::run(Time now) {
   for (;;) {
-    const Time next =
-        std::min({fabric_.next_event(), acks_.next(), timers_.next(), senders_.next()});
+    const Time next = std::min(
+        {fabric_.next_event(), acks_.next(), timers_.next(), signals_.next(), senders_.next()});
     if (next == kNever) return now;
     now = next;
     for (const Fabric::Outcome& outcome : fabric_.advance(now)) on_outcome(outcome);
     while (acks_.next() <= now) on_ack(now, acks_.pop());
     while (senders_.next() <= now) pump(now, senders_.due());
     while (timers_.next() <= now) on_timer(now, timers_.pop());
+    while (signals_.next() <= now) {
+      const Signal signal = signals_.pop();
+      signalled_(now, signal.from, signal.to, signal.value);
+    }
   }
 }
 

@@ -53,6 +53,7 @@ class ReliableFlows {
   using Delivered = std::function<void(Time now, Rank from, Rank to, std::uint32_t step)>;
   /// The last bytes of a message have left its sender; repairs may follow.
   using SentAll = std::function<void(Time now, Rank from, std::uint32_t step)>;
+  using Signalled = std::function<void(Time now, Rank from, Rank to, std::uint32_t value)>;
 
   /// `fabric`, `loss` and `senders` are lent and must outlive this.
   ReliableFlows(const ReliableOptions& options, Fabric& fabric, LossDraw& loss, Senders& senders);
@@ -61,7 +62,13 @@ class ReliableFlows {
 
   void on_sent(SentAll sent) { sent_ = std::move(sent); }
 
+  void on_signalled(Signalled signalled) { signalled_ = std::move(signalled); }
+
   void send(Time now, Rank from, Rank to, std::uint64_t bytes, std::uint32_t step);
+
+  /// Tells `to` a number. It leaves at `time`, which is now or later, and takes what an
+  /// acknowledgement takes.
+  void signal(Time time, Rank from, Rank to, std::uint32_t value);
 
   /// Runs until nothing is under way any more; returns the time of the last event.
   Time run(Time now);
@@ -110,6 +117,11 @@ class ReliableFlows {
     Time sent;
   };
 
+  struct Signal {
+    Rank from, to;
+    std::uint32_t value;
+  };
+
   std::uint32_t connection_of(Rank from, Rank to);
   void offer(Time now, std::uint32_t index);
   bool may_send(const Connection& connection) const;
@@ -134,6 +146,7 @@ class ReliableFlows {
   Senders& senders_;
   Delivered delivered_;
   SentAll sent_;
+  Signalled signalled_;
   std::vector<std::uint32_t> index_;              // ranks x ranks, 1 + connection
   std::deque<Connection> connections_;            // stable addresses
   std::vector<std::deque<std::uint32_t>> ready_;  // by rank
@@ -141,6 +154,7 @@ class ReliableFlows {
   std::vector<std::uint64_t> free_;
   DelayLine<Ack> acks_;
   Timers<std::uint32_t> timers_;
+  Timers<Signal> signals_;
   ReliableStatistics statistics_;
 };
 

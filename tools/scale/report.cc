@@ -38,6 +38,12 @@ std::string describe(const Plan& plan) {
         "episode in an operation\n",
         network.tail, network.stragglers * 100);
   }
+  if (network.late > Duration{}) {
+    text += fmt::format(
+        "# late: rank {}, by {}; times count from its arrival; a bucket takes {:.3f} ms on a "
+        "link\n",
+        kLateRank, format_duration(network.late), ms(bucket_time(plan)));
+  }
   if (network.core_bits_per_second > 0) {
     text += fmt::format("# shared core: {}\n", rate(network.core_bits_per_second));
   }
@@ -53,10 +59,25 @@ std::string describe(const Plan& plan) {
                             plan.tail_loss == TailLoss::probe ? "probe" : "timeout");
 }
 
-std::string table(const std::vector<CellResult>& results) {
+namespace {
+
+/// P50 in times of a bucket on a link, and as published, where a late rank is waited for.
+std::string after_arrival(const Plan& plan, const CellResult& cell) {
+  if (plan.network.late <= Duration{}) return "";
+  const double modelled = ms(quantile(cell.completions, 0.5)) / ms(bucket_time(plan));
+  const auto published = published_after_arrival(cell.algorithm, cell.ranks);
+  return fmt::format("  {:>7.3f}  {:>9}", modelled,
+                     published ? fmt::format("{:.3f}", *published) : "-");
+}
+
+}  // namespace
+
+std::string table(const Plan& plan, const std::vector<CellResult>& results) {
+  const bool late = plan.network.late > Duration{};
   std::string text = fmt::format(
-      "#{:>6}  {:<18}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n", "ranks",
-      "algorithm", "count", "P50", "P90", "P99", "max", "P99/P50", "lost", "worst", "train");
+      "#{:>6}  {:<18}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}{}\n", "ranks",
+      "algorithm", "count", "P50", "P90", "P99", "max", "P99/P50", "lost", "worst", "train",
+      late ? "  buckets  published" : "");
   text +=
       fmt::format("#{:>6}  {:<18}  {:>5}  {:>9}  {:>9}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>5}\n",
                   "", "", "", "(ms)", "(ms)", "(ms)", "(ms)", "", "(%)", "(%)", "(pkt)");
@@ -67,11 +88,12 @@ std::string table(const std::vector<CellResult>& results) {
     };
     text += fmt::format(
         " {:>6}  {:<18}  {:>5}  {:>9.3f}  {:>9.3f}  {:>9}  {:>9.3f}  {:>7}  {:>7.3f}  {:>7.3f}  "
-        "{:>5}\n",
+        "{:>5}{}\n",
         cell.ranks, name_of(cell.algorithm), cell.completions.size(),
         ms(quantile(cell.completions, 0.5)), ms(quantile(cell.completions, 0.9)),
         of_tail(ms(quantile(cell.completions, 0.99))), ms(quantile(cell.completions, 1)),
-        of_tail(tail_of(cell)), cell.lost_mean * 100, cell.lost_worst * 100, cell.train_packets);
+        of_tail(tail_of(cell)), cell.lost_mean * 100, cell.lost_worst * 100, cell.train_packets,
+        after_arrival(plan, cell));
   }
   return text;
 }
@@ -102,6 +124,7 @@ nlohmann::json network_json(const Network& network) {
           {"loss", network.loss},
           {"tail", network.tail},
           {"stragglers", network.stragglers},
+          {"late_ms", ms(network.late)},
           {"background_bits_per_second", network.background_bits_per_second},
           {"background_burst_bytes", network.background_burst_bytes}};
 }
@@ -138,6 +161,7 @@ nlohmann::json cell_json(const CellResult& cell) {
 
 nlohmann::json config_json(const Plan& plan) {
   return {{"bytes", plan.bytes},
+          {"bucket_ms", ms(bucket_time(plan))},
           {"seed", plan.seed},
           {"bound", plan.bound ? format_duration(*plan.bound) : "learnt"},
           {"loss_target", plan.loss_target},

@@ -13,7 +13,7 @@ namespace tarpon::scale {
 std::string describe(const Plan& plan);
 
 /// A line per cell: completion times in ms, P99/P50, and what a result lacks in %.
-std::string table(const std::vector<CellResult>& results);
+std::string table(const Plan& plan, const std::vector<CellResult>& results);
 
 /// What was modelled, for the JSON report's "config".
 nlohmann::json config_json(const Plan& plan);

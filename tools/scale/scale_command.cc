@@ -95,6 +95,7 @@ Result<void> read_network(const ScaleOptions& options, scale::Network& network) 
         take("--burst", parse_bytes(options.burst), network.burst_bytes),
         take("--core", read_optional_rate(options.core), network.core_bits_per_second),
         take("--delay", parse_duration(options.delay), network.delay),
+        take("--late", parse_duration(options.late), network.late),
         take("--loss", parse_probability(options.loss), network.loss),
         take("--stragglers", parse_probability(options.stragglers), network.stragglers),
         take("--background", read_optional_rate(options.background),
@@ -161,32 +162,36 @@ cli::Value word(std::string& target, const std::vector<std::string>& words) {
 
 void add_network_options(cli::OptionTable& table, ScaleOptions& options) {
   const char* const rate = "RATE|none";
-  table.add("Network",
-            {{"--rate", cli::text(options.rate, "RATE"), "rate of the link to each rank"},
-             {"--egress-rate", otherwise(cli::text(options.egress_rate, rate), "that of --rate"),
-              "rate of each rank's own interface; none: no limit"},
-             {"--queue", cli::text(options.queue, "SIZE"),
-              "queue before the link to a rank; 0: unlimited"},
-             {"--burst", cli::text(options.burst, "SIZE"),
-              "bytes that this link lets pass at once after a pause, as tbf does"},
-             {"--core", cli::text(options.core, rate), "rate of a core that all share"},
-             {"--delay", cli::text(options.delay, "DURATION"), "delay one way"},
-             {"--mtu", cli::whole(options.mtu, 0u, 9000u), "MTU of all links"},
-             {"--frame", cli::whole(options.frame, 0u, 100u),
-              "bytes that a packet costs beyond the MTU; tc counts 14"},
-             {"--loss", cli::text(options.loss, "SHARE"), "share of the packets that are lost"},
-             {"--tail", cli::number(options.tail, 1.0, 50.0),
-              "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail"},
-             {"--stragglers", cli::text(options.stragglers, "SHARE"),
-              "chance that a rank has an episode in an operation; 0.13% to 8%"},
-             {"--delay-trace", cli::file(options.delay_trace),
-              "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us"},
-             {"--straggler-trace", cli::file(options.straggler_trace),
-              "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us"},
-             {"--background", cli::text(options.background, rate),
-              "rate offered between ranks 0 and 1, each way, by others"},
-             {"--background-burst", cli::text(options.background_burst, "SIZE"),
-              "bytes that come at once"}});
+  table.add(
+      "Network",
+      {{"--rate", cli::text(options.rate, "RATE"), "rate of the link to each rank"},
+       {"--egress-rate", otherwise(cli::text(options.egress_rate, rate), "that of --rate"),
+        "rate of each rank's own interface; none: no limit"},
+       {"--queue", cli::text(options.queue, "SIZE"),
+        "queue before the link to a rank; 0: unlimited"},
+       {"--burst", cli::text(options.burst, "SIZE"),
+        "bytes that this link lets pass at once after a pause, as tbf does"},
+       {"--core", cli::text(options.core, rate), "rate of a core that all share"},
+       {"--delay", cli::text(options.delay, "DURATION"), "delay one way"},
+       {"--mtu", cli::whole(options.mtu, 0u, 9000u), "MTU of all links"},
+       {"--frame", cli::whole(options.frame, 0u, 100u),
+        "bytes that a packet costs beyond the MTU; tc counts 14"},
+       {"--loss", cli::text(options.loss, "SHARE"), "share of the packets that are lost"},
+       {"--tail", cli::number(options.tail, 1.0, 50.0),
+        "P99/P50 of the environment: 8 ranks that wait for the slowest; 1: no tail"},
+       {"--stragglers", cli::text(options.stragglers, "SHARE"),
+        "chance that a rank has an episode in an operation; 0.13% to 8%"},
+       {"--delay-trace", cli::file(options.delay_trace),
+        "CSV file of more delay on the way of what a rank sends: time_us,rank,delay_us"},
+       {"--straggler-trace", cli::file(options.straggler_trace),
+        "CSV file of episodes in place of drawn ones: operation,rank,from_us,length_us"},
+       {"--late", cli::text(options.late, "DURATION"),
+        "rank 0 begins so much later than the others, in place of drawn episodes; times count "
+        "from then on"},
+       {"--background", cli::text(options.background, rate),
+        "rate offered between ranks 0 and 1, each way, by others"},
+       {"--background-burst", cli::text(options.background_burst, "SIZE"),
+        "bytes that come at once"}});
 }
 
 std::vector<std::string> algorithm_names() {
@@ -204,8 +209,8 @@ void add_comparison_options(cli::OptionTable& table, ScaleOptions& options) {
        {"--algorithms",
         cli::words(options.algorithms, "NAME,...", cli::Times::list, algorithm_names()),
         "which to compare: bounded, TCP by the schedules of tarpon allreduce --algorithm, and "
-        "Gloo's "
-        "halving-doubling; late-rank takes rank 0 for the late one"},
+        "Gloo's halving-doubling; late-rank, stragglar (the same, one chunk a rank) and tar-shares "
+        "(no share for it) take rank 0 for the late one"},
        {"--bytes", cli::text(options.bytes, "SIZE"), "size of the bucket that is reduced"},
        {"--operations", cli::whole(options.operations, 0u, 1'000'000u),
         "operations of each cell; 0: 100, and 50 above 512 ranks"},
@@ -253,11 +258,12 @@ int run_scale(const ScaleOptions& options) {
     progress.update(done / total, "of the operations, by their size");
   });
   progress.clear();
-  fmt::print(text, "{}", table(results));
+  fmt::print(text, "{}", table(*plan, results));
   nlohmann::json config = report_config();
   config.update(scale::config_json(*plan));
   const auto reported =
       write_json(options.json, json_report(std::move(config), results_json(results)));
+  const auto draw = plan->network.late > Duration{} ? scale::draw_after_arrival : scale::draw;
   const auto drawn =
       options.svg.empty() ? Result<void>() : write_whole_file(options.svg, draw(*plan, results));
   for (const Result<void>& written : {reported, drawn}) {

@@ -21,6 +21,7 @@ struct ScaleOptions {
   std::uint32_t mtu = 1500, frame = 38, operations = 0, train = 0;
   std::uint64_t seed = 1;
   unsigned threads = 0;
+  std::string late = "0ms";
   std::string delay_trace, straggler_trace;  // paths; empty: none
   std::string json, svg;
 };

@@ -25,6 +25,10 @@ ScheduleRun::ScheduleRun(Algorithm algorithm, std::uint32_t ranks, std::uint64_t
     state.sends_by_round = false;
     send_next_round(now, state, from);
   });
+  flows_.on_signalled([this](Time now, Rank from, Rank to, std::uint32_t round) {
+    states_[to].cleared[from] = round + 1;
+    send_next_round(now, states_[to], to);
+  });
 }
 
 ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
@@ -65,7 +69,7 @@ ScheduleRun::State ScheduleRun::state_of(const Schedule& schedule) {
         if (schedule.stages[i].in_rounds) {
           state.rounds.push_back(static_cast<std::uint32_t>(state.received.size()));
         }
-        state.received.push_back({piece.chunk, piece.version, piece.round});
+        state.received.push_back({piece.chunk, piece.version, message.peer, piece.round});
       }
     }
   }
@@ -98,6 +102,7 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
   for (Whole& whole : state.unsent) whole.ready = 0, whole.bytes = 0;
   state.sends_by_round = false;
   state.next_round = 0;
+  if (state.round_stages != 0) state.cleared.assign(states_.size(), 0);
   for (std::size_t chunk = 0; chunk + 1 < state.chunks.size(); ++chunk) {
     state.next_sum.push_back(state.chunks[chunk].first_sent);
     if (state.chunks[chunk].last_version > 0) ++state.unfinished;
@@ -105,6 +110,7 @@ void ScheduleRun::begin(Time now, State& state, Rank rank) {
   for (std::uint32_t place = 0; place < state.sends.size(); ++place) {
     if (state.sends[place].version == 0) send(now, state, rank, place);
   }
+  ask_for_next_round(now, state, rank);
 }
 
 void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
@@ -122,16 +128,20 @@ void ScheduleRun::send(Time now, State& state, Rank rank, std::uint32_t place) {
 }
 
 void ScheduleRun::send_next_round(Time now, State& state, Rank rank) {
-  std::uint32_t& next = state.next_round;
-  while (next < state.rounds.size() && state.came[state.rounds[next]]) ++next;
   if (state.sends_by_round || state.to_send.empty()) return;
-  const bool waits = next < state.rounds.size() &&
-                     state.received[state.rounds[next]].round < state.to_send.top().first;
-  if (waits) return;
-  const Sent& sent = state.sends[state.to_send.top().second];
+  const auto [round, place] = state.to_send.top();
+  const Sent& sent = state.sends[place];
+  if (state.cleared[sent.to] <= round) return;
   state.to_send.pop();
   state.sends_by_round = true;
   flows_.send(now, rank, sent.to, sent.bytes, sent.step);
+}
+
+/// Tells the sender of the next piece that all pieces of earlier rounds have come.
+void ScheduleRun::ask_for_next_round(Time now, State& state, Rank rank) {
+  if (state.next_round == state.rounds.size()) return;
+  const Received& piece = state.received[state.rounds[state.next_round]];
+  flows_.signal(std::max(now, state.begun), rank, piece.from, piece.round);
 }
 
 void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step) {
@@ -150,7 +160,12 @@ void ScheduleRun::on_delivered(Time now, Rank from, Rank to, std::uint32_t step)
   std::sort(due_.begin(), due_.end());  // earlier stages first, as the library sends
   for (const std::uint32_t one : due_) send(now, state, to, one);
   due_.clear();
-  if (state.round_stages != 0) send_next_round(now, state, to);
+  if (state.round_stages == 0) return;
+  const std::uint32_t before = state.next_round;
+  std::uint32_t& next = state.next_round;
+  while (next < state.rounds.size() && state.came[state.rounds[next]]) ++next;
+  if (next > before) ask_for_next_round(now, state, to);
+  send_next_round(now, state, to);
 }
 
 /// Makes the versions of a chunk whose pieces have come. A piece that came early counts once the
@@ -176,7 +191,8 @@ ScheduleRun::Outcome ScheduleRun::operate(Time start, const std::vector<Episode>
   finished_ = start;
   for (std::uint32_t rank = 0; rank < states_.size(); ++rank) {
     // A straggler has no result before it begins, whatever the others wait for.
-    if (episodes[rank].late_start) finished_ = std::max(finished_, start + episodes[rank].end());
+    states_[rank].begun = episodes[rank].late_start ? start + episodes[rank].end() : start;
+    finished_ = std::max(finished_, states_[rank].begun);
     begin(start, states_[rank], static_cast<Rank>(rank));
   }
   const Time idle = flows_.run(start);

@@ -2,8 +2,10 @@
 //
 // A rank sends a piece as soon as its chunk has the piece's version. With halving-doubling it sends
 // a message once all its pieces are there, and uses none before all have come, as Gloo does. Stages
-// with rounds go round by round, as published: one piece after the other, and none before the
-// pieces of earlier rounds have come. Memory: some 24 bytes for each piece of each rank, 1.5 GB for
+// with rounds go round by round, as published: a rank sends one piece after the other, each when
+// its receiver has the pieces of all earlier rounds and has said so (ReliableFlows::signal).
+// Without that signal, ranks that are ahead take a part of the links of those that are behind, and
+// the lags grow from round to round. Memory: some 24 bytes for each piece of each rank, 1.5 GB for
 // TAR on 4096 ranks.
 #pragma once
 
@@ -51,6 +53,7 @@ class ScheduleRun {
   };
   struct Received {
     std::uint32_t chunk = 0, version = 0;
+    Rank from = 0;
     std::uint32_t round = kNone;
   };
   struct Message {
@@ -85,8 +88,10 @@ class ScheduleRun {
     std::vector<bool> came;               // of each received piece
     std::uint32_t unfinished = 0;         // chunks
     ByRound to_send;
-    std::uint32_t next_round = 0;  // the first in `rounds` that has not come
-    bool sends_by_round = false;   // a piece of a stage with rounds is being sent
+    bool sends_by_round = false;         // a piece of a stage with rounds is being sent
+    Time begun;                          // when the rank begins the operation
+    std::uint32_t next_round = 0;        // the first in `rounds` that has not come
+    std::vector<std::uint32_t> cleared;  // by rank: it can receive rounds below this one
   };
 
   static State state_of(const Schedule& schedule);
@@ -94,6 +99,7 @@ class ScheduleRun {
   void begin(Time now, State& state, Rank rank);
   void send(Time now, State& state, Rank rank, std::uint32_t place);
   void send_next_round(Time now, State& state, Rank rank);
+  void ask_for_next_round(Time now, State& state, Rank rank);
   void raise(Time now, State& state, std::uint32_t index);
 
   const bool whole_messages_;

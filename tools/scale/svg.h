@@ -1,5 +1,4 @@
-// The curves as one SVG file that needs nothing else to be seen: completion time (P50 and P99) and
-// lost share over the number of ranks.
+// The curves as one SVG file that needs nothing else to be seen.
 #pragma once
 
 #include <string>
@@ -9,7 +8,12 @@
 
 namespace tarpon::scale {
 
-/// REQUIRES: results of at least one cell.
+/// Completion time (P50 and P99) and lost share over the number of ranks. REQUIRES: results of at
+/// least one cell.
 std::string draw(const Plan& plan, const std::vector<CellResult>& results);
+
+/// The time after the arrival of the late rank over the number of ranks, in times of a bucket on a
+/// link, beside what is published. REQUIRES: as above; plan.network.late > 0.
+std::string draw_after_arrival(const Plan& plan, const std::vector<CellResult>& results);
 
 }  // namespace tarpon::scale

@@ -8,6 +8,7 @@
 #include "collectives/engine/learning/bounds.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/draw.h"
+#include "tools/simulation/share_learner.h"
 #include "tools/simulation/simulated_call.h"
 #include "transport/random.h"
 
@@ -148,13 +149,20 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random late(plan.seed ^ 0x6c617465);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
+  std::vector<ShareLearner> learners;  // by sequence
+  for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
+    learners.emplace_back(plan.seed * 8 + i, plan.ranks);
+  }
   std::vector<SimulatedCall> calls;
   // A rank submits the calls of a tag in order.
   std::vector<std::vector<Time>> earliest(plan.tags, std::vector<Time>(plan.ranks));
   const auto add = [&](std::uint32_t sequence, std::uint32_t index) {
     SimulatedCall& call = calls.emplace_back(
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
-    if (plan.draws_algorithms && !call.bounded && !call.calibrates()) {
+    const bool exact = !call.bounded && !call.calibrates();
+    if (plan.learns_shares && exact) {
+      call.shares = learners[sequence].next();
+    } else if (plan.draws_algorithms && exact) {
       // Two levels, shares and late ranks came later. Each has a generator of its own, so that the
       // seeds in the tests still draw the other algorithms as before.
       constexpr auto kOneLevel = static_cast<std::uint64_t>(Algorithm::recursive_doubling);
@@ -228,7 +236,12 @@ bool draw_algorithms(std::uint64_t seed) {
 
 bool draw_multicast(std::uint64_t seed) {
   Random random(seed ^ 0x6d636173);
-  return seed >= kFirstSeedOfMulticast && random.chance(0.8);
+  return seed >= kFirstSeedOfLearntShares && random.chance(0.8);
+}
+
+bool draw_learnt_shares(std::uint64_t seed, std::uint32_t ranks) {
+  Random random(seed ^ 0x6c6561726e74);
+  return seed >= kFirstSeedOfLearntShares && ranks > 2 && random.chance(0.7);
 }
 
 bool draw_fresh_tags(std::uint64_t seed) {
@@ -298,10 +311,16 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.flows = draw_flows(seed);
   plan.draws_algorithms = draw_algorithms(seed);
   plan.multicast = draw_multicast(seed);
+  plan.learns_shares = draw_learnt_shares(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
   return plan;
+}
+
+const char* describe_algorithms(const SimulationPlan& plan) {
+  if (plan.learns_shares) return " with learnt shares";
+  return plan.draws_algorithms ? " by any algorithm" : "";
 }
 
 std::string describe(const SimulationPlan& plan) {
@@ -309,8 +328,8 @@ std::string describe(const SimulationPlan& plan) {
       "seed {}: {} ranks, {} {} x {} calls{} of up to {} elements, slots of {} B, {}, skew {} us, "
       "{} frames, {} B of receive buffer, {}, {} flows{}; {}; faults: {}",
       plan.seed, plan.ranks, plan.tags, plan.fresh_tags ? "sequences of fresh tags" : "tags",
-      plan.calls_per_tag, plan.draws_algorithms ? " by any algorithm" : "", plan.most_elements,
-      plan.slot_bytes, describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
+      plan.calls_per_tag, describe_algorithms(plan), plan.most_elements, plan.slot_bytes,
+      describe_mode(plan), plan.skew / 1us, plan.frames, plan.receive_bytes,
       plan.gathers ? "gathering port" : "copying port", plan.flows,
       plan.multicast ? " and multicast" : "", describe(plan.mechanisms), describe_faults(plan));
 }

@@ -69,8 +69,8 @@ enum class Difference : std::uint8_t {
 /// the seeds which are kept as tests stay what they were.
 inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
 
-/// Seeds from here on draw multicast too.
-inline constexpr std::uint64_t kFirstSeedOfMulticast = 30'000'000;
+/// Seeds from here on draw multicast, and shares that are learnt (share_learner.h), too.
+inline constexpr std::uint64_t kFirstSeedOfLearntShares = 30'000'000;
 
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {
@@ -92,6 +92,7 @@ struct SimulationPlan {
   std::uint32_t flows = 1;        // of each rank to each other
   bool draws_algorithms = false;  // of exact calls; else all run TAR
   bool multicast = false;         // of messages that are alike for all peers
+  bool learns_shares = false;     // all exact calls run TAR with shares that change
   Mechanisms mechanisms;
 
   FaultSet on;                                        // which of the following faults are on

@@ -2,12 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <tuple>
 
+#include "bpf/wire.h"
 #include "tests/support/exact_kinds.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/simulated_job.h"
 #include "tools/reference/replay.h"
+#include "transport/ports/forwarding_port.h"
 
 namespace tarpon {
 namespace {
@@ -128,6 +135,68 @@ TEST(ScheduledCallTest, exact__any_number_of_ranks) {
       expect_exact<float>({.ranks = ranks, .faults = {.loss = 0.02}}, 3001, kind, ReduceOp::sum,
                           ranks % 2 == 0);
       if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+/// Counts the messages and the DATA packets that a rank receives.
+class CountingPort : public ForwardingPort {
+ public:
+  struct Received {
+    std::map<std::uint32_t, std::set<Rank>> senders;  // by stage
+    std::uint64_t packets = 0;
+  };
+
+  CountingPort(std::unique_ptr<Port> inner, Received& received)
+      : ForwardingPort(std::move(inner)), received_(received) {}
+
+  std::span<const RxPacket> receive(Time now) override {
+    const auto packets = ForwardingPort::receive(now);
+    for (const RxPacket& packet : packets) {
+      tarpon_header header;
+      std::memcpy(&header, packet.data, sizeof header);
+      if (header.type != TARPON_DATA) continue;
+      received_.senders[tarpon_stage(&header)].insert(header.sender);
+      ++received_.packets;
+    }
+    return packets;
+  }
+
+ private:
+  Received& received_;
+};
+
+/// What each of 8 ranks receives in an exact sum of 64 slots.
+std::vector<CountingPort::Received> received_in_sum(Algorithm algorithm, std::uint32_t group_size) {
+  constexpr std::uint32_t kSlot = 512;
+  std::vector<CountingPort::Received> received(8);
+  SimulatedJob job({.ranks = 8, .slot_bytes = kSlot},
+                   [&](Rank rank, std::unique_ptr<Port> inner) -> std::unique_ptr<Port> {
+                     return std::make_unique<CountingPort>(std::move(inner), received[rank]);
+                   });
+  Buffers<float> buffers(8, 64 * kSlot / sizeof(float), false, 1);
+  for (Rank rank = 0; rank < 8; ++rank) {
+    AllreduceArguments arguments = sum_by(algorithm, buffers, rank);
+    arguments.group_size = group_size;
+    job.submit(rank, arguments);
+  }
+  EXPECT_TRUE(job.finish());
+  return received;
+}
+
+/// OptiReduce counts 2 (ranks in a group - 1) messages in groups, and one from each group to each
+/// other one. Here groups scatter and gather, so that there are two. The bytes are those of TAR.
+TEST(ScheduledCallTest, two_level_tar__few_messages_and_the_bytes_of_tar) {
+  using Senders = std::vector<std::size_t>;  // by stage
+  for (const auto& [algorithm, group_size, senders] :
+       {std::tuple(Algorithm::two_level_tar, 4u, Senders{3, 1, 1, 3}),
+        std::tuple(Algorithm::two_level_tar, 2u, Senders{1, 3, 3, 1}),
+        std::tuple(Algorithm::tar, 0u, Senders{7, 7})}) {
+    for (const CountingPort::Received& received : received_in_sum(algorithm, group_size)) {
+      Senders counted;
+      for (const auto& [stage, ranks] : received.senders) counted.push_back(ranks.size());
+      EXPECT_EQ(counted, senders) << name(algorithm) << group_size;
+      EXPECT_EQ(received.packets, 2u * 64 * 7 / 8);
     }
   }
 }

@@ -94,6 +94,24 @@ TEST(CliAlgorithm, two_levels__groups_by_option_else_by_the_largest_divisor) {
   }
 }
 
+TEST(CliAlgorithm, two_levels__send_as_many_bytes_as_tar) {
+  for (const std::vector<std::string>& algorithm :
+       {std::vector<std::string>{"2d-tar", "--group-size", "4"}, {"tar"}}) {
+    const ScratchDirectory scratch;
+    std::vector<std::string> arguments{"-b", "8M", "-e", "8M",          "-n",         "4",
+                                       "-w", "1",  "-J", scratch / "j", "--algorithm"};
+    arguments.insert(arguments.end(), algorithm.begin(), algorithm.end());
+    expect_good(run(local(8, arguments)));
+    const auto json = json_of(scratch / "j");
+    const double slot = json["config"]["slot_bytes"];
+    const double expected = 2.0 * 7 / 8 * (8 << 20) * (slot + 64) / slot;  // headers of 64 bytes
+    for (const double sent : json["results"][0]["sent_bytes"]) {
+      EXPECT_GT(sent, expected);
+      EXPECT_LT(sent, 1.1 * expected);  // control packets, and what a busy machine sends again
+    }
+  }
+}
+
 TEST(CliAlgorithm, group_size__is_refused_where_it_makes_no_sense) {
   expect_refused(4, {"--algorithm", "2d-tar", "--group-size", "3"},
                  "--group-size 3 does not divide 4 ranks: give a divisor");

@@ -113,6 +113,43 @@ TEST(CliScale, testbed__all_parameters_of_the_link) {
   EXPECT_EQ(network["background_burst_bytes"], 16 << 10);
 }
 
+/// As REPRODUCE.md has it.
+TEST(CliScale, late__the_published_times_beside_the_modelled) {
+  const ScratchDirectory scratch;
+  const Ended ended = run(tool({"sim",          "scale",
+                                "--ranks",      "4..16",
+                                "--algorithms", "ring,stragglar,late-rank,tar-shares",
+                                "--late",       "100ms",
+                                "--loss",       "0%",
+                                "--tail",       "1",
+                                "--delay",      "1us",
+                                "--queue",      "0",
+                                "--bytes",      "5M",
+                                "--operations", "3",
+                                "--svg",        scratch / "a.svg",
+                                "--json",       scratch / "a.json"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(ended.out, HasSubstr("buckets  published"));
+  const auto rows = rows_of(ended.out);
+  ASSERT_EQ(rows.size(), 12u) << ended.out;
+  const auto json = nlohmann::json::parse(content_of(scratch / "a.json"));
+  const double bucket = json["config"]["bucket_ms"];
+  EXPECT_EQ(json["config"]["network"]["late_ms"], 100);
+  std::size_t stragglar = 1;
+  for (const double published : {1.333, 1.286, 1.200}) {
+    EXPECT_NEAR(json["results"][stragglar]["p50_ms"].get<double>() / bucket, published,
+                0.05 * published);
+    EXPECT_NEAR(std::stod(rows[stragglar][11]), published, 0.05 * published);
+    EXPECT_NEAR(std::stod(rows[stragglar][12]), published, 0.001);
+    EXPECT_EQ(rows[stragglar + 2][12], "-");
+    stragglar += 4;
+  }
+  const std::string svg = content_of(scratch / "a.svg");
+  EXPECT_THAT(svg, HasSubstr(">stragglar<"));
+  EXPECT_THAT(svg, HasSubstr("arXiv 2505.23523"));
+  EXPECT_EQ(svg.find("http", svg.find("http") + 1), std::string::npos);
+}
+
 TEST(CliScale, seed__repeats) {
   const std::string first = run(tool(small({"--seed", "7"}))).out;
   EXPECT_EQ(first, run(tool(small({"--seed", "7", "--threads", "1"}))).out);
@@ -166,6 +203,11 @@ TEST(CliScale, refused__one_line_that_names_it) {
       {{"--loss-target", "0"}, "--loss-target 0%"},
       {{"--loss-target", "1%", "--bound", "20ms"}, "leave it or --bound out"},
       {{"--tail-loss", "never"}, "--tail-loss"},
+      {{"--late", "20"}, "--late \"20\" has no unit"},
+      {{"--late", "20ms"}, "--late: bounded does not wait"},
+      {{"--late", "2h", "--algorithms", "ring"}, "--late and --bound at most 1h"},
+      {{"--ranks", "9", "--algorithms", "stragglar"}, "choose 2, 4, 8, ... 64"},
+      {{"--ranks", "65", "--algorithms", "tar-shares"}, "choose 2, 3, ... 64"},
       {{"--bytes", "0"}, "--bytes"},
   };
   for (const auto& [arguments, named] : cases) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/allreduce.h"
 #include "tools/scale/algorithms.h"
 
 namespace tarpon::scale {
@@ -114,6 +115,59 @@ TEST(ScaleSchedule, algorithm_named__names_of_all) {
   }
   EXPECT_EQ(algorithm_named("star"), std::nullopt);
   EXPECT_EQ(name_of(Algorithm::two_level_tar), "2d-tar");
+}
+
+/// The schedules that the model makes of the library's.
+TEST(ScaleSchedule, for_a_late_rank__every_contribution_once_at_every_rank) {
+  for (const Algorithm algorithm :
+       {Algorithm::late_rank, Algorithm::tar_shares, Algorithm::stragglar}) {
+    for (const std::uint64_t bytes : {std::uint64_t{40}, std::uint64_t{100'000}}) {
+      constexpr std::uint32_t kWorld = 8;
+      SCOPED_TRACE(std::string(name_of(algorithm)) + ", bytes " + std::to_string(bytes));
+      std::vector<Schedule> ranks;
+      for (Rank rank = 0; rank < kWorld; ++rank) {
+        ranks.push_back(schedule_for(algorithm, kWorld, rank, bytes));
+      }
+      const Replay replay(ranks);
+      EXPECT_FALSE(replay.added_twice());
+      for (std::size_t rank = 0; rank < kWorld; ++rank) {
+        std::uint64_t elements = 0;
+        for (std::size_t chunk = 0; chunk < ranks[rank].chunks.size(); ++chunk) {
+          elements += ranks[rank].chunks[chunk].elements.count;
+          if (ranks[rank].chunks[chunk].elements.count == 0) continue;
+          ASSERT_EQ(replay.of(rank, chunk).back(), 0xffu);
+        }
+        EXPECT_EQ(elements, bytes / sizeof(float));
+      }
+    }
+  }
+}
+
+TEST(ScaleSchedule, can_run__tar_shares_on_64_ranks) {
+  EXPECT_TRUE(can_run(Algorithm::tar_shares, 3));
+  EXPECT_TRUE(can_run(Algorithm::tar_shares, 64));
+  EXPECT_FALSE(can_run(Algorithm::tar_shares, 65));
+}
+
+TEST(ScaleSchedule, schedule_for__those_of_all_algorithms_of_the_library) {
+  constexpr std::uint32_t kWorld = 8;
+  constexpr std::uint64_t kCount = 10'000;
+  for (int value = 1; value <= static_cast<int>(kLastAlgorithm); ++value) {
+    AllreduceArguments call;
+    call.count = kCount;
+    call.algorithm = static_cast<tarpon::Algorithm>(value);
+    SCOPED_TRACE(name(call.algorithm));
+    const auto modelled = algorithm_named(name(call.algorithm));
+    ASSERT_TRUE(modelled);
+    ASSERT_TRUE(can_run(*modelled, kWorld));
+    for (Rank rank = 0; rank < kWorld; ++rank) {
+      const Schedule ours = schedule_for(*modelled, kWorld, rank, kCount * sizeof(float));
+      const Schedule theirs = schedule_of(call, kWorld, rank, 0);
+      ASSERT_EQ(ours.pieces.size(), theirs.pieces.size());
+      if (*modelled == Algorithm::late_rank) continue;  // pipelined: in another order
+      EXPECT_EQ(ours.pieces, theirs.pieces);
+    }
+  }
 }
 
 TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {

@@ -1,0 +1,45 @@
+#include "tools/simulation/share_learner.h"
+
+#include <algorithm>
+
+namespace tarpon {
+
+ShareLearner::ShareLearner(std::uint64_t seed, std::uint32_t ranks)
+    : random_(seed), plan_(ranks), speeds_(ranks) {
+  draw_speeds();
+}
+
+/// Most links have full speed, which they regain when speeds are drawn again.
+void ShareLearner::draw_speeds() {
+  for (double& speed : speeds_) {
+    speed = random_.chance(0.3) ? 0.1 + 0.001 * static_cast<double>(random_.below(900)) : 1;
+  }
+}
+
+/// In times of a bucket over a link of full speed (collectives/shares.h).
+double ShareLearner::time_with(const Shares& shares) const {
+  const auto ranks = static_cast<double>(speeds_.size());
+  double longest = 0;
+  for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
+    const double part =
+        shares.even() ? 1 / ranks
+                      : static_cast<double>(shares.part(static_cast<Rank>(rank))) / Shares::kWhole;
+    longest = std::max(longest, (1 + (ranks - 2) * part) / speeds_[rank]);
+  }
+  return longest;
+}
+
+Shares ShareLearner::next() {
+  const Shares shares = plan_.shares();
+  if (random_.chance(0.2)) draw_speeds();
+  const double time = time_with(shares);
+  std::vector<ShareSample> samples;
+  for (const double speed : speeds_) {
+    const double noise = 0.95 + 0.0001 * static_cast<double>(random_.below(1000));
+    samples.push_back({.rate = speed * noise, .time_a_byte = time * noise});
+  }
+  plan_.end_round(samples);
+  return shares;
+}
+
+}  // namespace tarpon
