@@ -10,10 +10,9 @@ constexpr double kLineRate = 12.5e9;  // bytes a second: faster than any one ran
 }  // namespace
 
 Outflow::Outflow(const EndpointOptions& options)
-    : counts_(options.inflow == InflowRule::incast),
-      own_(options.max_bytes_per_second),
+    : own_(options.max_bytes_per_second),
+      senders_(options.world_size, 0),
       peers_at_once_(options.world_size) {
-  if (counts_) senders_.assign(options.world_size, 0);
   if (options.sending != SendRule::timely) return;
   const double line = options.max_bytes_per_second > 0 ? options.max_bytes_per_second : kLineRate;
   timed_.assign(options.world_size, Peer{Timely(line), Pacer(line)});
@@ -43,7 +42,7 @@ void Outflow::round_trip(Rank peer, Duration rtt) {
 }
 
 void Outflow::senders_at(Rank peer, std::uint32_t senders) {
-  if (!counts_ || senders_[peer] == senders) return;
+  if (senders_[peer] == senders) return;
   senders_[peer] = senders;
   peers_at_once_ = static_cast<std::uint32_t>(senders_.size());
   for (const std::uint32_t one : senders_) {

@@ -21,11 +21,11 @@ class Outflow {
   Time next(Rank peer) const;
 
   void round_trip(Rank peer, Duration rtt);
-  /// Notes that `peer` takes this number of senders at once; 0: it does not say.
+  /// Notes that `peer` takes this number of senders at once; 0: all.
   void senders_at(Rank peer, std::uint32_t senders);
 
-  /// Number of peers that this rank sends to at once. OptiReduce's rule: the lowest number of
-  /// senders that a peer takes.
+  /// Number of peers that this rank sends to at once: the lowest number of senders that a peer
+  /// takes, as OptiReduce has it.
   std::uint32_t peers_at_once() const { return peers_at_once_; }
 
  private:
@@ -34,10 +34,9 @@ class Outflow {
     Pacer pacer;
   };
 
-  const bool counts_;
   Pacer own_;
   std::vector<Peer> timed_;             // SendRule::timely; else empty
-  std::vector<std::uint32_t> senders_;  // InflowRule::incast: as peers say; else empty
+  std::vector<std::uint32_t> senders_;  // by peer: as it says
   std::uint32_t peers_at_once_;
 };
 

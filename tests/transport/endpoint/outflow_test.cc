@@ -84,16 +84,15 @@ TEST(OutflowTest, allowed__a_queue_towards_one_peer_slows_that_one_alone) {
 }
 
 TEST(OutflowTest, peers_at_once__is_the_fewest_that_a_peer_takes) {
-  Outflow outflow({.world_size = 8, .inflow = InflowRule::incast});
+  Outflow outflow({.world_size = 8});
   EXPECT_EQ(outflow.peers_at_once(), 8u);
   outflow.senders_at(1, 5);
   outflow.senders_at(2, 3);
   EXPECT_EQ(outflow.peers_at_once(), 3u);
   outflow.senders_at(2, 7);
   EXPECT_EQ(outflow.peers_at_once(), 5u);
-  Outflow other({.world_size = 8});
-  other.senders_at(1, 1);
-  EXPECT_EQ(other.peers_at_once(), 8u);  // the credit window limits instead
+  outflow.senders_at(1, 0);
+  EXPECT_EQ(outflow.peers_at_once(), 7u);
 }
 
 }  // namespace
