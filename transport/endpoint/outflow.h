@@ -1,12 +1,15 @@
-// What limits the DATA of this rank besides credit: the cap of the rank, a rate per peer, and how
-// many peers are sent to at once.
+// What limits the DATA of this rank besides credit: the cap of the rank, the pace to each peer, and
+// how many peers are sent to at once.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "transport/endpoint.h"
 #include "transport/endpoint/pacer.h"
-#include "transport/endpoint/timely.h"
+#include "transport/endpoint/send_pace.h"
+#include "transport/endpoint_options.h"
 
 namespace tarpon {
 
@@ -20,7 +23,7 @@ class Outflow {
   /// When more may leave for `peer`; kNever when nothing paces its DATA.
   Time next(Rank peer) const;
 
-  void round_trip(Rank peer, Duration rtt);
+  void round_trip(Rank peer, Duration rtt) { pace_->round_trip(peer, rtt); }
   /// Notes that `peer` takes this number of senders at once; 0: all.
   void senders_at(Rank peer, std::uint32_t senders);
 
@@ -29,13 +32,8 @@ class Outflow {
   std::uint32_t peers_at_once() const { return peers_at_once_; }
 
  private:
-  struct Peer {
-    Timely timely;
-    Pacer pacer;
-  };
-
   Pacer own_;
-  std::vector<Peer> timed_;             // SendRule::timely; else empty
+  const std::unique_ptr<SendPace> pace_;
   std::vector<std::uint32_t> senders_;  // by peer: as it says
   std::uint32_t peers_at_once_;
 };

@@ -5,11 +5,13 @@
 #include <memory>
 
 #include "transport/endpoint/inflow.h"
+#include "transport/endpoint/send_pace.h"
 #include "transport/endpoint_options.h"
 #include "transport/port.h"
 
 namespace tarpon {
 
 std::unique_ptr<Inflow> make_inflow(const EndpointOptions& options, const PortCapabilities& port);
+std::unique_ptr<SendPace> make_send_pace(const EndpointOptions& options);
 
 }  // namespace tarpon
