@@ -39,8 +39,8 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
   shape.world = setting_.world;
   shape.memory = setting_.memory;
   if (mode == Mode::bounded) {
-    shape.rescale = setting_.mechanisms.rescale;
-    if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
+    shape.rescaling = *setting_.rescaling;
+    shape.weights = setting_.rescaling->weights(*setting_.losses);
   }
   if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
     partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
