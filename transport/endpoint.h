@@ -82,9 +82,9 @@ class Endpoint {
   void advance(OperationHandle operation, std::uint8_t stage, Rank peer, std::uint32_t ready);
 
   /// Sets when the stages of a bounded operation end, once its clock has started. Before that, only
-  /// early closing and the deadline end them. A rank that submitted the operation after the end of
-  /// its second last stage is late from the start (Event::Kind::late). Without effect on a late
-  /// rank.
+  /// early closing and the deadline end them. A rank that submitted the operation after
+  /// LatenessPolicy::late_after is late from the start (Event::Kind::late). Without effect on a
+  /// late rank.
   void set_ends(OperationHandle operation, const StageEnds& ends, Time now);
 
   /// Ends a stage of a bounded operation before the end that set_ends() gave it; it closes as
@@ -171,7 +171,7 @@ class Endpoint {
   std::uint64_t unacknowledged(OperationHandle operation) const;
 
   /// Bounded: whether this rank is asking its peers if they have closed the operation without
-  /// anything of its last stage. Until they have answered (see StageEnds::grace), a rank that ends
+  /// anything of its last stage. Until they have answered (see LatenessPolicy), a rank that ends
   /// the operation may hold what the others count as missing. That stage stays open until then,
   /// beyond its end.
   bool in_doubt(OperationHandle operation) const;

@@ -133,22 +133,34 @@ struct OperationSpec {
   /// Time that this rank expects the operation to take, told to the peers: header field
   /// `stage_time`.
   std::uint16_t stage_time = 0;
-  /// Bounded: this rank is late from the start when a peer has closed the operation before.
-  bool fetches_when_late = true;
+  /// Bounded: this rank asks its peers if it may be late, and is late from the start when a peer
+  /// has closed the operation before. For operations of which peers retain what a late rank
+  /// fetches.
+  bool asks_if_late = true;
   /// Bounded: the caller marks what this rank sends. Its packets of the operation say so, and so do
   /// those of the ranks that hear of it.
   bool marked = false;
   std::vector<StageSpec> stages;
 };
 
+/// When a rank counts as late, and how long it waits to learn that it is. The caller decides,
+/// because the times depend on what the stages are for. The endpoint asks and answers, because
+/// questions and answers are packets. Has no effect without OperationSpec::asks_if_late.
+struct LatenessPolicy {
+  /// A rank that submitted the operation later than this is late from the start.
+  Time late_after = kNever;
+  /// A rank that has sent nothing of its last stage asks the peers whether they still wait for it,
+  /// this long before the end of that stage.
+  Duration notice{};
+  /// It waits for the answers for at most `grace`. Then the stage has to leave, and the rank asks
+  /// once more. So it may end up to three times `grace` after the end of its last stage.
+  Duration grace{};
+};
+
 /// When the stages of a bounded operation end.
 struct StageEnds {
   std::array<Time, TARPON_MAX_STAGES> at{};
-  /// A rank that has not sent its last stage halfway between the last two ends asks the peers
-  /// whether they still wait for it; with one stage, it asks grace / 2 before the end. It waits for
-  /// the answers for at most `grace`. Then the stage has to leave, and the rank asks once more. So
-  /// it may end up to three times `grace` after the end of its last stage.
-  Duration grace{};
+  LatenessPolicy lateness;
 };
 
 /// Names an open operation. Invalid after close().

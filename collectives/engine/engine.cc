@@ -29,6 +29,7 @@ Engine::Engine(const EngineOptions& options, Port& port)
                                                      .loss_target = options.mechanisms.loss_target,
                                                      .x_loop = options.mechanisms.x_loop})),
       losses_(options.endpoint.world_size),
+      rescaling_(rescaling_by(options.mechanisms.rescale)),
       coded_calls_(std::make_unique<CodedCalls>(CodedCalls::Setting{
           .world = options.endpoint.world_size,
           .slot_bytes = options.slot_bytes,
@@ -153,6 +154,7 @@ void Engine::open(const Waiting& next, Time now) {
                                .mechanisms = options_.mechanisms,
                                .bounds = bounds_.get(),
                                .losses = &losses_,
+                               .rescaling = &rescaling_,
                                .memory = options_.call_memory,
                                .partial_buffers = partial_buffers_.get(),
                                .piece_bytes = options_.piece_bytes,

@@ -18,6 +18,7 @@
 #include "collectives/engine/missed_calls.h"
 #include "collectives/engine/pending_call.h"
 #include "collectives/engine/piece.h"
+#include "collectives/engine/rescaling.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/flight/flight.h"
 #include "collectives/mechanisms.h"
@@ -206,6 +207,7 @@ class Engine {
   Endpoint endpoint_;
   std::unique_ptr<Bounds> bounds_;
   SenderLoss losses_;
+  const Rescaling& rescaling_;
   std::unique_ptr<CodedCalls> coded_calls_;
   std::unique_ptr<FloatBufferPool> partial_buffers_;     // of partial results in float32
   std::array<std::unique_ptr<WorkRate>, 2> work_rates_;  // of uncoded calls, of coded ones

@@ -79,14 +79,20 @@ void TarCall::void_own_shard() {
     change_own_shard([this](std::uint64_t offset, std::uint64_t length) {
       std::memset(output_ + offset, 0, length);
     });
-  } else if (setting_.mechanisms.rescale != Rescale::count) {
-    // In place the reducer has settled the shard already. Rescale::count has scaled it up to all
-    // ranks. By the other rules a sum is unchanged, and an average is divided by the number of
-    // ranks.
-    change_own_shard([this](std::uint64_t offset, std::uint64_t length) {
-      scale(offset, length, std::uint32_t{setting_.world});
-    });
+    return;
   }
+  // In place the reducer has settled the shard already. Some rules have scaled it up to all ranks.
+  const Ratio settled = setting_.rescaling->factor(arguments.function, setting_.world, 1);
+  const std::uint32_t factor = local_factor() * settled.down / settled.up;
+  if (factor == 1) return;
+  change_own_shard([this, factor](std::uint64_t offset, std::uint64_t length) {
+    scale(offset, length, factor);
+  });
+}
+
+/// The factor on this rank's contribution where it stands for those of all ranks.
+std::uint32_t TarCall::local_factor() const {
+  return call_->arguments.function == ReduceOp::avg ? 1 : setting_.world;
 }
 
 void TarCall::fill(std::uint64_t offset, std::uint64_t length) {
@@ -96,7 +102,7 @@ void TarCall::fill(std::uint64_t offset, std::uint64_t length) {
     return;
   }
   if (output_ != input_) std::memcpy(output_ + offset, input_ + offset, length);
-  scale(offset, length, arguments.function == ReduceOp::avg ? 1 : std::uint32_t{setting_.world});
+  scale(offset, length, local_factor());
 }
 
 void TarCall::scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor) {

@@ -115,10 +115,7 @@ void Reducer::rescale(std::uint32_t slot) {
                               : waits(present) ? sum_of_waiting(slot, present)
                                                : sums(slot);
   const auto count = static_cast<std::uint32_t>(std::popcount(present));
-  const bool average = shape_.function == ReduceOp::avg;
-  const bool by_count = shape_.rescale == Rescale::count;
-  const std::uint32_t up = by_count && !average ? shape_.world : 1;
-  const std::uint32_t down = by_count ? count : average ? shape_.world : 1;
+  const auto [up, down] = shape_.rescaling.factor(shape_.function, shape_.world, count);
   if (up == down && in == out) return;
   if (up == down && alone) {
     std::memcpy(out, in, length(slot));

@@ -9,6 +9,7 @@
 #include "collectives/allreduce.h"
 #include "collectives/engine/buffers.h"
 #include "collectives/engine/kernels/reduce.h"
+#include "collectives/engine/rescaling.h"
 #include "transport/endpoint.h"
 
 namespace tarpon {
@@ -33,7 +34,7 @@ class Reducer : public Sink, public Source {
     ReduceOp function = ReduceOp::sum;
     Rank rank = 0;
     std::uint32_t world = 0;
-    Rescale rescale = Rescale::count;
+    Rescaling rescaling = rescaling_by(Rescale::count);
     std::vector<double> weights = {};  // by rank, of sums and averages; empty: 1 for each
     // A float for each element of the shard, if uses_partials(); else null. Outlives the reducer.
     float* partials = nullptr;
@@ -56,10 +57,9 @@ class Reducer : public Sink, public Source {
   /// Slots [0, ready()) hold every contribution that can still arrive.
   std::uint32_t ready() const { return ready_; }
 
-  /// Makes the next `count` slots ready, because no more contributions arrive. Under
-  /// Rescale::count, slots that lack contributions are scaled by their number c of contributions
-  /// (sum by N / c, avg by 1 / c), else like slots that lack none (avg by 1 / N). They are scaled
-  /// here, or earlier: as soon as all contributions that they lack are known to be lost.
+  /// Makes the next `count` slots ready, because no more contributions arrive. Slots that lack
+  /// contributions are scaled by Shape::rescaling here, or earlier: as soon as all contributions
+  /// that they lack are known to be lost.
   /// REQUIRES: ready() + count <= slots().
   void settle(std::uint32_t count);
 

@@ -17,6 +17,7 @@
 #include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/learning/bounds.h"
 #include "collectives/engine/pending_call.h"
+#include "collectives/engine/rescaling.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/engine/signature.h"
 #include "collectives/engine/work.h"
@@ -37,6 +38,7 @@ class RunningCall {
     Mechanisms mechanisms;
     Bounds* bounds = nullptr;                     // of the communicator; outlives the operation
     SenderLoss* losses = nullptr;                 // the same
+    const Rescaling* rescaling = nullptr;         // the same; of bounded calls
     std::pmr::memory_resource* memory = nullptr;  // for the buffers of the call; the same
     FloatBufferPool* partial_buffers = nullptr;   // the same
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes

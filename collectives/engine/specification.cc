@@ -39,8 +39,8 @@ Reducer::Shape TarCall::reducer_shape(Mode mode) {
   shape.world = setting_.world;
   shape.memory = setting_.memory;
   if (mode == Mode::bounded) {
-    shape.rescale = setting_.mechanisms.rescale;
-    if (shape.rescale == Rescale::inverse) shape.weights = setting_.losses->weights();
+    shape.rescaling = *setting_.rescaling;
+    shape.weights = setting_.rescaling->weights(*setting_.losses);
   }
   if (Reducer::uses_partials(shape.type, shape.function, shape.world, !shape.weights.empty())) {
     partials_ = setting_.partial_buffers->allocate(shape.bytes / element_bytes(shape.type));
@@ -71,7 +71,7 @@ OperationSpec TarCall::specify(Time now) {
   spec.deadline = deadline_;
   spec.bounded = call_->report.mode == Mode::bounded;
   spec.marked = call_->nonfinite;
-  spec.fetches_when_late = retains();
+  spec.asks_if_late = retains();
   spec.signature = encode(signature());
   spec.began = setting_.began;
   if (spec.bounded) plan_bound(spec, now);
@@ -122,7 +122,10 @@ void TarCall::start_clock(Time at, Time now) {
   StageEnds ends;
   ends.at[kScatter] = end_ - bound.gather;
   ends.at[kGather] = gather_due_ = end_;
-  ends.grace = bound.grace;
+  // A rank that begins after the scatter adds nothing. A rank that has not sent its shard asks when
+  // half of the gather is left.
+  ends.lateness = {
+      .late_after = ends.at[kScatter], .notice = bound.gather / 2, .grace = bound.grace};
   call_->report.bound = bound.whole;
   call_->report.clock_start = at - submitted_;
   call_->report.stages[kScatter].bound = bound.whole - bound.gather;

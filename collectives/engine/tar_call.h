@@ -89,6 +89,7 @@ class TarCall : public RunningCall {
   void void_own_shard();
   template <typename Change>
   void change_own_shard(Change change);
+  std::uint32_t local_factor() const;
   void fill(std::uint64_t offset, std::uint64_t length);
   void scale(std::uint64_t offset, std::uint64_t length, std::uint32_t factor);
 

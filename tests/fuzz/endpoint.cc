@@ -347,7 +347,10 @@ class Scene {
     require(at <= now_, "a clock has started");
     StageEnds ends;
     for (std::size_t i = 0; i < call.spec.stages.size(); ++i) ends.at[i] = at += call.bounds[i];
-    ends.grace = call.bounds[0];
+    const std::size_t last = call.spec.stages.size() - 1;
+    ends.lateness.grace = call.bounds[0];
+    ends.lateness.notice = call.bounds[last] / 2;
+    if (last > 0) ends.lateness.late_after = ends.at[last - 1];
     endpoint_.set_ends(call.handle, ends, now_);
   }
 

@@ -130,7 +130,10 @@ struct Call {
   StageEnds ends(Time at) const {
     StageEnds ends;
     for (std::size_t i = 0; i < spec.stages.size(); ++i) ends.at[i] = at = after(at, bounds[i]);
-    ends.grace = bounds[spec.stages.size() - 1];
+    const std::size_t last = spec.stages.size() - 1;
+    ends.lateness.grace = bounds[last];
+    ends.lateness.notice = bounds[last] / 2;
+    if (last > 0) ends.lateness.late_after = ends.at[last - 1];
     return ends;
   }
 };

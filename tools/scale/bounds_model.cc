@@ -5,7 +5,7 @@
 namespace tarpon::scale {
 namespace {
 
-constexpr Duration kGatherMargin = 2ms;  // as in collectives/engine/learning/bounds.cc
+constexpr Duration kGatherMargin = 2ms;  // as in collectives/engine/learning/learnt_bound.cc
 constexpr double kMaxGrowth = 2;
 
 double ns(Duration duration) {

@@ -77,15 +77,14 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   require(operation != nullptr && operation->bounded && operation->started != kNever,
           "set_ends() of a bounded operation whose clock has started");
   s.latest = now;
-  operation->grace = ends.grace;
+  operation->grace = ends.lateness.grace;
   if (operation->late) return;
   for (std::uint32_t i = 0; i < operation->stage_count; ++i) {
     operation->stages[i].end = ends.at[i];
   }
   s.timer = std::min(s.timer, now);
-  if (!operation->fetches_when_late) return;
-  const std::uint32_t last = operation->stage_count - 1;
-  if (last > 0 && operation->opened > ends.at[last - 1]) {
+  if (!operation->asks_if_late) return;
+  if (operation->opened > ends.lateness.late_after) {
     return s.become_late(*operation, s.options.rank, now);
   }
   // If the packet that started this clock waited here before it was read, the clocks of other ranks
@@ -94,8 +93,8 @@ void Endpoint::set_ends(OperationHandle handle, const StageEnds& ends, Time now)
   const Duration unseen = operation->read_after == kUnknownAge
                               ? operation->started - operation->opened
                               : operation->read_after;
-  const Duration notice = last > 0 ? (ends.at[last] - ends.at[last - 1]) / 2 : ends.grace / 2;
-  s.lateness.set_time(*operation, ends.at[last] - unseen - notice, now);
+  const Time end = operation->last_stage().end;
+  s.lateness.set_time(*operation, end - unseen - ends.lateness.notice, now);
 }
 
 void Endpoint::end_stage(OperationHandle handle, std::size_t stage, Time now) {

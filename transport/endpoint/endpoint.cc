@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "transport/endpoint/rule_choice.h"
 #include "transport/endpoint/state.h"
 
 namespace tarpon {
@@ -23,11 +24,7 @@ std::size_t unasked_cells(const EndpointOptions& options) {
 Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& port)
     : options(given),
       max_payload(port.max_payload),
-      granter({.most_bytes = port.receive_bytes,
-               .least_bytes = std::uint64_t{32} * (TARPON_HEADER_BYTES + port.max_payload),
-               .rule = given.inflow,
-               .most_senders = std::min<std::uint32_t>(15, given.world_size - 1u)},
-              given.initial_credit),
+      granter(make_inflow(given, port), given.initial_credit),
       inflow(granter.inflow()),
       clocks(given.world_size),
       advertised_by(given.world_size, 0),

@@ -1,6 +1,7 @@
 #include "transport/endpoint/granter.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tarpon {
 namespace {
@@ -85,30 +86,26 @@ bool several_begun(std::span<Operation* const> operations) {
 
 }  // namespace
 
-Granter::Granter(const InflowOptions& options, std::uint32_t initial_credit)
-    : inflow_(options), initial_credit_(initial_credit), share_bytes_(inflow_.window()) {}
-
-std::uint32_t Granter::unasked(std::uint32_t advertised) const {
-  if (inflow_.rule() != InflowRule::window) return initial_credit_;
-  return Inflow::unasked_slots(advertised, initial_credit_);
-}
+Granter::Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit)
+    : inflow_(std::move(inflow)),
+      initial_credit_(initial_credit),
+      share_bytes_(inflow_->window()) {}
 
 std::uint32_t Granter::repair(std::uint32_t slot_bytes) const {
-  return in_slots(inflow_.window() / std::max(1u, expected_), slot_bytes);
+  return in_slots(inflow_->window() / std::max(1u, expected_), slot_bytes);
 }
 
 void Granter::opened(Operation& operation, Time now) {
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     expected_ += operation.stages[i].open_receives;
   }
-  share_bytes_ = inflow_.window() / std::max(1u, expected_);
-  operation.unasked = unasked(inflow_.advertised());
-  const std::uint32_t first =
-      inflow_.pace().on() ? 0 : in_slots(share_bytes_, operation.slot_bytes);
+  share_bytes_ = inflow_->window() / std::max(1u, expected_);
+  operation.unasked = unasked(inflow_->advertised());
+  const std::uint32_t first = inflow_->paced() ? 0 : in_slots(share_bytes_, operation.slot_bytes);
   for (std::uint32_t i = 0; i < operation.stage_count; ++i) {
     for (ReceiveMessage& message : operation.stages[i].receives) {
       message.granted = std::min(message.slots, std::max(operation.unasked, first));
-      inflow_.granted(now, message.granted * wire_bytes(operation));
+      inflow_->granted(now, message.granted * wire_bytes(operation));
     }
   }
   due_ = true;
@@ -141,7 +138,7 @@ void Granter::ended(std::uint32_t messages) {
 }
 
 Duration Granter::stalled_after() const {
-  return std::clamp<Duration>(2 * inflow_.timeout(), kStalledAfter, kStalledAtMost);
+  return std::clamp<Duration>(2 * inflow_->timeout(), kStalledAfter, kStalledAtMost);
 }
 
 bool Granter::stalled(const ReceiveMessage& message, Time now) const {
@@ -151,7 +148,7 @@ bool Granter::stalled(const ReceiveMessage& message, Time now) const {
 
 /// Whether the pace has ended since the last give(). Then the grants that it held back are due.
 bool Granter::pace_has_ended() const {
-  return paced_ && !inflow_.pace().on();
+  return paced_ && !inflow_->paced();
 }
 
 void Granter::forget_shares() {
@@ -172,14 +169,14 @@ void Granter::share_evenly(std::span<Operation* const> operations) {
     if (grows && begun(*one.operation, one.stage, *one.message)) sharing_.push_back(one);
     return true;
   });
-  share_bytes_ = inflow_.window() / std::max(1u, messages);
+  share_bytes_ = inflow_->window() / std::max(1u, messages);
 }
 
 /// Chooses the messages that share the window, and the share of each. `leaves_out_stalled`: stalled
 /// messages get no share, and do not count.
 void Granter::choose(Time now, std::span<Operation* const> operations, bool leaves_out_stalled) {
   forget_shares();
-  const std::uint64_t window = inflow_.window();
+  const std::uint64_t window = inflow_->window();
   std::uint64_t rest = window, reserved = 0, shared = 0;
   const Operation* operation = nullptr;
   const auto charge = [&rest](std::uint64_t bytes) { rest -= std::min(rest, bytes); };
@@ -212,12 +209,11 @@ void Granter::choose(Time now, std::span<Operation* const> operations, bool leav
 
 std::span<const Grant> Granter::give(Time now, std::span<Operation* const> operations) {
   grants_.clear();
-  const InflowPace& pace = inflow_.pace();
   const bool timed = now >= look_at_;
   if (pace_has_ended()) due_ = true;
-  paced_ = pace.on();
-  if (!due_ && !timed && !pace.on()) return grants_;
-  if (pace.on() && now < pace.next_grant()) return grants_;
+  paced_ = inflow_->paced();
+  if (!due_ && !timed && !paced_) return grants_;
+  if (paced_ && now < inflow_->next_grant()) return grants_;
   due_ = false;
   freed_ = 0;
   if (several_begun(operations)) {
@@ -226,7 +222,7 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
   } else {
     share_evenly(operations);
   }
-  turn_ = pace.on() ? turn_ + 1 : 0;
+  turn_ = paced_ ? turn_ + 1 : 0;
   for (std::size_t i = 0; i < sharing_.size(); ++i) {
     extend(sharing_[(turn_ + i) % sharing_.size()], now);
   }
@@ -243,28 +239,27 @@ std::span<const Grant> Granter::give(Time now, std::span<Operation* const> opera
 /// CREDITs.
 void Granter::extend(const Grant& one, Time now) {
   ReceiveMessage& message = *one.message;
-  const InflowPace& pace = inflow_.pace();
   const std::uint32_t share = in_slots(share_bytes_, one.operation->slot_bytes);
   const std::uint32_t step = std::max(1u, waiting_ ? share / 2 : share / 4);
   const std::uint32_t end =
       message.slots - used(message) < share ? message.slots : used(message) + share;
   std::uint32_t more = end - std::min(end, message.granted);
   const bool worthwhile = end == message.slots || more >= step;
-  if (pace.on()) more = now < pace.next_grant() ? 0 : std::min(more, kPacedGrant);
+  if (paced_) more = now < inflow_->next_grant() ? 0 : std::min(more, kPacedGrant);
   if (more > 0 && worthwhile) add(one, more, now);
 }
 
 void Granter::add(const Grant& one, std::uint32_t slots, Time now) {
   ReceiveMessage& message = *one.message;
-  inflow_.granted(now, slots * wire_bytes(*one.operation));
+  inflow_->granted(now, slots * wire_bytes(*one.operation));
   if (message.waits_for_credit()) message.last_heard = now;  // its silence begins now
   message.granted += slots;
   grants_.push_back(one);
 }
 
 Time Granter::next(Time now) const {
-  if (inflow_.pace().on()) {
-    return expected_ > 0 ? std::max(inflow_.pace().next_grant(), now + kLeastPause) : kNever;
+  if (inflow_->paced()) {
+    return expected_ > 0 ? std::max(inflow_->next_grant(), now + kLeastPause) : kNever;
   }
   return due_ || pace_has_ended() ? now : look_at_;
 }

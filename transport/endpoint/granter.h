@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -37,13 +38,15 @@ class Granter {
  public:
   static constexpr std::uint32_t kLeastShare = 32;  // slots
 
-  Granter(const InflowOptions& options, std::uint32_t initial_credit);
+  Granter(std::unique_ptr<Inflow> inflow, std::uint32_t initial_credit);
 
-  Inflow& inflow() { return inflow_; }
+  Inflow& inflow() { return *inflow_; }
 
   /// Slots of each message that a sender may send before it has credit, where the receiver
   /// advertises `advertised`.
-  std::uint32_t unasked(std::uint32_t advertised) const;
+  std::uint32_t unasked(std::uint32_t advertised) const {
+    return inflow_->unasked_slots(advertised, initial_credit_);
+  }
 
   /// Gives the first grants of an operation: READY carries them.
   void opened(Operation& operation, Time now);
@@ -61,7 +64,7 @@ class Granter {
   /// Call it when an operation has ended, and ended() has counted its messages. When no message is
   /// expected any more, Inflow rests: the pause until the next batch tells nothing about rates.
   void closed(Time now) {
-    if (expected_ == 0) inflow_.rest(now);
+    if (expected_ == 0) inflow_->rest(now);
   }
 
   /// Gives the grants that are due. Call it after a batch, and at next(). `operations`: the open
@@ -84,7 +87,7 @@ class Granter {
   void extend(const Grant& one, Time now);
   void add(const Grant& one, std::uint32_t slots, Time now);
 
-  Inflow inflow_;
+  const std::unique_ptr<Inflow> inflow_;
   const std::uint32_t initial_credit_;
   std::uint32_t expected_ = 0;     // messages that may still get data, over all operations
   std::uint64_t share_bytes_ = 0;  // the share of each message in sharing_

@@ -1,117 +1,19 @@
 #include "transport/endpoint/inflow.h"
 
-#include <algorithm>
-#include <cmath>
-
 namespace tarpon {
 namespace {
 
-constexpr std::uint64_t kSlowInterval = 128;  // packets, after kLongest
-constexpr Duration kLongest = 20ms;
-constexpr std::uint64_t kInterval = 1024;  // packets: 0.5 % of loss are five of them
-// Loss beyond the link's own that counts as ours: little where packets wait in a queue or the rate
-// is known; more elsewhere, since few links drop only a percent or two when they get too much, and
-// many lose that much by themselves.
-constexpr double kExcess = 0.02;
-constexpr double kExcessWhereKnown = 0.005;
-constexpr double kExcessWhereCrowded = 0.25;  // repaired; less would leave the link to others
-constexpr double kReordered = 8;              // packets
-constexpr double kOwnMost = 0.05;             // above it a link is overloaded, whatever else it is
-constexpr double kOwnMostProved = 0.5;
-constexpr std::uint32_t kOwnAfter = 6;   // lossy intervals in a row that no change of ours affected
-constexpr std::uint32_t kPaceAfter = 2;  // lossy intervals in a row that the window did not cure
-constexpr std::uint64_t kFirstWindow = 256 << 10;  // fits the queues of common switches and qdiscs
-constexpr Duration kQueueing = 50us;               // on top of twice the base
-// Longest base within a data centre: a longer one never saw the queue empty, as others fill it.
-constexpr Duration kLongestBase = 250us;
-constexpr double kSteady = 0.5;                // of the best rate; less: senders paused
-constexpr std::uint64_t kBurstSample = 64;     // packets
-constexpr double kBurstLoss = 0.02;            // of what comes unasked
-constexpr std::uint32_t kTriedAgain = 32;      // samples
-constexpr std::uint32_t kMostAdvertised = 15;  // four bits
+constexpr std::uint64_t kInterval = 1024;     // packets: 0.5 % of loss are five of them
+constexpr std::uint64_t kSlowInterval = 128;  // packets, after kLongestInterval
+constexpr Duration kLongestInterval = 20ms;
 
 }  // namespace
 
-Inflow::Inflow(const InflowOptions& options)
-    : options_(options),
-      window_(options.rule == InflowRule::window ? kFirstWindow : options.most_bytes,
-              options.least_bytes, options.most_bytes),
-      advertised_(options.rule == InflowRule::incast ? std::max(1u, options.most_senders / 2) : 0) {
-}
-
-std::uint64_t Inflow::Counted::seen() const {
-  return delivered + static_cast<std::uint64_t>(std::max<std::int64_t>(0, lost));
-}
-
-double Inflow::Counted::loss() const {
-  return lost <= 0 ? 0 : static_cast<double>(lost) / static_cast<double>(seen());
-}
-
-void Inflow::count_senders() {
-  const bool lossy = paid_.lost > 0 || burst_.lost > 0;
-  advertised_ =
-      lossy ? std::max(1u, advertised_ / 2) : std::min(options_.most_senders, advertised_ + 1);
-}
-
-/// OptiReduce's dynamic incast, in credit: one step more after clean starts, half after a lossy
-/// one. A number that was too high is tried again only after many clean starts.
-void Inflow::judge_burst() {
-  if (burst_.seen() < kBurstSample) return;
-  const double loss = burst_.loss();
-  const std::uint32_t now = advertised_ == 0 ? kMostAdvertised : advertised_;
-  if (loss > own_loss_ + kBurstLoss) {
-    too_much_ = now;
-    clean_starts_ = 0;
-    advertised_ = std::max(1u, now / 2);
-  } else if (advertised_ != 0 && (now + 1 < too_much_ || ++clean_starts_ > kTriedAgain)) {
-    advertised_ = now == kMostAdvertised ? 0 : now + 1;
-    clean_starts_ = 0;
-  }
-  burst_ = {};
-}
-
-void Inflow::slow_down(const InflowInterval& interval) {
-  ++lossy_intervals_;
-  if (pace_.on() && !interval.queued) {
-    if (pace_.slow_down(interval.loss)) own_loss_ = std::min(interval.loss, kOwnMostProved);
-    return window_.overflowed();
-  }
-  // If packets wait now, the link has a queue: at first it was too busy for the wait to show.
-  pace_.end();
-  if (lossy_intervals_ > kOwnAfter) own_loss_ = std::min(interval.loss, kOwnMost);
-  window_.shrink(interval);
-  const bool cured_by_window = interval.queued && (window_.crowded() || !window_.least());
-  if (lossy_intervals_ >= kPaceAfter && !cured_by_window && interval.bytes_per_second > 0) {
-    pace_.begin(interval.best, interval.loss);
-  }
-}
-
-void Inflow::speed_up(const InflowInterval& interval) {
-  lossy_intervals_ = 0;
-  // If some of the loss may be ours, the link's own loss only falls, and slowly. Otherwise it would
-  // creep up with what we cause, or down with every lucky interval.
-  const bool ours = interval.queued || pace_.on();
-  own_loss_ = ours ? (31 * own_loss_ + std::min(own_loss_, interval.loss)) / 32
-                   : (7 * own_loss_ + interval.loss) / 8;
-  if (pace_.on()) {
-    pace_.speed_up(interval.bytes_per_second);
-  } else {
-    window_.grow(interval);
-  }
-}
-
-void Inflow::flows_changed() {
-  pace_ = {};
-  rates_.fill(0);
-  lossy_intervals_ = 0;
-  window_.start_again();
-}
-
 void Inflow::rest(Time now) {
   if (!busy_) return;
-  busy_before_ += now - busy_since_;
+  counts_.busy += now - busy_since_;
+  counts_.rested = true;
   busy_ = false;
-  rested_ = true;
   since_rest_ = 0;
 }
 
@@ -120,65 +22,14 @@ void Inflow::judge(Time now) {
     busy_ = true;
     busy_since_ = now;
   }
-  const Duration busy = busy_before_ + (now - busy_since_);
-  const std::uint64_t seen = paid_.seen();
-  const bool enough = seen >= kInterval || (seen >= kSlowInterval && busy >= kLongest);
-  if (options_.rule == InflowRule::buffers || !enough) return;
-  if (options_.rule == InflowRule::incast) {
-    count_senders();
-  } else {
-    judge_burst();
-    judge_paid(std::chrono::duration<double>(busy).count());
-  }
-  paid_ = {};
-  if (options_.rule == InflowRule::incast) burst_ = {};
-  delivered_bytes_ = 0;
-  rested_ = since_rest_ < window_.bytes();
-  busy_before_ = Duration::zero();
+  const Duration busy = counts_.busy + (now - busy_since_);
+  const std::uint64_t seen = counts_.credited.seen();
+  if (seen < kInterval && (seen < kSlowInterval || busy < kLongestInterval)) return;
+  counts_.busy = busy;
+  judge_interval(counts_);
+  counts_ = {};
+  counts_.rested = since_rest_ < steady_window();
   busy_since_ = now;
-  round_trips_ = Duration::zero();
-  shortest_ = Duration::max();
-  round_trip_count_ = 0;
-}
-
-InflowInterval Inflow::interval(double seconds) {
-  InflowInterval result;
-  result.loss = paid_.loss();
-  result.excess = std::max(0.0, result.loss - own_loss_);
-  if (seconds > 0) result.bytes_per_second = static_cast<double>(delivered_bytes_) / seconds;
-  rates_[next_rate_++ % rates_.size()] = result.bytes_per_second;
-  result.best = *std::max_element(rates_.begin(), rates_.end());
-  result.steady = !rested_ && result.bytes_per_second > kSteady * result.best;
-  if (round_trip_count_ > 0) {
-    const Duration mean = round_trips_ / round_trip_count_;
-    const Duration base = std::min(base_, kLongestBase);
-    const auto seconds_above = [](Duration time, Duration base) {
-      return std::chrono::duration<double>(std::max(Duration::zero(), time - base)).count();
-    };
-    result.round_trip = std::chrono::duration<double>(mean).count();
-    result.wait = seconds_above(mean, base);
-    result.least_wait = seconds_above(shortest_, base);
-    result.queued = mean > 2 * base + kQueueing;
-  }
-  return result;
-}
-
-void Inflow::judge_paid(double seconds) {
-  const InflowInterval now = interval(seconds);
-  window_.look_for_others(now);
-  const auto packets = static_cast<double>(paid_.seen());
-  const double excess = window_.crowded()          ? kExcessWhereCrowded
-                        : now.queued || pace_.on() ? kExcessWhereKnown
-                                                   : kExcess;
-  // Packets that are only reordered across the end of an interval even out over the next ones.
-  const double expected = (own_loss_ + excess) * packets + 3 * std::sqrt(own_loss_ * packets);
-  too_many_ = std::max(0.0, too_many_ + static_cast<double>(paid_.lost) - expected);
-  if (too_many_ > kReordered) {
-    too_many_ = 0;
-    slow_down(now);
-  } else {
-    speed_up(now);
-  }
 }
 
 }  // namespace tarpon

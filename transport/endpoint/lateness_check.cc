@@ -62,7 +62,7 @@ void LatenessCheck::note_waiting(Operation& operation, std::uint32_t times, Time
 }
 
 void LatenessCheck::begin(Operation& operation, Time now) {
-  if (!operation.fetches_when_late || operation.late) return;
+  if (!operation.asks_if_late || operation.late) return;
   operation.inquiry.to_confirm = true;
   operation.inquiry.gone_out = kNever;
   ask_all(operation, now);
@@ -75,7 +75,7 @@ void LatenessCheck::ask_all(Operation& operation, Time now) {
 }
 
 void LatenessCheck::ask(Operation& operation, Rank peer, Time now) {
-  if (!operation.fetches_when_late || operation.late || standings_.is_dead(peer)) return;
+  if (!operation.asks_if_late || operation.late || standings_.is_dead(peer)) return;
   PeerView& view = operation.peers[peer];
   view.readies = std::max(1u, view.readies);
   view.ready_at = now;

@@ -115,7 +115,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
   operation.tells_terms = spec.bounded && spec.tells_terms;
   operation.stage_time = spec.stage_time;
   operation.marks = {};
-  operation.fetches_when_late = spec.bounded && spec.fetches_when_late;
+  operation.asks_if_late = spec.bounded && spec.asks_if_late;
   if (spec.bounded && spec.marked) operation.marks.ranks = 1ull << options.rank;
   operation.inquiry = {};
   operation.started = kNever;

@@ -107,12 +107,12 @@ struct Operation {
   Duration repair_delay_max{};
   Time started = kNever;  // the clock: when half of the ranks had begun
   Duration read_after{};  // age of the packet that started it; kUnknownAge without an echo
-  Duration grace{};       // StageEnds::grace, once the caller has said when the stages end
+  Duration grace{};       // LatenessPolicy::grace, once the caller has said when the stages end
   bool forwards = false;
   CallTerms terms{};
   bool tells_terms = false;
   std::uint16_t stage_time = 0;
-  bool fetches_when_late = false;  // bounded
+  bool asks_if_late = false;  // bounded
   Inquiry inquiry;
   Marks marks;                  // bounded
   std::uint32_t unasked = 0;    // slots of each message that we advertised when it was opened

@@ -2,48 +2,34 @@
 
 #include <algorithm>
 
+#include "transport/endpoint/rule_choice.h"
+
 namespace tarpon {
-namespace {
-
-constexpr double kLineRate = 12.5e9;  // bytes a second: faster than any one rank
-
-}  // namespace
 
 Outflow::Outflow(const EndpointOptions& options)
-    : counts_(options.inflow == InflowRule::incast),
-      own_(options.max_bytes_per_second),
-      peers_at_once_(options.world_size) {
-  if (counts_) senders_.assign(options.world_size, 0);
-  if (options.sending != SendRule::timely) return;
-  const double line = options.max_bytes_per_second > 0 ? options.max_bytes_per_second : kLineRate;
-  timed_.assign(options.world_size, Peer{Timely(line), Pacer(line)});
-}
+    : own_(options.max_bytes_per_second),
+      pace_(make_send_pace(options)),
+      senders_(options.world_size, 0),
+      peers_at_once_(options.world_size) {}
 
 std::size_t Outflow::allowed(Rank peer, Time now, std::size_t packet_bytes,
                              std::size_t most) const {
-  most = own_.allowed(now, packet_bytes, most);
-  return timed_.empty() ? most : timed_[peer].pacer.allowed(now, packet_bytes, most);
+  return pace_->allowed(peer, now, packet_bytes, own_.allowed(now, packet_bytes, most));
 }
 
 void Outflow::sent(Rank peer, Time now, std::size_t bytes) {
   own_.sent(now, bytes);
-  if (!timed_.empty()) timed_[peer].pacer.sent(now, bytes);
+  pace_->sent(peer, now, bytes);
 }
 
 Time Outflow::next(Rank peer) const {
-  const Time own = own_.bytes_per_second() > 0 ? own_.next() : Time{};
-  if (!timed_.empty()) return std::max(own, timed_[peer].pacer.next());
-  return own_.bytes_per_second() > 0 ? own : kNever;
-}
-
-void Outflow::round_trip(Rank peer, Duration rtt) {
-  if (timed_.empty()) return;
-  timed_[peer].timely.round_trip(rtt);
-  timed_[peer].pacer.set_rate(timed_[peer].timely.bytes_per_second());
+  const Time paced = pace_->next(peer);
+  if (own_.bytes_per_second() <= 0) return paced;
+  return paced == kNever ? own_.next() : std::max(own_.next(), paced);
 }
 
 void Outflow::senders_at(Rank peer, std::uint32_t senders) {
-  if (!counts_ || senders_[peer] == senders) return;
+  if (senders_[peer] == senders) return;
   senders_[peer] = senders;
   peers_at_once_ = static_cast<std::uint32_t>(senders_.size());
   for (const std::uint32_t one : senders_) {

@@ -1,12 +1,15 @@
-// What limits the DATA of this rank besides credit: the cap of the rank, a rate per peer, and how
-// many peers are sent to at once.
+// What limits the DATA of this rank besides credit: the cap of the rank, the pace to each peer, and
+// how many peers are sent to at once.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "transport/endpoint.h"
 #include "transport/endpoint/pacer.h"
-#include "transport/endpoint/timely.h"
+#include "transport/endpoint/send_pace.h"
+#include "transport/endpoint_options.h"
 
 namespace tarpon {
 
@@ -20,24 +23,18 @@ class Outflow {
   /// When more may leave for `peer`; kNever when nothing paces its DATA.
   Time next(Rank peer) const;
 
-  void round_trip(Rank peer, Duration rtt);
-  /// Notes that `peer` takes this number of senders at once; 0: it does not say.
+  void round_trip(Rank peer, Duration rtt) { pace_->round_trip(peer, rtt); }
+  /// Notes that `peer` takes this number of senders at once; 0: all.
   void senders_at(Rank peer, std::uint32_t senders);
 
-  /// Number of peers that this rank sends to at once. OptiReduce's rule: the lowest number of
-  /// senders that a peer takes.
+  /// Number of peers that this rank sends to at once: the lowest number of senders that a peer
+  /// takes, as OptiReduce has it.
   std::uint32_t peers_at_once() const { return peers_at_once_; }
 
  private:
-  struct Peer {
-    Timely timely;
-    Pacer pacer;
-  };
-
-  const bool counts_;
   Pacer own_;
-  std::vector<Peer> timed_;             // SendRule::timely; else empty
-  std::vector<std::uint32_t> senders_;  // InflowRule::incast: as peers say; else empty
+  const std::unique_ptr<SendPace> pace_;
+  std::vector<std::uint32_t> senders_;  // by peer: as it says
   std::uint32_t peers_at_once_;
 };
 

@@ -133,7 +133,7 @@ void Endpoint::State::note_clock(const tarpon_header& header, Time now) {
 /// Applies a change of what `peer` advertises.
 void Endpoint::State::note_advertised(Rank peer, std::uint32_t advertised) {
   advertised_by[peer] = static_cast<std::uint8_t>(advertised);
-  if (options.inflow != InflowRule::window) return sender.outflow().senders_at(peer, advertised);
+  sender.outflow().senders_at(peer, inflow.senders_at_once(advertised));
   const std::uint32_t slots = granter.unasked(advertised);
   for (Operation* operation : open_operations) {
     for (std::uint32_t i = 0; i < operation->stage_count; ++i) {

@@ -224,16 +224,17 @@ TEST(BoundsTest, terms__survive_the_way) {
   EXPECT_EQ(decode(encode(BoundTerms{.whole = 7200s})).whole, 4'294'967'295us);
 }
 
-TEST(BoundsTest, optireduce__is_the_95th_percentile_of_the_first_twenty) {
+TEST(BoundsTest, plan__the_rule_of_the_call_is_chosen) {
   Bounds bounds(four_ranks());
-  for (int i = 1; i <= 50; ++i) {
-    BoundSample exact = sample(i <= 20 ? i * 10ms : 900ms);
-    exact.bounded = false;
-    bounds.learn(exact, BoundRule::optireduce, std::nullopt);
-  }
-  const BoundPlan plan = bounds.plan({BoundRule::optireduce, std::nullopt, kKind}, 10s);
-  EXPECT_NEAR(milliseconds(plan.terms.whole), 190, 0.1);
-  EXPECT_NEAR(milliseconds(plan.terms.gather), 95, 0.1);
+  BoundSample exact = sample(60ms);
+  exact.bounded = false;
+  bounds.learn(exact, BoundRule::optireduce, std::nullopt);
+  const BoundTerms published = bounds.plan({BoundRule::optireduce, std::nullopt, kKind}, 10s).terms;
+  EXPECT_NEAR(milliseconds(published.whole), 60, 0.1);
+  EXPECT_NEAR(milliseconds(published.gather), 30, 0.1);
+  EXPECT_EQ(terms(bounds).whole, 10s) << "exact calls teach the learnt bound nothing";
+  EXPECT_EQ(Bounds::calibration(BoundRule::optireduce), 20u);
+  EXPECT_EQ(Bounds::calibration(BoundRule::learnt), 0u);
 }
 
 TEST(BoundsTest, learn__a_rank_that_is_not_heard_at_all_teaches_when_it_is_back) {

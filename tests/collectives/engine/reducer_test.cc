@@ -149,7 +149,7 @@ struct HalfRig {
     shape.function = function;
     shape.rank = kSelf;
     shape.world = ranks;
-    shape.rescale = rescale;
+    shape.rescaling = rescaling_by(rescale);
     shape.weights = std::move(weights);
     if (Reducer::uses_partials(shape.type, function, ranks, !shape.weights.empty())) {
       partials.resize(own.size());
@@ -233,7 +233,7 @@ void expect_rounded_once(std::uint32_t ranks, std::uint32_t arrivals, bool in_pl
   shape.slot_bytes = kSlotBytes;
   shape.type = DataType::float16;
   shape.world = ranks;
-  shape.rescale = Rescale::none;
+  shape.rescaling = rescaling_by(Rescale::none);
   shape.partials = partials.data();
   Reducer reducer(shape);
   std::vector<float> sums(own.begin(), own.end());

@@ -1,6 +1,8 @@
 // What each rule of Rescale makes of contributions that are lost at random: the weight that the
 // owner's own and a remote one have in the result, on average over seeded losses. The bias of a
 // rule is what these lie off 1.
+#include "collectives/engine/rescaling.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -38,8 +40,8 @@ std::vector<float> reduce_once(std::uint32_t world, double p, Rescale rescale, R
   shape.bytes = elements * 4;
   shape.slot_bytes = kSlotBytes;
   shape.world = world;
-  shape.rescale = rescale;
-  if (rescale == Rescale::inverse) shape.weights = losses.weights();
+  shape.rescaling = rescaling_by(rescale);
+  shape.weights = shape.rescaling.weights(losses);
   Reducer reducer(shape);
   for (Rank from = 1; from < world; ++from) {
     std::vector<float> payload(16);
@@ -101,6 +103,27 @@ TEST(RescaleTest, bias__of_each_rule) {
   }
 }
 
+TEST(RescaleTest, factor__of_each_rule) {
+  const auto factor = [](Rescale rule, ReduceOp function, std::uint32_t count) {
+    const Ratio ratio = rescaling_by(rule).factor(function, 8, count);
+    return static_cast<double>(ratio.up) / ratio.down;
+  };
+  EXPECT_DOUBLE_EQ(factor(Rescale::count, ReduceOp::sum, 5), 8.0 / 5);
+  EXPECT_DOUBLE_EQ(factor(Rescale::count, ReduceOp::avg, 5), 1.0 / 5);
+  for (const Rescale rule : {Rescale::inverse, Rescale::none}) {
+    EXPECT_DOUBLE_EQ(factor(rule, ReduceOp::sum, 5), 1);
+    EXPECT_DOUBLE_EQ(factor(rule, ReduceOp::avg, 5), 1.0 / 8);
+  }
+}
+
+TEST(RescaleTest, weights__of_inverse_alone_follow_the_loss) {
+  SenderLoss losses(2);
+  losses.learn(1, 100, 80);
+  EXPECT_EQ(rescaling_by(Rescale::inverse).weights(losses), (std::vector<double>{1, 1.25}));
+  EXPECT_TRUE(rescaling_by(Rescale::count).weights(losses).empty());
+  EXPECT_TRUE(rescaling_by(Rescale::none).weights(losses).empty());
+}
+
 TEST(RescaleTest, inverse__slots_that_lack_nothing_are_weighed_too) {
   SenderLoss losses(2);
   losses.learn(1, 100, 80);
@@ -122,7 +145,7 @@ TEST(RescaleTest, inverse__averages_divide_by_all_ranks) {
     shape.slot_bytes = 64;
     shape.function = ReduceOp::avg;
     shape.world = 3;
-    shape.rescale = Rescale::inverse;
+    shape.rescaling = rescaling_by(Rescale::inverse);
     shape.weights = {1, 1.5, 1};
     Reducer reducer(shape);
     for (Rank from = 1; from < present; ++from) {

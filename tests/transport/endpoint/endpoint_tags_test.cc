@@ -170,7 +170,7 @@ TEST(EndpointTagsTest, the_only_live_rank__holds_no_tag) {
 TEST(EndpointTagsTest, a_forgotten_tag__ends_the_bounded_call_of_a_rank_that_left) {
   Harness net(2);
   auto late = exchange(0, 2, kFew);
-  late->spec.bounded = late->spec.fetches_when_late = true;
+  late->spec.bounded = late->spec.asks_if_late = true;
   const Call& a = net.submit(std::move(late), 0);
   net.poll(0);
   const Call& b = net.submit(exchange(1, 2, kFew), 1);

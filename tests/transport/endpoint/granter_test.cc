@@ -7,6 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "transport/endpoint/adaptive_inflow.h"
+#include "transport/endpoint/buffer_inflow.h"
+
 namespace tarpon {
 namespace {
 
@@ -21,10 +24,8 @@ class GranterTest : public testing::Test {
   static constexpr std::uint32_t kWindow = 256;  // slots
 
   GranterTest() {
-    granter_.emplace(InflowOptions{.most_bytes = kWindow * kWire,
-                                   .least_bytes = 32 * kWire,
-                                   .rule = InflowRule::buffers},  // the window stays as it is
-                     kUnasked);
+    // The window stays as it is.
+    granter_.emplace(std::make_unique<BufferInflow>(kWindow * kWire), kUnasked);
     granter_->inflow().arrived(kWindow * kWire, false);  // after a rest it would be smaller
   }
 
@@ -215,10 +216,9 @@ TEST_F(GranterTest, waiting__a_message_whose_slots_are_all_here_has_nothing_to_a
 
 // Where nothing is on its way no packet brings the rest of the grant.
 TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
-  granter_.emplace(InflowOptions{.most_bytes = kWindow * kWire, .least_bytes = 32 * kWire},
-                   kUnasked);
+  granter_.emplace(std::make_unique<AdaptiveInflow>(32 * kWire, kWindow * kWire), kUnasked);
   Inflow& inflow = granter_->inflow();
-  for (int interval = 0; interval < 1000 && !inflow.pace().on(); ++interval) {
+  for (int interval = 0; interval < 1000 && !inflow.paced(); ++interval) {
     for (int packet = 0; packet < 100; ++packet) {
       if (packet % 5 == 0) {
         inflow.overtaken(1, 0);
@@ -230,7 +230,7 @@ TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
     now_ += 1ms;
     inflow.judge(now_);
   }
-  ASSERT_TRUE(inflow.pace().on());
+  ASSERT_TRUE(inflow.paced());
   Operation& only = open(20);
   begin_all(only);
   const auto use_all_up = [&] {
@@ -243,7 +243,7 @@ TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
   EXPECT_LT(given, std::size_t{kPeers});
   use_all_up();
   inflow.flows_changed();
-  ASSERT_FALSE(inflow.pace().on());
+  ASSERT_FALSE(inflow.paced());
   EXPECT_EQ(granter_->next(now_), now_);
   EXPECT_GE(give(), kPeers - given);
 }

@@ -1,214 +1,107 @@
-// The receiver's control of what is on its way to it, against links in arithmetic.
+// What all rules of inflow have in common: intervals, rests, round trips.
 #include "transport/endpoint/inflow.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "transport/random.h"
+#include <vector>
 
 namespace tarpon {
 namespace {
 
-constexpr std::uint64_t kPacket = 1500;
-constexpr std::uint64_t kMost = 16 << 20;
+constexpr std::uint64_t kPacket = 1000;
 
-InflowOptions options() {
-  return {.most_bytes = kMost, .least_bytes = 32 * kPacket};
-}
+class NotedInflow final : public Inflow {
+ public:
+  std::vector<InflowCounts> intervals;
 
-/// Rounds of a window each over one link.
-struct Link {
-  double bytes_per_second = 250e6;
-  double queue_bytes = 400e3;  // 0: a policer with `burst_bytes`
-  double burst_bytes = 128e3;
-  double own_loss = 0;
-  double others = 0;  // bytes in the queue, always
-  Duration base = 100us;
-
-  Random random{1};
-  Time now{};
-  double tokens = 0, rest = 0;
-  std::uint64_t sent = 0, lost = 0, delivered_bytes = 0;
-
-  void round(Inflow& inflow) {
-    double flight = static_cast<double>(inflow.window());
-    double pause = std::chrono::duration<double>(base).count();
-    if (inflow.pace().on()) {
-      pause = 1e-3;
-      flight = inflow.pace().bytes_per_second() * pause + rest;
-    }
-    const auto packets = static_cast<std::uint64_t>(flight) / kPacket;
-    rest = flight - static_cast<double>(packets * kPacket);
-    double fits = 0;
-    const bool waits = queue_bytes > 0 && flight + others > bytes_per_second * pause;
-    if (queue_bytes > 0) {
-      fits = queue_bytes + bytes_per_second * pause - others;
-      pause = std::max(pause, (std::min(flight, fits) + others) / bytes_per_second);
-    } else {
-      tokens = std::min(burst_bytes, tokens + bytes_per_second * pause);
-      fits = tokens;
-    }
-    for (std::uint64_t i = 0; i < packets; ++i) {
-      ++sent;
-      const bool dropped = static_cast<double>((i + 1) * kPacket) > fits;
-      if (dropped || random.chance(own_loss)) {
-        ++lost;
-        inflow.overtaken(1, 0);
-        continue;
-      }
-      if (queue_bytes <= 0) tokens -= kPacket;
-      delivered_bytes += kPacket;
-      inflow.arrived(kPacket, false);
-    }
-    now += Duration(static_cast<std::int64_t>(pause * 1e9));
-    // The first packet waits for none of ours, the last one for all.
-    inflow.round_trip(base + Duration(static_cast<std::int64_t>(others / bytes_per_second * 1e9)));
-    inflow.round_trip(waits ? Duration(static_cast<std::int64_t>(pause * 1e9)) : base);
-    inflow.judge(now);
-  }
-
-  void run(Inflow& inflow, Duration time) {
-    for (const Time end = now + time; now < end;) round(inflow);
-  }
-
-  void forget() { sent = lost = delivered_bytes = 0; }
-  double lost_share() const { return static_cast<double>(lost) / static_cast<double>(sent); }
+ private:
+  std::uint64_t steady_window() const override { return 1 << 20; }
+  void judge_interval(const InflowCounts& counts) override { intervals.push_back(counts); }
 };
 
-TEST(InflowTest, queue__the_window_finds_what_fits_and_the_link_stays_busy) {
-  Inflow inflow(options());
-  Link link;
-  link.run(inflow, 1s);
-  link.forget();
-  link.run(inflow, 2s);
-  EXPECT_LT(link.lost_share(), 0.005);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes) / 2, 0.85 * link.bytes_per_second);
-  EXPECT_FALSE(inflow.pace().on());
+void deliver(Inflow& inflow, int packets, bool unasked = false) {
+  for (int packet = 0; packet < packets; ++packet) inflow.arrived(kPacket, unasked);
 }
 
-TEST(InflowTest, policer__the_rate_that_is_delivered_is_found) {
-  Inflow inflow(options());
-  Link link{.bytes_per_second = 125e6, .queue_bytes = 0};
-  link.run(inflow, 2s);
-  EXPECT_TRUE(inflow.pace().on());
-  link.forget();
-  link.run(inflow, 4s);
-  EXPECT_LT(link.lost_share(), 0.005);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes) / 4, 0.85 * link.bytes_per_second);
+TEST(InflowTest, judge__waits_for_enough_packets) {
+  NotedInflow inflow;
+  deliver(inflow, 1023);
+  inflow.judge(Time(1s));
+  EXPECT_TRUE(inflow.intervals.empty());
+  deliver(inflow, 1);
+  inflow.judge(Time(1s) + 5ms);
+  ASSERT_EQ(inflow.intervals.size(), 1u);
+  EXPECT_EQ(inflow.intervals[0].credited.delivered, 1024u);
+  EXPECT_EQ(inflow.intervals[0].delivered_bytes, 1024 * kPacket);
+  EXPECT_EQ(inflow.intervals[0].busy, 5ms);
 }
 
-TEST(InflowTest, random_loss__is_the_links_own_and_slows_nothing) {
-  Inflow inflow(options());
-  Link link{.bytes_per_second = 200e9, .own_loss = 0.01};
-  link.run(inflow, 2s);
-  EXPECT_EQ(inflow.window(), kMost);
-  EXPECT_FALSE(inflow.pace().on());
-  EXPECT_NEAR(inflow.own_loss(), 0.01, 0.004);
+TEST(InflowTest, judge__takes_fewer_packets_after_a_long_time) {
+  NotedInflow inflow;
+  inflow.judge(Time(1s));
+  deliver(inflow, 128);
+  inflow.judge(Time(1s) + 19ms);
+  EXPECT_TRUE(inflow.intervals.empty());
+  inflow.judge(Time(1s) + 20ms);
+  EXPECT_EQ(inflow.intervals.size(), 1u);
 }
 
-TEST(InflowTest, random_loss__on_a_link_that_queues_leaves_it_busy) {
-  Inflow inflow(options());
-  Link link{.own_loss = 0.01};
-  link.run(inflow, 2s);
-  link.forget();
-  link.run(inflow, 2s);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes) / 2, 0.85 * link.bytes_per_second);
+TEST(InflowTest, judge__each_packet_counts_in_one_interval) {
+  NotedInflow inflow;
+  deliver(inflow, 10, true);
+  deliver(inflow, 1024);
+  inflow.overtaken(3, 2);
+  inflow.found(false);
+  inflow.round_trip(300us);
+  inflow.round_trip(100us);
+  inflow.judge(Time(1s));
+  deliver(inflow, 1024);
+  inflow.found(false);
+  inflow.judge(Time(2s));
+  ASSERT_EQ(inflow.intervals.size(), 2u);
+  const InflowCounts& first = inflow.intervals[0];
+  EXPECT_EQ(first.credited.lost, 2);
+  EXPECT_EQ(first.unasked.delivered, 10u);
+  EXPECT_EQ(first.unasked.lost, 2);
+  EXPECT_EQ(first.round_trips, 2u);
+  EXPECT_EQ(first.all_round_trips, 400us);
+  EXPECT_EQ(first.shortest_round_trip, 100us);
+  const InflowCounts& second = inflow.intervals[1];
+  EXPECT_EQ(second.credited.lost, -1) << "counted as lost in the first one";
+  EXPECT_EQ(second.unasked.seen(), 0u);
+  EXPECT_EQ(second.round_trips, 0u);
+  EXPECT_EQ(second.busy, 1s);
 }
 
-TEST(InflowTest, clean_link__gets_all_that_the_buffers_hold) {
-  Inflow inflow(options());
-  Link link{.bytes_per_second = 20e9, .queue_bytes = 64e6};
-  link.run(inflow, 1s);
-  EXPECT_EQ(inflow.window(), kMost);
-  EXPECT_FALSE(inflow.pace().on());
+TEST(InflowTest, rest__is_no_time_in_which_data_was_expected) {
+  NotedInflow inflow;
+  inflow.judge(Time(1s));
+  inflow.rest(Time(1s) + 2ms);
+  inflow.judge(Time(2s));
+  deliver(inflow, 1024);
+  inflow.judge(Time(2s) + 3ms);
+  ASSERT_EQ(inflow.intervals.size(), 1u);
+  EXPECT_EQ(inflow.intervals[0].busy, 5ms);
+  EXPECT_TRUE(inflow.intervals[0].rested);
 }
 
-TEST(InflowTest, deep_queue__is_not_filled) {
-  Inflow inflow(options());
-  Link link{.queue_bytes = 64e6};
-  link.run(inflow, 1s);
-  link.forget();
-  link.run(inflow, 1s);
-  EXPECT_LT(static_cast<double>(inflow.window()), 10e-3 * link.bytes_per_second);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes), 0.95 * link.bytes_per_second);
+TEST(InflowTest, window__grows_again_after_a_rest) {
+  NotedInflow inflow;
+  inflow.judge(Time(1s));
+  deliver(inflow, 1000);
+  EXPECT_EQ(inflow.window(), 1u << 20);
+  inflow.rest(Time(1s));
+  EXPECT_EQ(inflow.window(), (1u << 20) / 4);
+  deliver(inflow, 10);
+  EXPECT_EQ(inflow.window(), (1u << 20) / 4 + 20 * kPacket);
 }
 
-TEST(InflowTest, others_in_the_queue__are_not_left_the_link_for_a_few_losses) {
-  Inflow inflow(options());
-  Link link{.others = 200e3};
-  link.run(inflow, 1s);
-  link.forget();
-  link.run(inflow, 2s);
-  // The queue holds as much again of ours, and what is on the wire.
-  EXPECT_GT(static_cast<double>(link.delivered_bytes) / 2, 0.47 * link.bytes_per_second);
-  EXPECT_LT(link.lost_share(), 0.1);
-}
-
-TEST(InflowTest, slower_and_faster_again__is_followed) {
-  Inflow inflow(options());
-  Link link;
-  link.run(inflow, 1s);
-  link.bytes_per_second = 60e6;
-  link.queue_bytes = 100e3;
-  link.run(inflow, 2s);
-  link.forget();
-  link.run(inflow, 1s);
-  EXPECT_LT(link.lost_share(), 0.01);
-  link.bytes_per_second = 250e6;
-  link.queue_bytes = 64e6;
-  link.run(inflow, 4s);
-  link.forget();
-  link.run(inflow, 1s);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes), 0.85 * link.bytes_per_second);
-}
-
-TEST(InflowTest, not_adapting__stays_at_the_buffers) {
-  InflowOptions fixed = options();
-  fixed.rule = InflowRule::buffers;
-  Inflow inflow(fixed);
-  Link link;
-  link.run(inflow, 100ms);
-  EXPECT_GT(link.lost_share(), 0.5);
-  EXPECT_EQ(inflow.window(), kMost);
-  EXPECT_FALSE(inflow.pace().on());
-}
-
-TEST(InflowTest, incast__one_more_sender_after_a_clean_round_and_half_after_a_loss) {
-  InflowOptions counted = options();
-  counted.rule = InflowRule::incast;
-  counted.most_senders = 7;
-  Inflow inflow(counted);
-  Link wide{.queue_bytes = 64e6};
-  wide.run(inflow, 1s);
-  EXPECT_EQ(inflow.advertised(), 7u);
-  EXPECT_EQ(inflow.window(), kMost);
-  EXPECT_FALSE(inflow.pace().on());
-  Link narrow;
-  narrow.run(inflow, 100ms);
-  EXPECT_EQ(inflow.advertised(), 1u);
-}
-
-TEST(InflowTest, own_loss__of_a_fifth_is_not_taken_for_a_policer) {
-  Inflow inflow(options());
-  Link link{.queue_bytes = 64e6, .own_loss = 0.2};
-  link.run(inflow, 4s);
-  link.forget();
-  link.run(inflow, 2s);
-  EXPECT_GT(static_cast<double>(link.delivered_bytes), 0.5 * 2 * link.bytes_per_second);
-}
-
-TEST(InflowTest, paced__grants_are_spaced_by_the_rate) {
-  Inflow inflow(options());
-  Link link{.bytes_per_second = 125e6, .queue_bytes = 0};
-  link.run(inflow, 2s);
-  ASSERT_TRUE(inflow.pace().on());
-  const Time before = link.now + 1s;
-  inflow.granted(before, 125'000);  // after a pause a late wake-up is made good
-  const Time first = inflow.pace().next_grant();
-  inflow.granted(before, 125'000);
-  const double seconds = std::chrono::duration<double>(inflow.pace().next_grant() - first).count();
-  EXPECT_NEAR(seconds, 125'000 / inflow.pace().bytes_per_second(), 1e-6);
+TEST(InflowTest, timeout__follows_the_round_trip_and_its_deviation) {
+  NotedInflow inflow;
+  for (int i = 0; i < 200; ++i) inflow.round_trip(100us);
+  EXPECT_LT(inflow.timeout(), 110us);
+  inflow.round_trip(900us);
+  EXPECT_GT(inflow.timeout(), 900us);
 }
 
 }  // namespace

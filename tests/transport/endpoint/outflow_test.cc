@@ -1,4 +1,4 @@
-// What a sender obeys: the pacer, TIMELY's rate, and the cap and turn-taking over peers.
+// What a sender obeys: the pacer, and the cap and turn-taking over peers.
 #include "transport/endpoint/outflow.h"
 
 #include <gtest/gtest.h>
@@ -44,24 +44,6 @@ TEST(PacerTest, allowed__a_new_rate_takes_effect_for_what_follows) {
   EXPECT_GT(pacer.allowed(Time(12ms), kPacket, kMost), 0u);
 }
 
-TEST(TimelyTest, round_trip__falls_in_a_queue_and_rises_without) {
-  Timely timely(1.25e9);
-  for (int i = 0; i < 20; ++i) timely.round_trip(100us);
-  EXPECT_EQ(timely.bytes_per_second(), 1.25e9);  // nothing queues: the line rate
-  for (int i = 0; i < 400; ++i) timely.round_trip(2ms);
-  const double slow = timely.bytes_per_second();
-  EXPECT_LT(slow, 0.1 * 1.25e9);
-  EXPECT_GE(slow, 12.5e6);
-  for (int i = 0; i < 4000; ++i) timely.round_trip(100us);
-  EXPECT_GT(timely.bytes_per_second(), 5 * slow);
-}
-
-TEST(TimelyTest, round_trip__a_long_base_is_no_queue) {
-  Timely timely(1.25e9);
-  for (int i = 0; i < 400; ++i) timely.round_trip(5ms);
-  EXPECT_EQ(timely.bytes_per_second(), 1.25e9);
-}
-
 TEST(OutflowTest, allowed__the_cap_of_the_rank_is_shared_by_all_peers) {
   Outflow outflow({.world_size = 3, .max_bytes_per_second = 125e6});
   const std::size_t first = outflow.allowed(1, Time(1s), kPacket, kMost);
@@ -72,28 +54,33 @@ TEST(OutflowTest, allowed__the_cap_of_the_rank_is_shared_by_all_peers) {
   EXPECT_LT(outflow.next(2), Time(1s) + 1ms);
 }
 
-TEST(OutflowTest, allowed__a_queue_towards_one_peer_slows_that_one_alone) {
-  Outflow outflow({.world_size = 3, .sending = SendRule::timely});
+TEST(OutflowTest, allowed__the_rule_paces_each_peer_within_the_cap) {
+  Outflow outflow({.world_size = 3, .sending = SendRule::timely, .max_bytes_per_second = 125e6});
   for (int i = 0; i < 10; ++i) outflow.round_trip(1, 100us);
   for (int i = 0; i < 1000; ++i) outflow.round_trip(1, 5ms);
   outflow.sent(1, Time(1s), 1 << 20);
-  outflow.sent(2, Time(1s), 1 << 20);
-  const Time soon = Time(1s) + 200us;
-  EXPECT_EQ(outflow.allowed(1, soon, kPacket, kMost), 0u);
-  EXPECT_GT(outflow.allowed(2, soon, kPacket, kMost), 0u);
+  EXPECT_GT(outflow.next(1), outflow.next(2)) << "the pace is slower than the cap";
+  const Time later = outflow.next(2);
+  EXPECT_EQ(outflow.allowed(1, later, kPacket, kMost), 0u);
+  EXPECT_GT(outflow.allowed(2, later, kPacket, kMost), 0u);
+}
+
+TEST(OutflowTest, next__is_never_where_nothing_paces) {
+  const Outflow outflow({.world_size = 3});
+  EXPECT_EQ(outflow.next(1), kNever);
+  EXPECT_EQ(outflow.allowed(1, Time(1s), kPacket, kMost), kMost);
 }
 
 TEST(OutflowTest, peers_at_once__is_the_fewest_that_a_peer_takes) {
-  Outflow outflow({.world_size = 8, .inflow = InflowRule::incast});
+  Outflow outflow({.world_size = 8});
   EXPECT_EQ(outflow.peers_at_once(), 8u);
   outflow.senders_at(1, 5);
   outflow.senders_at(2, 3);
   EXPECT_EQ(outflow.peers_at_once(), 3u);
   outflow.senders_at(2, 7);
   EXPECT_EQ(outflow.peers_at_once(), 5u);
-  Outflow other({.world_size = 8});
-  other.senders_at(1, 1);
-  EXPECT_EQ(other.peers_at_once(), 8u);  // the credit window limits instead
+  outflow.senders_at(1, 0);
+  EXPECT_EQ(outflow.peers_at_once(), 7u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "transport/endpoint/buffer_inflow.h"
 #include "transport/integrity.h"
 
 namespace tarpon {
@@ -31,7 +32,7 @@ class PacketWriterTest : public testing::Test {
       .rank = 0, .world_size = 2, .job = 9, .integrity = TARPON_INTEGRITY_CRC32C};
   PeerClocks clocks_{2};
   TagHistory tags_{{.world_size = 2, .retain_bytes = 0, .remembered_tags = 16}};
-  Inflow inflow_{{.most_bytes = 1 << 20, .least_bytes = 1 << 14}};
+  BufferInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
   std::array<std::byte, TARPON_HEADER_BYTES> header_{};

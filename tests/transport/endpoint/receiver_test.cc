@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/endpoint/adaptive_inflow.h"
+
 namespace tarpon {
 namespace {
 
@@ -84,7 +86,7 @@ class ReceiverTest : public testing::Test {
   const EndpointOptions options_{.rank = 0, .world_size = 3, .initial_credit = kCredit};
   Time now_ = Time(1s);
   Standings standings_{3};
-  Granter granter_{{.most_bytes = 1 << 20, .least_bytes = 1 << 14}, kCredit};
+  Granter granter_{std::make_unique<AdaptiveInflow>(1 << 14, 1 << 20), kCredit};
   ControlQueue control_{3, standings_};
   Journal journal_{nullptr, 3};
   EndpointCounters counters_;

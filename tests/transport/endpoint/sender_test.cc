@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "transport/endpoint/buffer_inflow.h"
 #include "transport/integrity.h"
 
 namespace tarpon {
@@ -89,7 +90,7 @@ class SenderTest : public testing::Test {
   PeerClocks clocks_{3};
   Standings standings_{3};
   TagHistory tags_{{.world_size = 3, .retain_bytes = 0, .remembered_tags = 16}};
-  Inflow inflow_{{.most_bytes = 1 << 20, .least_bytes = 1 << 14}};
+  BufferInflow inflow_{1 << 20};
   EndpointCounters counters_;
   PacketWriter writer_{options_, clocks_, tags_, inflow_, counters_};
   Sender sender_{options_,
