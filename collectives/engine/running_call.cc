@@ -11,9 +11,6 @@
 namespace tarpon {
 namespace {
 
-// Time in which further mismatches may arrive after the first one, to be reported with it.
-constexpr Duration kMismatchGrace = 50ms;
-
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
   const std::string who = rendezvous::rank_list(ranks);
   switch (reason) {
@@ -54,7 +51,8 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
       submitted_(submitted),
       began_(now),
       deadline_(after(submitted, call_->arguments.deadline)),
-      work_(setting.piece_bytes) {
+      work_(setting.piece_bytes),
+      mismatches_(setting.rank, setting.world) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
   report.operation = endpoint_.next_number(report.tag);
@@ -102,7 +100,8 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::late:
       return on_progress(event, now);
     case Event::Kind::mismatch:
-      return on_mismatch(event, now);
+      mismatches_.add(event.peer, decode(event.signature), signature());
+      return mismatches_.collect(now, limit());
     case Event::Kind::aborted:
       return on_abort(event, now);
     case Event::Kind::silent:
@@ -110,8 +109,8 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::epoch:
       return;  // the engine handles them
     case Event::Kind::deadline:
-      if (mismatched()) {
-        end(Status::mismatch, "", now);
+      if (mismatches_.any()) {
+        end_mismatched(now);
       } else if (!all_closed() || unheard()) {
         end_at_deadline(now);
       }
@@ -121,49 +120,25 @@ void RunningCall::on_event(const Event& event, Time now) {
 
 bool RunningCall::step(Time now) {
   if (over_) return true;
-  if (now >= fail_at_) {
-    end(Status::mismatch, "", now);
-    return true;
-  }
-  return mismatched() ? false : advance(now);
+  if (!mismatches_.any()) return advance(now);
+  if (now < mismatches_.end_at()) return false;
+  end_mismatched(now);
+  return true;
 }
 
-/// Blames the ranks that differ, or this rank if all others made one and the same other call.
-void RunningCall::on_mismatch(const Event& event, Time now) {
-  Report& report = call_->report;
-  report.blamed.push_back(event.peer);
-  const auto theirs = decode(event.signature);
-  const auto difference = [](const auto& of, const auto& from) {
-    return (of && from ? first_difference(*of, *from) : std::nullopt).value_or("unknown operation");
-  };
-  const std::optional<OperationSignature> ours = signature();
-  if (report.blamed.size() == 1) {
-    others_signature_ = theirs;
-    report.detail = fmt::format("rank {} differs: {}", event.peer, difference(theirs, ours));
-  }
-  others_alike_ = others_alike_ && theirs && theirs == others_signature_;
-  if (others_alike_ && report.blamed.size() > 1 && report.blamed.size() + 1 == setting_.world) {
-    report.blamed = {setting_.rank};
-    report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
-  }
-  collect_mismatches(now);
-}
-
-/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has
-/// to hear of it before its bound, or it calls this rank late.
-void RunningCall::collect_mismatches(Time now) {
-  fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
+/// REQUIRES: the call is not over.
+void RunningCall::end_mismatched(Time now) {
+  call_->report.blamed = mismatches_.blamed();
+  end(Status::mismatch, mismatches_.detail(), now);
 }
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
   if (all_closed() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
-    // A rank that differs says so itself, unless it is gone.
-    if (mismatched()) return;
-    collect_mismatches(now);
-    call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
-    return;
+    if (mismatches_.any()) return;
+    mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
+    return mismatches_.collect(now, limit());
   }
   if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
   const auto reason = static_cast<AbortReason>(event.reason);
@@ -302,7 +277,7 @@ void RunningCall::end(Status status, std::string detail, Time now) {
   if (over_) return;
   Report& report = call_->report;
   report.status = status;
-  if (!detail.empty()) report.detail = std::move(detail);
+  report.detail = std::move(detail);
   report_end(now);
   if (status == Status::mismatch) {
     // Ranks that have not begun learn it too.
@@ -340,7 +315,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
 
 void RunningCall::evicted(const std::string& detail, Time now) {
   if (over_) return;
-  if (mismatched()) return end(Status::mismatch, "", now);
+  if (mismatches_.any()) return end_mismatched(now);
   if (all_closed() && !unheard()) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);

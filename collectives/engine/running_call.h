@@ -16,6 +16,7 @@
 
 #include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/mismatches.h"
 #include "collectives/engine/pending_call.h"
 #include "collectives/engine/sender_loss.h"
 #include "collectives/engine/signature.h"
@@ -64,7 +65,7 @@ class RunningCall {
   bool step(Time now);
 
   /// When step() should run even if nothing arrives.
-  Time next_deadline() const { return mismatched() ? fail_at_ : wake_at(); }
+  Time next_deadline() const { return mismatches_.any() ? mismatches_.end_at() : wake_at(); }
 
   /// Notes that the process stood still for `pause` when it was due to act.
   void note_pause(Duration pause) { call_->report.paused += pause; }
@@ -175,13 +176,8 @@ class RunningCall {
   /// Whether an exact call of 0 elements has not heard every rank yet. It moves no data, but the
   /// ranks still have to agree that it has none.
   bool unheard() const;
-  /// Whether some rank made another call. The ranks that differ are collected for a while, then the
-  /// call ends.
-  bool mismatched() const { return fail_at_ != kNever; }
   /// Acts upon a change of limit(): a mismatch still has to reach the peers in time.
-  void limit_changed(Time now) {
-    if (mismatched()) collect_mismatches(now);
-  }
+  void limit_changed(Time now) { mismatches_.collect(now, limit()); }
   std::uint64_t bucket_bytes() const;
   /// The fields that follow from the arguments alone.
   OperationSignature common_signature() const;
@@ -216,8 +212,7 @@ class RunningCall {
   virtual void released(Time) {}
 
   bool queued_too_long() const;
-  void on_mismatch(const Event& event, Time now);
-  void collect_mismatches(Time now);
+  void end_mismatched(Time now);
   void on_abort(const Event& event, Time now);
   bool is_cut_off(const Event& late_abort) const;
   void on_late_abort(const Event& event, Time now);
@@ -231,10 +226,7 @@ class RunningCall {
   OperationHandle handle_;
   std::uint32_t stage_count_ = 0;
   std::uint32_t closed_ = 0;  // bit s: stage s
-  Time fail_at_ = kNever;     // after a mismatch: when to stop collecting the ranks that differ
-  // The call of the first rank that differs, and whether all ranks that differ made the same one.
-  std::optional<OperationSignature> others_signature_;
-  bool others_alike_ = true;
+  Mismatches mismatches_;
   bool over_ = false;        // the call is over, and closed at the endpoint
   bool completing_ = false;  // it is over, and the port holds nothing of the buffers
   Duration worked_{};
