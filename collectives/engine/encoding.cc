@@ -38,8 +38,8 @@ Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Ti
   clear_nonfinite();
 }
 
-void Encoding::piece_ended() {
-  work_.ended();
+void Encoding::piece_ended(Duration took) {
+  work_.ended(took);
   clear_nonfinite();
 }
 

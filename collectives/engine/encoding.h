@@ -40,7 +40,7 @@ class Encoding {
   bool done() const { return work_.idle(); }
   bool has_piece() const { return work_.has_piece(); }
   Piece take_piece() { return work_.take(); }
-  void piece_ended();
+  void piece_ended(Duration took);
 
   /// The encoded bucket. REQUIRES: done().
   std::unique_ptr<Coding> release() { return std::move(coding_); }

@@ -163,7 +163,7 @@ void Engine::open(const Waiting& next, Time now) {
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = coded_calls_->take(*next.call);
   setting.began = encoding ? encoding->began() : now;
-  setting.work_rate = &work_rate(encoding != nullptr);
+  setting.work_rate = work_rates_[encoding ? 1 : 0].get();
   const AllreduceArguments& arguments = next.call->arguments;
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments)) {
@@ -298,7 +298,6 @@ void Engine::step(Time now) {
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
     coded_calls_->note_ended(operation->call());
-    note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;

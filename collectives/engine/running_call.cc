@@ -11,6 +11,13 @@
 namespace tarpon {
 namespace {
 
+// A call with fewer pieces teaches nothing: one interruption makes so few pieces look slow.
+constexpr std::uint64_t kFewPieces = 4;
+
+// Ranks that may share a processor. Work does not take longer than this factor allows: otherwise
+// the process was stopped, or no thread drove the engine.
+constexpr int kMostShared = 8;
+
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
   const std::string who = rendezvous::rank_list(ranks);
   switch (reason) {
@@ -67,11 +74,13 @@ void RunningCall::open(const OperationSpec& spec, Time now) {
 void RunningCall::close(std::unique_ptr<Retained> retained, std::uint64_t absent) {
   endpoint_.close(handle_, std::move(retained), absent);
   over_ = true;
+  work_.clear();  // the rest of a copy that the call has no time for
 }
 
 void RunningCall::abort_operation(AbortReason reason, std::uint64_t ranks) {
   endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
   over_ = true;
+  work_.clear();
 }
 
 std::uint64_t RunningCall::bucket_bytes() const {
@@ -267,12 +276,6 @@ void RunningCall::complete_at_once(Time now) {
   while (!complete(now)) work_.run_all();
 }
 
-Piece RunningCall::take_piece() {
-  const Piece piece = work_.take();
-  worked_bytes_ += piece.bytes;
-  return piece;
-}
-
 void RunningCall::end(Status status, std::string detail, Time now) {
   if (over_) return;
   Report& report = call_->report;
@@ -328,22 +331,23 @@ bool RunningCall::complete(Time now) {
     return true;
   }
   completing_ = true;
-  work_.clear();  // the rest of a copy that the call has no time for
   complete_output();
   return work_.idle();
 }
 
-void RunningCall::piece_ended(Duration took) {
-  work_.ended();
-  worked_ += took;
-  piece_took(took);
-}
-
-RunningCall::WorkDone RunningCall::work_done(Time) const {
-  return {.bytes = worked_bytes_, .took = worked_};
+void RunningCall::teach_work_rate(Time now) {
+  const Status status = call_->report.status;
+  const bool whole =
+      status == Status::complete || status == Status::partial || status == Status::late_self;
+  if (!whole || work_.taken_bytes() < kFewPieces * setting_.piece_bytes) return;
+  Duration took = work_.took();
+  const std::optional<Time> cut = cut_at();
+  if (cut) took = std::clamp(now - *cut, took, kMostShared * took);
+  setting_.work_rate->learn(work_.taken_bytes(), took, cut.has_value());
 }
 
 void RunningCall::release(Time now) {
+  teach_work_rate(now);
   released(now);
   call_->done = true;
 }

@@ -43,10 +43,10 @@ class RunningCall {
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
-    Time began{};                         // when the call began: if it is coded, its encoding
-    const WorkRate* work_rate = nullptr;  // of coded or uncoded calls; outlives the operation
-    std::uint32_t open = 1;               // calls of this rank that run, this one included
-    std::vector<Rank> behind = {};        // late ranks of the calls of its tag that it waited for
+    Time began{};                   // when the call began: if it is coded, its encoding
+    WorkRate* work_rate = nullptr;  // of coded or uncoded calls; outlives the operation
+    std::uint32_t open = 1;         // calls of this rank that run, this one included
+    std::vector<Rank> behind = {};  // late ranks of the calls of its tag that it waited for
   };
 
   virtual ~RunningCall() = default;
@@ -103,31 +103,17 @@ class RunningCall {
   /// The same without pieces.
   void complete_at_once(Time now);
 
-  /// Marks the call as done. Its buffers are complete.
+  /// Marks the call as done, and teaches the learnt values of the communicator. REQUIRES:
+  /// complete().
   void release(Time now);
 
   /// Ranks so far behind that there was no room to retain this rank's shard for them. Bit r:
   /// rank r.
   std::uint64_t held_back_by() const { return held_back_by_; }
 
-  /// The work on the buffers that has been done.
-  struct WorkDone {
-    std::uint64_t bytes = 0;  // that it moved
-    Duration took{};
-    bool coded = false;
-    /// If the bound closed the stages, and only work followed: how long ago they closed, and the
-    /// peers' answers had arrived.
-    std::optional<Duration> since_closing = std::nullopt;
-  };
-  virtual WorkDone work_done(Time now) const;
-
-  // -- the work on the buffers
-
-  /// The next piece of the work. It runs until piece_ended(), which says how long it took; step(),
-  /// complete() and release() are not called meanwhile.
-  bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
-  Piece take_piece();
-  void piece_ended(Duration took);
+  /// The work on the buffers. While a piece of it runs, step(), complete() and release() are not
+  /// called.
+  Work& work() { return work_; }
 
  protected:
   /// Up to this many bytes, data that late peers may still need is copied for them rather than
@@ -208,11 +194,14 @@ class RunningCall {
   virtual bool forwards() const { return false; }
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
-  virtual void piece_took(Duration) {}
   virtual void released(Time) {}
+  /// If the bound closed the stages, and only work followed: when they had closed, and the peers'
+  /// answers had arrived.
+  virtual std::optional<Time> cut_at() const { return std::nullopt; }
 
   bool queued_too_long() const;
   void end_mismatched(Time now);
+  void teach_work_rate(Time now);
   void on_abort(const Event& event, Time now);
   bool is_cut_off(const Event& late_abort) const;
   void on_late_abort(const Event& event, Time now);
@@ -229,8 +218,6 @@ class RunningCall {
   Mismatches mismatches_;
   bool over_ = false;        // the call is over, and closed at the endpoint
   bool completing_ = false;  // it is over, and the port holds nothing of the buffers
-  Duration worked_{};
-  std::uint64_t worked_bytes_ = 0;
 };
 
 /// Whether operation `number` of its tag runs exact or bounded: the first ones may run exact to

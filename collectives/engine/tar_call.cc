@@ -152,16 +152,13 @@ bool TarCall::copies() const {
 /// Whether the copy ends unfinished. It does when no peer needs it. It also does when the rest of
 /// the call's work takes all of the time until the end, and the rest of the copy takes more than a
 /// moment: a copy into memory that was never touched takes many times as long as the work before.
-/// The faster one of the latest two pieces tells the speed, because a pause makes single pieces
-/// slow.
 bool TarCall::drops_copy(Time now) const {
   if (confirmed()) return true;
   const Time end = limit();
   if (call_->report.mode != Mode::bounded || end == kNever) return false;
   if (!retained_) return false;
   const std::uint64_t left = schedule_.own.count - retained_->bytes.size();
-  const Duration piece = std::min(latest_pieces_[0], latest_pieces_[1]);
-  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * piece;
+  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * work_.pace();
   return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_) / 8);
 }
 
@@ -199,6 +196,7 @@ void TarCall::retain() {
 void TarCall::finish(Time now) {
   if (finishing_) return;
   finishing_ = true;
+  work_.restart_pace();
   wake_at_ = kNever;
   if (!copy_for_peers([this] { retain(); }, now)) return;
   if (work_.idle()) end_whole(now);
@@ -253,18 +251,10 @@ void TarCall::released(Time now) {
   if (sample_) learn(now);
 }
 
-void TarCall::piece_took(Duration took) {
-  if (!finishing_ || over()) return;
-  latest_pieces_ = {latest_pieces_[1], took};
-}
-
-RunningCall::WorkDone TarCall::work_done(Time now) const {
-  WorkDone done = RunningCall::work_done(now);
-  done.coded = coding_ != nullptr;
+std::optional<Time> TarCall::cut_at() const {
   const bool cut = call_->report.stages[kGather].closing == Closing::bound &&
                    whole_since_ != kNever && serves_afterwards();  // else it waits until its limit
-  if (cut) done.since_closing = now - whole_since_;
-  return done;
+  return cut ? std::optional(whole_since_) : std::nullopt;
 }
 
 }  // namespace tarpon

@@ -1,7 +1,6 @@
 // A running call that may be bounded. It runs exact if it calibrates a bound. Its schedule is TAR.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,7 +23,6 @@ class TarCall : public RunningCall {
   ~TarCall() override;
 
   void rank_absent(Rank) override { waited_in_vain_ = true; }
-  WorkDone work_done(Time now) const override;
 
  private:
   // specification.cc
@@ -52,8 +50,8 @@ class TarCall : public RunningCall {
   Time limit() const override;
   void finish(Time now) override;
   void complete_output() override;
-  void piece_took(Duration took) override;
   void released(Time now) override;
+  std::optional<Time> cut_at() const override;
   bool retains() const;
   bool may_finish(Time now);
   Duration settling(Time now) const;
@@ -104,14 +102,13 @@ class TarCall : public RunningCall {
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;
-  std::unique_ptr<Retained> retained_;       // our shard, until the endpoint keeps it
-  std::vector<Range> missing_;               // bytes of the slots that the result lacks
-  std::vector<Coding::Gap> gaps_;            // elements that decoding does not give
-  std::array<Duration, 2> latest_pieces_{};  // times of copying pieces of our shard; 0: none yet
-  BoundTerms terms_;                         // bounded: of this rank
-  std::uint64_t terms_heard_ = 0;            // bit r: rank r has told its terms
-  Time clock_ = kNever;                      // bounded: when half of the ranks had begun
-  Time end_ = kNever;         // bounded: latest end of the call, unless this rank is late
+  std::unique_ptr<Retained> retained_;  // our shard, until the endpoint keeps it
+  std::vector<Range> missing_;          // bytes of the slots that the result lacks
+  std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
+  BoundTerms terms_;                    // bounded: of this rank
+  std::uint64_t terms_heard_ = 0;       // bit r: rank r has told its terms
+  Time clock_ = kNever;                 // bounded: when half of the ranks had begun
+  Time end_ = kNever;                   // bounded: latest end of the call, unless this rank is late
   Time gather_due_ = kNever;  // bounded: when the gather ends, unless peers are asked then
   Time delivered_ = kNever;   // when all peers had confirmed our shard
   Time work_at_ = kNever;     // bounded: when to compare work_left() with what time is left
