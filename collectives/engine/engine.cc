@@ -277,11 +277,11 @@ void Engine::handle_event(RunningCall& operation, const Event& event, Time now) 
 }
 
 /// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
-/// could not send by release_by(); those of other operations stay in the port.
+/// could not send by its deadline; those of other operations stay in the port.
 bool Engine::port_released(const RunningCall& operation, Time now) {
   const Lender lender = lender_of(operation.handle());
   if (!port_.holds(lender)) return true;
-  if (now < operation.release_by()) return false;
+  if (now < operation.next_deadline()) return false;
   port_.drop_unsent(lender);
   return true;
 }
@@ -374,10 +374,7 @@ bool Engine::progress(Time now) noexcept {
 Time Engine::next_deadline() const {
   if (broken_) return kNever;
   Time next = std::min(endpoint_.next_deadline(), next_expiry_);
-  for (const auto& operation : running_) {
-    // A call that is over waits for the port, then for its pieces.
-    next = std::min(next, operation->over() ? operation->release_by() : operation->next_deadline());
-  }
+  for (const auto& operation : running_) next = std::min(next, operation->next_deadline());
   return next;
 }
 

@@ -73,13 +73,13 @@ void RunningCall::open(const OperationSpec& spec, Time now) {
 
 void RunningCall::close(std::unique_ptr<Retained> retained, std::uint64_t absent) {
   endpoint_.close(handle_, std::move(retained), absent);
-  over_ = true;
+  phase_ = Phase::over;
   work_.clear();  // the rest of a copy that the call has no time for
 }
 
 void RunningCall::abort_operation(AbortReason reason, std::uint64_t ranks) {
   endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
-  over_ = true;
+  phase_ = Phase::over;
   work_.clear();
 }
 
@@ -128,7 +128,7 @@ void RunningCall::on_event(const Event& event, Time now) {
 }
 
 bool RunningCall::step(Time now) {
-  if (over_) return true;
+  if (over()) return true;
   if (!mismatches_.any()) return advance(now);
   if (now < mismatches_.end_at()) return false;
   end_mismatched(now);
@@ -192,7 +192,7 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
 
 void RunningCall::end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail,
                               Time now) {
-  if (over_) return;
+  if (over()) return;
   Report& report = call_->report;
   report.status = Status::aborted;
   report.abort_reason = reason;
@@ -265,19 +265,22 @@ bool RunningCall::unheard() const {
   return false;
 }
 
-Time RunningCall::release_by() const {
-  if (completing_) return kNever;
-  // Peers wait for the packets that a complete call still has to send. In all other calls some rank
-  // was late already.
-  return call_->report.status == Status::complete ? limit() : Time::min();
-}
-
-void RunningCall::complete_at_once(Time now) {
-  while (!complete(now)) work_.run_all();
+Time RunningCall::next_deadline() const {
+  switch (phase_) {
+    case Phase::runs:
+      return mismatches_.any() ? mismatches_.end_at() : wake_at();
+    case Phase::over:
+      // Peers wait for the packets that a complete call still has to send. In all other calls some
+      // rank was late already.
+      return call_->report.status == Status::complete ? limit() : Time::min();
+    case Phase::completes:
+      return kNever;
+  }
+  return kNever;
 }
 
 void RunningCall::end(Status status, std::string detail, Time now) {
-  if (over_) return;
+  if (over()) return;
   Report& report = call_->report;
   report.status = status;
   report.detail = std::move(detail);
@@ -296,7 +299,7 @@ void RunningCall::give_up(Rank origin, const std::string& detail, Time now) {
 }
 
 void RunningCall::peers_gone(const Facts& facts, Time now) {
-  if (over_ || call_->report.mode == Mode::bounded) return;
+  if (over() || call_->report.mode == Mode::bounded) return;
   if (all_closed() && !unheard()) return;
   std::vector<Rank> gone;
   Standing highest = Standing::live;
@@ -317,7 +320,7 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
 }
 
 void RunningCall::evicted(const std::string& detail, Time now) {
-  if (over_) return;
+  if (over()) return;
   if (mismatches_.any()) return end_mismatched(now);
   if (all_closed() && !unheard()) return finish(now);
   call_->report.blamed = {setting_.rank};
@@ -325,12 +328,12 @@ void RunningCall::evicted(const std::string& detail, Time now) {
 }
 
 bool RunningCall::complete(Time now) {
-  if (completing_) {
+  if (phase_ == Phase::completes) {
     if (!work_.idle()) return false;
     call_->report.elapsed = now - submitted_;
     return true;
   }
-  completing_ = true;
+  phase_ = Phase::completes;
   complete_output();
   return work_.idle();
 }

@@ -54,8 +54,7 @@ class RunningCall {
   RunningCall& operator=(const RunningCall&) = delete;
 
   OperationHandle handle() const { return handle_; }
-  PendingCall& call() { return *call_; }
-  const PendingCall& call() const { return *call_; }
+  PendingCall& call() const { return *call_; }
   Time submitted() const { return submitted_; }
 
   void on_event(const Event& event, Time now);
@@ -64,15 +63,16 @@ class RunningCall {
   /// report is filled then.
   bool step(Time now);
 
-  /// When step() should run even if nothing arrives.
-  Time next_deadline() const { return mismatches_.any() ? mismatches_.end_at() : wake_at(); }
+  /// When step() should run even if nothing arrives. Once over(): when the port drops the packets
+  /// that it could not send by then; kNever once it holds none.
+  Time next_deadline() const;
 
   /// Notes that the process stood still for `pause` when it was due to act.
   void note_pause(Duration pause) { call_->report.paused += pause; }
 
   // -- endings. They have no effect on a call that is over.
 
-  bool over() const { return over_; }
+  bool over() const { return phase_ != Phase::runs; }
   /// Ends it now; fills the report.
   void end(Status status, std::string detail, Time now);
   /// Ends it as aborted by `origin`, and tells the peers.
@@ -93,15 +93,9 @@ class RunningCall {
 
   // -- once over
 
-  /// The deadline for the port to send the packets that it still holds. kNever once the port holds
-  /// none.
-  Time release_by() const;
-
   /// Completes the output, in pieces if that takes long. True once the output is complete.
   /// REQUIRES: over(), and the port holds no packet of the call.
   bool complete(Time now);
-  /// The same without pieces.
-  void complete_at_once(Time now);
 
   /// Marks the call as done, and teaches the learnt values of the communicator. REQUIRES:
   /// complete().
@@ -216,8 +210,12 @@ class RunningCall {
   std::uint32_t stage_count_ = 0;
   std::uint32_t closed_ = 0;  // bit s: stage s
   Mismatches mismatches_;
-  bool over_ = false;        // the call is over, and closed at the endpoint
-  bool completing_ = false;  // it is over, and the port holds nothing of the buffers
+  enum class Phase : std::uint8_t {
+    runs,
+    over,       // closed at the endpoint; the port may hold packets
+    completes,  // the port holds none
+  };
+  Phase phase_ = Phase::runs;
 };
 
 /// Whether operation `number` of its tag runs exact or bounded: the first ones may run exact to
