@@ -9,7 +9,7 @@
 #include "collectives/engine/coding.h"
 #include "collectives/engine/reducer.h"
 #include "collectives/engine/running_call.h"
-#include "collectives/engine/schedules/tar_schedule.h"
+#include "collectives/engine/schedules/tar_shards.h"
 
 namespace tarpon {
 
@@ -26,7 +26,7 @@ class TarCall : public RunningCall {
 
  private:
   // specification.cc
-  TarSchedule make_schedule() const;
+  TarShards make_shards() const;
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
   std::uint64_t slot_stride() const;
   SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
@@ -96,8 +96,8 @@ class TarCall : public RunningCall {
 
   const std::byte* input_;
   std::byte* output_;
-  std::unique_ptr<Coding> coding_;  // where the call is coded
-  const TarSchedule schedule_;
+  std::unique_ptr<Coding> coding_;                   // where the call is coded
+  const TarShards shards_;                           // in bytes
   std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
