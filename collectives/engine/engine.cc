@@ -29,13 +29,14 @@ Engine::Engine(const EngineOptions& options, Port& port)
                                                      .loss_target = options.mechanisms.loss_target,
                                                      .x_loop = options.mechanisms.x_loop})),
       losses_(options.endpoint.world_size),
-      coded_calls_(std::make_unique<CodedCalls>(CodedCalls::Setting{
-          .world = options.endpoint.world_size,
-          .slot_bytes = options.slot_bytes,
-          .seed = std::uint64_t{options.endpoint.job} << 16 | options.endpoint.communicator,
-          .piece_bytes = options.piece_bytes,
-          .mechanisms = options.mechanisms,
-          .memory = options.call_memory})),
+      coded_calls_(std::make_unique<CodedCalls>(
+          CodedCalls::Setting{.encoding = {.world = options.endpoint.world_size,
+                                           .slot_bytes = options.slot_bytes,
+                                           .seed = std::uint64_t{options.endpoint.job} << 16 |
+                                                   options.endpoint.communicator,
+                                           .piece_bytes = options.piece_bytes},
+                              .mechanisms = options.mechanisms,
+                              .memory = options.call_memory})),
       partial_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
       missed_(options.endpoint.remembered_tags),
