@@ -99,8 +99,8 @@ enum class Status : std::uint8_t {
               // others; the first one of a tag is the first operation that the rank misses. At the
               // other ranks exact calls end so; bounded calls go on without the evicted ranks.
               // Output undefined; Communicator::rejoin() takes them back
-  peer_left,  // exact mode: the ranks in `blamed` left the job before this call, or no longer serve
-              // it; output undefined. Bounded calls go on without them
+  peer_left,  // exact mode: the ranks in `blamed` left the communicator before this call, or no
+              // longer serve it; output undefined. Bounded calls go on without them
 };
 
 std::string_view name(Status status);

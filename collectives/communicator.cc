@@ -198,12 +198,9 @@ Result<std::unique_ptr<Communicator>> Communicator::split(const std::vector<Rank
   if ((members & bit(rank())) == 0) {
     return refuse(fmt::format("rank {} is not among the ranks that it gives", rank()));
   }
-  if (number == 0 || !state_->job().reserve(number)) {
-    return refuse(fmt::format("number {} {}", number,
-                              number == 0 ? "is that of the job: give one from 1 on"
-                                          : "was given before: give a new one"));
-  }
-  auto part = std::make_shared<State>(*state_, number, ranks);
+  if (number == 0) return refuse("number 0 is that of the job: give one from 1 on");
+  auto part = State::split(*state_, number, ranks);
+  if (!part) return refuse(fmt::format("number {} was given before: give a new one", number));
   if (auto opened = part->open(until); !opened) return fail(opened.error());
   return std::unique_ptr<Communicator>(new Communicator(std::move(part)));
 }

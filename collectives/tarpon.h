@@ -161,7 +161,7 @@ typedef enum tarpon_status {
   TARPON_STATUS_FAILED = 6,    /* the network port broke */
   TARPON_STATUS_PEER_DEAD = 7, /* exact: the blamed ranks are dead; tarpon_shrink() */
   TARPON_STATUS_EVICTED = 8,   /* the blamed ranks are out of this communicator; tarpon_rejoin() */
-  TARPON_STATUS_PEER_LEFT = 9  /* exact: the blamed ranks left the job */
+  TARPON_STATUS_PEER_LEFT = 9  /* exact: the blamed ranks left the communicator */
 } tarpon_status;
 
 /* Why a call was aborted. */

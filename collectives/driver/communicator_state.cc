@@ -38,13 +38,6 @@ Job::Job(Connection& connection, std::unique_ptr<Flight> flight)
       lines_(std::move(connection.port), connection.agreed.endpoint.world_size),
       driver_(lines_, *flight_) {}
 
-bool Job::reserve(std::uint16_t communicator) {
-  const std::lock_guard lock(mutex_);
-  if (reserved_.test(communicator)) return false;
-  reserved_.set(communicator);
-  return true;
-}
-
 Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight)
     : job_(std::make_shared<Job>(connection, std::move(flight))),
       ranks_(std::move(connection.ranks)),
@@ -56,15 +49,26 @@ Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight
   start();
 }
 
-Communicator::State::State(State& parent, std::uint16_t communicator, std::vector<Rank> members)
+std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
+                                                                std::uint16_t communicator,
+                                                                const std::vector<Rank>& members) {
+  const Rank own = RankMap(members).own(parent.options_.endpoint.rank);
+  EngineOptions options = split_options(parent.options_, communicator, own, members.size());
+  auto membership = parent.membership_->split(
+      membership_options(parent.job_->given(), options.endpoint), members);
+  if (!membership) return nullptr;
+  return std::shared_ptr<State>(
+      new State(parent, std::move(options), std::move(membership), members));
+}
+
+Communicator::State::State(State& parent, EngineOptions options,
+                           std::unique_ptr<Membership> membership, const std::vector<Rank>& members)
     : job_(parent.job_),
       ranks_(picked(parent.ranks_, members)),
-      options_(split_options(parent.options_, communicator,
-                             RankMap(members).own(parent.options_.endpoint.rank), members.size())),
-      split_line_(std::in_place, job_->driver(), communicator, members),
+      options_(std::move(options)),
+      split_line_(std::in_place, job_->driver(), options_.endpoint.communicator, members),
       engine_(options_, **split_line_),
-      membership_(std::make_unique<Membership>(membership_options(job_->given(), options_.endpoint),
-                                               *parent.membership_, std::move(members))),
+      membership_(std::move(membership)),
       driven_(job_->driver(), engine_, options_.endpoint.rank, **split_line_, *membership_),
       learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {}
 

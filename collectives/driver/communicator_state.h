@@ -4,9 +4,7 @@
 #pragma once
 
 #include <atomic>
-#include <bitset>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,9 +33,6 @@ class Job {
   PortLines& lines() { return lines_; }
   Driver& driver() { return driver_; }
 
-  /// Reserves the number of a communicator. False if it was reserved before. Any thread.
-  bool reserve(std::uint16_t communicator);
-
  private:
   const CommunicatorOptions given_;
   const std::unique_ptr<Flight> flight_;  // outlives the engine, which writes to its recorder
@@ -46,8 +41,6 @@ class Job {
   const std::string multicast_;
   PortLines lines_;
   Driver driver_;
-  std::mutex mutex_;  // of `reserved_`
-  std::bitset<1 << 16> reserved_;
 };
 
 class Communicator::State {
@@ -55,8 +48,10 @@ class Communicator::State {
   /// Of a new job.
   State(Connection connection, std::unique_ptr<Flight> flight);
   /// Of a communicator that is split from `parent`, with its ranks `members`. The membership is not
-  /// open yet. REQUIRES: `parent` is that of a job; Job::reserve().
-  State(State& parent, std::uint16_t communicator, std::vector<Rank> members);
+  /// open yet. Null if the job had a communicator of this number before. REQUIRES: `parent` is that
+  /// of a job. Any thread.
+  static std::shared_ptr<State> split(State& parent, std::uint16_t communicator,
+                                      const std::vector<Rank>& members);
 
   ~State() { stop(); }
 
@@ -86,6 +81,8 @@ class Communicator::State {
   const EngineOptions& options() const { return options_; }
 
  private:
+  State(State& parent, EngineOptions options, std::unique_ptr<Membership> membership,
+        const std::vector<Rank>& members);
   void start();
   void learn(const Fact& fact);
 

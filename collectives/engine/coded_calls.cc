@@ -31,13 +31,14 @@ void CodedCalls::decided(const EpochRecord& record) {
   if (std::exchange(coded_lately_, record.setting.coded) || !record.setting.coded) return;
   std::size_t open = 0;
   for (const Latest& call : latest_) open = std::max(open, call.open);
+  const Encoding::Setting& encoding = setting_.encoding;
   std::vector<std::uint64_t> elements;
   const std::size_t kept = latest_.size();
   for (std::size_t age = 1; age <= kept && elements.size() < open; ++age) {
     const std::uint64_t count = latest_[(oldest_ + kept - age) % kept].count;
     if (count == 0) break;
     elements.push_back(
-        codec::strided_layout(count, most_elements(setting_.slot_bytes), setting_.world).room());
+        codec::strided_layout(count, most_elements(encoding.slot_bytes), encoding.world).room());
   }
   buffers_.prepare(elements);
 }
@@ -59,13 +60,8 @@ bool CodedCalls::may_begin(const std::shared_ptr<PendingCall>& call, std::uint32
   }
   take(*call);
   if (!coded) return true;
-  const Encoding::Setting setting{.world = setting_.world,
-                                  .slot_bytes = setting_.slot_bytes,
-                                  .seed = setting_.seed,
-                                  .number = number,
-                                  .piece_bytes = setting_.piece_bytes,
-                                  .now = now};
-  encodings_.push_back(std::make_unique<Encoding>(setting, call, submitted, buffers_));
+  const Encoding::Start start{.number = number, .submitted = submitted, .now = now};
+  encodings_.push_back(std::make_unique<Encoding>(setting_.encoding, call, start, buffers_));
   return encodings_.back()->done();
 }
 

@@ -22,10 +22,7 @@ namespace tarpon {
 class CodedCalls {
  public:
   struct Setting {
-    std::uint16_t world = 1;
-    std::uint32_t slot_bytes = 0;
-    std::uint64_t seed = 0;         // of the signs, alike on all ranks
-    std::uint64_t piece_bytes = 0;  // of the work on buffers
+    Encoding::Setting encoding;
     Mechanisms mechanisms;
     std::pmr::memory_resource* memory = nullptr;  // of the buckets; outlives them
   };

@@ -15,18 +15,14 @@ bool is_coded(const AllreduceArguments& arguments, EpochSetting epoch, std::uint
          effective_mode(arguments, number) == Mode::bounded;
 }
 
-Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Time submitted,
+Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, const Start& start,
                    FloatBufferPool& buffers)
-    : call_(std::move(call)),
-      submitted_(submitted),
-      began_(setting.now),
-      number_(setting.number),
-      work_(setting.piece_bytes) {
+    : call_(std::move(call)), start_(start), work_(setting.piece_bytes) {
   const AllreduceArguments& arguments = call_->arguments;
   const auto most = static_cast<std::uint32_t>(setting.slot_bytes / sizeof(float));
-  coding_ = std::make_unique<Coding>(codec::strided_layout(arguments.count, most, setting.world),
-                                     codec::sign_key(setting.seed, arguments.tag, setting.number),
-                                     buffers);
+  coding_ =
+      std::make_unique<Coding>(codec::strided_layout(arguments.count, most, setting.world),
+                               codec::sign_key(setting.seed, arguments.tag, start.number), buffers);
   work_.add(coding_->rows_bytes() - coding_->touched(), 1,
             [coding = coding_.get(), from = coding_->touched()](
                 std::uint64_t first, std::uint64_t count) { coding->touch(from + first + count); });
@@ -38,8 +34,8 @@ Encoding::Encoding(const Setting& setting, std::shared_ptr<PendingCall> call, Ti
   clear_nonfinite();
 }
 
-void Encoding::piece_ended() {
-  work_.ended();
+void Encoding::piece_ended(Duration took) {
+  work_.ended(took);
   clear_nonfinite();
 }
 

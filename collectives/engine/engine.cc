@@ -30,13 +30,14 @@ Engine::Engine(const EngineOptions& options, Port& port)
                                                      .x_loop = options.mechanisms.x_loop})),
       losses_(options.endpoint.world_size),
       rescaling_(rescaling_by(options.mechanisms.rescale)),
-      coded_calls_(std::make_unique<CodedCalls>(CodedCalls::Setting{
-          .world = options.endpoint.world_size,
-          .slot_bytes = options.slot_bytes,
-          .seed = std::uint64_t{options.endpoint.job} << 16 | options.endpoint.communicator,
-          .piece_bytes = options.piece_bytes,
-          .mechanisms = options.mechanisms,
-          .memory = options.call_memory})),
+      coded_calls_(std::make_unique<CodedCalls>(
+          CodedCalls::Setting{.encoding = {.world = options.endpoint.world_size,
+                                           .slot_bytes = options.slot_bytes,
+                                           .seed = std::uint64_t{options.endpoint.job} << 16 |
+                                                   options.endpoint.communicator,
+                                           .piece_bytes = options.piece_bytes},
+                              .mechanisms = options.mechanisms,
+                              .memory = options.call_memory})),
       partial_buffers_(std::make_unique<FloatBufferPool>(options.call_memory)),
       work_rates_{std::make_unique<WorkRate>(), std::make_unique<WorkRate>()},
       missed_(options.endpoint.remembered_tags),
@@ -165,7 +166,7 @@ void Engine::open(const Waiting& next, Time now) {
   running_.reserve(running_.size() + 1);
   const std::unique_ptr<Encoding> encoding = coded_calls_->take(*next.call);
   setting.began = encoding ? encoding->began() : now;
-  setting.work_rate = &work_rate(encoding != nullptr);
+  setting.work_rate = work_rates_[encoding ? 1 : 0].get();
   const AllreduceArguments& arguments = next.call->arguments;
   // A call that calibrates a bound runs like a bounded call, because its time stands for theirs.
   if (!may_run_bounded(arguments)) {
@@ -279,11 +280,11 @@ void Engine::handle_event(RunningCall& operation, const Event& event, Time now) 
 }
 
 /// Whether the port holds no packet of `operation`, which is over. Drops the packets that the port
-/// could not send by release_by(); those of other operations stay in the port.
+/// could not send by its deadline; those of other operations stay in the port.
 bool Engine::port_released(const RunningCall& operation, Time now) {
   const Lender lender = lender_of(operation.handle());
   if (!port_.holds(lender)) return true;
-  if (now < operation.release_by()) return false;
+  if (now < operation.next_deadline()) return false;
   port_.drop_unsent(lender);
   return true;
 }
@@ -300,7 +301,6 @@ void Engine::step(Time now) {
     const Report& report = operation->call().report;
     note_held_back(*operation, now);
     coded_calls_->note_ended(operation->call());
-    note_work(*operation, now);
     const std::uint32_t tag = operation->call().arguments.tag;
     for (Waiting& waiting : waiting_) {
       const bool held = report.status == Status::peer_late && waiting.call->arguments.tag == tag;
@@ -377,10 +377,7 @@ bool Engine::progress(Time now) noexcept {
 Time Engine::next_deadline() const {
   if (broken_) return kNever;
   Time next = std::min(endpoint_.next_deadline(), next_expiry_);
-  for (const auto& operation : running_) {
-    // A call that is over waits for the port, then for its pieces.
-    next = std::min(next, operation->over() ? operation->release_by() : operation->next_deadline());
-  }
+  for (const auto& operation : running_) next = std::min(next, operation->next_deadline());
   return next;
 }
 

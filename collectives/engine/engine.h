@@ -179,7 +179,6 @@ class Engine {
   void open(const Waiting& next, Time now);
   bool start(const Waiting& next, Time now) noexcept;
   void end_before_start(PendingCall& call);
-  void note_work(const RunningCall& operation, Time now);
   void start_waiting(Time now);
   void expire_waiting(Time now);
   void pass_over(const PendingCall& call, Time now) noexcept;

@@ -72,9 +72,9 @@ void TarCall::learn(Time now) {
 
 void TarCall::learn_losses() {
   if (call_->report.mode == Mode::exact) return;
-  for (const TarSchedule::Transfer& transfer : schedule_.stages[kScatter].receives) {
-    const MessageProgress message = endpoint_.progress(handle(), kScatter, transfer.peer);
-    setting_.losses->learn(transfer.peer, message.slots, message.received);
+  for (const TarShards::Shard& shard : shards_.others) {
+    const MessageProgress message = endpoint_.progress(handle(), kScatter, shard.owner);
+    setting_.losses->learn(shard.owner, message.slots, message.received);
   }
 }
 

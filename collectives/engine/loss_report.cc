@@ -87,12 +87,12 @@ void TarCall::report_shards() {
     return std::accumulate(contributors.begin(), contributors.end(), all,
                            std::bit_and<std::uint64_t>());
   };
-  const bool own_void = late_self_ && schedule_.own.count > 0;
+  const bool own_void = late_self_ && shards_.own.count > 0;
   std::uint64_t& own = report.peers[setting_.rank].contributors;
   own = own_void ? 0 : common(reducer_.contributors(), own);
-  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
-    PeerReport& owner = report.peers[receives[i].peer];
+  const std::vector<TarShards::Shard>& others = shards_.others;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    PeerReport& owner = report.peers[others[i].owner];
     owner.contributors = common(gather_[i].contributors(), owner.contributors);
     if (late_self_) report.bytes_fetched += owner.bytes_received[kGather];
   }
@@ -122,7 +122,7 @@ void TarCall::report_causes() {
     if (rank != setting_.rank) scatter[rank] = endpoint_.progress(handle(), kScatter, rank);
   }
   for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
-    const double elements = length(schedule_.own.count, slot);
+    const double elements = length(shards_.own.count, slot);
     if (late_self_) {
       sums.void_shards += world * elements;
       continue;
@@ -132,13 +132,13 @@ void TarCall::report_causes() {
       ((late & bit(rank)) != 0 ? sums.late_ranks : missing_in(scatter[rank], slot)) += elements;
     }
   }
-  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, receives[i].peer);
-    const bool is_void = (void_owners & bit(receives[i].peer)) != 0;
+  const std::vector<TarShards::Shard>& others = shards_.others;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const MessageProgress message = endpoint_.progress(handle(), kGather, others[i].owner);
+    const bool is_void = (void_owners & bit(others[i].owner)) != 0;
     const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-      const double elements = length(receives[i].bytes, slot);
+      const double elements = length(others[i].range.count, slot);
       if (contributors[slot] == 0) {
         (is_void ? sums.void_shards : missing_in(message, slot)) += world * elements;
         continue;
@@ -158,10 +158,10 @@ void TarCall::report_loss() {
   if (whole()) return;
   Report& report = call_->report;
   const ContributorMasks nobody(reducer_.slots(), 0);
-  add_runs(schedule_.own.first, schedule_.own.count, late_self_ ? nobody : reducer_.contributors());
-  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
-    add_runs(receives[i].first_byte, receives[i].bytes, gather_[i].contributors());
+  add_runs(shards_.own.first, shards_.own.count, late_self_ ? nobody : reducer_.contributors());
+  const std::vector<TarShards::Shard>& others = shards_.others;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    add_runs(others[i].range.first, others[i].range.count, gather_[i].contributors());
   }
   join_runs();
   report.missing.assign(setting_.world, 0);

@@ -8,13 +8,13 @@ namespace tarpon {
 
 /// Lists the slots of other owners that did not arrive.
 void TarCall::find_missing() {
-  const std::vector<TarSchedule::Transfer>& receives = schedule_.stages[kGather].receives;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
+  const std::vector<TarShards::Shard>& others = shards_.others;
+  for (std::size_t i = 0; i < others.size(); ++i) {
     const ContributorMasks& contributors = gather_[i].contributors();
     for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
       if (contributors[slot] != 0) continue;
-      missing_.push_back({receives[i].first_byte + slot * slot_stride(),
-                          slot_length(receives[i].bytes, slot_bytes(), slot)});
+      missing_.push_back({others[i].range.first + slot * slot_stride(),
+                          slot_length(others[i].range.count, slot_bytes(), slot)});
     }
   }
 }
@@ -23,7 +23,7 @@ void TarCall::find_missing() {
 /// to the whole block.
 void TarCall::decode_result() {
   for (std::uint32_t slot = 0; late_self_ && slot < reducer_.slots(); ++slot) {
-    missing_.push_back({schedule_.own.first + slot * slot_stride(), slot_bytes()});
+    missing_.push_back({shards_.own.first + slot * slot_stride(), slot_bytes()});
   }
   find_missing();
   for (const Range& row : missing_) coding_->lose(coding_->row_at(row.first));
@@ -57,7 +57,7 @@ void TarCall::fill_missing() {
 /// Calls `change(offset, length)`, part by part.
 template <typename Change>
 void TarCall::change_own_shard(Change change) {
-  const Range own = schedule_.own;
+  const Range own = shards_.own;
   work_.add(slots(own.count, slot_bytes()), slot_bytes(),
             [=, this](std::uint64_t first, std::uint64_t count) {
               const std::uint64_t begin = first * slot_bytes();

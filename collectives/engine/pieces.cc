@@ -4,20 +4,9 @@
 
 #include "collectives/engine/coded_calls.h"
 #include "collectives/engine/engine.h"
-#include "collectives/engine/tar_call.h"
-#include "collectives/engine/work_rate.h"
+#include "collectives/engine/running_call.h"
 
 namespace tarpon {
-namespace {
-
-// A call with fewer pieces teaches nothing: one interruption makes so few pieces look slow.
-constexpr std::uint64_t kFewPieces = 4;
-
-// Ranks that may share a processor. Work does not take longer than this factor allows: otherwise
-// the process was stopped, or no thread drove the engine.
-constexpr int kMostShared = 8;
-
-}  // namespace
 
 /// Ends a call whose report is filled. REQUIRES: it has not begun.
 void Engine::end_before_start(PendingCall& call) {
@@ -33,7 +22,7 @@ void Engine::end_before_start(PendingCall& call) {
 
 bool Engine::has_piece() const {
   if (taken_) return false;
-  const auto waits = [](const auto& one) { return one->has_piece(); };
+  const auto waits = [](const auto& one) { return one->work().has_piece(); };
   return coded_calls_->oldest_with_piece() != nullptr ||
          std::any_of(running_.begin(), running_.end(), waits) ||
          coded_calls_->buffers().has_piece();
@@ -42,7 +31,7 @@ bool Engine::has_piece() const {
 Piece Engine::take_piece(Time now) {
   RunningCall* operation = nullptr;
   for (const auto& one : running_) {
-    if (!one->has_piece()) continue;
+    if (!one->work().has_piece()) continue;
     if (operation == nullptr || one->submitted() < operation->submitted()) operation = one.get();
   }
   Encoding* encoding = coded_calls_->oldest_with_piece();
@@ -60,32 +49,22 @@ Piece Engine::take_piece(Time now) {
   }
   taken.operation = operation;
   taken_ = std::move(taken);
-  if (operation != nullptr) return operation->take_piece();
+  if (operation != nullptr) return operation->work().take();
   return coded_calls_->buffers().take_piece(options_.piece_bytes);
 }
 
 void Engine::piece_ended(Time now) {
   const Taken taken = std::move(*taken_);
   taken_.reset();
-  if (taken.operation != nullptr) return taken.operation->piece_ended(now - taken.since);
+  const Duration took = now - taken.since;
+  if (taken.operation != nullptr) return taken.operation->work().ended(took);
   if (taken.encoding == nullptr) return coded_calls_->buffers().piece_ended();
   if (taken.call_over) {
     taken.call->done = true;
     return;
   }
-  taken.encoding->piece_ended();
+  taken.encoding->piece_ended(took);
   startable_ |= taken.encoding->done();
-}
-
-void Engine::note_work(const RunningCall& operation, Time now) {
-  const Status status = operation.call().report.status;
-  const bool ended =
-      status == Status::complete || status == Status::partial || status == Status::late_self;
-  const RunningCall::WorkDone done = operation.work_done(now);
-  if (!ended || done.bytes < kFewPieces * options_.piece_bytes) return;
-  Duration took = done.took;
-  if (done.since_closing) took = std::clamp(*done.since_closing, took, kMostShared * took);
-  work_rates_[done.coded ? 1 : 0]->learn(done.bytes, took, done.since_closing.has_value());
 }
 
 }  // namespace tarpon

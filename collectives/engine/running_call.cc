@@ -11,8 +11,12 @@
 namespace tarpon {
 namespace {
 
-// Time in which further mismatches may arrive after the first one, to be reported with it.
-constexpr Duration kMismatchGrace = 50ms;
+// A call with fewer pieces teaches nothing: one interruption makes so few pieces look slow.
+constexpr std::uint64_t kFewPieces = 4;
+
+// Ranks that may share a processor. Work does not take longer than this factor allows: otherwise
+// the process was stopped, or no thread drove the engine.
+constexpr int kMostShared = 8;
 
 std::string abort_text(AbortReason reason, const std::vector<Rank>& ranks) {
   const std::string who = rendezvous::rank_list(ranks);
@@ -54,7 +58,8 @@ RunningCall::RunningCall(const Setting& setting, std::shared_ptr<PendingCall> ca
       submitted_(submitted),
       began_(now),
       deadline_(after(submitted, call_->arguments.deadline)),
-      work_(setting.piece_bytes) {
+      work_(setting.piece_bytes),
+      mismatches_(setting.rank, setting.world) {
   Report& report = call_->report;
   report.tag = call_->arguments.tag;
   report.operation = endpoint_.next_number(report.tag);
@@ -68,12 +73,14 @@ void RunningCall::open(const OperationSpec& spec, Time now) {
 
 void RunningCall::close(std::unique_ptr<Retained> retained, std::uint64_t absent) {
   endpoint_.close(handle_, std::move(retained), absent);
-  over_ = true;
+  phase_ = Phase::over;
+  work_.clear();  // the rest of a copy that the call has no time for
 }
 
 void RunningCall::abort_operation(AbortReason reason, std::uint64_t ranks) {
   endpoint_.abort(handle_, static_cast<std::uint32_t>(reason), ranks);
-  over_ = true;
+  phase_ = Phase::over;
+  work_.clear();
 }
 
 std::uint64_t RunningCall::bucket_bytes() const {
@@ -102,7 +109,8 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::late:
       return on_progress(event, now);
     case Event::Kind::mismatch:
-      return on_mismatch(event, now);
+      mismatches_.add(event.peer, decode(event.signature), signature());
+      return mismatches_.collect(now, limit());
     case Event::Kind::aborted:
       return on_abort(event, now);
     case Event::Kind::silent:
@@ -110,8 +118,8 @@ void RunningCall::on_event(const Event& event, Time now) {
     case Event::Kind::epoch:
       return;  // the engine handles them
     case Event::Kind::deadline:
-      if (mismatched()) {
-        end(Status::mismatch, "", now);
+      if (mismatches_.any()) {
+        end_mismatched(now);
       } else if (!all_closed() || unheard()) {
         end_at_deadline(now);
       }
@@ -120,50 +128,26 @@ void RunningCall::on_event(const Event& event, Time now) {
 }
 
 bool RunningCall::step(Time now) {
-  if (over_) return true;
-  if (now >= fail_at_) {
-    end(Status::mismatch, "", now);
-    return true;
-  }
-  return mismatched() ? false : advance(now);
+  if (over()) return true;
+  if (!mismatches_.any()) return advance(now);
+  if (now < mismatches_.end_at()) return false;
+  end_mismatched(now);
+  return true;
 }
 
-/// Blames the ranks that differ, or this rank if all others made one and the same other call.
-void RunningCall::on_mismatch(const Event& event, Time now) {
-  Report& report = call_->report;
-  report.blamed.push_back(event.peer);
-  const auto theirs = decode(event.signature);
-  const auto difference = [](const auto& of, const auto& from) {
-    return (of && from ? first_difference(*of, *from) : std::nullopt).value_or("unknown operation");
-  };
-  const std::optional<OperationSignature> ours = signature();
-  if (report.blamed.size() == 1) {
-    others_signature_ = theirs;
-    report.detail = fmt::format("rank {} differs: {}", event.peer, difference(theirs, ours));
-  }
-  others_alike_ = others_alike_ && theirs && theirs == others_signature_;
-  if (others_alike_ && report.blamed.size() > 1 && report.blamed.size() + 1 == setting_.world) {
-    report.blamed = {setting_.rank};
-    report.detail = fmt::format("this rank differs from all others: {}", difference(ours, theirs));
-  }
-  collect_mismatches(now);
-}
-
-/// Sets how long this rank collects the ranks that differ. A peer that has seen no difference has
-/// to hear of it before its bound, or it calls this rank late.
-void RunningCall::collect_mismatches(Time now) {
-  fail_at_ = std::min({fail_at_, now + kMismatchGrace, now + (limit() - now) / 2});
+/// REQUIRES: the call is not over.
+void RunningCall::end_mismatched(Time now) {
+  call_->report.blamed = mismatches_.blamed();
+  end(Status::mismatch, mismatches_.detail(), now);
 }
 
 void RunningCall::on_abort(const Event& event, Time now) {
   // A complete result needs no peer any more, but a call of 0 elements has to hear every rank.
   if (all_closed() && call_->arguments.count > 0) return;
   if (event.reason == TARPON_ABORT_MISMATCH) {
-    // A rank that differs says so itself, unless it is gone.
-    if (mismatched()) return;
-    collect_mismatches(now);
-    call_->report.detail = abort_text(AbortReason::mismatch, {event.peer});
-    return;
+    if (mismatches_.any()) return;
+    mismatches_.add_ended(abort_text(AbortReason::mismatch, {event.peer}));
+    return mismatches_.collect(now, limit());
   }
   if (event.reason == TARPON_ABORT_LATE) return on_late_abort(event, now);
   const auto reason = static_cast<AbortReason>(event.reason);
@@ -208,7 +192,7 @@ void RunningCall::on_late_abort(const Event& event, Time now) {
 
 void RunningCall::end_aborted(AbortReason reason, std::uint64_t ranks, std::string detail,
                               Time now) {
-  if (over_) return;
+  if (over()) return;
   Report& report = call_->report;
   report.status = Status::aborted;
   report.abort_reason = reason;
@@ -281,28 +265,25 @@ bool RunningCall::unheard() const {
   return false;
 }
 
-Time RunningCall::release_by() const {
-  if (completing_) return kNever;
-  // Peers wait for the packets that a complete call still has to send. In all other calls some rank
-  // was late already.
-  return call_->report.status == Status::complete ? limit() : Time::min();
-}
-
-void RunningCall::complete_at_once(Time now) {
-  while (!complete(now)) work_.run_all();
-}
-
-Piece RunningCall::take_piece() {
-  const Piece piece = work_.take();
-  worked_bytes_ += piece.bytes;
-  return piece;
+Time RunningCall::next_deadline() const {
+  switch (phase_) {
+    case Phase::runs:
+      return mismatches_.any() ? mismatches_.end_at() : wake_at();
+    case Phase::over:
+      // Peers wait for the packets that a complete call still has to send. In all other calls some
+      // rank was late already.
+      return call_->report.status == Status::complete ? limit() : Time::min();
+    case Phase::completes:
+      return kNever;
+  }
+  return kNever;
 }
 
 void RunningCall::end(Status status, std::string detail, Time now) {
-  if (over_) return;
+  if (over()) return;
   Report& report = call_->report;
   report.status = status;
-  if (!detail.empty()) report.detail = std::move(detail);
+  report.detail = std::move(detail);
   report_end(now);
   if (status == Status::mismatch) {
     // Ranks that have not begun learn it too.
@@ -318,7 +299,7 @@ void RunningCall::give_up(Rank origin, const std::string& detail, Time now) {
 }
 
 void RunningCall::peers_gone(const Facts& facts, Time now) {
-  if (over_ || call_->report.mode == Mode::bounded) return;
+  if (over() || call_->report.mode == Mode::bounded) return;
   if (all_closed() && !unheard()) return;
   std::vector<Rank> gone;
   Standing highest = Standing::live;
@@ -339,36 +320,37 @@ void RunningCall::peers_gone(const Facts& facts, Time now) {
 }
 
 void RunningCall::evicted(const std::string& detail, Time now) {
-  if (over_) return;
-  if (mismatched()) return end(Status::mismatch, "", now);
+  if (over()) return;
+  if (mismatches_.any()) return end_mismatched(now);
   if (all_closed() && !unheard()) return finish(now);
   call_->report.blamed = {setting_.rank};
   end(Status::evicted, detail, now);
 }
 
 bool RunningCall::complete(Time now) {
-  if (completing_) {
+  if (phase_ == Phase::completes) {
     if (!work_.idle()) return false;
     call_->report.elapsed = now - submitted_;
     return true;
   }
-  completing_ = true;
-  work_.clear();  // the rest of a copy that the call has no time for
+  phase_ = Phase::completes;
   complete_output();
   return work_.idle();
 }
 
-void RunningCall::piece_ended(Duration took) {
-  work_.ended();
-  worked_ += took;
-  piece_took(took);
-}
-
-RunningCall::WorkDone RunningCall::work_done(Time) const {
-  return {.bytes = worked_bytes_, .took = worked_};
+void RunningCall::teach_work_rate(Time now) {
+  const Status status = call_->report.status;
+  const bool whole =
+      status == Status::complete || status == Status::partial || status == Status::late_self;
+  if (!whole || work_.taken_bytes() < kFewPieces * setting_.piece_bytes) return;
+  Duration took = work_.took();
+  const std::optional<Time> cut = cut_at();
+  if (cut) took = std::clamp(now - *cut, took, kMostShared * took);
+  setting_.work_rate->learn(work_.taken_bytes(), took, cut.has_value());
 }
 
 void RunningCall::release(Time now) {
+  teach_work_rate(now);
   released(now);
   call_->done = true;
 }

@@ -16,6 +16,7 @@
 
 #include "collectives/engine/float_buffer_pool.h"
 #include "collectives/engine/learning/bounds.h"
+#include "collectives/engine/mismatches.h"
 #include "collectives/engine/pending_call.h"
 #include "collectives/engine/rescaling.h"
 #include "collectives/engine/sender_loss.h"
@@ -44,10 +45,10 @@ class RunningCall {
     std::uint64_t piece_bytes = 0;                // EngineOptions::piece_bytes
     EpochSetting epoch = {};                      // of this operation
     std::uint64_t absent = 0;                     // bit r: rank r is dead or suspect already
-    Time began{};                         // when the call began: if it is coded, its encoding
-    const WorkRate* work_rate = nullptr;  // of coded or uncoded calls; outlives the operation
-    std::uint32_t open = 1;               // calls of this rank that run, this one included
-    std::vector<Rank> behind = {};        // late ranks of the calls of its tag that it waited for
+    Time began{};                   // when the call began: if it is coded, its encoding
+    WorkRate* work_rate = nullptr;  // of coded or uncoded calls; outlives the operation
+    std::uint32_t open = 1;         // calls of this rank that run, this one included
+    std::vector<Rank> behind = {};  // late ranks of the calls of its tag that it waited for
   };
 
   virtual ~RunningCall() = default;
@@ -55,8 +56,7 @@ class RunningCall {
   RunningCall& operator=(const RunningCall&) = delete;
 
   OperationHandle handle() const { return handle_; }
-  PendingCall& call() { return *call_; }
-  const PendingCall& call() const { return *call_; }
+  PendingCall& call() const { return *call_; }
   Time submitted() const { return submitted_; }
 
   void on_event(const Event& event, Time now);
@@ -65,15 +65,16 @@ class RunningCall {
   /// report is filled then.
   bool step(Time now);
 
-  /// When step() should run even if nothing arrives.
-  Time next_deadline() const { return mismatched() ? fail_at_ : wake_at(); }
+  /// When step() should run even if nothing arrives. Once over(): when the port drops the packets
+  /// that it could not send by then; kNever once it holds none.
+  Time next_deadline() const;
 
   /// Notes that the process stood still for `pause` when it was due to act.
   void note_pause(Duration pause) { call_->report.paused += pause; }
 
   // -- endings. They have no effect on a call that is over.
 
-  bool over() const { return over_; }
+  bool over() const { return phase_ != Phase::runs; }
   /// Ends it now; fills the report.
   void end(Status status, std::string detail, Time now);
   /// Ends it as aborted by `origin`, and tells the peers.
@@ -94,41 +95,21 @@ class RunningCall {
 
   // -- once over
 
-  /// The deadline for the port to send the packets that it still holds. kNever once the port holds
-  /// none.
-  Time release_by() const;
-
   /// Completes the output, in pieces if that takes long. True once the output is complete.
   /// REQUIRES: over(), and the port holds no packet of the call.
   bool complete(Time now);
-  /// The same without pieces.
-  void complete_at_once(Time now);
 
-  /// Marks the call as done. Its buffers are complete.
+  /// Marks the call as done, and teaches the learnt values of the communicator. REQUIRES:
+  /// complete().
   void release(Time now);
 
   /// Ranks so far behind that there was no room to retain this rank's shard for them. Bit r:
   /// rank r.
   std::uint64_t held_back_by() const { return held_back_by_; }
 
-  /// The work on the buffers that has been done.
-  struct WorkDone {
-    std::uint64_t bytes = 0;  // that it moved
-    Duration took{};
-    bool coded = false;
-    /// If the bound closed the stages, and only work followed: how long ago they closed, and the
-    /// peers' answers had arrived.
-    std::optional<Duration> since_closing = std::nullopt;
-  };
-  virtual WorkDone work_done(Time now) const;
-
-  // -- the work on the buffers
-
-  /// The next piece of the work. It runs until piece_ended(), which says how long it took; step(),
-  /// complete() and release() are not called meanwhile.
-  bool has_piece() const { return over_ == completing_ && work_.has_piece(); }
-  Piece take_piece();
-  void piece_ended(Duration took);
+  /// The work on the buffers. While a piece of it runs, step(), complete() and release() are not
+  /// called.
+  Work& work() { return work_; }
 
  protected:
   /// Up to this many bytes, data that late peers may still need is copied for them rather than
@@ -177,13 +158,8 @@ class RunningCall {
   /// Whether an exact call of 0 elements has not heard every rank yet. It moves no data, but the
   /// ranks still have to agree that it has none.
   bool unheard() const;
-  /// Whether some rank made another call. The ranks that differ are collected for a while, then the
-  /// call ends.
-  bool mismatched() const { return fail_at_ != kNever; }
   /// Acts upon a change of limit(): a mismatch still has to reach the peers in time.
-  void limit_changed(Time now) {
-    if (mismatched()) collect_mismatches(now);
-  }
+  void limit_changed(Time now) { mismatches_.collect(now, limit()); }
   std::uint64_t bucket_bytes() const;
   /// The fields that follow from the arguments alone.
   OperationSignature common_signature() const;
@@ -214,12 +190,14 @@ class RunningCall {
   virtual bool forwards() const { return false; }
   /// Adds the work that the output still needs. The port holds no packet of the call.
   virtual void complete_output() {}
-  virtual void piece_took(Duration) {}
   virtual void released(Time) {}
+  /// If the bound closed the stages, and only work followed: when they had closed, and the peers'
+  /// answers had arrived.
+  virtual std::optional<Time> cut_at() const { return std::nullopt; }
 
   bool queued_too_long() const;
-  void on_mismatch(const Event& event, Time now);
-  void collect_mismatches(Time now);
+  void end_mismatched(Time now);
+  void teach_work_rate(Time now);
   void on_abort(const Event& event, Time now);
   bool is_cut_off(const Event& late_abort) const;
   void on_late_abort(const Event& event, Time now);
@@ -233,14 +211,13 @@ class RunningCall {
   OperationHandle handle_;
   std::uint32_t stage_count_ = 0;
   std::uint32_t closed_ = 0;  // bit s: stage s
-  Time fail_at_ = kNever;     // after a mismatch: when to stop collecting the ranks that differ
-  // The call of the first rank that differs, and whether all ranks that differ made the same one.
-  std::optional<OperationSignature> others_signature_;
-  bool others_alike_ = true;
-  bool over_ = false;        // the call is over, and closed at the endpoint
-  bool completing_ = false;  // it is over, and the port holds nothing of the buffers
-  Duration worked_{};
-  std::uint64_t worked_bytes_ = 0;
+  Mismatches mismatches_;
+  enum class Phase : std::uint8_t {
+    runs,
+    over,       // closed at the endpoint; the port may hold packets
+    completes,  // the port holds none
+  };
+  Phase phase_ = Phase::runs;
 };
 
 /// Whether operation `number` of its tag runs exact or bounded: the first ones may run exact to

@@ -5,16 +5,19 @@
 
 namespace tarpon {
 
-TarSchedule TarCall::make_schedule() const {
+TarShards TarCall::make_shards() const {
   const AllreduceArguments& arguments = call_->arguments;
   const std::uint32_t turn =
       setting_.mechanisms.rotation ? endpoint_.next_number(arguments.tag) : 0;
   if (coding_) {
-    return striped_schedule(setting_.world, setting_.rank, turn, coding_->layout().rows(),
-                            coding_->row_bytes(), coding_->row_pitch_bytes());
+    return striped_shards(setting_.world, setting_.rank, turn, coding_->layout().rows(),
+                          coding_->row_bytes(), coding_->row_pitch_bytes());
   }
-  return tar_schedule(setting_.world, setting_.rank, turn, arguments.count,
-                      element_bytes(arguments.type));
+  const std::size_t width = element_bytes(arguments.type);
+  TarShards shards = tar_shards(setting_.world, setting_.rank, turn, arguments.count, width);
+  shards.own = shards.own.times(width);
+  for (TarShards::Shard& shard : shards.others) shard.range = shard.range.times(width);
+  return shards;
 }
 
 std::uint64_t TarCall::slot_stride() const {
@@ -29,9 +32,9 @@ SlotArray<std::byte> TarCall::slots_at(std::uint64_t first_byte) const {
 /// Takes a buffer for partial results if the reducer needs one.
 Reducer::Shape TarCall::reducer_shape(Mode mode) {
   Reducer::Shape shape;
-  shape.accumulator = slots_at(schedule_.own.first);
-  shape.own = {coding_ ? shape.accumulator.data : input_ + schedule_.own.first, slot_stride()};
-  shape.bytes = schedule_.own.count;
+  shape.accumulator = slots_at(shards_.own.first);
+  shape.own = {coding_ ? shape.accumulator.data : input_ + shards_.own.first, slot_stride()};
+  shape.bytes = shards_.own.count;
   shape.slot_bytes = slot_bytes();
   shape.type = call_->arguments.type;
   shape.function = call_->arguments.function;
@@ -139,10 +142,10 @@ void TarCall::start_clock(Time at, Time now) {
 /// `with_copy`, decoding, and filling the slots that are missing. Zero for small buckets.
 Duration TarCall::work_left(bool with_copy) const {
   if (bucket_bytes() <= setting_.piece_bytes) return Duration::zero();
-  std::uint64_t bytes = with_copy ? schedule_.own.count : 0;
+  std::uint64_t bytes = with_copy ? shards_.own.count : 0;
   bytes += std::uint64_t{reducer_.slots() - reducer_.ready()} * slot_bytes();
-  for (const TarSchedule::Transfer& transfer : schedule_.stages[kGather].receives) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, transfer.peer);
+  for (const TarShards::Shard& shard : shards_.others) {
+    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
     bytes += std::uint64_t{message.slots - message.received} * slot_bytes();
   }
   if (coding_) bytes += coding_->layout().all_members() * coding_->block_bytes();
@@ -176,16 +179,15 @@ void TarCall::hear_terms(Rank peer) {
 void TarCall::add_scatter(OperationSpec& spec) {
   StageSpec& stage = spec.stages[kScatter];
   stage.repair = setting_.mechanisms.scatter_repair;
-  const TarSchedule::Stage& from = schedule_.stages[kScatter];
-  scatter_.reserve(from.sends.size());
-  for (const TarSchedule::Transfer& transfer : from.sends) {
-    const std::byte* const first = (coding_ ? coding_->data() : input_) + transfer.first_byte;
+  scatter_.reserve(shards_.others.size());
+  for (auto to = shards_.others.rbegin(); to != shards_.others.rend(); ++to) {
+    const std::byte* const first = (coding_ ? coding_->data() : input_) + to->range.first;
     scatter_.emplace_back(SlotArray<const std::byte>{first, slot_stride()}, bit(setting_.rank));
-    stage.sends.push_back({transfer.peer, &scatter_.back(), transfer.bytes});
-    call_->report.bytes_sent += transfer.bytes;
+    stage.sends.push_back({to->owner, &scatter_.back(), to->range.count});
+    call_->report.bytes_sent += to->range.count;
   }
-  for (const TarSchedule::Transfer& transfer : from.receives) {
-    stage.receives.push_back({transfer.peer, &reducer_, transfer.bytes});
+  for (const TarShards::Shard& from : shards_.others) {
+    stage.receives.push_back({from.owner, &reducer_, shards_.own.count});
   }
 }
 
@@ -194,22 +196,21 @@ void TarCall::add_gather(OperationSpec& spec) {
   stage.ready = 0;
   stage.alike = true;
   stage.repair = setting_.mechanisms.repair;
-  const TarSchedule::Stage& from = schedule_.stages[kGather];
   // Both ends of a message see the same size, so they agree on whether it is confirmed.
-  std::uint64_t longest = schedule_.own.count;
-  for (const TarSchedule::Transfer& transfer : from.receives) {
-    longest = std::max(longest, transfer.bytes);
+  std::uint64_t longest = shards_.own.count;
+  for (const TarShards::Shard& from : shards_.others) {
+    longest = std::max(longest, from.range.count);
   }
   stage.acknowledge = longest > kConfirmAbove;
-  for (const TarSchedule::Transfer& transfer : from.sends) {
-    stage.sends.push_back({transfer.peer, &reducer_, transfer.bytes});
-    call_->report.bytes_sent += transfer.bytes;
+  for (auto to = shards_.others.rbegin(); to != shards_.others.rend(); ++to) {
+    stage.sends.push_back({to->owner, &reducer_, shards_.own.count});
+    call_->report.bytes_sent += shards_.own.count;
   }
-  gather_.reserve(from.receives.size());
-  for (const TarSchedule::Transfer& transfer : from.receives) {
-    gather_.emplace_back(slots_at(transfer.first_byte), slots(transfer.bytes, slot_bytes()),
+  gather_.reserve(shards_.others.size());
+  for (const TarShards::Shard& from : shards_.others) {
+    gather_.emplace_back(slots_at(from.range.first), slots(from.range.count, slot_bytes()),
                          setting_.memory);
-    stage.receives.push_back({transfer.peer, &gather_.back(), transfer.bytes});
+    stage.receives.push_back({from.owner, &gather_.back(), from.range.count});
   }
 }
 

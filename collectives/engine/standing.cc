@@ -128,7 +128,7 @@ void Engine::fail_all(Time now, const Error& error) {
   for (const auto& operation : running_) {
     operation->end(Status::failed, error.message, now);
     port_.drop_unsent(lender_of(operation->handle()));
-    operation->complete_at_once(now);
+    while (!operation->complete(now)) operation->work().run_all();
     record_ended(options_.endpoint.recorder, operation->call().report, now);
     operation->release(now);
   }

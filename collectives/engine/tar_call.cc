@@ -17,7 +17,7 @@ TarCall::TarCall(const Setting& setting, std::shared_ptr<PendingCall> call,
       input_(static_cast<const std::byte*>(call_->arguments.input)),
       output_(static_cast<std::byte*>(call_->arguments.output)),
       coding_(std::move(coding)),
-      schedule_(make_schedule()),
+      shards_(make_shards()),
       reducer_(reducer_shape(call_->report.mode)) {
   Report& report = call_->report;
   if (report.mode == Mode::bounded) {
@@ -124,16 +124,16 @@ bool TarCall::may_finish(Time now) {
   // After that only packets can end the wait.
   if (now >= settle_at_) wake_at_ = now < patience ? patience : limit();
   if (unheard()) return false;
-  if (schedule_.own.count == 0 || confirmed()) return true;
+  if (shards_.own.count == 0 || confirmed()) return true;
   if (now < patience && !endpoint_.sent(handle(), kGather)) return false;
-  if (schedule_.own.count > kConfirmAbove && now < settle_at_) return false;
+  if (shards_.own.count > kConfirmAbove && now < settle_at_) return false;
   // A bounded call does not wait for ranks that are behind: its shard is not kept for them then.
-  return call_->report.mode == Mode::bounded || endpoint_.may_retain(schedule_.own.count) ||
+  return call_->report.mode == Mode::bounded || endpoint_.may_retain(shards_.own.count) ||
          now >= deadline_;
 }
 
 bool TarCall::confirmed() const {
-  return schedule_.own.count > kConfirmAbove && endpoint_.acknowledged(handle(), kGather);
+  return shards_.own.count > kConfirmAbove && endpoint_.acknowledged(handle(), kGather);
 }
 
 /// Whether our shard is retained. Exact calls cannot do without that.
@@ -144,24 +144,21 @@ bool TarCall::retains() const {
 /// Whether our shard is copied for peers that may still ask for it. A bounded call makes no copy
 /// that would take more than an eighth of its bound: that time is worth more for data.
 bool TarCall::copies() const {
-  if (schedule_.own.count == 0 || late_self_ || !retains() || confirmed()) return false;
-  if (end_ == kNever || schedule_.own.count <= setting_.piece_bytes) return true;
-  return setting_.work_rate->of(schedule_.own.count) <= (end_ - clock_) / 8;
+  if (shards_.own.count == 0 || late_self_ || !retains() || confirmed()) return false;
+  if (end_ == kNever || shards_.own.count <= setting_.piece_bytes) return true;
+  return setting_.work_rate->of(shards_.own.count) <= (end_ - clock_) / 8;
 }
 
 /// Whether the copy ends unfinished. It does when no peer needs it. It also does when the rest of
 /// the call's work takes all of the time until the end, and the rest of the copy takes more than a
 /// moment: a copy into memory that was never touched takes many times as long as the work before.
-/// The faster one of the latest two pieces tells the speed, because a pause makes single pieces
-/// slow.
 bool TarCall::drops_copy(Time now) const {
   if (confirmed()) return true;
   const Time end = limit();
   if (call_->report.mode != Mode::bounded || end == kNever) return false;
   if (!retained_) return false;
-  const std::uint64_t left = schedule_.own.count - retained_->bytes.size();
-  const Duration piece = std::min(latest_pieces_[0], latest_pieces_[1]);
-  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * piece;
+  const std::uint64_t left = shards_.own.count - retained_->bytes.size();
+  const Duration takes = (left + setting_.piece_bytes - 1) / setting_.piece_bytes * work_.pace();
   return now >= end - work_left(false) && takes > std::min(kLongestOverrun, (end - clock_) / 8);
 }
 
@@ -181,14 +178,14 @@ void TarCall::retain() {
   if (!copies()) return;
   retained_ = std::make_unique<Retained>(setting_.memory);
   retained_->stage = kGather;
-  retained_->bytes.reserve(schedule_.own.count);
+  retained_->bytes.reserve(shards_.own.count);
   retained_->contributors.reserve(reducer_.slots());
   work_.add(reducer_.slots(), slot_bytes(), [this](std::uint64_t first, std::uint64_t count) {
-    const SlotArray<std::byte> own = slots_at(schedule_.own.first);
+    const SlotArray<std::byte> own = slots_at(shards_.own.first);
     for (auto slot = static_cast<std::uint32_t>(first); slot < first + count; ++slot) {
       const std::byte* const bytes = own[slot];
       retained_->bytes.insert(retained_->bytes.end(), bytes,
-                              bytes + slot_length(schedule_.own.count, slot_bytes(), slot));
+                              bytes + slot_length(shards_.own.count, slot_bytes(), slot));
       retained_->contributors.push_back(reducer_.contributors()[slot]);
     }
   });
@@ -199,6 +196,7 @@ void TarCall::retain() {
 void TarCall::finish(Time now) {
   if (finishing_) return;
   finishing_ = true;
+  work_.restart_pace();
   wake_at_ = kNever;
   if (!copy_for_peers([this] { retain(); }, now)) return;
   if (work_.idle()) end_whole(now);
@@ -227,9 +225,9 @@ void TarCall::end_whole(Time now) {
 std::uint64_t TarCall::absent() const {
   if (call_->report.mode == Mode::exact || !retains()) return 0;
   std::uint64_t ranks = late_self_ ? bit(setting_.rank) : 0;
-  for (const TarSchedule::Transfer& transfer : schedule_.stages[kGather].receives) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, transfer.peer);
-    if (message.slots > 0 && message.received == 0) ranks |= bit(transfer.peer);
+  for (const TarShards::Shard& shard : shards_.others) {
+    const MessageProgress message = endpoint_.progress(handle(), kGather, shard.owner);
+    if (message.slots > 0 && message.received == 0) ranks |= bit(shard.owner);
   }
   return ranks;
 }
@@ -253,18 +251,10 @@ void TarCall::released(Time now) {
   if (sample_) learn(now);
 }
 
-void TarCall::piece_took(Duration took) {
-  if (!finishing_ || over()) return;
-  latest_pieces_ = {latest_pieces_[1], took};
-}
-
-RunningCall::WorkDone TarCall::work_done(Time now) const {
-  WorkDone done = RunningCall::work_done(now);
-  done.coded = coding_ != nullptr;
+std::optional<Time> TarCall::cut_at() const {
   const bool cut = call_->report.stages[kGather].closing == Closing::bound &&
                    whole_since_ != kNever && serves_afterwards();  // else it waits until its limit
-  if (cut) done.since_closing = now - whole_since_;
-  return done;
+  return cut ? std::optional(whole_since_) : std::nullopt;
 }
 
 }  // namespace tarpon

@@ -1,7 +1,6 @@
 // A running call that may be bounded. It runs exact if it calibrates a bound. Its schedule is TAR.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -10,7 +9,7 @@
 #include "collectives/engine/coding.h"
 #include "collectives/engine/reducer.h"
 #include "collectives/engine/running_call.h"
-#include "collectives/engine/schedules/tar_schedule.h"
+#include "collectives/engine/schedules/tar_shards.h"
 
 namespace tarpon {
 
@@ -24,11 +23,10 @@ class TarCall : public RunningCall {
   ~TarCall() override;
 
   void rank_absent(Rank) override { waited_in_vain_ = true; }
-  WorkDone work_done(Time now) const override;
 
  private:
   // specification.cc
-  TarSchedule make_schedule() const;
+  TarShards make_shards() const;
   std::uint32_t slot_bytes() const { return coding_ ? coding_->row_bytes() : setting_.slot_bytes; }
   std::uint64_t slot_stride() const;
   SlotArray<std::byte> slots_at(std::uint64_t first_byte) const;
@@ -52,8 +50,8 @@ class TarCall : public RunningCall {
   Time limit() const override;
   void finish(Time now) override;
   void complete_output() override;
-  void piece_took(Duration took) override;
   void released(Time now) override;
+  std::optional<Time> cut_at() const override;
   bool retains() const;
   bool may_finish(Time now);
   Duration settling(Time now) const;
@@ -99,20 +97,19 @@ class TarCall : public RunningCall {
 
   const std::byte* input_;
   std::byte* output_;
-  std::unique_ptr<Coding> coding_;  // where the call is coded
-  const TarSchedule schedule_;
+  std::unique_ptr<Coding> coding_;                   // where the call is coded
+  const TarShards shards_;                           // in bytes
   std::optional<FloatBufferPool::Buffer> partials_;  // of the reducer, where it uses them
   Reducer reducer_;
   std::vector<BufferSource> scatter_;
   std::vector<BufferSink> gather_;
-  std::unique_ptr<Retained> retained_;       // our shard, until the endpoint keeps it
-  std::vector<Range> missing_;               // bytes of the slots that the result lacks
-  std::vector<Coding::Gap> gaps_;            // elements that decoding does not give
-  std::array<Duration, 2> latest_pieces_{};  // times of copying pieces of our shard; 0: none yet
-  BoundTerms terms_;                         // bounded: of this rank
-  std::uint64_t terms_heard_ = 0;            // bit r: rank r has told its terms
-  Time clock_ = kNever;                      // bounded: when half of the ranks had begun
-  Time end_ = kNever;         // bounded: latest end of the call, unless this rank is late
+  std::unique_ptr<Retained> retained_;  // our shard, until the endpoint keeps it
+  std::vector<Range> missing_;          // bytes of the slots that the result lacks
+  std::vector<Coding::Gap> gaps_;       // elements that decoding does not give
+  BoundTerms terms_;                    // bounded: of this rank
+  std::uint64_t terms_heard_ = 0;       // bit r: rank r has told its terms
+  Time clock_ = kNever;                 // bounded: when half of the ranks had begun
+  Time end_ = kNever;                   // bounded: latest end of the call, unless this rank is late
   Time gather_due_ = kNever;  // bounded: when the gather ends, unless peers are asked then
   Time delivered_ = kNever;   // when all peers had confirmed our shard
   Time work_at_ = kNever;     // bounded: when to compare work_left() with what time is left

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "collectives/engine/piece.h"
+#include "transport/time.h"
 
 namespace tarpon {
 
@@ -47,16 +49,32 @@ class Work {
     Piece piece{count * part.unit_bytes, part.run, part.next, count};
     part.next += count;
     if (count == left) parts_.erase(parts_.begin());
+    taken_bytes_ += piece.bytes;
     return piece;
   }
-  void ended() { running_ = false; }
+  /// Notes that the piece has run, and took `took`.
+  void ended(Duration took) {
+    running_ = false;
+    took_ += took;
+    latest_ = {latest_[1], took};
+  }
+
+  /// Bytes that the pieces taken so far move, and the time that they took. Work that ran within
+  /// add() does not count.
+  std::uint64_t taken_bytes() const { return taken_bytes_; }
+  Duration took() const { return took_; }
+
+  /// The time of a piece: the shorter one of the latest two since restart_pace(), because a pause
+  /// makes single pieces slow. 0 until there are two.
+  Duration pace() const { return std::min(latest_[0], latest_[1]); }
+  void restart_pace() { latest_ = {}; }
 
   /// Drops the work that has not been taken.
   void clear() { parts_.clear(); }
 
   /// Runs all that is left here. REQUIRES: no piece runs.
   void run_all() {
-    for (; has_piece(); ended()) take().run();
+    for (; has_piece(); ended(Duration::zero())) take().run();
   }
 
  private:
@@ -70,6 +88,9 @@ class Work {
   std::uint64_t piece_bytes_;
   std::vector<Part> parts_;
   bool running_ = false;
+  std::uint64_t taken_bytes_ = 0;
+  Duration took_{};
+  std::array<Duration, 2> latest_{};  // 0: none yet
 };
 
 }  // namespace tarpon

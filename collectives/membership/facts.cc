@@ -33,7 +33,7 @@ std::string_view name(Standing standing) {
 }
 
 std::string Fact::text() const {
-  if (standing == Standing::left) return fmt::format("rank {} left the job", rank);
+  if (standing == Standing::left) return fmt::format("rank {} left the communicator", rank);
   std::string line = fmt::format("rank {} is {}", rank, name(standing));
   if (!evidence.empty()) line += ": " + evidence;
   if (without_majority) line += " (without majority)";

@@ -43,7 +43,7 @@ struct Fact {
   /// operations of a tag that is not listed are over at every rank.
   std::vector<NextNumber> next_numbers = {};
 
-  /// "rank 2 is dead: its control connection was reset"; "rank 2 left the job".
+  /// "rank 2 is dead: its control connection was reset"; "rank 2 left the communicator".
   std::string text() const;
 };
 

@@ -24,11 +24,18 @@ Hub::Hub(const MembershipOptions& options, std::unique_ptr<SocketNetwork> networ
     : network_(std::move(network)),
       mesh_(options.rank, options.world_size, options.job, *network_) {}
 
-std::unique_ptr<Part> Hub::add(const MembershipOptions& options, std::vector<Rank> members) {
+std::unique_ptr<Part> Hub::add_job(const MembershipOptions& options) {
   const std::lock_guard lock(mutex_);
-  Line& line = options.communicator == 0 ? mesh_.job_line()
-                                         : mesh_.add(options.communicator, std::move(members));
-  auto part = std::make_unique<Part>(options, line);
+  auto part = std::make_unique<Part>(options, mesh_.job_line());
+  parts_.push_back(part.get());
+  return part;
+}
+
+std::unique_ptr<Part> Hub::add_split(const MembershipOptions& options, std::vector<Rank> members) {
+  const std::lock_guard lock(mutex_);
+  PartLine* const line = mesh_.add(options.communicator, std::move(members));
+  if (line == nullptr) return nullptr;
+  auto part = std::make_unique<Part>(options, *line);
   parts_.push_back(part.get());
   return part;
 }
@@ -36,13 +43,13 @@ std::unique_ptr<Part> Hub::add(const MembershipOptions& options, std::vector<Ran
 void Hub::close(Part& part) {
   std::unique_lock lock(mutex_);
   std::erase(parts_, &part);
-  part.line.close();
+  if (part.split != nullptr) part.split->close();
   changed_.wait(lock, [&] { return told_ != &part; });
 }
 
 void Hub::remove(Part& part) {
   const std::lock_guard lock(mutex_);
-  if (part.options.communicator != 0) mesh_.remove(part.options.communicator);
+  if (part.split != nullptr) mesh_.remove(part.options.communicator);
 }
 
 void Hub::start_thread() {
@@ -115,7 +122,7 @@ void Hub::call(std::unique_lock<std::mutex>& lock, const Part& part, Handler han
 void Hub::ask_last_heard(std::unique_lock<std::mutex>& lock) {
   for (const Rank rank : ranks_of(mesh_.streams().doubted())) {
     const auto job = std::find_if(parts_.begin(), parts_.end(),
-                                  [](const Part* part) { return part->options.communicator == 0; });
+                                  [](const Part* part) { return part->split == nullptr; });
     if (job == parts_.end() || !(*job)->has_handlers) return;
     const Time asked = monotonic_now();
     Time heard{};

@@ -21,11 +21,14 @@ namespace tarpon::mesh {
 
 /// A communicator's member, its line and its handlers. Guarded by the hub's lock.
 struct Part {
-  Part(const MembershipOptions& given, Line& its_line)
-      : options(given), line(its_line), member(given, its_line) {}
+  Part(const MembershipOptions& given, JobLine& of_job)
+      : options(given), line(of_job), member(given, of_job) {}
+  Part(const MembershipOptions& given, PartLine& of_part)
+      : options(given), line(of_part), split(&of_part), member(given, of_part) {}
 
   const MembershipOptions options;
-  Line& line;
+  const Line& line;
+  PartLine* const split = nullptr;  // the line, if the communicator is split from the job
   Member member;
   Membership::Handlers handlers;
   bool has_handlers = false;
@@ -37,8 +40,10 @@ class Hub {
   /// `options`: of the job.
   Hub(const MembershipOptions& options, std::unique_ptr<SocketNetwork> network);
 
-  /// As the constructors of Membership. This object outlives the part, which remove() ends.
-  std::unique_ptr<Part> add(const MembershipOptions& options, std::vector<Rank> members);
+  /// The member of the job, and that of a communicator which is split: as the constructor of
+  /// Membership, and Membership::split(). This object outlives the part, which remove() ends.
+  std::unique_ptr<Part> add_job(const MembershipOptions& options);
+  std::unique_ptr<Part> add_split(const MembershipOptions& options, std::vector<Rank> members);
   /// Ends the news of `part`, and waits until none of its handlers runs.
   void close(Part& part);
   /// REQUIRES: close() was called, and no function takes the part afterwards.

@@ -55,7 +55,7 @@ std::string Member::excluded() const {
     case Standing::live:
       return {};
     case Standing::left:
-      return split_ ? "this rank left the communicator" : "this rank left the job";
+      return "this rank left the communicator";
     case Standing::evicted:
     case Standing::dead:
       break;

@@ -21,8 +21,8 @@
 #include "collectives/membership/agreement.h"
 #include "collectives/membership/epochs.h"
 #include "collectives/membership/facts.h"
+#include "collectives/membership/line.h"
 #include "collectives/membership/membership.h"
-#include "collectives/membership/mesh.h"
 #include "collectives/membership/shrink.h"
 #include "collectives/membership/votes.h"
 

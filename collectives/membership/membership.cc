@@ -31,11 +31,17 @@ Rank ShrinkPlan::new_rank(Rank member) const {
 Membership::Membership(const MembershipOptions& options,
                        std::unique_ptr<mesh::SocketNetwork> network)
     : hub_(std::make_shared<mesh::Hub>(options, std::move(network))),
-      part_(hub_->add(options, {})) {}
+      part_(hub_->add_job(options)) {}
 
-Membership::Membership(const MembershipOptions& options, const Membership& job,
-                       std::vector<Rank> members)
-    : hub_(job.hub_), part_(hub_->add(options, std::move(members))) {}
+Membership::Membership(std::shared_ptr<mesh::Hub> hub, std::unique_ptr<mesh::Part> part)
+    : hub_(std::move(hub)), part_(std::move(part)) {}
+
+std::unique_ptr<Membership> Membership::split(const MembershipOptions& options,
+                                              std::vector<Rank> members) const {
+  auto part = hub_->add_split(options, std::move(members));
+  if (!part) return nullptr;
+  return std::unique_ptr<Membership>(new Membership(hub_, std::move(part)));
+}
 
 Membership::~Membership() {
   stop();
@@ -43,7 +49,7 @@ Membership::~Membership() {
 }
 
 Result<void> Membership::open(Time deadline) {
-  if (part_->options.communicator != 0) return open_line(deadline);
+  if (part_->split != nullptr) return open_line(deadline);
   const std::uint64_t all = Facts(part_->options.world_size).live() & ~bit(part_->options.rank);
   const auto missing = [&] { return all & ~part_->line.up(); };
   if (part_->options.world_size > 1) hub_->start_thread();
@@ -66,16 +72,17 @@ Result<void> Membership::open(Time deadline) {
 
 /// open() of a communicator that is split from a job.
 Result<void> Membership::open_line(Time deadline) {
+  mesh::PartLine& line = *part_->split;
   const std::uint64_t all = Facts(part_->options.world_size).live() & ~bit(part_->options.rank);
-  hub_->apply(*part_, [&](mesh::Member&, Time) { part_->line.open(); });
+  hub_->apply(*part_, [&](mesh::Member&, Time) { line.open(); });
   std::uint64_t missing = 0, gone = 0;
   std::optional<Rank> conflict;
   hub_->wait_until(
       *part_,
       [&](const mesh::Member& member) {
-        missing = all & ~part_->line.met();
+        missing = all & ~line.met();
         gone = missing & ~member.facts().live();
-        conflict = part_->line.conflict();
+        conflict = line.conflict();
         return missing == 0 || gone != 0 || conflict.has_value();
       },
       deadline);
@@ -88,7 +95,7 @@ Result<void> Membership::open_line(Time deadline) {
   }
   std::vector<Rank> ranks;
   for (const Rank rank : ranks_of(gone != 0 ? gone : missing)) {
-    ranks.push_back(part_->line.members()[rank]);
+    ranks.push_back(line.members()[rank]);
   }
   return fail(gone != 0 ? Error::Code::unavailable : Error::Code::timeout,
               fmt::format("split: {} {} communicator {}{}", rendezvous::rank_list(ranks),
@@ -103,7 +110,7 @@ void Membership::start(Handlers handlers) {
 }
 
 void Membership::stop() {
-  if (part_->options.communicator == 0) hub_->stop_thread();
+  if (part_->split == nullptr) hub_->stop_thread();
   hub_->close(*part_);
 }
 

@@ -76,10 +76,12 @@ class Membership {
 
   /// Of a job.
   Membership(const MembershipOptions& options, std::unique_ptr<mesh::SocketNetwork> network);
-  /// Of a communicator that is split from `job`, whose ranks `members` are its ranks. After stop()
-  /// of `job` no news comes, and functions that wait return at once. REQUIRES: options.communicator
-  /// > 0, and `job` never had it.
-  Membership(const MembershipOptions& options, const Membership& job, std::vector<Rank> members);
+  /// That of a communicator which is split from this job, whose ranks `members` are its ranks. Null
+  /// if the job had a communicator of this number before. After stop() of the job no news comes,
+  /// and functions that wait return at once. REQUIRES: this is that of a job, and
+  /// options.communicator > 0.
+  std::unique_ptr<Membership> split(const MembershipOptions& options,
+                                    std::vector<Rank> members) const;
   /// Calls stop().
   ~Membership();
 
@@ -132,7 +134,9 @@ class Membership {
                           Time deadline);
 
  private:
+  Membership(std::shared_ptr<mesh::Hub> hub, std::unique_ptr<mesh::Part> part);
   Result<void> open_line(Time deadline);
+
   const std::shared_ptr<mesh::Hub> hub_;
   const std::unique_ptr<mesh::Part> part_;
 };

@@ -5,6 +5,7 @@
 
 #include "bpf/wire.h"
 #include "collectives/membership/member.h"
+#include "collectives/membership/mesh.h"
 #include "collectives/rendezvous/connection.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -151,7 +152,7 @@ class Script {
   Time now_{1s};
   mesh::Mesh mesh_;
   mesh::Member member_;
-  mesh::Line& line_ = mesh_.add(kPart, {3, kOwn, 0});
+  mesh::PartLine& line_ = *mesh_.add(kPart, {3, kOwn, 0});
   mesh::Member part_{
       {.rank = 1, .world_size = kPartRanks, .job = kJob, .communicator = kPart, .epochs = true},
       line_};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/membership/member.h"
+#include "collectives/membership/mesh.h"
 #include "tests/simulation/mesh_world.h"
 
 namespace tarpon::testing_support {

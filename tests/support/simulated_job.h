@@ -105,6 +105,18 @@ class SimulatedJob {
     return call;
   }
 
+  /// Every rank but those in `absent` submits `arguments_of(rank)`.
+  template <typename ArgumentsOf>
+  std::vector<std::shared_ptr<PendingCall>> submit_all(ArgumentsOf arguments_of,
+                                                       const std::vector<Rank>& absent = {}) {
+    std::vector<std::shared_ptr<PendingCall>> calls;
+    for (Rank rank = 0; rank < ranks(); ++rank) {
+      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
+      calls.push_back(submit(rank, arguments_of(rank)));
+    }
+    return calls;
+  }
+
   /// Of the ranks that live.
   bool all_done() {
     const auto over = [this](std::size_t i) { return dead_[callers_[i]] || calls_[i]->done; };
@@ -249,6 +261,16 @@ class Buffers {
     return result;
   }
 
+  /// Of a bounded call on elements of type T.
+  AllreduceArguments bounded_arguments(Rank rank, ReduceOp function,
+                                       std::optional<Duration> bound = 20ms) {
+    AllreduceArguments result = arguments(rank, data_type_of<T>(), function);
+    result.mode = Mode::bounded;
+    result.bound = bound;
+    result.deadline = 4s;
+    return result;
+  }
+
   /// Owner, successor, ..., predecessor, as operation `number` of its tag.
   std::vector<T> expected(ReduceOp function, std::uint32_t number) const {
     const auto ranks = static_cast<std::uint32_t>(inputs.size());
@@ -276,6 +298,17 @@ template <typename T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// The sum that rank `at` has of element `e` after operation 0, if rank 1 of 4 was absent: scaled
+/// up, or, in the shard of rank 1, filled.
+template <typename T>
+double sum_without_rank_1(const Buffers<T>& buffers, Rank at, std::uint64_t e, MissingFill fill) {
+  const auto value = [&](Rank from) { return double{float{buffers.inputs[from][e]}}; };
+  const ShardLayout layout{buffers.inputs[0].size(), sizeof(T), 4};
+  const Range lost = layout.elements(shard_of(1, 0, 4));
+  if (e < lost.first || e >= lost.end()) return (value(0) + value(2) + value(3)) * 4 / 3;
+  return fill == MissingFill::zero ? 0 : value(at) * 4;
 }
 
 }  // namespace tarpon::testing_support

@@ -8,7 +8,7 @@
 
 #include "collectives/engine/kernels/reduce.h"
 #include "collectives/engine/schedules/schedule.h"
-#include "collectives/engine/schedules/tar_schedule.h"
+#include "collectives/engine/schedules/tar_shards.h"
 #include "tools/reference/reference.h"
 #include "tools/simulation/simulated_call.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/engine/schedules/tar_schedule.h"
+#include "collectives/engine/schedules/tar_shards.h"
 #include "collectives/engine/sender_loss.h"
 #include "tools/reference/coded_reference.h"
 #include "tools/reference/replay.h"

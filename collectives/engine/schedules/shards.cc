@@ -23,11 +23,6 @@ Range ShardLayout::elements(std::uint32_t shard) const {
   return {first, std::min(length, count - first)};
 }
 
-Range ShardLayout::bytes(std::uint32_t shard) const {
-  const Range range = elements(shard);
-  return {range.first * element_bytes, range.count * element_bytes};
-}
-
 Rank owner_of(std::uint32_t shard, std::uint32_t operation, std::uint32_t world) {
   return static_cast<Rank>((shard + operation % world) % world);
 }

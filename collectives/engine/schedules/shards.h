@@ -20,6 +20,7 @@ struct Range {
   std::uint64_t count = 0;
 
   std::uint64_t end() const { return first + count; }
+  Range times(std::uint64_t factor) const { return {first * factor, count * factor}; }
   bool operator==(const Range&) const = default;
 };
 
@@ -35,9 +36,8 @@ struct ShardLayout {
   std::uint64_t unit_elements() const;
   /// Elements of a full shard.
   std::uint64_t shard_elements() const;
-  /// Elements, and bytes, of shard `shard` < world; its first element never lies beyond `count`.
+  /// Elements of shard `shard` < world; its first element never lies beyond `count`.
   Range elements(std::uint32_t shard) const;
-  Range bytes(std::uint32_t shard) const;
 };
 
 /// The rank that owns `shard` in operation `operation`, and the shard that `rank` owns in it.

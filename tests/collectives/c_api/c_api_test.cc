@@ -4,95 +4,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "tests/support/c_calls.h"
+#include "tests/support/c_pair.h"
 
 namespace {
 
 using namespace tarpon::testing_support;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-/// Two ranks in this process.
-class CApi : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const std::string name = testing::TempDir() + "tarpon-c-" + std::to_string(::getpid());
-    const std::string meet = "file://" + name;
-    on_both([&](std::size_t rank) {
-      tarpon_options options{};
-      options.size = sizeof options;
-      options.rank = static_cast<std::uint32_t>(rank);
-      options.world_size = 2;
-      options.rendezvous = meet.c_str();
-      options.mtu = 1500;
-      EXPECT_EQ(tarpon_connect(&options, &ranks_[rank]), TARPON_OK) << tarpon_error_text();
-    });
-    ASSERT_TRUE(ranks_[0] != nullptr && ranks_[1] != nullptr);
-  }
-
-  void TearDown() override {
-    on_both([&](std::size_t rank) {
-      if (ranks_[rank] != nullptr) tarpon_close(ranks_[rank], 5 * kSecond);
-      tarpon_communicator_free(ranks_[rank]);
-      ranks_[rank] = nullptr;
-    });
-  }
-
-  /// A good call of `tag` on both ranks, which is number `operation` of it.
-  void expect_pairs(std::uint32_t tag, std::uint32_t operation) {
-    on_both([&](std::size_t rank) {
-      std::array<float, 100> data{};
-      data.fill(static_cast<float>(rank + 1));
-      const tarpon_arguments call = call_on(data.data(), data.size(), tag);
-      tarpon_report* report = nullptr;
-      EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, &report), TARPON_OK) << tarpon_error_text();
-      EXPECT_EQ(summary_of(report).operation, operation) << tarpon_report_text(report);
-      EXPECT_EQ(data[99], 3.0f);
-      tarpon_report_free(report);
-    });
-  }
-
-  /// A call of `algorithm` on both ranks.
-  void expect_runs_by(std::uint32_t algorithm) {
-    on_both([&](std::size_t rank) {
-      std::array<float, 5000> data{};
-      data.fill(static_cast<float>(rank + 1));
-      tarpon_arguments call = call_on(data.data(), data.size());
-      call.algorithm = algorithm;
-      EXPECT_EQ(tarpon_allreduce(ranks_[rank], &call, nullptr), TARPON_OK) << tarpon_error_text();
-      EXPECT_EQ(data[4999], 3.0f);
-    });
-  }
-
-  /// Rank 1 makes a good call of `tag`; it ends as aborted, blaming rank 0.
-  void expect_aborted_by_rank_0(std::uint32_t tag, const std::function<void()>& rank_0) {
-    on_both([&](std::size_t rank) {
-      if (rank == 0) return rank_0();
-      float value = 1;
-      const tarpon_arguments call = call_on(&value, 1, tag);
-      tarpon_report* report = nullptr;
-      EXPECT_EQ(tarpon_allreduce(ranks_[1], &call, &report), TARPON_ERROR_NO_RESULT);
-      EXPECT_THAT(tarpon_error_text(), StartsWith("aborted: "));
-      EXPECT_STREQ(tarpon_error_text(), tarpon_report_text(report));
-      EXPECT_EQ(summary_of(report).status, TARPON_STATUS_ABORTED);
-      EXPECT_EQ(summary_of(report).blamed, 1u);
-      tarpon_report_free(report);
-    });
-  }
-
-  std::array<tarpon_communicator*, 2> ranks_{};
-};
 
 TEST_F(CApi, allreduce__by_each_algorithm) {
   for (const std::uint32_t algorithm :
@@ -150,8 +76,6 @@ TEST_F(CApi, allreduce__with_shares) {
     EXPECT_THAT(tarpon_error_text(), HasSubstr("shares need 1 to 64 weights"));
   });
 }
-
-// -- calls
 
 /// 1 and 2 as elements of `type`.
 std::vector<std::byte> element(std::uint32_t type, bool two) {
@@ -451,116 +375,6 @@ TEST_F(CApi, concurrency__threads_with_tags_of_their_own) {
     for (std::thread& thread : threads) thread.join();
   });
   EXPECT_EQ(good, 2 * kThreads * kCalls);
-}
-
-// -- reports
-
-TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
-  on_both([&](std::size_t rank) {
-    float value = 1;
-    const tarpon_arguments call = call_on(&value, 1, 3);
-    tarpon_report* report = nullptr;
-    ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, &report), TARPON_OK);
-    tarpon_summary older{};
-    std::memset(&older, 0x5a, sizeof older);
-    older.size = offsetof(tarpon_summary, operation);
-    EXPECT_EQ(tarpon_report_summary(report, &older), TARPON_OK);
-    EXPECT_EQ(older.status, TARPON_STATUS_COMPLETE);
-    EXPECT_EQ(older.tag, 3u);
-    EXPECT_EQ(older.operation, 0x5a5a5a5au) << "beyond the size";
-    Newer<tarpon_summary> newer;
-    newer.more[0] = newer.more[1] = 7;
-    EXPECT_EQ(tarpon_report_summary(report, newer.get()), TARPON_OK);
-    EXPECT_EQ(newer.known.tag, 3u);
-    EXPECT_EQ(newer.known.size, sizeof newer);
-    EXPECT_EQ(newer.more[0] + newer.more[1], 0u);
-    older.size = 3;
-    EXPECT_EQ(tarpon_report_summary(report, &older), TARPON_ERROR_INVALID_ARGUMENT);
-    tarpon_report_free(report);
-  });
-}
-
-// -- more than one call
-
-TEST_F(CApi, agree__one_verdict) {
-  on_both([&](std::size_t rank) {
-    tarpon_loss loss{};
-    loss.size = sizeof loss;
-    loss.lost_fraction = rank == 1 ? 0.2 : 0;
-    tarpon_step_verdict verdict{};
-    verdict.size = sizeof verdict;
-    ASSERT_EQ(tarpon_agree(ranks_[rank], 4, &loss, 5 * kSecond, &verdict), TARPON_OK);
-    EXPECT_EQ(verdict.verdict, TARPON_STEP_SKIP);
-    EXPECT_EQ(verdict.step, 4u);
-    EXPECT_EQ(verdict.lost_fraction, 0.2);
-    EXPECT_EQ(verdict.reporters, 3u);
-    EXPECT_NE(verdict.detail[0], '\0');
-    ASSERT_EQ(tarpon_agree(ranks_[rank], 5, nullptr, 5 * kSecond, &verdict), TARPON_OK);
-    EXPECT_EQ(verdict.verdict, TARPON_STEP_APPLY);
-    EXPECT_STREQ(verdict.detail, "");
-  });
-}
-
-TEST_F(CApi, barrier_and_resync__and_deadlines_that_have_passed) {
-  on_both([&](std::size_t rank) {
-    EXPECT_EQ(tarpon_barrier(ranks_[rank], 5 * kSecond), TARPON_OK) << tarpon_error_text();
-    char text[8] = "-------";
-    if (rank == 1) std::memcpy(text, "weights", 8);
-    EXPECT_EQ(tarpon_resync(ranks_[rank], 1, text, sizeof text, 5 * kSecond), TARPON_OK)
-        << tarpon_error_text();
-    EXPECT_STREQ(text, "weights");
-  });
-  EXPECT_EQ(tarpon_resync(ranks_[0], 70'000, nullptr, 0, kSecond), TARPON_ERROR_INVALID_ARGUMENT);
-  EXPECT_THAT(tarpon_error_text(), HasSubstr("no such rank"));
-  EXPECT_NE(tarpon_barrier(ranks_[0], -1), TARPON_OK);
-  EXPECT_THAT(tarpon_error_text(), HasSubstr("deadline must be positive"));
-}
-
-TEST_F(CApi, split__calls_in_the_order_that_is_given) {
-  const uint32_t ranks[] = {1, 0};
-  on_both([&](std::size_t rank) {
-    tarpon_communicator* part = nullptr;
-    ASSERT_EQ(tarpon_split(ranks_[rank], ranks, 2, 5, 10 * kSecond, &part), TARPON_OK)
-        << tarpon_error_text();
-    EXPECT_EQ(tarpon_rank(part), 1 - rank);
-    EXPECT_EQ(tarpon_world_size(part), 2u);
-    float value = 1;
-    const tarpon_arguments call = call_on(&value, 1);
-    EXPECT_EQ(tarpon_allreduce(part, &call, nullptr), TARPON_OK) << tarpon_error_text();
-    EXPECT_EQ(tarpon_close(part, 10 * kSecond), TARPON_OK) << tarpon_error_text();
-    tarpon_communicator_free(part);
-  });
-  tarpon_communicator* part = nullptr;
-  const auto refused = [&](const uint32_t* list, uint32_t count, uint32_t number) {
-    EXPECT_EQ(tarpon_split(ranks_[0], list, count, number, kSecond, &part),
-              TARPON_ERROR_INVALID_ARGUMENT);
-    return std::string(tarpon_error_text());
-  };
-  EXPECT_EQ(refused(nullptr, 2, 6), "tarpon_split: ranks is NULL");
-  EXPECT_THAT(refused(ranks, 2, 5), HasSubstr("number 5 was given before"));
-  EXPECT_THAT(refused(ranks, 2, 70'000), HasSubstr("give one up to 65535"));
-  const uint32_t beyond[] = {0, 70'000};
-  EXPECT_THAT(refused(beyond, 2, 6), HasSubstr("of 2"));
-  expect_pairs(0, 0);
-}
-
-TEST_F(CApi, abort__ends_calls_and_shrink_goes_on) {
-  on_both([&](std::size_t rank) {
-    float value = 1;
-    if (rank == 0) {
-      EXPECT_EQ(tarpon_abort(ranks_[0], "enough"), TARPON_OK);
-    } else {
-      const tarpon_arguments call = call_on(&value, 1);
-      EXPECT_EQ(tarpon_allreduce(ranks_[1], &call, nullptr), TARPON_ERROR_NO_RESULT);
-      EXPECT_THAT(tarpon_error_text(), HasSubstr("enough"));
-    }
-    tarpon_communicator* fresh = nullptr;
-    ASSERT_EQ(tarpon_shrink(ranks_[rank], 10 * kSecond, &fresh), TARPON_OK) << tarpon_error_text();
-    tarpon_communicator_free(ranks_[rank]);
-    ranks_[rank] = fresh;
-    EXPECT_STREQ(tarpon_left_out(fresh), "");
-  });
-  expect_pairs(0, 0);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 
 /// The evidence of a call of 4 MiB, which takes 0.8 ms to code, that lost 30 %.
 CodecEvidence evidence_of(Duration bound, std::vector<Rank> late = {}) {
-  CodedCalls calls({.world = 2, .slot_bytes = 512, .mechanisms = {}});
+  CodedCalls calls({.encoding = {.world = 2, .slot_bytes = 512}, .mechanisms = {}});
   PendingCall call;
   call.arguments.count = 1 << 20;
   call.report.status = Status::partial;

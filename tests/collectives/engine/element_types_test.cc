@@ -17,6 +17,7 @@ using testing::HasSubstr;
 using testing_support::Buffers;
 using testing_support::same_bits;
 using testing_support::SimulatedJob;
+using testing_support::sum_without_rank_1;
 
 template <typename T>
 class ElementTypesTest : public testing::Test {
@@ -28,10 +29,8 @@ class ElementTypesTest : public testing::Test {
                  std::to_string(ranks) + " ranks");
     SimulatedJob job({.ranks = ranks, .faults = faults});
     Buffers<T> buffers(ranks, count, in_place);
-    std::vector<std::shared_ptr<PendingCall>> calls;
-    for (Rank rank = 0; rank < ranks; ++rank) {
-      calls.push_back(job.submit(rank, buffers.arguments(rank, data_type_of<T>(), function)));
-    }
+    const auto calls = job.submit_all(
+        [&](Rank rank) { return buffers.arguments(rank, data_type_of<T>(), function); });
     ASSERT_TRUE(job.finish());
     const std::vector<T> expected = buffers.expected(function, 0);
     for (Rank rank = 0; rank < ranks; ++rank) {
@@ -70,16 +69,12 @@ TYPED_TEST(ElementTypesTest, exact__under_loss_the_same_bits) {
 template <typename T>
 std::vector<Report> run_bounded(SimulatedJob& job, Buffers<T>& buffers, ReduceOp function,
                                 const std::vector<Rank>& absent, MissingFill fill) {
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < buffers.inputs.size(); ++rank) {
-    if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
-    auto arguments = buffers.arguments(rank, data_type_of<T>(), function);
-    arguments.mode = Mode::bounded;
-    arguments.bound = 20ms;
+  const auto submitted = [&](Rank rank) {
+    auto arguments = buffers.bounded_arguments(rank, function);
     arguments.missing = fill;
-    arguments.deadline = 4s;
-    calls.push_back(job.submit(rank, arguments));
-  }
+    return arguments;
+  };
+  const auto calls = job.submit_all(submitted, absent);
   EXPECT_TRUE(job.finish());
   std::vector<Report> reports;
   for (const auto& call : calls) reports.push_back(call->report);
@@ -123,17 +118,10 @@ TYPED_TEST(HalfJobTest, bounded__lacking_contributions_are_scaled_and_holes_fill
       SimulatedJob job({.ranks = 4});
       Buffers<T> buffers(4, kCount, in_place);
       const auto reports = run_bounded(job, buffers, ReduceOp::sum, {1}, fill);
-      const ShardLayout layout{kCount, sizeof(T), 4};
-      const Range lost = layout.elements(shard_of(1, 0, 4));
       for (const Report& report : reports) EXPECT_THAT(report.late_ranks, ElementsAre(1));
       for (const Rank rank : {Rank{0}, Rank{2}, Rank{3}}) {
         for (std::uint64_t e = 0; e < kCount; ++e) {
-          const auto value = [&](Rank from) { return float{buffers.inputs[from][e]}; };
-          const bool filled = e >= lost.first && e < lost.end();
-          const double others = double{value(0)} + value(2) + value(3);
-          const double expected = !filled                     ? others * 4 / 3
-                                  : fill == MissingFill::zero ? 0
-                                                              : value(rank) * 4.0;
+          const double expected = sum_without_rank_1(buffers, rank, e, fill);
           const double slack = std::abs(expected) * epsilon_of<T>() + 1e-4;
           ASSERT_NEAR(float{buffers.outputs[rank][e]}, expected, slack)
               << "element " << e << " of rank " << rank;
@@ -222,12 +210,11 @@ TEST(CustomFunctionTest, runs_on_the_owners) {
         custom.buffers.inputs[rank][e] = ((e * 7 + rank * 31) % 61) << 32 | rank;
       }
     }
-    std::vector<std::shared_ptr<PendingCall>> pending;
-    for (Rank rank = 0; rank < ranks; ++rank) {
+    const auto pending = custom.job.submit_all([&](Rank rank) {
       AllreduceArguments arguments = custom.arguments(rank, 42);
       arguments.mode = rank == 0 ? Mode::exact : Mode::bounded;  // runs exact
-      pending.push_back(custom.job.submit(rank, arguments));
-    }
+      return arguments;
+    });
     ASSERT_TRUE(custom.job.finish());
     EXPECT_GT(custom.calls, 0);
     for (Rank rank = 0; rank < ranks; ++rank) {
@@ -246,10 +233,8 @@ TEST(CustomFunctionTest, runs_on_the_owners) {
 
 TEST(CustomFunctionTest, different_ids_are_a_mismatch) {
   CustomJob custom(3);
-  std::vector<std::shared_ptr<PendingCall>> pending;
-  for (Rank rank = 0; rank < 3; ++rank) {
-    pending.push_back(custom.job.submit(rank, custom.arguments(rank, rank == 2 ? 8 : 7)));
-  }
+  const auto pending =
+      custom.job.submit_all([&](Rank rank) { return custom.arguments(rank, rank == 2 ? 8 : 7); });
   ASSERT_TRUE(custom.job.finish());
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(pending[rank]->report.status, Status::mismatch);

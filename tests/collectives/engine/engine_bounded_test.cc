@@ -13,19 +13,19 @@ using testing::ElementsAre;
 using testing_support::Buffers;
 using testing_support::same_bits;
 using testing_support::SimulatedJob;
+using testing_support::sum_without_rank_1;
 
 TEST(EngineTest, late__exact_calls_name_exactly_the_ranks_that_never_submitted) {
   for (const std::uint64_t count : {1u, 100u, 20'000u}) {
     for (const std::vector<Rank>& absent : {std::vector<Rank>{3}, std::vector<Rank>{0, 2}}) {
       SimulatedJob job({.ranks = 5, .faults = {.loss = 0.05}});
       Buffers<float> buffers(5, count, true);
-      std::vector<std::shared_ptr<PendingCall>> calls;
-      for (Rank rank = 0; rank < 5; ++rank) {
-        if (std::find(absent.begin(), absent.end(), rank) != absent.end()) continue;
+      const auto submitted = [&](Rank rank) {
         auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
         arguments.deadline = 2s;
-        calls.push_back(job.submit(rank, arguments));
-      }
+        return arguments;
+      };
+      const auto calls = job.submit_all(submitted, absent);
       ASSERT_TRUE(job.finish());
       for (const auto& call : calls) {
         EXPECT_EQ(call->report.status, Status::peer_late);
@@ -66,37 +66,23 @@ TEST(EngineTest, late__a_rank_that_submits_later_still_completes) {
   EXPECT_LT(calls[3]->report.elapsed, 50ms);
 }
 
-/// Rank 1 of 4 is absent; the others run bounded.
-std::vector<Report> run_without_rank_1(Buffers<float>& buffers, ReduceOp function,
-                                       std::optional<Duration> bound, MissingFill fill) {
-  SimulatedJob job({.ranks = 4});
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < 4; ++rank) {
-    if (rank == 1) continue;
-    auto arguments = buffers.arguments(rank, DataType::float32, function);
-    arguments.mode = Mode::bounded;
-    arguments.bound = bound;
-    arguments.missing = fill;
-    arguments.deadline = 4s;
-    calls.push_back(job.submit(rank, arguments));
-  }
-  EXPECT_TRUE(job.finish());
-  std::vector<Report> reports;
-  for (const auto& call : calls) reports.push_back(call->report);
-  return reports;
-}
-
 TEST(EngineTest, bounded__an_absent_rank_is_named_and_the_others_have_the_rest) {
   constexpr std::uint64_t kCount = 4000;  // shards of 1008 elements
   for (const MissingFill fill : {MissingFill::zero, MissingFill::local}) {
     Buffers<float> buffers(4, kCount, fill == MissingFill::zero);
-    const auto reports = run_without_rank_1(buffers, ReduceOp::sum, 20ms, fill);
-    ASSERT_EQ(reports.size(), 3u);
+    SimulatedJob job({.ranks = 4});
+    const auto submitted = [&](Rank rank) {
+      auto arguments = buffers.bounded_arguments(rank, ReduceOp::sum);
+      arguments.missing = fill;
+      return arguments;
+    };
+    const auto calls = job.submit_all(submitted, {1});
+    ASSERT_TRUE(job.finish());
     const ShardLayout layout{kCount, 4, 4};
     const Range lost = layout.elements(shard_of(1, 0, 4));
     for (std::size_t i = 0; i < 3; ++i) {
       const Rank rank = i == 0 ? Rank{0} : static_cast<Rank>(i + 1);
-      const Report& report = reports[i];
+      const Report& report = calls[i]->report;
       EXPECT_EQ(report.status, Status::partial);
       EXPECT_EQ(report.mode, Mode::bounded);
       EXPECT_THAT(report.late_ranks, ElementsAre(1)) << report.detail;
@@ -108,11 +94,8 @@ TEST(EngineTest, bounded__an_absent_rank_is_named_and_the_others_have_the_rest) 
       EXPECT_NEAR(report.lost_stage1, static_cast<double>(kCount - lost.count) / whole, 1e-12);
       EXPECT_NEAR(report.lost_fraction, report.lost_stage1 + report.lost_stage2, 1e-12);
       for (std::uint64_t e = 0; e < kCount; ++e) {
-        const float mine = buffers.inputs[rank][e];
-        const bool filled = e >= lost.first && e < lost.end();
-        const float others = buffers.inputs[0][e] + buffers.inputs[2][e] + buffers.inputs[3][e];
-        const float expected = !filled ? others * 4 / 3 : fill == MissingFill::zero ? 0 : mine * 4;
-        ASSERT_NEAR(buffers.outputs[rank][e], expected, 1e-3f) << "element " << e;
+        ASSERT_NEAR(buffers.outputs[rank][e], sum_without_rank_1(buffers, rank, e, fill), 1e-3)
+            << "element " << e;
       }
     }
   }
@@ -124,11 +107,7 @@ void expect_late_ranks_fetch(const std::vector<Rank>& late) {
   SimulatedJob job({.ranks = 4});
   Buffers<float> buffers(4, kCount, true);
   const auto submit = [&](Rank rank) {
-    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.mode = Mode::bounded;
-    arguments.bound = 20ms;
-    arguments.deadline = 4s;
-    return job.submit(rank, arguments);
+    return job.submit(rank, buffers.bounded_arguments(rank, ReduceOp::sum));
   };
   std::vector<Rank> on_time;
   for (Rank rank = 0; rank < 4; ++rank) {
@@ -158,11 +137,7 @@ TEST(EngineTest, bounded__a_late_rank_for_which_everything_waits_already_has_no_
   SimulatedJob job({.ranks = 4});
   Buffers<float> first(4, kCount, true), second(4, kCount, true);
   const auto submit = [&](Rank rank, Buffers<float>& buffers) {
-    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.mode = Mode::bounded;
-    arguments.bound = 20ms;
-    arguments.deadline = 4s;
-    return job.submit(rank, arguments);
+    return job.submit(rank, buffers.bounded_arguments(rank, ReduceOp::sum));
   };
   Buffers<float> before(4, kCount, true);
   for (Rank rank = 0; rank < 4; ++rank) submit(rank, before);
@@ -186,25 +161,28 @@ TEST(EngineTest, bounded__after_being_late_a_rank_takes_part_again) {
   SimulatedJob job({.ranks = 4});
   Buffers<float> buffers(4, 4000, true);
   const auto submit = [&](Rank rank) {
-    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
-    arguments.mode = Mode::bounded;
-    arguments.bound = 20ms;
-    return job.submit(rank, arguments);
+    return job.submit(rank, buffers.bounded_arguments(rank, ReduceOp::sum));
   };
   for (const int rank : {0, 1, 3}) submit(static_cast<Rank>(rank));
   ASSERT_TRUE(job.finish());
   submit(2);
   ASSERT_TRUE(job.finish());
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < 4; ++rank) calls.push_back(submit(rank));
+  const auto calls =
+      job.submit_all([&](Rank rank) { return buffers.bounded_arguments(rank, ReduceOp::sum); });
   ASSERT_TRUE(job.finish());
   for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::complete);
 }
 
 TEST(EngineTest, bounded__without_a_bound_the_deadline_still_gives_a_result) {
+  SimulatedJob job({.ranks = 4});
   Buffers<float> buffers(4, 4000, true);
-  for (const Report& report :
-       run_without_rank_1(buffers, ReduceOp::avg, std::nullopt, MissingFill::zero)) {
+  const auto submitted = [&](Rank rank) {
+    return buffers.bounded_arguments(rank, ReduceOp::avg, std::nullopt);
+  };
+  const auto calls = job.submit_all(submitted, {1});
+  ASSERT_TRUE(job.finish());
+  for (const auto& call : calls) {
+    const Report& report = call->report;
     EXPECT_EQ(report.status, Status::partial) << name(report.status) << ": " << report.detail;
     EXPECT_THAT(report.late_ranks, ElementsAre(1));
     EXPECT_LE(report.elapsed, 4s + 10ms);
@@ -214,13 +192,8 @@ TEST(EngineTest, bounded__without_a_bound_the_deadline_still_gives_a_result) {
 TEST(EngineTest, bounded__nothing_lost_is_complete_and_needs_no_bound) {
   SimulatedJob job({.ranks = 4});
   Buffers<float> buffers(4, 4000, true);
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < 4; ++rank) {
-    auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::avg);
-    arguments.mode = Mode::bounded;
-    arguments.bound = 2s;
-    calls.push_back(job.submit(rank, arguments));
-  }
+  const auto calls =
+      job.submit_all([&](Rank rank) { return buffers.bounded_arguments(rank, ReduceOp::avg, 2s); });
   ASSERT_TRUE(job.finish());
   for (const auto& call : calls) {
     EXPECT_EQ(call->report.status, Status::complete);
@@ -233,13 +206,8 @@ TEST(EngineTest, bounded__one_lost_packet_does_not_take_the_rest_of_the_message)
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     SimulatedJob job({.ranks = 2, .slot_bytes = 64, .faults = {.loss = 0.01}, .seed = seed});
     Buffers<float> buffers(2, 500'000, true);  // 15625 slots a shard: several windows
-    std::vector<std::shared_ptr<PendingCall>> calls;
-    for (Rank rank = 0; rank < 2; ++rank) {
-      auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::avg);
-      arguments.mode = Mode::bounded;
-      arguments.bound = 500ms;
-      calls.push_back(job.submit(rank, arguments));
-    }
+    const auto calls = job.submit_all(
+        [&](Rank rank) { return buffers.bounded_arguments(rank, ReduceOp::avg, 500ms); });
     ASSERT_TRUE(job.finish());
     for (const auto& call : calls) lost_more += call->report.lost_fraction > 0.03;
   }
@@ -254,12 +222,12 @@ TEST(EngineTest, bounded__integers_min_max_and_prod_run_exact) {
                                                   {DataType::float64, ReduceOp::min},
                                                   {DataType::float32, ReduceOp::max},
                                                   {DataType::float64, ReduceOp::prod}}) {
-    std::vector<std::shared_ptr<PendingCall>> calls;
-    for (Rank rank = 0; rank < 2; ++rank) {
+    const auto submitted = [&, type = type, function = function](Rank rank) {
       auto arguments = buffers.arguments(rank, type, function);
       arguments.mode = Mode::bounded;
-      calls.push_back(job.submit(rank, arguments));
-    }
+      return arguments;
+    };
+    const auto calls = job.submit_all(submitted);
     ASSERT_TRUE(job.finish());
     for (const auto& call : calls) EXPECT_EQ(call->report.mode, Mode::exact);
   }

@@ -79,16 +79,14 @@ TEST(EngineTest, mismatch__names_the_field_and_the_rank_everywhere) {
 TEST(EngineTest, mismatch__the_tag_works_on_afterwards) {
   SimulatedJob job({.ranks = 2});
   Buffers<float> buffers(2, 100, false);
-  for (Rank rank = 0; rank < 2; ++rank) {
+  job.submit_all([&](Rank rank) {
     auto arguments = buffers.arguments(rank, DataType::float32, ReduceOp::sum);
     arguments.count -= rank;
-    job.submit(rank, arguments);
-  }
+    return arguments;
+  });
   ASSERT_TRUE(job.finish());
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < 2; ++rank) {
-    calls.push_back(job.submit(rank, buffers.arguments(rank, DataType::float32, ReduceOp::sum)));
-  }
+  const auto calls = job.submit_all(
+      [&](Rank rank) { return buffers.arguments(rank, DataType::float32, ReduceOp::sum); });
   ASSERT_TRUE(job.finish());
   for (Rank rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(calls[rank]->report.status, Status::complete);
@@ -100,10 +98,10 @@ TEST(EngineTest, mismatch__the_tag_works_on_afterwards) {
 TEST(EngineTest, abort__tells_the_peers_who_gave_up) {
   SimulatedJob job({.ranks = 3});
   Buffers<float> buffers(3, 1000, false);
-  std::vector<std::shared_ptr<PendingCall>> calls;
-  for (Rank rank = 0; rank < 2; ++rank) {
-    calls.push_back(job.submit(rank, buffers.arguments(rank, DataType::float32, ReduceOp::sum)));
-  }
+  const auto submitted = [&](Rank rank) {
+    return buffers.arguments(rank, DataType::float32, ReduceOp::sum);
+  };
+  const auto calls = job.submit_all(submitted, {2});
   job.run_for(5ms);
   job[0].abort(job.now());
   ASSERT_TRUE(job.finish());

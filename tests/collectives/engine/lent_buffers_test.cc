@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/engine/engine.h"
-#include "collectives/engine/schedules/tar_schedule.h"
+#include "collectives/engine/schedules/tar_shards.h"
 #include "tests/support/simulated_job.h"
 
 namespace tarpon {

@@ -360,7 +360,7 @@ TEST_F(LeavingTest, later_exact_calls_end_at_once_and_say_so) {
       ASSERT_TRUE(call->done);
       EXPECT_EQ(call->report.status, Status::peer_left) << call->report.detail;
       EXPECT_THAT(call->report.blamed, ElementsAre(2));
-      EXPECT_EQ(call->report.detail, "rank 2 left the job");
+      EXPECT_EQ(call->report.detail, "rank 2 left the communicator");
     }
   }
 }

@@ -34,7 +34,7 @@ AllreduceArguments bounded(Buffers<float>& buffers, Rank rank) {
 
 /// Bytes of the shard that `rank` owns in operation `number` of `ranks`.
 std::uint64_t shard(Rank rank, std::uint32_t number, std::uint16_t ranks) {
-  return ShardLayout{kCount, kWidth, ranks}.bytes(shard_of(rank, number, ranks)).count;
+  return ShardLayout{kCount, kWidth, ranks}.elements(shard_of(rank, number, ranks)).count * kWidth;
 }
 
 TEST(ReportTest, complete__all_that_was_expected_of_each_rank) {

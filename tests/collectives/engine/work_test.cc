@@ -34,11 +34,48 @@ TEST(Work, runs_at_once_what_fits_a_piece_and_the_rest_in_order) {
     EXPECT_FALSE(work.has_piece());
     EXPECT_FALSE(work.idle());
     piece.run();
-    work.ended();
+    work.ended(3us);
     bytes.push_back(piece.bytes);
   }
   EXPECT_THAT(bytes, ElementsAre(90, 60, 10, 1000, 1000));
   for (std::uint64_t i = 0; i < 18; ++i) EXPECT_EQ(done[i], i);
+  EXPECT_EQ(work.taken_bytes(), 2160u) << "without the work that ran at once";
+  EXPECT_EQ(work.took(), Duration(15us));
+}
+
+TEST(Work, pace__is_the_time_of_the_shorter_one_of_the_latest_two_pieces) {
+  Work work(1);
+  work.add(6, 1, [](std::uint64_t, std::uint64_t) {});
+  const auto run_one = [&work](Duration took) {
+    work.take();
+    work.ended(took);
+  };
+  run_one(7us);
+  EXPECT_EQ(work.pace(), Duration::zero()) << "one piece tells nothing";
+  run_one(900us);
+  EXPECT_EQ(work.pace(), Duration(7us));
+  run_one(800us);
+  EXPECT_EQ(work.pace(), Duration(800us));
+  work.restart_pace();
+  run_one(5us);
+  EXPECT_EQ(work.pace(), Duration::zero());
+  run_one(6us);
+  EXPECT_EQ(work.pace(), Duration(5us));
+}
+
+TEST(Work, clear__drops_pieces_that_were_not_taken_and_lets_the_taken_one_end) {
+  Work work(1);
+  int units = 0;
+  work.add(3, 1,
+           [&units](std::uint64_t, std::uint64_t count) { units += static_cast<int>(count); });
+  const Piece piece = work.take();
+  work.clear();
+  EXPECT_FALSE(work.idle());
+  EXPECT_FALSE(work.has_piece());
+  piece.run();
+  work.ended(1us);
+  EXPECT_TRUE(work.idle());
+  EXPECT_EQ(units, 1);
 }
 
 TEST(WorkRate, is_the_90th_percentile_of_the_last_20_calls_per_byte) {

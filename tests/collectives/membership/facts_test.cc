@@ -76,14 +76,14 @@ TEST(Fact, text__says_how_it_is_known) {
   EXPECT_EQ(one.text(), "rank 2 is dead: silent for 5 s");
   one.without_majority = true;
   EXPECT_EQ(one.text(), "rank 2 is dead: silent for 5 s (without majority)");
-  EXPECT_EQ(fact(1, Standing::left).text(), "rank 1 left the job");
+  EXPECT_EQ(fact(1, Standing::left).text(), "rank 1 left the communicator");
 }
 
 TEST(Facts, text__of_some_ranks) {
   Facts facts(4);
   facts.learn(fact(1, Standing::left));
   facts.learn(fact(3, Standing::dead, "reset"));
-  EXPECT_EQ(facts.text(), "rank 1 left the job; rank 3 is dead: reset");
+  EXPECT_EQ(facts.text(), "rank 1 left the communicator; rank 3 is dead: reset");
   EXPECT_EQ(facts.text(0b1100), "rank 3 is dead: reset");
   EXPECT_EQ(facts.text(0b0101), "");
 }

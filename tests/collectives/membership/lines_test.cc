@@ -106,8 +106,8 @@ class LinesTest : public testing::Test {
     for (Rank rank = 0; rank < kRanks; ++rank) events_of(job_[rank].job_line());
   }
 
-  Line& open(Rank rank, std::vector<Rank> members) {
-    Line& line = job_[rank].add(9, std::move(members));
+  PartLine& open(Rank rank, std::vector<Rank> members) {
+    PartLine& line = *job_[rank].add(9, std::move(members));
     line.open();
     job_.run();
     return line;
@@ -117,13 +117,13 @@ class LinesTest : public testing::Test {
 };
 
 TEST_F(LinesTest, up__once_both_ranks_have_opened_the_line) {
-  Line& two = open(2, {2, 0});
+  PartLine& two = open(2, {2, 0});
   EXPECT_EQ(two.up(), 0u);
   two.send(1, FrameKind::here, {});  // is lost
-  Line& zero = open(0, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   EXPECT_EQ(two.up(), 0b10u);
   EXPECT_EQ(zero.up(), 0b01u);
-  for (Line* const line : {&two, &zero}) {
+  for (PartLine* const line : {&two, &zero}) {
     const auto events = events_of(*line);
     ASSERT_EQ(events.size(), 1u);
     EXPECT_EQ(events[0].kind, Streams::Event::Kind::up);
@@ -131,8 +131,8 @@ TEST_F(LinesTest, up__once_both_ranks_have_opened_the_line) {
 }
 
 TEST_F(LinesTest, frames__go_to_their_line_with_its_ranks) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {2, 0});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   events_of(two), events_of(zero);
   zero.send(0, FrameKind::abort, "to the part");
   job_[0].job_line().send(2, FrameKind::abort, "to the job");
@@ -148,8 +148,8 @@ TEST_F(LinesTest, frames__go_to_their_line_with_its_ranks) {
 }
 
 TEST_F(LinesTest, a_stream_that_breaks__brings_its_lines_up_again) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {2, 0});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   events_of(two), events_of(zero);
   job_.cut(0, 2);
   job_.run();
@@ -160,8 +160,8 @@ TEST_F(LinesTest, a_stream_that_breaks__brings_its_lines_up_again) {
 }
 
 TEST_F(LinesTest, close__is_gone_for_the_others) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {2, 0});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   events_of(two), events_of(zero);
   zero.close();
   job_.run();
@@ -177,9 +177,17 @@ TEST_F(LinesTest, close__is_gone_for_the_others) {
   EXPECT_EQ(job_[2].job_line().up(), 0b011u);  // the job goes on
 }
 
+TEST_F(LinesTest, a_number__serves_one_line_only) {
+  EXPECT_NE(job_[0].add(9, {0, 1}), nullptr);
+  EXPECT_EQ(job_[0].add(9, {0, 2}), nullptr);
+  job_[0].remove(9);
+  EXPECT_EQ(job_[0].add(9, {0, 1}), nullptr);
+  EXPECT_NE(job_[0].add(8, {0, 1}), nullptr);
+}
+
 TEST_F(LinesTest, other_members__are_a_conflict_on_both_sides) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {0, 2});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {0, 2});
   EXPECT_EQ(two.up(), 0u);
   EXPECT_EQ(zero.up(), 0u);
   EXPECT_EQ(two.conflict(), Rank{0});
@@ -187,15 +195,15 @@ TEST_F(LinesTest, other_members__are_a_conflict_on_both_sides) {
 }
 
 TEST_F(LinesTest, a_rank_that_is_not_in_the_list__is_a_conflict_too) {
-  Line& zero = open(0, {0, 1});
-  Line& two = open(2, {0, 2});
+  PartLine& zero = open(0, {0, 1});
+  PartLine& two = open(2, {0, 2});
   EXPECT_EQ(zero.conflict(), Rank{2});
   EXPECT_EQ(two.conflict(), Rank{0});
 }
 
 TEST_F(LinesTest, close__that_a_broken_stream_has_lost_is_said_again) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {2, 0});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   events_of(two), events_of(zero);
   job_.cut(0, 2);
   zero.close();
@@ -207,8 +215,8 @@ TEST_F(LinesTest, close__that_a_broken_stream_has_lost_is_said_again) {
 }
 
 TEST_F(LinesTest, malformed_frames__are_dropped) {
-  Line& two = open(2, {2, 0});
-  Line& zero = open(0, {2, 0});
+  PartLine& two = open(2, {2, 0});
+  PartLine& zero = open(0, {2, 0});
   events_of(two), events_of(zero);
   job_[0].streams().send(2, FrameKind::line, {}, 9);
   job_[0].streams().send(2, FrameKind::line, {}, 0);

@@ -132,9 +132,9 @@ TEST(MembershipTest, close__of_one_rank_costs_nobody_a_deadline_and_is_not_death
       auto arguments = in_place(values[0]);
       arguments.deadline = 100ms;
       report = *ranks[0]->allreduce(arguments);
-    } while (report.detail.find("rank 1 left the job") == std::string::npos &&
+    } while (report.detail.find("rank 1 left the communicator") == std::string::npos &&
              monotonic_now() < limit);
-    EXPECT_THAT(report.detail, testing::HasSubstr("rank 1 left the job"));
+    EXPECT_THAT(report.detail, testing::HasSubstr("rank 1 left the communicator"));
     EXPECT_THAT(report.detail, testing::Not(testing::HasSubstr("dead")));
   }
 }

@@ -317,7 +317,7 @@ TEST_F(MeshTest, end__after_goodbye_is_leaving) {
     std::unique_lock lock(heard_[rank].mutex);
     EXPECT_TRUE(
         heard_[rank].changed.wait_for(lock, 20s, [&] { return heard_[rank].facts.size() == 2; }));
-    EXPECT_EQ(heard_[rank].facts[1].text(), "rank 1 left the job");
+    EXPECT_EQ(heard_[rank].facts[1].text(), "rank 1 left the communicator");
     EXPECT_FALSE(heard_[rank].facts[1].serves);
   }
 }

@@ -368,9 +368,9 @@ def test_left():
     _same_digests(survivors)
     for one in survivors:
         details = [report["detail"] for report in one["reports"] if report["detail"]]
-        assert len(details) == 1 and "rejoined: 3 ranks; rank 1 left the job" in details[0], details
+        assert len(details) == 1 and "rejoined: 3 ranks; rank 1 left the communicator" in details[0], details
     alone = ranks.run("left", 2, {"steps": 60}, backend="gloo")[0]
-    assert "this rank is alone" in alone and "rank 1 left the job" in alone, alone
+    assert "this rank is alone" in alone and "rank 1 left the communicator" in alone, alone
 
 
 def test_ends_without_it():

@@ -31,7 +31,7 @@ _SHORTEST_CLOSE = 5.0  # seconds
 
 # Of Communicator.left_out.
 _HALF = "without majority"  # the other half may go on, too
-_LEFT = "left the job"
+_LEFT = "left the communicator"
 
 # A small bucket's time is so short that a bound learnt from it would cut off a rank that pauses for
 # a moment. It has this share of the deadline instead.

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <functional>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "tests/support/exact_kinds.h"
+#include "tests/support/schedules.h"
 #include "transport/random.h"
 #include "transport/rank_mask.h"
 
@@ -19,31 +17,11 @@ namespace tarpon {
 namespace {
 
 using testing_support::ExactKind;
+using testing_support::job_of;
+using testing_support::JobSchedules;
 using testing_support::kExactKinds;
 
 constexpr std::uint32_t kLargestWorld = 64;
-
-struct Job {
-  std::uint64_t count;
-  std::vector<Schedule> ranks;
-
-  std::uint32_t world() const { return static_cast<std::uint32_t>(ranks.size()); }
-};
-
-Job job_of(ExactKind kind, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
-  AllreduceArguments call;
-  call.count = count;
-  kind.ask(call, world);
-  Job job{count, {}};
-  for (std::uint32_t rank = 0; rank < world; ++rank) {
-    job.ranks.push_back(schedule_of(call, world, static_cast<Rank>(rank), operation));
-  }
-  return job;
-}
-
-Job job_of(Algorithm algorithm, std::uint32_t world, std::uint32_t operation, std::uint64_t count) {
-  return job_of(ExactKind{algorithm}, world, operation, count);
-}
 
 constexpr std::uint32_t kManyRanks = 20;
 
@@ -75,7 +53,7 @@ const Schedule::Message* message_with(const std::vector<Schedule::Message>& mess
 }
 
 TEST(ScheduleTest, chunks__cover_every_element_exactly_once_at_every_rank) {
-  for_all([](const Job& job) {
+  for_all([](const JobSchedules& job) {
     for (const Schedule& schedule : job.ranks) {
       std::vector<Range> ranges;
       for (const Schedule::Chunk& chunk : schedule.chunks) {
@@ -94,7 +72,7 @@ TEST(ScheduleTest, chunks__cover_every_element_exactly_once_at_every_rank) {
 }
 
 TEST(ScheduleTest, messages__one_a_pair_of_ranks_and_stage_alike_at_both_ends) {
-  for_all([](const Job& job) {
+  for_all([](const JobSchedules& job) {
     for (std::uint32_t rank = 0; rank < job.world(); ++rank) {
       const Schedule& schedule = job.ranks[rank];
       ASSERT_GE(schedule.stages.size(), 1u);
@@ -149,7 +127,7 @@ struct Progress {
 /// Runs a job: pieces arrive in any order that the versions allow.
 class Arrivals {
  public:
-  explicit Arrivals(const Job& job) : job_(job), progress_(job.world()) {
+  explicit Arrivals(const JobSchedules& job) : job_(job), progress_(job.world()) {
     for (const Schedule& schedule : job.ranks) {
       from_.emplace_back(schedule.chunks.size());
       into_.emplace_back(schedule.chunks.size());
@@ -245,7 +223,7 @@ class Arrivals {
 
   std::uint64_t all_ranks() const { return ~0ull >> (64 - job_.world()); }
 
-  const Job& job_;
+  const JobSchedules& job_;
   std::vector<std::vector<Progress>> progress_;
   std::vector<Sent> sent_;
   // Pieces, as numbers in sent_, by rank and chunk: from_ has those that this rank sends of this
@@ -262,7 +240,7 @@ TEST(ScheduleTest, result__every_contribution_once_at_every_rank_in_any_order_of
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         SCOPED_TRACE(kind.text() + ", world " + std::to_string(world) + ", seed " +
                      std::to_string(seed));
-        const Job job = job_of(kind, world, static_cast<std::uint32_t>(seed), 16 * world);
+        const JobSchedules job = job_of(kind, world, static_cast<std::uint32_t>(seed), 16 * world);
         Arrivals run(job);
         ASSERT_TRUE(run.finish(seed));
         for (Rank rank = 0; rank < world; ++rank) {
@@ -279,32 +257,13 @@ TEST(ScheduleTest, result__every_contribution_once_at_every_rank_in_any_order_of
   }
 }
 
-/// Elements that a rank sends, and messages.
-struct Cost {
-  std::uint64_t elements = 0;
-  std::size_t messages = 0;
-};
-
-Cost cost_of(const Schedule& schedule) {
-  Cost cost;
-  for (const Schedule::Stage& stage : schedule.stages) {
-    cost.messages += stage.sends.size();
-    for (const Schedule::Message& send : stage.sends) {
-      for (const Schedule::Piece& piece : schedule.pieces_of(send)) {
-        cost.elements += schedule.chunks[piece.chunk].elements.count;
-      }
-    }
-  }
-  return cost;
-}
-
 TEST(ScheduleTest, late_rank__in_several_chunks_a_rank_every_contribution_once) {
   for (std::uint32_t world = 2; world <= 16; world *= 2) {
     for (const Rank late : {Rank{0}, static_cast<Rank>(world - 1)}) {
       for (const std::uint32_t segments : {2u, 4u, 5u}) {
         SCOPED_TRACE("world " + std::to_string(world) + ", " + std::to_string(segments));
         const std::uint32_t chunks = segments * (world - 1);
-        Job job{16 * chunks, {}};
+        JobSchedules job{16 * chunks, {}};
         for (Rank rank = 0; rank < world; ++rank) {
           job.ranks.push_back(late_rank_schedule(world, rank, UINT32_MAX - segments, job.count,
                                                  sizeof(float), late, segments));
@@ -338,171 +297,6 @@ TEST(ScheduleTest, late_rank__pieces_go_out_by_round) {
       }
     }
   }
-}
-
-TEST(ScheduleTest, circulant__logarithmic_messages_and_two_buckets_at_most) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    const Job job = job_of(Algorithm::circulant, world, 3, 16 * world);
-    const auto rounds = static_cast<std::size_t>(std::bit_width(world - 1));
-    for (const Schedule& schedule : job.ranks) {
-      const Cost cost = cost_of(schedule);
-      EXPECT_EQ(cost.messages, 2 * rounds) << world;
-      EXPECT_EQ(cost.elements, 2 * 16 * (world - 1)) << world;
-    }
-  }
-}
-
-TEST(ScheduleTest, one_shot__one_message_to_each_rank_of_the_whole_bucket) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    const Job job = job_of(Algorithm::one_shot, world, 3, 100);
-    for (const Schedule& schedule : job.ranks) {
-      EXPECT_EQ(schedule.stages.size(), 1u);
-      EXPECT_EQ(cost_of(schedule).messages, world - 1);
-      EXPECT_EQ(cost_of(schedule).elements, 100 * (world - 1));
-    }
-  }
-}
-
-TEST(ScheduleTest, tar__a_message_to_each_rank_a_stage_and_two_buckets_at_most) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    for (const Schedule& schedule : job_of(Algorithm::tar, world, 3, 16 * world).ranks) {
-      EXPECT_EQ(cost_of(schedule).messages, 2 * (world - 1));
-      EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
-    }
-  }
-}
-
-/// A rank that owns the part w of the bucket sends and receives 1 + (world - 2) w of it.
-TEST(ScheduleTest, shares__what_a_rank_sends_and_receives_follows_from_its_own) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    constexpr std::uint64_t kCount = 1 << 20;
-    AllreduceArguments call;
-    call.count = kCount;
-    ExactKind{Algorithm::tar, true}.ask(call, world);
-    for (Rank rank = 0; rank < world; ++rank) {
-      const Schedule schedule = schedule_of(call, world, rank, 5);
-      const double part = static_cast<double>(call.shares.part(rank)) / Shares::kWhole;
-      std::uint64_t received = 0;
-      for (const Schedule::Stage& stage : schedule.stages) {
-        for (const Schedule::Message& message : stage.receives) {
-          received += schedule.chunks[schedule.pieces_of(message)[0].chunk].elements.count;
-        }
-      }
-      EXPECT_EQ(received, cost_of(schedule).elements);
-      EXPECT_NEAR(static_cast<double>(received) / kCount, 1 + (world - 2) * part, 2e-3) << world;
-    }
-  }
-}
-
-/// So that no owner hears all ranks at once.
-TEST(ScheduleTest, tar__the_kth_send_of_a_rank_is_the_kth_addition_of_its_receiver) {
-  for (const std::uint32_t world : {2u, 3u, 8u, 64u}) {
-    const Job job = job_of(Algorithm::tar, world, 2, 16 * world);
-    for (Rank rank = 0; rank < world; ++rank) {
-      for (const Schedule::Stage& stage : job.ranks[rank].stages) {
-        for (std::uint32_t k = 0; k < world - 1; ++k) {
-          EXPECT_EQ(stage.sends[k].peer, (rank + world - 1 - k) % world);
-        }
-      }
-      const Schedule::Stage& scatter = job.ranks[rank].stages[0];
-      for (std::uint32_t k = 0; k < world - 1; ++k) {
-        EXPECT_EQ(scatter.receives[k].peer, (rank + 1 + k) % world);
-        EXPECT_EQ(job.ranks[rank].pieces_of(scatter.receives[k])[0].version, k + 1);
-      }
-    }
-  }
-}
-
-TEST(ScheduleTest, ring__two_messages_and_two_buckets_at_most) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    for (const Schedule& schedule : job_of(Algorithm::ring, world, 3, 16 * world).ranks) {
-      EXPECT_EQ(cost_of(schedule).messages, 2u);
-      EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
-    }
-  }
-}
-
-TEST(ScheduleTest, recursive_doubling__a_bucket_a_round_and_two_more_beyond_powers_of_two) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    const std::uint32_t rounds = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
-    const std::uint32_t folded = world - (1u << rounds);
-    const Job job = job_of(Algorithm::recursive_doubling, world, 3, 100);
-    for (std::uint32_t rank = 0; rank < world; ++rank) {
-      const bool in_pair = rank < 2 * folded;
-      const std::size_t messages = !in_pair ? rounds : rank % 2 == 0 ? rounds + 1 : 1;
-      EXPECT_EQ(cost_of(job.ranks[rank]).messages, messages) << world << " " << rank;
-      EXPECT_EQ(cost_of(job.ranks[rank]).elements, 100 * messages);
-    }
-  }
-}
-
-TEST(ScheduleTest, two_level_tar__few_messages_and_two_buckets_at_most) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    for (std::uint32_t size = 1; size <= world; ++size) {
-      if (world % size != 0) continue;
-      for (Rank rank = 0; rank < world; ++rank) {
-        const Schedule schedule =
-            two_level_tar_schedule(world, rank, 3, 16 * world, sizeof(float), size);
-        EXPECT_EQ(cost_of(schedule).messages, 2 * (size - 1) + 2 * (world / size - 1));
-        EXPECT_EQ(cost_of(schedule).elements, 2 * 16 * (world - 1));
-        for (const Schedule::Stage& stage : schedule.stages) {
-          EXPECT_LT(stage.receives.size(), std::max(size, world / size));
-        }
-      }
-    }
-  }
-}
-
-/// 64 ranks in 16 groups. In OptiReduce each group sends its whole sum to each other one: 21 steps.
-/// Here groups scatter and gather their sums, which takes an eighth of the bytes between them.
-TEST(ScheduleTest, two_level_tar__64_ranks_take_36_steps_in_place_of_126) {
-  EXPECT_EQ(cost_of(two_level_tar_schedule(64, 9, 0, 16 * 64, sizeof(float), 4)).messages, 36u);
-  EXPECT_EQ(cost_of(transpose_schedule(64, 9, 0, 16 * 64, sizeof(float))).messages, 126u);
-}
-
-/// The published count: after the arrival of the late rank each rank sends and receives the bucket
-/// once, and at most (M + k - 1) / M of it, for M chunks and 2^k ranks.
-TEST(ScheduleTest, late_rank__a_bucket_and_a_little_more_after_the_arrival) {
-  for (std::uint32_t world = 2; world <= kLargestWorld; world *= 2) {
-    const auto levels = static_cast<std::uint32_t>(std::bit_width(world)) - 1;
-    for (const std::uint32_t segments : {1u, 2u, 4u}) {
-      const std::uint32_t chunks = segments * (world - 1);
-      for (Rank rank = 0; rank < world; ++rank) {
-        const Schedule schedule =
-            late_rank_schedule(world, rank, 3, 16 * chunks, sizeof(float), 1, segments);
-        Schedule after = schedule;
-        after.stages.erase(after.stages.begin());
-        const std::uint64_t sent = cost_of(after).elements / 16;
-        std::uint64_t received = 0;
-        for (const Schedule::Stage& stage : after.stages) {
-          for (const Schedule::Message& message : stage.receives) received += message.piece_count;
-        }
-        EXPECT_LE(sent, chunks + levels - 1) << world << " " << segments << " " << rank;
-        EXPECT_EQ(received, chunks) << world << " " << segments << " " << rank;
-        if (rank != 1) continue;
-        EXPECT_GE(sent, chunks);
-        EXPECT_TRUE(schedule.stages[0].sends.empty());
-      }
-    }
-  }
-}
-
-TEST(ScheduleTest, default_group_size__is_the_largest_divisor_up_to_the_root) {
-  const std::map<std::uint32_t, std::uint32_t> sizes{{1, 1}, {2, 1},  {4, 2},  {6, 2},
-                                                     {7, 1}, {12, 3}, {16, 4}, {64, 8}};
-  for (const auto& [world, size] : sizes) EXPECT_EQ(default_group_size(world), size) << world;
-}
-
-TEST(ScheduleTest, circulant__who_makes_a_chunk_rotates) {
-  const auto made_by_rank_0 = [](std::uint32_t operation) {
-    const Schedule schedule = circulant_schedule(5, 0, operation, 80, sizeof(float));
-    return schedule.chunks[0].elements.first;
-  };
-  std::set<std::uint64_t> firsts;
-  for (std::uint32_t operation = 0; operation < 5; ++operation) {
-    firsts.insert(made_by_rank_0(operation));
-  }
-  EXPECT_EQ(firsts.size(), 5u);
 }
 
 }  // namespace

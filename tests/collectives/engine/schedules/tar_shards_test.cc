@@ -1,11 +1,14 @@
-// Properties of the schedules for many rank counts, without a network.
-#include "collectives/engine/schedules/tar_schedule.h"
+// Shards, their owners, their turns and their slots, for many rank counts.
+#include "collectives/engine/schedules/tar_shards.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tarpon {
 namespace {
@@ -31,23 +34,13 @@ void for_all(Body body) {
   }
 }
 
-std::vector<TarSchedule> all_ranks(std::uint32_t world, std::uint32_t operation,
-                                   std::uint64_t count, std::size_t element_bytes) {
-  std::vector<TarSchedule> schedules;
+std::vector<TarShards> all_ranks(std::uint32_t world, std::uint32_t operation, std::uint64_t count,
+                                 std::size_t element_bytes) {
+  std::vector<TarShards> ranks;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
-    schedules.push_back(
-        tar_schedule(world, static_cast<Rank>(rank), operation, count, element_bytes));
+    ranks.push_back(tar_shards(world, static_cast<Rank>(rank), operation, count, element_bytes));
   }
-  return schedules;
-}
-
-const TarSchedule::Transfer& with(const std::vector<TarSchedule::Transfer>& transfers,
-                                  std::uint32_t peer) {
-  static constexpr TarSchedule::Transfer kNone{kUnknownRank, 1, 1};
-  for (const TarSchedule::Transfer& transfer : transfers) {
-    if (transfer.peer == peer) return transfer;
-  }
-  return kNone;
+  return ranks;
 }
 
 TEST(ShardLayoutTest, elements__cover_every_element_exactly_once) {
@@ -63,11 +56,11 @@ TEST(ShardLayoutTest, elements__cover_every_element_exactly_once) {
   });
 }
 
-TEST(ShardLayoutTest, bytes__start_aligned_and_never_exceed_a_full_shard) {
+TEST(ShardLayoutTest, elements__start_aligned_and_never_exceed_a_full_shard) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
     const ShardLayout layout{count, element_bytes, world};
     for (std::uint32_t shard = 0; shard < world; ++shard) {
-      const Range range = layout.bytes(shard);
+      const Range range = layout.elements(shard).times(element_bytes);
       ASSERT_TRUE(range.count == 0 || range.first % kShardAlignment == 0);
       ASSERT_LE(range.count, layout.shard_elements() * element_bytes);
     }
@@ -83,9 +76,9 @@ TEST(ShardLayoutTest, shard_elements__any_element_size_fills_whole_alignment_uni
   }
 }
 
-TEST(ShardLayoutTest, bytes__large_buckets_do_not_overflow) {
+TEST(ShardLayoutTest, elements__large_buckets_do_not_overflow) {
   const ShardLayout layout{std::uint64_t{1} << 58, 8, 65'535};
-  EXPECT_EQ(layout.bytes(65'534).end(), std::uint64_t{1} << 61);
+  EXPECT_EQ(layout.elements(65'534).times(8).end(), std::uint64_t{1} << 61);
 }
 
 TEST(OwnershipTest, shard_of__is_the_inverse_of_owner_of) {
@@ -110,92 +103,95 @@ TEST(OwnershipTest, owner_of__every_rank_owns_every_shard_once_in_world_operatio
   }
 }
 
-TEST(TarScheduleTest, sends__match_the_receives_of_the_peer_byte_for_byte) {
+TEST(TarShardsTest, shards__are_alike_at_all_ranks) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
-    const std::vector<TarSchedule> ranks = all_ranks(world, 5, count, element_bytes);
-    for (std::uint32_t sender = 0; sender < world; ++sender) {
-      ASSERT_EQ(ranks[sender].stages.size(), 2u);
-      for (std::size_t stage = 0; stage < 2; ++stage) {
-        ASSERT_EQ(ranks[sender].stages[stage].sends.size(), world - 1);
-        ASSERT_EQ(ranks[sender].stages[stage].receives.size(), world - 1);
-        for (const TarSchedule::Transfer& send : ranks[sender].stages[stage].sends) {
-          const auto& received = with(ranks[send.peer].stages[stage].receives, sender);
-          ASSERT_EQ(received.first_byte, send.first_byte);
-          ASSERT_EQ(received.bytes, send.bytes);
-        }
+    const std::vector<TarShards> ranks = all_ranks(world, 5, count, element_bytes);
+    for (const TarShards& shards : ranks) {
+      ASSERT_EQ(shards.others.size(), world - 1);
+      for (const TarShards::Shard& shard : shards.others) {
+        ASSERT_EQ(shard.range, ranks[shard.owner].own);
       }
     }
   });
 }
 
-TEST(TarScheduleTest, scatter__every_contribution_to_every_byte_arrives_exactly_once) {
+TEST(TarShardsTest, shards__cover_every_element_exactly_once) {
   for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
-    std::uint64_t owned = 0;
-    for (const TarSchedule& schedule : all_ranks(world, 3, count, element_bytes)) {
-      owned += schedule.own.count;
-      std::set<Rank> contributors;
-      for (const TarSchedule::Transfer& receive : schedule.stages[kScatter].receives) {
-        ASSERT_EQ(receive.first_byte, schedule.own.first);
-        ASSERT_EQ(receive.bytes, schedule.own.count);
-        contributors.insert(receive.peer);
+    for (const TarShards& shards : all_ranks(world, 9, count, element_bytes)) {
+      std::vector<Range> ranges{shards.own};
+      std::set<Rank> owners;
+      for (const TarShards::Shard& shard : shards.others) {
+        ranges.push_back(shard.range);
+        owners.insert(shard.owner);
       }
-      ASSERT_EQ(contributors.size(), world - 1);
-    }
-    ASSERT_EQ(owned, count * element_bytes);
-  });
-}
-
-TEST(TarScheduleTest, gather__fills_everything_but_the_own_shard_exactly_once) {
-  for_all([](std::uint32_t world, std::uint64_t count, std::size_t element_bytes) {
-    for (const TarSchedule& schedule : all_ranks(world, 9, count, element_bytes)) {
-      std::vector<Range> filled{schedule.own};
-      for (const TarSchedule::Transfer& receive : schedule.stages[kGather].receives) {
-        filled.push_back({receive.first_byte, receive.bytes});
-      }
-      std::sort(filled.begin(), filled.end(), [](const Range& a, const Range& b) {
+      ASSERT_EQ(owners.size(), world - 1);
+      std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
         return std::pair(a.first, a.count) < std::pair(b.first, b.count);
       });
       std::uint64_t next = 0;
-      for (const Range& range : filled) {
+      for (const Range& range : ranges) {
         ASSERT_EQ(range.first, next);
         next = range.end();
       }
-      ASSERT_EQ(next, count * element_bytes);
+      ASSERT_EQ(next, count);
     }
   });
 }
 
-TEST(TarScheduleTest, order__sends_go_to_the_predecessor_first_and_turns_start_at_the_successor) {
-  const TarSchedule schedule = tar_schedule(4, 1, 6, 1000, 4);
-  for (const TarSchedule::Stage& stage : schedule.stages) {
-    ASSERT_EQ(stage.sends.size(), 3u);
-    EXPECT_EQ(stage.sends[0].peer, 0);
-    EXPECT_EQ(stage.sends[1].peer, 3);
-    EXPECT_EQ(stage.sends[2].peer, 2);
-    EXPECT_EQ(stage.receives[0].peer, 2);
-    EXPECT_EQ(stage.receives[1].peer, 3);
-    EXPECT_EQ(stage.receives[2].peer, 0);
-  }
+TEST(TarShardsTest, others__are_in_the_order_of_turns_from_the_successor_on) {
+  const TarShards shards = tar_shards(4, 1, 6, 1000, 4);
+  ASSERT_EQ(shards.others.size(), 3u);
+  EXPECT_EQ(shards.others[0].owner, 2);
+  EXPECT_EQ(shards.others[1].owner, 3);
+  EXPECT_EQ(shards.others[2].owner, 0);
 }
 
-TEST(TarScheduleTest, order__the_kth_send_of_every_rank_is_the_kth_turn_of_its_receiver) {
+TEST(TarShardsTest, others__the_kth_send_of_every_rank_is_the_kth_turn_of_its_receiver) {
   for (std::uint32_t world = 2; world <= kLargestWorld; ++world) {
-    const std::vector<TarSchedule> ranks = all_ranks(world, 2, 1000, 4);
+    const std::vector<TarShards> ranks = all_ranks(world, 2, 1000, 4);
     for (std::uint32_t rank = 0; rank < world; ++rank) {
       for (std::size_t turn = 0; turn + 1 < world; ++turn) {
-        const Rank receiver = ranks[rank].stages[kScatter].sends[turn].peer;
-        ASSERT_EQ(ranks[receiver].stages[kScatter].receives[turn].peer, rank);
+        const Rank receiver = ranks[rank].others[world - 2 - turn].owner;
+        ASSERT_EQ(ranks[receiver].others[turn].owner, rank);
       }
     }
   }
 }
 
-TEST(TarScheduleTest, one_rank__owns_everything_and_talks_to_nobody) {
-  const TarSchedule schedule = tar_schedule(1, 0, 12, 1000, 8);
-  EXPECT_EQ(schedule.own, (Range{0, 8000}));
-  ASSERT_EQ(schedule.stages.size(), 2u);
-  EXPECT_TRUE(schedule.stages[kScatter].sends.empty());
-  EXPECT_TRUE(schedule.stages[kGather].receives.empty());
+TEST(TarShardsTest, one_rank__owns_everything) {
+  const TarShards shards = tar_shards(1, 0, 12, 1000, 8);
+  EXPECT_EQ(shards.own, (Range{0, 1000}));
+  EXPECT_TRUE(shards.others.empty());
+}
+
+TEST(TarShardsTest, shares__cut_the_bucket_by_owner_in_whole_units) {
+  const Shares shares(std::array<double, 3>{1, 0, 3});
+  for (std::uint32_t operation = 0; operation < 3; ++operation) {
+    const TarShards shards = tar_shards(3, 0, operation, 16 * 8 - 1, 4, shares);
+    EXPECT_EQ(shards.own.count, shards.own.end() == 127 ? 31u : 32u) << operation;
+    EXPECT_EQ(shards.others[0].range.count, 0u);
+    EXPECT_EQ(shards.own.count + shards.others[1].range.count, 127u);
+  }
+}
+
+TEST(TarShardsTest, striped_shards__deal_out_every_row_exactly_once) {
+  constexpr std::uint32_t kBytes = 100, kPitch = 128;
+  for (std::uint32_t world = 1; world <= kLargestWorld; ++world) {
+    for (const std::uint64_t rows : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{world} - 1,
+                                     std::uint64_t{world}, std::uint64_t{3} * world + 1}) {
+      const TarShards shards = striped_shards(world, 0, 7, rows, kBytes, kPitch);
+      std::set<std::uint64_t> found;
+      const auto add = [&](const Range& range) {
+        for (std::uint64_t row = 0; row < range.count / kBytes; ++row) {
+          ASSERT_TRUE(found.insert(range.first / kPitch + row * world).second);
+        }
+      };
+      add(shards.own);
+      for (const TarShards::Shard& shard : shards.others) add(shard.range);
+      ASSERT_EQ(found.size(), rows);
+      ASSERT_TRUE(rows == 0 || *found.rbegin() == rows - 1);
+    }
+  }
 }
 
 TEST(SlotsTest, slots__add_up_to_the_message) {

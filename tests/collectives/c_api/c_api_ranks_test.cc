@@ -1,0 +1,123 @@
+// The C interface: reports, and the functions that all ranks call together beside AllReduce.
+#include "collectives/tarpon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "tests/support/c_pair.h"
+
+namespace {
+
+using namespace tarpon::testing_support;
+using ::testing::HasSubstr;
+
+TEST_F(CApi, summary__of_an_older_and_a_newer_header) {
+  on_both([&](std::size_t rank) {
+    float value = 1;
+    const tarpon_arguments call = call_on(&value, 1, 3);
+    tarpon_report* report = nullptr;
+    ASSERT_EQ(tarpon_allreduce(ranks_[rank], &call, &report), TARPON_OK);
+    tarpon_summary older{};
+    std::memset(&older, 0x5a, sizeof older);
+    older.size = offsetof(tarpon_summary, operation);
+    EXPECT_EQ(tarpon_report_summary(report, &older), TARPON_OK);
+    EXPECT_EQ(older.status, TARPON_STATUS_COMPLETE);
+    EXPECT_EQ(older.tag, 3u);
+    EXPECT_EQ(older.operation, 0x5a5a5a5au) << "beyond the size";
+    Newer<tarpon_summary> newer;
+    newer.more[0] = newer.more[1] = 7;
+    EXPECT_EQ(tarpon_report_summary(report, newer.get()), TARPON_OK);
+    EXPECT_EQ(newer.known.tag, 3u);
+    EXPECT_EQ(newer.known.size, sizeof newer);
+    EXPECT_EQ(newer.more[0] + newer.more[1], 0u);
+    older.size = 3;
+    EXPECT_EQ(tarpon_report_summary(report, &older), TARPON_ERROR_INVALID_ARGUMENT);
+    tarpon_report_free(report);
+  });
+}
+
+TEST_F(CApi, agree__one_verdict) {
+  on_both([&](std::size_t rank) {
+    tarpon_loss loss{};
+    loss.size = sizeof loss;
+    loss.lost_fraction = rank == 1 ? 0.2 : 0;
+    tarpon_step_verdict verdict{};
+    verdict.size = sizeof verdict;
+    ASSERT_EQ(tarpon_agree(ranks_[rank], 4, &loss, 5 * kSecond, &verdict), TARPON_OK);
+    EXPECT_EQ(verdict.verdict, TARPON_STEP_SKIP);
+    EXPECT_EQ(verdict.step, 4u);
+    EXPECT_EQ(verdict.lost_fraction, 0.2);
+    EXPECT_EQ(verdict.reporters, 3u);
+    EXPECT_NE(verdict.detail[0], '\0');
+    ASSERT_EQ(tarpon_agree(ranks_[rank], 5, nullptr, 5 * kSecond, &verdict), TARPON_OK);
+    EXPECT_EQ(verdict.verdict, TARPON_STEP_APPLY);
+    EXPECT_STREQ(verdict.detail, "");
+  });
+}
+
+TEST_F(CApi, barrier_and_resync__and_deadlines_that_have_passed) {
+  on_both([&](std::size_t rank) {
+    EXPECT_EQ(tarpon_barrier(ranks_[rank], 5 * kSecond), TARPON_OK) << tarpon_error_text();
+    char text[8] = "-------";
+    if (rank == 1) std::memcpy(text, "weights", 8);
+    EXPECT_EQ(tarpon_resync(ranks_[rank], 1, text, sizeof text, 5 * kSecond), TARPON_OK)
+        << tarpon_error_text();
+    EXPECT_STREQ(text, "weights");
+  });
+  EXPECT_EQ(tarpon_resync(ranks_[0], 70'000, nullptr, 0, kSecond), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("no such rank"));
+  EXPECT_NE(tarpon_barrier(ranks_[0], -1), TARPON_OK);
+  EXPECT_THAT(tarpon_error_text(), HasSubstr("deadline must be positive"));
+}
+
+TEST_F(CApi, split__calls_in_the_order_that_is_given) {
+  const uint32_t ranks[] = {1, 0};
+  on_both([&](std::size_t rank) {
+    tarpon_communicator* part = nullptr;
+    ASSERT_EQ(tarpon_split(ranks_[rank], ranks, 2, 5, 10 * kSecond, &part), TARPON_OK)
+        << tarpon_error_text();
+    EXPECT_EQ(tarpon_rank(part), 1 - rank);
+    EXPECT_EQ(tarpon_world_size(part), 2u);
+    float value = 1;
+    const tarpon_arguments call = call_on(&value, 1);
+    EXPECT_EQ(tarpon_allreduce(part, &call, nullptr), TARPON_OK) << tarpon_error_text();
+    EXPECT_EQ(tarpon_close(part, 10 * kSecond), TARPON_OK) << tarpon_error_text();
+    tarpon_communicator_free(part);
+  });
+  tarpon_communicator* part = nullptr;
+  const auto refused = [&](const uint32_t* list, uint32_t count, uint32_t number) {
+    EXPECT_EQ(tarpon_split(ranks_[0], list, count, number, kSecond, &part),
+              TARPON_ERROR_INVALID_ARGUMENT);
+    return std::string(tarpon_error_text());
+  };
+  EXPECT_EQ(refused(nullptr, 2, 6), "tarpon_split: ranks is NULL");
+  EXPECT_THAT(refused(ranks, 2, 5), HasSubstr("number 5 was given before"));
+  EXPECT_THAT(refused(ranks, 2, 70'000), HasSubstr("give one up to 65535"));
+  const uint32_t beyond[] = {0, 70'000};
+  EXPECT_THAT(refused(beyond, 2, 6), HasSubstr("of 2"));
+  expect_pairs(0, 0);
+}
+
+TEST_F(CApi, abort__ends_calls_and_shrink_goes_on) {
+  on_both([&](std::size_t rank) {
+    float value = 1;
+    if (rank == 0) {
+      EXPECT_EQ(tarpon_abort(ranks_[0], "enough"), TARPON_OK);
+    } else {
+      const tarpon_arguments call = call_on(&value, 1);
+      EXPECT_EQ(tarpon_allreduce(ranks_[1], &call, nullptr), TARPON_ERROR_NO_RESULT);
+      EXPECT_THAT(tarpon_error_text(), HasSubstr("enough"));
+    }
+    tarpon_communicator* fresh = nullptr;
+    ASSERT_EQ(tarpon_shrink(ranks_[rank], 10 * kSecond, &fresh), TARPON_OK) << tarpon_error_text();
+    tarpon_communicator_free(ranks_[rank]);
+    ranks_[rank] = fresh;
+    EXPECT_STREQ(tarpon_left_out(fresh), "");
+  });
+  expect_pairs(0, 0);
+}
+
+}  // namespace
