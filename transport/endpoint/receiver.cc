@@ -41,7 +41,7 @@ void Receiver::receive(Operation& operation, tarpon_header header,
   }
   while (!packets.empty()) {
     std::size_t count = 1;
-    if (!refused(operation, *stage, *message, header.slot, packets.front())) {
+    if (!refused(operation, *stage, *message, header, packets.front())) {
       if (!message->flows_known) learn_flows(operation, *message, header);
       count = run_length(*message, header, packets);
       take(operation, *stage, *message, header, packets.first(count), now);
@@ -51,14 +51,15 @@ void Receiver::receive(Operation& operation, tarpon_header header,
   }
 }
 
-/// Whether `slot` is of no use. Counts it then.
+/// Whether the slot is of no use. Counts it then.
 bool Receiver::refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,
-                       std::uint32_t slot, const RxPacket& packet) {
-  if (slot >= message.slots || packet.length - TARPON_HEADER_BYTES != message.lengths.of(slot)) {
+                       const tarpon_header& header, const RxPacket& packet) {
+  if (header.slot >= message.slots ||
+      packet.length - TARPON_HEADER_BYTES != message.lengths.of(header.slot)) {
     ++counters_[DropReason::message];
     return true;
   }
-  if (message.presence.contains(slot)) {
+  if (message.presence.contains(header.slot)) {
     // It may be one of the slots that were given up, and come too late.
     ++counters_[message.given_up > 0 ? DropReason::closed : DropReason::duplicate];
     if (message.given_up > 0) ++operation.late_packets;

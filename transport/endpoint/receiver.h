@@ -70,7 +70,7 @@ class Receiver {
   void learn_flows(const Operation& operation, ReceiveMessage& message,
                    const tarpon_header& header);
   bool refused(Operation& operation, const Stage& stage, const ReceiveMessage& message,
-               std::uint32_t slot, const RxPacket& packet);
+               const tarpon_header& header, const RxPacket& packet);
   static std::size_t run_length(const ReceiveMessage& message, const tarpon_header& header,
                                 std::span<const RxPacket> packets);
   void take(Operation& operation, Stage& stage, ReceiveMessage& message,
