@@ -26,7 +26,7 @@
 #include "transport/ports/uring_port.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::communicator_test {
 namespace {
 
 using namespace testing_support;
@@ -508,4 +508,4 @@ TEST(CommunicatorAloneTest, connect__a_lonely_rank_gives_up_and_names_who_is_mis
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::communicator_test

@@ -10,7 +10,7 @@
 
 #include "tools/reference/half_types.h"
 
-namespace tarpon {
+namespace tarpon::reducer_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 64;
@@ -332,4 +332,4 @@ TEST(ReducerTest, shape__64_ranks_use_all_bits_and_an_empty_shard_is_ready) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::reducer_test

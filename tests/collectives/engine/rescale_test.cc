@@ -12,7 +12,7 @@
 #include "collectives/engine/sender_loss.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::rescale_test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20240607;
@@ -149,4 +149,4 @@ TEST(SenderLossTest, learn__averages_and_caps) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rescale_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::schedule_executor_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 64;
@@ -120,4 +120,4 @@ TEST(ScheduleExecutorTest, results__that_come_before_their_sums_let_no_sum_leave
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::schedule_executor_test

@@ -9,7 +9,7 @@
 #include "tests/support/simulated_job.h"
 #include "tools/reference/replay.h"
 
-namespace tarpon {
+namespace tarpon::scheduled_call_test {
 namespace {
 
 using testing::Each;
@@ -439,4 +439,4 @@ TEST(ScheduledCallTest, bounded__calls_run_tar) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::scheduled_call_test

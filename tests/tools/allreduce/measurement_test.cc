@@ -9,7 +9,7 @@
 
 #include "tools/allreduce/timed_calls.h"
 
-namespace tarpon {
+namespace tarpon::measurement_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -333,4 +333,4 @@ TEST(Notes, notes__say_where_bounded_calls_ran_exact) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::measurement_test

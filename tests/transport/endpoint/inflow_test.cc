@@ -7,7 +7,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::inflow_test {
 namespace {
 
 constexpr std::uint64_t kPacket = 1500;
@@ -212,4 +212,4 @@ TEST(InflowTest, paced__grants_are_spaced_by_the_rate) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::inflow_test

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-namespace tarpon {
+namespace tarpon::packet_writer_test {
 namespace {
 
 class PacketWriterTest : public testing::Test {
@@ -81,4 +81,4 @@ TEST_F(PacketWriterTest, mark_epoch__number_codec_and_stride) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::packet_writer_test

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::receiver_test {
 namespace {
 
 using testing::ElementsAre;
@@ -213,4 +213,4 @@ TEST_F(ReceiverTest, give_credit__what_has_come_is_granted_anew) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::receiver_test

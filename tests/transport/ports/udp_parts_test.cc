@@ -19,7 +19,7 @@
 #include "transport/ports/rx_batch.h"
 #include "transport/ports/udp_train.h"
 
-namespace tarpon {
+namespace tarpon::udp_parts_test {
 namespace {
 
 using namespace test;
@@ -164,4 +164,4 @@ TEST(RxBatchTest, unit_with_too_many_pieces_is_cut_off) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::udp_parts_test

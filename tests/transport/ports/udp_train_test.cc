@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::udp_train_test {
 namespace {
 
 using testing::ElementsAre;
@@ -171,4 +171,4 @@ TEST(TrainPoolTest, holds__not_what_is_free_again) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::udp_train_test

@@ -15,7 +15,7 @@
 #include "transport/random.h"
 #include "transport/rank_mask.h"
 
-namespace tarpon {
+namespace tarpon::schedule_test {
 namespace {
 
 using testing_support::ExactKind;
@@ -506,4 +506,4 @@ TEST(ScheduleTest, circulant__who_makes_a_chunk_rotates) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::schedule_test

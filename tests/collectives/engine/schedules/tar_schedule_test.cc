@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-namespace tarpon {
+namespace tarpon::tar_schedule_test {
 namespace {
 
 constexpr std::uint32_t kLargestWorld = 64;
@@ -219,4 +219,4 @@ TEST(SlotsTest, slot_length__only_the_last_is_short) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::tar_schedule_test
