@@ -18,7 +18,7 @@
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
 
-namespace tarpon {
+namespace tarpon::communicator_cost_test {
 namespace {
 
 using namespace testing_support;
@@ -126,4 +126,4 @@ TEST_P(CommunicatorTest, scale__64_ranks_reduce_a_mebibyte) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::communicator_cost_test

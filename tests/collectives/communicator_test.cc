@@ -18,7 +18,7 @@
 #include "transport/endpoint.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::communicator_test {
 namespace {
 
 using namespace testing_support;
@@ -390,4 +390,4 @@ TEST(CommunicatorAloneTest, connect__a_lonely_rank_gives_up_and_names_who_is_mis
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::communicator_test

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-namespace tarpon {
+namespace tarpon::environment_options_test {
 namespace {
 
 using ::testing::AllOf;
@@ -130,4 +130,4 @@ TEST(FromEnvironment, refused_interface__leaves_no_directory) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::environment_options_test

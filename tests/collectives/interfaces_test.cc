@@ -10,7 +10,7 @@
 #include "tools/system/host_info.h"
 #include "tools/system/subprocess.h"
 
-namespace tarpon {
+namespace tarpon::interfaces_test {
 namespace {
 
 using ::testing::AllOf;
@@ -227,4 +227,4 @@ TEST(HostInfo, read_host_info__says_something) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::interfaces_test

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <map>
 
-namespace tarpon {
+namespace tarpon::launcher_test {
 namespace {
 
 using ::testing::AllOf;
@@ -311,4 +311,4 @@ TEST_F(PrivateDirectory, remove_rendezvous__only_ours) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::launcher_test

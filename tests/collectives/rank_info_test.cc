@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::rank_info_test {
 namespace {
 
 RankInfo some() {
@@ -55,4 +55,4 @@ TEST(RankInfo, decode__leaves_nothing_that_a_terminal_would_obey) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rank_info_test

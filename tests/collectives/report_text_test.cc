@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::report_text_test {
 namespace {
 
 /// Of each rank r > 0, r times 100 of 1000 bytes are missing.
@@ -83,4 +83,4 @@ TEST(ReportText, progress_text__a_pause_of_this_rank_that_counts) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::report_text_test

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::shares_test {
 namespace {
 
 using testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST(SharesTest, hash__differs_and_is_0_for_even_ones_only) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::shares_test

@@ -9,7 +9,7 @@
 #include "tests/support/live_job.h"
 #include "transport/ports/uring_port.h"
 
-namespace tarpon {
+namespace tarpon::split_test {
 namespace {
 
 using namespace testing_support;
@@ -248,4 +248,4 @@ TEST(SplitErrors, a_rank_that_has_left_the_job__is_named_at_once) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::split_test

@@ -11,7 +11,7 @@
 #include "tools/simulation/simulation.h"
 #include "transport/integrity.h"
 
-namespace tarpon {
+namespace tarpon::hostile_test {
 namespace {
 
 constexpr Rank kRanks = 4;
@@ -255,4 +255,4 @@ TEST(HostileTest, lies__of_data_falsify_results_and_the_oracles_see_it) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::hostile_test

@@ -9,7 +9,7 @@
 #include "tests/simulation/mesh_job.h"
 #include "tests/support/sanitized.h"
 
-namespace tarpon {
+namespace tarpon::mesh_faults_test {
 namespace {
 
 using namespace testing_support;
@@ -338,4 +338,4 @@ TEST_F(DeciderTest, shrink__succeeds_the_second_time) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::mesh_faults_test

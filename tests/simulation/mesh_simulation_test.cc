@@ -11,7 +11,7 @@
 #include "tests/simulation/mesh_job.h"
 #include "tests/support/sanitized.h"
 
-namespace tarpon {
+namespace tarpon::mesh_simulation_test {
 namespace {
 
 using namespace testing_support;
@@ -476,4 +476,4 @@ TEST(MeshSimulation, seeds__keep_every_promise) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::mesh_simulation_test

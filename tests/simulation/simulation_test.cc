@@ -16,7 +16,7 @@
 #include "transport/integrity.h"
 #include "transport/ports/forwarding_port.h"
 
-namespace tarpon {
+namespace tarpon::simulation_test {
 namespace {
 
 FaultSet set_of(std::string_view list) {
@@ -459,4 +459,4 @@ TEST(SimulationCanaryTest, silence_of_one_direction__is_caught_in_exact_mode) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::simulation_test

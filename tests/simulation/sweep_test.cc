@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-namespace tarpon {
+namespace tarpon::sweep_test {
 namespace {
 
 TEST(SimulationSweepTest, jobs__change_no_result) {
@@ -41,4 +41,4 @@ TEST(SimulationSweepTest, jobs__change_no_result) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::sweep_test

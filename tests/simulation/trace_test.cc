@@ -15,7 +15,7 @@
 
 #include "tools/simulation/simulation.h"
 
-namespace tarpon {
+namespace tarpon::trace_test {
 namespace {
 
 constexpr std::size_t kOfTar = 1000;
@@ -62,4 +62,4 @@ TEST(TraceTest, run_simulation__leaves_the_same_traces_with_every_compiler) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::trace_test

@@ -12,7 +12,7 @@
 
 #include "tests/support/sanitized.h"
 
-namespace tarpon {
+namespace tarpon::whole_job_test {
 namespace {
 
 using namespace testing_support;
@@ -326,4 +326,4 @@ TEST_F(WholeJobTest, a_data_path_that_is_cut_for_good__kills_by_votes_alone) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::whole_job_test

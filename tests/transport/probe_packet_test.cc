@@ -9,7 +9,7 @@
 #include "transport/ports/narrow_port.h"
 #include "transport/simulated/simulated_port.h"
 
-namespace tarpon {
+namespace tarpon::probe_packet_test {
 namespace {
 
 constexpr std::uint32_t kJob = 0xbeef;
@@ -85,4 +85,4 @@ TEST_F(ProbePacketTest, narrow_port__changes_the_largest_payload_alone) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::probe_packet_test

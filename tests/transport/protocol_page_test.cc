@@ -16,7 +16,7 @@
 #include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
 
-namespace tarpon {
+namespace tarpon::protocol_page_test {
 namespace {
 
 struct Field {
@@ -289,4 +289,4 @@ TEST(ProtocolPageTest, the_repair_packet) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::protocol_page_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/endpoint_harness.h"
 
-namespace tarpon {
+namespace tarpon::recorder_test {
 namespace {
 
 /// Every field follows from the number, so that a torn record shows.
@@ -185,4 +185,4 @@ TEST(EndpointSnapshot, names_whom_an_operation_waits_for) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::recorder_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::rung_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -34,4 +34,4 @@ TEST(Rung, read_rung_facts__nothing_is_loaded_on_loopback) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rung_test

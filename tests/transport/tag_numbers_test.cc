@@ -10,7 +10,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::tag_numbers_test {
 namespace {
 
 TEST(TagNumbers, put__the_oldest_goes_beyond_the_limit) {
@@ -70,4 +70,4 @@ TEST(TagNumbers, any_order_of_calls__as_a_plain_list) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::tag_numbers_test

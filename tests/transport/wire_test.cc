@@ -10,7 +10,7 @@
 #include "transport/endpoint/operation.h"
 #include "transport/integrity.h"
 
-namespace tarpon {
+namespace tarpon::wire_test {
 namespace {
 
 constexpr std::uint32_t kJob = 0x1234;
@@ -153,4 +153,4 @@ TEST(WireTest, packet_check__is_crc32c_with_the_field_zero) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::wire_test

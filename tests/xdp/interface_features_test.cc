@@ -7,7 +7,7 @@
 #include "tests/support/private_network.h"
 #include "xdp/socket_list.h"
 
-namespace tarpon::xdp {
+namespace tarpon::xdp::interface_features_test {
 namespace {
 
 using testing::HasSubstr;
@@ -76,4 +76,4 @@ TEST(SocketListTest, none_are_bound_or_the_kernel_does_not_say) {
 }
 
 }  // namespace
-}  // namespace tarpon::xdp
+}  // namespace tarpon::xdp::interface_features_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/private_network.h"
 
-namespace tarpon::xdp {
+namespace tarpon::xdp::neighbours_test {
 namespace {
 
 using testing_support::FarNamespace;
@@ -132,4 +132,4 @@ TEST(NeighboursTest, an_interface_that_is_gone_is_told_from_a_question_that_fail
 }
 
 }  // namespace
-}  // namespace tarpon::xdp
+}  // namespace tarpon::xdp::neighbours_test

@@ -14,7 +14,7 @@
 #include "tests/support/foreign_program.h"
 #include "tests/support/private_network.h"
 
-namespace tarpon::xdp {
+namespace tarpon::xdp::program_test {
 namespace {
 
 using testing::HasSubstr;
@@ -187,4 +187,4 @@ TEST(ProgramTest, a_port_on_a_queue_replaces_the_dead_one) {
 }
 
 }  // namespace
-}  // namespace tarpon::xdp
+}  // namespace tarpon::xdp::program_test

@@ -12,7 +12,7 @@
 #include "tests/support/private_network.h"
 #include "xdp/program.h"
 
-namespace tarpon::xdp {
+namespace tarpon::xdp::queue_test {
 namespace {
 
 using testing_support::Frame;
@@ -208,4 +208,4 @@ TEST(QueueTest, zero_copy_on_veth_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace tarpon::xdp
+}  // namespace tarpon::xdp::queue_test

@@ -12,7 +12,7 @@
 #include "transport/random.h"
 #include "xdp/program.h"
 
-namespace tarpon::xdp {
+namespace tarpon::xdp::xdp_program_test {
 namespace {
 
 using testing_support::Frame;
@@ -230,4 +230,4 @@ TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {
 }
 
 }  // namespace
-}  // namespace tarpon::xdp
+}  // namespace tarpon::xdp::xdp_program_test

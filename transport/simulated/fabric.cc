@@ -45,7 +45,7 @@ std::uint64_t pause_ns(const Background& traffic) {
 }  // namespace
 
 bool Fabric::Event::operator<(const Event& other) const {
-  return std::pair(time, order) > std::pair(other.time, other.order);
+  return time != other.time ? time > other.time : order > other.order;
 }
 
 Fabric::Fabric(const FabricOptions& options)

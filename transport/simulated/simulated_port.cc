@@ -30,7 +30,7 @@ struct SimulatedNetwork::State {
     std::vector<std::byte> bytes = {};
 
     bool operator<(const InFlight& other) const {
-      return std::pair(arrival, order) > std::pair(other.arrival, other.order);
+      return arrival != other.arrival ? arrival > other.arrival : order > other.order;
     }
   };
 

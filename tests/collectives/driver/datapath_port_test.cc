@@ -7,7 +7,7 @@
 #include "tests/support/private_network.h"
 #include "xdp/attached.h"
 
-namespace tarpon {
+namespace tarpon::datapath_port_test {
 namespace {
 
 using testing::HasSubstr;
@@ -53,4 +53,4 @@ TEST(DatapathPortTest, what_was_to_be_zero_copy_and_is_not_granted_takes_a_socke
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::datapath_port_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/membership_job.h"
 
-namespace tarpon {
+namespace tarpon::learnt_shares_test {
 namespace {
 
 using namespace testing_support;
@@ -117,4 +117,4 @@ TEST(LearntSharesTest, other_calls__are_even_and_count_for_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::learnt_shares_test

@@ -16,7 +16,7 @@
 #include "tools/system/process_usage.h"
 #include "transport/clock.h"
 
-namespace tarpon {
+namespace tarpon::many_communicators_test {
 namespace {
 
 constexpr std::uint32_t kRanks = 8;
@@ -92,4 +92,4 @@ TEST(ManyCommunicatorsTest, communicators_of_a_process__keep_within_its_descript
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::many_communicators_test

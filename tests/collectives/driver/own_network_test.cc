@@ -15,7 +15,7 @@
 #include "tools/namespaces/network_namespace.h"
 #include "tools/system/subprocess.h"
 
-namespace tarpon {
+namespace tarpon::own_network_test {
 namespace {
 
 using ::testing::AllOf;
@@ -217,4 +217,4 @@ TEST(OwnNetwork, check_reachable__loopback_is_good_on_one_host) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::own_network_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::rate_meter_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,4 +44,4 @@ TEST(RateMeterTest, rate__follows) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rate_meter_test

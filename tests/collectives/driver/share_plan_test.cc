@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::share_plan_test {
 namespace {
 
 using Speeds = std::vector<double>;
@@ -151,4 +151,4 @@ TEST(SharePlanTest, a_rank_that_measured_nothing__the_shares_stay) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::share_plan_test

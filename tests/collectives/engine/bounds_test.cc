@@ -8,7 +8,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::bounds_test {
 namespace {
 
 constexpr std::uint64_t kBytes = 25 << 20;
@@ -410,4 +410,4 @@ TEST(BoundsTest, quiet_busy_quiet__is_followed_without_jumps) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::bounds_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::causes_test {
 namespace {
 
 using Ranks = std::vector<Rank>;
@@ -136,4 +136,4 @@ TEST_F(CausesTest, late_ranks__their_contributions_and_beside_them_their_void_sh
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::causes_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::coded_calls_test {
 namespace {
 
 /// The evidence of a call of 4 MiB, which takes 0.8 ms to code, that lost 30 %.
@@ -33,4 +33,4 @@ TEST(CodedCallsTest, note_ended__a_call_with_a_late_rank_tells_no_loss) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::coded_calls_test

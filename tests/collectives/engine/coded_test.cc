@@ -14,7 +14,7 @@
 #include "tests/support/simulated_job.h"
 #include "tools/reference/coded_reference.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::coded_test {
 namespace {
 
 constexpr Duration kBound = 50ms;
@@ -347,4 +347,4 @@ TEST(FloatBufferPool, reuses_buffers_that_fit_and_frees_idle_ones) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::coded_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::coding_test {
 namespace {
 
 constexpr std::uint64_t kCount = 100'000;
@@ -51,4 +51,4 @@ TEST(Coding, decode__costs_no_more_than_zeros_however_much_is_lost) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::coding_test

@@ -11,7 +11,7 @@
 #include "collectives/engine/learning/bounds.h"
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::driven_test {
 namespace {
 
 constexpr std::uint32_t kSlot = 1408;
@@ -338,4 +338,4 @@ TEST_P(LearningWithoutTest, a_dead_or_suspect_rank__leaves_the_bound_where_it_wa
 INSTANTIATE_TEST_SUITE_P(Dead, LearningWithoutTest, testing::Bool());
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::driven_test

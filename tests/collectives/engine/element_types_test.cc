@@ -9,7 +9,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::element_types_test {
 namespace {
 
 using testing::ElementsAre;
@@ -267,4 +267,4 @@ TEST(CustomFunctionTest, bits_of_floats_are_not_combined) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::element_types_test

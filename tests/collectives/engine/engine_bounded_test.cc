@@ -6,7 +6,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::engine_bounded_test {
 namespace {
 
 using testing::ElementsAre;
@@ -234,4 +234,4 @@ TEST(EngineTest, bounded__integers_min_max_and_prod_run_exact) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::engine_bounded_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::engine_dead_test {
 namespace {
 
 using testing::ElementsAre;
@@ -421,4 +421,4 @@ TEST(EngineDeadTest, retention_full__the_rank_that_holds_back_is_wished_out_afte
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::engine_dead_test

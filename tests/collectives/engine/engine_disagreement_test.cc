@@ -6,7 +6,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::engine_disagreement_test {
 namespace {
 
 using testing::ElementsAre;
@@ -134,4 +134,4 @@ TEST(EngineTest, abort__calls_beyond_the_window_keep_their_numbers) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::engine_disagreement_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::engine_port_test {
 namespace {
 
 using testing::HasSubstr;
@@ -153,4 +153,4 @@ TEST(EngineTest, port__missing_parts_are_filled_once_their_memory_is_no_longer_l
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::engine_port_test

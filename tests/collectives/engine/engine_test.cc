@@ -6,7 +6,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -235,4 +235,4 @@ TEST(EngineTest, without_retention__a_lost_result_ends_a_bounded_call_at_once) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::engine_test

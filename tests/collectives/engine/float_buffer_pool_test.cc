@@ -7,7 +7,7 @@
 
 #include "tests/support/large_memory.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::float_buffer_pool_test {
 namespace {
 
 constexpr std::uint64_t kCount = 1'000'000;
@@ -50,4 +50,4 @@ TEST(FloatBufferPool, a_call_may_take_a_buffer_that_is_not_touched_yet) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::float_buffer_pool_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::forgotten_test {
 namespace {
 
 constexpr std::uint16_t kRanks = 3;
@@ -77,4 +77,4 @@ INSTANTIATE_TEST_SUITE_P(Numbers, ForgottenTagTest,
                                           testing::Values(1, 2)));    // ranks that forgot
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::forgotten_test

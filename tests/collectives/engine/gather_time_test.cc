@@ -12,7 +12,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::gather_time_test {
 namespace {
 
 constexpr double kMargin = 2;
@@ -106,4 +106,4 @@ TEST(GatherTimeTest, little_is_lost) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::gather_time_test

@@ -12,7 +12,7 @@
 #include "collectives/engine/kernels/reduce.h"
 #include "tools/reference/reference.h"
 
-namespace tarpon {
+namespace tarpon::half_precision_test {
 namespace {
 
 constexpr std::size_t kLongest = 70;
@@ -241,4 +241,4 @@ TYPED_TEST(HalfPrecisionTest, needs_partials__for_sums_and_products_alone) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::half_precision_test

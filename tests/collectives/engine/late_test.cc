@@ -7,7 +7,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::late_test {
 namespace {
 
 using Ranks = std::vector<Rank>;
@@ -478,4 +478,4 @@ TEST(LateFill, own_shard__is_filled_once_by_the_rule) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::late_test

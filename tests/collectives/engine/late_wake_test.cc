@@ -6,7 +6,7 @@
 #include "tests/support/simulated_job.h"
 #include "transport/integrity.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::late_wake_test {
 namespace {
 
 constexpr Duration kBound = 50ms;
@@ -84,4 +84,4 @@ TEST(LateWakeTest, in_doubt__with_a_whole_result_the_next_deadline_is_ahead) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::late_wake_test

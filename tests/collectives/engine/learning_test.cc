@@ -4,7 +4,7 @@
 #include "collectives/engine/learning/bounds.h"
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::learning_test {
 namespace {
 
 constexpr std::uint64_t kCount = 100'000;
@@ -57,4 +57,4 @@ TEST(LearningTest, learn__not_from_calls_that_always_run_exact) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::learning_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::learnt_bound_test {
 namespace {
 
 constexpr double kTarget = 0.001;
@@ -63,4 +63,4 @@ TEST(LearntBoundTest, early_loss__is_the_share_that_came_too_late) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::learnt_bound_test

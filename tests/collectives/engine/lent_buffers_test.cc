@@ -14,7 +14,7 @@
 #include "collectives/engine/schedules/tar_shards.h"
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::lent_buffers_test {
 namespace {
 
 using testing_support::Buffers;
@@ -212,4 +212,4 @@ TEST_F(LentBuffersTest, a_call_that_a_broken_port_ends_leaves_no_packet_in_it) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::lent_buffers_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::mismatches_test {
 namespace {
 
 using testing::ElementsAre;
@@ -83,4 +83,4 @@ TEST(MismatchesTest, collect__ends_the_call_after_50_ms_or_halfway_to_its_limit)
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::mismatches_test

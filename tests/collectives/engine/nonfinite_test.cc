@@ -7,7 +7,7 @@
 #include "collectives/membership/agreement.h"
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::nonfinite_test {
 namespace {
 
 using namespace testing_support;
@@ -150,4 +150,4 @@ TEST(NonfiniteTest, bounded__a_late_rank_takes_what_the_others_have) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::nonfinite_test

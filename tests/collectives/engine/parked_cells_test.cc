@@ -9,7 +9,7 @@
 #include <new>
 #include <set>
 
-namespace tarpon {
+namespace tarpon::parked_cells_test {
 namespace {
 
 constexpr std::size_t kCellBytes = 64;
@@ -75,4 +75,4 @@ TEST_F(ParkedCellsTest, park__uses_the_memory_of_cells_that_were_taken) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::parked_cells_test

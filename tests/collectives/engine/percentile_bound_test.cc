@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::percentile_bound_test {
 namespace {
 
 constexpr CallKind kKind{.bytes = 25 << 20};
@@ -65,4 +65,4 @@ TEST(PercentileBoundTest, early_loss__is_the_lost_share) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::percentile_bound_test

@@ -16,7 +16,7 @@
 #include "tests/support/simulated_job.h"
 #include "transport/ports/forwarding_port.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::pieces_test {
 namespace {
 
 using testing::ElementsAre;
@@ -474,4 +474,4 @@ TEST_F(PiecesTest, refused_memory_for_buffers_before_the_codec_is_on_is_no_error
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::pieces_test

@@ -14,7 +14,7 @@
 
 #include "tools/reference/reference.h"
 
-namespace tarpon {
+namespace tarpon::reduce_test {
 namespace {
 
 constexpr std::size_t kLargest = 300;
@@ -321,4 +321,4 @@ TEST(ReduceKernelsTest, reduce_kernels__takes_the_widest_variant) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::reduce_test

@@ -12,7 +12,7 @@
 #include "tools/reference/half_types.h"
 #include "transport/rank_mask.h"
 
-namespace tarpon {
+namespace tarpon::reducer_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 64;
@@ -335,4 +335,4 @@ TEST(ReducerTest, shape__64_ranks_use_all_bits_and_an_empty_shard_is_ready) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::reducer_test

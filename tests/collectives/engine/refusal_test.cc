@@ -9,7 +9,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::refusal_test {
 namespace {
 
 using Ranks = std::vector<Rank>;
@@ -446,4 +446,4 @@ TEST_F(LeavingTest, when_it_no_longer_serves_its_calls_end_too) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::refusal_test

@@ -27,7 +27,7 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::refused_memory_test {
 namespace {
 
 enum Outcome : int { kNothingRefused = 0, kCallRefused = 10, kWrong = 11 };
@@ -89,4 +89,4 @@ TEST(RefusedMemoryTest, submit__takes_one_number_or_ends_the_process) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::refused_memory_test

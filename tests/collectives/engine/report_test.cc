@@ -5,7 +5,7 @@
 
 #include "tests/support/simulated_job.h"
 
-namespace tarpon {
+namespace tarpon::report_test {
 namespace {
 
 using testing::Each;
@@ -220,4 +220,4 @@ TEST(ReportTest, evicted__in_flight_and_queued_calls_count_on) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::report_test

@@ -15,7 +15,7 @@
 #include "tests/support/deliver.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::rescale_test {
 namespace {
 
 constexpr std::uint64_t kSeed = 20240607;
@@ -173,4 +173,4 @@ TEST(SenderLossTest, learn__averages_and_caps) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rescale_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/deliver.h"
 
-namespace tarpon {
+namespace tarpon::schedule_executor_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 64;
@@ -122,4 +122,4 @@ TEST(ScheduleExecutorTest, results__that_come_before_their_sums_let_no_sum_leave
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::schedule_executor_test

@@ -16,7 +16,7 @@
 #include "tools/reference/replay.h"
 #include "transport/ports/forwarding_port.h"
 
-namespace tarpon {
+namespace tarpon::scheduled_call_test {
 namespace {
 
 using testing::Each;
@@ -508,4 +508,4 @@ TEST(ScheduledCallTest, bounded__calls_run_tar) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::scheduled_call_test

@@ -6,7 +6,7 @@
 #include "collectives/types.h"
 #include "tools/reference/reference.h"
 
-namespace tarpon {
+namespace tarpon::signature_test {
 namespace {
 
 OperationSignature example() {
@@ -143,4 +143,4 @@ TEST(TypesTest, element_bytes__match_the_types) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::signature_test

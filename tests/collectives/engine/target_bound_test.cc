@@ -12,7 +12,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::target_bound_test {
 namespace {
 
 constexpr int kRuns = 20;
@@ -237,4 +237,4 @@ TEST(TargetBoundTest, all_lost__counts_as_twice_the_time) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::target_bound_test

@@ -8,7 +8,7 @@
 
 #include "collectives/engine/work_rate.h"
 
-namespace tarpon {
+namespace tarpon::work_test {
 namespace {
 
 using testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST(WorkRate, is_that_of_cut_calls_once_one_is_known) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::work_test

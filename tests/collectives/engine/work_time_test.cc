@@ -8,7 +8,7 @@
 #include "collectives/engine/work_rate.h"
 #include "tests/support/simulated_job.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::work_time_test {
 namespace {
 
 constexpr std::uint16_t kRanks = 2;
@@ -106,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(Codec, WorkTimeTest, testing::Values(CodecRule::off, Co
                          });
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::work_time_test

@@ -24,7 +24,7 @@
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::flight_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -486,4 +486,4 @@ TEST(FlightOfJob, stuck__says_whom_it_waits_for) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::flight_test

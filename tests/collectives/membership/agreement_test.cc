@@ -15,7 +15,7 @@
 #include "tests/support/sanitized.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::agreement_test {
 namespace {
 
 using testing::HasSubstr;
@@ -462,4 +462,4 @@ TEST(AgreementTest, random_deaths__never_two_verdicts_of_one_step) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::agreement_test

@@ -10,7 +10,7 @@
 #include "collectives/membership/epochs.h"
 #include "transport/endpoint.h"
 
-namespace tarpon {
+namespace tarpon::epochs_test {
 namespace {
 
 using Start = EpochRecord::Start;
@@ -84,8 +84,9 @@ TEST(EpochHistory, forgets_the_oldest_of_many) {
 }
 
 }  // namespace
+}  // namespace tarpon::epochs_test
 
-namespace mesh {
+namespace tarpon::mesh::epochs_test {
 namespace {
 
 using Starts = std::vector<EpochRecord::Start>;
@@ -418,5 +419,4 @@ TEST(EpochsTest, coded_calls_that_overrun_their_bound_turn_the_codec_off) {
 }
 
 }  // namespace
-}  // namespace mesh
-}  // namespace tarpon
+}  // namespace tarpon::mesh::epochs_test

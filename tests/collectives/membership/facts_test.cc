@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::facts_test {
 namespace {
 
 Fact fact(Rank rank, Standing standing, std::string evidence = "") {
@@ -89,4 +89,4 @@ TEST(Facts, text__of_some_ranks) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::facts_test

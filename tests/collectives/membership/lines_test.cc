@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 
-namespace tarpon::mesh {
+namespace tarpon::mesh::lines_test {
 namespace {
 
 constexpr std::uint32_t kRanks = 3;
@@ -229,4 +229,4 @@ TEST_F(LinesTest, malformed_frames__are_dropped) {
 }
 
 }  // namespace
-}  // namespace tarpon::mesh
+}  // namespace tarpon::mesh::lines_test

@@ -6,7 +6,7 @@
 #include "collectives/rendezvous/control.h"
 #include "tests/support/membership_job.h"
 
-namespace tarpon {
+namespace tarpon::membership_kill_test {
 namespace {
 
 using namespace testing_support;
@@ -358,4 +358,4 @@ TEST(MembershipKillTest, agree__when_the_decider_dies_the_next_one_decides) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::membership_kill_test

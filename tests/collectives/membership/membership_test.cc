@@ -5,7 +5,7 @@
 #include "collectives/membership/agreement.h"
 #include "tests/support/membership_job.h"
 
-namespace tarpon {
+namespace tarpon::membership_test {
 namespace {
 
 using namespace testing_support;
@@ -211,4 +211,4 @@ TEST(MembershipTest, agree__a_job_of_one_decides_alone) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::membership_test

@@ -22,7 +22,7 @@
 #include "tests/support/sanitized.h"
 #include "transport/clock.h"
 
-namespace tarpon::mesh {
+namespace tarpon::mesh::mesh_test {
 namespace {
 
 using rendezvous::append_u32;
@@ -422,4 +422,4 @@ TEST_F(MeshTest, killed__while_a_forked_child_lives_is_noticed_all_the_same) {
 }
 
 }  // namespace
-}  // namespace tarpon::mesh
+}  // namespace tarpon::mesh::mesh_test

@@ -11,7 +11,7 @@
 #include "tests/support/membership_job.h"
 #include "tools/reference/fnv.h"
 
-namespace tarpon {
+namespace tarpon::rejoin_test {
 namespace {
 
 using namespace testing_support;
@@ -184,4 +184,4 @@ TEST(RejoinTest, resync__any_bytes_and_refuses_what_differs) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::rejoin_test

@@ -6,7 +6,7 @@
 
 #include <deque>
 
-namespace tarpon::mesh {
+namespace tarpon::mesh::shrink_test {
 namespace {
 
 /// One rank: its facts and its rules.
@@ -280,4 +280,4 @@ TEST(ShrinkTest, alone__the_last_one_needs_nobody) {
 }
 
 }  // namespace
-}  // namespace tarpon::mesh
+}  // namespace tarpon::mesh::shrink_test

@@ -6,7 +6,7 @@
 #include "bpf/wire.h"
 #include "collectives/rendezvous/connection.h"
 
-namespace tarpon::mesh {
+namespace tarpon::mesh::streams_test {
 namespace {
 
 constexpr std::uint32_t kJob = 7;
@@ -167,4 +167,4 @@ TEST_F(StreamsTest, proof__answers_a_call_by_one_attempt) {
 }
 
 }  // namespace
-}  // namespace tarpon::mesh
+}  // namespace tarpon::mesh::streams_test

@@ -7,7 +7,7 @@
 #include <deque>
 #include <utility>
 
-namespace tarpon::mesh {
+namespace tarpon::mesh::votes_test {
 namespace {
 
 /// Ranks whose votes reach each other at once, unless they are cut off.
@@ -235,4 +235,4 @@ TEST(VotesTest, receive__malformed_bodies_are_ignored) {
 }
 
 }  // namespace
-}  // namespace tarpon::mesh
+}  // namespace tarpon::mesh::votes_test

@@ -6,7 +6,7 @@
 
 #include "tests/support/rendezvous_job.h"
 
-namespace tarpon {
+namespace tarpon::control_exchange_test {
 namespace {
 
 using namespace testing_support;
@@ -211,4 +211,4 @@ TEST(ControlExchangeTest, slow_reader__is_cut_off_by_the_deadline_and_named) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::control_exchange_test

@@ -7,7 +7,7 @@
 #include "bpf/wire.h"
 #include "tests/support/rendezvous_job.h"
 
-namespace tarpon {
+namespace tarpon::control_stranger_test {
 namespace {
 
 using namespace testing_support;
@@ -211,4 +211,4 @@ TEST(ControlStrangerTest, verdict__text_of_a_stranger_is_printable_and_bounded) 
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::control_stranger_test

@@ -8,7 +8,7 @@
 #include "bpf/wire.h"
 #include "tests/support/rendezvous_job.h"
 
-namespace tarpon {
+namespace tarpon::control_test {
 namespace {
 
 using namespace testing_support;
@@ -375,4 +375,4 @@ TEST(ControlJoinTest, one_rank__needs_no_address) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::control_test

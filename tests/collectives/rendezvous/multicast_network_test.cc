@@ -16,7 +16,7 @@
 #include "tests/support/testbed_network.h"
 #include "tools/namespaces/network_namespace.h"
 
-namespace tarpon {
+namespace tarpon::multicast_network_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST(MulticastHostTest, ranks_of_one_host__say_why_not) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::multicast_network_test

@@ -17,7 +17,7 @@
 #include "tools/namespaces/testbed.h"
 #include "tools/system/subprocess.h"
 
-namespace tarpon {
+namespace tarpon::path_network_test {
 namespace {
 
 using ::testing::AllOf;
@@ -109,8 +109,8 @@ class RoutedPaths : public ::testing::Test {
     shell(kRouter,
           "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done; "
           "echo 1 > /proc/sys/net/ipv4/ip_forward");
-    return tarpon::connect({namespaces_[0].get(), namespaces_[1].get()}, "10.7.0.2:29500",
-                           datapath);
+    return path_network_test::connect({namespaces_[0].get(), namespaces_[1].get()},
+                                      "10.7.0.2:29500", datapath);
   }
 
  private:
@@ -188,8 +188,8 @@ class BridgedPaths : public ::testing::TestWithParam<Datapath> {
   }
 
   static Pair connect(const Testbed& network) {
-    return tarpon::connect({network.network_namespace(0), network.network_namespace(1)},
-                           network.address(0) + ":29500", GetParam());
+    return path_network_test::connect({network.network_namespace(0), network.network_namespace(1)},
+                                      network.address(0) + ":29500", GetParam());
   }
 };
 
@@ -233,4 +233,4 @@ TEST_P(BridgedPaths, losses__shrink_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::path_network_test

@@ -21,7 +21,7 @@
 #include "transport/ports/udp_socket.h"
 #include "transport/probe_packet.h"
 
-namespace tarpon::rendezvous {
+namespace tarpon::rendezvous::path_probe_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -254,4 +254,4 @@ TEST(PathProbeTest, strangers__prove_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon::rendezvous
+}  // namespace tarpon::rendezvous::path_probe_test

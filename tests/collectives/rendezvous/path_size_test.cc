@@ -8,7 +8,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon::rendezvous {
+namespace tarpon::rendezvous::path_size_test {
 namespace {
 
 using ::testing::AllOf;
@@ -181,4 +181,4 @@ TEST(PathSizeTest, decide__where_the_sender_is_blocked_its_kernel_has_said_so) {
 }
 
 }  // namespace
-}  // namespace tarpon::rendezvous
+}  // namespace tarpon::rendezvous::path_size_test

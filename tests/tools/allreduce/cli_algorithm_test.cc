@@ -4,7 +4,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_algorithm_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -168,4 +168,4 @@ TEST(CliAlgorithm, unknown__is_refused_with_the_choices) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_algorithm_test

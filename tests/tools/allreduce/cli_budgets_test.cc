@@ -9,7 +9,7 @@
 #include "tests/support/child_program.h"
 #include "tools/allreduce/npy.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_budgets_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -167,4 +167,4 @@ TEST(CliBudgets, nonfinite__the_result_is_nan_and_the_step_skipped) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_budgets_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_codec_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST(CliCodec, on__a_file_job_is_checked_against_its_inputs) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_codec_test

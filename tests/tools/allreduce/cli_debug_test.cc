@@ -8,7 +8,7 @@
 
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_debug_test {
 namespace {
 
 using ::testing::AllOf;
@@ -156,4 +156,4 @@ TEST(CliDebug, nonsense__named) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_debug_test

@@ -15,7 +15,7 @@
 #include "tests/support/allreduce_run.h"
 #include "transport/clock.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_faults_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -283,4 +283,4 @@ TEST(CliFaults, sim__a_signal_ends_it_with_the_seeds_so_far) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_faults_test

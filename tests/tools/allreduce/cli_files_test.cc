@@ -15,7 +15,7 @@
 #include "tools/allreduce/npy.h"
 #include "transport/random.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_files_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -284,4 +284,4 @@ TEST(CliFiles, disk_full__no_part_of_a_file) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_files_test

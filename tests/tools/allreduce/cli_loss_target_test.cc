@@ -4,7 +4,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_loss_target_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -130,4 +130,4 @@ TEST(CliLossTarget, wrong__one_line_with_the_value_and_the_remedy) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_loss_target_test

@@ -12,7 +12,7 @@
 #include "tests/support/child_program.h"
 #include "tests/support/testbed_network.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_multicast_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST_F(CliMulticast, report__says_why_it_is_off) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_multicast_test

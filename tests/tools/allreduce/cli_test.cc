@@ -12,7 +12,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -398,4 +398,4 @@ TEST(CliReport, bound_that_is_too_short__names_one_that_would_do) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_test

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-namespace tarpon {
+namespace tarpon::file_check_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -88,4 +88,4 @@ TEST(FileCheck, report__only_its_contributors_count) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::file_check_test

@@ -15,7 +15,7 @@
 #include "transport/clock.h"
 #include "transport/endpoint.h"
 
-namespace tarpon {
+namespace tarpon::flows_job_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ INSTANTIATE_TEST_SUITE_P(live, FlowsJobTest,
                          [](const auto& test) { return std::string(name(test.param)); });
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::flows_job_test

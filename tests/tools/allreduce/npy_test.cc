@@ -16,7 +16,7 @@
 #include <fstream>
 #include <random>
 
-namespace tarpon {
+namespace tarpon::npy_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -269,4 +269,4 @@ TEST_F(Npy, write_npy__disk_full) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::npy_test

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <sstream>
 
-namespace tarpon {
+namespace tarpon::result_table_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -77,4 +77,4 @@ TEST(Table, parse_columns__refuses_what_does_not_exist_or_fit) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::result_table_test

@@ -14,7 +14,7 @@
 #include "tests/support/child_program.h"
 #include "tests/support/testbed_network.h"
 
-namespace tarpon::test {
+namespace tarpon::test::shrunk_slots_test {
 namespace {
 
 using ::testing::AllOf;
@@ -65,4 +65,4 @@ TEST_F(ShrunkSlots, below_the_least_mtu__both_ranks_name_the_pair) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::shrunk_slots_test

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <random>
 
-namespace tarpon {
+namespace tarpon::work_estimate_test {
 namespace {
 
 struct Sweep {
@@ -94,4 +94,4 @@ TEST(WorkEstimate, small_sizes__say_nothing_about_large_ones) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::work_estimate_test

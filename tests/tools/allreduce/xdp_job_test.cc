@@ -14,7 +14,7 @@
 #include "xdp/interface.h"
 #include "xdp/program.h"
 
-namespace tarpon {
+namespace tarpon::xdp_job_test {
 namespace {
 
 using testing::Each;
@@ -253,4 +253,4 @@ TEST_F(XdpJobTest, an_interface_that_goes_down_ends_the_call_by_its_deadline) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::xdp_job_test

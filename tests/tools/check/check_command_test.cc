@@ -10,7 +10,7 @@
 #include "tests/support/child_program.h"
 #include "tests/support/testbed_network.h"
 
-namespace tarpon::test {
+namespace tarpon::test::check_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST_F(CheckCommand, flood__repeats_the_rate_of_the_links) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::check_command_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_check_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST(CliCheck, lossy_path__fails_with_its_figures) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_check_test

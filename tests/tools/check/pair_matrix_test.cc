@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
-namespace tarpon {
+namespace tarpon::pair_matrix_test {
 namespace {
 
 const Colour kPlain(-1, process_environment());
@@ -50,4 +50,4 @@ TEST(PairMatrix, a_hundred_ranks__longer_labels) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::pair_matrix_test

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-namespace tarpon {
+namespace tarpon::pair_probe_test {
 namespace {
 
 using ::testing::AllOf;
@@ -109,4 +109,4 @@ TEST(LikelyCause, likely_cause__small_replies_alone_are_a_matter_of_the_mtu) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::pair_probe_test

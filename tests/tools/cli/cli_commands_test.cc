@@ -6,7 +6,7 @@
 
 #include "tests/support/allreduce_run.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_commands_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -49,4 +49,4 @@ TEST(CliHelp, every_command__helps) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_commands_test

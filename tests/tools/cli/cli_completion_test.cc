@@ -7,7 +7,7 @@
 
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_completion_test {
 namespace {
 
 using ::testing::Contains;
@@ -92,4 +92,4 @@ TEST(CliCompletionCommand, shell__needs_to_be_known) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_completion_test

@@ -15,7 +15,7 @@
 #include "tests/support/child_program.h"
 #include "tools/allreduce/npy.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_errors_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -451,4 +451,4 @@ TEST(CliJobErrors, namespaces__need_root) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_errors_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_help_test {
 namespace {
 
 /// "--mtu", ...: what the lines of a help text begin with.
@@ -141,4 +141,4 @@ TEST(CliHelp, help__of_an_unknown_command) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_help_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_terminal_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(CliTerminal, progress__gone_after_an_error) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_terminal_test

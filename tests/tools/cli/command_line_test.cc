@@ -6,7 +6,7 @@
 #include "tools/cli/suggestion.h"
 #include "tools/job/mechanism_options.h"
 
-namespace tarpon::cli {
+namespace tarpon::cli::command_line_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -271,4 +271,4 @@ TEST(Parse, help__of_what_was_named_before_it) {
 }
 
 }  // namespace
-}  // namespace tarpon::cli
+}  // namespace tarpon::cli::command_line_test

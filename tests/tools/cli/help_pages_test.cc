@@ -5,7 +5,7 @@
 #include "tools/cli/help_text.h"
 #include "tools/cli/man_page.h"
 
-namespace tarpon::cli {
+namespace tarpon::cli::help_pages_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -109,4 +109,4 @@ TEST(ManPage, program_page__names_the_others) {
 }
 
 }  // namespace
-}  // namespace tarpon::cli
+}  // namespace tarpon::cli::help_pages_test

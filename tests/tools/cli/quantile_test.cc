@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::quantile_test {
 namespace {
 
 TEST(Quantile, quantile__needs_samples_in_its_tail) {
@@ -20,4 +20,4 @@ TEST(Quantile, quantile__needs_samples_in_its_tail) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::quantile_test

@@ -6,7 +6,7 @@
 
 #include <random>
 
-namespace tarpon {
+namespace tarpon::units_test {
 namespace {
 
 using ::testing::AllOf;
@@ -147,4 +147,4 @@ TEST(Units, round_trip__the_largest_values) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::units_test

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace tarpon {
+namespace tarpon::voice_test {
 namespace {
 
 TEST(Voice, first_named_rank__of_texts_that_all_ranks_know) {
@@ -46,4 +46,4 @@ TEST(Voice, of_launcher__writes_its_rank) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::voice_test

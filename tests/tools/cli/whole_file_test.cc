@@ -23,7 +23,7 @@
 #include <functional>
 #include <iterator>
 
-namespace tarpon {
+namespace tarpon::whole_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -289,4 +289,4 @@ TEST_F(WholeFiles, check__says_so_before) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::whole_file_test

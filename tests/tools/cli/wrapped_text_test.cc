@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::wrapped_text_test {
 namespace {
 
 TEST(WrappedText, wrapped__breaks_at_blanks) {
@@ -20,4 +20,4 @@ TEST(WrappedText, wrapped__keeps_long_words_whole) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::wrapped_text_test

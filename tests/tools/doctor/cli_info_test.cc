@@ -7,7 +7,7 @@
 #include "collectives/version.h"
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_info_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -90,4 +90,4 @@ TEST(CliInfo, environment__shows_what_is_set) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_info_test

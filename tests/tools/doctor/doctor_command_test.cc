@@ -6,7 +6,7 @@
 #include "tests/support/child_program.h"
 #include "tests/support/xdp_network.h"
 
-namespace tarpon::test {
+namespace tarpon::test::doctor_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -100,4 +100,4 @@ TEST_F(DoctorCommand, the_interface__named_chosen_or_all) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::doctor_command_test

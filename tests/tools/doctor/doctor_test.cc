@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace tarpon {
+namespace tarpon::doctor_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -218,4 +218,4 @@ TEST(Doctor, diagnose__the_machine) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::doctor_test

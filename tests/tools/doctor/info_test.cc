@@ -10,7 +10,7 @@
 #include "collectives/communicator.h"
 #include "transport/ports/uring_port.h"
 
-namespace tarpon {
+namespace tarpon::info_test {
 namespace {
 
 std::size_t entries(const char* folder) {
@@ -75,4 +75,4 @@ TEST(Info, threads_and_descriptors__by_io_uring_too) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::info_test

@@ -20,7 +20,7 @@
 #include "collectives/rendezvous/control.h"
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_flight_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -347,4 +347,4 @@ TEST(CliFlight, wrong_input__one_line) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_flight_test

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-namespace tarpon {
+namespace tarpon::flight_merge_test {
 namespace {
 
 using testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST_F(ReadFlightsTest, others__are_named_with_the_reason) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::flight_merge_test

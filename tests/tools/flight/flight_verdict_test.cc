@@ -10,7 +10,7 @@
 #include "tools/flight/flight_report.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::flight_verdict_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -488,4 +488,4 @@ TEST(FlightReport, text_json_and_picture) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::flight_verdict_test

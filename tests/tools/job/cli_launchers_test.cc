@@ -12,7 +12,7 @@
 #include "tests/support/child_program.h"
 #include "tools/allreduce/npy.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_launchers_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -312,4 +312,4 @@ TEST(CliLaunchers, mpirun__files) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_launchers_test

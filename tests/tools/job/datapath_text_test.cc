@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::datapath_text_test {
 namespace {
 
 RankInfo rank(const std::string& datapath, const std::string& reason) {
@@ -28,4 +28,4 @@ TEST(DatapathText, groups_in_the_order_of_their_first_ranks) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::datapath_text_test

@@ -15,7 +15,7 @@
 #include "tools/job/process_group.h"
 #include "transport/clock.h"
 
-namespace tarpon {
+namespace tarpon::guarded_run_test {
 namespace {
 
 constexpr Duration kBound = 30s;  // far beyond the 2 s after which SIGKILL follows SIGTERM
@@ -147,4 +147,4 @@ TEST_F(GuardedRun, signal__is_passed_on) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::guarded_run_test

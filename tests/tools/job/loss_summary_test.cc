@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::loss_summary_test {
 namespace {
 
 CallLoss call_of(double bound_us, LossCauses causes = {}, std::uint64_t late = 0,
@@ -77,4 +77,4 @@ TEST(LossCauses, json__shares_by_name) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::loss_summary_test

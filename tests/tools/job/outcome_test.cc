@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::outcome_test {
 namespace {
 
 /// Of rank r > 0 lack r times 100 bytes of 1000.
@@ -40,4 +40,4 @@ TEST(OutcomeJson, fields__of_the_call_and_of_each_rank) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::outcome_test

@@ -20,7 +20,7 @@
 #include "tools/system/signal_queue.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::process_group_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -518,4 +518,4 @@ TEST(LineMerger, add__long_lines_and_many_lines_are_bounded) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::process_group_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/child_program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_run_test {
 namespace {
 
 using ::testing::AllOf;
@@ -109,4 +109,4 @@ TEST(CliRun, help__names_variables_and_the_program_s_exit_code) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_run_test

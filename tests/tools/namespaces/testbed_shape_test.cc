@@ -6,7 +6,7 @@
 
 #include "tools/cli/parser.h"
 
-namespace tarpon {
+namespace tarpon::testbed_shape_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -109,4 +109,4 @@ TEST(IsShaped, is_shaped__by_any_option) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::testbed_shape_test

@@ -22,7 +22,7 @@
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::testbed_test {
 namespace {
 
 using test::kPatience;
@@ -368,4 +368,4 @@ TEST_F(TestbedTest, sigkill__leaves_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::testbed_test

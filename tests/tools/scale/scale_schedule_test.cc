@@ -8,7 +8,7 @@
 #include "collectives/allreduce.h"
 #include "tools/scale/algorithms.h"
 
-namespace tarpon::scale {
+namespace tarpon::scale::scale_schedule_test {
 namespace {
 
 /// What every rank has of each chunk after each version, as masks of contributors. Runs whatever is
@@ -180,4 +180,4 @@ TEST(ScaleSchedule, can_run__late_rank_on_powers_of_two) {
 }
 
 }  // namespace
-}  // namespace tarpon::scale
+}  // namespace tarpon::scale::scale_schedule_test

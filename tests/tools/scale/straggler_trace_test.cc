@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon::scale {
+namespace tarpon::scale::straggler_trace_test {
 namespace {
 
 const std::string kHead = "operation,rank,from_us,length_us\n";
@@ -42,4 +42,4 @@ TEST(StragglerTraceTest, replay__one_operation_by_rank) {
 }
 
 }  // namespace
-}  // namespace tarpon::scale
+}  // namespace tarpon::scale::straggler_trace_test

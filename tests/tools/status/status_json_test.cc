@@ -9,7 +9,7 @@
 
 #include "collectives/flight/flight.h"
 
-namespace tarpon {
+namespace tarpon::status_json_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST(StatusJson, parse__cut_answers) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::status_json_test

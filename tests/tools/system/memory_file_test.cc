@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::memory_file_test {
 namespace {
 
 TEST(MemoryFile, processes_write_at_once__nothing_is_written_over) {
@@ -31,4 +31,4 @@ TEST(MemoryFile, processes_write_at_once__nothing_is_written_over) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::memory_file_test

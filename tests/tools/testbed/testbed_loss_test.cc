@@ -15,7 +15,7 @@
 #include "tests/support/testbed_network.h"
 #include "transport/clock.h"
 
-namespace tarpon {
+namespace tarpon::testbed_loss_test {
 namespace {
 
 using test::drain;
@@ -240,4 +240,4 @@ TEST_F(TestbedTest, flow_limit__is_for_udp_alone) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::testbed_loss_test

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 
 import ranks
@@ -299,7 +298,7 @@ def test_like_gloo():
 
 
 def test_log():
-    with tempfile.TemporaryDirectory() as directory:
+    with ranks.directory() as directory:
         log = os.path.join(directory, "log")
         ranks.run("trained", 2, {"steps": 5, "log": log}, backend="gloo")
         lines = [json.loads(line) for line in open(log, encoding="utf-8")]

@@ -79,7 +79,7 @@ def _carried(**more):
 
 
 def _run(name, world, arguments=None, environment=None, **more):
-    return ranks.run(name, world, arguments, environment, backend="gloo", said=True, **more)
+    return ranks.run(name, world, arguments, environment, backend="gloo", said=True, fresh=True, **more)
 
 
 def test_training():

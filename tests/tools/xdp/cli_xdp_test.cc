@@ -17,7 +17,7 @@
 #include "xdp/interface.h"
 #include "xdp/program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::cli_xdp_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -185,4 +185,4 @@ TEST_F(CliXdp, killed__rank_that_attached_takes_nothing_from_the_others) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::cli_xdp_test

@@ -11,7 +11,7 @@
 #include "tests/support/xdp_network.h"
 #include "xdp/program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::xdp_clean_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -138,4 +138,4 @@ TEST_F(XdpClean, clean__records_of_shared_programs) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::xdp_clean_test

@@ -14,7 +14,7 @@
 #include "tests/support/xdp_network.h"
 #include "xdp/program.h"
 
-namespace tarpon::test {
+namespace tarpon::test::xdp_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -373,4 +373,4 @@ TEST_F(XdpCommand, load__a_dead_pin_gives_way) {
 }
 
 }  // namespace
-}  // namespace tarpon::test
+}  // namespace tarpon::test::xdp_command_test

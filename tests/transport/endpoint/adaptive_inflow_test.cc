@@ -5,7 +5,7 @@
 
 #include "tests/support/inflow_link.h"
 
-namespace tarpon {
+namespace tarpon::adaptive_inflow_test {
 namespace {
 
 constexpr std::uint64_t kMost = 16 << 20;
@@ -161,4 +161,4 @@ TEST(AdaptiveInflowTest, flows_changed__ends_the_pace) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::adaptive_inflow_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/inflow_link.h"
 
-namespace tarpon {
+namespace tarpon::buffer_inflow_test {
 namespace {
 
 constexpr std::uint64_t kMost = 16 << 20;
@@ -27,4 +27,4 @@ TEST(BufferInflowTest, advertised__nothing_and_what_peers_advertise_limits_nothi
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::buffer_inflow_test

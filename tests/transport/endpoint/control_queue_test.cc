@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::control_queue_test {
 namespace {
 
 TEST(ControlQueueTest, pop__in_the_order_of_push) {
@@ -82,4 +82,4 @@ TEST(ControlQueueTest, drop__what_is_due_to_one_peer) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::control_queue_test

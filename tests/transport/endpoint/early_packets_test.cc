@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace tarpon {
+namespace tarpon::early_packets_test {
 namespace {
 
 using Parked = EarlyPackets::Parked;
@@ -116,4 +116,4 @@ TEST_F(EarlyPacketsTest, forget__a_tag_with_its_packets) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::early_packets_test

@@ -6,7 +6,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_bounds_test {
 namespace {
 
 using namespace testing_support;
@@ -410,4 +410,4 @@ TEST(EndpointBoundsTest, abort__is_told_with_its_reason_and_ends_the_sending) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_bounds_test

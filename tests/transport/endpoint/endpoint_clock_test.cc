@@ -7,7 +7,7 @@
 
 #include "tests/support/endpoint_harness.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::endpoint_clock_test {
 namespace {
 
 constexpr Duration kStage = 20ms;
@@ -163,4 +163,4 @@ TEST(EndpointTermsTest, tells_terms__or_data_announces_a_small_operation) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::endpoint_clock_test

@@ -4,7 +4,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/endpoint.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_closed_test {
 namespace {
 
 using namespace testing_support;
@@ -70,4 +70,4 @@ TEST(EndpointClosedTest, late_packets__count_for_the_operations_of_their_tag_alo
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_closed_test

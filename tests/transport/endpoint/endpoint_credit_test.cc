@@ -15,7 +15,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_credit_test {
 namespace {
 
 using namespace testing_support;
@@ -230,4 +230,4 @@ TEST(EndpointTest, credits_out__counts_every_credit_packet) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_credit_test

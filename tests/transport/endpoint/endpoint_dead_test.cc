@@ -4,7 +4,7 @@
 
 #include "tests/support/endpoint_harness.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_dead_test {
 namespace {
 
 using namespace testing_support;
@@ -206,4 +206,4 @@ TEST(EndpointDeadTest, parked__what_came_early_of_it_still_counts) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_dead_test

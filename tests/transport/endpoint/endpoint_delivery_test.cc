@@ -10,7 +10,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_delivery_test {
 namespace {
 
 using namespace testing_support;
@@ -408,4 +408,4 @@ TEST(EndpointDeliveryTest, retention__a_requested_slot_survives_the_release) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_delivery_test

@@ -4,7 +4,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/endpoint.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_early_test {
 namespace {
 
 using namespace testing_support;
@@ -65,4 +65,4 @@ TEST(EndpointEarlyTest, cells__of_calls_that_wait_for_too_long_go_to_new_ones) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_early_test

@@ -3,7 +3,7 @@
 
 #include "tests/support/endpoint_harness.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_marks_test {
 namespace {
 
 using namespace testing_support;
@@ -125,4 +125,4 @@ TEST(EndpointMarksTest, closed__tells_a_late_rank_there_is_some_and_whose) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_marks_test

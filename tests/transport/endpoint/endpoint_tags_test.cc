@@ -4,7 +4,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::endpoint_tags_test {
 namespace {
 
 constexpr auto kClosed = Event::Kind::stage_closed;
@@ -448,4 +448,4 @@ TEST(EndpointTagsTest, silence__idle_ranks_send_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::endpoint_tags_test

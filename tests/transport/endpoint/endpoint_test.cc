@@ -8,7 +8,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::endpoint_test {
 namespace {
 
 using namespace testing_support;
@@ -400,4 +400,4 @@ TEST(EndpointTest, counters__every_packet_is_applied_or_dropped_under_one_reason
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::endpoint_test

@@ -10,7 +10,7 @@
 #include "transport/endpoint/message.h"
 #include "transport/random.h"
 
-namespace tarpon::testing_support {
+namespace tarpon::testing_support::flows_test {
 namespace {
 
 using testing::ElementsAre;
@@ -375,4 +375,4 @@ TEST_F(FlowsTest, hostile__numbers_of_flows_are_refused) {
 }
 
 }  // namespace
-}  // namespace tarpon::testing_support
+}  // namespace tarpon::testing_support::flows_test

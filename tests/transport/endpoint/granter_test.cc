@@ -10,7 +10,7 @@
 #include "transport/endpoint/adaptive_inflow.h"
 #include "transport/endpoint/buffer_inflow.h"
 
-namespace tarpon {
+namespace tarpon::granter_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 1000;
@@ -249,4 +249,4 @@ TEST_F(GranterTest, paced__what_the_pace_held_back_is_granted_when_it_ends) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::granter_test

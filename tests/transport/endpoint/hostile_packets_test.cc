@@ -8,7 +8,7 @@
 #include "tests/support/endpoint_harness.h"
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::hostile_packets_test {
 namespace {
 
 using testing_support::Call;
@@ -388,4 +388,4 @@ TEST(HostilePacketsTest, noise__a_flood_of_random_fields_breaks_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::hostile_packets_test

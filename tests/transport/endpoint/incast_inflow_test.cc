@@ -5,7 +5,7 @@
 
 #include "tests/support/inflow_link.h"
 
-namespace tarpon {
+namespace tarpon::incast_inflow_test {
 namespace {
 
 constexpr std::uint64_t kMost = 16 << 20;
@@ -35,4 +35,4 @@ TEST(IncastInflowTest, senders_at_once__is_what_a_peer_advertises) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::incast_inflow_test

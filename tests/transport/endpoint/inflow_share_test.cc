@@ -5,7 +5,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::inflow_share_test {
 namespace {
 
 constexpr double kWindow = 300e3, kLink = 250e6;
@@ -58,4 +58,4 @@ TEST(InflowShareTest, pauses_of_senders__say_nothing) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::inflow_share_test

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::inflow_test {
 namespace {
 
 constexpr std::uint64_t kPacket = 1000;
@@ -105,4 +105,4 @@ TEST(InflowTest, timeout__follows_the_round_trip_and_its_deviation) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::inflow_test

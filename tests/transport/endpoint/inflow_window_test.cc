@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::inflow_window_test {
 namespace {
 
 InflowWindow window() {
@@ -80,4 +80,4 @@ TEST(InflowWindowTest, crowded__grows_to_half_as_much_again_as_the_queue) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::inflow_window_test

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::journal_test {
 namespace {
 
 using testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST_F(JournalTest, note__without_a_recorder) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::journal_test

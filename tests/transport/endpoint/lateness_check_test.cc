@@ -5,7 +5,7 @@
 
 #include "transport/endpoint/peer_clocks.h"
 
-namespace tarpon {
+namespace tarpon::lateness_check_test {
 namespace {
 
 constexpr Duration kGrace = 4ms;
@@ -138,4 +138,4 @@ TEST_F(LatenessCheckTest, awaits_answers__until_the_deadline_at_most) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::lateness_check_test

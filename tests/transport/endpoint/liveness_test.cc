@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::liveness_test {
 namespace {
 
 /// Checks every 50 ms from `from` on, before `to`; returns all ranks that fell silent.
@@ -63,4 +63,4 @@ TEST(Liveness, next__is_never_when_nobody_is_lacked) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::liveness_test

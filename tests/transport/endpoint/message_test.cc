@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::message_test {
 namespace {
 
 constexpr std::uint32_t kSlotBytes = 100;
@@ -62,4 +62,4 @@ TEST(SlotLengthsTest, sum__the_bytes_of_any_set_of_slots) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::message_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/endpoint_harness.h"
 
-namespace tarpon {
+namespace tarpon::multicast_test {
 namespace {
 
 using namespace testing_support;
@@ -205,4 +205,4 @@ TEST(MulticastTest, endpoint__a_peer_that_begins_later_gets_all) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::multicast_test

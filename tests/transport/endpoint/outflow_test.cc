@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::outflow_test {
 namespace {
 
 constexpr std::size_t kPacket = 1500;
@@ -84,4 +84,4 @@ TEST(OutflowTest, peers_at_once__is_the_fewest_that_a_peer_takes) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::outflow_test

@@ -9,7 +9,7 @@
 #include "transport/endpoint/buffer_inflow.h"
 #include "transport/integrity.h"
 
-namespace tarpon {
+namespace tarpon::packet_writer_test {
 namespace {
 
 class PacketWriterTest : public testing::Test {
@@ -106,4 +106,4 @@ TEST_F(PacketWriterTest, mark_epoch__number_codec_and_stride) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::packet_writer_test

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::parking_test {
 namespace {
 
 std::vector<std::byte> packet(std::size_t bytes, int value) {
@@ -61,4 +61,4 @@ TEST(ParkingLotTest, release__the_last_freed_cell_is_the_next_one_taken) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::parking_test

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::passed_news_test {
 namespace {
 
 using testing::ElementsAre;
@@ -109,4 +109,4 @@ TEST_F(PassedNewsTest, passed_by__one_that_has_left_has_passed_what_it_did_not_m
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::passed_news_test

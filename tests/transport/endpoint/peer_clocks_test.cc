@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::peer_clocks_test {
 namespace {
 
 constexpr Time at(std::int64_t microseconds) {
@@ -83,4 +83,4 @@ TEST(PeerClocksTest, answers__only_where_the_peer_was_asked) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::peer_clocks_test

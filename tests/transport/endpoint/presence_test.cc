@@ -8,7 +8,7 @@
 
 #include "transport/random.h"
 
-namespace tarpon {
+namespace tarpon::presence_test {
 namespace {
 
 using Runs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
@@ -145,4 +145,4 @@ TEST(PresenceTest, missing__agrees_with_a_plain_search) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::presence_test

@@ -11,7 +11,7 @@
 
 #include "transport/endpoint/adaptive_inflow.h"
 
-namespace tarpon {
+namespace tarpon::receiver_test {
 namespace {
 
 using testing::ElementsAre;
@@ -240,4 +240,4 @@ TEST_F(ReceiverTest, give_credit__what_has_come_is_granted_anew) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::receiver_test

@@ -12,7 +12,7 @@
 #include "transport/endpoint/buffer_inflow.h"
 #include "transport/integrity.h"
 
-namespace tarpon {
+namespace tarpon::sender_test {
 namespace {
 
 using testing::ElementsAre;
@@ -245,4 +245,4 @@ TEST_F(SenderTest, send__news_of_nan_of_this_rank_rides_on_its_first_stage) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::sender_test

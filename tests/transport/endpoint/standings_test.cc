@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::standings_test {
 namespace {
 
 TEST(StandingsTest, set_dead__it_takes_part_in_nothing) {
@@ -75,4 +75,4 @@ TEST(StandingsTest, live_in__a_silent_rank_that_has_left_is_taken_off_once) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::standings_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::tag_history_test {
 namespace {
 
 KeptResult result(std::uint32_t number, std::size_t bytes) {
@@ -183,4 +183,4 @@ TEST(Channel, remember_abort__of_many_runs_the_oldest_become_one) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::tag_history_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::timely_pace_test {
 namespace {
 
 constexpr std::size_t kPacket = 1500;
@@ -47,4 +47,4 @@ TEST(TimelyPaceTest, allowed__begins_at_the_cap) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::timely_pace_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <map>
 
-namespace tarpon {
+namespace tarpon::fault_port_test {
 namespace {
 
 /// Receives numbered packets: each is its number, repeated.
@@ -240,4 +240,4 @@ TEST(FaultPortTest, heal__no_more_faults_and_what_was_held_still_comes) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::fault_port_test

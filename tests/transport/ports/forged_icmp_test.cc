@@ -12,7 +12,7 @@
 #include "tests/support/port_traffic.h"
 #include "tests/support/private_network.h"
 
-namespace tarpon {
+namespace tarpon::forged_icmp_test {
 namespace {
 
 using namespace test;
@@ -177,4 +177,4 @@ INSTANTIATE_TEST_SUITE_P(live, ForgedIcmpTest,
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::forged_icmp_test

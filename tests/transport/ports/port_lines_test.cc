@@ -7,7 +7,7 @@
 #include <cstring>
 #include <map>
 
-namespace tarpon {
+namespace tarpon::port_lines_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -158,4 +158,4 @@ TEST_F(PortLinesTest, publish__windows_are_those_of_the_job) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::port_lines_test

@@ -12,7 +12,7 @@
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::ports_drivers_test {
 namespace {
 
 using namespace test;
@@ -183,4 +183,4 @@ TEST_P(PortTest, wake__is_kept_for_the_next_wait) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::ports_drivers_test

@@ -16,7 +16,7 @@
 #include "tests/support/live_ports.h"
 #include "xdp/file_descriptor.h"
 
-namespace tarpon {
+namespace tarpon::ports_pressure_test {
 namespace {
 
 using namespace test;
@@ -115,4 +115,4 @@ TEST_P(PortTest, drop_unsent__of_one_lender_leaves_the_packets_of_others) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::ports_pressure_test

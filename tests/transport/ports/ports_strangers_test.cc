@@ -12,7 +12,7 @@
 
 #include "tests/support/live_ports.h"
 
-namespace tarpon {
+namespace tarpon::ports_strangers_test {
 namespace {
 
 using namespace test;
@@ -120,4 +120,4 @@ TEST_P(PortTest, unknown_source) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::ports_strangers_test

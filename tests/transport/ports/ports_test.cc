@@ -15,7 +15,7 @@
 #include "transport/ports/rx_batch.h"
 #include "transport/ports/udp_train.h"
 
-namespace tarpon {
+namespace tarpon::ports_test {
 namespace {
 
 using namespace test;
@@ -346,4 +346,4 @@ INSTANTIATE_TEST_SUITE_P(live, PortTest,
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::ports_test

@@ -22,7 +22,7 @@
 #include "transport/ports/udp_group.h"
 #include "transport/ports/udp_train.h"
 
-namespace tarpon {
+namespace tarpon::udp_parts_test {
 namespace {
 
 using namespace test;
@@ -203,4 +203,4 @@ TEST(UdpGroupTest, join__takes_packets_of_the_job_and_no_others) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::udp_parts_test

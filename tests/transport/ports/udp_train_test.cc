@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::udp_train_test {
 namespace {
 
 using testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST(TrainPoolTest, accept__drops_packets_for_all_ranks_without_a_group) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::udp_train_test

@@ -19,7 +19,7 @@
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_options.h"
 
-namespace tarpon {
+namespace tarpon::xdp_port_test {
 namespace {
 
 using namespace testing_support;
@@ -468,4 +468,4 @@ TEST_F(XdpPortTest, queues__that_are_taken_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::xdp_port_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tarpon {
+namespace tarpon::delay_trace_test {
 namespace {
 
 TEST(DelayTraceTest, parse__reads_samples_of_ranks_and_of_all) {
@@ -46,4 +46,4 @@ TEST(DelayTraceTest, at__the_last_sample_of_the_rank_and_of_all) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::delay_trace_test

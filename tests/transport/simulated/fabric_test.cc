@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::fabric_test {
 namespace {
 
 constexpr double kGigabit = 1e9;  // 8 ns a byte
@@ -273,4 +273,4 @@ TEST(FabricTest, seed__fixes_every_fate_with_every_compiler) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::fabric_test

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::link_test {
 namespace {
 
 constexpr double kGigabit = 1e9;  // 8 ns a byte
@@ -161,4 +161,4 @@ TEST(LinkTest, fixed_point__agrees_with_the_library) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::link_test

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <memory>
 
-namespace tarpon {
+namespace tarpon::simulated_port_test {
 namespace {
 
 void send(Port& port, Rank peer, std::uint32_t number, std::uint32_t length = 8) {
@@ -229,4 +229,4 @@ TEST(SimulatedPortTest, trace_hash__follows_from_the_packets_and_arrivals_from_t
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::simulated_port_test

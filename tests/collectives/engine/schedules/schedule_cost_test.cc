@@ -10,7 +10,7 @@
 
 #include "tests/support/schedules.h"
 
-namespace tarpon {
+namespace tarpon::schedule_cost_test {
 namespace {
 
 using testing_support::ExactKind;
@@ -204,4 +204,4 @@ TEST(ScheduleTest, circulant__who_makes_a_chunk_rotates) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::schedule_cost_test

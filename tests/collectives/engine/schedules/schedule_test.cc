@@ -13,7 +13,7 @@
 #include "transport/random.h"
 #include "transport/rank_mask.h"
 
-namespace tarpon {
+namespace tarpon::schedule_test {
 namespace {
 
 using testing_support::ExactKind;
@@ -300,4 +300,4 @@ TEST(ScheduleTest, late_rank__pieces_go_out_by_round) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::schedule_test

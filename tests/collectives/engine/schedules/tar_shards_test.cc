@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace tarpon {
+namespace tarpon::tar_shards_test {
 namespace {
 
 constexpr std::uint32_t kLargestWorld = 64;
@@ -215,4 +215,4 @@ TEST(SlotsTest, slot_length__only_the_last_is_short) {
 }
 
 }  // namespace
-}  // namespace tarpon
+}  // namespace tarpon::tar_shards_test
