@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::uint32_t kRound = 6;     // calls from one exchange to the next
 constexpr std::uint32_t kReaches = 2;   // calls that begin while an exchange is on its way
+constexpr std::size_t kNumbers = 3;     // of a rank in an exchange
 constexpr std::uint64_t kWindows = 16;  // windows of the rate meter in a bucket
 
 std::uint64_t bytes_of(const AllreduceArguments& arguments) {
@@ -54,9 +55,11 @@ std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, 
 }
 
 void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments) {
-  tag.samples.assign(2 * ranks_, 0);
-  tag.samples[2 * rank_] = static_cast<std::uint64_t>(driven_.link_rate());
-  tag.samples[2 * rank_ + 1] = picoseconds_a_byte(tag.measured);
+  tag.samples.assign(kNumbers * ranks_, 0);
+  std::uint64_t* const mine = &tag.samples[kNumbers * rank_];
+  mine[0] = static_cast<std::uint64_t>(driven_.link_rate());
+  mine[1] = picoseconds_a_byte(tag.measured);
+  mine[2] = tag.plan->history();
   AllreduceArguments exchange{.input = tag.samples.data(),
                               .output = tag.samples.data(),
                               .count = tag.samples.size(),
@@ -68,16 +71,18 @@ void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments)
   tag.exchange = driven_.submit(exchange, false);
 }
 
-/// Without the measurements, since a rank did not come in time, the shares stay: the calls of the
-/// tag fail as well then.
+/// Without the measurements, since a rank did not come in time, the shares stay. If other ranks
+/// have them, calls fail until the next exchange tells that the plans differ.
 void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
   if (tag.exchange != nullptr) {
     driven_.driver().wait(tag.exchange);
     if (tag.exchange->report.status == Status::complete) {
       std::vector<ShareSample> samples;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        samples.push_back({.rate = static_cast<double>(tag.samples[2 * rank]),
-                           .time_a_byte = static_cast<double>(tag.samples[2 * rank + 1])});
+        const std::uint64_t* const its = &tag.samples[kNumbers * rank];
+        samples.push_back({.rate = static_cast<double>(its[0]),
+                           .time_a_byte = static_cast<double>(its[1]),
+                           .history = its[2]});
       }
       tag.plan->end_round(samples);
     }

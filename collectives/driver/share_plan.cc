@@ -1,6 +1,7 @@
 #include "collectives/driver/share_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -51,12 +52,35 @@ double SharePlan::model(const Weights& weights) const {
   return longest;
 }
 
+/// Adds the samples to the history.
+void SharePlan::remember(std::span<const ShareSample> samples) {
+  constexpr std::uint64_t kPrime = 1099511628211;  // of FNV-1a
+  for (const ShareSample& sample : samples) {
+    for (const std::uint64_t part :
+         {std::bit_cast<std::uint64_t>(sample.rate),
+          std::bit_cast<std::uint64_t>(sample.time_a_byte), sample.history}) {
+      history_ = std::rotl((history_ ^ part) * kPrime, 29);
+    }
+  }
+}
+
+/// Forgets everything but that it has begun anew.
+void SharePlan::begin_anew(std::span<const ShareSample> samples) {
+  *this = SharePlan(static_cast<std::uint32_t>(samples.size()));
+  remember(samples);
+}
+
 void SharePlan::end_round(std::span<const ShareSample> samples) {
+  const bool alike = std::all_of(samples.begin(), samples.end(), [&](const ShareSample& sample) {
+    return sample.history == samples[0].history;
+  });
+  if (!alike) return begin_anew(samples);
   double time = 0;
   for (const ShareSample& sample : samples) {
     if (sample.time_a_byte <= 0 || sample.rate <= 0) return;
     if (time == 0 || sample.time_a_byte < time) time = sample.time_a_byte;
   }
+  remember(samples);
   if (trial_) return judge(time);
   const bool first = kept_time_ == 0;
   kept_time_ = first ? time : (kept_time_ + time) / 2;

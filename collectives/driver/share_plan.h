@@ -12,8 +12,9 @@
 // After a trial that failed, the next one of its kind waits 4, 8, 16, ... 64 rounds, and so does
 // the first step back to even shares. None waits where calls have become 5 % shorter since.
 //
-// No thread, clock or socket. Ranks that get the same measurements have the same shares. Not
-// thread-safe.
+// No thread, clock or socket. Ranks that get the same measurements have the same shares. A rank may
+// miss a round that others got. Each rank tells in its samples which rounds its shares come from.
+// Where these differ, every rank that sees it begins anew with even shares. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -28,8 +29,9 @@ namespace tarpon {
 
 /// What one rank measured in a round, in any units that are alike on all ranks. 0: nothing.
 struct ShareSample {
-  double rate = 0;         // of its busy link
-  double time_a_byte = 0;  // of a call, on average
+  double rate = 0;            // of its busy link
+  double time_a_byte = 0;     // of a call, on average
+  std::uint64_t history = 0;  // SharePlan::history() at that rank
 };
 
 class SharePlan {
@@ -43,6 +45,9 @@ class SharePlan {
   /// Takes what the ranks measured in the round that has ended, by rank. The shortest time counts:
   /// the rank that came last waited for no other one. Changes nothing if a rank measured nothing.
   void end_round(std::span<const ShareSample> samples);
+
+  /// Returns a hash of all that the shares follow from.
+  std::uint64_t history() const { return history_; }
 
  private:
   using Weights = std::vector<double>;  // by rank; their sum is 1
@@ -63,18 +68,21 @@ class SharePlan {
     bool over(double time);
   };
 
+  void begin_anew(std::span<const ShareSample> samples);
+  void remember(std::span<const ShareSample> samples);
   Patience& patience(Kind kind) { return patience_[static_cast<std::size_t>(kind)]; }
   void judge(double time);
   std::optional<Trial> next_trial();
   double model(const Weights& weights) const;
   bool is_even(const Weights& weights) const;
 
-  const double even_part_;
+  double even_part_;
   Weights kept_;
   double kept_time_ = 0;       // of the latest rounds; 0: not measured
   std::vector<double> rates_;  // the same, by rank
   std::optional<Trial> trial_;
   std::array<Patience, 2> patience_{};
+  std::uint64_t history_ = 0;
 };
 
 }  // namespace tarpon

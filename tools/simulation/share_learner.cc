@@ -36,7 +36,8 @@ Shares ShareLearner::next() {
   std::vector<ShareSample> samples;
   for (const double speed : speeds_) {
     const double noise = 0.95 + 0.0001 * static_cast<double>(random_.below(1000));
-    samples.push_back({.rate = speed * noise, .time_a_byte = time * noise});
+    samples.push_back(
+        {.rate = speed * noise, .time_a_byte = time * noise, .history = plan_.history()});
   }
   plan_.end_round(samples);
   return shares;

@@ -54,7 +54,8 @@ class Links {
     }
     const double time = time_with(weights);
     std::vector<ShareSample> samples;
-    for (const double speed : speeds_) samples.push_back({noisy(speed), noisy(time)});
+    for (const double speed : speeds_)
+      samples.push_back({noisy(speed), noisy(time), plan_.history()});
     plan_.end_round(samples);
     return time;
   }
@@ -148,6 +149,41 @@ TEST(SharePlanTest, a_rank_that_measured_nothing__the_shares_stay) {
   EXPECT_TRUE(plan.shares().even());
   plan.end_round(std::vector<ShareSample>{{1, 1}, {1, 1}, {0.5, 1}, {1, 1}});
   EXPECT_FALSE(plan.shares().even());
+}
+
+/// Plans of ranks that get the same samples, but for a rank that misses a round.
+TEST(SharePlanTest, history__ranks_that_differ_begin_anew_alike) {
+  std::vector<SharePlan> plans(3, SharePlan(3));
+  const auto round = [&plans](const Speeds& speeds, std::size_t misses) {
+    std::vector<ShareSample> samples;
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      samples.push_back({speeds[rank], 1 / speeds[2], plans[rank].history()});
+    }
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      if (rank != misses) plans[rank].end_round(samples);
+    }
+  };
+  const auto alike = [&plans] {
+    return plans[0].shares() == plans[1].shares() && plans[1].shares() == plans[2].shares();
+  };
+  constexpr std::size_t kNone = 9;
+  const Speeds slow{1, 1, 0.25};
+  round(slow, 1);
+  EXPECT_FALSE(alike()) << "two of them try other shares";
+  round(slow, kNone);
+  EXPECT_TRUE(alike());
+  EXPECT_TRUE(plans[0].shares().even());
+  EXPECT_EQ(plans[0].history(), plans[1].history());
+  round(slow, kNone);
+  EXPECT_TRUE(alike());
+  EXPECT_FALSE(plans[0].shares().even()) << "they learn again";
+}
+
+TEST(SharePlanTest, history__a_round_that_changes_nothing_may_be_missed) {
+  SharePlan plan(3);
+  const std::uint64_t before = plan.history();
+  plan.end_round(std::vector<ShareSample>{{1, 1, before}, {1, 0, before}, {1, 1, before}});
+  EXPECT_EQ(plan.history(), before) << "a rank has measured nothing";
 }
 
 }  // namespace
