@@ -1,6 +1,7 @@
 #include "transport/endpoint/outflow.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "transport/endpoint/rule_choice.h"
 
@@ -17,9 +18,11 @@ std::size_t Outflow::allowed(Rank peer, Time now, std::size_t packet_bytes,
   return pace_->allowed(peer, now, packet_bytes, own_.allowed(now, packet_bytes, most));
 }
 
-void Outflow::sent(Rank peer, Time now, std::size_t bytes) {
+void Outflow::sent_to_all(std::uint64_t peers, Time now, std::size_t bytes) {
   own_.sent(now, bytes);
-  pace_->sent(peer, now, bytes);
+  for (; peers != 0; peers &= peers - 1) {
+    pace_->sent(static_cast<Rank>(std::countr_zero(peers)), now, bytes);
+  }
 }
 
 Time Outflow::next(Rank peer) const {

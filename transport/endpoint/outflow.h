@@ -10,6 +10,7 @@
 #include "transport/endpoint/pacer.h"
 #include "transport/endpoint/send_pace.h"
 #include "transport/endpoint_options.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon {
 
@@ -19,7 +20,10 @@ class Outflow {
 
   /// How many packets of `packet_bytes` may leave for `peer` now, at most `most`.
   std::size_t allowed(Rank peer, Time now, std::size_t packet_bytes, std::size_t most) const;
-  void sent(Rank peer, Time now, std::size_t bytes);
+  void sent(Rank peer, Time now, std::size_t bytes) { sent_to_all(bit(peer), now, bytes); }
+  /// The same packets went to all of `peers` (bit r: rank r): the cap of this rank counts them
+  /// once.
+  void sent_to_all(std::uint64_t peers, Time now, std::size_t bytes);
   /// When more may leave for `peer`; kNever when nothing paces its DATA.
   Time next(Rank peer) const;
 

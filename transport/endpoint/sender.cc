@@ -185,8 +185,10 @@ std::size_t Sender::send_to_all(Time now, const Operation& operation, std::uint8
                                 Stage& stage, std::span<TxPacket> frames, Time& timer) {
   const std::uint32_t limit = multicast_limit(stage, standings_, now, timer);
   if (limit == stage.multicast.next) return 0;
+  std::uint64_t peers = 0;  // in step
   for (const SendMessage& message : stage.sends) {
     if (!in_step(stage, message, standings_)) continue;
+    peers |= bit(message.peer);
     frames = paced(now, operation, message, frames);
     if (frames.empty()) timer = std::min(timer, outflow_.next(message.peer));
   }
@@ -194,10 +196,7 @@ std::size_t Sender::send_to_all(Time now, const Operation& operation, std::uint8
   const std::uint32_t sent =
       send_slots(header_of(now, operation, number, any, kAllRanks), operation, any,
                  {.first = stage.multicast.next, .end = limit, .peer = kAllRanks}, frames);
-  for (const SendMessage& message : stage.sends) {
-    if (!in_step(stage, message, standings_)) continue;
-    outflow_.sent(message.peer, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
-  }
+  outflow_.sent_to_all(peers, now, sent * (operation.slot_bytes + TARPON_HEADER_BYTES));
   note_multicast(stage, standings_, sent);
   return sent;
 }

@@ -9,6 +9,7 @@ import torch.distributed as dist
 if not torch.cuda.is_available():
     print("SKIP: PyTorch finds no GPU")
     sys.exit(0)
+ranks.may_fork = False
 torch.set_default_device("cuda")  # the functions below, of other tests, make their tensors there
 
 import backend_test

@@ -19,6 +19,8 @@ import traceback
 
 _functions = {}  # that ranks run, by name
 
+may_fork = True  # a program that uses CUDA sets it to False: CUDA does not work in a fork
+
 
 def _free_port():
     with socket.socket() as one:
@@ -61,7 +63,7 @@ def run(
     `said` also what each rank wrote to standard error. `fresh`: ranks are no forks. Errors: Failed,
     with the output of the rank that failed.
     """
-    start = _start if fresh else _fork
+    start = _fork if may_fork and not fresh else _start
     with directory() as place:
         processes = _start_all(start, name, ranks, arguments, environment, backend, place)
         try:

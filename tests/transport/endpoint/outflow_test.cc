@@ -65,6 +65,19 @@ TEST(OutflowTest, allowed__the_rule_paces_each_peer_within_the_cap) {
   EXPECT_GT(outflow.allowed(2, later, kPacket, kMost), 0u);
 }
 
+TEST(OutflowTest, sent_to_all__counts_once_for_the_cap_and_for_the_pace_of_each_peer) {
+  Outflow capped({.world_size = 4, .max_bytes_per_second = 125e6});
+  Outflow same({.world_size = 4, .max_bytes_per_second = 125e6});
+  capped.sent_to_all(0b1110, Time(1s), 2 * kPacket);
+  same.sent(1, Time(1s), 2 * kPacket);
+  EXPECT_EQ(capped.allowed(3, Time(1s), kPacket, kMost), same.allowed(3, Time(1s), kPacket, kMost));
+  Outflow paced({.world_size = 4, .sending = SendRule::timely});
+  paced.sent_to_all(0b0110, Time(1s), 1u << 30);
+  EXPECT_EQ(paced.allowed(1, Time(1s), kPacket, kMost), 0u);
+  EXPECT_EQ(paced.allowed(2, Time(1s), kPacket, kMost), 0u);
+  EXPECT_GT(paced.allowed(3, Time(1s), kPacket, kMost), 0u);
+}
+
 TEST(OutflowTest, next__is_never_where_nothing_paces) {
   const Outflow outflow({.world_size = 3});
   EXPECT_EQ(outflow.next(1), kNever);
