@@ -47,7 +47,7 @@ struct RxPacket {
   Rank source = kUnknownRank;  // by source address, never by what the packet claims
 };
 
-/// What a port can do; constant over its life.
+/// What a port can do; constant over its life, but for Port::end_multicast().
 struct PortCapabilities {
   std::string_view name;            // "uring", "mmsg", "simulated", ...
   std::uint32_t max_payload = 0;    // bytes after the header in the largest datagram it carries
@@ -119,6 +119,9 @@ class Port {
 
   /// Ends a wait() that is going on, or the next one. Any thread.
   virtual void wake() = 0;
+
+  /// Ends PortCapabilities::multicasts: no packet for all ranks is sent or received any more.
+  virtual void end_multicast() {}
 
   /// Tells the port that first-time DATA of `tag` below operation `lowest` is useless from now on.
   /// A port that can drops it before it costs anything.

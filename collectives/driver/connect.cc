@@ -176,7 +176,7 @@ Result<void> fit_slots(rendezvous::PathProbe& probe, Time deadline, Connection& 
 /// Why a rank cannot multicast; empty if it can. Joins the group of the job then.
 std::string prepare_multicast(Offer& offer, const ControlChannel& control,
                               const std::vector<RankInfo>& ranks) {
-  if (ranks.size() < 3) return "has one peer only: a packet for it is one for all";
+  if (ranks.size() < 3) return "has one peer only, so a packet cannot serve several";
   const RankInfo& mine = ranks[control.rank()];
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (rank != control.rank() && ranks[rank].network == mine.network) {
@@ -197,6 +197,7 @@ Result<void> try_multicast(const std::string& refusal, Time deadline, Connection
                                             connection.agreed.slot_bytes, refusal, deadline);
   if (!reason) return fail(reason.error());
   connection.agreed.endpoint.multicast = reason->empty();
+  if (!reason->empty()) connection.port->end_multicast();
   connection.multicast = reason->empty() ? "on" : "off: " + *reason;
   return {};
 }

@@ -64,7 +64,7 @@ void SharePlan::remember(std::span<const ShareSample> samples) {
   }
 }
 
-/// Forgets everything but that it has begun anew.
+/// Resets the plan. The history records the reset.
 void SharePlan::begin_anew(std::span<const ShareSample> samples) {
   *this = SharePlan(static_cast<std::uint32_t>(samples.size()));
   remember(samples);

@@ -1,5 +1,5 @@
-// The line of a communicator: its way over the streams of the job to its ranks, which sends and
-// receives its frames and speaks of its own ranks.
+// The line of a communicator: it sends and receives the communicator's frames over the streams of
+// the job, and numbers ranks as the communicator does.
 //
 // The line of the job (JobLine) is up wherever a stream works. That of a communicator which is
 // split from the job (PartLine) has to be opened by each of its ranks: they tell each other so in

@@ -3,7 +3,7 @@
 // Each rank sends four beacons to the group, each as large as a full slot. An exchange between
 // sending and counting proves that all ranks have sent. Then 20 ms are left for beacons that are
 // slower than the control channel. Multicast is used where every rank has heard every other one.
-// Cost: three exchanges and up to 26 ms.
+// Cost: three exchanges and up to 28 ms.
 #pragma once
 
 #include <cstdint>

@@ -88,9 +88,10 @@ void Endpoint::State::take_control(Time now, const tarpon_header& header,
   }
   take_marks(*operation, marks_in(header));
   if (header.stage >= operation->stage_count) return refuse_control(DropReason::unexpected);
-  const SendMessage* message = operation->stages[header.stage].send_to(header.sender);
+  Stage& stage = operation->stages[header.stage];
+  const SendMessage* message = stage.send_to(header.sender);
   if (message != nullptr && header.slot == TARPON_CREDIT_COMPLETE &&
-      message->next < message->slots) {
+      std::max(message->next, stage.multicast.next) < message->slots) {
     return refuse_control(DropReason::unexpected);  // it cannot have what was never sent
   }
   apply_grant(*operation, header.stage, header.sender, header.slot);

@@ -55,7 +55,7 @@ class Granter {
   void heard(Operation& operation, Rank peer);
 
   /// Call it when `slots` slots of `message` have come, when slots were asked for again, or when
-  /// granted slots are lost. The last slot of a message does not come with others.
+  /// granted slots are lost. REQUIRES: the slot that completes a message is reported alone.
   void progressed(const Operation& operation, ReceiveMessage& message, std::uint32_t slots = 1);
 
   /// Notes that this number of messages of open operations expect no more data.

@@ -154,7 +154,9 @@ struct ReceiveMessage {
   std::size_t first_missing(std::uint32_t limit, std::span<tarpon_range> out) const;
 
   /// Whether everything that the sender may send is here: there is nothing to ask for.
-  bool waits_for_credit() const { return granted < slots && presence.count() >= granted; }
+  bool waits_for_credit() const {
+    return granted < slots && presence.count() >= granted && !presence.has_gap();
+  }
 
   /// Whether nothing more has to come.
   bool delivered() const { return presence.complete(); }

@@ -31,7 +31,10 @@ std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now
     multicast.waits = kNever;
     return multicast.next;
   }
-  if (lowest > multicast.next) return lowest;
+  if (lowest > multicast.next) {
+    multicast.waits = kNever;
+    return lowest;
+  }
   if (multicast.waits == kNever) multicast.waits = now;
   const Time due = multicast.waits + kMulticastPatience;
   if (now >= due) return lowest_with_credit;
@@ -44,7 +47,7 @@ void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slot
   Multicast& multicast = stage.multicast;
   const std::uint32_t end = multicast.next + slots;
   for (SendMessage& message : stage.sends) {
-    // A peer that was silent when earlier slots left is still to be sent those.
+    // A peer that was silent lacks the slots that left meanwhile. They are sent to it alone.
     const bool hears = !standings.is_silent(message.peer) && message.next >= multicast.next;
     if (hears) message.next = std::max(message.next, end);
   }

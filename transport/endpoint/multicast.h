@@ -1,11 +1,10 @@
 // Which slots of a stage leave by multicast: one packet for all peers (ULTIMA's native multicast).
 //
 // A peer is *in step* if it is live, not silent, and has credit for all slots that have left by
-// multicast. A slot leaves when all peers in step have credit for it. If some have, they wait for
-// the others for 2 ms at most. The others are out of step then, and do not hold up multicast until
-// their credit has caught up. The multicast reaches them all the same, so what they lack is only
-// what was lost: they ask for it. Repairs go to one peer each. A silent peer gets its slots one by
-// one.
+// multicast. A slot leaves when all peers in step have credit for it, or 2 ms after the first one
+// has. Peers without credit are out of step then: later slots do not wait for them, until their
+// credit has caught up. The multicast reaches them all the same, so what they lack is only what was
+// lost: they ask for it. Repairs go to one peer each. A silent peer gets its slots one by one.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +19,8 @@ inline constexpr Duration kMulticastPatience = 2ms;
 /// Whether `message` goes to a peer in step. REQUIRES: the stage is sent by multicast.
 bool in_step(const Stage& stage, const SendMessage& message, const Standings& standings);
 
-/// The end of the slots from stage.multicast.next on that may leave by multicast now. If peers wait
-/// for others, lowers `timer` to the end of the wait.
+/// The end of the slots from stage.multicast.next on that may leave by multicast now. If a slot
+/// waits for credit, lowers `timer` to the end of the wait.
 std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now, Time& timer);
 
 /// Notes that `slots` slots have left by multicast.

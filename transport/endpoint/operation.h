@@ -24,7 +24,7 @@ inline bool before(std::uint32_t a, std::uint32_t b) {
 struct Multicast {
   bool on = false;         // the stage is sent by multicast
   std::uint32_t next = 0;  // the first slot that has not left
-  Time waits = kNever;     // since when a peer with credit waits for one without
+  Time waits = kNever;     // since when slot `next` waits for the credit of some peers
 };
 
 struct Stage {

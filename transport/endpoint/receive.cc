@@ -287,8 +287,8 @@ std::size_t Endpoint::State::accept(Operation& operation, const tarpon_header& h
   return train.size();
 }
 
-/// The first of `packets`, which has `slot`, and those after it with the slots that follow, for
-/// which all checks of headers have the same result.
+/// The train of the first packet, which has `slot`: the packets whose slots follow one another.
+/// Their headers pass the same checks.
 std::span<const RxPacket> Endpoint::State::train_of(std::span<const RxPacket> packets,
                                                     std::uint32_t slot) const {
   std::size_t count = 1;

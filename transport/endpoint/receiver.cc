@@ -71,8 +71,8 @@ bool Receiver::refused(Operation& operation, const Stage& stage, const ReceiveMe
   return true;
 }
 
-/// Number of `packets` from the first on, which is not refused, that are taken at once: as many as
-/// continue their flow in order. The slot that completes a message is taken alone.
+/// Returns how many of `packets` are taken at once: those that continue their flow in order. The
+/// slot that completes a message is taken alone. REQUIRES: the first one is not refused.
 std::size_t Receiver::run_length(const ReceiveMessage& message, const tarpon_header& header,
                                  std::span<const RxPacket> packets) {
   const std::uint32_t slot = header.slot;

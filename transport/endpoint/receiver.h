@@ -35,8 +35,9 @@ class Receiver {
   };
   explicit Receiver(const Parts& parts);
 
-  /// Takes DATA of an open operation, in its epoch and with its signature: `packets` have the slots
-  /// from `header.slot` on, and else the same header, apart from length and packet number.
+  /// Takes DATA of an open operation, in its epoch and with its signature: a train with the slots
+  /// from `header.slot` on. Its other headers differ from `header` in length, packet number and
+  /// check only.
   void receive(Operation& operation, tarpon_header header, std::span<const RxPacket> packets,
                Time now);
 

@@ -85,10 +85,6 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
     // Otherwise ranks whose contributions are late hold up all others.
     for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
       if (holds_back(*operation, stage)) break;
-      if (operation->stages[stage].multicast.on) {
-        used += send_to_all(now, *operation, stage, operation->stages[stage], frames.subspan(used),
-                            timer);
-      }
       std::uint32_t peers = 0;
       for (SendMessage& message : operation->stages[stage].sends) {
         if (used == frames.size()) return used;
@@ -103,6 +99,10 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
             message.next < unicast_limit(operation->stages[stage], message, standings_);
         if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
         if (used > before && ++peers == outflow_.peers_at_once()) break;
+      }
+      if (operation->stages[stage].multicast.on) {
+        used += send_to_all(now, *operation, stage, operation->stages[stage], frames.subspan(used),
+                            timer);
       }
     }
   }
@@ -184,7 +184,7 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
 std::size_t Sender::send_to_all(Time now, const Operation& operation, std::uint8_t number,
                                 Stage& stage, std::span<TxPacket> frames, Time& timer) {
   const std::uint32_t limit = multicast_limit(stage, standings_, now, timer);
-  if (limit == stage.multicast.next) return 0;
+  if (limit == stage.multicast.next || frames.empty()) return 0;
   std::uint64_t peers = 0;  // in step
   for (const SendMessage& message : stage.sends) {
     if (!in_step(stage, message, standings_)) continue;

@@ -105,7 +105,7 @@ void MmsgPort::fetch(int descriptor) {
 
 /// Fetches from the socket or the group, in turns if both have something.
 void MmsgPort::fetch_next() {
-  if (!group_) return fetch(socket_.fd());
+  if (group_descriptor() < 0) return fetch(socket_.fd());
   group_first_ = !group_first_;
   fetch(group_first_ ? group_descriptor() : socket_.fd());
   if (rx_count_ == 0 && !failure_) fetch(group_first_ ? socket_.fd() : group_descriptor());

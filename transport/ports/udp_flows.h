@@ -1,5 +1,5 @@
-// What a port uses beside one UDP socket: further flows, since it receives on one UDP port and
-// sends from that one and some more; and a multicast group.
+// What a port uses beside the UDP socket that it receives on: sockets to send from, and a multicast
+// group.
 #pragma once
 
 #include <netinet/in.h>

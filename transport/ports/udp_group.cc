@@ -19,7 +19,7 @@ bool set(int fd, int level, int name, const Value& value) {
 
 Error refused(const char* step) {
   const int error = errno;
-  Error result = Error::system(error, fmt::format("multicast: {}", step));
+  Error result = Error::system(error, fmt::format("cannot join a multicast group: {}", step));
   if (error == EADDRINUSE || error == ENODEV || error == EADDRNOTAVAIL || error == ENOBUFS) {
     result.code = Error::Code::unavailable;
   }
@@ -55,7 +55,8 @@ Result<UdpGroup> join_group(const UdpSocket& sender, const sockaddr_in& group, s
     return fail(refused("bind to the group"));
   }
   accept_only(fd, job);
-  const ip_mreq member{.imr_multiaddr = group.sin_addr, .imr_interface = sender.local().sin_addr};
+  result.interface = sender.local().sin_addr;
+  const ip_mreq member{.imr_multiaddr = group.sin_addr, .imr_interface = result.interface};
   if (!set(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, member)) return fail(refused("IP_ADD_MEMBERSHIP"));
   if (!set(sender.fd(), IPPROTO_IP, IP_MULTICAST_IF, sender.local().sin_addr)) {
     return fail(refused("IP_MULTICAST_IF"));
@@ -63,6 +64,11 @@ Result<UdpGroup> join_group(const UdpSocket& sender, const sockaddr_in& group, s
   if (!set(sender.fd(), IPPROTO_IP, IP_MULTICAST_LOOP, 0))
     return fail(refused("IP_MULTICAST_LOOP"));
   return result;
+}
+
+void UdpGroup::leave() const {
+  const ip_mreq member{.imr_multiaddr = address.sin_addr, .imr_interface = interface};
+  set(socket.get(), IPPROTO_IP, IP_DROP_MEMBERSHIP, member);
 }
 
 }  // namespace tarpon

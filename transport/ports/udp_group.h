@@ -1,7 +1,8 @@
 // The multicast group through which one datagram reaches all other ranks of a job.
 //
 // A rank sends to the group from its own UDP socket, and receives from the group by a second one.
-// Datagrams stay in the local network (TTL 1), and do not come back to their sender.
+// Datagrams stay in the local network (TTL 1), and do not come back to their sender. Datagrams that
+// the second socket drops, because its buffer is full or they are not the job's, are not counted.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,7 +18,11 @@ namespace tarpon {
 
 struct UdpGroup {
   sockaddr_in address{};  // of the group
+  in_addr interface {};   // address of the interface that is its member
   FileDescriptor socket;  // receives what is sent to it
+
+  /// Nothing more is received.
+  void leave() const;
 };
 
 /// A group address of 239.0.0.0/8 for the job with this id, and `port`. Jobs may share one: then

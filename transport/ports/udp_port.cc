@@ -48,6 +48,12 @@ void UdpPort::transmit(std::span<TxPacket> packets) {
   flush();
 }
 
+/// A receive that is armed keeps the socket, so it stays open.
+void UdpPort::end_multicast() {
+  if (group_) group_->leave();
+  capabilities_.multicasts = false;
+}
+
 void UdpPort::fail_with(int error, const char* what) {
   failure_ = Error::system(error, fmt::format("{} on UDP port {}", what, socket_.port()));
 }

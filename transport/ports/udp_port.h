@@ -26,6 +26,7 @@ class UdpPort : public Port {
   bool holds(Lender lender) const override { return trains_.holds(lender); }
   void drop_unsent(Lender lender) override { trains_.drop_queued(lender); }
   void wake() override { event_.wake(); }
+  void end_multicast() override;
   PortStatistics statistics() const override;
   std::optional<Error> failure() const override { return failure_; }
 
@@ -46,12 +47,12 @@ class UdpPort : public Port {
   int descriptor(std::uint8_t flow) const { return flow_descriptor(socket_, more_sockets_, flow); }
 
   /// Where datagrams for all ranks come in; -1: no group.
-  int group_descriptor() const { return group_ ? group_->socket.get() : -1; }
+  int group_descriptor() const { return capabilities_.multicasts ? group_->socket.get() : -1; }
 
   UdpSocket socket_;
   std::optional<UdpGroup> group_;
   const std::vector<UdpSocket> more_sockets_;
-  const PortCapabilities capabilities_;
+  PortCapabilities capabilities_;
   WakeEvent event_;
   TrainPool trains_;
   TrainMessages messages_;

@@ -117,7 +117,7 @@ class TrainPool {
   void split(std::uint32_t train);
   void requeue_without(std::uint32_t train, Lender lender);
 
-  /// The number of a train's peer; that of none for a rank that there is not.
+  /// Index into `pauses_`; its size for an unknown rank.
   std::size_t peer_number(Rank rank) const;
 
   const UdpPortOptions options_;

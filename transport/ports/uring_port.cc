@@ -118,6 +118,7 @@ class UringPort final : public UdpPort {
   bool ran_dry_ = false;                      // a receive found no buffer since the last recycle()
   bool blocked_ = false;                      // a socket had no room for a train
   std::uint8_t blocked_flow_ = 0;             // the latest flow without room
+  bool group_first_ = false;                  // arms the receive of the group first
   std::uint64_t earlier_system_calls_ = 0;    // of lanes that are closed
   std::vector<std::unique_ptr<Lane>> lanes_;  // the longest unused one first
   Lane* lane_ = nullptr;                      // of the thread that drives
@@ -196,9 +197,13 @@ io_uring_sqe* UringPort::arm(bool& armed) {
   return entry;
 }
 
+/// The two receives share the buffers. The one that is armed first may take all of them, so they
+/// take turns.
 void UringPort::arm_receive() {
   const std::array<int, 2> descriptors{socket_.fd(), group_descriptor()};
-  for (std::size_t i = 0; i < descriptors.size() && descriptors[i] >= 0; ++i) {
+  group_first_ = !group_first_;
+  for (const std::size_t i : {std::size_t{group_first_}, std::size_t{!group_first_}}) {
+    if (descriptors[i] < 0) continue;
     io_uring_sqe* const entry = arm(lane_->receives[i]);
     if (entry == nullptr) continue;
     ::io_uring_prep_recvmsg_multishot(entry, descriptors[i], lane_->ring->receive_template(), 0);

@@ -202,6 +202,20 @@ TEST_F(SenderTest, send__runs_that_end_early) {
   }
 }
 
+TEST_F(SenderTest, send__repairs_leave_before_slots_for_all_ranks) {
+  Operation& operation = open(20);
+  allow(operation, 0, 8);
+  operation.stages[0].multicast = {.on = true, .next = 4};
+  for (SendMessage& message : operation.stages[0].sends) message.next = 4;
+  SendMessage& message = operation.stages[0].sends[1];
+  message.repairs[0] = {1, 1};
+  message.repair_count = 1;
+  message.requests = 1;
+  EXPECT_THAT(send(3), ElementsAre(Sent{2, 1}, Sent{kAllRanks, 4}, Sent{kAllRanks, 5}));
+  EXPECT_EQ(operation.stages[0].multicast.next, 6u);
+  EXPECT_EQ(message.next, 6u);
+}
+
 TEST_F(SenderTest, send__copies_the_payload_for_a_port_that_does_not_gather) {
   Sender copies(options_, {.name = "test", .max_payload = kSlotBytes}, writer_, counters_,
                 standings_);
