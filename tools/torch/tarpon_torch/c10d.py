@@ -102,6 +102,8 @@ class ProcessGroupTarpon(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, world_size)
         self._timeout = timeout.total_seconds()
+        # Where ranks refuse, all know why before Gloo connects any.
+        self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
         self._inner = dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), rank, world_size, timeout
         )
@@ -111,7 +113,6 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             for device in DEVICES:
                 gloo = dist.ProcessGroup.BackendType.GLOO
                 self._register_backend(torch.device(device), gloo, self._inner)
-        self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
         self._settings = self.communicator.settings
         # C++ holds a work without its Python part, which answers for it, and asks it soon.
         self._works: Deque[_Work] = collections.deque(maxlen=_KEPT_WORKS)
