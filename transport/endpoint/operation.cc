@@ -57,9 +57,20 @@ void prepare_receives(Stage& stage, const StageSpec& spec, std::uint32_t slot_by
     to.asks = 0;
     to.tail_seen = to.slots == 0;
     if (to.slots != 0) ++stage.open_receives;
-    stage.receive_of[from.peer] = static_cast<std::uint16_t>(i);
   }
   stage.tails_missing = stage.open_receives;
+}
+
+/// Receivers give credit in the order of their messages. What leaves by multicast needs the credit
+/// of all at one time, so that order is the same at all of them.
+void order_receives(Stage& stage, bool multicast) {
+  if (multicast) {
+    std::sort(stage.receives.begin(), stage.receives.end(),
+              [](const ReceiveMessage& a, const ReceiveMessage& b) { return a.peer < b.peer; });
+  }
+  for (std::size_t i = 0; i < stage.receives.size(); ++i) {
+    stage.receive_of[stage.receives[i].peer] = static_cast<std::uint16_t>(i);
+  }
 }
 
 constexpr Duration kShortestDelay = 100us;
@@ -141,6 +152,7 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.multicast = {.on = from.alike && options.multicast && from.sends.size() > 1};
     prepare_sends(stage, from, spec.slot_bytes, options.initial_credit);
     prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
+    order_receives(stage, from.alike && options.multicast);
   }
 }
 

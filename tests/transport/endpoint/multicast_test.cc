@@ -106,6 +106,31 @@ TEST(MulticastTest, note__part_of_what_may_leave) {
   EXPECT_EQ(sending.limit(Time(1s)), 10u);
 }
 
+TEST(MulticastTest, receives__have_the_same_order_at_all_ranks) {
+  OperationSpec spec;
+  spec.slot_bytes = kSlot;
+  spec.stages.resize(1);
+  spec.stages[0].alike = true;
+  for (const Rank peer : {Rank{2}, Rank{3}, Rank{0}}) {
+    spec.stages[0].receives.push_back({.peer = peer, .bytes = kFew});
+  }
+  for (const bool multicast : {true, false}) {
+    EndpointOptions options = small_options();
+    options.rank = 1;
+    options.world_size = 4;
+    options.multicast = multicast;
+    Operation operation;
+    prepare(operation, spec, options, Time(1s));
+    Stage& stage = operation.stages[0];
+    EXPECT_EQ(stage.receives[0].peer, multicast ? 0 : 2);
+    for (const Rank peer : {Rank{0}, Rank{2}, Rank{3}}) {
+      ASSERT_NE(stage.receive_from(peer), nullptr);
+      EXPECT_EQ(stage.receive_from(peer)->peer, peer);
+    }
+    EXPECT_EQ(stage.receive_from(1), nullptr);
+  }
+}
+
 /// Lends and takes the same bytes for all peers.
 class Bytes : public Source, public Sink {
  public:
