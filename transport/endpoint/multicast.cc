@@ -55,6 +55,18 @@ void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slot
   multicast.waits = kNever;
 }
 
+std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time now) {
+  constexpr Duration kSameLoss = 10ms;
+  constexpr Duration kOnItsWay = 2ms;
+  std::vector<Multicast::Answer>& answers = stage.multicast.answers;
+  if (answers.empty()) answers.resize(stage.sends.front().slots);
+  Multicast::Answer& latest = answers[slot];
+  const bool known = latest.at != Time{};
+  if (known && latest.to_all && now - latest.at < kOnItsWay) return std::nullopt;
+  latest = {.at = now, .to_all = known && now - latest.at < kSameLoss};
+  return latest.to_all ? kAllRanks : peer;
+}
+
 std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,
                             const Standings& standings) {
   const std::uint32_t end = end_of_credit(message);

@@ -4,10 +4,15 @@
 // multicast. A slot leaves when all peers in step have credit for it, or 2 ms after the first one
 // has. Peers without credit are out of step then: later slots do not wait for them, until their
 // credit has caught up. The multicast reaches them all the same, so what they lack is only what was
-// lost: they ask for it. Repairs go to one peer each. A silent peer gets its slots one by one.
+// lost: they ask for it. A silent peer gets its slots one by one.
+//
+// The first request for a slot is answered to its peer alone. A packet that was lost near its
+// sender is lost for all peers: so a second request within 10 ms is answered by multicast, and
+// requests that come within 2 ms of that are answered by it too.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "transport/endpoint/operation.h"
 #include "transport/endpoint/standings.h"
@@ -25,6 +30,10 @@ std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now
 
 /// Notes that `slots` slots have left by multicast.
 void note_multicast(Stage& stage, const Standings& standings, std::uint32_t slots);
+
+/// Where the answer to a request of `peer` for `slot` goes: to it alone or to kAllRanks; nothing:
+/// the latest answer serves it. REQUIRES: the stage is sent by multicast.
+std::optional<Rank> answer_to(Stage& stage, Rank peer, std::uint32_t slot, Time now);
 
 /// The end of the slots from message.next on that may be sent to the message's peer alone.
 std::uint32_t unicast_limit(const Stage& stage, const SendMessage& message,

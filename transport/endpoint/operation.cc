@@ -149,7 +149,8 @@ void prepare(Operation& operation, const OperationSpec& spec, const EndpointOpti
     stage.early = spec.bounded ? spec.early[i] : Duration::zero();
     stage.send_of.assign(world_size, kNoMessage);
     stage.receive_of.assign(world_size, kNoMessage);
-    stage.multicast = {.on = from.alike && options.multicast && from.sends.size() > 1};
+    stage.multicast = {};
+    stage.multicast.on = from.alike && options.multicast && from.sends.size() > 1;
     prepare_sends(stage, from, spec.slot_bytes, options.initial_credit);
     prepare_receives(stage, from, spec.slot_bytes, !spec.bounded, now);
     order_receives(stage, from.alike && options.multicast);

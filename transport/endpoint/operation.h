@@ -25,6 +25,12 @@ struct Multicast {
   bool on = false;         // the stage is sent by multicast
   std::uint32_t next = 0;  // the first slot that has not left
   Time waits = kNever;     // since when slot `next` waits for the credit of some peers
+  /// The latest answer to a request for a slot.
+  struct Answer {
+    Time at{};
+    bool to_all = false;
+  };
+  std::vector<Answer> answers;  // by slot; empty before the first request
 };
 
 struct Stage {

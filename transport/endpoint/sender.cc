@@ -133,24 +133,34 @@ tarpon_header Sender::header_of(Time now, const Operation& operation, std::uint8
   return header;
 }
 
-std::size_t Sender::send_repairs(Time now, const Operation& operation, std::uint8_t stage,
+std::size_t Sender::send_repairs(Time now, Operation& operation, std::uint8_t number,
                                  SendMessage& message, std::span<TxPacket> frames) {
   std::size_t used = 0;
   if (message.repair_count == 0) return used;
-  const tarpon_header header = header_of(now, operation, stage, message, message.peer);
+  Stage& stage = operation.stages[number];
+  const tarpon_header header = header_of(now, operation, number, message, message.peer);
+  tarpon_header to_all = header;
+  to_all.echo_us = 0;
   const auto flags = static_cast<std::uint8_t>(header.flags | TARPON_FLAG_REPAIR);
   while (used < frames.size() && message.repair_count > 0) {
     tarpon_range& range = message.repairs[message.repair_count - 1];
     const auto room = static_cast<std::uint32_t>(frames.size() - used);
-    const std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
-    fill(header, operation, message,
-         {.first = range.first,
-          .peer = message.peer,
-          .flags = flags,
-          .flow = repair_flow(message, range.first)},
-         frames.subspan(used, count));
-    counters_.repaired_slots += count;
-    used += count;
+    std::uint32_t count = std::min({range.count, room, message.stripes.rest(range.first)});
+    std::optional<Rank> to = message.peer;
+    if (stage.multicast.on) {
+      count = 1;
+      to = answer_to(stage, message.peer, range.first, now);
+    }
+    if (to) {
+      fill(*to == kAllRanks ? to_all : header, operation, message,
+           {.first = range.first,
+            .peer = *to,
+            .flags = flags,
+            .flow = repair_flow(message, range.first)},
+           frames.subspan(used, count));
+      counters_.repaired_slots += count;
+      used += count;
+    }
     range.first += count;
     range.count -= count;
     if (range.count == 0) --message.repair_count;

@@ -68,8 +68,8 @@ class Sender {
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
                           const SendMessage& message, Rank peer) const;
-  std::size_t send_repairs(Time now, const Operation& operation, std::uint8_t stage,
-                           SendMessage& message, std::span<TxPacket> frames);
+  std::size_t send_repairs(Time now, Operation& operation, std::uint8_t stage, SendMessage& message,
+                           std::span<TxPacket> frames);
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
                        SendMessage& message, std::span<TxPacket> frames);
   std::size_t send_to_all(Time now, const Operation& operation, std::uint8_t number, Stage& stage,

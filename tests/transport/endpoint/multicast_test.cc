@@ -106,6 +106,18 @@ TEST(MulticastTest, note__part_of_what_may_leave) {
   EXPECT_EQ(sending.limit(Time(1s)), 10u);
 }
 
+TEST(MulticastTest, answer__the_second_request_for_a_slot_is_answered_for_all) {
+  Sending sending({10, 12, 20});
+  Stage& stage = sending.stage;
+  const Time start(1s);
+  EXPECT_EQ(answer_to(stage, 2, 5, start), Rank{2});
+  EXPECT_EQ(answer_to(stage, 1, 5, start + 1ms), kAllRanks);
+  EXPECT_EQ(answer_to(stage, 3, 5, start + 2ms), std::nullopt) << "it is on its way";
+  EXPECT_EQ(answer_to(stage, 3, 6, start + 2ms), Rank{3}) << "another slot";
+  EXPECT_EQ(answer_to(stage, 3, 5, start + 3ms), kAllRanks) << "it was lost again";
+  EXPECT_EQ(answer_to(stage, 3, 5, start + 20ms), Rank{3}) << "another loss";
+}
+
 TEST(MulticastTest, receives__have_the_same_order_at_all_ranks) {
   OperationSpec spec;
   spec.slot_bytes = kSlot;

@@ -205,7 +205,8 @@ TEST_F(SenderTest, send__runs_that_end_early) {
 TEST_F(SenderTest, send__repairs_leave_before_slots_for_all_ranks) {
   Operation& operation = open(20);
   allow(operation, 0, 8);
-  operation.stages[0].multicast = {.on = true, .next = 4};
+  operation.stages[0].multicast.on = true;
+  operation.stages[0].multicast.next = 4;
   for (SendMessage& message : operation.stages[0].sends) message.next = 4;
   SendMessage& message = operation.stages[0].sends[1];
   message.repairs[0] = {1, 1};
