@@ -197,8 +197,7 @@ io_uring_sqe* UringPort::arm(bool& armed) {
   return entry;
 }
 
-/// The two receives share the buffers. The one that is armed first may take all of them, so they
-/// take turns.
+/// Arms the receives that are not. The first one may take all buffers, so they take turns.
 void UringPort::arm_receive() {
   const std::array<int, 2> descriptors{socket_.fd(), group_descriptor()};
   group_first_ = !group_first_;
