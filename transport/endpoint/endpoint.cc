@@ -49,7 +49,9 @@ Endpoint::State::State(const EndpointOptions& given, const PortCapabilities& por
                 .granter = granter,
                 .control = control,
                 .journal = journal,
-                .counters = counters}) {}
+                .counters = counters}) {
+  require(port.multicasts || !given.multicast, "multicast over a port that multicasts");
+}
 
 Operation* Endpoint::State::find(OperationHandle handle) {
   if (handle.index >= operations.size()) return nullptr;

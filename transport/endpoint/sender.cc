@@ -83,28 +83,36 @@ std::size_t Sender::send(Time now, std::span<Operation* const> operations,
   for (Operation* operation : operations) {
     // Earlier stages first: data that peers add up comes before data that they only store.
     // Otherwise ranks whose contributions are late hold up all others.
-    for (std::uint8_t stage = 0; stage < operation->stage_count; ++stage) {
-      if (holds_back(*operation, stage)) break;
-      std::uint32_t peers = 0;
-      for (SendMessage& message : operation->stages[stage].sends) {
-        if (used == frames.size()) return used;
-        if (message.done) continue;
-        const std::size_t before = used;
-        used += send_repairs(now, *operation, stage, message,
-                             paced(now, *operation, message, frames.subspan(used)));
-        used += send_new(now, *operation, stage, message,
-                         paced(now, *operation, message, frames.subspan(used)));
-        const bool more =
-            message.repair_count > 0 ||
-            message.next < unicast_limit(operation->stages[stage], message, standings_);
-        if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
-        if (used > before && ++peers == outflow_.peers_at_once()) break;
-      }
-      if (operation->stages[stage].multicast.on) {
-        used += send_to_all(now, *operation, stage, operation->stages[stage], frames.subspan(used),
-                            timer);
-      }
+    for (std::uint8_t number = 0; number < operation->stage_count; ++number) {
+      if (holds_back(*operation, number)) break;
+      used += send_stage(now, *operation, number, frames.subspan(used), timer);
+      if (used == frames.size()) return used;
     }
+  }
+  return used;
+}
+
+std::size_t Sender::send_stage(Time now, Operation& operation, std::uint8_t number,
+                               std::span<TxPacket> frames, Time& timer) {
+  Stage& stage = operation.stages[number];
+  std::size_t used = 0;
+  std::uint32_t peers = 0;
+  for (SendMessage& message : stage.sends) {
+    if (used == frames.size()) return used;
+    if (message.done) continue;
+    const std::size_t before = used;
+    used += send_repairs(now, operation, number, message,
+                         paced(now, operation, message, frames.subspan(used)));
+    used += send_new(now, operation, number, message,
+                     paced(now, operation, message, frames.subspan(used)));
+    const bool more =
+        message.repair_count > 0 || message.next < unicast_limit(stage, message, standings_);
+    if (more && used < frames.size()) timer = std::min(timer, outflow_.next(message.peer));
+    if (used > before && ++peers == outflow_.peers_at_once()) break;
+  }
+  // Behind the repairs: peers wait for those.
+  if (stage.multicast.on) {
+    used += send_to_all(now, operation, number, frames.subspan(used), timer);
   }
   return used;
 }
@@ -191,8 +199,9 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
 }
 
 /// Sends slots to all peers at once.
-std::size_t Sender::send_to_all(Time now, const Operation& operation, std::uint8_t number,
-                                Stage& stage, std::span<TxPacket> frames, Time& timer) {
+std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t number,
+                                std::span<TxPacket> frames, Time& timer) {
+  Stage& stage = operation.stages[number];
   const std::uint32_t limit = multicast_limit(stage, standings_, now, timer);
   if (limit == stage.multicast.next || frames.empty()) return 0;
   std::uint64_t peers = 0;  // in step

@@ -64,6 +64,8 @@ class Sender {
     Rank peer = 0;
   };
 
+  std::size_t send_stage(Time now, Operation& operation, std::uint8_t number,
+                         std::span<TxPacket> frames, Time& timer);
   std::span<TxPacket> paced(Time now, const Operation& operation, const SendMessage& message,
                             std::span<TxPacket> frames) const;
   tarpon_header header_of(Time now, const Operation& operation, std::uint8_t stage,
@@ -72,7 +74,7 @@ class Sender {
                            std::span<TxPacket> frames);
   std::size_t send_new(Time now, const Operation& operation, std::uint8_t stage,
                        SendMessage& message, std::span<TxPacket> frames);
-  std::size_t send_to_all(Time now, const Operation& operation, std::uint8_t number, Stage& stage,
+  std::size_t send_to_all(Time now, Operation& operation, std::uint8_t number,
                           std::span<TxPacket> frames, Time& timer);
   std::uint32_t send_slots(const tarpon_header& header, const Operation& operation,
                            const SendMessage& message, const SlotRange& range,

@@ -162,7 +162,8 @@ class Bytes : public Source, public Sink {
 
 /// Rank 0 sends the same `bytes` to ranks 1, 2 and 3.
 struct AlikeJob {
-  explicit AlikeJob(std::uint64_t bytes, bool multicast = true) : net(4, options(multicast)) {
+  explicit AlikeJob(std::uint64_t bytes, bool multicast = true)
+      : net(4, options(multicast), group_port()) {
     for (Rank rank = 0; rank < 4; ++rank) memory.push_back(std::make_unique<Bytes>(bytes));
     for (std::size_t i = 0; i < bytes; ++i) memory[0]->data[i] = static_cast<std::byte>(i * 7);
     for (Rank rank = 0; rank < 4; ++rank) {
@@ -178,6 +179,11 @@ struct AlikeJob {
       call->spec.stages.push_back(std::move(stage));
       net.submit(std::move(call), rank);
     }
+  }
+  static PortCapabilities group_port() {
+    PortCapabilities port = plain_port();
+    port.multicasts = true;
+    return port;
   }
   static EndpointOptions options(bool multicast) {
     EndpointOptions options = small_options();
