@@ -43,6 +43,19 @@ class PortTest : public testing::TestWithParam<Kind> {
     for (UdpSocket& socket : sockets) ports.push_back(make(std::move(socket), peers, options));
     return ports;
   }
+
+  struct JobPair {
+    sockaddr_in to{};  // where `receiver` receives
+    std::unique_ptr<Port> sender, receiver;
+  };
+  /// Two ports that know each other; `receiver` gets `target` and takes only packets of kTestJob.
+  JobPair make_pair_of_job(UdpSocket target) {
+    UdpSocket friendly = open_socket();
+    const sockaddr_in to = target.local();
+    const std::vector<sockaddr_in> peers = {friendly.local(), to};
+    return {to, make(std::move(friendly), peers),
+            make(std::move(target), peers, {.job = kTestJob})};
+  }
 };
 
 }  // namespace tarpon::test

@@ -236,7 +236,7 @@ bool draw_algorithms(std::uint64_t seed) {
 
 bool draw_multicast(std::uint64_t seed) {
   Random random(seed ^ 0x6d636173);
-  return seed >= kFirstSeedOfLearntShares && random.chance(0.8);
+  return seed >= kFirstSeedOfMulticast && random.chance(0.8);
 }
 
 bool draw_learnt_shares(std::uint64_t seed, std::uint32_t ranks) {

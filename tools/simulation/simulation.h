@@ -69,8 +69,9 @@ enum class Difference : std::uint8_t {
 /// the seeds which are kept as tests stay what they were.
 inline constexpr std::uint64_t kFirstSeedOfAlgorithms = 20'000'000;
 
-/// Seeds from here on draw multicast, and shares that are learnt (share_learner.h), too.
+/// Seeds from here on draw shares that are learnt too (share_learner.h), and multicast.
 inline constexpr std::uint64_t kFirstSeedOfLearntShares = 30'000'000;
+inline constexpr std::uint64_t kFirstSeedOfMulticast = 30'000'000;
 
 /// What a seed stands for; printed so that a failure explains itself.
 struct SimulationPlan {

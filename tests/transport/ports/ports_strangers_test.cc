@@ -1,4 +1,4 @@
-// What comes to a live UDP port from strangers: it is refused and counted apart.
+// Datagrams of strangers at a live UDP port: they are refused, and counted apart.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -18,12 +18,7 @@ namespace {
 using namespace test;
 
 TEST_P(PortTest, strangers_are_refused_and_counted_apart) {
-  UdpSocket target = open_socket();
-  UdpSocket friendly = open_socket();
-  const sockaddr_in to = target.local();
-  const std::vector<sockaddr_in> peers = {friendly.local(), to};
-  auto sender = make(std::move(friendly), peers);
-  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const auto [to, sender, receiver] = make_pair_of_job(open_socket());
   const UdpSocket stranger = open_socket();
   tarpon_header good{};
   good.magic = TARPON_MAGIC;
@@ -70,12 +65,7 @@ TEST_P(PortTest, strangers_are_refused_and_counted_apart) {
 }
 
 TEST_P(PortTest, strangers_do_not_fill_the_receive_buffer) {
-  UdpSocket target = open_socket({.receive_buffer = 100'000});
-  UdpSocket friendly = open_socket();
-  const sockaddr_in to = target.local();
-  const std::vector<sockaddr_in> peers = {friendly.local(), to};
-  auto sender = make(std::move(friendly), peers);
-  auto receiver = make(std::move(target), peers, {.job = kTestJob});
+  const auto [to, sender, receiver] = make_pair_of_job(open_socket({.receive_buffer = 100'000}));
   const UdpSocket stranger = open_socket();
   const std::vector<std::byte> junk(1472);
   for (int i = 0; i < 1000; ++i) {
