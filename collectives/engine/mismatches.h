@@ -25,8 +25,8 @@ class Mismatches {
   void add(Rank peer, const std::optional<OperationSignature>& theirs,
            const std::optional<OperationSignature>& ours);
 
-  /// Notes that a peer ended its call, because it met another one: `detail` says so. A rank that
-  /// differs from this rank says so itself, unless it is gone: this tells nothing new once any().
+  /// Notes that a peer ended its call because of a mismatch; `detail` says so. Has no effect once
+  /// any(): the ranks that differ tell it themselves.
   void add_ended(std::string detail);
 
   /// Sets when the call ends, if any(); never later than before. `limit` is when it would end

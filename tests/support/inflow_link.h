@@ -1,4 +1,5 @@
-// A link in arithmetic, for the rules of inflow: it queues what is too fast, or drops it.
+// A computed link for tests of the rules of inflow. It queues packets that come too fast, or drops
+// them.
 #pragma once
 
 #include <algorithm>

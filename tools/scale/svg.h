@@ -12,8 +12,8 @@ namespace tarpon::scale {
 /// least one cell.
 std::string draw(const Plan& plan, const std::vector<CellResult>& results);
 
-/// The time after the arrival of the late rank over the number of ranks, in times of a bucket on a
-/// link, beside what is published. REQUIRES: as above; plan.network.late > 0.
+/// The time after the arrival of the late rank, over the number of ranks, beside the published
+/// times. The unit is the time of a bucket on a link. REQUIRES: as above; plan.network.late > 0.
 std::string draw_after_arrival(const Plan& plan, const std::vector<CellResult>& results);
 
 }  // namespace tarpon::scale

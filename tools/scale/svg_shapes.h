@@ -43,8 +43,8 @@ std::string grid(double y, std::string_view label);
 /// Of the numbers of ranks, from left to right.
 Axis rank_axis(const Plan& plan);
 
-/// Rank counts below the curves, which end at `bottom`. Those that would run into their neighbour
-/// stay without.
+/// The labels of the rank axis, below the curves, which end at `bottom`. A label that would overlap
+/// its neighbour is left out.
 std::string rank_labels(std::vector<std::uint32_t> counts, const Axis& axis, double bottom);
 
 /// The head of a picture with a white ground and a title. The file ends with "</svg>\n".

@@ -23,7 +23,7 @@ constexpr Duration kQueueing = 50us;               // on top of twice the base
 constexpr Duration kLongestBase = 250us;
 constexpr double kSteady = 0.5;                // of the best rate; less: senders paused
 constexpr std::uint64_t kBurstSample = 64;     // packets
-constexpr double kBurstLoss = 0.02;            // of what comes unasked
+constexpr double kBurstLoss = 0.02;            // share of unasked packets
 constexpr std::uint32_t kTriedAgain = 32;      // samples
 constexpr std::uint32_t kMostAdvertised = 15;  // four bits
 

@@ -1,4 +1,4 @@
-// Whom a rank blames when ranks make different calls, and when its call ends.
+// Ranks that make different calls: which ones are blamed, and when the call ends.
 #include "collectives/engine/mismatches.h"
 
 #include <gmock/gmock.h>

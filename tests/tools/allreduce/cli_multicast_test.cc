@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-/// A run of 4 ranks by `--multicast` and what it wrote.
+/// A run of 4 ranks with `--multicast`, and its report.
 struct MulticastRun {
   explicit MulticastRun(const std::vector<std::string>& more) {
     const ScratchDirectory scratch;

@@ -75,7 +75,7 @@ TEST(AdaptiveInflowTest, others_in_the_queue__are_not_left_the_link_for_a_few_lo
   link.run(inflow, 1s);
   link.forget();
   link.run(inflow, 2s);
-  // The queue holds as much again of ours, and what is on the wire.
+  // Half of the queue is ours, so half of the link is.
   EXPECT_GT(static_cast<double>(link.delivered_bytes) / 2, 0.47 * link.bytes_per_second);
   EXPECT_LT(link.lost_share(), 0.1);
 }

@@ -19,7 +19,7 @@ constexpr Event::Kind kClosed = Event::Kind::stage_closed;
 
 // -- trains
 
-/// Rank 0 has sent what it may of a message to rank 1, which has received nothing of it.
+/// Rank 0 has sent the first slots of a message. `packets` holds them: rank 1 has not got them yet.
 struct SentTrain {
   explicit SentTrain(EndpointOptions options = small_options()) : net(2, long_credit(options)) {
     net.submit(from_zero(0, 2, kMany), 0);
