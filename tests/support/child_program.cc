@@ -118,12 +118,17 @@ bool Process::says(std::string_view text, Duration limit) const {
   return false;
 }
 
-Ended Process::wait(Duration limit) {
-  const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+bool process_ends(pid_t process, Duration limit) {
+  const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (!pidfd) return true;
   pollfd ready{pidfd.get(), POLLIN, 0};
   const auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+  return ::poll(&ready, 1, static_cast<int>(limit_ms)) == 1;
+}
+
+Ended Process::wait(Duration limit) {
   Ended ended;
-  ended.hung = ::poll(&ready, 1, static_cast<int>(limit_ms)) != 1;
+  ended.hung = !process_ends(pid_, limit);
   if (ended.hung) ::kill(-pid_, SIGKILL);
   int status = 0;
   const bool known = ::waitpid(pid_, &status, 0) == pid_;

@@ -66,6 +66,10 @@ class Process {
 
 Ended run(const Command& command, Duration limit = kHang);
 
+/// Whether `process`, a child or not, has ended within `limit`. After a SIGKILL it takes a turn on
+/// a core until it has.
+bool process_ends(pid_t process, Duration limit = kHang);
+
 /// Starts all of them, then waits for each.
 std::vector<Ended> run_together(const std::vector<Command>& commands);
 

@@ -196,6 +196,7 @@ TEST(CliTestbed, background_dies__fails_the_run) {
   const auto children = job.children();  // the traffic came first
   ASSERT_EQ(children.size(), 4u);
   ::kill(children[0], SIGKILL);
+  ASSERT_TRUE(process_ends(children[0]));
   std::ofstream(scratch / "end") << "now";
   const Ended ended = job.wait();
   EXPECT_EQ(ended.exit_code, 1);
