@@ -32,7 +32,7 @@ enum tarpon_verdict {
 	/* Addressed to one of our ports, but passed to the kernel and not to the ring. The kernel
 	 * drops frames to other MACs and with wrong IPv4 headers itself; the UDP socket of the port
 	 * refuses or counts the rest. */
-	TARPON_VERDICT_MAC,      /* to another MAC than the interface's: multicast and broadcast too */
+	TARPON_VERDICT_MAC,      /* to another MAC than the entry's: broadcast too */
 	TARPON_VERDICT_CHECKSUM, /* wrong checksum of the IPv4 header */
 	TARPON_VERDICT_LENGTH,   /* IPv4, UDP and frame lengths disagree, or the header is cut off */
 	TARPON_VERDICT_MAGIC,
@@ -66,7 +66,8 @@ static inline enum tarpon_verdict tarpon_verdict_of(enum tarpon_header_verdict v
 	return TARPON_VERDICT_RING;
 }
 
-/* Hash map "tarpon_ports": the ports that listen. */
+/* Hash map "tarpon_ports": the ports that listen. The multicast group of a job has an entry of its
+ * own, with the queues, job and index of its port. */
 struct tarpon_port_key {
 	__be32 address;
 	__be16 port;
@@ -77,7 +78,7 @@ struct tarpon_port_entry {
 	__u64 queues; /* bit q: receive queue q redirects to this port's socket */
 	__u32 job;
 	__u32 index; /* its first queue; the index of its operation windows and late counters */
-	__u8 mac[ETH_ALEN]; /* of the interface */
+	__u8 mac[ETH_ALEN]; /* of the interface, or of the group */
 	__u16 zero;
 };
 TARPON_ASSERT(sizeof(struct tarpon_port_entry) == 24);

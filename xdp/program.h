@@ -48,6 +48,11 @@ class Program {
   /// of the queues in `entry.queues`. Packets on queue `entry.index` find their port fastest.
   /// Removes older entries with any of these queues: a queue has one owner, so theirs are dead.
   Result<void> open_port(const tarpon_port_key& key, const tarpon_port_entry& entry);
+  /// Redirects packets to `group`, a multicast address, and to `entry.mac` as those to the port
+  /// that open_port() has opened with the same queues; opening that port again ends it. Errors:
+  /// unavailable: another port of the interface has the group; io.
+  Result<void> open_group(const tarpon_port_key& group, const tarpon_port_entry& entry);
+  /// Of a port or a group. Does nothing if neither is open.
   Result<void> close_port(const tarpon_port_key& key);
   /// The ports that listen, dead ones included.
   std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ports() const;

@@ -87,6 +87,12 @@ Result<void> Program::open_port(const tarpon_port_key& key, const tarpon_port_en
   return {};
 }
 
+Result<void> Program::open_group(const tarpon_port_key& group, const tarpon_port_entry& entry) {
+  if (::bpf_map_update_elem(ports_.get(), &group, &entry, BPF_NOEXIST) == 0) return {};
+  if (errno != EEXIST) return fail_system(errno, "adding a multicast group to the XDP program");
+  return fail(Error::Code::unavailable, "another port of this interface has the multicast group");
+}
+
 void Program::forget(const tarpon_port_key& key) {
   for (std::uint32_t index = 0; index < TARPON_MAX_PORTS; ++index) {
     __u64 held = tarpon_port_word(&key);

@@ -183,7 +183,6 @@ std::string prepare_multicast(Offer& offer, const ControlChannel& control,
       return fmt::format("shares the network interfaces of rank {}", rank);
     }
   }
-  if (mine.datapath == name(Datapath::xdp)) return "uses AF_XDP, which does not multicast";
   auto group =
       join_group(*offer.socket, group_address(control.public_id(), ranks[0].port), control.job());
   if (!group) return group.error().message;

@@ -186,5 +186,22 @@ TEST(ProgramTest, a_port_on_a_queue_replaces_the_dead_one) {
   ASSERT_TRUE(program->close_port({1, 8, 0}));
 }
 
+TEST(ProgramTest, a_group_belongs_to_one_port_and_goes_with_it) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  auto program = Program::use(pair.a(), AttachMode::native);
+  ASSERT_TRUE(program) << program.error().message;
+  ASSERT_TRUE(program->open_port({1, 7, 0}, entry_of(1, 0)));
+  ASSERT_TRUE(program->open_port({2, 7, 0}, entry_of(2, 1)));
+  ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(1, 0)));
+  EXPECT_EQ(program->ports().size(), 3u);
+  const auto taken = program->open_group({9, 7, 0}, entry_of(2, 1));
+  ASSERT_FALSE(taken);
+  EXPECT_THAT(taken.error().message, HasSubstr("another port of this interface"));
+  ASSERT_TRUE(program->open_port({3, 7, 0}, entry_of(1, 0))) << "on the queue of the first";
+  EXPECT_EQ(program->ports().size(), 2u);
+  ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(2, 1)));
+}
+
 }  // namespace
 }  // namespace tarpon::xdp::program_test

@@ -196,6 +196,29 @@ TEST_P(XdpProgramByIndexTest, a_port_that_was_closed_or_replaced_is_not_found) {
   EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 1u);
 }
 
+TEST_P(XdpProgramByIndexTest, a_group_has_the_queues_and_windows_of_its_port) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  Kernel kernel(GetParam());
+  kernel.open();
+  constexpr std::uint32_t kGroup = 0xef010203;  // 239.1.2.3
+  constexpr std::array<std::uint8_t, 6> kGroupMac{0x01, 0x00, 0x5e, 0x01, 0x02, 0x03};
+  Frame frame(64);
+  frame.ip.daddr = htonl(kGroup);
+  std::copy(kGroupMac.begin(), kGroupMac.end(), frame.ethernet.h_dest);
+  EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS);
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_NO_PORT], 1u);
+  tarpon_port_entry entry = frame_entry(1, GetParam());
+  std::copy(kGroupMac.begin(), kGroupMac.end(), entry.mac);
+  ASSERT_TRUE(kernel.program().open_group({htonl(kGroup), htons(kFramePort), 0}, entry));
+  EXPECT_EQ(kernel.run(frame.bytes()), XDP_PASS) << "no socket is bound";
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 1u);
+  frame.header.tag = kTag;
+  frame.header.operation = kLowest - 1;
+  EXPECT_EQ(kernel.run(frame.bytes()), XDP_DROP);
+  EXPECT_EQ(kernel.run(Frame(64).bytes()), XDP_PASS) << "the port itself works as before";
+  EXPECT_EQ(kernel.verdicts()[TARPON_VERDICT_RING], 2u);
+}
+
 TEST(XdpProgramTest, a_million_random_and_mutated_frames_are_judged_alike) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
   constexpr std::uint64_t kSeed = 20261121;

@@ -26,7 +26,7 @@ LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const socka
   ip.version = 4;
   ip.ihl = 5;
   ip.frag_off = htons(0x4000);  // never fragment
-  ip.ttl = 64;
+  ip.ttl = IN_MULTICAST(ntohl(destination.sin_addr.s_addr)) ? 1 : 64;
   ip.protocol = IPPROTO_UDP;
   ip.saddr = source.sin_addr.s_addr;
   ip.daddr = destination.sin_addr.s_addr;
@@ -46,6 +46,16 @@ LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const socka
   std::memcpy(words.data(), &ip, sizeof ip);
   for (const std::uint16_t word : words) result.checksum += word;
   return result;
+}
+
+xdp::Mac group_mac(in_addr group) {
+  const std::uint32_t address = ntohl(group.s_addr);
+  return {0x01,
+          0x00,
+          0x5e,
+          static_cast<std::uint8_t>(address >> 16 & 0x7f),
+          static_cast<std::uint8_t>(address >> 8),
+          static_cast<std::uint8_t>(address)};
 }
 
 void write_lower(std::byte* frame, const LowerHeaders& headers, std::uint16_t source,

@@ -24,9 +24,13 @@ struct LowerHeaders {
   std::uint32_t checksum = 0;  // of the IPv4 header, without its length
 };
 
-/// Makes the headers to one peer, for any length and source port.
+/// Makes the headers to one peer, for any length and source port. A packet to a multicast group
+/// stays in the local network (TTL 1).
 LowerHeaders lower_headers(const xdp::Mac& from, const xdp::Mac& to, const sockaddr_in& source,
                            const sockaddr_in& destination);
+
+/// The Ethernet address of an IPv4 multicast group (RFC 1112, section 6.4).
+xdp::Mac group_mac(in_addr group);
 
 /// Writes `headers` before the `datagram_bytes` (Tarpon's header and payload) of a frame. `source`:
 /// the port that it is sent from, in network order.

@@ -37,6 +37,10 @@ constexpr Duration kCarrierTime = 5s;  // attaching the program restarts some ad
 constexpr Duration kResolveTime = 1s;  // for the first answers to ARP
 constexpr Duration kSettleStep = 50ms;
 
+tarpon_port_key key_of(const sockaddr_in& address) {
+  return {address.sin_addr.s_addr, address.sin_port, 0};
+}
+
 bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
   return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
 }
@@ -44,9 +48,8 @@ bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
 }  // namespace
 
 XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
-                 const FlowPorts& flows, std::unique_ptr<Port> slow, FileDescriptor slow_socket,
-                 FileDescriptor event, xdp::Program program, xdp::Neighbours neighbours,
-                 XdpQueues queues)
+                 const FlowPorts& flows, KernelPath slow, FileDescriptor event,
+                 xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues)
     : options_(options),
       name_(xdp::interface_text(options.interface)),
       local_(local),
@@ -57,9 +60,9 @@ XdpPort::XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<s
                     .checksums = false,
                     .burst = kBurst,
                     .flows = static_cast<std::uint32_t>(flows.local.size()),
+                    .multicasts = slow.group.has_value(),
                     .receive_bytes = xdp_receive_budget(options.max_payload)},
       slow_(std::move(slow)),
-      slow_socket_(std::move(slow_socket)),
       event_(std::move(event)),
       program_(std::move(program)),
       neighbours_(std::move(neighbours)),
@@ -80,8 +83,21 @@ XdpPort::~XdpPort() {
     kick();
     sender().reap();
   }
-  // The next owner of this queue overwrites the entry anyway; the kernel removes the socket itself.
-  (void)program_.close_port({local_.sin_addr.s_addr, local_.sin_port, 0});
+  // The next owner of this queue overwrites the entries anyway; the kernel removes the socket
+  // itself.
+  (void)program_.close_port(key_of(local_));
+  close_group();
+}
+
+void XdpPort::close_group() {
+  if (group_is_direct_) (void)program_.close_port(key_of(*slow_.group));
+  group_is_direct_ = false;
+}
+
+void XdpPort::end_multicast() {
+  slow_.port->end_multicast();
+  close_group();
+  capabilities_.multicasts = false;
 }
 
 Result<void> XdpPort::join() {
@@ -102,7 +118,14 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   entry.index = index_;
   std::copy(mac.begin(), mac.end(), entry.mac);
   mac_ = mac;
-  return program_.open_port({local_.sin_addr.s_addr, local_.sin_port, 0}, entry);
+  if (auto opened = program_.open_port(key_of(local_), entry); !opened) return opened;
+  if (!capabilities_.multicasts) return {};
+  const xdp::Mac group = group_mac(slow_.group->sin_addr);
+  group_headers_ = lower_headers(mac, group, local_, *slow_.group);
+  std::copy(group.begin(), group.end(), entry.mac);
+  // Without it, what is sent to the group comes by the UDP socket.
+  group_is_direct_ = program_.open_group(key_of(*slow_.group), entry).has_value();
+  return {};
 }
 
 bool XdpPort::all_found() const {
@@ -185,12 +208,14 @@ void XdpPort::wait(Time now, Time until) {
   std::vector<pollfd>& entries = polled_;
   entries.clear();
   for (const xdp::Queue& queue : queues_) entries.push_back({queue.fd(), POLLIN, 0});
-  entries.push_back({slow_socket_.get(), POLLIN, 0});
+  entries.push_back({slow_.socket.get(), POLLIN, 0});
+  // A negative descriptor is skipped.
+  entries.push_back({capabilities_.multicasts ? slow_.group_socket.get() : -1, POLLIN, 0});
   entries.push_back({neighbours_.fd(), POLLIN, 0});
   entries.push_back({event_.fd(), POLLIN, 0});
   // The kernel does not announce when it has memory again for frames that it refused, nor
   // completions, nor room in the UDP socket of a flow.
-  if (sender().waits_for_kick() || std::exchange(full_, false) || slow_->unsent() > 0) {
+  if (sender().waits_for_kick() || std::exchange(full_, false) || slow_.port->unsent() > 0) {
     until = std::min(until, now + kKickAgain);
   }
   if (news_) until = std::clamp(looked_ + kLookEvery, now, until);
@@ -202,7 +227,7 @@ void XdpPort::wait(Time now, Time until) {
   if (ready > 0) news_ |= entries[entries.size() - 2].revents != 0 && neighbours_.changed();
   look_if_due(monotonic_now());
   if (ready <= 0) return;
-  slow_waits_ |= entries[entries.size() - 3].revents != 0;
+  slow_waits_ |= entries[queues_.size()].revents != 0 || entries[queues_.size() + 1].revents != 0;
 }
 
 /// Looks again when there is news, at most every kLookEvery: a busy network has news all the time,
@@ -219,7 +244,7 @@ void XdpPort::publish(std::uint32_t tag, std::uint32_t lowest_open) {
 }
 
 PortStatistics XdpPort::statistics() const {
-  PortStatistics result = slow_->statistics();
+  PortStatistics result = slow_.port->statistics();
   result.slow_path = result.rx_packets;
   result.local_path = result.tx_packets;
   result.tx_packets += counted_.tx_packets;
@@ -243,20 +268,28 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
                                             XdpQueues queues, std::vector<sockaddr_in> peers,
                                             const XdpPortOptions& options, UdpFlows flows) {
   const sockaddr_in local = socket.local();
-  FileDescriptor duplicate(::fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0));
-  if (!duplicate) return fail_system(errno, "a second descriptor of the UDP socket");
+  KernelPath slow;
+  slow.socket = FileDescriptor(::fcntl(socket.fd(), F_DUPFD_CLOEXEC, 0));
+  if (flows.group) {
+    slow.group = flows.group->address;
+    slow.group_socket = FileDescriptor(::fcntl(flows.group->socket.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  if (!slow.socket || (slow.group && !slow.group_socket)) {
+    return fail_system(errno, "a second descriptor of a UDP socket");
+  }
   FlowPorts ports{{local.sin_port}, flows.sources};
   for (const UdpSocket& one : flows.sockets) ports.local.push_back(one.local().sin_port);
-  auto slow =
+  auto beside =
       make_mmsg_port(std::move(socket), peers,
                      {.max_payload = options.max_payload, .job = options.job}, std::move(flows));
-  if (!slow) return fail(slow.error());
+  if (!beside) return fail(beside.error());
+  slow.port = std::move(*beside);
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
   auto neighbours = xdp::Neighbours::open(options.interface);
   if (!neighbours) return fail(neighbours.error());
-  auto port = std::make_unique<XdpPort>(options, local, std::move(peers), ports, std::move(*slow),
-                                        std::move(duplicate), std::move(*event), std::move(program),
+  auto port = std::make_unique<XdpPort>(options, local, std::move(peers), ports, std::move(slow),
+                                        std::move(*event), std::move(program),
                                         std::move(*neighbours), std::move(queues));
   if (auto joined = port->join(); !joined) return fail(joined.error());
   if (auto settled = port->settle(); !settled) return fail(settled.error());

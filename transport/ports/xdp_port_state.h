@@ -31,11 +31,19 @@ struct FlowPorts {
   std::vector<FlowSource> sources;
 };
 
+/// The UDP sockets beside AF_XDP. Descriptors are duplicates, to wait on.
+struct KernelPath {
+  std::unique_ptr<Port> port;
+  FileDescriptor socket;
+  std::optional<sockaddr_in> group;  // of all ranks
+  FileDescriptor group_socket;       // empty without a group
+};
+
 class XdpPort final : public Port {
  public:
   XdpPort(const XdpPortOptions& options, sockaddr_in local, std::vector<sockaddr_in> peers,
-          const FlowPorts& flows, std::unique_ptr<Port> slow, FileDescriptor slow_socket,
-          FileDescriptor event, xdp::Program program, xdp::Neighbours neighbours, XdpQueues queues);
+          const FlowPorts& flows, KernelPath slow, FileDescriptor event, xdp::Program program,
+          xdp::Neighbours neighbours, XdpQueues queues);
   ~XdpPort() override;
 
   const PortCapabilities& capabilities() const override { return capabilities_; }
@@ -48,6 +56,7 @@ class XdpPort final : public Port {
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   void wake() override { event_.wake(); }
+  void end_multicast() override;
   void publish(std::uint32_t tag, std::uint32_t lowest_open) override;
   PortStatistics statistics() const override;
   std::optional<Error> failure() const override { return failure_; }
@@ -72,14 +81,15 @@ class XdpPort final : public Port {
 
   /// Puts a free frame at offered_[at]; false when there is none.
   bool offer(std::size_t at);
-  bool send_direct(const TxPacket& packet, std::uint32_t frame);
+  bool send_direct(const TxPacket& packet, const LowerHeaders& headers, std::uint32_t frame);
   void send_slowly();
   void receive_slowly(Time now);
   void look_if_due(Time now);
   /// Looks at the link and at every peer's way again.
   void look_again();
-  /// Tells the program where this port listens. `mac`: of the interface.
+  /// Tells the program where this port listens, and to which group. `mac`: of the interface.
   Result<void> open_port(const xdp::Mac& mac);
+  void close_group();
   bool all_found() const;
   void kick();
   void take_chunk(std::size_t queue, const xdp::ReceivedChunk& chunk);
@@ -90,9 +100,9 @@ class XdpPort final : public Port {
   const std::string name_;  // of the interface; a caller may be in another network namespace
   const sockaddr_in local_;
   const std::vector<sockaddr_in> addresses_;
-  const PortCapabilities capabilities_;
-  std::unique_ptr<Port> slow_;
-  FileDescriptor slow_socket_;  // a duplicate, to wait on
+  PortCapabilities capabilities_;
+  KernelPath slow_;
+  LowerHeaders group_headers_;  // if PortCapabilities::multicasts
   WakeEvent event_;
   xdp::Program program_;
   xdp::Neighbours neighbours_;
@@ -110,6 +120,7 @@ class XdpPort final : public Port {
   bool slow_peers_ = true;                 // the UDP socket serves some
   bool carrier_ = false;                   // as of the last look
   xdp::Mac mac_{};                         // of the interface, as the program knows it
+  bool group_is_direct_ = false;           // the program redirects packets to the group too
   std::size_t in_flight_limit_;
   bool full_ = false;  // the last transmit_frames() gave none for that limit
 

@@ -24,16 +24,16 @@ std::span<const RxPacket> XdpPort::receive(Time now) {
     const std::uint32_t count = queues_[queue].receive(chunks_);
     for (std::uint32_t i = 0; i < count; ++i) take_chunk(queue, chunks_[i]);
   }
-  if (slow_waits_ || now - slow_looked_ >= kSlowPathEvery || slow_->unsent() > 0) {
+  if (slow_waits_ || now - slow_looked_ >= kSlowPathEvery || slow_.port->unsent() > 0) {
     receive_slowly(now);
   }
   return batch_;
 }
 
 void XdpPort::receive_slowly(Time now) {
-  const std::span<const RxPacket> packets = slow_->receive(now);
+  const std::span<const RxPacket> packets = slow_.port->receive(now);
   batch_.insert(batch_.end(), packets.begin(), packets.end());
-  if (const auto error = slow_->failure()) failure_ = error;
+  if (const auto error = slow_.port->failure()) failure_ = error;
   slow_waits_ = !packets.empty();
   slow_looked_ = now;
   news_ |= now - looked_ >= kLookEvery && neighbours_.changed();

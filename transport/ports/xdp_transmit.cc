@@ -10,7 +10,7 @@ namespace tarpon {
 std::span<TxPacket> XdpPort::transmit_frames(std::size_t at_most) {
   if (failure_) return {};
   // Any frame may turn out to be for a peer that the UDP socket serves.
-  if (slow_peers_) at_most = slow_->transmit_frames(at_most).size();
+  if (slow_peers_) at_most = slow_.port->transmit_frames(at_most).size();
   full_ = false;
   if (sender().in_flight() + at_most > in_flight_limit_) {
     kick();
@@ -54,14 +54,16 @@ void XdpPort::transmit(std::span<TxPacket> packets) {
   slow_packets_.clear();
   for (std::size_t i = 0; i < packets.size(); ++i) {
     const TxPacket& packet = packets[i];
-    if (packet.peer >= peers_.size() || packet.flow >= flow_ports_.size() ||
+    const bool to_all = packet.peer == kAllRanks && capabilities_.multicasts;
+    if ((packet.peer >= peers_.size() && !to_all) || packet.flow >= flow_ports_.size() ||
         packet.length > options_.max_payload) {
       ++counted_.tx_dropped;
       sender().give_back_unsent(offered_frames_[i]);
-    } else if (!peers_[packet.peer].direct) {
+    } else if (!to_all && !peers_[packet.peer].direct) {
       slow_packets_.push_back(i);
-    } else if (!send_direct(packet, offered_frames_[i])) {
-      ++counted_.tx_dropped;
+    } else {
+      const LowerHeaders& headers = to_all ? group_headers_ : peers_[packet.peer].headers;
+      if (!send_direct(packet, headers, offered_frames_[i])) ++counted_.tx_dropped;
     }
   }
   if (!slow_packets_.empty()) send_slowly();
@@ -71,10 +73,10 @@ void XdpPort::transmit(std::span<TxPacket> packets) {
   sender().reap();
 }
 
-bool XdpPort::send_direct(const TxPacket& packet, std::uint32_t frame) {
+bool XdpPort::send_direct(const TxPacket& packet, const LowerHeaders& headers,
+                          std::uint32_t frame) {
   const std::uint32_t datagram = TARPON_HEADER_BYTES + packet.length;
-  write_lower(sender().data(frame) + kFrameOffset, peers_[packet.peer].headers,
-              flow_ports_[packet.flow], datagram);
+  write_lower(sender().data(frame) + kFrameOffset, headers, flow_ports_[packet.flow], datagram);
   if (!sender().send(frame, kFrameOffset, kLowerHeaders + datagram)) return false;
   ++counted_.tx_packets;
   ++counted_.tx_units;
@@ -83,7 +85,7 @@ bool XdpPort::send_direct(const TxPacket& packet, std::uint32_t frame) {
 }
 
 void XdpPort::send_slowly() {
-  const std::span<TxPacket> frames = slow_->transmit_frames(slow_packets_.size());
+  const std::span<TxPacket> frames = slow_.port->transmit_frames(slow_packets_.size());
   for (std::size_t i = 0; i < frames.size(); ++i) {
     const TxPacket& from = offered_[slow_packets_[i]];
     TxPacket& to = frames[i];
@@ -95,7 +97,7 @@ void XdpPort::send_slowly() {
     std::memcpy(to.room, from.payload, from.length);
   }
   counted_.tx_dropped += slow_packets_.size() - frames.size();
-  if (!frames.empty()) slow_->transmit(frames);
+  if (!frames.empty()) slow_.port->transmit(frames);
   for (const std::size_t packet : slow_packets_) {
     sender().give_back_unsent(offered_frames_[packet]);
   }

@@ -96,7 +96,7 @@ class MulticastNetworkTest : public test::TestbedTest {
 };
 
 TEST_F(MulticastNetworkTest, bridge__one_packet_for_all_ranks) {
-  for (const Datapath datapath : {Datapath::uring, Datapath::mmsg}) {
+  for (const Datapath datapath : {Datapath::uring, Datapath::mmsg, Datapath::xdp}) {
     connect(4, datapath);
     for (const auto& one : job_) EXPECT_EQ(one->multicast(), "on");
     // All slots are within the initial credit. One by one they would be 1.5 buckets, and headers.

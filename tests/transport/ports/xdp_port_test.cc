@@ -182,8 +182,14 @@ class XdpPortTest : public testing::Test {
     EXPECT_TRUE(program) << program.error().message;
     auto queues = XdpQueues::open(options);
     EXPECT_TRUE(queues) << queues.error().message;
+    UdpFlows flows{std::exchange(flows_.sockets, {}), flows_.sources};
+    if (grouped_) {
+      auto group = join_group(socket, group_address(kJob, ntohs(peers_[0].sin_port)), kJob);
+      EXPECT_TRUE(group) << group.error().message;
+      flows.group = std::move(*group);
+    }
     auto port = make_xdp_port(std::move(socket), std::move(*program), std::move(*queues), peers_,
-                              options, {std::exchange(flows_.sockets, {}), flows_.sources});
+                              options, std::move(flows));
     EXPECT_TRUE(port) << port.error().message;
     return std::move(*port);
   }
@@ -202,7 +208,8 @@ class XdpPortTest : public testing::Test {
   std::vector<sockaddr_in> peers_;
   std::uint32_t payload_ = 0;
   bool busy_poll_ = false;
-  UdpFlows flows_;  // of what is here; its sockets until a port has them
+  bool grouped_ = false;  // both are members of one multicast group
+  UdpFlows flows_;        // of what is here; its sockets until a port has them
   std::unique_ptr<Port> here_;
   std::unique_ptr<Port> there_;
 };
@@ -250,6 +257,54 @@ TEST_F(XdpPortTest, flows__of_the_socket_beside_leave_from_the_same_ports) {
   collect(*there_, inbox, 200, 0);
   EXPECT_EQ(inbox.of_flows, 150u);
   EXPECT_EQ(there_->statistics().slow_path, 200u);
+}
+
+TEST_F(XdpPortTest, group__is_sent_to_and_heard_by_af_xdp) {
+  grouped_ = true;
+  connect();
+  for (Port* port : {here_.get(), there_.get()}) ASSERT_TRUE(port->capabilities().multicasts);
+  Inbox inbox;
+  const auto drain = [&] { inbox.take(there_->receive(monotonic_now()), 0); };
+  send(*here_, kAllRanks, 0, 200, 1408, drain);
+  send(*here_, 1, 200, 200, 1408, drain);
+  collect(*there_, inbox, 400, 0);
+  EXPECT_EQ(inbox.seen.size(), 400u);
+  EXPECT_EQ(here_->statistics().local_path, 0u);
+  EXPECT_EQ(there_->statistics().slow_path, 0u);
+  EXPECT_EQ(here_->receive(monotonic_now()).size(), 0u) << "a sender does not hear itself";
+
+  there_->end_multicast();
+  EXPECT_FALSE(there_->capabilities().multicasts);
+  send(*here_, kAllRanks, 400, 50, 1408, drain);
+  send(*here_, 1, 450, 50, 1408, drain);
+  collect(*there_, inbox, 450, 0);
+  EXPECT_EQ(inbox.seen.count(400), 0u);
+  EXPECT_EQ(inbox.seen.size(), 450u);
+}
+
+TEST_F(XdpPortTest, group__on_a_queue_of_others_is_heard_by_the_socket) {
+  grouped_ = true;
+  connect({.queues = 2, .here_queue = 0, .there_queue = 1});
+  Inbox inbox;
+  send(*here_, kAllRanks, 0, 200, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+  collect(*there_, inbox, 200, 0);
+  EXPECT_EQ(inbox.seen.size(), 200u);
+  EXPECT_EQ(there_->statistics().slow_path, 200u);
+}
+
+TEST_F(XdpPortTest, group__is_heard_after_the_mac_of_the_interface_has_changed) {
+  grouped_ = true;
+  connect();
+  far_->run("ip link set vb address 02:00:00:00:00:77");
+  for (int i = 0; i < 10; ++i) {
+    there_->receive(monotonic_now());
+    there_->wait(monotonic_now(), monotonic_now() + 10ms);
+  }
+  Inbox inbox;
+  send(*here_, kAllRanks, 0, 100, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+  collect(*there_, inbox, 100, 0);
+  EXPECT_EQ(inbox.seen.size(), 100u);
+  EXPECT_EQ(there_->statistics().slow_path, 0u);
 }
 
 TEST_F(XdpPortTest, busy_poll__that_has_no_effect_does_no_harm) {
