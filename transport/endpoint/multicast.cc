@@ -17,27 +17,31 @@ bool in_step(const Stage& stage, const SendMessage& message, const Standings& st
          end_of_credit(message) >= stage.multicast.next;
 }
 
-std::uint32_t multicast_limit(Stage& stage, const Standings& standings, Time now, Time& timer) {
+std::uint32_t multicast_limit(const Operation& operation, Stage& stage, const Standings& standings,
+                              Time now, Time& timer) {
   Multicast& multicast = stage.multicast;
-  std::uint32_t lowest = kAllSlots;
-  std::uint32_t lowest_with_credit = kAllSlots;
+  std::uint32_t limit = kAllSlots;  // of the peers that have credit
+  bool all_have = true;
+  Duration longest = kMulticastPatience;
   for (const SendMessage& message : stage.sends) {
     if (!in_step(stage, message, standings)) continue;
     const std::uint32_t end = end_of_credit(message);
-    lowest = std::min(lowest, end);
-    if (end > multicast.next) lowest_with_credit = std::min(lowest_with_credit, end);
+    if (end > multicast.next) {
+      limit = std::min(limit, end);
+    } else {
+      all_have = false;
+      if (operation.peers[message.peer].heard) longest = kPatienceWithBegun;
+    }
   }
-  if (lowest_with_credit == kAllSlots) {
+  const bool any_has = limit != kAllSlots;
+  if (!any_has || all_have) {
     multicast.waits = kNever;
-    return multicast.next;
-  }
-  if (lowest > multicast.next) {
-    multicast.waits = kNever;
-    return lowest;
+    return any_has ? limit : multicast.next;
   }
   if (multicast.waits == kNever) multicast.waits = now;
-  const Time due = multicast.waits + kMulticastPatience;
-  if (now >= due) return lowest_with_credit;
+  Time due = multicast.waits + longest;
+  if (stage.end != kNever) due = std::min(due, multicast.waits + (stage.end - multicast.waits) / 4);
+  if (now >= due) return limit;
   timer = std::min(timer, due);
   return multicast.next;
 }

@@ -202,7 +202,7 @@ std::size_t Sender::send_new(Time now, const Operation& operation, std::uint8_t 
 std::size_t Sender::send_to_all(Time now, Operation& operation, std::uint8_t number,
                                 std::span<TxPacket> frames, Time& timer) {
   Stage& stage = operation.stages[number];
-  const std::uint32_t limit = multicast_limit(stage, standings_, now, timer);
+  const std::uint32_t limit = multicast_limit(operation, stage, standings_, now, timer);
   if (limit == stage.multicast.next || frames.empty()) return 0;
   std::uint64_t peers = 0;  // in step
   for (const SendMessage& message : stage.sends) {

@@ -16,6 +16,8 @@ using namespace testing_support;
 /// A stage of messages of 100 slots to ranks 1, 2 and 3, with these grants.
 struct Sending {
   explicit Sending(std::vector<std::uint32_t> grants) {
+    operation.peers.resize(1 + grants.size());
+    operation.stage_count = 1;
     stage.multicast.on = true;
     stage.sends.resize(grants.size());
     for (std::size_t i = 0; i < grants.size(); ++i) {
@@ -27,14 +29,15 @@ struct Sending {
   }
   std::uint32_t limit(Time now) {
     timer = kNever;
-    return multicast_limit(stage, standings, now, timer);
+    return multicast_limit(operation, stage, standings, now, timer);
   }
   std::uint32_t alone(std::size_t i) const {
     return unicast_limit(stage, stage.sends[i], standings);
   }
 
   Standings standings{4};
-  Stage stage;
+  Operation operation;  // no peer has begun it
+  Stage& stage = operation.stages[0];
   Time timer = kNever;
 };
 
@@ -64,6 +67,30 @@ TEST(MulticastTest, limit__peers_wait_for_one_without_credit_for_2_ms) {
   for (const SendMessage& message : sending.stage.sends) {
     EXPECT_EQ(message.next, 12u) << "it hears them all the same";
   }
+}
+
+TEST(MulticastTest, limit__peers_wait_for_one_that_has_begun_for_50_ms) {
+  Sending sending({0, 12, 0});
+  sending.operation.peers[1].heard = true;
+  EXPECT_EQ(sending.limit(Time(1s)), 0u);
+  EXPECT_EQ(sending.timer, Time(1s + 50ms));
+  sending.stage.sends[0].grant = 8;
+  EXPECT_EQ(sending.limit(Time(1s + 3ms)), 8u) << "the other one has not begun";
+  sending.stage.sends[0].grant = 0;
+  EXPECT_EQ(sending.limit(Time(1s + 49ms)), 0u);
+  EXPECT_EQ(sending.limit(Time(1s + 50ms)), 12u);
+}
+
+TEST(MulticastTest, limit__peers_wait_for_a_quarter_of_what_is_left_of_the_stage) {
+  Sending sending({0, 12, 20});
+  sending.operation.peers[1].heard = true;
+  sending.stage.end = Time(1s + 100ms);
+  EXPECT_EQ(sending.limit(Time(1s)), 0u);
+  EXPECT_EQ(sending.timer, Time(1s + 25ms));
+  EXPECT_EQ(sending.limit(Time(1s + 25ms)), 12u);
+  note_multicast(sending.stage, sending.standings, 4);
+  sending.stage.sends[0].grant = 4;
+  EXPECT_EQ(sending.limit(Time(2s)), 12u) << "the end has passed";
 }
 
 TEST(MulticastTest, in_step__nobody_waits_for_a_peer_until_its_credit_has_caught_up) {
