@@ -41,6 +41,12 @@ Result<double> parse_loss_target(const std::string& text) {
   return *share;
 }
 
+Result<bool> parse_multicast(const std::string& text) {
+  if (text == "on" || text == "off") return text == "on";
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_MULTICAST={}: use on or off", text));
+}
+
 }  // namespace
 
 Result<EnvironmentSettings> read_settings(const Environment& environment) {
@@ -59,6 +65,11 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     const auto share = parse_loss_target(*text);
     if (!share) return fail(share.error());
     settings.loss_target = *share;
+  }
+  if (const auto text = environment("TARPON_MULTICAST")) {
+    const auto multicast = parse_multicast(*text);
+    if (!multicast) return fail(multicast.error());
+    settings.multicast = *multicast;
   }
   settings.flight = environment("TARPON_FLIGHT");
   return settings;
@@ -89,6 +100,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.datapath = settings->datapath.value_or(options.datapath);
   options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
+  options.multicast = settings->multicast.value_or(options.multicast);
   options.flight.directory = settings->flight.value_or(std::string());
   return found;
 }

@@ -81,10 +81,10 @@ struct CommunicatorOptions {
   /// come from torchrun, Open MPI, PMI (MPICH), PMIx or Slurm; the first complete set wins. The
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
-  /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET
-  /// and TARPON_FLIGHT set the options that their names say. Errors: one line that names the
-  /// variable, its value and the remedy. Reads the environment as getenv() does: no other thread
-  /// may change it meanwhile.
+  /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET,
+  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say. Errors: one line that
+  /// names the variable, its value and the remedy. Reads the environment as getenv() does: no other
+  /// thread may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

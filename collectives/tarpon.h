@@ -349,8 +349,8 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
 /* The same, but takes what `options` leave out from the environment: the place of this rank from
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
- * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_FLIGHT=DIRECTORY. Environment variables are read as
- * getenv() reads them: no other thread may change them meanwhile.
+ * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_FLIGHT=DIRECTORY. Environment
+ * variables are read as getenv() reads them: no other thread may change them meanwhile.
  *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well

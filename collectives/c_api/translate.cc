@@ -188,7 +188,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.retain_bytes != 0) to.retain_bytes = from.retain_bytes;
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
-  to.multicast = from.multicast != 0;
+  if (from.multicast != 0) to.multicast = true;
   if (from.no_status_socket != 0) to.flight.socket = false;
   if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
 }

@@ -273,7 +273,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   if (options.datapath) result.datapath = *options.datapath;
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
-  result.multicast = options.multicast;
+  if (options.multicast) result.multicast = true;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;
