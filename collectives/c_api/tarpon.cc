@@ -83,6 +83,20 @@ const RankInfo& own_info(const tarpon_communicator& handle) {
   return job.ranks()[job.rank()];
 }
 
+int outcome(const Result<void>& done) {
+  return done ? kOk : failed(done.error());
+}
+
+/// Runs `body` with the job of `handle`, as guarded() does. `function`: the name that a refusal of
+/// NULL begins with.
+template <typename Body>
+int with_job(tarpon_communicator* handle, const char* function, Body body) noexcept {
+  return guarded([&] {
+    if (handle == nullptr) return failed_pointer(function, "communicator");
+    return body(*handle->communicator);
+  });
+}
+
 int connect(const Result<CommunicatorOptions>& options, tarpon_communicator** place) {
   if (!options) return failed(options.error());
   return hand_over(Communicator::connect(*options), place);
@@ -196,14 +210,12 @@ const char* tarpon_multicast(const tarpon_communicator* communicator) {
 
 int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* arguments,
                      tarpon_report** report) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_allreduce", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (arguments == nullptr) return failed_pointer("tarpon_allreduce", "arguments");
     if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
     const tarpon_arguments known = known_part(*arguments);
-    Communicator& job = *communicator->communicator;
     if (auto unknown = wrong_members(*arguments)) {
       auto refused = job.allreduce(refused_call(known.tag));
       if (!refused) return failed(refused.error());
@@ -219,14 +231,12 @@ int tarpon_allreduce(tarpon_communicator* communicator, const tarpon_arguments* 
 
 int tarpon_allreduce_start(tarpon_communicator* communicator, const tarpon_arguments* arguments,
                            tarpon_call** call) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_allreduce_start", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (arguments == nullptr) return failed_pointer("tarpon_allreduce_start", "arguments");
     if (auto wrong = wrong_size(*arguments, "tarpon_arguments")) {
       return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
     }
     const tarpon_arguments known = known_part(*arguments);
-    Communicator& job = *communicator->communicator;
     std::unique_ptr<tarpon_call> handle(new (std::nothrow) tarpon_call);
     const auto unknown = wrong_members(*arguments);
     if (unknown || call == nullptr || !handle) {
@@ -308,32 +318,26 @@ void tarpon_report_free(tarpon_report* report) {
 }
 
 int tarpon_barrier(tarpon_communicator* communicator, int64_t deadline_us) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_barrier", "communicator");
-    const auto met = communicator->communicator->barrier(from_us(deadline_us));
-    return met ? kOk : failed(met.error());
-  });
+  return with_job(communicator, __func__,
+                  [&](Communicator& job) { return outcome(job.barrier(from_us(deadline_us))); });
 }
 
 int tarpon_abort(tarpon_communicator* communicator, const char* reason) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_abort", "communicator");
-    communicator->communicator->abort(reason == nullptr ? "" : reason);
+  return with_job(communicator, __func__, [&](Communicator& job) {
+    job.abort(reason == nullptr ? "" : reason);
     return kOk;
   });
 }
 
 int tarpon_agree(tarpon_communicator* communicator, uint64_t step, const tarpon_loss* loss,
                  int64_t deadline_us, tarpon_step_verdict* verdict) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_agree", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (verdict == nullptr) return failed_pointer("tarpon_agree", "verdict");
     LossReport lost;
     auto wrong = wrong_size(*verdict, "tarpon_step_verdict");
     if (!wrong && loss != nullptr) wrong = read_loss(*loss, lost);
     if (wrong) return failed(TARPON_ERROR_INVALID_ARGUMENT, *wrong);
-    const StepVerdict decided =
-        communicator->communicator->agree(step, lost, wait_from_us(deadline_us));
+    const StepVerdict decided = job.agree(step, lost, wait_from_us(deadline_us));
     write(translate(decided), *verdict);
     return kOk;
   });
@@ -341,42 +345,37 @@ int tarpon_agree(tarpon_communicator* communicator, uint64_t step, const tarpon_
 
 int tarpon_split(tarpon_communicator* communicator, const uint32_t* ranks, uint32_t count,
                  uint32_t number, int64_t deadline_us, tarpon_communicator** part) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_split", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (ranks == nullptr) return failed_pointer("tarpon_split", "ranks");
     if (part == nullptr) return failed_pointer("tarpon_split", "part");
     if (number > UINT16_MAX) {
       return failed(Error::make(Error::Code::invalid_argument,
                                 fmt::format("split: number {}: give one up to 65535", number)));
     }
-    if (count > communicator->communicator->world_size()) {
-      return failed(Error::make(
-          Error::Code::invalid_argument,
-          fmt::format("split: {} ranks of {}", count, communicator->communicator->world_size())));
+    if (count > job.world_size()) {
+      return failed(Error::make(Error::Code::invalid_argument,
+                                fmt::format("split: {} ranks of {}", count, job.world_size())));
     }
     std::vector<Rank> members;
     for (uint32_t i = 0; i < count; ++i) members.push_back(to_rank(ranks[i]));
-    return hand_over(communicator->communicator->split(members, static_cast<std::uint16_t>(number),
-                                                       wait_from_us(deadline_us)),
-                     part);
+    return hand_over(
+        job.split(members, static_cast<std::uint16_t>(number), wait_from_us(deadline_us)), part);
   });
 }
 
 int tarpon_shrink(tarpon_communicator* communicator, int64_t deadline_us,
                   tarpon_communicator** fresh) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_shrink", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (fresh == nullptr) return failed_pointer("tarpon_shrink", "fresh");
-    return hand_over(communicator->communicator->shrink(wait_from_us(deadline_us)), fresh);
+    return hand_over(job.shrink(wait_from_us(deadline_us)), fresh);
   });
 }
 
 int tarpon_rejoin(tarpon_communicator* communicator, int64_t deadline_us,
                   tarpon_communicator** fresh) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_rejoin", "communicator");
+  return with_job(communicator, __func__, [&](Communicator& job) {
     if (fresh == nullptr) return failed_pointer("tarpon_rejoin", "fresh");
-    return hand_over(communicator->communicator->rejoin(wait_from_us(deadline_us)), fresh);
+    return hand_over(job.rejoin(wait_from_us(deadline_us)), fresh);
   });
 }
 
@@ -386,20 +385,14 @@ const char* tarpon_left_out(const tarpon_communicator* communicator) {
 
 int tarpon_resync(tarpon_communicator* communicator, uint32_t root, void* data, uint64_t bytes,
                   int64_t deadline_us) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_resync", "communicator");
-    const auto copied =
-        communicator->communicator->resync(to_rank(root), data, bytes, wait_from_us(deadline_us));
-    return copied ? kOk : failed(copied.error());
+  return with_job(communicator, __func__, [&](Communicator& job) {
+    return outcome(job.resync(to_rank(root), data, bytes, wait_from_us(deadline_us)));
   });
 }
 
 int tarpon_close(tarpon_communicator* communicator, int64_t deadline_us) {
-  return guarded([&] {
-    if (communicator == nullptr) return failed_pointer("tarpon_close", "communicator");
-    const auto closed = communicator->communicator->close(wait_from_us(deadline_us));
-    return closed ? kOk : failed(closed.error());
-  });
+  return with_job(communicator, __func__,
+                  [&](Communicator& job) { return outcome(job.close(wait_from_us(deadline_us))); });
 }
 
 void tarpon_communicator_free(tarpon_communicator* communicator) {
