@@ -2,16 +2,18 @@
 """The menu of exact algorithms beside Gloo's, on the namespace testbed, by the timing rule of
 `./dev bench allreduce`, contenders in turn within each round.
 
-sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
+sizes    in two rounds, every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
          the busiest rank sends (contenders.Run), and which one wins.
 unequal  25 MiB over links of 1 Gb/s of which some are slower, and on equal ones: TAR with even
          shares, TAR with the shares that let all ranks finish together, the same learnt (after 50
          calls, or 26 with --quick), and Gloo's ring, beside the lower bound. (Gloo's bcube takes as
-         long as its ring there, halving-doubling longer.)
+         long as its ring there, halving-doubling longer.) Then even and learnt shares on equal links, of
+         which two carry bulk flows of TCP: these take what a rank leaves, so that shares bring nothing.
 
 late     25 MiB on 8 ranks over such links, one rank late by 0, 1, 2 and 4 times half of what TAR takes:
          the time after its arrival, by late-rank, by TAR with a share of 0 for that rank, by the ring,
-         TAR and Gloo's ring; for T also by the first two where another rank is late than was said.
+         TAR and Gloo's ring; for T also by shares that were learnt in 28 calls, and by the first two
+         where another rank is late than was said.
 
 multicast  25 MiB on 8 ranks, TAR by multicast and one by one: where the links from the ranks are what
          is short (1 Gb/s; those to the ranks have no limit), and where those to the ranks have 1 Gb/s
@@ -38,6 +40,7 @@ UNEQUAL = {f"{ranks} ranks, one at {speed}": [speed] + [1] * (ranks - 1)
            for ranks in (4, 8) for speed in (0.75, 0.5, 0.25)}
 UNEQUAL["8 ranks, mixed"] = [0.5, 0.6, 0.8, 0.9, 1, 1, 1, 1]
 UNEQUAL["4 ranks, equal"] = [1] * 4
+BESIDE_TCP = "4 ranks, TCP beside two"
 
 UPLINKS = ["--uplink", f"{LINK / 1e6:.0f}mbit"]
 ONE_OWNER = "8 ranks, uplinks, one owner"  # it adds up all of the bucket: its stage 2 takes all of the time
@@ -60,7 +63,7 @@ def lower_bound(speeds):
 class Bench:
     def __init__(self, arguments):
         self.arguments = arguments
-        self.rounds = 1 if arguments.quick else 2  # one round has no interval
+        self.rounds = 1 if arguments.quick else 2  # of calls by size; one round has no interval
         self.binaries = os.path.join(arguments.build, "bin")
         self.samples = {}  # (cell, contender) -> a Run for each round
 
@@ -76,13 +79,22 @@ class Bench:
             return UNEQUAL
         return {name: speeds for name, speeds in UNEQUAL.items() if name.endswith(("0.5", "equal"))}
 
+    @staticmethod
+    def unequal_contenders(cell):
+        """Shares are learnt where a link has half of the others' speed, and where they are mixed or equal."""
+        learns = cell.endswith(("0.5", "mixed", "equal"))
+        return [name for name in UNEQUAL_CONTENDERS if learns or name != "auto"]
+
+    def beside_tcp(self):
+        return [] if self.arguments.quick else ["even", "auto"]
+
     def late(self):
         return ["late by T"] if self.arguments.quick else list(LATE_BY)
 
     @staticmethod
     def late_contenders(cell):
-        wrong = ["late-rank wrong", "shares wrong"] if cell == "late by T" else []
-        return ["late-rank", "shares", *wrong, "tar", "ring", GLOO_RING]
+        more = ["auto", "late-rank wrong", "shares wrong"] if cell == "late by T" else []
+        return ["late-rank", "shares", *more, "tar", "ring", GLOO_RING]
 
     def contenders(self, ranks, size):
         """2d-tar is TAR where no group is both smaller than the job and larger than a rank."""
@@ -91,28 +103,32 @@ class Bench:
         return [name for name in ALGORITHMS if name not in left_out] + GLOO
 
     def run(self):
-        steps = sum(len(self.contenders(*cell)) for cell in self.sized())
-        steps += 3 * len(UNEQUAL_CONTENDERS) * len(self.unequal())
+        steps = self.rounds * sum(len(self.contenders(*cell)) for cell in self.sized())
+        steps += 3 * sum(len(self.unequal_contenders(cell)) for cell in self.unequal())
+        steps += 3 * len(self.beside_tcp())
         steps += sum(4 * len(self.late_contenders(cell)) for cell in self.late())
         steps += 3 * len(MULTICAST_CONTENDERS) * len(MULTICAST)
-        progress = Progress(self.rounds * steps)
+        progress = Progress(steps)
         for turn in range(self.rounds):
             for ranks, size in self.sized():
                 for name in in_turn(self.contenders(ranks, size), turn):
                     self.keep((ranks, size), name, self.measure(ranks, size, name))
                     progress.step(f"{ranks} ranks, {human(size)}, {name}")
-            for cell, speeds in self.unequal().items():
-                for name in in_turn(UNEQUAL_CONTENDERS, turn):
-                    self.keep(cell, name, self.measure_unequal(speeds, name))
-                    progress.step(f"{cell}, {name}", 3)
-            for cell in self.late():
-                for name in in_turn(self.late_contenders(cell), turn):
-                    self.keep(cell, name, self.measure_late(LATE_BY[cell], name))
-                    progress.step(f"{cell}, {name}", 4)
-            for cell, options in MULTICAST.items():
-                for name in in_turn(MULTICAST_CONTENDERS, turn):
-                    self.keep(cell, name, self.measure_multicast(options, name))
-                    progress.step(f"{cell}, {name}", 3)
+        for cell, speeds in self.unequal().items():
+            for name in self.unequal_contenders(cell):
+                self.keep(cell, name, self.measure_unequal(speeds, name))
+                progress.step(f"{cell}, {name}", 3)
+        for name in self.beside_tcp():
+            self.keep(BESIDE_TCP, name, self.measure_unequal([1] * 4, name, ["--background", "2"]))
+            progress.step(f"{BESIDE_TCP}, {name}", 3)
+        for cell in self.late():
+            for name in self.late_contenders(cell):
+                self.keep(cell, name, self.measure_late(LATE_BY[cell], name))
+                progress.step(f"{cell}, {name}", 4)
+        for cell, options in MULTICAST.items():
+            for name in MULTICAST_CONTENDERS:
+                self.keep(cell, name, self.measure_multicast(options, name))
+                progress.step(f"{cell}, {name}", 3)
         progress.end()
 
     def keep(self, cell, name, run):
@@ -125,8 +141,8 @@ class Bench:
         return contenders.run_tarpon(self.binaries, ranks, 1500, size, calls, "uring",
                                      ["--algorithm", name])
 
-    def measure_unequal(self, speeds, name):
-        network = ["--rate", f"{LINK / 1e6:.0f}mbit"]
+    def measure_unequal(self, speeds, name, more=()):
+        network = ["--rate", f"{LINK / 1e6:.0f}mbit", *more]
         for rank, speed in enumerate(speeds):
             if speed != 1:
                 network += ["--rate-of", f"{rank}={speed * LINK / 1e6:.0f}mbit"]
@@ -138,7 +154,8 @@ class Bench:
         calls, warmup = 4, 3
         if name == "auto":
             network += ["--shares", "auto"]
-            calls, warmup = 12, 26 if self.arguments.quick else 50
+            # As many go before out of place: 50, or 26 with --quick, before those that count.
+            calls, warmup = 12, 7 if self.arguments.quick else 19
         return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, calls, "uring", network,
                                      warmup)
 
@@ -152,10 +169,11 @@ class Bench:
             taken = TAKEN_FOR_LATE if name.endswith(" wrong") else LATE
             how = {"late-rank": ["--algorithm", "late-rank", "--late-rank", str(taken)],
                    "shares": ["--shares", ",".join("01"[rank != taken] for rank in range(8))],
-                   "tar": [], "ring": ["--algorithm", "ring"]}[name.removesuffix(" wrong")]
+                   "auto": ["--shares", "auto"], "tar": [],
+                   "ring": ["--algorithm", "ring"]}[name.removesuffix(" wrong")]
             late = ["--inject-late", f"{LATE}={max(1, int(1e6 * seconds))}us"]
-            run = contenders.run_tarpon(self.binaries, 8, 1500, BUCKET, 4, "uring",
-                                        network + how + late)
+            run = contenders.run_tarpon(self.binaries, 8, 1500, BUCKET, 4, "uring", network + how + late,
+                                        warmup=12 if name == "auto" else 3)
         return run._replace(times=[time - 1e6 * seconds for time in run.times])
 
     def measure_multicast(self, options, name):
@@ -195,7 +213,8 @@ class Bench:
               f"{'packets':>9} {'KiB sent':>10}")
         rows = self.rows([(cell, f"{cell[0]} ranks, {human(cell[1])}", self.contenders(*cell))
                           for cell in self.sized()])
-        rows += self.rows([(cell, cell, UNEQUAL_CONTENDERS) for cell in self.unequal()])
+        rows += self.rows([(cell, cell, self.unequal_contenders(cell)) for cell in self.unequal()])
+        rows += self.rows([(BESIDE_TCP, BESIDE_TCP, self.beside_tcp())] if self.beside_tcp() else [])
         rows += self.rows([(cell, cell, self.late_contenders(cell)) for cell in self.late()])
         return rows + self.rows([(cell, cell, MULTICAST_CONTENDERS) for cell in MULTICAST])
 
@@ -216,15 +235,24 @@ class Bench:
                                      ratios(self.medians(cell, "auto"), self.medians(cell, "even"))))
                 continue
             for name in ("shares", "auto"):
+                if name not in self.unequal_contenders(cell):
+                    continue
                 found.append(at_most(1.05, f"{cell}: {name} / lower bound of {bound_ms:.0f} ms",
                                      [value / bound_ms for value in self.medians(cell, name)]))
             if cell.endswith("0.5"):
                 for name in ("even", GLOO_RING):
                     found.append(at_least(1.4 if len(speeds) == 4 else 1.65, f"{cell}: {name} / shares",
                                           ratios(self.medians(cell, name), shares)))
+        if self.beside_tcp():
+            found.append(at_most(1.02, f"{BESIDE_TCP}: auto / even",
+                                 ratios(self.medians(BESIDE_TCP, "auto"),
+                                        self.medians(BESIDE_TCP, "even"))))
         for cell in self.late():
             if LATE_BY[cell] < LATE_BY["late by T"]:
                 continue
+            if "auto" in self.late_contenders(cell):
+                found.append(at_least(1.3, f"{cell}, after the arrival: tar / auto",
+                                      ratios(self.medians(cell, "tar"), self.medians(cell, "auto"))))
             best = self.fastest(cell, ["late-rank", "shares"])
             for name in ("ring", GLOO_RING):
                 found.append(at_least(1.3, f"{cell}, after the arrival: {name} / {best}",
