@@ -49,6 +49,10 @@ Shares::Shares(std::span<const double> weights) : valid_(are_weights(weights)) {
 /// With the share w a rank of N sends and receives 1 + (N - 2) w buckets. So all finish at the time
 /// T (a bucket over a link of speed 1: 1) where w = (T speed - 1) / (N - 2), and all w add up to 1.
 Shares Shares::for_speeds(std::span<const double> speeds) {
+  return for_speeds(speeds, std::vector<double>(speeds.size(), 0));
+}
+
+Shares Shares::for_speeds(std::span<const double> speeds, std::span<const double> leads) {
   Shares shares(speeds);
   const bool stands = std::any_of(speeds.begin(), speeds.end(), [](double s) { return s == 0; });
   shares.valid_ = shares.valid_ && !stands;
@@ -56,13 +60,17 @@ Shares Shares::for_speeds(std::span<const double> speeds) {
   if (speeds.size() <= 2) return Shares(std::vector<double>(speeds.size(), 1));
   const auto others = static_cast<double>(speeds.size() - 2);
   std::vector<double> weights(speeds.size());
-  const auto sum_at = [&](double time) {
-    std::transform(speeds.begin(), speeds.end(), weights.begin(),
-                   [&](double speed) { return std::max(0.0, (time * speed - 1) / others); });
+  const auto sum_at = [&](double time) {  // from the start of the last rank on
+    std::transform(speeds.begin(), speeds.end(), leads.begin(), weights.begin(),
+                   [&](double speed, double lead) {
+                     return std::max(0.0, ((time + lead) * speed - 1) / others);
+                   });
     return std::accumulate(weights.begin(), weights.end(), 0.0);
   };
-  // The fastest rank alone could own all: no more time is needed than that takes.
-  double low = 0, high = (1 + others) / *std::max_element(speeds.begin(), speeds.end());
+  // The fastest rank alone could own all: no more time is needed than that takes. Leads may be more
+  // than enough; they count in full, so that the time may be negative.
+  double low = -*std::max_element(leads.begin(), leads.end());
+  double high = (1 + others) / *std::max_element(speeds.begin(), speeds.end());
   for (int i = 0; i < 100; ++i) {
     const double middle = (low + high) / 2;
     (sum_at(middle) < 1 ? low : high) = middle;

@@ -8,22 +8,39 @@ namespace {
 
 constexpr std::uint32_t kRound = 6;     // calls from one exchange to the next
 constexpr std::uint32_t kReaches = 2;   // calls that begin while an exchange is on its way
-constexpr std::size_t kNumbers = 3;     // of a rank in an exchange
+constexpr std::size_t kNumbers = 4;     // of a rank in an exchange
 constexpr std::uint64_t kWindows = 16;  // windows of the rate meter in a bucket
+constexpr double kPicoseconds = 1e12;   // of a second
 
 std::uint64_t bytes_of(const AllreduceArguments& arguments) {
   return arguments.count * element_bytes(arguments.type);
 }
 
-/// Picoseconds that a byte took in the calls that have ended, on average; 0: none has.
-std::uint64_t picoseconds_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) {
-  double bytes = 0, picoseconds = 0;
+/// How much later this rank began a call than half of the ranks. Its last stage ends with the call.
+Duration lag_of(const Report& report) {
+  return std::max(Duration::zero(), report.stages.back().elapsed - report.elapsed);
+}
+
+/// Of the calls that have ended, on average, in picoseconds for a byte of the bucket; 0: none has.
+struct TimesAByte {
+  std::uint64_t whole = 0;
+  std::uint64_t lag = 0;
+};
+
+TimesAByte times_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) {
+  double bytes = 0;
+  Duration whole{}, lag{};
   for (const auto& call : calls) {
     if (!call->done || call->report.status != Status::complete) continue;
     bytes += static_cast<double>(bytes_of(call->arguments));
-    picoseconds += std::chrono::duration<double, std::pico>(call->report.elapsed).count();
+    whole += call->report.elapsed;
+    lag += lag_of(call->report);
   }
-  return bytes > 0 ? static_cast<std::uint64_t>(picoseconds / bytes) : 0;
+  const auto each = [bytes](Duration sum) {
+    const double picoseconds = std::chrono::duration<double, std::pico>(sum).count();
+    return bytes > 0 ? static_cast<std::uint64_t>(picoseconds / bytes) : 0;
+  };
+  return {each(whole), each(lag)};
 }
 
 }  // namespace
@@ -58,8 +75,10 @@ void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments)
   tag.samples.assign(kNumbers * ranks_, 0);
   std::uint64_t* const mine = &tag.samples[kNumbers * rank_];
   mine[0] = static_cast<std::uint64_t>(driven_.link_rate());
-  mine[1] = picoseconds_a_byte(tag.measured);
-  mine[2] = tag.plan->history();
+  const TimesAByte times = times_a_byte(tag.measured);
+  mine[1] = times.whole;
+  mine[2] = times.lag;
+  mine[3] = tag.plan->history();
   AllreduceArguments exchange{.input = tag.samples.data(),
                               .output = tag.samples.data(),
                               .count = tag.samples.size(),
@@ -80,9 +99,10 @@ void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
       std::vector<ShareSample> samples;
       for (std::size_t rank = 0; rank < ranks_; ++rank) {
         const std::uint64_t* const its = &tag.samples[kNumbers * rank];
-        samples.push_back({.rate = static_cast<double>(its[0]),
+        samples.push_back({.rate = static_cast<double>(its[0]) / kPicoseconds,
                            .time_a_byte = static_cast<double>(its[1]),
-                           .history = its[2]});
+                           .lag_a_byte = static_cast<double>(its[2]),
+                           .history = its[3]});
       }
       tag.plan->end_round(samples);
     }

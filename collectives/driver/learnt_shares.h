@@ -1,7 +1,7 @@
 // Calls whose shares follow the speed of the links (AllreduceArguments::learn_shares).
 //
 // Learning is by tag. Before the 7th call of a tag, and before every 6th one after it, the ranks
-// exchange what they measured: a call of 24 bytes a rank, in the same tag. The third of these calls
+// exchange what they measured: a call of 32 bytes a rank, in the same tag. The third of these calls
 // is the first one with the shares that follow (share_plan.h). So the ranks agree by the order of
 // calls alone, and every rank has the measurements when it needs them.
 #pragma once

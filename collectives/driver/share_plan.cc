@@ -14,6 +14,8 @@ constexpr double kNotSlower = 1.02;   // time with evener shares, over that of t
 constexpr double kChanged = 0.95;     // time of the kept shares, over that when a trial failed
 constexpr int kMostFailures = 5;      // failures that count: 2 << 5 rounds of patience
 constexpr double kEvenWithin = 0.05;  // of an even part
+constexpr double kTogether = 0.1;     // of a call's time: ranks that begin within it begin together
+constexpr double kUnusual = 0.5;      // of a call's time, by which a rank is later than before
 
 }  // namespace
 
@@ -42,12 +44,26 @@ bool SharePlan::is_even(const Weights& weights) const {
   });
 }
 
-/// The time of a call in units of a bucket over a link of rate 1 (algorithm: shares.h).
+/// How much earlier than the last rank each one begins, for a byte of the bucket.
+std::vector<double> SharePlan::leads() const {
+  std::vector<double> result(lags_.size());
+  if (!late_) return result;
+  const double latest = *std::max_element(lags_.begin(), lags_.end());
+  std::transform(lags_.begin(), lags_.end(), result.begin(),
+                 [latest](double lag) { return latest - lag; });
+  return result;
+}
+
+/// The time of a call from the start of the last rank on, for a byte of the bucket (algorithm:
+/// shares.h). After that start each rank still has a whole bucket to send and to receive: what the
+/// last rank gives it, and the results.
 double SharePlan::model(const Weights& weights) const {
   const auto others = static_cast<double>(weights.size()) - 2;
+  const std::vector<double> lead = leads();
   double longest = 0;
   for (std::size_t rank = 0; rank < weights.size(); ++rank) {
-    longest = std::max(longest, (1 + others * weights[rank]) / rates_[rank]);
+    const double all = (1 + others * weights[rank]) / rates_[rank] - lead[rank];
+    longest = std::max({longest, all, 1 / rates_[rank]});
   }
   return longest;
 }
@@ -58,7 +74,8 @@ void SharePlan::remember(std::span<const ShareSample> samples) {
   for (const ShareSample& sample : samples) {
     for (const std::uint64_t part :
          {std::bit_cast<std::uint64_t>(sample.rate),
-          std::bit_cast<std::uint64_t>(sample.time_a_byte), sample.history}) {
+          std::bit_cast<std::uint64_t>(sample.time_a_byte),
+          std::bit_cast<std::uint64_t>(sample.lag_a_byte), sample.history}) {
       history_ = std::rotl((history_ ^ part) * kPrime, 29);
     }
   }
@@ -82,13 +99,35 @@ void SharePlan::end_round(std::span<const ShareSample> samples) {
   }
   remember(samples);
   if (trial_) return judge(time);
-  const bool first = kept_time_ == 0;
-  kept_time_ = first ? time : (kept_time_ + time) / 2;
+  if (learn(time, samples)) trial_ = next_trial();
+}
+
+/// Learns from a round with the kept shares. Returns false if a rank was late in this round alone:
+/// the times and rates of the others, which waited for it, say little.
+bool SharePlan::learn(double time, std::span<const ShareSample> samples) {
+  bool first = kept_time_ == 0;
   rates_.resize(samples.size());
+  lags_.resize(samples.size());
+  const std::vector<double> before = std::exchange(latest_lags_, {});
+  bool usual = true;
+  for (std::size_t rank = 0; rank < samples.size(); ++rank) {
+    const double latest = samples[rank].lag_a_byte;
+    // A rank is late if it was late in two rounds, and on time if it was on time in one.
+    const double lag = before.empty() ? 0 : std::min(before[rank], latest);
+    first |= std::abs(lag - lags_[rank]) > kTogether * time;
+    usual &= latest - lag <= kUnusual * time;
+    lags_[rank] = lag;
+    latest_lags_.push_back(latest);
+  }
+  if (!usual) return false;
+  kept_time_ = first ? time : (kept_time_ + time) / 2;
   for (std::size_t rank = 0; rank < samples.size(); ++rank) {
     rates_[rank] = first ? samples[rank].rate : (rates_[rank] + samples[rank].rate) / 2;
   }
-  trial_ = next_trial();
+  late_ = *std::max_element(lags_.begin(), lags_.end()) > kTogether * kept_time_;
+  // While a rank is late, the rates of the others say how fast that one sends to all of them.
+  if (late_) rates_.assign(rates_.size(), *std::max_element(rates_.begin(), rates_.end()));
+  return true;
 }
 
 void SharePlan::judge(double time) {
@@ -101,7 +140,7 @@ void SharePlan::judge(double time) {
 }
 
 std::optional<SharePlan::Trial> SharePlan::next_trial() {
-  const Shares suited = Shares::for_speeds(rates_);
+  const Shares suited = Shares::for_speeds(rates_, leads());
   Weights weights;
   for (Rank rank = 0; rank < suited.ranks(); ++rank) {
     weights.push_back(static_cast<double>(suited.part(rank)) / Shares::kWhole);

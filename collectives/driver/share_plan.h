@@ -5,7 +5,9 @@
 //
 // - the shares that suit the measured rates, where the model says that calls would be at least 5 %
 //   shorter (Shares::for_speeds). They are kept if at least half of that is measured. Links that
-//   others use too give way, and the trial shows nothing: even shares stay.
+//   others use too give way, and the trial shows nothing: even shares stay. A rank that begins late
+//   in two rounds in turn counts like a slow link: it owns less, or nothing. Links count as equal
+//   meanwhile: what the others measure is how fast the late one sends.
 // - where the kept shares are not even, shares halfway to even ones. A link that has recovered
 //   shows only when it is asked for more. They are kept unless calls were 2 % longer.
 //
@@ -27,10 +29,11 @@
 
 namespace tarpon {
 
-/// What one rank measured in a round, in any units that are alike on all ranks. 0: nothing.
+/// What one rank measured in a round. Units of bytes and time are alike on all ranks. 0: nothing.
 struct ShareSample {
-  double rate = 0;            // of its busy link
-  double time_a_byte = 0;     // of a call, on average
+  double rate = 0;            // of its busy link: bytes a unit of time
+  double time_a_byte = 0;     // of a call: from its start at this rank, for a byte of the bucket
+  double lag_a_byte = 0;      // how much later than half of the ranks it began, likewise
   std::uint64_t history = 0;  // SharePlan::history() at that rank
 };
 
@@ -72,7 +75,9 @@ class SharePlan {
   void remember(std::span<const ShareSample> samples);
   Patience& patience(Kind kind) { return patience_[static_cast<std::size_t>(kind)]; }
   void judge(double time);
+  bool learn(double time, std::span<const ShareSample> samples);
   std::optional<Trial> next_trial();
+  std::vector<double> leads() const;
   double model(const Weights& weights) const;
   bool is_even(const Weights& weights) const;
 
@@ -80,6 +85,9 @@ class SharePlan {
   Weights kept_;
   double kept_time_ = 0;       // of the latest rounds; 0: not measured
   std::vector<double> rates_;  // the same, by rank
+  std::vector<double> lags_;   // by rank: how late it is; the less of the latest two rounds
+  std::vector<double> latest_lags_;
+  bool late_ = false;  // a rank is late
   std::optional<Trial> trial_;
   std::array<Patience, 2> patience_{};
   std::uint64_t history_ = 0;

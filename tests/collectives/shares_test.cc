@@ -82,6 +82,20 @@ TEST(SharesTest, for_speeds__equal_ones_own_alike_and_slow_ones_nothing) {
   EXPECT_EQ(Shares::for_speeds(std::vector<double>{1, 9}).part(0), Shares::kWhole / 2);
 }
 
+TEST(SharesTest, for_speeds__a_rank_that_begins_late_owns_less) {
+  const std::vector<double> speeds(8, 1), early(8, 0);
+  EXPECT_EQ(Shares::for_speeds(speeds, early), Shares::for_speeds(speeds));
+  const auto late_by = [&speeds](double lag) {
+    std::vector<double> leads(8, lag);
+    leads[3] = 0;
+    return Shares::for_speeds(speeds, leads);
+  };
+  EXPECT_EQ(late_by(5).part(3), 0u);
+  EXPECT_NEAR(late_by(5).part(0), Shares::kWhole / 7, 1);
+  // (T + 0.2 - 1) / 6 each for seven ranks and (T - 1) / 6 for the late one are 1: T = 1.575.
+  EXPECT_NEAR(late_by(0.2).part(3), Shares::kWhole * 0.575 / 6, 2);
+}
+
 TEST(SharesTest, for_speeds__refuses_what_is_no_speed) {
   for (const std::vector<double>& speeds :
        {std::vector<double>{}, {0, 1, 1}, {1, -1, 1}, {NAN, 1, 1}, {0, 1}}) {

@@ -9,11 +9,14 @@ ShareLearner::ShareLearner(std::uint64_t seed, std::uint32_t ranks)
   draw_speeds();
 }
 
-/// Most links have full speed, which they regain when speeds are drawn again.
+/// Most links have full speed, which they regain when speeds are drawn again. At times a rank
+/// begins late.
 void ShareLearner::draw_speeds() {
   for (double& speed : speeds_) {
     speed = random_.chance(0.3) ? 0.1 + 0.001 * static_cast<double>(random_.below(900)) : 1;
   }
+  late_ = random_.below(speeds_.size());
+  lag_ = random_.chance(0.3) ? 0.001 * static_cast<double>(random_.below(2000)) : 0;
 }
 
 /// In times of a bucket over a link of full speed (collectives/shares.h).
@@ -24,7 +27,9 @@ double ShareLearner::time_with(const Shares& shares) const {
     const double part =
         shares.even() ? 1 / ranks
                       : static_cast<double>(shares.part(static_cast<Rank>(rank))) / Shares::kWhole;
-    longest = std::max(longest, (1 + (ranks - 2) * part) / speeds_[rank]);
+    const double lead = rank == late_ ? 0 : lag_;
+    const double all = (1 + (ranks - 2) * part) / speeds_[rank] - lead;
+    longest = std::max({longest, all, 1 / speeds_[rank]});
   }
   return longest;
 }
@@ -34,10 +39,12 @@ Shares ShareLearner::next() {
   if (random_.chance(0.2)) draw_speeds();
   const double time = time_with(shares);
   std::vector<ShareSample> samples;
-  for (const double speed : speeds_) {
+  for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
     const double noise = 0.95 + 0.0001 * static_cast<double>(random_.below(1000));
-    samples.push_back(
-        {.rate = speed * noise, .time_a_byte = time * noise, .history = plan_.history()});
+    samples.push_back({.rate = speeds_[rank] * noise,
+                       .time_a_byte = time * noise,
+                       .lag_a_byte = rank == late_ ? lag_ * noise : 0,
+                       .history = plan_.history()});
   }
   plan_.end_round(samples);
   return shares;

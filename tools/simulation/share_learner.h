@@ -26,6 +26,8 @@ class ShareLearner {
   Random random_;
   SharePlan plan_;
   std::vector<double> speeds_;  // of the ranks' links
+  std::size_t late_ = 0;        // a rank
+  double lag_ = 0;              // of that rank
 };
 
 }  // namespace tarpon

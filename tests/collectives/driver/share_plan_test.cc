@@ -28,12 +28,20 @@ class Links {
   std::uint32_t count() const { return static_cast<std::uint32_t>(speeds_.size()); }
   Shares shares() const { return plan_.shares(); }
 
-  /// Relative to one bucket over a link of speed 1.
+  /// Rank `late` begins this much later than the others, in times of a bucket over a link of speed
+  /// 1.
+  void set_late(Rank late, double lag) {
+    late_ = late;
+    lag_ = lag;
+  }
+
+  /// From the start of the last rank on, relative to one bucket over a link of speed 1.
   double time_with(const Speeds& weights) const {
     if (time_) return time_(weights);
     double longest = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      longest = std::max(longest, (1 + (count() - 2.0) * weights[i]) / speeds_[i]);
+      const double all = (1 + (count() - 2.0) * weights[i]) / speeds_[i];
+      longest = std::max({longest, i == late_ ? all : all - lag_, 1 / speeds_[i]});
     }
     return longest;
   }
@@ -54,8 +62,10 @@ class Links {
     }
     const double time = time_with(weights);
     std::vector<ShareSample> samples;
-    for (const double speed : speeds_)
-      samples.push_back({noisy(speed), noisy(time), plan_.history()});
+    for (std::size_t i = 0; i < speeds_.size(); ++i) {
+      const double lag = i == late_ ? noisy(lag_) : 0;
+      samples.push_back({noisy(speeds_[i]), noisy(time), lag, plan_.history()});
+    }
     plan_.end_round(samples);
     return time;
   }
@@ -68,6 +78,8 @@ class Links {
   Speeds speeds_;
   SharePlan plan_;
   double noise_ = 0;
+  std::size_t late_ = 0;
+  double lag_ = 0;
   std::function<double(const Speeds&)> time_;
   std::mt19937_64 random_{7};
 };
@@ -130,6 +142,66 @@ TEST(SharePlanTest, equal_links__noise_costs_at_most_two_percent) {
   }
 }
 
+TEST(SharePlanTest, one_rank_is_late__it_owns_nothing_after_four_rounds) {
+  for (const std::uint32_t ranks : {3u, 4u, 8u, 16u}) {
+    for (const double lag : {1.0, 4.0}) {
+      Links links(Speeds(ranks, 1));
+      links.set_noise(0.01);
+      links.set_late(2, lag);
+      const double even = links.round();
+      for (int i = 0; i < 3; ++i) links.round();
+      double sum = 0;
+      for (int i = 0; i < 50; ++i) sum += links.round();
+      EXPECT_NEAR(even, 2 - 2.0 / ranks, 1e-9);
+      EXPECT_LE(sum / 50, 1.05) << ranks << " ranks, late by " << lag;
+      EXPECT_EQ(links.shares().part(2), 0u);
+    }
+  }
+}
+
+TEST(SharePlanTest, a_late_rank_comes_on_time__even_after_eight_rounds) {
+  for (const std::uint32_t ranks : {4u, 8u, 16u}) {
+    Links links(Speeds(ranks, 1));
+    links.set_noise(0.01);
+    links.set_late(1, 2.0);
+    for (int i = 0; i < 50; ++i) links.round();
+    links.set_late(1, 0);
+    for (int i = 0; i < 8; ++i) links.round();
+    double sum = 0;
+    for (int i = 0; i < 50; ++i) sum += links.round();
+    EXPECT_LE(sum / 50, 1.03 * links.even_time()) << ranks;
+  }
+}
+
+TEST(SharePlanTest, late_at_first_alone__links_are_learnt_as_ever) {
+  Links links({0.5, 1, 1, 1});
+  links.set_late(2, 3.0);
+  links.round();
+  links.set_late(2, 0);
+  links.round();
+  EXPECT_LE(links.round(), 1.02 * links.bound());
+}
+
+TEST(SharePlanTest, late_in_one_round_of_four__even_shares_stay) {
+  Links links(Speeds(8, 1));
+  double sum = 0, even = 0;
+  for (int i = 0; i < 200; ++i) {
+    links.set_late(static_cast<Rank>(i % 8), i % 4 == 0 ? 2.0 : 0.0);
+    even += links.even_time();
+    sum += links.round();
+  }
+  EXPECT_LE(sum, 1.01 * even);
+}
+
+TEST(SharePlanTest, a_late_rank_beside_a_slow_link__the_bound) {
+  Links links({0.5, 1, 1, 1, 1, 1, 1, 1});
+  links.set_noise(0.01);
+  links.set_late(3, 1.5);  // and rank 0 has a slow link
+  double time = 0;
+  for (int i = 0; i < 20; ++i) time = links.round();
+  EXPECT_LE(time, 1.05 * 2) << "what the slow link takes for a bucket";
+}
+
 /// Two links that elastic flows use too: what a rank sends less, they send more.
 TEST(SharePlanTest, elastic_neighbours__even_shares_stay) {
   Links links({0.5, 0.5, 1, 1});
@@ -157,7 +229,7 @@ TEST(SharePlanTest, history__ranks_that_differ_begin_anew_alike) {
   const auto round = [&plans](const Speeds& speeds, std::size_t misses) {
     std::vector<ShareSample> samples;
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-      samples.push_back({speeds[rank], 1 / speeds[2], plans[rank].history()});
+      samples.push_back({speeds[rank], 1 / speeds[2], 0, plans[rank].history()});
     }
     for (std::size_t rank = 0; rank < plans.size(); ++rank) {
       if (rank != misses) plans[rank].end_round(samples);
@@ -182,7 +254,7 @@ TEST(SharePlanTest, history__ranks_that_differ_begin_anew_alike) {
 TEST(SharePlanTest, history__a_round_that_changes_nothing_may_be_missed) {
   SharePlan plan(3);
   const std::uint64_t before = plan.history();
-  plan.end_round(std::vector<ShareSample>{{1, 1, before}, {1, 0, before}, {1, 1, before}});
+  plan.end_round(std::vector<ShareSample>{{1, 1, 0, before}, {1, 0, 0, before}, {1, 1, 0, before}});
   EXPECT_EQ(plan.history(), before) << "a rank has measured nothing";
 }
 
