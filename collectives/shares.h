@@ -36,8 +36,8 @@ class Shares {
 
   /// The same where ranks do not begin together. `leads`: how much earlier than the last rank each
   /// one begins, in times of a bucket over a link of speed 1. What the others can exchange before
-  /// the last one comes costs no time, so that one owns less, or nothing. REQUIRES: as many leads
-  /// as speeds, none negative, one of them 0.
+  /// the last one comes costs no time. So the last one owns less, or nothing. REQUIRES: as many
+  /// leads as speeds, none negative, one of them 0.
   static Shares for_speeds(std::span<const double> speeds, std::span<const double> leads);
 
   bool even() const { return ranks_ == 0 && valid_; }

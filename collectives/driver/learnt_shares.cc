@@ -16,7 +16,8 @@ std::uint64_t bytes_of(const AllreduceArguments& arguments) {
   return arguments.count * element_bytes(arguments.type);
 }
 
-/// How much later this rank began a call than half of the ranks. Its last stage ends with the call.
+/// How much later this rank began a call than half of the ranks: too short by the time from the end
+/// of its last stage to the end of the call.
 Duration lag_of(const Report& report) {
   return std::max(Duration::zero(), report.stages.back().elapsed - report.elapsed);
 }

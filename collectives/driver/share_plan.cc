@@ -15,9 +15,14 @@ constexpr double kChanged = 0.95;     // time of the kept shares, over that when
 constexpr int kMostFailures = 5;      // failures that count: 2 << 5 rounds of patience
 constexpr double kEvenWithin = 0.05;  // of an even part
 constexpr double kTogether = 0.1;     // of a call's time: ranks that begin within it begin together
-constexpr double kUnusual = 0.5;      // of a call's time, by which a rank is later than before
+constexpr double kUnusual = 0.5;      // of a call's time: much later than in the round before
 
 }  // namespace
+
+void SharePlan::Patience::begin_again() {
+  failures = std::min(failures, 1);
+  rounds_left = 0;
+}
 
 void SharePlan::Patience::fail(double time) {
   failures = std::min(failures + 1, kMostFailures);
@@ -59,11 +64,11 @@ std::vector<double> SharePlan::leads() const {
 /// last rank gives it, and the results.
 double SharePlan::model(const Weights& weights) const {
   const auto others = static_cast<double>(weights.size()) - 2;
-  const std::vector<double> lead = leads();
+  const std::vector<double> lead = leads(), rates = link_rates();
   double longest = 0;
   for (std::size_t rank = 0; rank < weights.size(); ++rank) {
-    const double all = (1 + others * weights[rank]) / rates_[rank] - lead[rank];
-    longest = std::max({longest, all, 1 / rates_[rank]});
+    const double all = (1 + others * weights[rank]) / rates[rank] - lead[rank];
+    longest = std::max({longest, all, 1 / rates[rank]});
   }
   return longest;
 }
@@ -98,15 +103,19 @@ void SharePlan::end_round(std::span<const ShareSample> samples) {
     if (time == 0 || sample.time_a_byte < time) time = sample.time_a_byte;
   }
   remember(samples);
-  if (trial_) return judge(time);
-  if (learn(time, samples)) trial_ = next_trial();
+  const bool usual = learn_lags(time, samples);
+  if (trial_) {
+    if (usual && !changed_) return judge(time);
+    return trial_.reset();  // its time says nothing about its shares: it is tried again
+  }
+  if (!usual) return;
+  learn(time, samples);
+  trial_ = next_trial();
 }
 
-/// Learns from a round with the kept shares. Returns false if a rank was late in this round alone:
-/// the times and rates of the others, which waited for it, say little.
-bool SharePlan::learn(double time, std::span<const ShareSample> samples) {
-  bool first = kept_time_ == 0;
-  rates_.resize(samples.size());
+/// Learns how late the ranks are. Returns false if a rank was late in this round alone: then the
+/// others waited for it, and their times and rates are not used.
+bool SharePlan::learn_lags(double time, std::span<const ShareSample> samples) {
   lags_.resize(samples.size());
   const std::vector<double> before = std::exchange(latest_lags_, {});
   bool usual = true;
@@ -114,20 +123,37 @@ bool SharePlan::learn(double time, std::span<const ShareSample> samples) {
     const double latest = samples[rank].lag_a_byte;
     // A rank is late if it was late in two rounds, and on time if it was on time in one.
     const double lag = before.empty() ? 0 : std::min(before[rank], latest);
-    first |= std::abs(lag - lags_[rank]) > kTogether * time;
+    changed_ |= std::abs(lag - lags_[rank]) > kTogether * time;
     usual &= latest - lag <= kUnusual * time;
     lags_[rank] = lag;
     latest_lags_.push_back(latest);
   }
-  if (!usual) return false;
-  kept_time_ = first ? time : (kept_time_ + time) / 2;
+  late_ = *std::max_element(lags_.begin(), lags_.end()) > kTogether * time;
+  return usual;
+}
+
+/// Learns from a round with the kept shares.
+void SharePlan::learn(double time, std::span<const ShareSample> samples) {
+  const bool anew = kept_time_ == 0 || std::exchange(changed_, false);
+  kept_time_ = anew ? time : (kept_time_ + time) / 2;
+  if (anew) {
+    for (Patience& patience : patience_) patience.begin_again();
+  }
+  // While a rank is late, the rates of the others say how fast that rank sends. What is known of
+  // the links stays.
+  if (late_) return;
+  const bool first = rates_.empty();
+  rates_.resize(samples.size());
   for (std::size_t rank = 0; rank < samples.size(); ++rank) {
     rates_[rank] = first ? samples[rank].rate : (rates_[rank] + samples[rank].rate) / 2;
   }
-  late_ = *std::max_element(lags_.begin(), lags_.end()) > kTogether * kept_time_;
-  // While a rank is late, the rates of the others say how fast that one sends to all of them.
-  if (late_) rates_.assign(rates_.size(), *std::max_element(rates_.begin(), rates_.end()));
-  return true;
+}
+
+/// Rates of the links. Where a rank has been late from the start, they count as equal, and as fast
+/// as calls with even shares say (algorithm: shares.h).
+std::vector<double> SharePlan::link_rates() const {
+  if (!rates_.empty()) return rates_;
+  return std::vector<double>(lags_.size(), 2 * (1 - even_part_) / kept_time_);
 }
 
 void SharePlan::judge(double time) {
@@ -140,7 +166,7 @@ void SharePlan::judge(double time) {
 }
 
 std::optional<SharePlan::Trial> SharePlan::next_trial() {
-  const Shares suited = Shares::for_speeds(rates_, leads());
+  const Shares suited = Shares::for_speeds(link_rates(), leads());
   Weights weights;
   for (Rank rank = 0; rank < suited.ranks(); ++rank) {
     weights.push_back(static_cast<double>(suited.part(rank)) / Shares::kWhole);

@@ -6,13 +6,15 @@
 // - the shares that suit the measured rates, where the model says that calls would be at least 5 %
 //   shorter (Shares::for_speeds). They are kept if at least half of that is measured. Links that
 //   others use too give way, and the trial shows nothing: even shares stay. A rank that begins late
-//   in two rounds in turn counts like a slow link: it owns less, or nothing. Links count as equal
-//   meanwhile: what the others measure is how fast the late one sends.
+//   in two rounds in turn counts like a slow link: it owns less, or nothing. Meanwhile the others
+//   measure how fast the late rank sends. So what was known of the links stays; if nothing was,
+//   they count as equal.
 // - where the kept shares are not even, shares halfway to even ones. A link that has recovered
 //   shows only when it is asked for more. They are kept unless calls were 2 % longer.
 //
 // After a trial that failed, the next one of its kind waits 4, 8, 16, ... 64 rounds, and so does
-// the first step back to even shares. None waits where calls have become 5 % shorter since.
+// the first step back to even shares. None waits where calls have become 5 % shorter since, or
+// where a rank has become late or on time. A trial in which that happens is repeated.
 //
 // No thread, clock or socket. Ranks that get the same measurements have the same shares. A rank may
 // miss a round that others got. Each rank tells in its samples which rounds its shares come from.
@@ -67,6 +69,8 @@ class SharePlan {
     int rounds_left = 0;     // before the next trial
     double failed_time = 0;  // of the kept shares, when the last trial failed
     void fail(double time);
+    /// Conditions have changed: a trial may follow at once.
+    void begin_again();
     /// Counts a round with the kept shares, which took `time`. Returns whether a trial may follow.
     bool over(double time);
   };
@@ -75,9 +79,11 @@ class SharePlan {
   void remember(std::span<const ShareSample> samples);
   Patience& patience(Kind kind) { return patience_[static_cast<std::size_t>(kind)]; }
   void judge(double time);
-  bool learn(double time, std::span<const ShareSample> samples);
+  bool learn_lags(double time, std::span<const ShareSample> samples);
+  void learn(double time, std::span<const ShareSample> samples);
   std::optional<Trial> next_trial();
   std::vector<double> leads() const;
+  std::vector<double> link_rates() const;
   double model(const Weights& weights) const;
   bool is_even(const Weights& weights) const;
 
@@ -87,7 +93,8 @@ class SharePlan {
   std::vector<double> rates_;  // the same, by rank
   std::vector<double> lags_;   // by rank: how late it is; the less of the latest two rounds
   std::vector<double> latest_lags_;
-  bool late_ = false;  // a rank is late
+  bool late_ = false;     // a rank is late
+  bool changed_ = false;  // a rank has become late or on time since learn()
   std::optional<Trial> trial_;
   std::array<Patience, 2> patience_{};
   std::uint64_t history_ = 0;

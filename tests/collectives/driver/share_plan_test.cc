@@ -150,11 +150,11 @@ TEST(SharePlanTest, one_rank_is_late__it_owns_nothing_after_four_rounds) {
       links.set_late(2, lag);
       const double even = links.round();
       for (int i = 0; i < 3; ++i) links.round();
+      EXPECT_EQ(links.shares().part(2), 0u);
       double sum = 0;
       for (int i = 0; i < 50; ++i) sum += links.round();
       EXPECT_NEAR(even, 2 - 2.0 / ranks, 1e-9);
       EXPECT_LE(sum / 50, 1.05) << ranks << " ranks, late by " << lag;
-      EXPECT_EQ(links.shares().part(2), 0u);
     }
   }
 }
@@ -193,13 +193,42 @@ TEST(SharePlanTest, late_in_one_round_of_four__even_shares_stay) {
   EXPECT_LE(sum, 1.01 * even);
 }
 
-TEST(SharePlanTest, a_late_rank_beside_a_slow_link__the_bound) {
-  Links links({0.5, 1, 1, 1, 1, 1, 1, 1});
+TEST(SharePlanTest, a_link_that_is_known_to_be_slow__and_a_rank_becomes_late) {
+  for (const double lag : {0.5, 1.0, 1.5}) {
+    Links links({0.5, 1, 1, 1, 1, 1, 1, 1});
+    links.set_noise(0.01);
+    for (int i = 0; i < 10; ++i) links.round();
+    links.set_late(3, lag);
+    for (int i = 0; i < 6; ++i) links.round();
+    double sum = 0;
+    for (int i = 0; i < 50; ++i) sum += links.round();
+    EXPECT_LE(sum / 50, 1.06 * 2) << "2: what the slow link takes for a bucket; late by " << lag;
+  }
+}
+
+TEST(SharePlanTest, after_many_failures__a_rank_becomes_late) {
+  Links links(Speeds(8, 1));
+  links.set_noise(0.1);
+  for (int i = 0; i < 300; ++i) links.round();
   links.set_noise(0.01);
-  links.set_late(3, 1.5);  // and rank 0 has a slow link
-  double time = 0;
-  for (int i = 0; i < 20; ++i) time = links.round();
-  EXPECT_LE(time, 1.05 * 2) << "what the slow link takes for a bucket";
+  links.set_late(3, 1.0);
+  for (int i = 0; i < 4; ++i) links.round();
+  EXPECT_LE(links.round(), 1.05);
+}
+
+TEST(SharePlanTest, late_in_the_round_of_a_trial__the_trial_is_repeated) {
+  Links links({0.5, 1, 1, 1});
+  links.set_time([](const Speeds&) { return 3; });
+  links.round();
+  ASSERT_FALSE(links.shares().even()) << "a trial";
+  links.set_late(2, 3.0);
+  links.set_time([](const Speeds&) { return 0.5; });  // from the start of the late rank on
+  links.round();
+  EXPECT_TRUE(links.shares().even());
+  links.set_late(2, 0);
+  links.set_time({});
+  for (int i = 0; i < 4; ++i) links.round();
+  EXPECT_LE(links.round(), 1.02 * links.bound());
 }
 
 /// Two links that elastic flows use too: what a rank sends less, they send more.
