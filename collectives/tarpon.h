@@ -218,7 +218,9 @@ typedef struct tarpon_options {
    * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
   uint32_t codec;     /* tarpon_codec, alike on all ranks */
-  uint32_t multicast; /* 1: results leave by IP multicast, where it carries; alike on all ranks */
+  /* 1: results leave by IP multicast, where it carries. 0: they do not, or as TARPON_MULTICAST says
+   * where the environment is read. Alike on all ranks. */
+  uint32_t multicast;
   /* Budgets of tarpon_agree(), alike on all ranks: above 0, up to 1. A step is skipped if the
    * network lost more than skip_above of it at the worst rank (5 %, or 20 times the loss target if
    * that is more); the third step in a row above halt_above ends the job (50 %). */
@@ -260,8 +262,9 @@ typedef struct tarpon_arguments {
   uint32_t share_count;  /* length of `shares`: the number of ranks */
   uint32_t late_rank;    /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
   uint32_t learn_shares; /* 1: for exact calls by TARPON_TAR without `shares`, of 1 MiB or more, of
-                            tags below 64: shares follow the measured speed of the links. One thread
-                            at a time makes the calls of a tag. Alike on all ranks */
+                            tags below 64: shares follow the measured speed of the links, and how
+                            late ranks begin. One thread at a time makes the calls of a tag. Alike
+                            on all ranks */
   uint32_t reserved;     /* 0 */
 } tarpon_arguments;
 
@@ -406,7 +409,7 @@ TARPON_API const char* tarpon_interface_name(const tarpon_communicator* communic
 TARPON_API const char* tarpon_shrunk_slots(const tarpon_communicator* communicator);
 
 /* Returns whether the job multicasts: "on", or "off: " and the reason in one line; "" where
- * tarpon_options.multicast did not ask for it, and for NULL. Any thread. */
+ * nothing asked for it, and for NULL. Any thread. */
 TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator);
 
 /* ---- AllReduce */

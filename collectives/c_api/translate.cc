@@ -153,12 +153,13 @@ CodecRule codec_rule(std::uint32_t codec) {
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
+          multicast = options.multicast != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
-    const bool hidden = (datapath && variable == "TARPON_DATAPATH") ||
-                        (target && variable == "TARPON_LOSS_TARGET") ||
-                        (codec && variable == "TARPON_CODEC") ||
-                        (flight && variable == "TARPON_FLIGHT");
+    const bool hidden =
+        (datapath && variable == "TARPON_DATAPATH") ||
+        (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
+        (multicast && variable == "TARPON_MULTICAST") || (flight && variable == "TARPON_FLIGHT");
     return hidden ? std::nullopt : rest(name);
   };
 }

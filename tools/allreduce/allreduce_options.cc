@@ -263,8 +263,8 @@ void add_allreduce_options(cli::OptionTable& table, AllreduceOptions& options) {
   add_job_options(table, options.job);
   table.add("Data path",
             {{"--multicast", cli::flag(options.job.multicast),
-              "send results to all ranks by IP multicast, where the network carries it; the report "
-              "says where it does not",
+              "send results to all ranks by IP multicast, where the network carries it (else as "
+              "TARPON_MULTICAST says); the report says where it does not",
               Scope::job}});
   add_call_options(table, options);
   add_benchmark_options(table, options);

@@ -43,7 +43,7 @@ std::vector<cli::Variable> call_variables() {
       {"TARPON_DEADLINE", "of these calls, as 10s: hard limit of a bounded call"},
       {"TARPON_SHARES",
        "tarpon_torch: even, or auto: a rank's share of the work follows the speed "
-       "of its link"},
+       "of its link, and how late it begins"},
       {"TARPON_REQUIRE",
        "under tarpon run, 1: where Tarpon cannot carry the calls the program "
        "fails"},

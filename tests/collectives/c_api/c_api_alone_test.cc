@@ -173,6 +173,12 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   EXPECT_EQ(tarpon_connect_from_environment(&options, &job), TARPON_OK) << tarpon_error_text();
   tarpon_communicator_free(job);
   ::unsetenv("TARPON_DATAPATH");
+  ::setenv("TARPON_MULTICAST", "yes", 1);
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(tarpon_error_text(), "TARPON_MULTICAST=yes: use on or off");
+  options.multicast = 1;  // takes precedence
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
+  ::unsetenv("TARPON_MULTICAST");
   ::setenv("MASTER_ADDR", "::1", 1);  // one rank meets nobody: no route is needed
   ::setenv("MASTER_PORT", "29500", 1);
   EXPECT_EQ(tarpon_connect_from_environment(nullptr, &job), TARPON_OK) << tarpon_error_text();
