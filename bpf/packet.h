@@ -90,6 +90,7 @@ static inline __u64 tarpon_port_word(const struct tarpon_port_key *key)
 }
 
 #define TARPON_MAX_PORTS 64u  /* on one interface */
+#define TARPON_MAX_ENTRIES (2 * TARPON_MAX_PORTS) /* of "tarpon_ports": a port may have a group */
 #define TARPON_MAX_QUEUES 64u /* XSKMAP "tarpon_xsks", by receive queue */
 #define TARPON_MAX_SENDERS 64u
 

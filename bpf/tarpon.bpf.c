@@ -15,7 +15,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TARPON_MAX_PORTS);
+	__uint(max_entries, TARPON_MAX_ENTRIES);
 	__type(key, struct tarpon_port_key);
 	__type(value, struct tarpon_port_entry);
 } tarpon_ports SEC(".maps");

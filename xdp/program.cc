@@ -57,7 +57,7 @@ struct MapPlan {
 };
 
 constexpr MapPlan kPorts{"tarpon_ports", sizeof(tarpon_port_key), sizeof(tarpon_port_entry),
-                         TARPON_MAX_PORTS};
+                         TARPON_MAX_ENTRIES};
 constexpr MapPlan kSockets{"tarpon_xsks", 4, 4, TARPON_MAX_QUEUES};
 constexpr MapPlan kWindows{"tarpon_windows", 4, sizeof(tarpon_windows), TARPON_MAX_PORTS};
 constexpr MapPlan kCounts{"tarpon_counts", 4, 8, TARPON_VERDICT_COUNT};

@@ -54,7 +54,7 @@ class Program {
   Result<void> open_group(const tarpon_port_key& group, const tarpon_port_entry& entry);
   /// Of a port or a group. Does nothing if neither is open.
   Result<void> close_port(const tarpon_port_key& key);
-  /// The ports that listen, dead ones included.
+  /// The ports that listen and their groups, dead ones included.
   std::vector<std::pair<tarpon_port_key, tarpon_port_entry>> ports() const;
 
   /// Makes receive queue `queue` redirect to the AF_XDP socket `socket`, which is bound to it.

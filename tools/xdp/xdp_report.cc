@@ -49,8 +49,10 @@ void add_ports(const xdp::Program& program, XdpReport& report) {
     for (std::uint32_t queue = 0; queue < TARPON_MAX_QUEUES; ++queue) {
       if ((entry.queues >> queue & 1) != 0) port.queues.push_back(queue);
     }
+    // The late packets of a group are counted with its port's.
+    const bool group = (key.address & 0xf0) == 0xe0;  // 224.0.0.0/4, in network order
     const auto late = program.late(entry.index);
-    for (std::uint32_t sender = 0; late && sender < late->size(); ++sender) {
+    for (std::uint32_t sender = 0; !group && late && sender < late->size(); ++sender) {
       if ((*late)[sender] != 0) port.late[sender] = (*late)[sender];
     }
     report.ports.push_back(std::move(port));
