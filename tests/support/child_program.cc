@@ -120,7 +120,7 @@ bool Process::says(std::string_view text, Duration limit) const {
 
 bool process_ends(pid_t process, Duration limit) {
   const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
-  if (!pidfd) return true;
+  if (!pidfd) return errno == ESRCH;
   pollfd ready{pidfd.get(), POLLIN, 0};
   const auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
   return ::poll(&ready, 1, static_cast<int>(limit_ms)) == 1;

@@ -66,8 +66,8 @@ class Process {
 
 Ended run(const Command& command, Duration limit = kHang);
 
-/// Whether `process`, a child or not, has ended within `limit`. After a SIGKILL it takes a turn on
-/// a core until it has.
+/// Whether `process`, a child or not, has ended within `limit`. A process that was killed ends when
+/// it next gets a core.
 bool process_ends(pid_t process, Duration limit = kHang);
 
 /// Starts all of them, then waits for each.
