@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The menu of exact algorithms beside Gloo's, on the namespace testbed, by the timing rule of
-`./dev bench allreduce`, contenders in turn within each round.
+`./dev bench allreduce`. Contenders of a cell follow each other; calls by size have two rounds, the others one.
 
-sizes    in two rounds, every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
+sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
          the busiest rank sends (contenders.Run), and which one wins.
 unequal  25 MiB over links of 1 Gb/s of which some are slower, and on equal ones: TAR with even
-         shares, TAR with the shares that let all ranks finish together, the same learnt (after 50
-         calls, or 26 with --quick), and Gloo's ring, beside the lower bound. (Gloo's bcube takes as
+         shares, TAR with the shares that let all ranks finish together, in four cells the same learnt (after
+         50 calls, or 26 with --quick), and Gloo's ring, beside the lower bound. (Gloo's bcube takes as
          long as its ring there, halving-doubling longer.) Then even and learnt shares on equal links, of
          which two carry bulk flows of TCP: these take what a rank leaves, so that shares bring nothing.
 
@@ -18,7 +18,7 @@ late     25 MiB on 8 ranks over such links, one rank late by 0, 1, 2 and 4 times
 multicast  25 MiB on 8 ranks, TAR by multicast and one by one: where the links from the ranks are what
          is short (1 Gb/s; those to the ranks have no limit), and where those to the ranks have 1 Gb/s
          too. The lower bound of the former is a bucket over an uplink. With one owner of all of the bucket
-         stage 2 is what takes the time: stage 1 is over when it is.
+         stage 2 is what takes the time: stage 1 goes on meanwhile.
 
 Prints tables, writes menu.json, ends with the targets; exit code 1 when one is missed."""
 import argparse, os
