@@ -39,6 +39,17 @@ std::string dotted(__be32 address) {
   return fmt::format("{}", fmt::join(bytes, "."));
 }
 
+/// How many frames of each sender the program dropped as closed; empty if that is not known.
+std::map<std::uint32_t, std::uint64_t> late_by_sender(const xdp::Program& program,
+                                                      std::uint32_t index) {
+  std::map<std::uint32_t, std::uint64_t> result;
+  const auto late = program.late(index);
+  for (std::uint32_t sender = 0; late && sender < late->size(); ++sender) {
+    if ((*late)[sender] != 0) result[sender] = (*late)[sender];
+  }
+  return result;
+}
+
 void add_ports(const xdp::Program& program, XdpReport& report) {
   for (const auto& [key, entry] : program.ports()) {
     PortReport port{.address = dotted(key.address),
@@ -49,12 +60,9 @@ void add_ports(const xdp::Program& program, XdpReport& report) {
     for (std::uint32_t queue = 0; queue < TARPON_MAX_QUEUES; ++queue) {
       if ((entry.queues >> queue & 1) != 0) port.queues.push_back(queue);
     }
-    // The late packets of a group are counted with its port's.
-    const bool group = (key.address & 0xf0) == 0xe0;  // 224.0.0.0/4, in network order
-    const auto late = program.late(entry.index);
-    for (std::uint32_t sender = 0; !group && late && sender < late->size(); ++sender) {
-      if ((*late)[sender] != 0) port.late[sender] = (*late)[sender];
-    }
+    // The late packets of a multicast group are counted with those of its port.
+    const bool group = (entry.mac[0] & 1) != 0;
+    if (!group) port.late = late_by_sender(program, entry.index);
     report.ports.push_back(std::move(port));
   }
 }

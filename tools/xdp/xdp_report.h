@@ -15,13 +15,14 @@
 
 namespace tarpon {
 
-/// One listening port.
+/// One listening port, or the multicast group of one.
 struct PortReport {
   std::string address;  // dotted
   std::uint16_t port = 0;
   std::vector<std::uint32_t> queues;
   bool alive = false;                           // its UDP socket is there
-  std::map<std::uint32_t, std::uint64_t> late;  // packets dropped as closed, by sender; complete
+  std::map<std::uint32_t, std::uint64_t> late;  // packets dropped as closed, by sender; complete.
+                                                // Those of a group are in its port's
 };
 
 struct XdpReport {

@@ -8,6 +8,9 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "tests/support/foreign_program.h"
 #include "tests/support/frames.h"
@@ -347,6 +350,28 @@ TEST_F(XdpCommand, status__ports_and_counters) {
   EXPECT_THAT(text, HasSubstr("closed 1, ring 1"));
   EXPECT_THAT(text, HasSubstr("vb              <no XDP program loaded>"));
   for (const std::string& line : lines_of(text)) EXPECT_LT(line.size(), 160u) << line;
+}
+
+TEST_F(XdpCommand, status__late_packets_of_a_group_are_its_port_s) {
+  ASSERT_EQ(load().exit_code, 0);
+  {
+    auto program = xdp::Program::find(pair_->a());
+    ASSERT_TRUE(program) << program.error().message;
+    tarpon_port_entry entry = testing_support::frame_entry(1, 0);
+    ASSERT_TRUE(program->open_port({htonl(kFrameAddress), htons(kFramePort), 0}, entry));
+    entry.mac[0] = 1;  // a multicast address
+    ASSERT_TRUE(program->open_group({htonl(0xef010203), htons(kFramePort), 0}, entry));
+    program->publish(0, 9, 100);
+  }
+  Frame frame(64);
+  frame.header.tag = 9;
+  frame.header.operation = 99;
+  arrive(frame.bytes());
+  std::map<std::string, nlohmann::json> late;  // by address
+  const auto status = status_of("va");
+  for (const auto& port : status.at("ports")) late[port.at("address")] = port.at("late");
+  EXPECT_EQ(late["10.9.9.9"], (nlohmann::json{{"0", 1}}));
+  EXPECT_EQ(late["239.1.2.3"], nlohmann::json::object());
 }
 
 TEST_F(XdpCommand, status__watch_until_interrupted) {
