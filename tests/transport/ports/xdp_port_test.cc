@@ -194,10 +194,11 @@ class XdpPortTest : public testing::Test {
     return std::move(*port);
   }
 
-  /// `count` packets of `length` from here, all of them there.
-  void exchange(std::uint32_t first, std::uint32_t count, std::uint32_t length) {
+  /// `count` packets of `length` from here to `peer`, all of them there.
+  void exchange(std::uint32_t first, std::uint32_t count, std::uint32_t length, Rank peer = 1) {
     Inbox inbox;
-    send(*here_, 1, first, count, length, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
+    send(*here_, peer, first, count, length,
+         [&] { inbox.take(there_->receive(monotonic_now()), 0); });
     collect(*there_, inbox, count, 0);
     ASSERT_EQ(inbox.seen.size(), count) << length;
     ASSERT_EQ(inbox.packets, count);
@@ -285,10 +286,7 @@ TEST_F(XdpPortTest, group__is_sent_to_and_heard_by_af_xdp) {
 TEST_F(XdpPortTest, group__on_a_queue_of_others_is_heard_by_the_socket) {
   grouped_ = true;
   connect({.queues = 2, .here_queue = 0, .there_queue = 1});
-  Inbox inbox;
-  send(*here_, kAllRanks, 0, 200, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
-  collect(*there_, inbox, 200, 0);
-  EXPECT_EQ(inbox.seen.size(), 200u);
+  exchange(0, 200, 1408, kAllRanks);
   EXPECT_EQ(there_->statistics().slow_path, 200u);
 }
 
@@ -300,10 +298,7 @@ TEST_F(XdpPortTest, group__is_heard_after_the_mac_of_the_interface_has_changed) 
     there_->receive(monotonic_now());
     there_->wait(monotonic_now(), monotonic_now() + 10ms);
   }
-  Inbox inbox;
-  send(*here_, kAllRanks, 0, 100, 1408, [&] { inbox.take(there_->receive(monotonic_now()), 0); });
-  collect(*there_, inbox, 100, 0);
-  EXPECT_EQ(inbox.seen.size(), 100u);
+  exchange(0, 100, 1408, kAllRanks);
   EXPECT_EQ(there_->statistics().slow_path, 0u);
 }
 
