@@ -46,12 +46,13 @@ Shares::Shares(std::span<const double> weights) : valid_(are_weights(weights)) {
   for (std::uint32_t i = 0; i < left; ++i) ++parts_[order[i % ranks_]];
 }
 
-/// With the share w a rank of N sends and receives 1 + (N - 2) w buckets. So all finish at the time
-/// T (a bucket over a link of speed 1: 1) where w = (T speed - 1) / (N - 2), and all w add up to 1.
 Shares Shares::for_speeds(std::span<const double> speeds) {
   return for_speeds(speeds, std::vector<double>(speeds.size(), 0));
 }
 
+/// With the share w a rank of N sends and receives 1 + (N - 2) w buckets. Let T be the time from
+/// the start of the last rank on, in times of a bucket over a link of speed 1. All finish at T
+/// where w = ((T + lead) speed - 1) / (N - 2), and all w add up to 1.
 Shares Shares::for_speeds(std::span<const double> speeds, std::span<const double> leads) {
   Shares shares(speeds);
   const bool stands = std::any_of(speeds.begin(), speeds.end(), [](double s) { return s == 0; });
@@ -60,15 +61,15 @@ Shares Shares::for_speeds(std::span<const double> speeds, std::span<const double
   if (speeds.size() <= 2) return Shares(std::vector<double>(speeds.size(), 1));
   const auto others = static_cast<double>(speeds.size() - 2);
   std::vector<double> weights(speeds.size());
-  const auto sum_at = [&](double time) {  // from the start of the last rank on
+  const auto sum_at = [&](double time) {
     std::transform(speeds.begin(), speeds.end(), leads.begin(), weights.begin(),
                    [&](double speed, double lead) {
                      return std::max(0.0, ((time + lead) * speed - 1) / others);
                    });
     return std::accumulate(weights.begin(), weights.end(), 0.0);
   };
-  // The fastest rank alone could own all: no more time is needed than that takes. Leads may be more
-  // than enough; they count in full, so that the time may be negative.
+  // The fastest rank alone could own all: no more time is needed than that takes. T is negative
+  // where the leads are longer than what the others have to exchange.
   double low = -*std::max_element(leads.begin(), leads.end());
   double high = (1 + others) / *std::max_element(speeds.begin(), speeds.end());
   for (int i = 0; i < 100; ++i) {

@@ -139,9 +139,7 @@ void SharePlan::learn(double time, std::span<const ShareSample> samples) {
   if (anew) {
     for (Patience& patience : patience_) patience.begin_again();
   }
-  // While a rank is late, the rates of the others say how fast that rank sends. What is known of
-  // the links stays.
-  if (late_) return;
+  if (late_) return;  // the rates of the others say how fast the late rank sends
   const bool first = rates_.empty();
   rates_.resize(samples.size());
   for (std::size_t rank = 0; rank < samples.size(); ++rank) {

@@ -6,15 +6,16 @@
 // - the shares that suit the measured rates, where the model says that calls would be at least 5 %
 //   shorter (Shares::for_speeds). They are kept if at least half of that is measured. Links that
 //   others use too give way, and the trial shows nothing: even shares stay. A rank that begins late
-//   in two rounds in turn counts like a slow link: it owns less, or nothing. Meanwhile the others
-//   measure how fast the late rank sends. So what was known of the links stays; if nothing was,
-//   they count as equal.
+//   in two rounds in turn counts like a slow link: it owns less, or nothing. While a rank is late,
+//   the plan takes no new rates: the others' rates say how fast the late rank sends. It keeps the
+//   rates from before. If there are none, links count as equal.
 // - where the kept shares are not even, shares halfway to even ones. A link that has recovered
 //   shows only when it is asked for more. They are kept unless calls were 2 % longer.
 //
 // After a trial that failed, the next one of its kind waits 4, 8, 16, ... 64 rounds, and so does
 // the first step back to even shares. None waits where calls have become 5 % shorter since, or
-// where a rank has become late or on time. A trial in which that happens is repeated.
+// where a rank has become late or on time. A trial in which a rank is late for the first time, or
+// no longer, is repeated.
 //
 // No thread, clock or socket. Ranks that get the same measurements have the same shares. A rank may
 // miss a round that others got. Each rank tells in its samples which rounds its shares come from.
@@ -91,10 +92,10 @@ class SharePlan {
   Weights kept_;
   double kept_time_ = 0;       // of the latest rounds; 0: not measured
   std::vector<double> rates_;  // the same, by rank
-  std::vector<double> lags_;   // by rank: how late it is; the less of the latest two rounds
-  std::vector<double> latest_lags_;
-  bool late_ = false;     // a rank is late
-  bool changed_ = false;  // a rank has become late or on time since learn()
+  std::vector<double> lags_;   // by rank: how late it is; the shorter lag of the latest two rounds
+  std::vector<double> latest_lags_;  // by rank: of the latest round
+  bool late_ = false;                // a rank is late
+  bool changed_ = false;             // a rank has become late or on time since learn()
   std::optional<Trial> trial_;
   std::array<Patience, 2> patience_{};
   std::uint64_t history_ = 0;

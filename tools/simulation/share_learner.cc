@@ -15,7 +15,7 @@ void ShareLearner::draw_speeds() {
   for (double& speed : speeds_) {
     speed = random_.chance(0.3) ? 0.1 + 0.001 * static_cast<double>(random_.below(900)) : 1;
   }
-  late_ = random_.below(speeds_.size());
+  late_rank_ = random_.below(speeds_.size());
   lag_ = random_.chance(0.3) ? 0.001 * static_cast<double>(random_.below(2000)) : 0;
 }
 
@@ -27,7 +27,7 @@ double ShareLearner::time_with(const Shares& shares) const {
     const double part =
         shares.even() ? 1 / ranks
                       : static_cast<double>(shares.part(static_cast<Rank>(rank))) / Shares::kWhole;
-    const double lead = rank == late_ ? 0 : lag_;
+    const double lead = rank == late_rank_ ? 0 : lag_;
     const double all = (1 + (ranks - 2) * part) / speeds_[rank] - lead;
     longest = std::max({longest, all, 1 / speeds_[rank]});
   }
@@ -43,7 +43,7 @@ Shares ShareLearner::next() {
     const double noise = 0.95 + 0.0001 * static_cast<double>(random_.below(1000));
     samples.push_back({.rate = speeds_[rank] * noise,
                        .time_a_byte = time * noise,
-                       .lag_a_byte = rank == late_ ? lag_ * noise : 0,
+                       .lag_a_byte = rank == late_rank_ ? lag_ * noise : 0,
                        .history = plan_.history()});
   }
   plan_.end_round(samples);

@@ -26,8 +26,8 @@ class ShareLearner {
   Random random_;
   SharePlan plan_;
   std::vector<double> speeds_;  // of the ranks' links
-  std::size_t late_ = 0;        // a rank
-  double lag_ = 0;              // of that rank
+  std::size_t late_rank_ = 0;
+  double lag_ = 0;  // how much later than the others it begins, in units of time_with()
 };
 
 }  // namespace tarpon

@@ -123,7 +123,7 @@ Result<void> XdpPort::open_port(const xdp::Mac& mac) {
   const xdp::Mac group = group_mac(slow_.group->sin_addr);
   group_headers_ = lower_headers(mac, group, local_, *slow_.group);
   std::copy(group.begin(), group.end(), entry.mac);
-  // Without it, what is sent to the group comes by the UDP socket.
+  // If the program has no entry for the group, its packets come by the UDP socket.
   group_is_direct_ = program_.open_group(key_of(*slow_.group), entry).has_value();
   return {};
 }
