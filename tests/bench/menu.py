@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The menu of exact algorithms beside Gloo's, on the namespace testbed, by the timing rule of
-`./dev bench allreduce`. Contenders of a cell follow each other; calls by size have two rounds, the others one.
+`./dev bench allreduce`. The contenders of a cell run one after the other: in two rounds for calls by size,
+in four beside TCP, else in one.
 
 sizes    every --algorithm and Gloo's three, 4, 7 and 8 ranks, 1 KiB to 64 MiB: times, CPU time, what
          the busiest rank sends (contenders.Run), and which one wins.
@@ -156,7 +157,8 @@ class Bench:
         calls, warmup = 4, 3
         if name == "auto":
             network += ["--shares", "auto"]
-            # As many go before out of place: 50, or 26 with --quick, before those that count.
+            # The calls out of place come first, and learn too. Before the calls that count there are
+            # 19 + 12 + 19 = 50 calls, or 7 + 12 + 7 = 26 with --quick.
             calls, warmup = 12, 7 if self.arguments.quick else 19
         return contenders.run_tarpon(self.binaries, len(speeds), 1500, BUCKET, calls, "uring", network,
                                      warmup)
