@@ -14,8 +14,6 @@
 #include "tools/flight/flight_command.h"
 #include "tools/launch/run_command.h"
 #include "tools/launch/testbed_command.h"
-#include "tools/scale/scale_command.h"
-#include "tools/simulation/sim_command.h"
 #include "tools/status/status_command.h"
 #include "tools/version.h"
 #include "tools/xdp/xdp_command.h"
@@ -44,10 +42,6 @@ std::vector<tarpon::cli::Command> commands() {
               add_info_options, run_info),
       command("run", "run a program of PyTorch or Gloo, its AllReduces carried by Tarpon",
               add_run_options, run_program),
-      command("sim", "repeat a seed of the simulation", add_sim_options, run_sim),
-      command("sim scale",
-              "a model of up to 4096 ranks: ring, halving-doubling and TAR beside bounded TAR",
-              add_scale_options, run_scale),
       command("status", "what the running ranks of this host are doing", add_status_options,
               run_status),
       command("testbed", "run any program once per network namespace of the testbed",
@@ -70,8 +64,8 @@ tarpon::cli::About about() {
           .build = tarpon::kGitCommit,
           .summary = "AllReduce with a bounded, predictable completion time on ordinary Ethernet",
           .exit_codes =
-              "Exit code: 0 all is well; 1 it failed, results are wrong, or a pair or a seed is "
-              "bad; 2 wrong usage; 3 a loss budget halted the run; 128 + N: ended by signal N.",
+              "Exit code: 0 all is well; 1 it failed, results are wrong, or a pair is bad; "
+              "2 wrong usage; 3 a loss budget halted the run; 128 + N: ended by signal N.",
           .environment = tarpon::environment_variables()};
 }
 

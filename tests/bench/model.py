@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The model of many ranks against the testbed: AllReduces of 25 MiB by Gloo's ring and by Tarpon in
-bounded mode on links shaped as those of ./dev bench tail, and what `tarpon sim scale` says of ring and
+bounded mode on links shaped as those of ./dev bench tail, and what `tarpon-sim scale` says of ring and
 bounded TAR with the same links.
 
 Prints medians and P99 of both, writes model.json, ends with the targets; exit code 1 when one is
@@ -26,7 +26,7 @@ def modelled(binaries, ranks, operations, delay):
     rate, burst, queue = SHAPED[1].split("/")
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         # tbf counts Ethernet's header with a packet; a rank's own interface is a veth without a rate.
-        subprocess.run([f"{binaries}/tarpon", "sim", "scale", "--ranks", str(ranks), "--algorithms",
+        subprocess.run([f"{binaries}/tarpon-sim", "scale", "--ranks", str(ranks), "--algorithms",
                         ",".join(CONTENDERS), "--bytes", str(SIZE), "--operations", str(operations),
                         "--rate", rate, "--burst", burst, "--queue", queue, "--egress-rate", "none",
                         "--frame", "14", "--delay", delay, "--loss", "0", "--tail", "1",

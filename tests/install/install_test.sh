@@ -30,7 +30,7 @@ man=$prefix/$mandir/man1
 # Each command has its page: those that the program's own page names.
 pages=$(sed -n 's/^\.BR tarpon\\-\([a-z]*\) (1).*/\1/p' "$man/tarpon.1")
 [ "$(wc -w <<<"$pages")" -ge 9 ] || { echo "FAIL: tarpon.1 names few commands: $pages" >&2; exit 1; }
-for page in $pages xdp-load sim-scale; do
+for page in $pages xdp-load flight; do
   head -1 "$man/tarpon-$page.1" | grep -q '^\.TH TARPON' ||
     { echo "FAIL: tarpon-$page.1 is no manual page" >&2; exit 1; }
 done

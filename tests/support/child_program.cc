@@ -58,6 +58,11 @@ Command tool(std::vector<std::string> arguments) {
   return {std::move(arguments), {}, "."};
 }
 
+Command simulator(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), TARPON_SIM);
+  return {std::move(arguments), {}, "."};
+}
+
 Process::Process(const Command& command) : out_(make_memory_file()), error_(make_memory_file()) {
   ::prctl(PR_SET_CHILD_SUBREAPER,
           1);  // so that left_nothing() can tell dead orphans from live ones

@@ -26,6 +26,9 @@ struct Command {
 /// `tarpon ARGUMENTS`, the tool of this build.
 Command tool(std::vector<std::string> arguments);
 
+/// `tarpon-sim ARGUMENTS`, of this build.
+Command simulator(std::vector<std::string> arguments);
+
 /// How a command ended.
 struct Ended {
   int exit_code = -1;  // -1: ended by a signal

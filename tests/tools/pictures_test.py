@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""pictures_test.py TOOL SOURCE: the pictures that the project makes, read by svg_boxes.py: no text is
+"""pictures_test.py TOOL SIMULATOR SOURCE: the pictures that the project makes, read by svg_boxes.py: no text is
 clipped, overlaps another one, or lies under a curve or a bar. Those of the tool are drawn by it, those
 of the benchmarks from made figures. `--keep DIR` leaves them there, to be looked at."""
 import glob, os, re, subprocess, sys, tempfile, unittest
 
 from svg_boxes import faults, pictures_of
 
-TOOL, SOURCE = sys.argv[1], sys.argv[2]
-KEEP = sys.argv[4] if len(sys.argv) > 4 and sys.argv[3] == "--keep" else None
+TOOL, SIMULATOR, SOURCE = sys.argv[1:4]
+KEEP = sys.argv[5] if len(sys.argv) > 5 and sys.argv[4] == "--keep" else None
 sys.path.insert(0, os.path.join(SOURCE, "tests/bench"))
 import codec, tail_page  # noqa: E402
 
@@ -15,7 +15,8 @@ HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100" font-size=
 
 
 def run(*arguments, fails=False):
-    ended = subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=60)
+    program = SIMULATOR if arguments[0] == "scale" else TOOL
+    ended = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     if (ended.returncode != 0) != fails:
         raise AssertionError(f"{arguments}: {ended.stdout}{ended.stderr}")
 
@@ -107,7 +108,7 @@ class Pictures(unittest.TestCase):
                 ("late-one-count", ["--ranks", "4", "--algorithms", "tar", "--bytes", "1M", "--late", "50ms"]),
                 ("lossy", ["--ranks", "4..16", "--bytes", "1M", "--loss", "5%", "--bound", "20ms"])):
             with self.subTest(name):
-                self.check("scale-" + name, self.drawn("sim", "scale", "--operations", "4", *options))
+                self.check("scale-" + name, self.drawn("scale", "--operations", "4", *options))
 
     def test_flight(self):
         for name, options in (("cut", ["-b", "16M", "-e", "16M", "--max-rate", "80mbit"]),

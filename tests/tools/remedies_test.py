@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""remedies_test.py TOOL SOURCE: whatever a message advises, the tool takes.
+"""remedies_test.py TOOL SIMULATOR SOURCE: whatever a message advises, the tool takes.
 
 The string literals of tools/, collectives/, transport/ and xdp/ are read from the source. Each
 `tarpon COMMAND ...` in them must be a command, and each option must be one of that command; an option
@@ -7,15 +7,15 @@ without a command must be one of all commands that can print the message (PRINTE
 like a choice (`--mode skb`) are given to the tool as well."""
 import collections, functools, glob, os, re, subprocess, sys, unittest
 
-TOOL, SOURCE = sys.argv[1], sys.argv[2]
+TOOL, SIMULATOR, SOURCE = sys.argv[1:4]
 
-COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "run", "sim", "sim scale", "status", "testbed", "xdp",
+COMMANDS = ("allreduce", "check", "doctor", "flight", "info", "run", "status", "testbed", "xdp",
             "xdp load", "xdp status", "xdp unload", "xdp clean")
 JOBS = "allreduce", "check"
 LOAD = "xdp load",
 # Commands that print the messages of a file; the first pattern that fits counts.
 PRINTED_BY = (
-    (r"tools/(simulation|reference)/\w+\.cc", ("sim",)),
+    (r"tools/(simulation|reference)/\w+\.cc", ("sim seeds",)),
     (r"tools/scale/\w+\.cc", ("sim scale",)),
     (r"tools/flight/(rules\w*|cause)\.cc", ("allreduce",)),  # advice for the job
     (r"tools/flight/\w+\.cc", ("flight",)),
@@ -45,6 +45,7 @@ FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|m
 CHOICES = {"skb", "native", "veth", "loopback", "exact", "bounded", "xdp", "uring", "mmsg", "on", "off",
            "float", "int8"}
 OPTION = re.compile(r"(?<![\w/=\"-])(--[a-z][\w-]*|-[A-Za-z])(?![\w-])(?:[ =]([\w:/.]+))?")
+SIM_CALL = re.compile(r"\btarpon-sim ((?:seeds|scale)\b)([^,;:()\"]*)")
 CALL = re.compile(r"\btarpon ((?:[a-z]+ )?[a-z]+)\b([^,;:()\"]*)")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
@@ -61,10 +62,16 @@ def literals(path):
                   for one in LITERAL.findall(text)]
 
 
+def program(command):
+    """The words that run it: "sim scale" is `tarpon-sim scale`."""
+    words = command.split()
+    return [SIMULATOR, *words[1:]] if words[0] == "sim" else [TOOL, *words]
+
+
 @functools.cache
 def takes(command, option, value):
     """Whether the tool parses it. --help comes last, so that nothing runs."""
-    words = [TOOL, *command.split(), option, *([value] if value else []), "--help"]
+    words = [*program(command), option, *([value] if value else []), "--help"]
     if not value:
         return option in options_of(command)
     return subprocess.run(words, capture_output=True, timeout=20).returncode == 0
@@ -72,7 +79,7 @@ def takes(command, option, value):
 
 @functools.cache
 def options_of(command):
-    ended = subprocess.run([TOOL, *command.split(), "--help"], capture_output=True, text=True, timeout=20,
+    ended = subprocess.run([*program(command), "--help"], capture_output=True, text=True, timeout=20,
                            check=True)
     names = re.findall(r"^\s+((?:-[\w-]+,? ?)+)", ended.stdout, re.MULTILINE)
     return {name for group in names for name in re.findall(r"-[\w-]+", group)}
@@ -100,7 +107,9 @@ def wrong_in(file, literal):
             found[file, f"tarpon {words}"] = f"no such command: {literal!r}"
         else:
             check((command,), rest)
-    check(printers(file), CALL.sub(" ", text))
+    for words, rest in SIM_CALL.findall(text):
+        check(("sim " + words,), rest)
+    check(printers(file), SIM_CALL.sub(" ", CALL.sub(" ", text)))
     return found
 
 

@@ -1,4 +1,4 @@
-// `tarpon sim scale`: what the scale model (tools/scale/) says about many ranks.
+// `tarpon-sim scale`: what the scale model (tools/scale/) says about many ranks.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ std::string complaint(const SimulationPlan& plan, const SimulationResult& result
   const auto said = [](const char* option, const std::string& value) {
     return value.empty() ? "" : fmt::format(" {} {}", option, value);
   };
-  return text + fmt::format("  repeat: tarpon sim --seed {}{}{}{}\n", plan.seed,
+  return text + fmt::format("  repeat: tarpon-sim seeds --seed {}{}{}{}\n", plan.seed,
                             said("--faults", options.faults == "all" ? "" : options.faults),
                             said("--delays", options.delays),
                             said("--stragglers", options.stragglers));

@@ -1,4 +1,4 @@
-// `tarpon sim`: runs seeds of the simulation.
+// `tarpon-sim seeds`: runs seeds of the simulation.
 #pragma once
 
 #include <cstdint>

@@ -66,7 +66,7 @@ struct Schedule {
     bool confirmed = false;
     bool alike = false;  // the messages that a rank sends are one and the same piece
     /// Its pieces have rounds, which rise within a message. Ranks do not keep to them: a message
-    /// goes out as soon as its pieces are there. `tarpon sim scale` runs rounds one by one, as the
+    /// goes out as soon as its pieces are there. `tarpon-sim scale` runs rounds one by one, as the
     /// algorithm was published.
     bool in_rounds = false;
   };

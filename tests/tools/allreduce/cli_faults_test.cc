@@ -274,7 +274,7 @@ TEST(CliStopped, local_ranks__end_as_well) {
 }
 
 TEST(CliFaults, sim__a_signal_ends_it_with_the_seeds_so_far) {
-  Process job(tool({"sim", "--seeds", "4000000000", "--jobs", "1"}));
+  Process job(simulator({"seeds", "--seeds", "4000000000", "--jobs", "1"}));
   std::this_thread::sleep_for(300ms);  // a few seeds
   ::kill(job.pid(), SIGINT);
   const Ended ended = job.wait();

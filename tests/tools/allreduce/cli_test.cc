@@ -338,7 +338,7 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
 
 TEST(CliOutput, full_disk__is_an_error) {
   for (const char* arguments :
-       {"info", "help allreduce", "sim --seeds 2", "help --man allreduce"}) {
+       {"info", "help allreduce", "flight --help", "help --man allreduce"}) {
     SCOPED_TRACE(arguments);
     Command command = tool({});
     const std::string program = command.arguments[0];

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(CliHelp, every_command__helps) {
-  for (const char* command : {"allreduce", "check", "sim", "testbed"}) {
+  for (const char* command : {"allreduce", "check", "flight", "testbed"}) {
     const Ended ended = run(tool({command, "--help"}));
     EXPECT_EQ(ended.exit_code, 0) << command;
     EXPECT_EQ(ended.error, "") << command;

@@ -45,11 +45,10 @@ class CliCompletion : public ::testing::Test {
 
 TEST_F(CliCompletion, commands) {
   EXPECT_THAT(complete({"al"}), ElementsAre("allreduce"));
-  EXPECT_THAT(complete({""}), IsSupersetOf({"allreduce", "check", "help", "info", "xdp", "sim"}));
+  EXPECT_THAT(complete({""}), IsSupersetOf({"allreduce", "check", "help", "info", "xdp", "run"}));
   EXPECT_THAT(complete({""}), Not(Contains("load")));
   EXPECT_THAT(complete({"xdp", ""}), IsSupersetOf({"load", "status", "unload", "clean"}));
   EXPECT_THAT(complete({"xdp", "un"}), ElementsAre("unload"));
-  EXPECT_THAT(complete({"sim", "sc"}), ElementsAre("scale"));
   EXPECT_THAT(complete({"help", "allr"}), ElementsAre("allreduce"));
   EXPECT_THAT(complete({"completion", ""}), ElementsAre("bash"));
 }
@@ -57,7 +56,6 @@ TEST_F(CliCompletion, commands) {
 TEST_F(CliCompletion, options) {
   EXPECT_THAT(complete({"allreduce", "--mo"}), ElementsAre("--mode"));
   EXPECT_THAT(complete({"allreduce", "-b", "1K", "--minb"}), ElementsAre("--minbytes"));
-  EXPECT_THAT(complete({"sim", "scale", "--tail"}), UnorderedElementsAre("--tail", "--tail-loss"));
   EXPECT_THAT(complete({"allreduce", "--nthr"}), IsEmpty());  // accepted, but not shown
 }
 

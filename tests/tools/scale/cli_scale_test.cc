@@ -1,4 +1,4 @@
-// `tarpon sim scale` from outside: table, files, and what it refuses.
+// `tarpon-sim scale` from outside: table, files, and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,15 +13,16 @@ namespace {
 using ::testing::HasSubstr;
 
 std::vector<std::string> small(std::vector<std::string> more) {
-  std::vector<std::string> all = {"sim",     "scale", "--ranks",      "4..12",
-                                  "--bytes", "1M",    "--operations", "5"};
+  std::vector<std::string> all = {"scale", "--ranks",      "4..12", "--bytes",
+                                  "1M",    "--operations", "5"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
 TEST(CliScale, table_json_and_svg) {
   const ScratchDirectory scratch;
-  const Ended ended = run(tool(small({"--json", scratch / "a.json", "--svg", scratch / "a.svg"})));
+  const Ended ended =
+      run(simulator(small({"--json", scratch / "a.json", "--svg", scratch / "a.svg"})));
   ASSERT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_THAT(ended.out, HasSubstr("P99/P50"));
   const auto rows = rows_of(ended.out);
@@ -51,54 +52,53 @@ TEST(CliScale, table_json_and_svg) {
 
 TEST(CliScale, testbed__all_parameters_of_the_link) {
   const ScratchDirectory scratch;
-  const Ended ended = run(tool({"sim",
-                                "scale",
-                                "--ranks",
-                                "4",
-                                "--algorithms",
-                                "ring,bounded",
-                                "--bytes",
-                                "1M",
-                                "--operations",
-                                "5",
-                                "--rate",
-                                "2gbit",
-                                "--egress-rate",
-                                "none",
-                                "--queue",
-                                "400k",
-                                "--burst",
-                                "128k",
-                                "--delay",
-                                "20us",
-                                "--mtu",
-                                "1500",
-                                "--frame",
-                                "14",
-                                "--core",
-                                "9gbit",
-                                "--background",
-                                "500mbit",
-                                "--background-burst",
-                                "16K",
-                                "--loss",
-                                "0",
-                                "--tail",
-                                "1",
-                                "--stragglers",
-                                "1%",
-                                "--bound",
-                                "20ms",
-                                "--repair",
-                                "none",
-                                "--tail-loss",
-                                "rto",
-                                "--train",
-                                "1",
-                                "--threads",
-                                "1",
-                                "--json",
-                                scratch / "a.json"}));
+  const Ended ended = run(simulator({"scale",
+                                     "--ranks",
+                                     "4",
+                                     "--algorithms",
+                                     "ring,bounded",
+                                     "--bytes",
+                                     "1M",
+                                     "--operations",
+                                     "5",
+                                     "--rate",
+                                     "2gbit",
+                                     "--egress-rate",
+                                     "none",
+                                     "--queue",
+                                     "400k",
+                                     "--burst",
+                                     "128k",
+                                     "--delay",
+                                     "20us",
+                                     "--mtu",
+                                     "1500",
+                                     "--frame",
+                                     "14",
+                                     "--core",
+                                     "9gbit",
+                                     "--background",
+                                     "500mbit",
+                                     "--background-burst",
+                                     "16K",
+                                     "--loss",
+                                     "0",
+                                     "--tail",
+                                     "1",
+                                     "--stragglers",
+                                     "1%",
+                                     "--bound",
+                                     "20ms",
+                                     "--repair",
+                                     "none",
+                                     "--tail-loss",
+                                     "rto",
+                                     "--train",
+                                     "1",
+                                     "--threads",
+                                     "1",
+                                     "--json",
+                                     scratch / "a.json"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_EQ(rows_of(ended.out).size(), 2u);
   const auto network = nlohmann::json::parse(content_of(scratch / "a.json"))["config"]["network"];
@@ -116,18 +116,29 @@ TEST(CliScale, testbed__all_parameters_of_the_link) {
 /// As REPRODUCE.md has it.
 TEST(CliScale, late__the_published_times_beside_the_modelled) {
   const ScratchDirectory scratch;
-  const Ended ended = run(tool({"sim",          "scale",
-                                "--ranks",      "4..16",
-                                "--algorithms", "ring,stragglar,late-rank,tar-shares",
-                                "--late",       "100ms",
-                                "--loss",       "0%",
-                                "--tail",       "1",
-                                "--delay",      "1us",
-                                "--queue",      "0",
-                                "--bytes",      "5M",
-                                "--operations", "3",
-                                "--svg",        scratch / "a.svg",
-                                "--json",       scratch / "a.json"}));
+  const Ended ended = run(simulator({"scale",
+                                     "--ranks",
+                                     "4..16",
+                                     "--algorithms",
+                                     "ring,stragglar,late-rank,tar-shares",
+                                     "--late",
+                                     "100ms",
+                                     "--loss",
+                                     "0%",
+                                     "--tail",
+                                     "1",
+                                     "--delay",
+                                     "1us",
+                                     "--queue",
+                                     "0",
+                                     "--bytes",
+                                     "5M",
+                                     "--operations",
+                                     "3",
+                                     "--svg",
+                                     scratch / "a.svg",
+                                     "--json",
+                                     scratch / "a.json"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.error;
   EXPECT_THAT(ended.out, HasSubstr("buckets  published"));
   const auto rows = rows_of(ended.out);
@@ -151,9 +162,9 @@ TEST(CliScale, late__the_published_times_beside_the_modelled) {
 }
 
 TEST(CliScale, seed__repeats) {
-  const std::string first = run(tool(small({"--seed", "7"}))).out;
-  EXPECT_EQ(first, run(tool(small({"--seed", "7", "--threads", "1"}))).out);
-  EXPECT_NE(first, run(tool(small({"--seed", "8"}))).out);
+  const std::string first = run(simulator(small({"--seed", "7"}))).out;
+  EXPECT_EQ(first, run(simulator(small({"--seed", "7", "--threads", "1"}))).out);
+  EXPECT_NE(first, run(simulator(small({"--seed", "8"}))).out);
 }
 
 TEST(CliScale, refused__one_line_that_names_it) {
@@ -211,9 +222,9 @@ TEST(CliScale, refused__one_line_that_names_it) {
       {{"--bytes", "0"}, "--bytes"},
   };
   for (const auto& [arguments, named] : cases) {
-    std::vector<std::string> all = {"sim", "scale"};
+    std::vector<std::string> all = {"scale"};
     all.insert(all.end(), arguments.begin(), arguments.end());
-    const Ended ended = run(tool(all));
+    const Ended ended = run(simulator(all));
     EXPECT_EQ(ended.exit_code, 2) << named;
     EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
     EXPECT_THAT(ended.error, HasSubstr(named));
@@ -231,12 +242,13 @@ double p50(const ScratchDirectory& scratch) {
 TEST(CliScale, traces__delay_and_stop_ranks) {
   const ScratchDirectory scratch;
   const std::vector<std::string> quiet = {
-      "sim",          "scale", "--ranks", "4", "--bytes", "1M", "--operations", "4",
-      "--algorithms", "ring",  "--tail",  "1", "--loss",  "0%", "--json",       scratch / "a.json"};
+      "scale",           "--ranks", "4",      "--bytes", "1M",     "--operations", "4",
+      "--algorithms",    "ring",    "--tail", "1",       "--loss", "0%",           "--json",
+      scratch / "a.json"};
   const auto median = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = quiet;
     all.insert(all.end(), more.begin(), more.end());
-    const Ended ended = run(tool(all));
+    const Ended ended = run(simulator(all));
     EXPECT_EQ(ended.exit_code, 0) << ended.error;
     return p50(scratch);
   };
@@ -259,21 +271,21 @@ TEST(CliSim, traces__are_refused_with_their_line_or_run) {
     for (const auto& [file, message] :
          {std::pair("wrong.csv", "wrong.csv:2: \"5,1\""),
           std::pair("long.csv", "a delay of 2000000 us"), std::pair("none.csv", "cannot read")}) {
-      const Ended ended = run(tool({"sim", option, scratch / file}));
+      const Ended ended = run(simulator({"seeds", option, scratch / file}));
       EXPECT_EQ(ended.exit_code, 2);
       EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
       EXPECT_THAT(ended.error, HasSubstr(message));
     }
-    const Ended without = run(tool({"sim", "--seeds", "40", "--faults", "none"}));
-    const Ended ended =
-        run(tool({"sim", "--seeds", "40", "--faults", "none", option, scratch / "good.csv"}));
+    const Ended without = run(simulator({"seeds", "--seeds", "40", "--faults", "none"}));
+    const Ended ended = run(
+        simulator({"seeds", "--seeds", "40", "--faults", "none", option, scratch / "good.csv"}));
     EXPECT_EQ(ended.exit_code, 0) << ended.out;
     EXPECT_NE(ended.out, without.out) << option << " changes nothing";
   }
 }
 
 TEST(CliScale, file__not_writable) {
-  const Ended ended = run(tool(small({"--svg", "/nowhere/a.svg"})));
+  const Ended ended = run(simulator(small({"--svg", "/nowhere/a.svg"})));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.error, HasSubstr("/nowhere/a.svg: No such file"));
 }
