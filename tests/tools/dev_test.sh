@@ -8,7 +8,8 @@ set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$1" "$work/dev"
-mkdir -p "$work/bin" "$work/build"/{one,two}
+mkdir -p "$work/bin" "$work/build"/{one,two} "$work/tests"
+cp "$(dirname "$1")/tests/run.py" "$work/tests"
 failures=0
 
 fail() {
@@ -25,11 +26,11 @@ stand_in() {
 stand_in dpkg-query <<<'echo installed'
 stand_in cmake <<<'[[ " $* " != *" $BREAKS "* ]]'
 stand_in ctest <<'TEXT'
-while [ "$1" != --output-log ]; do shift; done
-cat >"$2" <<LOG
+echo "ctest $*" >>calls
+cat <<LOG
     Start 1: good
 1/2 Test #1: good .............................   Passed    0.01 sec
-2/2 Test #2: maybe ............................ ${BREAKS/ctest/***Failed}
+2/2 Test #2: maybe ............................ ${BREAKS/ctest/***Failed}    0.01 sec
 why it failed
 
 99% tests passed, x tests failed out of 2
@@ -53,13 +54,19 @@ dev() {
 
 dev nothing test one two || fail "a good run failed: $said"
 [ "$(grep -c '^99% tests passed' <<<"$said")" -eq 2 ] || fail "closing lines of two presets: $said"
-[ "$(tail -n 1 <<<"$said")" = "Total Test time (real) =   0.01 sec" ] || fail "the end: $said"
 grep -q '^== test two: [0-9]* s$' <<<"$said" || fail "no time: $said"
+grep -q '^the 4 slowest of 4 tests:$' <<<"$said" || fail "no slowest tests: $said"
+grep -q '^ *0.0 s  two: good$' <<<"$said" || fail "no time of a test: $said"
+[[ $(tail -n 1 <<<"$said") =~ ^build\ one:\ [0-9]+\ s\;.*\;\ in\ all\ [0-9]+\ s$ ]] || fail "the end: $said"
+[ "$(cat "$work/calls")" = "$(printf 'ctest --preset %s -LE long\n' one two)" ] || fail "calls: $(cat "$work/calls")"
+rm "$work/calls"
+dev nothing test --all two || fail "the long suite failed: $said"
+[ "$(cat "$work/calls")" = "ctest --preset two" ] || fail "the long suite leaves tests out: $(cat "$work/calls")"
 
 dev ctest test one two && fail "tests failed and nobody noticed: $said"
 grep -q 'why it failed' <<<"$said" || fail "the failing test's output is missing: $said"
 grep -q ' Passed ' <<<"$said" && fail "tests that passed hide those that failed: $said"
-grep -q 'build two' <<<"$said" && fail "went on after a failure: $said"
+grep -q 'test two' <<<"$said" && fail "went on after a failure: $said"
 
 for breaks in --preset --build; do
   dev $breaks test one && fail "cmake $breaks failed and nobody noticed: $said"
@@ -67,13 +74,13 @@ for breaks in --preset --build; do
   dev $breaks build && fail "build: cmake $breaks failed and nobody noticed: $said"
 done
 mkdir -p "$work/build/release/bin"
-stand_in tarpon <<'TEXT'
+stand_in tarpon-sim <<'TEXT'
 while [ "$1" != --failures ]; do shift; done
 echo "the rest: ${*:3}"
 echo "seed 120: 2 ranks" >"$2"
 [ "$BREAKS" != seed ]
 TEXT
-mv "$work/bin/tarpon" "$work/build/release/bin/"
+mv "$work/bin/tarpon-sim" "$work/build/release/bin/"
 dev nothing sim --seeds 250 --jobs 2 || fail "good seeds failed: $said"
 grep -q '^the rest: --seeds 250 --jobs 2$' <<<"$said" || fail "arguments are not passed on: $said"
 dev seed sim && fail "a broken promise and nobody noticed: $said"
