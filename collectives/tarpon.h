@@ -323,7 +323,7 @@ typedef struct tarpon_step_verdict {
 
 /* ---- version and errors */
 
-/* Returns the version of the library, "0.1.0". Any thread. */
+/* Returns the version of the library, "0.2.0". Any thread. */
 TARPON_API const char* tarpon_version(void);
 
 /* Returns what failed in the last function that failed on this thread: one line that names the

@@ -106,7 +106,7 @@ mkdir c_alone
 cp "$examples/allreduce.c" c_alone
 echo 'cmake_minimum_required(VERSION 3.25)
 project(c_alone LANGUAGES C)
-find_package(tarpon 0.1 REQUIRED COMPONENTS shared)
+find_package(tarpon 0.2 REQUIRED COMPONENTS shared)
 add_executable(allreduce_c allreduce.c)
 target_link_libraries(allreduce_c PRIVATE tarpon::tarpon_shared)' >c_alone/CMakeLists.txt
 "$cmake" -S c_alone -B c_alone/build -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" >>cmake.log
@@ -138,7 +138,7 @@ cp "$here/gloo_program.cc" gloo
 echo 'cmake_minimum_required(VERSION 3.25)
 project(gloo_program LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 17)
-find_package(tarpon 0.1 REQUIRED COMPONENTS shared)
+find_package(tarpon 0.2 REQUIRED COMPONENTS shared)
 find_package(Threads REQUIRED)
 add_executable(linked gloo_program.cc)
 target_link_libraries(linked PRIVATE tarpon::gloo gloo Threads::Threads)
