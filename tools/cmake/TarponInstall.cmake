@@ -75,7 +75,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # What they link to is among them (tests/install/install_test.sh).
 foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md SECURITY.md collectives/CONTROL_MESH.md
              collectives/README.md collectives/USAGE.md collectives/gloo/README.md
-             tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md
+             tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md tools/RECIPES.md
              tools/simulation/README.md tools/USAGE.md
              tools/loss_target.svg tools/tail.svg tools/scale/README.md tools/torch/README.md tools/torch/example.py)
   get_filename_component(folder ${page} DIRECTORY)
