@@ -73,7 +73,8 @@ endwhile()
 install(DIRECTORY ${PROJECT_BINARY_DIR}/installed_headers/ DESTINATION ${TARPON_HEADER_DIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # What they link to is among them (tests/install/install_test.sh).
-foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md SECURITY.md collectives/CONTROL_MESH.md
+foreach(page README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md PROTOCOL.md REPRODUCE.md SECURITY.md
+             collectives/CONTROL_MESH.md
              collectives/README.md collectives/USAGE.md collectives/gloo/README.md
              tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md tools/RECIPES.md
              tools/simulation/README.md tools/USAGE.md
