@@ -11,7 +11,8 @@
  *   tarpon_close(job, 10 * 1000000);
  *   tarpon_communicator_free(job);
  *
- * Link libtarpon.so: pkg-config tarpon-shared, or the CMake target tarpon::tarpon_shared.
+ * Include <tarpon/tarpon.h> and link libtarpon.so: pkg-config tarpon-shared, or the CMake target
+ * tarpon::tarpon_shared.
  *
  * RETURN VALUES. A function that returns int returns TARPON_OK (0) or another value of
  * tarpon_error. tarpon_error_text() then says in one line what failed and what to do. A failing
@@ -323,7 +324,7 @@ typedef struct tarpon_step_verdict {
 
 /* ---- version and errors */
 
-/* Returns the version of the library, "0.1.0". Any thread. */
+/* Returns the version of the library, "0.2.0". Any thread. */
 TARPON_API const char* tarpon_version(void);
 
 /* Returns what failed in the last function that failed on this thread: one line that names the

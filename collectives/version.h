@@ -7,7 +7,7 @@
 
 namespace tarpon {
 
-/// "0.1.0": the project's version in CMake. Ranks of one job need the same one.
+/// "0.2.0": the project's version in CMake. Ranks of one job need the same one.
 extern const char* const kVersion;
 
 }  // namespace tarpon

@@ -11,6 +11,7 @@ here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 cmake=$1 build=$2 cc=$3 cxx=$4 libdir=$5 docdir=$6 mandir=$7 datadir=$8
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+cd "$work"
 prefix=$work/prefix
 examples=$prefix/$docdir/examples
 
@@ -57,28 +58,35 @@ echo "== the pages lead to each other"
 )
 
 echo "== each public header by itself, and older C++"
-cd "$prefix/include/tarpon"
-find . -name '*.h' | sort | while read -r header; do
-  echo "#include \"${header#./}\"" >"$work/alone.cc"
-  "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion -Werror -I. "$work/alone.cc"
-  case $header in ./collectives/tarpon.h | ./bpf/*) continue ;; esac
-  said=$("$cxx" -std=c++17 -E -I. "$work/alone.cc" 2>&1 | grep -m1 'error:' || true)
-  [[ $said == *"Tarpon needs C++20"* ]] || { echo "FAIL: $header: as C++17: $said" >&2; exit 1; }
+(cd "$prefix/include" && find tarpon -mindepth 2 -name '*.h' | sort) >headers
+for header in collectives/tarpon.h collectives/communicator.h transport/endpoint.h; do
+  grep -qx "tarpon/$header" headers || { echo "FAIL: <tarpon/$header> is not installed" >&2; exit 1; }
 done
-cd "$work"
+while read -r header; do
+  echo "#include <$header>" >alone.cc
+  "$cxx" -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Wconversion -Werror -I"$prefix/include" alone.cc
+  case $header in tarpon/collectives/tarpon.h | tarpon/bpf/*) continue ;; esac
+  said=$("$cxx" -std=c++17 -E -I"$prefix/include" alone.cc 2>&1 | grep -m1 'error:' || true)
+  [[ $said == *"Tarpon needs C++20"* ]] || { echo "FAIL: $header: as C++17: $said" >&2; exit 1; }
+done <headers
+# Those of collectives/ have short names.
+sed -n 's|^tarpon/collectives/||p' headers | while read -r name; do
+  [ "$(cat "$prefix/include/tarpon/$name")" = "#include \"collectives/$name\"" ] ||
+    { echo "FAIL: <tarpon/$name> is not <tarpon/collectives/$name>" >&2; exit 1; }
+done
 
 echo "== what a C program compiles"
-echo '#include "collectives/tarpon.h"
+echo '#include <tarpon/tarpon.h>
 int main(void) { return tarpon_version() == 0; }' >trivial.c
 for standard in c99 c17; do
-  "$cc" -std=$standard -Wall -Wextra -Wpedantic -Wconversion -Werror -I"$prefix/include/tarpon" \
+  "$cc" -std=$standard -Wall -Wextra -Wpedantic -Wconversion -Werror -I"$prefix/include" \
     -c trivial.c -o trivial.o
 done
 # Compiling it costs what it reads.
-lines=$("$cc" -E -I"$prefix/include/tarpon" trivial.c | wc -l)
+lines=$("$cc" -E -I"$prefix/include" trivial.c | wc -l)
 [ "$lines" -lt 2000 ] || { echo "FAIL: tarpon.h is $lines preprocessed lines" >&2; exit 1; }
 cp trivial.c trivial.cc
-"$cxx" -std=c++98 -Wall -Wextra -Werror -I"$prefix/include/tarpon" -c trivial.cc -o trivial.o
+"$cxx" -std=c++98 -Wall -Wextra -Werror -I"$prefix/include" -c trivial.cc -o trivial.o
 
 # checked NAME PROGRAM: runs two ranks on this host, by the environment, and compares what they print.
 checked() {
@@ -103,10 +111,10 @@ checked cc_by_cmake by_cmake/allreduce_cc
 
 echo "== find_package(tarpon COMPONENTS shared), in a project without C++"
 mkdir c_alone
-cp "$examples/allreduce.c" c_alone
+sed 's|<tarpon/tarpon.h>|"collectives/tarpon.h"|' "$examples/allreduce.c" >c_alone/allreduce.c  # as before 0.2
 echo 'cmake_minimum_required(VERSION 3.25)
 project(c_alone LANGUAGES C)
-find_package(tarpon 0.1 REQUIRED COMPONENTS shared)
+find_package(tarpon 0.2 REQUIRED COMPONENTS shared)
 add_executable(allreduce_c allreduce.c)
 target_link_libraries(allreduce_c PRIVATE tarpon::tarpon_shared)' >c_alone/CMakeLists.txt
 "$cmake" -S c_alone -B c_alone/build -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" >>cmake.log
@@ -121,6 +129,22 @@ LD_LIBRARY_PATH=$prefix/$libdir checked c_by_pkg_config ./c_by_pkg_config
 # shellcheck disable=SC2046
 "$cxx" -std=c++20 -O2 "$examples/allreduce.cc" -o cc_by_pkg_config $(pkg-config --cflags --libs tarpon)
 checked cc_by_pkg_config ./cc_by_pkg_config
+
+echo "== headers as programs included them before 0.2"
+sed 's|<tarpon/\(.*\)>|"collectives/\1"|' "$examples/allreduce.cc" >old.cc
+# shellcheck disable=SC2046
+"$cxx" -std=c++20 -fsyntax-only old.cc $(pkg-config --cflags tarpon)
+# shellcheck disable=SC2046
+"$cc" -std=c99 -fsyntax-only $(pkg-config --cflags tarpon-shared) -x c - <<<'#include "collectives/tarpon.h"'
+"$cxx" -std=c++20 -fsyntax-only old.cc -I"$prefix/include/tarpon"
+# A header of the program's own comes first.
+mkdir own
+echo '#define OWN' >own/version.h
+# shellcheck disable=SC2046
+"$cxx" -fsyntax-only $(pkg-config --cflags tarpon-shared) -Iown -x c++ - <<<'#include "version.h"
+#ifndef OWN
+#error "the header of Tarpon"
+#endif'
 
 echo "== Gloo: tarpon::gloo, and tarpon run"
 if [ ! -e "$prefix/$libdir/libtarpon_gloo.so" ]; then
@@ -138,7 +162,7 @@ cp "$here/gloo_program.cc" gloo
 echo 'cmake_minimum_required(VERSION 3.25)
 project(gloo_program LANGUAGES CXX)
 set(CMAKE_CXX_STANDARD 17)
-find_package(tarpon 0.1 REQUIRED COMPONENTS shared)
+find_package(tarpon 0.2 REQUIRED COMPONENTS shared)
 find_package(Threads REQUIRED)
 add_executable(linked gloo_program.cc)
 target_link_libraries(linked PRIVATE tarpon::gloo gloo Threads::Threads)

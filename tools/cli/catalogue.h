@@ -13,7 +13,7 @@ namespace tarpon::cli {
 /// The texts about the program as a whole.
 struct About {
   std::string name;     // "tarpon"
-  std::string version;  // "0.1.0"
+  std::string version;  // "0.2.0"
   std::string build;    // what --version shows behind it
   std::string summary;
   std::string exit_codes;  // for commands without their own

@@ -15,14 +15,16 @@ target_link_libraries(tarpon_transport INTERFACE
 target_link_libraries(tarpon_xdp INTERFACE
   $<INSTALL_INTERFACE:PkgConfig::TARPON_BPF> $<INSTALL_INTERFACE:PkgConfig::TARPON_NL>)
 
-# Headers include each other as "transport/port.h", so this folder is the include path.
+# Programs include <tarpon/communicator.h>. The second folder is for programs that include
+# "collectives/communicator.h", as they had to before 0.2.
 set(TARPON_HEADER_DIR ${CMAKE_INSTALL_INCLUDEDIR}/tarpon)
+set(TARPON_INCLUDE_PATH ${CMAKE_INSTALL_INCLUDEDIR} ${TARPON_HEADER_DIR})
 set(TARPON_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tarpon)
 
 install(TARGETS tarpon_bpf tarpon_xdp tarpon_codec tarpon_transport tarpon_collectives tarpon_umbrella
         EXPORT tarpon-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-        INCLUDES DESTINATION ${TARPON_HEADER_DIR})
+        INCLUDES DESTINATION ${TARPON_INCLUDE_PATH})
 install(TARGETS tarpon RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${TARPON_PAGES_DIR}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
 install(FILES ${TARPON_PAGES_DIR}/tarpon DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
@@ -30,7 +32,7 @@ install(FILES ${TARPON_PAGES_DIR}/tarpon DESTINATION ${CMAKE_INSTALL_DATADIR}/ba
 if(TARGET tarpon_shared)
   install(TARGETS tarpon_shared EXPORT tarpon-shared-targets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-          INCLUDES DESTINATION ${TARPON_HEADER_DIR})
+          INCLUDES DESTINATION ${TARPON_INCLUDE_PATH})
   if(TARGET tarpon_gloo)
     set_target_properties(tarpon_gloo PROPERTIES EXPORT_NAME gloo)
     install(TARGETS tarpon_gloo EXPORT tarpon-shared-targets
@@ -39,11 +41,14 @@ if(TARGET tarpon_shared)
   install(EXPORT tarpon-shared-targets NAMESPACE tarpon:: DESTINATION ${TARPON_PACKAGE_DIR})
 endif()
 
-# Callers include these headers; the headers that they include are installed with them.
+# Callers include these headers; the headers that they include are installed with them. Installed headers
+# include each other relative to their own folder, so that they need no include path but the prefix's.
+# Each header of collectives/ can be included without its folder too: <tarpon/communicator.h>.
 set(TARPON_PUBLIC_HEADERS
   collectives/tarpon.h collectives/communicator.h collectives/report_text.h collectives/environment_options.h
   collectives/version.h codec/hadamard.h xdp/queue.h xdp/program.h transport/endpoint.h transport/port.h)
 set(headers ${TARPON_PUBLIC_HEADERS})
+file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/installed_headers)
 while(headers)
   list(POP_FRONT headers header)
   if(header IN_LIST installed_headers)
@@ -51,7 +56,13 @@ while(headers)
   endif()
   list(APPEND installed_headers ${header})
   get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${header} DESTINATION ${TARPON_HEADER_DIR}/${folder})
+  get_filename_component(name ${header} NAME)
+  file(READ ${header} text)
+  string(REGEX REPLACE "#include \"(bpf|xdp|codec|transport|collectives)/" "#include \"../\\1/" text "${text}")
+  file(WRITE ${PROJECT_BINARY_DIR}/installed_headers/${header} "${text}")
+  if(folder STREQUAL "collectives")
+    file(WRITE ${PROJECT_BINARY_DIR}/installed_headers/${name} "#include \"${header}\"\n")
+  endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   file(STRINGS ${header} lines REGEX "^#include \"(bpf|xdp|codec|transport|collectives)/")
   foreach(line IN LISTS lines)
@@ -59,11 +70,13 @@ while(headers)
     list(APPEND headers ${included})
   endforeach()
 endwhile()
+install(DIRECTORY ${PROJECT_BINARY_DIR}/installed_headers/ DESTINATION ${TARPON_HEADER_DIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # What they link to is among them (tests/install/install_test.sh).
-foreach(page README.md ARCHITECTURE.md PROTOCOL.md REPRODUCE.md collectives/CONTROL_MESH.md
+foreach(page README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md PROTOCOL.md REPRODUCE.md SECURITY.md
+             collectives/CONTROL_MESH.md
              collectives/README.md collectives/USAGE.md collectives/gloo/README.md
-             tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md
+             tests/bench/README.md transport/RELIABILITY.md tools/LOSS_TARGET.md tools/README.md tools/RECIPES.md
              tools/simulation/README.md tools/USAGE.md
              tools/loss_target.svg tools/tail.svg tools/scale/README.md tools/torch/README.md tools/torch/example.py)
   get_filename_component(folder ${page} DIRECTORY)

@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "collectives/tarpon.h"
+#include <tarpon/tarpon.h>
 
 #define COUNT 1000000
 #define TEN_SECONDS 10000000

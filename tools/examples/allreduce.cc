@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "collectives/communicator.h"
-#include "collectives/report_text.h"
+#include <tarpon/communicator.h>
+#include <tarpon/report_text.h>
 
 namespace {
 
