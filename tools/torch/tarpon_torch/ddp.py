@@ -2,11 +2,12 @@
 
 import inspect
 import warnings
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 
+from . import states
 from .communicator import Communicator
 from .hook import BoundedHook
 from .library import TarponError
@@ -32,6 +33,7 @@ def bounded_hook(
     halt_above: Optional[float] = None,
     compare_every: int = 100,
     largest_distance: float = 1e-3,
+    allow_pickle: bool = False,
     on_report: Optional[Callable[[StepReport], None]] = None,
     log: Optional[str] = None,
     group: Any = None,
@@ -66,6 +68,10 @@ def bounded_hook(
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
+    allow_pickle      permits the state that ranks take from each other to hold objects of any class.
+                      To load these may run code, and nothing proves which rank has sent the bytes: give
+                      True only where no stranger can send packets to the ranks. False permits tensors,
+                      numbers, texts and containers
     on_report         gets the report of each step; without an optimizer, when the next one begins
     log               a file to which the reports are added, a line of JSON each
 
@@ -82,6 +88,11 @@ def bounded_hook(
         file = open(log, "a", encoding="utf-8") if log else None
     except OSError as error:
         obstacle = TarponError(f"log={log}: {error.strerror}")
+    try:
+        for name, part in _parts(model, optimizer, state):
+            states.check(name, part, allow_pickle)
+    except TarponError as error:
+        obstacle = error
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     communicator = Communicator.connect(
         _own_store(group),
@@ -109,6 +120,7 @@ def bounded_hook(
         rejoin_deadline,
         compare_every if optimizer is not None else 0,
         largest_distance,
+        allow_pickle,
         on_report,
         file,
     )
@@ -134,6 +146,17 @@ def _warn_of_collectives(model: Any) -> None:
             "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
             stacklevel=3,
         )
+
+
+def _parts(
+    model: Any, optimizer: Optional[torch.optim.Optimizer], state: Sequence[Any]
+) -> Iterator[Tuple[str, Any]]:
+    """What a rank takes of another one, with the names of the arguments."""
+    if optimizer is not None:
+        yield "model", model.module
+        yield "optimizer", optimizer
+        for number, part in enumerate(state):
+            yield f"state[{number}]", part
 
 
 def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:

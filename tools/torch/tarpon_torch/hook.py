@@ -61,6 +61,7 @@ class BoundedHook:
         rejoin_deadline: float,
         compare_every: int,
         largest_distance: float,
+        allow_pickle: bool,
         on_report: Optional[Callable[[StepReport], None]],
         log: Any,
     ):
@@ -76,6 +77,7 @@ class BoundedHook:
         self._rejoin_deadline = rejoin_deadline
         self._compare_every = compare_every
         self._largest_distance = largest_distance
+        self._allow_pickle = allow_pickle
         self._on_report = on_report
         self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
@@ -309,7 +311,12 @@ class BoundedHook:
             self.communicator, key * MAX_RANKS + self.communicator.rank, lib.MIN, tag, self._deadline
         )
         replicas.resync(
-            self.communicator, self._parts, best % MAX_RANKS, tag, self._rejoin_deadline
+            self.communicator,
+            self._parts,
+            best % MAX_RANKS,
+            tag,
+            self._rejoin_deadline,
+            self._allow_pickle,
         )
 
     def _rejoin(self, step: StepReport) -> None:
