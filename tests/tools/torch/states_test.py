@@ -100,6 +100,19 @@ def test_foreign_code():
     assert ran == ["code"]
 
 
+def test_damaged():
+    """Bytes that are no state end in one clear error."""
+    good = states.save([Part([torch.ones(3), 0.5])])
+    for damage in range(good.numel() - 8, good.numel()):
+        bad = good.clone()
+        bad[damage] ^= 0x55
+        try:
+            states.load(bad, allow_pickle=False)
+            raise AssertionError("loaded")
+        except TarponError as error:
+            assert "cannot be read" in str(error), error
+
+
 def test_named():
     """A part whose state cannot be given is named."""
     for part, part_of_text in (
@@ -113,7 +126,12 @@ def test_named():
             assert "state[1]=" in str(error) and part_of_text in str(error), error
 
 
-TESTS = {"round_trip": test_round_trip, "foreign_code": test_foreign_code, "named": test_named}
+TESTS = {
+    "round_trip": test_round_trip,
+    "foreign_code": test_foreign_code,
+    "damaged": test_damaged,
+    "named": test_named,
+}
 
 if __name__ == "__main__":
     sys.exit(ranks.main({}, TESTS))

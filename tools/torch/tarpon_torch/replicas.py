@@ -11,9 +11,13 @@ from . import library as lib
 from . import states
 from .communicator import Communicator
 from .library import TarponError
+from .waits import interruptible
 
 # Elements of the exact average that one call compares: 4 MiB of float32, which caches hold.
 _COMPARED_AT_ONCE = 1 << 20
+
+
+NO_DIGEST = 1  # of a model that is not compared now
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,13 +30,13 @@ class Comparison:
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """64 bits, not all 0, that differ where the tensors' bytes differ."""
+    """64 bits that differ where the tensors' bytes differ. Neither 0 nor NO_DIGEST."""
     state = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         if flat.numel() > 0:
             state.update(memoryview(flat.view(torch.uint8).numpy()))
-    return int.from_bytes(state.digest(), "little") or 1
+    return max(int.from_bytes(state.digest(), "little"), NO_DIGEST + 1)
 
 
 def agree_on_number(
@@ -124,6 +128,6 @@ def resync(
         raise TarponError(f"the rank that gives its state cannot save it: {obstacle or 'see its error'}")
     if communicator.rank != root:
         data = torch.empty(size, dtype=torch.uint8, device="cpu")
-    communicator.resync(data, root, deadline)
+    interruptible(lambda: communicator.resync(data, root, deadline))
     for part, its_state in zip(parts, states.load(data, allow_pickle)):
         part.load_state_dict(its_state)

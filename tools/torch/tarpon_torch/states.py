@@ -46,6 +46,10 @@ class _Pickler(pickle.Pickler):
         return ("tensor", str(obj.dtype), tuple(obj.shape), offset)
 
 
+class _Foreign(Exception):
+    """A pickle names a class that is not permitted."""
+
+
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, tensors: torch.Tensor, allow_pickle: bool):
         super().__init__(file)
@@ -56,7 +60,7 @@ class _Unpickler(pickle.Unpickler):
         is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
         if self._allow_pickle or is_dtype or (module, name) in _PERMITTED:
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"{module}.{name}")
+        raise _Foreign(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
         kind, *place = pid
@@ -95,7 +99,7 @@ def check(name: str, part: Any, allow_pickle: bool) -> None:
     file.seek(0)
     try:
         _NoTensors(file, torch.empty(0), allow_pickle).load()
-    except pickle.UnpicklingError as error:
+    except _Foreign as error:
         raise _refused(f"{name}={type(part).__name__}: its state", error) from error
 
 
@@ -121,14 +125,18 @@ def load(data: torch.Tensor, allow_pickle: bool) -> List[Any]:
     """
     end = data.numel() - _SIZE_BYTES
     size = int.from_bytes(bytes(data[end:].tolist()), "little")
+    if size > end:
+        raise TarponError("the state of another rank cannot be read: its bytes are damaged")
     file = io.BytesIO(memoryview(data[end - size : end].numpy()))
     try:
         return _Unpickler(file, data, allow_pickle).load()
-    except pickle.UnpicklingError as error:
+    except _Foreign as error:
         raise _refused("the state of another rank", error) from error
+    except Exception as error:
+        raise TarponError(f"the state of another rank cannot be read: {error}") from error
 
 
-def _refused(holder: str, error: Exception) -> TarponError:
+def _refused(holder: str, error: _Foreign) -> TarponError:
     return TarponError(
         f"{holder} holds {error}, and to load that may run any code: keep it out of state_dict(), or give "
         "allow_pickle=True where no stranger can send packets to the ranks"
