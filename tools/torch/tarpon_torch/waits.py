@@ -6,6 +6,8 @@ thread is inside the library or inside a store of PyTorch.
 
 import concurrent.futures
 import datetime
+import os
+import queue
 import threading
 import time
 from typing import Any, Callable, List, Optional, TypeVar
@@ -16,6 +18,11 @@ Value = TypeVar("Value")
 
 _SHORTEST_SLEEP = 0.001  # seconds
 _LONGEST_SLEEP = 0.05
+
+
+# The queues of idle threads. A new thread for each wait would cost ten times as much.
+_idle: "List[queue.SimpleQueue[Callable[[], None]]]" = []
+os.register_at_fork(after_in_child=_idle.clear)
 
 
 def interruptible(
@@ -30,9 +37,10 @@ def interruptible(
         return work()
     done: "concurrent.futures.Future[Value]" = concurrent.futures.Future()
     try:
-        threading.Thread(target=_finish, args=(done, work), name="tarpon-wait", daemon=True).start()
+        works = _idle.pop() if _idle else _new_thread()
     except RuntimeError:  # the system's limit is reached, or the interpreter ends
         return work()
+    works.put(lambda: _do(work, done, works))
     try:
         done.exception()  # waits
     except BaseException:
@@ -42,11 +50,27 @@ def interruptible(
     return done.result()
 
 
-def _finish(done: "concurrent.futures.Future[Any]", work: Callable[[], Any]) -> None:
+def _new_thread() -> "queue.SimpleQueue[Callable[[], None]]":
+    """Its queue. The interpreter does not wait for its end."""
+    works: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            works.get()()
+
+    threading.Thread(target=serve, name="tarpon-wait", daemon=True).start()
+    return works
+
+
+def _do(work: Callable[[], Any], done: "concurrent.futures.Future[Any]", works: Any) -> None:
     try:
-        done.set_result(work())
+        value = work()
     except BaseException as error:
+        _idle.append(works)
         done.set_exception(error)
+    else:
+        _idle.append(works)  # before the main thread can ask for the next one
+        done.set_result(value)
 
 
 class PatientStore:
