@@ -79,8 +79,9 @@ def bounded_hook(
     log               a file to which the reports are added, a line of JSON each; all ranks may have the
                       same one, since each line has its rank and time
 
-    hook.reports keeps the latest 1,000. A rank keeps its first number in reports. Warns where DistributedDataParallel has collectives of
-    its own in each step. Errors: TarponError, alike on all ranks where one cannot start.
+    hook.reports keeps the latest 1,000. A rank keeps its first number in reports. Warns where
+    DistributedDataParallel has collectives of its own in each step, and where the optimizer lacks
+    parameters of the model. Errors: TarponError, alike on all ranks where one cannot start.
     """
     options = HookOptions(
         loss_target=loss_target,

@@ -96,7 +96,8 @@ class HookOptions:
             communicator.world_size, len(values), dtype=torch.float64, device="cpu"
         )
         table[communicator.rank] = torch.tensor(
-            [_NONE if value is None else float(value) for value in values.values()]
+            [_NONE if value is None else float(value) for value in values.values()],
+            dtype=torch.float64,
         )
         communicator.allreduce_now(table, lib.SUM, tag=tag, deadline=deadline)
         for name, column in zip(values, table.t().tolist()):

@@ -26,7 +26,8 @@ def replace_default_group(
     """Ends all process groups, and makes a default one of the communicator's ranks, which all call it.
 
     The old store may have died with its rank: rank 0 of the communicator opens a new one. The others
-    have `deadline` seconds to come there; `timeout` is that of the group. Returns the group. Errors: TarponError, those of init_process_group().
+    have `deadline` seconds to come there; `timeout` is that of the group. Returns the group. Errors:
+    TarponError, those of init_process_group().
     """
     backend = dist.get_backend()
     patience = datetime.timedelta(seconds=deadline)
