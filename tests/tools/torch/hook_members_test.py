@@ -211,8 +211,8 @@ def test_two_deaths():
         assert late <= {2}, late
 
 
-def waking(seconds, rank=2):
-    """Lets a rank run again, `seconds` after it has stopped itself."""
+def waking(seconds, rank=2, when=lambda: True):
+    """Lets a rank run again, `seconds` after it has stopped itself, and when `when()` holds."""
 
     def wake(processes):
         deadline = time.monotonic() + 60
@@ -222,6 +222,8 @@ def waking(seconds, rank=2):
                     break
             time.sleep(0.05)
         time.sleep(seconds)
+        while not when() and time.monotonic() < deadline:
+            time.sleep(0.2)
         processes[rank].send_signal(signal.SIGCONT)
 
     return wake
@@ -242,14 +244,14 @@ def test_stopped():
             assert one["longest"] < 2.5, one["longest"]
 
 
-def _returns(seconds, steps, stops=2, **options):
+def _returns(seconds, steps, stops=2, when=lambda: True, **options):
     """It takes the state of the others at a step boundary, and all end with one model."""
     results = ranks.run(
         "returning",
         4,
         {"steps": steps, "stops": stops, **options},
         backend="gloo",
-        signals=waking(seconds, stops),
+        signals=waking(seconds, stops, when),
     )
     expect_same_digests(results)
     for one in results:
@@ -277,7 +279,14 @@ def test_decider():
 
 def test_far_behind():
     """The verdicts that it asks for are forgotten; the results would still be there."""
-    _returns(8, 300, pause=0.03)
+    with ranks.directory() as directory:
+        log = os.path.join(directory, "log")
+
+        def others_are_ahead():
+            with open(log, encoding="utf-8") as lines:
+                return f'"step": {20 + 64 + 10}, ' in lines.read()
+
+        _returns(1, 140, pause=0.03, when=others_are_ahead, log=log)
 
 
 def test_renewed():
