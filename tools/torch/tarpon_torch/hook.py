@@ -299,7 +299,7 @@ class BoundedHook:
             self._on_report(report)
 
     def compare(self, largest_distance: Optional[float] = None) -> replicas.Comparison:
-        """Compares the parameters of all ranks, who all call it; resyncs those too far apart.
+        """Compares the parameters of all ranks, which all call it; resyncs those too far apart.
 
         For the moment before a checkpoint. `largest_distance`: in place of that of bounded_hook();
         with 0 all ranks have the same bits afterwards. Exact: it waits for every rank. Errors:
