@@ -72,6 +72,44 @@ def exactly():
     }
 
 
+class _Counter:
+    """A part of the state that comes to hold something else than it did at registration."""
+
+    def __init__(self):
+        self.value = 0
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, state):
+        self.value = state["value"]
+
+
+def state_refused():
+    """What a resync says of a state with code, and of one that cannot be saved. Then it works again."""
+    ddp, optimizer = ddp_and_sgd()
+    counter = _Counter()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, state=[counter])
+    said = []
+    for value in (print, lambda: None, 7 + dist.get_rank()):
+        counter.value = value
+        with torch.no_grad():
+            next(ddp.parameters()).add_(dist.get_rank())
+        try:
+            said.append(hook.compare().resynced)
+        except tarpon_torch.TarponError as error:
+            said.append(str(error))
+    hook.finish()
+    return [*said, counter.value]
+
+
+def test_state_refused():
+    for said in ranks.run("state_refused", 2, backend="gloo"):
+        assert "holds builtins.print" in said[0] and "allow_pickle=True" in said[0], said
+        assert "the rank that gives its state cannot save it" in said[1], said
+        assert said[2:] == [True, 7], said
+
+
 def test_left_out():
     """No rank says that models are equal which are not. The rank is named, and the next step compares."""
     _expect_found([4], at=5)
@@ -99,8 +137,15 @@ def test_exactly():
         assert one["equal"] == [False, False, True] and one["resynced"] == [False, True, False], one
 
 
-FUNCTIONS = {function.__name__: function for function in (strayed, left_out, exactly)}
-TESTS = {"strayed": test_strayed, "left_out": test_left_out, "exactly": test_exactly}
+FUNCTIONS = {
+    function.__name__: function for function in (strayed, left_out, exactly, state_refused)
+}
+TESTS = {
+    "strayed": test_strayed,
+    "left_out": test_left_out,
+    "exactly": test_exactly,
+    "state_refused": test_state_refused,
+}
 
 if __name__ == "__main__":
     sys.exit(ranks.main(FUNCTIONS, TESTS))
