@@ -13,8 +13,9 @@ ranks.may_fork = False
 torch.set_default_device("cuda")  # the functions below, of other tests, make their tensors there
 
 import backend_test
+import hook_members_test
 import hook_test
-from models import expect_like_gloo
+from models import expect_like_gloo, expect_same_digests
 
 SPIN = 200_000_000  # cycles of the GPU: 0.1 s and more
 
@@ -87,17 +88,22 @@ def test_hook_over_nccl():
     """One line in a program that trains over NCCL: the model is what NCCL makes of it."""
     ours = ranks.run("trained", 2, {"steps": 10}, environment=sockets_only, backend="nccl")
     stock = ranks.run("plain", 2, {"steps": 10}, environment=sockets_only, backend="nccl")
-    hook_test._same_digests(ours)
+    expect_same_digests(ours)
     apart = max(abs(a - b) for a, b in zip(ours[0]["sums"], stock[0]["sums"]))
     assert apart < 1e-3, apart
 
 
 def test_evicted():
     """The model and the optimizer's state on the GPU come back with a rank that was evicted."""
-    hook_test.test_evicted()
+    hook_members_test.test_evicted()
 
 
-FUNCTIONS = {**backend_test.FUNCTIONS, **hook_test.FUNCTIONS, "streams": streams}
+FUNCTIONS = {
+    **backend_test.FUNCTIONS,
+    **hook_test.FUNCTIONS,
+    **hook_members_test.FUNCTIONS,
+    "streams": streams,
+}
 TESTS = {
     "types": test_types,
     "shapes": test_shapes,

@@ -33,6 +33,11 @@ def batches(rank):
         yield torch.randn(16, 64), torch.randint(0, 10, (16,))
 
 
+def reports_of(hook):
+    """For ranks.run(): as JSON has them."""
+    return [vars(report) for report in hook.reports]
+
+
 def summary(model):
     return {
         "digest": digest(model),
@@ -40,19 +45,34 @@ def summary(model):
     }
 
 
-def train(steps, hook=None):
-    """Trains on this rank; `hook(ddp, optimizer)` may register one."""
+def ddp_and_sgd():
     ddp = DistributedDataParallel(small_model(), bucket_cap_mb=0.05, broadcast_buffers=False)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
-    if hook is not None:
-        hook(ddp, optimizer)
+    return ddp, torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+
+
+def train_on(ddp, optimizer, steps, before_step=lambda step: None, applies=lambda step: True):
+    """`applies`: whether this rank calls the optimizer's step()."""
     data = batches(dist.get_rank())
-    for _ in range(steps):
+    for step in range(steps):
+        before_step(step)
         inputs, labels = next(data)
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
-        optimizer.step()
+        if applies(step):
+            optimizer.step()
+
+
+def train(steps, hook=None):
+    """Trains on this rank; `hook(ddp, optimizer)` may register one."""
+    ddp, optimizer = ddp_and_sgd()
+    if hook is not None:
+        hook(ddp, optimizer)
+    train_on(ddp, optimizer, steps)
     return summary(ddp.module)
+
+
+def expect_same_digests(results):
+    assert all(one["digest"] == results[0]["digest"] for one in results), "models differ"
 
 
 def expect_like_gloo(steps, tolerance):
@@ -61,7 +81,7 @@ def expect_like_gloo(steps, tolerance):
     for world in (2, 3, 4):
         ours = ranks.run("training", world, {"steps": steps})
         stock = ranks.run("training", world, {"steps": steps}, backend="gloo")
-        assert all(one["digest"] == ours[0]["digest"] for one in ours), "the ranks' models differ"
+        expect_same_digests(ours)
         if world == 2:
             assert ours[0]["digest"] == stock[0]["digest"], "not the bits of Gloo"
         apart = max(abs(a - b) for a, b in zip(ours[0]["sums"], stock[0]["sums"]))

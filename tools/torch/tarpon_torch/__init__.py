@@ -35,6 +35,13 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> str:
+    """__version__, which is asked of the library when it is needed: the two are of one release."""
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def version() -> str:
     """The version of the library that is loaded."""
     return library.library().tarpon_version().decode()

@@ -1,16 +1,20 @@
 """Registers bounded gradients on DistributedDataParallel, beside whatever process group it has."""
 
-import inspect
 import warnings
 from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
+from . import states
 from .communicator import Communicator
-from .hook import BoundedHook
+from .hook import TAG_OF_MEETING, BoundedHook
+from .hook_options import HookOptions, check_function, open_log
 from .library import TarponError
+from .optimizer_step import check_optimizer
 from .step_report import StepReport
+from .waits import PatientStore, interruptible
 
 _CONNECT_SECONDS = 60.0
 
@@ -32,6 +36,7 @@ def bounded_hook(
     halt_above: Optional[float] = None,
     compare_every: int = 100,
     largest_distance: float = 1e-3,
+    allow_pickle: bool = False,
     on_report: Optional[Callable[[StepReport], None]] = None,
     log: Optional[str] = None,
     group: Any = None,
@@ -45,8 +50,8 @@ def bounded_hook(
 
     optimizer         its step() then asks all ranks whether the step is applied, skipped or the
                       last; ranks that were evicted come back and take the state of the others, and
-                      ranks that left, or whose processes are gone, are left out. An optimizer whose step() needs
-                      a closure (LBFGS) is refused
+                      ranks that left, or whose processes are gone, are left out. One that needs a
+                      closure (LBFGS), and ZeroRedundancyOptimizer, are refused, and so are several
     state             further objects whose state such a rank takes, by state_dict() and
                       load_state_dict(): schedulers, a scaler. Alike on all ranks
     loss_target       mean share that calls may lose to end early (0.001, or TARPON_LOSS_TARGET)
@@ -66,59 +71,112 @@ def bounded_hook(
     compare_every     steps between two comparisons of the parameters of all ranks; 0: never
     largest_distance  relative distance of a rank's parameters from the mean above which all ranks
                       take those of one rank, of the majority
+    allow_pickle      permits the state that ranks take from each other to hold objects of any class.
+                      To load these may run code, and nothing proves which rank has sent the bytes: give
+                      True only where no stranger can send packets to the ranks. False permits tensors,
+                      numbers, texts and containers
     on_report         gets the report of each step; without an optimizer, when the next one begins
-    log               a file to which the reports are added, a line of JSON each
+    log               a file to which the reports are added, a line of JSON each; all ranks may have the
+                      same one, since each line has its rank and time
 
-    A rank keeps its first number in reports. Warns where DistributedDataParallel has collectives of
-    its own in each step. Errors: TarponError, alike on all ranks where one cannot start.
+    hook.reports keeps the latest 1,000. A rank keeps its first number in reports. Warns where
+    DistributedDataParallel has collectives of its own in each step, and where the optimizer lacks
+    parameters of the model. Errors: TarponError, alike on all ranks where one cannot start.
     """
-    _check_optimizer(optimizer)
-    for name, seconds in (("bound", bound), ("deadline", deadline)):
-        if seconds is not None and seconds <= 0:
-            raise TarponError(f"{name}={seconds:g}: give seconds above 0")
-    _warn_of_collectives(model)
-    file, obstacle = None, None
-    try:
-        file = open(log, "a", encoding="utf-8") if log else None
-    except OSError as error:
-        obstacle = TarponError(f"log={log}: {error.strerror}")
-    group = group if group is not None else dist.distributed_c10d._get_default_group()
-    communicator = Communicator.connect(
-        _own_store(group),
-        dist.get_rank(group),
-        dist.get_world_size(group),
-        _CONNECT_SECONDS,
+    options = HookOptions(
         loss_target=loss_target,
-        interface=interface,
+        bound=bound,
+        bounded_min=bounded_min,
+        deadline=deadline,
+        rejoin_deadline=rejoin_deadline,
         codec=codec,
+        interface=interface,
         retain_bytes=retain_bytes,
         skip_above=skip_above,
         halt_above=halt_above,
-        obstacle=obstacle,
+        compare_every=compare_every,
+        largest_distance=largest_distance,
+        allow_pickle=allow_pickle,
     )
-    settings = communicator.settings
-    hook = BoundedHook(
-        model.module if hasattr(model, "module") else model,
-        communicator,
-        group,
-        optimizer,
-        state,
-        settings.bound if bound is None else bound,
-        settings.bounded_min if bounded_min is None else bounded_min,
-        settings.deadline if deadline is None else deadline,
-        rejoin_deadline,
-        compare_every if optimizer is not None else 0,
-        largest_distance,
-        on_report,
-        file,
-    )
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    file, obstacle = None, None
     try:
-        model.register_comm_hook(None, _named(hook))
+        options.check()
+        check_function("on_report", on_report)
+        ddp = _checked_model(model)
+        state = _checked_state(ddp, optimizer, state, allow_pickle)
+        file = open_log(log)
+    except TarponError as error:
+        obstacle = error
+    try:
+        communicator = _connect(group, options, obstacle)
+    except BaseException:
+        if file is not None:
+            file.close()
+        raise
+    options = options.with_defaults(communicator.settings)
+    hook = BoundedHook(ddp, communicator, group, optimizer, state, options, on_report, file)
+    given = {"optimizer (1: given)": float(optimizer is not None), "len(state)": float(len(state))}
+    try:
+        options.expect_alike(communicator, given, TAG_OF_MEETING, _CONNECT_SECONDS)
+        ddp.register_comm_hook(None, _named(hook))
     except Exception:
-        hook.finish()
+        hook.finish()  # serves the others, who get the same error
+        raise
+    except BaseException:
+        communicator.close(seconds=0)
         raise
     hook.attach()
     return hook
+
+
+def _connect(group: Any, options: HookOptions, obstacle: Optional[TarponError]) -> Communicator:
+    """Errors: TarponError. With an `obstacle` all ranks get it."""
+    own = _own_store(group)
+    store = PatientStore(own) if own is not None else None
+    wishes = options.of_connect() if obstacle is None else {}
+    try:
+        return interruptible(
+            lambda: Communicator.connect(
+                store,
+                dist.get_rank(group),
+                dist.get_world_size(group),
+                _CONNECT_SECONDS,
+                obstacle=obstacle,
+                **wishes,
+            ),
+            discard=lambda communicator: communicator.close(seconds=0),
+        )
+    except BaseException:
+        if store is not None:
+            store.give_up()
+        raise
+
+
+def _checked_model(model: Any) -> DistributedDataParallel:
+    """`model`, or what torch.compile() has wrapped. Errors: TarponError."""
+    ddp = getattr(model, "_orig_mod", model)
+    if not isinstance(ddp, DistributedDataParallel):
+        raise TarponError(
+            f"model={type(model).__name__}: give the DistributedDataParallel(model) that trains"
+        )
+    _warn_of_collectives(ddp)
+    return ddp
+
+
+def _checked_state(
+    ddp: DistributedDataParallel, optimizer: Any, state: Any, allow_pickle: bool
+) -> Sequence[Any]:
+    """Errors: TarponError."""
+    if hasattr(state, "state_dict") or not isinstance(state, (list, tuple)):
+        raise TarponError(f"state={type(state).__name__}: give a list: state=[scheduler]")
+    states.check("model", ddp.module, allow_pickle)
+    if optimizer is not None:
+        check_optimizer(optimizer, ddp.module)
+        states.check("optimizer", optimizer, allow_pickle)
+    for number, part in enumerate(state):
+        states.check(f"state[{number}]", part, allow_pickle)
+    return state
 
 
 def _warn_of_collectives(model: Any) -> None:
@@ -132,18 +190,7 @@ def _warn_of_collectives(model: Any) -> None:
         warnings.warn(
             f"{' and '.join(culprits)}: each step has a collective of the process group, which no "
             "bound ends, and which fails where a rank dies; give False to DistributedDataParallel",
-            stacklevel=3,
-        )
-
-
-def _check_optimizer(optimizer: Optional[torch.optim.Optimizer]) -> None:
-    if optimizer is None:
-        return
-    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise TarponError(
-            f"{type(optimizer).__name__}.step() takes several backward passes a step: use "
-            "bounded_hook(ddp) without an optimizer"
+            stacklevel=4,
         )
 
 

@@ -2,27 +2,31 @@
 ddp.py registers the hook."""
 
 import collections
+import datetime
 import re
 import threading
-import types
-from typing import Any, Callable, Deque, List, Optional, Sequence, Set, Tuple
+import time
+import warnings
+import weakref
+from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
 
 from . import library as lib
-from . import replicas
-from .calls import MAX_RANKS, Call, Outcome, Report
+from . import replicas, survivors
+from .calls import Call, Outcome, Report
 from .communicator import BOUNDED_TYPES, Communicator, Verdict, can_carry
+from .hook_options import HookOptions
 from .library import TarponError
+from .optimizer_step import ReplacedStep
+from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
+from .waits import interruptible
 
-# Buckets have the tags from 0 on. Each attempt to compare models, or to resync them, has a tag of its
-# own, by the step: a rank that gave an attempt up has made fewer calls. A rejoin has a communicator
-# of its own.
-_TAG_OF_COMPARISON = 1 << 30
-_TAG_OF_REJOIN = 1 << 31
-_STEPS_OF_TAGS = 1 << 20
+# Of what ranks tell each other when they have met, at first or again: on a new communicator. Buckets have
+# the tags from 0 on, comparisons those of replica_check.py.
+TAG_OF_MEETING = 1 << 31
 
 _KEPT_REPORTS = 1000
 _REJOIN_TRIES = 3
@@ -50,32 +54,29 @@ class BoundedHook:
 
     def __init__(
         self,
-        model: torch.nn.Module,
+        ddp: Any,
         communicator: Communicator,
         group: Any,
         optimizer: Optional[torch.optim.Optimizer],
         state: Sequence[Any],
-        bound: Optional[float],
-        bounded_min: int,
-        deadline: float,
-        rejoin_deadline: float,
-        compare_every: int,
-        largest_distance: float,
+        options: HookOptions,
         on_report: Optional[Callable[[StepReport], None]],
         log: Any,
     ):
+        """`options` has a value for each that bounded_hook() may leave to the environment."""
         self.communicator = communicator
-        self.reports: Deque[StepReport] = collections.deque(maxlen=_KEPT_REPORTS)
-        self._model = model
+        self.reports: Deque[StepReport] = collections.deque(maxlen=_KEPT_REPORTS)  # the latest
+        self._ddp = weakref.ref(ddp)  # which owns this hook
         self._group = group  # for buckets that Tarpon does not carry
         self._optimizer = optimizer
-        self._parts = [model, *([optimizer] if optimizer is not None else []), *state]
-        self._bound = bound
-        self._bounded_min = bounded_min
-        self._deadline = deadline
-        self._rejoin_deadline = rejoin_deadline
-        self._compare_every = compare_every
-        self._largest_distance = largest_distance
+        self._options = options
+        self._deadline: float = options.deadline  # type: ignore[assignment]
+        self._check = ReplicaCheck(
+            ddp.module,
+            [ddp.module, *([optimizer] if optimizer is not None else []), *state],
+            options,
+            options.compare_every if optimizer is not None else 0,
+        )
         self._on_report = on_report
         self._log = log
         self._lock = threading.Lock()  # of the open report, which the communicator's thread fills
@@ -85,9 +86,10 @@ class BoundedHook:
         self._own = communicator.rank  # its first number
         # First numbers of ranks, by their present ones.
         self._ranks: List[int] = list(range(communicator.world_size))
-        self._judged = -1  # the last step of which this rank asked for the verdict
         self._out = False  # this rank is evicted, or got no verdict
-        self._apply: Optional[Callable[..., Any]] = None  # the optimizer's own step()
+        self._warned = False  # of a rank that does not report
+        self._finished = False
+        self._replaced: Optional[ReplacedStep] = None
 
     # -- gradients
 
@@ -132,11 +134,15 @@ class BoundedHook:
     def _bound_of(self, tensor: torch.Tensor) -> Optional[float]:
         """Seconds; None: learnt."""
         size = tensor.numel() * tensor.element_size()
-        if self._bound is not None or size > self._bounded_min:
-            return self._bound
+        if self._options.bound is not None or size > (self._options.bounded_min or 0):
+            return self._options.bound
         return self._deadline * _SMALL_BOUND
 
     def _begin_step(self) -> None:
+        if self._finished:
+            raise TarponError(
+                "finish() has ended this hook: to train on, make a new DistributedDataParallel"
+            )
         step = self._open
         if step is None or self._optimizer is None:
             self._finish_step()
@@ -182,52 +188,70 @@ class BoundedHook:
         """Steps that have begun, alike on all ranks. It jumps where this rank has come back."""
         return self._next_step
 
+    @property
+    def ranks(self) -> Tuple[int, ...]:
+        """The first numbers of the ranks that still take part, in the order of their present ones."""
+        return tuple(self._ranks)
+
+    def state_dict(self) -> Dict[str, int]:
+        """For a checkpoint: a job that is started again counts its steps on."""
+        return {"step": self._next_step}
+
+    def load_state_dict(self, state: Dict[str, int]) -> None:
+        """All ranks call it with the same state, before their first step."""
+        self._next_step = int(state["step"])
+        self._check.plan(self._next_step - 1)
+
     def finish(self) -> None:
         """Reports the last step, and closes the communicator. The optimizer is as before."""
-        self._finish_step()
-        if self._apply is not None:
-            self._optimizer.step = self._apply  # type: ignore[union-attr, method-assign]
-        # Late ranks fetch results for as long as a call may take.
-        self.communicator.close(max(self._deadline, _SHORTEST_CLOSE))
-        if self._log is not None:
-            self._log.close()
+        try:
+            self._finish_step()
+        finally:
+            self._finished = True
+            if self._replaced is not None:
+                self._replaced.restore()
+            # Late ranks fetch results for as long as a call may take.
+            seconds = max(self._deadline, _SHORTEST_CLOSE)
+            interruptible(lambda: self.communicator.close(seconds))
+            if self._log is not None:
+                self._log.close()
 
     def attach(self) -> None:
         """Puts _step() in place of the optimizer's step()."""
-        optimizer = self._optimizer
-        if optimizer is None:
-            return
-        self._apply = optimizer.step
-        # Learning-rate schedulers look for the optimizer behind the method.
-        step = lambda _, *args, **kwargs: self._step(*args, **kwargs)  # noqa: E731
-        optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+        if self._optimizer is not None:
+            self._replaced = ReplacedStep(self._optimizer, self._step)
 
     def _step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
         """In place of the optimizer's step(), which gets `kwargs`."""
+        replaced = self._replaced
+        assert replaced is not None
         loss = closure() if closure is not None else None
         step = self._open
         if step is None:  # no bucket since the last one: not a step of ours
-            self._apply(**kwargs)
+            replaced.apply(**kwargs)
             return loss
         if not self._out:
-            self._end_step(step, kwargs)
+            self._end_step(step, lambda: replaced.apply(**kwargs))
         if self._out:
             step.decision = "skip"
             self._rejoin(step)
             self._finish_step()
         return loss
 
-    def _end_step(self, step: StepReport, kwargs: Any) -> None:
-        every = self._compare_every
-        compares = every > 0 and step.step // every > self._judged // every
-        self._judged = step.step
-        verdict = self.communicator.agree(
-            step.step,
-            step.lost_in_network,
-            step.nonfinite,
-            self._deadline,
-            late_ranks=self._late,
-            digest=replicas.digest(self._model.parameters()) if compares else 0,
+    def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> None:
+        digest = self._check.digest(step.step)
+        communicator = self.communicator
+        with self._lock:
+            late = set(self._late)
+        verdict = interruptible(
+            lambda: communicator.agree(
+                step.step,
+                step.lost_in_network,
+                step.nonfinite,
+                self._deadline,
+                late_ranks=late,
+                digest=digest,
+            )
         )
         step.decision, step.detail = verdict.decision, verdict.detail
         if verdict.decision == "halt" and not verdict.reporters:
@@ -238,23 +262,35 @@ class BoundedHook:
         if verdict.decision == "halt":
             self._finish_step()
             raise HaltError(verdict)
-        everybody = len(verdict.reporters) == self.communicator.world_size
-        if verdict.differing or (compares and everybody):
-            step.replicas_equal = not verdict.differing
-        if verdict.differing and everybody:
-            self._bring_together(step, verdict)
-        elif verdict.differing:
-            step.detail = "the models differ: measured when all ranks take part in a comparison"
+        self._note_unreported(step, verdict)
+        self._check.judge(self.communicator, step, verdict)
         if verdict.decision == "apply":
-            self._apply(**kwargs)
+            apply()
         if verdict.rejoin or verdict.gone:
             self._rejoin(step)  # a rank that comes back takes the model after this step
         self._finish_step()
+
+    def _note_unreported(self, step: StepReport, verdict: Verdict) -> None:
+        """Warns, once, of a rank that does not report though its gradients have come."""
+        missing = set(range(self.communicator.world_size)) - set(verdict.reporters)
+        step.unreported = tuple(self._ranks[rank] for rank in sorted(missing))
+        silent = missing - self._late - set(verdict.gone) - set(verdict.rejoin)
+        silent.discard(self.communicator.rank)
+        if silent and not self._warned:
+            self._warned = True
+            names = ", ".join(str(self._ranks[rank]) for rank in sorted(silent))
+            warnings.warn(
+                f"step {step.step} was decided without rank {names}, whose gradients came: where it left out "
+                "optimizer.step(), its model lacks this step until the models are compared; call step() on "
+                "all ranks or on none (a GradScaler decides by the gradients of its own rank)",
+                stacklevel=5,
+            )
 
     def _finish_step(self) -> None:
         report, self._open = self._open, None
         if report is None:
             return
+        report.rank, report.time = self._own, time.time()
         self.reports.append(report)
         if self._log is not None:
             self._log.write(report.line())
@@ -262,55 +298,38 @@ class BoundedHook:
         if self._on_report is not None:
             self._on_report(report)
 
-    # -- replicas
+    def compare(self, largest_distance: Optional[float] = None) -> replicas.Comparison:
+        """Compares the parameters of all ranks, which all call it; resyncs those too far apart.
 
-    def compare(self) -> replicas.Comparison:
-        """Compares the parameters of all ranks, who all call it; resyncs those too far apart.
-
-        For the moment before a checkpoint. Exact: it waits for every rank. Errors: TarponError.
+        For the moment before a checkpoint. `largest_distance`: in place of that of bounded_hook();
+        with 0 all ranks have the same bits afterwards. Exact: it waits for every rank. Errors:
+        TarponError.
         """
-        tag = self._fresh_tag(_TAG_OF_COMPARISON + _STEPS_OF_TAGS, self._next_step)
-        parameters = list(self._model.parameters())
-        if replicas.are_equal(self.communicator, parameters, tag, self._deadline):
-            return replicas.Comparison(equal=True, distance=0.0, resynced=False)
-        return self._measure_and_resync(tag, in_minority=False)
+        return self._check.compare(self.communicator, self._next_step, largest_distance)
 
-    def _bring_together(self, step: StepReport, verdict: Verdict) -> None:
-        """The models differ: measures how much, and resyncs where that is too much.
+    # -- ranks that come back, or are left behind
 
-        A rank that stands still meanwhile costs the deadline, and the next comparison tries again.
+    def renew_group(
+        self, timeout: datetime.timedelta = dist.distributed_c10d.default_pg_timeout
+    ) -> Any:
+        """Makes a new default process group of the ranks that are left, `ranks`, which all call it.
+
+        For dist.all_reduce() and its like, after ranks have been left behind. All process groups of
+        this process end, and dist.get_rank() is the place in `ranks` from then on. The hook has to
+        be on the default group. Returns the group. Errors: TarponError.
         """
-        differing = self.communicator.rank in verdict.differing
-        most_differ = 2 * len(verdict.differing) > self.communicator.world_size
-        tag = self._fresh_tag(_TAG_OF_COMPARISON, step.step)
-        try:
-            found = self._measure_and_resync(tag, in_minority=differing != most_differ)
-            step.distance, step.resynced = found.distance, found.resynced
-        except TarponError as error:
-            step.detail = f"the models differ, and could not be compared: {error}"
-
-    def _measure_and_resync(self, tag: int, in_minority: bool) -> replicas.Comparison:
-        deadline = self._deadline
-        apart = replicas.distance(
-            self.communicator, list(self._model.parameters()), tag, deadline
+        if self._group is not dist.distributed_c10d._get_default_group():
+            raise TarponError(
+                "renew_group() replaces the default process group, and this hook is on another one: give "
+                "bounded_hook() no group"
+            )
+        self._group = survivors.replace_default_group(
+            self.communicator, self._options.interface, self._options.rejoin_deadline, timeout
         )
-        resynced = apart > self._largest_distance
-        if resynced:
-            is_bad = not all(map(replicas.is_finite, self._model.parameters()))
-            self._resync_from_best((is_bad, in_minority), tag)
-        return replicas.Comparison(equal=False, distance=apart, resynced=resynced)
-
-    def _resync_from_best(self, flaws: Tuple[bool, ...], tag: int) -> None:
-        """All ranks take the state of the lowest one with the fewest flaws; earlier ones weigh more."""
-        key = 0
-        for flaw in flaws:
-            key = 2 * key + int(flaw)
-        best = replicas.agree_on_number(
-            self.communicator, key * MAX_RANKS + self.communicator.rank, lib.MIN, tag, self._deadline
-        )
-        replicas.resync(
-            self.communicator, self._parts, best % MAX_RANKS, tag, self._rejoin_deadline
-        )
+        ddp = self._ddp()
+        if ddp is not None:
+            ddp.process_group = self._group
+        return self._group
 
     def _rejoin(self, step: StepReport) -> None:
         """All ranks make a new communicator, and take the state of one that was not out. Where a
@@ -328,8 +347,11 @@ class BoundedHook:
                     raise
 
     def _meet_again(self, step: StepReport) -> None:
-        before = self.communicator.world_size
-        self.communicator = self.communicator.rejoin(self._rejoin_deadline)
+        old, before = self.communicator, self.communicator.world_size
+        self.communicator = interruptible(
+            lambda: old.rejoin(self._options.rejoin_deadline),
+            discard=lambda fresh: fresh.close(seconds=0),
+        )
         present = self.communicator.world_size
         left_out = re.sub(
             r"\brank (\d+)\b",
@@ -344,21 +366,19 @@ class BoundedHook:
         numbers = torch.full((present,), -1, dtype=torch.int64, device="cpu")
         numbers[self.communicator.rank] = self._own
         self.communicator.allreduce_now(
-            numbers, lib.MAX, tag=_TAG_OF_REJOIN, deadline=self._deadline
+            numbers, lib.MAX, tag=TAG_OF_MEETING, deadline=self._deadline
         )
         self._ranks = numbers.tolist()
         newest = replicas.agree_on_number(
-            self.communicator, step.step, lib.MAX, _TAG_OF_REJOIN, self._deadline
+            self.communicator, step.step, lib.MAX, TAG_OF_MEETING, self._deadline
         )
-        self._resync_from_best((self._out, step.step < newest), _TAG_OF_REJOIN)
-        self._judged = newest
+        self._check.resync_from_best(
+            self.communicator, (self._out, step.step < newest), TAG_OF_MEETING
+        )
+        self._check.plan(newest)
         self._next_step = newest + 1
         step.resynced = True
         step.detail = f"rejoined: {present} ranks"
         if left_out:
             step.detail += f"; {left_out}"
         self._out = False
-
-    @staticmethod
-    def _fresh_tag(base: int, number: int) -> int:
-        return base + number % _STEPS_OF_TAGS

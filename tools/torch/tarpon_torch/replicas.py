@@ -2,17 +2,22 @@
 
 import dataclasses
 import hashlib
-import io
 import math
-from typing import Any, Iterable, List, Sequence
+from typing import Any, Iterable, Sequence
 
 import torch
 
 from . import library as lib
+from . import states
 from .communicator import Communicator
+from .library import TarponError
+from .waits import interruptible
 
 # Elements of the exact average that one call compares: 4 MiB of float32, which caches hold.
 _COMPARED_AT_ONCE = 1 << 20
+
+
+NO_DIGEST = 1  # of a model that is not compared now
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +30,13 @@ class Comparison:
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> int:
-    """64 bits, not all 0, that differ where the tensors' bytes differ."""
+    """64 bits that differ where the tensors' bytes differ. Neither 0 nor NO_DIGEST."""
     state = hashlib.blake2b(digest_size=8)
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         if flat.numel() > 0:
             state.update(memoryview(flat.view(torch.uint8).numpy()))
-    return int.from_bytes(state.digest(), "little") or 1
+    return max(int.from_bytes(state.digest(), "little"), NO_DIGEST + 1)
 
 
 def agree_on_number(
@@ -99,28 +104,30 @@ def distance(
 
 
 def resync(
-    communicator: Communicator, parts: Sequence[Any], root: int, tag: int, deadline: float
+    communicator: Communicator,
+    parts: Sequence[Any],
+    root: int,
+    tag: int,
+    deadline: float,
+    allow_pickle: bool,
 ) -> None:
     """The parts of all ranks, alike in number and kind, take the state of those of `root`.
 
-    A part has state_dict() and load_state_dict(). The states travel as torch.save() writes them,
-    since ranks may have different optimizer state, or none. Ranks trust each other: a state may hold
-    any object. `root` loads its own, too: an optimizer changes the types of what it loads.
+    A part has state_dict() and load_state_dict(). The states travel as states.py writes them, since
+    ranks may have different optimizer state, or none. `root` loads its own, too: an optimizer changes
+    the types of what it loads. Errors: TarponError.
     """
-    gives = communicator.rank == root
-    state = io.BytesIO()
-    if gives:
-        torch.save([part.state_dict() for part in parts], state)
-    size = agree_on_number(
-        communicator, state.getbuffer().nbytes if gives else 0, lib.MAX, tag, deadline
-    )
-    if gives:
-        data = torch.frombuffer(state.getbuffer(), dtype=torch.uint8)
-    else:
+    data, obstacle = torch.empty(0, dtype=torch.uint8, device="cpu"), None
+    if communicator.rank == root:
+        try:
+            data = states.save(parts)
+        except Exception as error:
+            obstacle = error
+    size = agree_on_number(communicator, data.numel(), lib.MAX, tag, deadline)
+    if size == 0:
+        raise TarponError(f"the rank that gives its state cannot save it: {obstacle or 'see its error'}")
+    if communicator.rank != root:
         data = torch.empty(size, dtype=torch.uint8, device="cpu")
-    communicator.resync(data, root, deadline)
-    taken: List[Any] = torch.load(
-        io.BytesIO(memoryview(data.numpy())), map_location="cpu", weights_only=False
-    )
-    for part, its_state in zip(parts, taken):
+    interruptible(lambda: communicator.resync(data, root, deadline))
+    for part, its_state in zip(parts, states.load(data, allow_pickle)):
         part.load_state_dict(its_state)

@@ -15,6 +15,8 @@ class StepReport:
     """What a step's gradients are made of, at this rank."""
 
     step: int
+    rank: int = 0  # its first number
+    time: float = 0.0  # when the step ended: seconds since 1970
     calls: int = 0
     bytes: int = 0
     lost_fraction: float = 0.0  # mean over the bytes of the step
@@ -24,6 +26,7 @@ class StepReport:
     late_ranks: Tuple[int, ...] = ()  # their gradients are missing somewhere
     nonfinite: bool = False  # a rank's gradients held NaN or infinity
     decision: str = "apply"  # "apply", "skip", "halt"; "apply" without an optimizer
+    unreported: Tuple[int, ...] = ()  # the decision did not wait for their reports
     detail: str = ""  # why, where it was not applied; which ranks are left out
     replicas_equal: Optional[bool] = None  # None: not compared at this step
     distance: float = 0.0  # of the replicas, where they differ; inf where one is not finite

@@ -1,0 +1,105 @@
+"""Waits that Ctrl-C ends at once.
+
+Python runs the handlers of signals on the main thread, between two of its instructions: never while that
+thread is inside the library or inside a store of PyTorch.
+"""
+
+import concurrent.futures
+import datetime
+import os
+import queue
+import threading
+import time
+from typing import Any, Callable, List, Optional, TypeVar
+
+from .library import TarponError
+
+Value = TypeVar("Value")
+
+_SHORTEST_SLEEP = 0.001  # seconds
+_LONGEST_SLEEP = 0.05
+
+
+# The queues of idle threads. A new thread for each wait would cost ten times as much.
+_idle: "List[queue.SimpleQueue[Callable[[], None]]]" = []
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+def interruptible(
+    work: Callable[[], Value], discard: Optional[Callable[[Value], None]] = None
+) -> Value:
+    """Runs `work`, which may wait inside the library, and returns its value.
+
+    The main thread has another one do it. When a signal's handler raises (KeyboardInterrupt), that
+    thread finishes its work alone: `discard` gets the value.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    done: "concurrent.futures.Future[Value]" = concurrent.futures.Future()
+    try:
+        works = _idle.pop() if _idle else _new_thread()
+    except RuntimeError:  # the system's limit is reached, or the interpreter ends
+        return work()
+    works.put(lambda: _do(work, done, works))
+    try:
+        done.exception()  # waits
+    except BaseException:
+        if discard is not None:
+            done.add_done_callback(lambda _: None if done.exception() else discard(done.result()))
+        raise
+    return done.result()
+
+
+def _new_thread() -> "queue.SimpleQueue[Callable[[], None]]":
+    """Its queue. The interpreter does not wait for its end."""
+    works: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            works.get()()
+
+    threading.Thread(target=serve, name="tarpon-wait", daemon=True).start()
+    return works
+
+
+def _do(work: Callable[[], Any], done: "concurrent.futures.Future[Any]", works: Any) -> None:
+    try:
+        value = work()
+    except BaseException as error:
+        _idle.append(works)
+        done.set_exception(error)
+    else:
+        _idle.append(works)  # before the main thread can ask for the next one
+        done.set_result(value)
+
+
+class PatientStore:
+    """A store of PyTorch whose wait() asks again and again, so that it can be given up.
+
+    A wait of PyTorch's own holds the store until its end, and all threads with it. Stores of PyTorch 1
+    know no other one.
+    """
+
+    def __init__(self, store: Any):
+        self._store = store
+        self._given_up = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def give_up(self) -> None:
+        """Ends the waits of other threads, and all later ones."""
+        self._given_up.set()
+
+    def wait(self, keys: List[str], timeout: datetime.timedelta) -> None:
+        """Errors: TarponError, RuntimeError of the store."""
+        if not hasattr(self._store, "check"):
+            return self._store.wait(keys, timeout)
+        until = time.monotonic() + timeout.total_seconds()
+        pause = _SHORTEST_SLEEP
+        while not self._store.check(keys):
+            if time.monotonic() >= until:
+                raise TarponError("the store has no word of it")
+            if self._given_up.wait(pause):
+                raise TarponError("this rank was interrupted")
+            pause = min(2 * pause, _LONGEST_SLEEP)
