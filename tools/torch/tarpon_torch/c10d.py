@@ -70,10 +70,10 @@ class _Work(Work):
         return self._outcome.is_over()
 
     def is_success(self) -> bool:
-        return self._outcome.is_over() and self._outcome.error is None
+        return self._outcome.is_over() and self._outcome.error() is None
 
     def exception(self) -> Optional[Exception]:
-        return self._outcome.error
+        return self._outcome.error()
 
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
         """At most `timeout`, where that is above 0. Errors: TarponError."""
@@ -158,17 +158,23 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             self.last_report = call.report or self.last_report
             outcome.end(call.error)
 
+        interrupt: Optional[BaseException] = None
         for tensor in tensors:
             bounded = self._is_bounded(tensor, function)
-            self.communicator.allreduce(
-                tensor,
-                function,
-                deadline=self._settings.deadline if bounded else deadline,
-                bounded=bounded,
-                bound=self._settings.bound if bounded else None,
-                learn_shares=self._settings.learn_shares,
-                ended=ended,
-            )
+            try:
+                self.communicator.allreduce(
+                    tensor,
+                    function,
+                    deadline=self._settings.deadline if bounded else deadline,
+                    bounded=bounded,
+                    bound=self._settings.bound if bounded else None,
+                    learn_shares=self._settings.learn_shares,
+                    ended=ended,
+                )
+            except BaseException as error:  # Ctrl-C; the other ranks start the calls of all tensors
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
         work = _Work(outcome, tensors)
         self._keep(work)
         return work
