@@ -103,7 +103,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         super().__init__(rank, world_size)
         self._timeout = timeout.total_seconds()
         # Where ranks refuse, all know why before Gloo connects any.
-        self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
+        self.communicator = Communicator.connect(
+            store, rank, world_size, self._timeout, shares_job=True
+        )
         self._inner = dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), rank, world_size, timeout
         )

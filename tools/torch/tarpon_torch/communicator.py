@@ -11,12 +11,13 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 
 import torch
 
+from . import jobs
 from . import library as lib
 from .calls import MAX_RANKS, Call, Outcome, Report, ranks_of
 from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
 from .library import TarponError, microseconds
-from .meeting import Meeting
-from .settings import Settings
+from .meeting import Meeting, Place
+from .settings import Settings, connect_terms
 
 TYPES: Dict[torch.dtype, int] = {
     torch.float32: lib.FLOAT32,
@@ -33,6 +34,9 @@ BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cpu", "cuda")
 
 _KEY = "tarpon"
+
+# All ranks are there when they split: the deadline of a rank that then fails alone.
+_SPLIT_SECONDS = 30.0
 
 
 def can_carry(tensor: torch.Tensor) -> bool:
@@ -66,8 +70,10 @@ class Communicator:
     dropped is closed, and so are all that are left at the interpreter's end.
     """
 
-    def __init__(self, handle: Handle, settings: Settings):
+    def __init__(self, handle: Handle, settings: Settings, job: Optional[jobs.Job] = None):
+        """`job`: this communicator, as one that others may be split from."""
         self._handle = handle
+        self._job = job
         self.settings = settings
         library = lib.library()
         self.rank: int = library.tarpon_rank(handle.pointer)
@@ -89,11 +95,15 @@ class Communicator:
         halt_above: Optional[float] = None,
         key: str = _KEY,
         obstacle: Optional[TarponError] = None,
+        shares_job: bool = False,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
 
-        `obstacle`: why this rank cannot take part. Without a store the ranks meet where the
-        environment says. What is None here comes from the environment. Errors: TarponError, alike on all ranks that share a store.
+        `obstacle`: why this rank cannot take part. `shares_job`, alike on all ranks: where all of
+        them are ranks of one communicator that was made with `shares_job`, this one is split from
+        it, and shares its sockets and threads; it cannot rejoin(). Without a store the ranks meet
+        where the environment says. What is None here comes from the environment. Errors:
+        TarponError, alike on all ranks that share a store.
         """
         options = lib.sized(
             lib.Options,
@@ -107,8 +117,9 @@ class Communicator:
             codec=0 if codec is None else 1 if codec else 2,
             rendezvous_timeout_us=microseconds(timeout),
         )
+        offered = jobs.offered() if shares_job else {}
         with contextlib.ExitStack() as stack:
-            meeting = stack.enter_context(Meeting(store, key, rank, world_size, timeout))
+            meeting = stack.enter_context(Meeting(store, key, rank, world_size, timeout, interface))
             try:
                 if obstacle is not None:
                     raise obstacle
@@ -117,17 +128,21 @@ class Communicator:
                     raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
                 if store is not None:
                     _check_environment(options)
-                meeting.listen(interface)
+                meeting.come(listens=not offered)
                 handle = stack.enter_context(_opened())
             except TarponError as error:
                 raise meeting.refuse(error) from error
-            meeting.meet(options)
-            lib.check(
-                lib.library().tarpon_connect_from_environment(
-                    ctypes.byref(options), ctypes.byref(handle.pointer)
-                )
+            place = meeting.meet({**settings.terms(), **connect_terms(options)}, offered)
+            if place.split is not None:
+                parent, number, ranks = place.split
+                handle.split(parent, ranks, number, min(timeout, _SPLIT_SECONDS))
+                return Communicator(handle, settings)
+            _connect(options, place, handle)
+            if place.job is None or not shares_job:
+                return Communicator(handle, settings)
+            return Communicator(
+                handle, settings, jobs.offer(place.job, handle, rank, world_size)
             )
-            return Communicator(handle, settings)
 
     # -- calls
 
@@ -288,6 +303,15 @@ def _check_environment(options: lib.Options) -> None:
     options.rendezvous = b"127.0.0.1:1"  # in place of the one to come
     lib.check(lib.library().tarpon_check_environment(ctypes.byref(options)))
     options.rendezvous = None
+
+
+def _connect(options: lib.Options, place: Place, handle: Handle) -> None:
+    options.listener, options.rendezvous = place.listener, place.address
+    lib.check(
+        lib.library().tarpon_connect_from_environment(
+            ctypes.byref(options), ctypes.byref(handle.pointer)
+        )
+    )
 
 
 atexit.register(close_all)
