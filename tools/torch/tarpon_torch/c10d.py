@@ -3,6 +3,7 @@
 import collections
 import datetime
 import inspect
+import sys
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
 import torch
@@ -91,7 +92,18 @@ class _Work(Work):
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
         self._asked = True
+        caller = sys._getframe().f_back
+        if caller is None or "get_future" not in caller.f_code.co_names:
+            return self._future_for_cpp()
         return self._outcome.future
+
+    def _future_for_cpp(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        """C++ calls get_future() for DDP's built-in hooks, which take a list of tensors. The futures of
+        Python have values of Python, and a typed one can only be made of a value that is there. So
+        this waits: such a hook does not overlap with the backward pass.
+        """
+        self.wait()
+        return torch.jit.fork(lambda: self._tensors)
 
 
 class ProcessGroupTarpon(dist.ProcessGroup):
