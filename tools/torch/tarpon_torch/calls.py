@@ -10,7 +10,7 @@ import torch
 
 from . import library as lib
 from .library import TarponError
-from .threads import callbacks
+from .threads import Latch, callbacks
 
 MAX_RANKS = 64
 
@@ -201,7 +201,7 @@ class Outcome:
         self._left = calls
         self._value = value
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._over = Latch()
         self._error: Optional[Exception] = None
         self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback.
@@ -235,11 +235,11 @@ class Outcome:
             self._error = self._error or error
             over = self._left == 0
         if over:
-            self._over.set()
+            self._over.open()
             callbacks.run(lambda: self._ended.set_result(None))
 
     def is_over(self) -> bool:
-        return self._over.is_set()
+        return self._over.is_open()
 
     def wait(self, seconds: Optional[float] = None) -> None:
         """Errors: that of the first call that failed; TarponError after `seconds`, while the call

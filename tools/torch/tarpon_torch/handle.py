@@ -18,7 +18,7 @@ import torch
 from . import library as lib
 from .calls import Call
 from .library import TarponError, microseconds
-from .threads import Stage, callbacks, end_threads
+from .threads import Latch, Stage, callbacks, end_threads
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
 
@@ -43,7 +43,7 @@ class Handle:
         self._users: Dict[object, Optional[int]] = {}
         self._closing = False  # no new calls
         self._ending = False  # nothing at all
-        self._ended = threading.Event()
+        self._ended = Latch()
         self._parent: Optional[Handle] = None
         self._process = os.getpid()
         self._beginner: Optional[Stage] = None  # since the first CUDA tensor
@@ -177,7 +177,7 @@ class Handle:
         if self._parent is not None:
             self._parent._users.pop(self, None)
         _open_handles.discard(self)
-        self._ended.set()
+        self._ended.open()
 
 
 _open_handles: Set[Handle] = set()

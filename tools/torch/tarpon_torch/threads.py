@@ -7,7 +7,7 @@ process aborts.
 import os
 import queue
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from .library import TarponError
 
@@ -42,6 +42,36 @@ def end_threads() -> None:
         stop()
         if thread.is_alive():  # Ctrl-C may have come before it was started
             thread.join()
+
+
+class Latch:
+    """Opens once. Unlike threading.Event it has no lock that a waiting thread takes: Ctrl-C there can
+    leave the lock taken, and set() then never returns.
+    """
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._waiters: List[Any] = []  # a lock each, which open() releases
+
+    def open(self) -> None:
+        self._is_open = True
+        for waiter in list(self._waiters):
+            waiter.release()
+
+    def is_open(self) -> bool:
+        return self._is_open
+
+    def wait(self, seconds: Optional[float] = None) -> bool:
+        """Returns whether it is open, at the latest after `seconds`."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            if not self._is_open:
+                waiter.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+            return self._is_open
+        finally:
+            self._waiters.remove(waiter)
 
 
 class Stage:
