@@ -65,6 +65,9 @@ struct AllreduceArguments {
   /// return; at most the deadline.
   std::optional<Duration> bound = std::nullopt;
   MissingFill missing = MissingFill::zero;
+  /// Not empty: why the caller cannot run this call. It takes its number, reads no buffer, and ends
+  /// as aborted on every rank (AbortReason::exception). This rank's report has the text.
+  std::string refusal = {};
 };
 
 /// The largest divisor of `world` that is not above its root.

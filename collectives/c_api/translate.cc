@@ -230,6 +230,7 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   to.missing = to_enum<MissingFill>(from.missing);
   to.deadline = from_us(from.deadline_us);
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);
+  if (given(from.refusal)) to.refusal = from.refusal;
   return to;
 }
 

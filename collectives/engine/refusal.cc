@@ -84,6 +84,9 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
 }  // namespace
 
 std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
+  if (!arguments.refusal.empty()) {
+    return Refusal{AbortReason::exception, "allreduce: " + arguments.refusal};
+  }
   if (auto unknown = unknown_value(arguments)) return Refusal{AbortReason::argument, *unknown};
   if (!is_defined(arguments.type, arguments.function)) {
     return Refusal{AbortReason::argument,

@@ -292,6 +292,9 @@ TEST_F(CApi, refused_calls__take_their_number) {
   call = call_on(&value, 1, 5);
   call.mode = 99;
   check([&] { refused_by_engine(call, "mode"); });
+  call = call_on(nullptr, 1, 5);
+  call.refusal = "no memory for a copy";
+  check([&] { refused_by_engine(call, "allreduce: no memory for a copy"); });
   Newer<tarpon_arguments> newer;
   newer.known = call_on(&value, 1, 5);
   newer.known.size = sizeof newer;

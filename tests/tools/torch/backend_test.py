@@ -237,6 +237,21 @@ def closed_by_a_callback():
     work.wait()
 
 
+def builtin_hooks():
+    """Those of DDP in C++."""
+    wrong = []
+    for hook in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
+        torch.manual_seed(0)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1, bias=False))
+        model._register_builtin_comm_hook(hook)
+        for _ in range(3):
+            model.zero_grad()
+            model(torch.full((1, 3), float(dist.get_rank()))).sum().backward()
+            if not torch.equal(model.module.weight.grad, torch.full((1, 3), 0.5)):
+                wrong.append([str(hook), model.module.weight.grad.tolist()])
+    return wrong
+
+
 def late_rank():
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
     if dist.get_rank() == 1:
@@ -305,6 +320,11 @@ def test_groups():
         assert wrong == [], wrong
 
 
+def test_builtin_hooks():
+    for wrong in ranks.run("builtin_hooks", 2):
+        assert wrong == [], wrong
+
+
 def test_end_of_the_interpreter():
     assert ranks.run("closed_by_a_callback", 1, fresh=True) == [None]
 
@@ -333,6 +353,7 @@ FUNCTIONS = {
         refused_start,
         groups,
         closed_by_a_callback,
+        builtin_hooks,
         late_rank,
         mismatch,
         training,
@@ -346,6 +367,7 @@ TESTS = {
     "shares": test_shares,
     "refusals": test_refusals,
     "groups": test_groups,
+    "builtin_hooks": test_builtin_hooks,
     "end": test_end_of_the_interpreter,
     "errors": test_errors,
     "ddp": test_ddp,

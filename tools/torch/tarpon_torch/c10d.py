@@ -3,6 +3,7 @@
 import collections
 import datetime
 import inspect
+import sys
 from typing import Any, Deque, Dict, List, Optional, Sequence
 
 import torch
@@ -70,10 +71,10 @@ class _Work(Work):
         return self._outcome.is_over()
 
     def is_success(self) -> bool:
-        return self._outcome.is_over() and self._outcome.error is None
+        return self._outcome.is_over() and self._outcome.error() is None
 
     def exception(self) -> Optional[Exception]:
-        return self._outcome.error
+        return self._outcome.error()
 
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
         """At most `timeout`, where that is above 0. Errors: TarponError."""
@@ -91,7 +92,18 @@ class _Work(Work):
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
         self._asked = True
+        caller = sys._getframe().f_back
+        if caller is None or "get_future" not in caller.f_code.co_names:
+            return self._future_for_cpp()
         return self._outcome.future
+
+    def _future_for_cpp(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        """C++ calls get_future() for DDP's built-in hooks, which take a list of tensors. The futures of
+        Python have values of Python, and a typed one can only be made of a value that is there. So
+        this waits: such a hook does not overlap with the backward pass.
+        """
+        self.wait()
+        return torch.jit.fork(lambda: self._tensors)
 
 
 class ProcessGroupTarpon(dist.ProcessGroup):
@@ -103,7 +115,9 @@ class ProcessGroupTarpon(dist.ProcessGroup):
         super().__init__(rank, world_size)
         self._timeout = timeout.total_seconds()
         # Where ranks refuse, all know why before Gloo connects any.
-        self.communicator = Communicator.connect(store, rank, world_size, self._timeout)
+        self.communicator = Communicator.connect(
+            store, rank, world_size, self._timeout, shares_job=True
+        )
         self._inner = dist.ProcessGroupGloo(
             dist.PrefixStore("gloo", store), rank, world_size, timeout
         )
@@ -158,17 +172,23 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             self.last_report = call.report or self.last_report
             outcome.end(call.error)
 
+        interrupt: Optional[BaseException] = None
         for tensor in tensors:
             bounded = self._is_bounded(tensor, function)
-            self.communicator.allreduce(
-                tensor,
-                function,
-                deadline=self._settings.deadline if bounded else deadline,
-                bounded=bounded,
-                bound=self._settings.bound if bounded else None,
-                learn_shares=self._settings.learn_shares,
-                ended=ended,
-            )
+            try:
+                self.communicator.allreduce(
+                    tensor,
+                    function,
+                    deadline=self._settings.deadline if bounded else deadline,
+                    bounded=bounded,
+                    bound=self._settings.bound if bounded else None,
+                    learn_shares=self._settings.learn_shares,
+                    ended=ended,
+                )
+            except BaseException as error:  # Ctrl-C; the other ranks start the calls of all tensors
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
         work = _Work(outcome, tensors)
         self._keep(work)
         return work

@@ -1,17 +1,16 @@
-"""Calls on their way, the threads that begin and end them, and the futures of their ends."""
+"""Calls on their way, and the futures of their ends."""
 
 import ctypes
 import dataclasses
-import os
-import queue
 import threading
 import traceback
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
 from . import library as lib
 from .library import TarponError
+from .threads import Latch, callbacks
 
 MAX_RANKS = 64
 
@@ -80,46 +79,88 @@ class Call:
     """A call on its way, in place over `tensor`."""
 
     def __init__(
-        self,
-        job: ctypes.c_void_p,
-        tensor: torch.Tensor,
-        arguments: lib.Arguments,
-        ended: Callable[["Call"], None],
+        self, tensor: torch.Tensor, arguments: lib.Arguments, ended: Callable[["Call"], None]
     ):
-        self.job = job  # the communicator's handle; its value is None once that is closed
         self.tensor = tensor
         # What the library reads and writes: the tensor itself, or a copy.
-        self.memory = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+        self.memory = tensor
         # Of a CUDA tensor: the event after which `memory` holds its data, and the stream for the
         # result.
         self.ready: Any = None
         self.way_back: Any = None
         self.arguments = arguments
         self.ended = ended
-        self.handle: Optional[ctypes.c_void_p] = None
         self.report: Optional[Report] = None
         self.error: Optional[Exception] = None
+        self._handle = ctypes.c_void_p()
+        # What begin() needs to take the number by one operation.
+        self._start = lib.library().tarpon_allreduce_start
+        self._given, self._place = ctypes.byref(arguments), ctypes.byref(self._handle)
 
-    def begin(self) -> None:
+    def stage(self, to_host: Any, way_back: Any) -> None:
+        """Copies a CUDA tensor to pinned memory, on a stream of its own, after the current stream's
+        work.
+
+        The way back has another stream: on this one, or on the current one, it would wait for the
+        gradients of later buckets.
+        """
+        device = self.tensor.device
+        self.way_back = way_back
+        to_host.wait_stream(torch.cuda.current_stream(device))
+        self.memory = torch.empty(
+            self.tensor.shape, dtype=self.tensor.dtype, device="cpu", pin_memory=True
+        )
+        with torch.cuda.stream(to_host):
+            self.memory.copy_(self.tensor, non_blocking=True)
+            self.ready = torch.cuda.Event()
+            self.ready.record(to_host)
+
+    def refuse(self, error: BaseException) -> None:
+        """Makes begin() take the number alone: the call ends on all ranks, here with `error`."""
+        is_known = isinstance(error, Exception)
+        self.error = error if is_known else TarponError("the call was interrupted before it began")
+        self.arguments.refusal = f"{type(error).__name__}: {error}".encode(errors="replace")
+
+    def begin(self, job: ctypes.c_void_p) -> None:
+        """Takes the call's number, also where this rank cannot run it: the other ranks take one, too,
+        and equal calls would match wrongly from then on."""
+        code = lib.OK
+        try:
+            if self.error is None:
+                self._prepare()
+        except BaseException as error:
+            self.refuse(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            code = self._start(job, self._given, self._place)  # Ctrl-C cannot come before it
+        if code != lib.OK and self.error is None:
+            self.error = TarponError(lib.error_text(), code)
+
+    def _prepare(self) -> None:
         if self.ready is not None:
             self.ready.synchronize()
-        handle = ctypes.c_void_p()
+        elif not self.tensor.is_contiguous():
+            self.memory = self.tensor.detach().contiguous()
         self.arguments.input = self.arguments.output = self.memory.data_ptr()
-        try:
-            lib.check(
-                lib.library().tarpon_allreduce_start(
-                    open_handle(self.job), ctypes.byref(self.arguments), ctypes.byref(handle)
-                )
-            )
-            self.handle = handle
-        except TarponError as error:
-            self.error = error
 
     def end(self) -> None:
-        if self.handle is not None:
-            self._wait(lib.library(), self.handle)
-        if self.error is None and self.memory is not self.tensor:
-            self._copy_back()
+        """Returns when the call has ended, and the result is in the tensor."""
+        try:
+            if self._handle.value:
+                self._wait(lib.library())
+            elif self.error is None:
+                self.error = TarponError("the call was interrupted while it began")
+            if self.error is None and self.memory is not self.tensor:
+                self._copy_back()
+        except Exception as error:
+            self.error = self.error or error
+        if self.error is not None:
+            self.error.__traceback__ = None  # its frames refer to this call
+
+    def is_over(self) -> bool:
+        """Whether the library needs the memory no more. REQUIRES: end() has returned."""
+        return self.report is not None or not self._handle.value
 
     def _copy_back(self) -> None:
         """Returns when it is there. On a GPU it waits for no other stream."""
@@ -137,103 +178,17 @@ class Call:
         except Exception:  # a defect of the caller's; there is nobody to tell
             traceback.print_exc()
 
-    def _wait(self, library: ctypes.CDLL, handle: ctypes.c_void_p) -> None:
+    def _wait(self, library: ctypes.CDLL) -> None:
         report = ctypes.c_void_p()
-        code = library.tarpon_wait(handle, ctypes.byref(report))
-        library.tarpon_call_free(handle)
+        code = library.tarpon_wait(self._handle, ctypes.byref(report))
+        library.tarpon_call_free(self._handle)
         if not report.value:
-            self.error = TarponError(library.tarpon_error_text().decode(errors="replace"), code)
+            self.error = self.error or TarponError(lib.error_text(), code)
             return
         self.report = _read_report(report)
         library.tarpon_report_free(report)
         if not self.report.has_result:
-            self.error = CallError(self.report)
-
-
-def open_handle(handle: ctypes.c_void_p) -> ctypes.c_void_p:
-    if not handle.value:
-        raise TarponError("this communicator is closed")
-    return handle
-
-
-# The threads of all stages. At its end the interpreter kills threads that still run. Where one runs
-# PyTorch's code then, the process aborts.
-live_threads: Set[threading.Thread] = set()
-
-
-class Stage:
-    """A thread that does `work` to each call, in order, and then hands it on."""
-
-    def __init__(self, work: Callable[[Call], None], then: Callable[[Call], None]):
-        self._work = work
-        self._then = then
-        self._calls: "queue.SimpleQueue[Optional[Call]]" = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="tarpon", daemon=True)
-        live_threads.add(self._thread)
-        self._thread.start()
-
-    def add(self, call: Call) -> None:
-        self._calls.put(call)
-
-    def stop(self) -> None:
-        """Returns when all calls are through, but on this very thread at once."""
-        self._calls.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-
-    def _run(self) -> None:
-        for call in iter(self._calls.get, None):
-            try:
-                self._work(call)
-            except Exception as error:  # of this call; the thread serves the next one
-                call.error = call.error or error
-            self._then(call)
-            del call  # it must not live until the next one comes
-        live_threads.discard(threading.current_thread())
-
-
-class _Callbacks:
-    """Runs functions at once, each on a thread that waits for no other function."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-        self._idle = 0  # threads that wait for a function that is not in the queue yet
-        self._stopped = False
-
-    def run(self, work: Callable[[], None]) -> None:
-        with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-                return self._works.put(work)
-        thread = threading.Thread(
-            target=self._serve, args=(work,), name="tarpon-callback", daemon=True
-        )
-        live_threads.add(thread)
-        thread.start()
-
-    def stop(self) -> None:
-        """Threads end when they have nothing to run."""
-        with self._lock:
-            self._stopped = True
-            for _ in range(self._idle):
-                self._works.put(None)
-            self._idle = 0
-
-    def _serve(self, work: Optional[Callable[[], None]]) -> None:
-        while work is not None:
-            work()
-            del work  # it must not live until the next one comes
-            with self._lock:
-                if self._stopped or self._idle > 0:
-                    break
-                self._idle = 1
-            work = self._works.get()
-        live_threads.discard(threading.current_thread())
-
-
-callbacks = _Callbacks()
-os.register_at_fork(after_in_child=callbacks.__init__)  # type: ignore[misc]
+            self.error = self.error or CallError(self.report)
 
 
 class Outcome:
@@ -246,33 +201,49 @@ class Outcome:
         self._left = calls
         self._value = value
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._over = Latch()
+        self._error: Optional[Exception] = None
         self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
-        self.error: Optional[Exception] = None
         # An error that set_exception() sets shows in Python alone. C++ sees that of a callback.
         self.future = self._ended.then(lambda _: self._settle())
 
     def _settle(self) -> Any:
-        if self.error is not None:
-            raise self.error
+        self._raise_error()
         return self._value
+
+    def error(self) -> Optional[Exception]:
+        """A copy: an exception that was raised refers to the frames that it went through, and they to
+        this object, its tensors and its process group."""
+        error = self._error
+        if error is None:
+            return None
+        fresh = type(error).__new__(type(error), *error.args)
+        fresh.__dict__.update(error.__dict__)
+        return fresh
+
+    def _raise_error(self) -> None:
+        error = self.error()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or this frame and the exception refer to each other
 
     def end(self, error: Optional[Exception]) -> None:
         with self._lock:
             self._left -= 1
-            self.error = self.error or error
+            self._error = self._error or error
             over = self._left == 0
         if over:
-            self._over.set()
+            self._over.open()
             callbacks.run(lambda: self._ended.set_result(None))
 
     def is_over(self) -> bool:
-        return self._over.is_set()
+        return self._over.is_open()
 
     def wait(self, seconds: Optional[float] = None) -> None:
         """Errors: that of the first call that failed; TarponError after `seconds`, while the call
         goes on."""
         if not self._over.wait(seconds):
             raise TarponError(f"Timed out after {seconds:g} s: the call goes on to its deadline")
-        if self.error is not None:
-            raise self.error
+        self._raise_error()

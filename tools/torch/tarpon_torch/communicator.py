@@ -4,30 +4,20 @@ Interfaces of PyTorch (c10d.py; hook.py and ddp.py) are files over it.
 """
 
 import atexit
+import contextlib
 import ctypes
 import dataclasses
-import os
-import threading
-import weakref
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
+from . import jobs
 from . import library as lib
-from .calls import (
-    MAX_RANKS,
-    Call,
-    Outcome,
-    Report,
-    Stage,
-    callbacks,
-    live_threads,
-    open_handle,
-    ranks_of,
-)
+from .calls import MAX_RANKS, Call, Outcome, Report, ranks_of
+from .handle import GOODBYE_SECONDS, ClosedError, Handle, close_all
 from .library import TarponError, microseconds
-from .meeting import Meeting
-from .settings import Settings
+from .meeting import Meeting, Place
+from .settings import Settings, connect_terms
 
 TYPES: Dict[torch.dtype, int] = {
     torch.float32: lib.FLOAT32,
@@ -43,8 +33,10 @@ TYPES: Dict[torch.dtype, int] = {
 BOUNDED_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cpu", "cuda")
 
-_CLOSE_SECONDS = 5.0
 _KEY = "tarpon"
+
+# All ranks are there when they split: the deadline of a rank that then fails alone.
+_SPLIT_SECONDS = 30.0
 
 
 def can_carry(tensor: torch.Tensor) -> bool:
@@ -78,18 +70,15 @@ class Communicator:
     dropped is closed, and so are all that are left at the interpreter's end.
     """
 
-    def __init__(self, handle: ctypes.c_void_p, settings: Settings):
+    def __init__(self, handle: Handle, settings: Settings, job: Optional[jobs.Job] = None):
+        """`job`: this communicator, as one that others may be split from."""
         self._handle = handle
+        self._job = job
         self.settings = settings
-        self._lock = threading.Lock()
-        self._ender = Stage(Call.end, Call.tell)
-        self._process = os.getpid()
-        self._beginner: Optional[Stage] = None  # since the first CUDA tensor
-        self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
-        self.rank: int = lib.library().tarpon_rank(handle)
-        self.world_size: int = lib.library().tarpon_world_size(handle)
-        self.left_out: str = lib.library().tarpon_left_out(handle).decode(errors="replace")
-        _open_communicators.add(self)
+        library = lib.library()
+        self.rank: int = library.tarpon_rank(handle.pointer)
+        self.world_size: int = library.tarpon_world_size(handle.pointer)
+        self.left_out: str = library.tarpon_left_out(handle.pointer).decode(errors="replace")
 
     @staticmethod
     def connect(
@@ -106,25 +95,31 @@ class Communicator:
         halt_above: Optional[float] = None,
         key: str = _KEY,
         obstacle: Optional[TarponError] = None,
+        shares_job: bool = False,
     ) -> "Communicator":
         """Joins the job whose ranks share `store`: all of them call it, with the same `key`.
 
-        `obstacle`: why this rank cannot take part. Without a store the ranks meet where the
-        environment says. What is None here comes from the environment. Errors: TarponError, alike on all ranks that share a store.
+        `obstacle`: why this rank cannot take part. `shares_job`, alike on all ranks: where all of
+        them are ranks of one communicator that was made with `shares_job`, this one is split from
+        it, and shares its sockets and threads; it cannot rejoin(). Without a store the ranks meet
+        where the environment says. What is None here comes from the environment. Errors:
+        TarponError, alike on all ranks that share a store.
         """
-        with Meeting(store, key, rank, world_size, timeout) as meeting:
-            options = lib.sized(
-                lib.Options,
-                rank=rank,
-                world_size=world_size,
-                interface=interface.encode() if interface else None,
-                loss_target=loss_target or 0,
-                retain_bytes=retain_bytes or 0,
-                skip_above=skip_above or 0,
-                halt_above=halt_above or 0,
-                codec=0 if codec is None else 1 if codec else 2,
-                rendezvous_timeout_us=microseconds(timeout),
-            )
+        options = lib.sized(
+            lib.Options,
+            rank=rank,
+            world_size=world_size,
+            interface=interface.encode() if interface else None,
+            loss_target=loss_target or 0,
+            retain_bytes=retain_bytes or 0,
+            skip_above=skip_above or 0,
+            halt_above=halt_above or 0,
+            codec=0 if codec is None else 1 if codec else 2,
+            rendezvous_timeout_us=microseconds(timeout),
+        )
+        offered = jobs.offered() if shares_job else {}
+        with contextlib.ExitStack() as stack:
+            meeting = stack.enter_context(Meeting(store, key, rank, world_size, timeout, interface))
             try:
                 if obstacle is not None:
                     raise obstacle
@@ -132,20 +127,22 @@ class Communicator:
                 if world_size > MAX_RANKS:
                     raise TarponError(f"{world_size} ranks: at most {MAX_RANKS} are supported")
                 if store is not None:
-                    options.rendezvous = b"127.0.0.1:1"  # in place of the one to come
-                    lib.check(lib.library().tarpon_check_environment(ctypes.byref(options)))
-                    options.rendezvous = None
-                meeting.listen(interface)
+                    _check_environment(options)
+                meeting.come(listens=not offered)
+                handle = stack.enter_context(_opened())
             except TarponError as error:
                 raise meeting.refuse(error) from error
-            meeting.meet(options)
-            handle = ctypes.c_void_p()
-            lib.check(
-                lib.library().tarpon_connect_from_environment(
-                    ctypes.byref(options), ctypes.byref(handle)
-                )
+            place = meeting.meet({**settings.terms(), **connect_terms(options)}, offered)
+            if place.split is not None:
+                parent, number, ranks = place.split
+                handle.split(parent, ranks, number, min(timeout, _SPLIT_SECONDS))
+                return Communicator(handle, settings)
+            _connect(options, place, handle)
+            if place.job is None or not shares_job:
+                return Communicator(handle, settings)
+            return Communicator(
+                handle, settings, jobs.offer(place.job, handle, rank, world_size)
             )
-        return Communicator(handle, settings)
 
     # -- calls
 
@@ -165,8 +162,8 @@ class Communicator:
 
         can_carry(tensor) holds. The tensor belongs to the call until `ended` runs, on the
         communicator's thread, with its `report` or `error`; one that is not contiguous travels as a
-        copy. The call takes its number here. A CUDA tensor travels through pinned memory, from the
-        current stream on.
+        copy. The call takes its number here, whatever fails: then it ends on all ranks, and `ended`
+        gets the error. A CUDA tensor travels through pinned memory, from the current stream on.
         """
         arguments = lib.sized(
             lib.Arguments,
@@ -179,38 +176,12 @@ class Communicator:
             bound_us=microseconds(bound) if bound else 0,
             learn_shares=int(learn_shares),
         )
-        call = Call(self._handle, tensor, arguments, ended)
-        with self._lock:
-            if not self._handle.value:
-                call.error = TarponError("this communicator is closed")
-                return call.tell()
-            if tensor.is_cuda:
-                self._stage(call)
-            if self._beginner is not None:
-                return self._beginner.add(call)
-            call.begin()
-            self._ender.add(call)
-
-    def _stage(self, call: Call) -> None:
-        """Copies to pinned memory, on a stream of its own, after the current stream's work.
-
-        The way back has another stream: on this one, or on the current one, it would wait for the
-        gradients of later buckets.
-        """
-        device = call.tensor.device
-        if self._beginner is None:
-            self._beginner = Stage(Call.begin, self._ender.add)
-        if device not in self._streams:
-            self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
-        to_host, call.way_back = self._streams[device]
-        to_host.wait_stream(torch.cuda.current_stream(device))
-        call.memory = torch.empty(
-            call.tensor.shape, dtype=call.tensor.dtype, device="cpu", pin_memory=True
-        )
-        with torch.cuda.stream(to_host):
-            call.memory.copy_(call.tensor, non_blocking=True)
-            call.ready = torch.cuda.Event()
-            call.ready.record(to_host)
+        call = Call(tensor, arguments, ended)
+        try:
+            self._handle.begin(call)
+        except ClosedError as error:
+            call.error = error
+            call.tell()
 
     def allreduce_now(
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float
@@ -232,7 +203,7 @@ class Communicator:
 
     def barrier(self, deadline: float) -> None:
         """Returns when every rank has entered it. Errors: TarponError names the missing ranks."""
-        lib.check(lib.library().tarpon_barrier(open_handle(self._handle), microseconds(deadline)))
+        self._handle.call("tarpon_barrier", microseconds(deadline))
 
     def agree(
         self,
@@ -258,14 +229,12 @@ class Communicator:
             digest=digest,
         )
         verdict = lib.sized(lib.StepVerdict)
-        lib.check(
-            lib.library().tarpon_agree(
-                open_handle(self._handle),
-                step,
-                ctypes.byref(loss),
-                microseconds(deadline),
-                ctypes.byref(verdict),
-            )
+        self._handle.call(
+            "tarpon_agree",
+            step,
+            ctypes.byref(loss),
+            microseconds(deadline),
+            ctypes.byref(verdict),
         )
         return Verdict(
             step=step,
@@ -283,52 +252,30 @@ class Communicator:
         """Gives `tensor` (contiguous) the value that it has on `root`. All ranks call it."""
         memory = tensor.detach() if tensor.device.type == "cpu" else tensor.detach().cpu()
         size = memory.numel() * memory.element_size()
-        lib.check(
-            lib.library().tarpon_resync(
-                open_handle(self._handle), root, memory.data_ptr(), size, microseconds(deadline)
-            )
-        )
+        self._handle.call("tarpon_resync", root, memory.data_ptr(), size, microseconds(deadline))
         if memory.device != tensor.device:
             tensor.detach().copy_(memory)
 
     def rejoin(self, deadline: float) -> "Communicator":
         """A communicator of the live and the returning ranks, who all call it. This one ends."""
-        fresh = ctypes.c_void_p()
-        lib.check(
-            lib.library().tarpon_rejoin(
-                open_handle(self._handle), microseconds(deadline), ctypes.byref(fresh)
-            )
-        )
-        self.close(seconds=0)
-        return Communicator(fresh, self.settings)
+        with _opened() as fresh:
+            self._handle.call("tarpon_rejoin", microseconds(deadline), ctypes.byref(fresh.pointer))
+            self.close(seconds=0)
+            return Communicator(fresh, self.settings)
 
     def abort(self, reason: str) -> None:
-        """Ends all calls on all ranks, from any thread. Only close() and rejoin() still work."""
-        with self._lock:
-            if self._handle.value:
-                lib.check(lib.library().tarpon_abort(self._handle, reason.encode()))
+        """Ends all calls on all ranks, from any thread, without waiting for another one. Only close()
+        and rejoin() still work. Does nothing once it is closed."""
+        with contextlib.suppress(ClosedError):
+            self._handle.call("tarpon_abort", reason.encode())
 
-    def close(self, seconds: float = _CLOSE_SECONDS) -> None:
+    def close(self, seconds: float = GOODBYE_SECONDS) -> None:
         """Serves the other ranks until they need nothing more of this one, at most `seconds`.
 
-        Calls that have not ended by then end as aborted.
+        Calls that have not ended by then end as aborted, and so do other functions that other
+        threads are in. A communicator that others were split from is kept until they are closed.
         """
-        if os.getpid() != self._process:
-            return  # a forked child has no part in its parent's job
-        with self._lock:
-            handle = ctypes.c_void_p(self._handle.value)
-            self._handle.value = None
-        if not handle.value:
-            return
-        _open_communicators.discard(self)
-        library = lib.library()
-        if seconds > 0:
-            library.tarpon_close(handle, microseconds(seconds))  # late ranks have their deadlines
-        library.tarpon_abort(handle, None)
-        if self._beginner is not None:
-            self._beginner.stop()
-        self._ender.stop()
-        library.tarpon_communicator_free(handle)
+        self._handle.close(seconds)
 
     def __enter__(self) -> "Communicator":
         return self
@@ -337,18 +284,34 @@ class Communicator:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
+        if hasattr(self, "_handle"):
             self.close()
 
 
-_open_communicators: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+@contextlib.contextmanager
+def _opened() -> Iterator[Handle]:
+    """A handle that is closed where the block fails."""
+    handle = Handle()
+    try:
+        yield handle
+    except BaseException:
+        handle.close(seconds=0)
+        raise
 
 
-@atexit.register
-def _close_all() -> None:
-    for communicator in list(_open_communicators):
-        communicator.close()
-    callbacks.stop()
-    # A communicator that its own thread has closed or dropped is not in the list above.
-    for thread in list(live_threads):
-        thread.join()
+def _check_environment(options: lib.Options) -> None:
+    options.rendezvous = b"127.0.0.1:1"  # in place of the one to come
+    lib.check(lib.library().tarpon_check_environment(ctypes.byref(options)))
+    options.rendezvous = None
+
+
+def _connect(options: lib.Options, place: Place, handle: Handle) -> None:
+    options.listener, options.rendezvous = place.listener, place.address
+    lib.check(
+        lib.library().tarpon_connect_from_environment(
+            ctypes.byref(options), ctypes.byref(handle.pointer)
+        )
+    )
+
+
+atexit.register(close_all)

@@ -77,6 +77,7 @@ class Arguments(ctypes.Structure):
         ("late_rank", ctypes.c_uint32),
         ("learn_shares", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("refusal", ctypes.c_char_p),
     ]
 
 
@@ -172,6 +173,17 @@ _PROTOTYPES = {
         _INT,
         [_HANDLE, ctypes.c_uint64, _place(Loss), ctypes.c_int64, _place(StepVerdict)],
     ),
+    "tarpon_split": (
+        _INT,
+        [
+            _HANDLE,
+            ctypes.POINTER(ctypes.c_uint32),
+            ctypes.c_uint32,
+            ctypes.c_uint32,
+            ctypes.c_int64,
+            _place(_HANDLE),
+        ],
+    ),
     "tarpon_rejoin": (_INT, [_HANDLE, ctypes.c_int64, _place(_HANDLE)]),
     "tarpon_left_out": (_TEXT, [_HANDLE]),
     "tarpon_resync": (
@@ -225,10 +237,15 @@ def library() -> ctypes.CDLL:
     return _library
 
 
+def error_text() -> str:
+    """What failed in the last function that failed on this thread."""
+    return library().tarpon_error_text().decode(errors="replace")
+
+
 def check(code: int) -> None:
     """Raises TarponError with the library's text unless `code` is OK."""
     if code != OK:
-        raise TarponError(library().tarpon_error_text().decode(errors="replace"), code)
+        raise TarponError(error_text(), code)
 
 
 def microseconds(seconds: float) -> int:

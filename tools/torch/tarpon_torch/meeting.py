@@ -1,33 +1,58 @@
 """How the ranks of a job find each other in a store that they share.
 
-Every rank writes that it is ready, or why it cannot take part. When all are ready, rank 0 writes the
-address at which it listens; else it writes the first refusal.
+Every rank writes that it is ready, with what has to be alike on all ranks and the jobs that it is a
+rank of; or why it cannot take part. When all are ready, rank 0 writes where they meet: at its
+address, or in a job that all of them share; else it writes the first refusal.
 """
 
 import ctypes
+import dataclasses
 import datetime
+import json
 import os
 import time
-from typing import Any, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import library as lib
+from .handle import Handle
+from .jobs import Job, new_name
 from .library import TarponError
 
-_READY = "ready"
+_READY = "ready: "
 _REFUSED = "refused: "
 _LONGER = 5.0  # seconds that ranks wait for the word of rank 0, after its own wait is over
 
 
-class Meeting:
-    """One rank's part. Nothing to do without a store, or for a job of one rank."""
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where the ranks meet."""
 
-    def __init__(self, store: Any, key: str, rank: int, world_size: int, timeout: float):
+    job: Optional[str] = None  # the new job's name, alike on all ranks; None: it cannot be shared
+    address: Optional[bytes] = None  # None: as the environment says, or on rank 0
+    listener: Optional[ctypes.c_void_p] = None  # on rank 0
+    # The communicator to split from, the number, and the ranks in it, in the new order.
+    split: Optional[Tuple[Handle, int, List[int]]] = None
+
+
+class Meeting:
+    """One rank's part. Without a store, or for a job of one rank, there is nobody to meet."""
+
+    def __init__(
+        self,
+        store: Any,
+        key: str,
+        rank: int,
+        world_size: int,
+        timeout: float,
+        interface: Optional[str],
+    ):
         self._store = store if world_size > 1 else None
         self._key = key
         self._rank = rank
         self._world_size = world_size
         self._timeout = timeout
         self._until = time.monotonic() + timeout
+        self._interface = interface
         self._listener = ctypes.c_void_p()
 
     def __enter__(self) -> "Meeting":
@@ -37,12 +62,23 @@ class Meeting:
         if self._listener.value:
             lib.library().tarpon_listener_free(self._listener)
 
-    def listen(self, interface: Optional[str]) -> None:
-        """Listens at an address that reaches the host of the store. Only rank 0's is used; the other
-        ranks learn whether their interfaces work. Errors: TarponError."""
+    def come(self, listens: bool) -> None:
+        """`listens`: rank 0 needs an address, and other ranks learn whether their interfaces work.
+        Errors: TarponError."""
         if self._store is None:
             return
+        if self._store.add(f"{self._key}/{self._rank}/times", 1) > 1:
+            raise TarponError(
+                f"the store has a key {self._key}/{self._rank} already: did it outlive an earlier run, "
+                f"or have two processes rank {self._rank}? Give each run a store or a prefix of its own"
+            )
+        if listens:
+            self._listen()
+
+    def _listen(self) -> None:
+        """At an address that reaches the host of the store."""
         host = os.environ.get("MASTER_ADDR") or _host_of(self._store)
+        interface = self._interface
         lib.check(
             lib.library().tarpon_listen(
                 host.encode() if host else None,
@@ -59,27 +95,46 @@ class Meeting:
         self._write(_REFUSED + text)
         return TarponError(text, error.code)
 
-    def meet(self, options: lib.Options) -> None:
-        """Sets the address in `options`, once all ranks are ready. Errors: TarponError."""
+    def meet(self, terms: Mapping[str, str], offered: Mapping[str, Job]) -> Place:
+        """Returns once all ranks are ready. `terms`: by name, alike on all ranks. `offered`: jobs to
+        split from, by name. Errors: TarponError, alike on all ranks."""
+        own = {"terms": dict(terms), "jobs": {name: job.rank for name, job in offered.items()}}
+        if self._world_size == 1:
+            return self._split_of(_common_job(offered, [own]), offered) or Place(new_name())
         if self._store is None:
-            return
+            return Place()
         if self._rank != 0:
-            self._write(_READY)
-            options.rendezvous = _address(self._read(0, _LONGER)).encode()
-            return
+            self._write(_READY + json.dumps(own))
+            word = self._read(0, _LONGER)
+            return self._split_of(word, offered) or Place(word["job"], word["address"].encode())
         try:
+            words = [own]
             for other in range(1, self._world_size):
-                _address(self._read(other))
+                words.append(self._read(other))
+                _check_terms(own["terms"], words[-1]["terms"], other)
+            word = _common_job(offered, words) or self._address()
         except TarponError as error:
             self._write(_REFUSED + str(error))
             raise
-        options.listener = self._listener
-        self._write(lib.library().tarpon_listener_address(self._listener).decode())
+        self._write(_READY + json.dumps(word))
+        return self._split_of(word, offered) or Place(word["job"], listener=self._listener)
+
+    def _address(self) -> Dict[str, Any]:
+        if not self._listener.value:
+            self._listen()
+        address = lib.library().tarpon_listener_address(self._listener).decode()
+        return {"job": new_name(), "address": address}
+
+    @staticmethod
+    def _split_of(word: Optional[Mapping[str, Any]], offered: Mapping[str, Job]) -> Optional[Place]:
+        if word is None or "number" not in word:
+            return None
+        return Place(split=(offered[word["job"]].handle, word["number"], word["ranks"]))
 
     def _write(self, text: str) -> None:
         self._store.set(f"{self._key}/{self._rank}", text)
 
-    def _read(self, rank: int, longer: float = 0.0) -> str:
+    def _read(self, rank: int, longer: float = 0.0) -> Dict[str, Any]:
         key = f"{self._key}/{rank}"
         left = max(self._until + longer - time.monotonic(), 0.001)
         try:
@@ -88,13 +143,36 @@ class Meeting:
             raise TarponError(
                 f"rank {rank} did not come within {self._timeout:g} s: {error}"
             ) from error
-        return self._store.get(key).decode(errors="replace")
+        text = self._store.get(key).decode(errors="replace")
+        if text.startswith(_REFUSED):
+            raise TarponError(text[len(_REFUSED) :])
+        if not text.startswith(_READY):
+            raise TarponError(f"rank {rank} has another version of tarpon_torch: install one on all")
+        word: Dict[str, Any] = json.loads(text[len(_READY) :])
+        return word
 
 
-def _address(text: str) -> str:
-    if text.startswith(_REFUSED):
-        raise TarponError(text[len(_REFUSED) :])
-    return text
+def _check_terms(own: Mapping[str, str], others: Mapping[str, str], other: int) -> None:
+    for name in sorted({*own, *others}):
+        if own.get(name) != others.get(name):
+            raise TarponError(
+                f"rank {other} has {name}={others.get(name)}, and rank 0 {own.get(name)}: give all "
+                "ranks the same"
+            )
+
+
+def _common_job(
+    offered: Mapping[str, Job], words: List[Dict[str, Any]]
+) -> Optional[Dict[str, Any]]:
+    """The first job that all ranks offer; `words`: of the ranks, in order."""
+    for name, job in offered.items():
+        ranks = [word["jobs"].get(name) for word in words]
+        if None in ranks:
+            continue
+        number = job.next_number()
+        if number is not None:
+            return {"job": name, "number": number, "ranks": ranks}
+    return None
 
 
 def _host_of(store: Any) -> Optional[str]:

@@ -3,8 +3,9 @@
 import dataclasses
 import os
 import re
-from typing import Mapping, Optional
+from typing import Dict, Mapping, Optional
 
+from . import library as lib
 from .library import TarponError
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -28,6 +29,16 @@ class Settings:
     bound: Optional[float] = None  # TARPON_BOUND: seconds of the whole call; None: learnt
     learn_shares: bool = False  # TARPON_SHARES: even, or auto: they follow the links' speed
     deadline: float = 10.0  # TARPON_DEADLINE: hard limit of bounded calls; seconds
+
+    def terms(self) -> Dict[str, str]:
+        """By variable."""
+        return {
+            "TARPON_MODE": "bounded" if self.bounded else "exact",
+            "TARPON_BOUNDED_MIN": str(self.bounded_min),
+            "TARPON_BOUND": _seconds(self.bound),
+            "TARPON_SHARES": "auto" if self.learn_shares else "even",
+            "TARPON_DEADLINE": _seconds(self.deadline),
+        }
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "Settings":
@@ -57,3 +68,36 @@ class Settings:
             learn_shares=shares == "auto",
             deadline=usual.deadline if deadline is None else deadline,
         )
+
+
+def _seconds(time: Optional[float]) -> str:
+    return "unset" if time is None else f"{time:g}s"
+
+
+def connect_terms(
+    options: lib.Options, environment: Mapping[str, str] = os.environ
+) -> Dict[str, str]:
+    """What else has to be alike on all ranks, by name: options, or the variables in their place.
+
+    The library compares it too, but its rank 0 waits for the ranks that it has refused.
+    """
+
+    def either(option: float, variable: str) -> str:
+        return f"{option:g}" if option else environment.get(variable) or "unset"
+
+    return {
+        "version": lib.library().tarpon_version().decode(),
+        "loss_target": _share(either(options.loss_target, "TARPON_LOSS_TARGET")),
+        "codec": {1: "on", 2: "off"}.get(
+            options.codec, environment.get("TARPON_CODEC") or "auto"
+        ),
+        "TARPON_MULTICAST": environment.get("TARPON_MULTICAST") or "off",
+        "skip_above": f"{options.skip_above:g}",
+        "halt_above": f"{options.halt_above:g}",
+    }
+
+
+def _share(text: str) -> str:
+    """The same text for the same share: 1.0% is 0.01."""
+    percent = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", text)
+    return f"{float(percent.group(1)) / 100:g}" if percent else text

@@ -1,0 +1,330 @@
+"""What becomes of calls, communicators and groups where something ends before its time: Ctrl-C, errors
+of this rank alone, close() and abort() beside other threads, the end of the interpreter."""
+
+import gc
+import os
+import sys
+import threading
+import time
+import weakref
+
+import ranks
+import torch
+import torch.distributed as dist
+
+LONG_S = 60.0
+
+
+def _text_of(start):
+    try:
+        start()
+    except (RuntimeError, KeyboardInterrupt) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def _replace(owner, name, function):
+    """Puts function(the original, *arguments) in its place. Returns what undoes that."""
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *arguments: function(original, *arguments))
+    return lambda: setattr(owner, name, original)
+
+
+def _columns(value):
+    """A tensor that travels as a copy."""
+    return torch.full((6, 8), float(value))[:, ::2]
+
+
+def _sums_wrongly(calls):
+    """How many of some calls that all ranks make have wrong sums."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    wrong = 0
+    for call in range(calls):
+        tensor = torch.full((24,), float(rank + call))
+        dist.all_reduce(tensor)
+        wrong += not bool((tensor == world * call + world * (world - 1) / 2).all())
+    return wrong
+
+
+def copy_fails(error):
+    """Rank 1 cannot copy its tensor."""
+
+    def fail(original, tensor):
+        raise {"RuntimeError": RuntimeError, "KeyboardInterrupt": KeyboardInterrupt}[error]("none left")
+
+    rank = dist.get_rank()
+    texts = []
+    for start in (
+        lambda: dist.all_reduce(_columns(rank)),
+        lambda: dist.all_reduce_coalesced([torch.ones(3), _columns(rank), torch.ones(5)]),
+    ):
+        restore = _replace(torch.Tensor, "contiguous", fail) if rank == 1 else lambda: None
+        texts.append(_text_of(start))
+        restore()
+    return [texts, _sums_wrongly(3)]
+
+
+def test_copy_fails():
+    """The call has its number all the same: later ones match."""
+    for error in ("RuntimeError", "KeyboardInterrupt"):
+        (others, wrong_there), (own, wrong_here) = ranks.run("copy_fails", 2, {"error": error})
+        assert all(text == f"{error}: none left" for text in own), own
+        assert all("rank 1 refused the call" in text for text in others), others
+        assert wrong_there == wrong_here == 0
+
+
+def interrupted():
+    """Ctrl-C comes to rank 0 when its call has begun in the library, and before Python knows that."""
+    from tarpon_torch import library
+
+    def start(original, *arguments):
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    rank = dist.get_rank()
+    store = dist.distributed_c10d._get_default_store()
+    group = dist.distributed_c10d._get_default_group()
+    tensor = torch.full((1000,), float(rank))
+    told = ["", True, True, 0]
+    if rank == 0:
+        lives = weakref.ref(tensor)
+        restore = _replace(library.library(), "tarpon_allreduce_start", start)
+        told[0] = _text_of(
+            lambda: group.communicator.allreduce(
+                tensor, library.SUM, deadline=LONG_S, ended=lambda call: None
+            )
+        )
+        restore()
+        del tensor
+        gc.collect()
+        told[1] = lives() is not None
+        store.set("interrupted", "")
+        end = time.monotonic() + LONG_S
+        while lives() is not None and time.monotonic() < end:
+            time.sleep(0.01)
+        told[2] = lives() is None
+    else:
+        store.wait(["interrupted"])
+        dist.all_reduce(tensor)
+    told[3] = _sums_wrongly(3)
+    return told
+
+
+def test_interrupted():
+    """The tensor lives as long as the library uses it, and no longer."""
+    for text, lived, is_gone, wrong in ranks.run("interrupted", 2):
+        assert text.startswith("KeyboardInterrupt") or text == "", text
+        assert lived and is_gone and wrong == 0, (lived, is_gone, wrong)
+
+
+def closed_beside_others():
+    """One thread closes while another one is inside each function."""
+    from tarpon_torch import library
+    from tarpon_torch.communicator import Communicator
+
+    world, rank = dist.get_world_size(), dist.get_rank()
+    store = dist.distributed_c10d._get_default_store()
+    uses = {
+        "tarpon_barrier": lambda one: one.barrier(LONG_S),
+        "tarpon_agree": lambda one: one.agree(1, 0.0, False, LONG_S),
+        "tarpon_resync": lambda one: one.resync(torch.ones(3), 0, LONG_S),
+        "tarpon_rejoin": lambda one: one.rejoin(0.3),
+        "tarpon_allreduce_start": lambda one: one.allreduce(
+            torch.ones(3), 0, deadline=LONG_S, ended=lambda call: None
+        ),
+    }
+    wrong = []
+    for name, use in uses.items():
+        one = Communicator.connect(dist.PrefixStore(name, store), rank, world, LONG_S)
+        dist.barrier()
+        events, is_inside = [], threading.Event()
+
+        def slow(original, *arguments):
+            is_inside.set()
+            code = original(*arguments)
+            time.sleep(0.3)
+            events.append("used")
+            return code
+
+        def free(original, pointer):
+            if pointer.value:
+                events.append("freed")
+            original(pointer)
+
+        undo = [
+            _replace(library.library(), name, slow),
+            _replace(library.library(), "tarpon_communicator_free", free),
+        ]
+        if rank == 0:
+            user = threading.Thread(target=lambda: _text_of(lambda: use(one)))
+            user.start()
+            is_inside.wait()
+            one.close(seconds=0)
+            user.join()
+            if events != ["used", "freed"]:
+                wrong.append([name, events])
+        for each in undo:
+            each()
+        dist.barrier()
+        one.close(seconds=0)
+    return wrong
+
+
+def test_closed_beside_others():
+    """The communicator is freed when they have come out."""
+    for wrong in ranks.run("closed_beside_others", 2):
+        assert wrong == [], wrong
+
+
+def aborted_beside_a_slow_start():
+    from tarpon_torch import library
+
+    communicator = dist.distributed_c10d._get_default_group().communicator
+    is_inside, goes_on = threading.Event(), threading.Event()
+
+    def slow(original, *arguments):
+        is_inside.set()
+        goes_on.wait(LONG_S)
+        return original(*arguments)
+
+    restore = _replace(library.library(), "tarpon_allreduce_start", slow)
+    texts = []
+    caller = threading.Thread(target=lambda: texts.append(_text_of(lambda: dist.all_reduce(torch.ones(3)))))
+    caller.start()
+    is_inside.wait()
+    aborter = threading.Thread(target=lambda: communicator.abort("for the test"))
+    aborter.start()
+    aborter.join(LONG_S / 4)
+    returned = not aborter.is_alive()
+    goes_on.set()
+    caller.join()
+    restore()
+    return [returned, texts]
+
+
+def test_abort_beside_a_slow_start():
+    """abort() waits for no call."""
+    for returned, texts in ranks.run("aborted_beside_a_slow_start", 2):
+        assert returned and "aborted" in texts[0], (returned, texts)
+
+
+def closed_by_a_signal_handler():
+    """It runs in the thread that is about to begin a call."""
+    from tarpon_torch import library
+
+    group = dist.distributed_c10d._get_default_group()
+
+    def start(original, *arguments):
+        group.communicator.close(seconds=0)
+        return original(*arguments)
+
+    restore = _replace(library.library(), "tarpon_allreduce_start", start)
+    text = _text_of(lambda: dist.all_reduce(torch.ones(3)))
+    restore()
+    return [text, _text_of(lambda: dist.all_reduce(torch.ones(3)))]
+
+
+def test_closed_by_a_signal_handler():
+    for during, later in ranks.run("closed_by_a_signal_handler", 2):
+        assert "aborted" in during, during
+        assert "closed" in later, later
+
+
+def left_behind(rounds):
+    """Descriptors and threads after rounds of a group whose call fails."""
+    held = []
+    gc.disable()
+    for _ in range(rounds):
+        group = dist.new_group()
+        dist.all_reduce(torch.ones(3), group=group)
+        dist.barrier()
+        group.abort()
+        text = _text_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+        work = group.allreduce([torch.ones(3)])
+        errors = [text, _text_of(work.wait), _text_of(work.wait), str(work.exception())]
+        assert all("abort" in error for error in errors), errors
+        dist.destroy_process_group(group)
+        del group, work
+        held.append([len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
+        dist.barrier()
+    return held
+
+
+def test_failed_call_leaves_nothing():
+    for held in ranks.run("left_behind", 2, {"rounds": 6}):
+        assert all(later <= first + 2 for first, later in zip(held[1], held[-1])), held
+
+
+def no_thread():
+    """On rank 1 the system allows no further thread."""
+
+    def fail(original, thread):
+        if thread.name.startswith("tarpon"):
+            raise RuntimeError("can't start new thread")
+        original(thread)
+
+    if dist.get_rank() == 1:
+        _replace(threading.Thread, "start", fail)
+    began = time.monotonic()
+    text = _text_of(lambda: dist.new_group(backend="tarpon"))
+    dist.barrier()
+    return [text, time.monotonic() - began]
+
+
+def test_no_thread():
+    """All ranks are told, and the interpreter ends in peace."""
+    results, errors = ranks.run("no_thread", 3, backend="gloo+tarpon", said=True)
+    for text, seconds in results:
+        assert "rank 1: can't start new thread" in text and "ulimit -u" in text, text
+        assert seconds < LONG_S / 2
+    assert not any("cannot join" in error for error in errors), errors
+
+
+def daemon_threads():
+    """Threads that are inside functions of the library when the interpreter ends."""
+    from tarpon_torch.communicator import Communicator
+
+    store = dist.distributed_c10d._get_default_store()
+    communicator = Communicator.connect(
+        dist.PrefixStore("daemons", store), dist.get_rank(), dist.get_world_size(), LONG_S
+    )
+    for work in (
+        lambda: communicator.agree(1, 0.0, False, LONG_S),
+        lambda: communicator.allreduce_now(torch.ones(1000), 0, tag=1, deadline=LONG_S),
+        lambda: communicator.barrier(LONG_S),
+    ):
+        if dist.get_rank() == 1:
+            threading.Thread(target=_text_of, args=(work,), daemon=True).start()
+    time.sleep(0.2)
+
+
+def test_end_beside_daemon_threads():
+    assert ranks.run("daemon_threads", 2) == [None, None]
+
+
+FUNCTIONS = {
+    function.__name__: function
+    for function in (
+        copy_fails,
+        interrupted,
+        closed_beside_others,
+        aborted_beside_a_slow_start,
+        closed_by_a_signal_handler,
+        left_behind,
+        no_thread,
+        daemon_threads,
+    )
+}
+TESTS = {
+    "copy_fails": test_copy_fails,
+    "interrupted": test_interrupted,
+    "closed_beside_others": test_closed_beside_others,
+    "abort": test_abort_beside_a_slow_start,
+    "signal_handler": test_closed_by_a_signal_handler,
+    "failed_call": test_failed_call_leaves_nothing,
+    "no_thread": test_no_thread,
+    "daemon_threads": test_end_beside_daemon_threads,
+}
+
+if __name__ == "__main__":
+    sys.exit(ranks.main(FUNCTIONS, TESTS))

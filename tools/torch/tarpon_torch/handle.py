@@ -1,0 +1,203 @@
+"""The library's communicator, with all that uses it: threads and calls.
+
+Ctrl-C raises KeyboardInterrupt in the main thread, between any two steps of Python. So a call belongs
+to a set before it is begun, what has to follow a step stands in a `finally`, and shared state changes
+by single operations of dict, set and queue. The communicator is freed by a thread of its own, which
+Ctrl-C does not reach. There is no lock: abort() and close() wait for no call, and may be called by a
+signal handler that interrupts one.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from typing import Any, Dict, Optional, Sequence, Set, Tuple
+
+import torch
+
+from . import library as lib
+from .calls import Call
+from .library import TarponError, microseconds
+from .threads import Latch, Stage, callbacks, end_threads
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
+
+GOODBYE_SECONDS = 5.0
+
+
+class ClosedError(TarponError):
+    def __init__(self) -> None:
+        super().__init__("this communicator is closed")
+
+
+class Handle:
+    """A communicator of the library. It is freed once it is closed, no thread is inside a function of
+    it, and all communicators that were split from it are freed. Any thread may call.
+    """
+
+    def __init__(self) -> None:
+        """Errors: TarponError, where no thread can be started."""
+        self.pointer = ctypes.c_void_p()  # NULL until it is connected
+        self._calls: Set[Call] = set()  # the library may have their memory
+        # The threads that are inside a function, and the handles that were split from this one.
+        self._users: Dict[object, Optional[int]] = {}
+        self._closing = False  # no new calls
+        self._ending = False  # nothing at all
+        self._ended = Latch()
+        self._parent: Optional[Handle] = None
+        self._process = os.getpid()
+        self._beginner: Optional[Stage] = None  # since the first CUDA tensor
+        self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
+        self._ender = Stage(self._end_call, self._end)
+        _open_handles.add(self)
+
+    # -- functions of the library
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """The function of that name, with this communicator. Errors: its own; ClosedError."""
+        lib.check(self._use(False, getattr(lib.library(), function), *arguments))
+
+    def is_open(self) -> bool:
+        return bool(self.pointer.value) and not self._closing
+
+    def _use(self, closes: bool, function: Any, *arguments: Any) -> Any:
+        """function(the communicator, ...); nothing frees it meanwhile. `closes`: also after close()."""
+        user = object()
+        try:
+            self._users[user] = threading.get_ident()
+            if self._ending or (self._closing and not closes):
+                raise ClosedError()
+            return function(self.pointer, *arguments)
+        finally:
+            self._users.pop(user, None)
+
+    def split(self, parent: "Handle", ranks: Sequence[int], number: int, seconds: float) -> None:
+        """Makes this one by tarpon_split()."""
+        self._parent = parent
+        parent._users[self] = None
+        members = (ctypes.c_uint32 * len(ranks))(*ranks)
+        parent.call(
+            "tarpon_split",
+            members,
+            len(ranks),
+            number,
+            microseconds(seconds),
+            ctypes.byref(self.pointer),
+        )
+
+    # -- calls
+
+    def begin(self, call: Call) -> None:
+        """Takes the call's number; its end is told on a thread of this handle. Errors: ClosedError."""
+        self._use(False, self._begin, call)
+
+    def _begin(self, pointer: ctypes.c_void_p, call: Call) -> None:
+        self._calls.add(call)
+        try:
+            if call.tensor.is_cuda:
+                call.stage(*self._streams_of(call.tensor.device))
+        except BaseException as error:
+            call.refuse(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if self._beginner is not None:
+                self._beginner.put(call)
+            else:
+                try:
+                    call.begin(pointer)
+                finally:
+                    self._ender.put(call)
+
+    def _streams_of(self, device: torch.device) -> Tuple[Any, Any]:
+        if self._beginner is None:
+            self._beginner = Stage(self._begin_staged)
+        if device not in self._streams:
+            self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
+        return self._streams[device]
+
+    def _begin_staged(self, call: Call) -> None:
+        call.begin(self.pointer)
+        self._ender.put(call)
+
+    def _end_call(self, call: Call) -> None:
+        call.end()
+        call.tell()
+        if call.is_over():
+            self._calls.discard(call)
+
+    # -- the end
+
+    def close(self, seconds: float) -> None:
+        """Serves the other ranks until they need nothing more of this one, at most `seconds`; then ends
+        calls as aborted, and waits until the communicator is freed. Returns earlier where that has
+        to wait: for the calling thread itself, or for communicators that were split from this one.
+        """
+        if os.getpid() != self._process:
+            return  # a forked child has no part in its parent's job
+        self._closing = True
+        try:
+            if self.pointer.value and seconds > 0:  # late ranks have their deadlines
+                self._finish("tarpon_close", microseconds(seconds))
+        finally:
+            if self.pointer.value:
+                self._finish("tarpon_abort", None)
+            self._ender.stop()
+        while not self._is_held_up():
+            if self._ended.wait(_LONGEST_PAUSE):
+                return
+
+    def _finish(self, function: str, argument: Any) -> None:
+        try:
+            self._use(True, getattr(lib.library(), function), argument)
+        except ClosedError:
+            pass  # another thread has closed it
+
+    def _is_held_up(self) -> bool:
+        """Whether the end waits for the calling thread, or for a communicator that was split off."""
+        own_stages = [self._ender] + ([self._beginner] if self._beginner is not None else [])
+        here = (None, threading.get_ident())
+        return any(stage.is_here() for stage in own_stages) or any(
+            thread in here for thread in list(self._users.values())
+        )
+
+    def _end(self) -> None:
+        """Frees the communicator, once nothing uses it."""
+        self._ending = True
+        pause = _SHORTEST_PAUSE
+        while self._users:
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        if self._beginner is not None:
+            self._beginner.stop()
+            self._beginner.join()
+        self._ender.drain()
+        lib.library().tarpon_communicator_free(self.pointer)
+        self._calls.clear()
+        if self._parent is not None:
+            self._parent._users.pop(self, None)
+        _open_handles.discard(self)
+        self._ended.open()
+
+
+_open_handles: Set[Handle] = set()
+
+
+def close_all() -> None:
+    """At the interpreter's end. Ctrl-C ends the goodbyes, and a second one all."""
+    try:
+        _close_all(GOODBYE_SECONDS)
+    except KeyboardInterrupt:
+        _close_all(seconds=0)
+
+
+def _close_all(seconds: float) -> None:
+    while _open_handles:
+        for handle in list(_open_handles):
+            handle.close(seconds)
+        time.sleep(_SHORTEST_PAUSE)  # those that wait for others end by themselves
+    callbacks.stop()
+    end_threads()
+
+
+os.register_at_fork(after_in_child=_open_handles.clear)
