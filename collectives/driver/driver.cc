@@ -19,8 +19,14 @@ constexpr Duration kStopPatience = 1s;
 
 }  // namespace
 
-Driven::Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership)
-    : driver_(driver), engine_(engine), rank_(rank), line_(line), membership_(membership) {
+Driven::Driven(Driver& driver, Engine& engine, const EndpointOptions& self, PortLine& line,
+               Membership& membership)
+    : driver_(driver),
+      engine_(engine),
+      rank_(self.rank),
+      line_(line),
+      membership_(membership),
+      learnt_shares_(engine, meter_, self.rank, self.world_size) {
   const std::unique_lock lock = driver_.claim();
   if (driver_.driven_.empty()) driver_.job_ = this;
   driver_.driven_.push_back(this);
@@ -41,7 +47,7 @@ std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments,
   const Time asked = monotonic_now();
   const bool nonfinite = engine_.looks_nonfinite(arguments);
   const std::unique_lock lock = driver_.claim();
-  auto call = engine_.submit(arguments, nonfinite, asked, monotonic_now());
+  auto call = learnt_shares_.submit(arguments, nonfinite, asked, monotonic_now());
   quiet_ = false;
   if (!waits) {
     driver_.needed_.notify_one();
@@ -67,14 +73,14 @@ void Driven::stop() {
       lock, [this] { return is_still(); }, monotonic_now() + kStopPatience);
 }
 
-void Driven::measure_link(std::uint64_t window) {
+Shares Driven::learnt_shares(std::uint32_t tag) {
   const std::unique_lock lock = driver_.claim();
-  meter_.begin(window);
+  return learnt_shares_.of(tag);
 }
 
-double Driven::link_rate() {
+void Driven::end_learning() {
   const std::unique_lock lock = driver_.claim();
-  return meter_.rate();
+  learnt_shares_.end();
 }
 
 /// Whether progress() may move something.
@@ -100,6 +106,7 @@ bool Driven::progress(bool piece_has_ended) {
     membership_.wish_eviction(engine_.take_eviction_wish());
     membership_.note_calls(engine_.coded_calls().take_evidence());
   }
+  if (learnt_shares_.step(monotonic_now())) moved = true;
   membership_.passed(engine_.take_passed());
   tell_silent();
   quiet_ = !moved && line_.unsent() == 0;  // packets that are due may wait for room in the port
