@@ -137,6 +137,8 @@ class Driver {
   std::size_t outstanding() const;
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit);
+  void step_aside(std::unique_lock<std::mutex>& lock);
+  void stop_driving(std::unique_lock<std::mutex>& lock);
   bool round(std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock, Time limit);
   Driven* run_piece(std::unique_lock<std::mutex>& lock);
