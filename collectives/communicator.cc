@@ -244,16 +244,17 @@ Result<void> Communicator::resync(Rank root, void* data, std::uint64_t bytes, Du
   if (meant[0] != -meant[1] || meant[2] != -meant[3]) {
     return fail(Error::Code::mismatch, "resync: the ranks differ in root or bytes");
   }
-  // All but the root add zeros, which changes no bit of an integer.
+  // All but the root add zeros, which changes no bit of an integer. Barriers have another type: a
+  // rank that gave up pairs none with a piece.
   call.function = ReduceOp::sum;
-  std::vector<std::int32_t> piece(std::min(bytes, kResyncPiece) / sizeof(std::int32_t) + 1);
+  std::vector<std::uint32_t> piece(std::min(bytes, kResyncPiece) / sizeof(std::uint32_t) + 1);
   for (std::uint64_t at = 0; at < bytes; at += kResyncPiece) {
     const std::uint64_t here = std::min(kResyncPiece, bytes - at);
     std::fill(piece.begin(), piece.end(), 0);
     std::byte* const place = static_cast<std::byte*>(data) + at;
     if (rank() == root) std::memcpy(piece.data(), place, here);
-    const std::uint64_t words = (here + sizeof(std::int32_t) - 1) / sizeof(std::int32_t);
-    if (auto done = run_piece(piece.data(), words, DataType::int32); !done) return done;
+    const std::uint64_t words = (here + sizeof(std::uint32_t) - 1) / sizeof(std::uint32_t);
+    if (auto done = run_piece(piece.data(), words, DataType::uint32); !done) return done;
     if (rank() != root) std::memcpy(place, piece.data(), here);
   }
   return {};
