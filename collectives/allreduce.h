@@ -34,16 +34,14 @@ enum class BoundRule : std::uint8_t {
                // 20 calls of a tag, which run exact
 };
 
-/// The tag of barriers; no caller may use it.
-inline constexpr std::uint32_t kBarrierTag = 0xffffffff;
-
 struct AllreduceArguments {
   const void* input = nullptr;  // `count` elements; unchanged unless it is also the output
   void* output = nullptr;       // `count` elements; equal to `input` for in place, else apart
   std::uint64_t count = 0;      // 0: exact calls still wait until every rank has made its call
   DataType type = DataType::float32;
   ReduceOp function = ReduceOp::sum;
-  std::uint32_t tag = 0;       // calls of one tag match in order; tags run independently
+  std::uint32_t tag = 0;       // calls of one tag match in order; tags run independently. Tags from
+                               // kFirstReservedTag on belong to the library (reserved_tags.h)
   CustomFunction custom = {};  // used if `function` is custom
   Mode mode = Mode::exact;     // other functions than sum and avg, and integers, always run exact
   Algorithm algorithm = Algorithm::automatic;  // of exact calls; calls that may be bounded run tar
@@ -53,11 +51,13 @@ struct AllreduceArguments {
   Rank late_rank = 0;  // Algorithm::late_rank: the late one; the number of ranks is a power of two
   Shares shares = {};  // of exact calls by Algorithm::tar, one for each rank; else shares are even
   /// Exact calls by Algorithm::tar with even `shares`, of 1 MiB or more, of tags below 64: shares
-  /// follow the speed of the ranks' links, as measured in earlier calls of the tag. The calls of a
-  /// tag are made by one thread at a time. Every six calls the ranks exchange measurements by a
-  /// small call, which takes an operation number of the tag; one call in six waits for its end, in
-  /// allreduce_async() too. Alike on all ranks. The order of additions, and so the last bits of a
-  /// result, then differ between runs.
+  /// follow the speed of the ranks' links, as measured in earlier calls of the tag. Every six calls
+  /// the ranks exchange measurements by a small operation of a tag of its own. Calls that come
+  /// before it has ended queue behind it: allreduce_async() never waits. If the exchange fails, the
+  /// shares stay, and the detail of the next call's report says why. Alike on all ranks: a call
+  /// that learns on some ranks only ends as Status::mismatch. CommunicatorOptions::learn_shares
+  /// sets it for all calls. The order of additions, and so the last bits of a result, then differ
+  /// between runs.
   bool learn_shares = false;
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;
@@ -240,7 +240,8 @@ struct Report {
   std::vector<Rank> late_ranks;  // nothing of theirs is in the result
   std::vector<Rank> blamed;      // mismatch, aborted, peer_dead, peer_left, evicted
   AbortReason abort_reason = AbortReason::given_up;  // aborted
-  std::string detail;                                // one line for a human; empty when complete
+  /// One line for a human. When complete: empty, or why learnt shares stayed as they were.
+  std::string detail;
 };
 
 }  // namespace tarpon

@@ -10,6 +10,7 @@
 
 #include "collectives/driver/communicator_state.h"
 #include "collectives/driver/successor.h"
+#include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
 
@@ -20,8 +21,10 @@ namespace {
 constexpr std::uint64_t kResyncPiece = 4ull << 20;
 
 Result<void> check_tag(std::uint32_t tag) {
-  if (tag != kBarrierTag) return {};
-  return fail(Error::Code::invalid_argument, "allreduce: tag 4294967295 belongs to barriers");
+  if (tag < kFirstReservedTag) return {};
+  return fail(Error::Code::invalid_argument,
+              fmt::format("allreduce: tag {} belongs to the library: give a tag below {}", tag,
+                          kFirstReservedTag));
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ EndpointCounters Communicator::counters() const {
   return state_->driven().look([](const Engine& engine) { return engine.endpoint().counters(); });
 }
 Shares Communicator::learnt_shares(std::uint32_t tag) const {
-  return state_->learnt_shares().of(tag);
+  return state_->driven().learnt_shares(tag);
 }
 std::uint32_t Communicator::flows() const {
   return state_->driven().look([](const Engine& engine) { return engine.endpoint().flows(); });
@@ -96,18 +99,19 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
   if (arguments.algorithm == Algorithm::automatic) {
     arguments.algorithm = choose_algorithm(arguments, world_size());
   }
+  arguments.learn_shares = arguments.learn_shares || state_->job().given().learn_shares;
   return arguments;
 }
 
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
-  const auto call = state_->learnt_shares().submit(chosen(arguments), true);
+  const auto call = state_->driven().submit(chosen(arguments), true);
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, state_->learnt_shares().submit(chosen(arguments), false));
+  return AsyncAllreduce(state_, state_->driven().submit(chosen(arguments), false));
 }
 
 /// Runs an exact call for a caller that does not see its report.
@@ -240,16 +244,17 @@ Result<void> Communicator::resync(Rank root, void* data, std::uint64_t bytes, Du
   if (meant[0] != -meant[1] || meant[2] != -meant[3]) {
     return fail(Error::Code::mismatch, "resync: the ranks differ in root or bytes");
   }
-  // All but the root add zeros, which changes no bit of an integer.
+  // All but the root add zeros, which changes no bit of an integer. Barriers have another type: a
+  // rank that gave up pairs none with a piece.
   call.function = ReduceOp::sum;
-  std::vector<std::int32_t> piece(std::min(bytes, kResyncPiece) / sizeof(std::int32_t) + 1);
+  std::vector<std::uint32_t> piece(std::min(bytes, kResyncPiece) / sizeof(std::uint32_t) + 1);
   for (std::uint64_t at = 0; at < bytes; at += kResyncPiece) {
     const std::uint64_t here = std::min(kResyncPiece, bytes - at);
     std::fill(piece.begin(), piece.end(), 0);
     std::byte* const place = static_cast<std::byte*>(data) + at;
     if (rank() == root) std::memcpy(piece.data(), place, here);
-    const std::uint64_t words = (here + sizeof(std::int32_t) - 1) / sizeof(std::int32_t);
-    if (auto done = run_piece(piece.data(), words, DataType::int32); !done) return done;
+    const std::uint64_t words = (here + sizeof(std::uint32_t) - 1) / sizeof(std::uint32_t);
+    if (auto done = run_piece(piece.data(), words, DataType::uint32); !done) return done;
     if (rank() != root) std::memcpy(place, piece.data(), here);
   }
   return {};

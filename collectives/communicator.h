@@ -76,11 +76,13 @@ class Communicator {
   /// Blocks until the call has ended, at most its deadline. A call that this rank refuses (its
   /// arguments make no sense, its deadline is not positive, there is no memory for its buffers)
   /// ends as Status::aborted on every rank, with Report::abort_reason, and later calls match as
-  /// before. Errors: invalid_argument for the tag of barriers; such a call takes no number.
+  /// before. Errors: invalid_argument for tags of the library (reserved_tags.h), which no other
+  /// call uses.
   Result<Report> allreduce(const AllreduceArguments& arguments);
 
-  /// Starts a call. The buffers belong to it until it is done. Up to 8 calls of a tag run at once;
-  /// further ones queue.
+  /// Starts a call, without waiting for other ranks or calls. The buffers belong to it until it is
+  /// done. Up to 8 calls of a tag run at once; further ones queue. So do calls with learnt shares
+  /// while measurements are exchanged.
   Result<AsyncAllreduce> allreduce_async(const AllreduceArguments& arguments);
 
   /// Returns when every rank has entered it.

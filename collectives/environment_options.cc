@@ -47,6 +47,12 @@ Result<bool> parse_multicast(const std::string& text) {
               fmt::format("TARPON_MULTICAST={}: use on or off", text));
 }
 
+Result<bool> parse_shares(const std::string& text) {
+  if (text == "auto" || text == "even") return text == "auto";
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_SHARES={}: use even or auto", text));
+}
+
 }  // namespace
 
 Result<EnvironmentSettings> read_settings(const Environment& environment) {
@@ -70,6 +76,11 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     const auto multicast = parse_multicast(*text);
     if (!multicast) return fail(multicast.error());
     settings.multicast = *multicast;
+  }
+  if (const auto text = environment("TARPON_SHARES")) {
+    const auto learn_shares = parse_shares(*text);
+    if (!learn_shares) return fail(learn_shares.error());
+    settings.learn_shares = *learn_shares;
   }
   settings.flight = environment("TARPON_FLIGHT");
   return settings;
@@ -101,6 +112,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
   options.multicast = settings->multicast.value_or(options.multicast);
+  options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
   options.flight.directory = settings->flight.value_or(std::string());
   return found;
 }

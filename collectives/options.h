@@ -54,6 +54,8 @@ struct CommunicatorOptions {
   bool busy_poll = false;
   /// Alike on all ranks.
   Mechanisms mechanisms;
+  /// Whether every call has AllreduceArguments::learn_shares. Alike on all ranks.
+  bool learn_shares = false;
   /// Limit of the DATA that this rank sends, Tarpon's headers included; 0: none.
   double max_bytes_per_second = 0;
   /// Memory of retained results, bookkeeping included; one result is always retained.
@@ -82,9 +84,9 @@ struct CommunicatorOptions {
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
   /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET,
-  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say. Errors: one line that
-  /// names the variable, its value and the remedy. Reads the environment as getenv() does: no other
-  /// thread may change it meanwhile.
+  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say, and
+  /// TARPON_SHARES=auto sets learn_shares. Errors: one line that names the variable, its value and
+  /// the remedy. Reads the environment as getenv() does: no other thread may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

@@ -85,7 +85,10 @@ std::string to_string(const Report& report) {
   const std::string progress = progress_text(report);
   const bool has_result = report.status == Status::complete || report.status == Status::partial ||
                           report.status == Status::late_self;
-  // The detail of a result repeats what the progress says.
+  if (report.status == Status::complete && !report.detail.empty()) {
+    return fmt::format("{}: {}; {}", name(report.status), progress, report.detail);
+  }
+  // The detail of other results repeats what the progress says.
   if (has_result || report.detail.empty()) {
     return fmt::format("{}: {}", name(report.status), progress);
   }

@@ -236,6 +236,9 @@ typedef struct tarpon_options {
 typedef void (*tarpon_combine)(void* out, const void* a, const void* b, size_t elements,
                                void* context);
 
+/* Tags from here on belong to the library. */
+#define TARPON_RESERVED_TAGS 0xffffff00u
+
 /* What a caller asks of an AllReduce. */
 typedef struct tarpon_arguments {
   size_t size;        /* sizeof(tarpon_arguments) */
@@ -245,7 +248,7 @@ typedef struct tarpon_arguments {
   uint32_t type;      /* tarpon_data_type; alike on all ranks, as are function, mode and
                          algorithm */
   uint32_t function;  /* tarpon_function */
-  uint32_t tag;       /* calls of one tag match in order; 4294967295 belongs to barriers */
+  uint32_t tag;       /* calls of one tag match in order; below TARPON_RESERVED_TAGS */
   uint32_t mode;      /* tarpon_mode */
   uint32_t algorithm; /* tarpon_algorithm */
   uint32_t missing;   /* tarpon_missing */
@@ -264,8 +267,9 @@ typedef struct tarpon_arguments {
   uint32_t late_rank;    /* TARPON_LATE_RANK: the rank that comes late; alike on all ranks */
   uint32_t learn_shares; /* 1: for exact calls by TARPON_TAR without `shares`, of 1 MiB or more, of
                             tags below 64: shares follow the measured speed of the links, and how
-                            late ranks begin. One thread at a time makes the calls of a tag. Alike
-                            on all ranks */
+                            late ranks begin. Alike on all ranks: a call that learns on some of them
+                            only ends as TARPON_STATUS_MISMATCH. TARPON_SHARES=auto sets it for all
+                            calls of a communicator of tarpon_connect_from_environment() */
   uint32_t reserved;     /* 0 */
   const char* refusal;   /* NULL or "": the call runs. Else why the caller cannot run it, for example
                             because it has no memory for a copy: see REFUSED CALLS. The report of this
@@ -356,8 +360,9 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
 /* The same, but takes what `options` leave out from the environment: the place of this rank from
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
- * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_FLIGHT=DIRECTORY. Environment
- * variables are read as getenv() reads them: no other thread may change them meanwhile.
+ * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_SHARES=auto,
+ * TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads them: no other thread
+ * may change them meanwhile.
  *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well
@@ -427,12 +432,14 @@ TARPON_API const char* tarpon_multicast(const tarpon_communicator* communicator)
  * Returns OK when the output is defined: complete, partial and late_self. In bounded mode read the
  * report. Errors: NO_RESULT (the call ended otherwise; the text is that of the report);
  * INVALID_ARGUMENT (communicator or arguments are NULL, `size` is wrong, members that this version
- * does not know are set, the tag is that of barriers); NO_MEMORY. Any thread; see CONCURRENCY and
+ * does not know are set, the tag is reserved); NO_MEMORY. Any thread; see CONCURRENCY and
  * REFUSED CALLS above. */
 TARPON_API int tarpon_allreduce(tarpon_communicator* communicator,
                                 const tarpon_arguments* arguments, tarpon_report** report);
 
-/* Starts the same call and returns. Up to 8 calls of a tag run at once; further ones queue.
+/* Starts the same call and returns, without waiting for other ranks or calls. Up to 8 calls of a
+ * tag run at once; further ones queue, as do calls with learnt shares while the ranks exchange
+ * measurements.
  *
  * arguments  what is asked; copied. The buffers belong to the call until it has ended
  * call       set to a new handle, which the caller owns

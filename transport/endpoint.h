@@ -69,6 +69,9 @@ class Endpoint {
   /// live peers have passed its latest operation.
   std::vector<std::uint32_t> tags() const;
 
+  /// Tags from `first` on whose next operation a peer has begun and this rank has not.
+  std::vector<std::uint32_t> tags_begun_by_peers(std::uint32_t first) const;
+
   /// Whether this rank has forgotten the numbers of `tag`, and a peer knows them. No operation of
   /// this tag can match those of the peers: the caller aborts each (TARPON_ABORT_FORGOTTEN).
   bool is_lost(std::uint32_t tag) const;

@@ -44,8 +44,7 @@ Communicator::State::State(Connection connection, std::unique_ptr<Flight> flight
       options_(connection.agreed),
       engine_(options_, job_->lines().first()),
       membership_(std::move(connection.membership)),
-      driven_(job_->driver(), engine_, options_.endpoint.rank, job_->lines().first(), *membership_),
-      learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {
+      driven_(job_->driver(), engine_, options_.endpoint, job_->lines().first(), *membership_) {
   start();
 }
 
@@ -69,8 +68,7 @@ Communicator::State::State(State& parent, EngineOptions options,
       split_line_(std::in_place, job_->driver(), options_.endpoint.communicator, members),
       engine_(options_, **split_line_),
       membership_(std::move(membership)),
-      driven_(job_->driver(), engine_, options_.endpoint.rank, **split_line_, *membership_),
-      learnt_shares_(driven_, options_.endpoint.rank, options_.endpoint.world_size) {}
+      driven_(job_->driver(), engine_, options_.endpoint, **split_line_, *membership_) {}
 
 Result<void> Communicator::State::open(Time deadline) {
   auto opened = membership_->open(deadline);
@@ -110,6 +108,7 @@ void Communicator::State::stop() {
 }
 
 Result<void> Communicator::State::leave(Time deadline) {
+  driven_.end_learning();
   return membership_->leave(driven_.look([](const Engine& engine) { return engine.unpassed(); }),
                             deadline);
 }

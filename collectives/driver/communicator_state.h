@@ -12,7 +12,6 @@
 #include "collectives/communicator.h"
 #include "collectives/driver/connect.h"
 #include "collectives/driver/driver.h"
-#include "collectives/driver/learnt_shares.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
 #include "collectives/membership/membership.h"
@@ -75,7 +74,6 @@ class Communicator::State {
   Job& job() { return *job_; }
   Driver& driver() { return job_->driver(); }
   Driven& driven() { return driven_; }
-  LearntShares& learnt_shares() { return learnt_shares_; }
   Membership& membership() { return *membership_; }
   const std::vector<RankInfo>& ranks() const { return ranks_; }
   const EngineOptions& options() const { return options_; }
@@ -93,7 +91,6 @@ class Communicator::State {
   Engine engine_;
   const std::unique_ptr<Membership> membership_;
   Driven driven_;  // stop() ends it and the membership's handlers before anything is destroyed
-  LearntShares learnt_shares_;
   std::atomic<bool> regrouped_ = false;
 };
 

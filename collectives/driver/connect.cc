@@ -242,6 +242,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
       fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmulticast={}", options.multicast ? "on" : "off");
+  rendezvous.agreed += fmt::format("\nTARPON_SHARES={}", options.learn_shares ? "auto" : "even");
   return ControlChannel::join(rendezvous);
 }
 

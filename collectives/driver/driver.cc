@@ -1,6 +1,9 @@
 #include "collectives/driver/driver.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "collectives/engine/coded_calls.h"
@@ -19,8 +22,14 @@ constexpr Duration kStopPatience = 1s;
 
 }  // namespace
 
-Driven::Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership)
-    : driver_(driver), engine_(engine), rank_(rank), line_(line), membership_(membership) {
+Driven::Driven(Driver& driver, Engine& engine, const EndpointOptions& self, PortLine& line,
+               Membership& membership)
+    : driver_(driver),
+      engine_(engine),
+      rank_(self.rank),
+      line_(line),
+      membership_(membership),
+      learnt_shares_(engine, meter_, self.rank, self.world_size) {
   const std::unique_lock lock = driver_.claim();
   if (driver_.driven_.empty()) driver_.job_ = this;
   driver_.driven_.push_back(this);
@@ -41,7 +50,7 @@ std::shared_ptr<PendingCall> Driven::submit(const AllreduceArguments& arguments,
   const Time asked = monotonic_now();
   const bool nonfinite = engine_.looks_nonfinite(arguments);
   const std::unique_lock lock = driver_.claim();
-  auto call = engine_.submit(arguments, nonfinite, asked, monotonic_now());
+  auto call = learnt_shares_.submit(arguments, nonfinite, asked, monotonic_now());
   quiet_ = false;
   if (!waits) {
     driver_.needed_.notify_one();
@@ -67,14 +76,14 @@ void Driven::stop() {
       lock, [this] { return is_still(); }, monotonic_now() + kStopPatience);
 }
 
-void Driven::measure_link(std::uint64_t window) {
+Shares Driven::learnt_shares(std::uint32_t tag) {
   const std::unique_lock lock = driver_.claim();
-  meter_.begin(window);
+  return learnt_shares_.of(tag);
 }
 
-double Driven::link_rate() {
+void Driven::end_learning() {
   const std::unique_lock lock = driver_.claim();
-  return meter_.rate();
+  learnt_shares_.end();
 }
 
 /// Whether progress() may move something.
@@ -88,18 +97,18 @@ bool Driven::is_still() const {
   return quiet_ && engine_.outstanding() == 0;
 }
 
-/// Drives the engine for one round, after its piece if that has ended. False when nothing moved and
-/// no call ended.
+/// Drives the engine for one round. `piece_has_ended`: since the last one. False when nothing moved
+/// and no call ended.
 bool Driven::progress(bool piece_has_ended) {
   const std::size_t before = engine_.outstanding();
-  if (piece_has_ended) engine_.piece_ended(monotonic_now());
   bool moved = engine_.progress(monotonic_now()) || piece_has_ended || engine_.has_piece();
-  if (engine_.outstanding() != before) {
+  if (engine_.outstanding() != before || piece_has_ended) {
     driver_.announce();
     moved = true;  // a caller of poll() wants to know
     membership_.wish_eviction(engine_.take_eviction_wish());
     membership_.note_calls(engine_.coded_calls().take_evidence());
   }
+  if (learnt_shares_.step(monotonic_now())) moved = true;
   membership_.passed(engine_.take_passed());
   tell_silent();
   quiet_ = !moved && line_.unsent() == 0;  // packets that are due may wait for room in the port
@@ -196,6 +205,11 @@ std::size_t Driver::outstanding() const {
 
 void Driver::wait(const std::shared_ptr<PendingCall>& call) {
   ++callers_;  // a progress thread that drives gives way
+  const auto leave = [](Driver* driver) {
+    driver->last_caller_ = monotonic_now();
+    --driver->callers_;
+  };
+  const std::unique_ptr<Driver, decltype(leave)> guard(this, leave);
   while (true) {
     const std::uint64_t seen = changes();
     if (call->done) break;
@@ -209,8 +223,6 @@ void Driver::wait(const std::shared_ptr<PendingCall>& call) {
     lock.unlock();
     sleep_while(seen, 100ms);
   }
-  last_caller_ = monotonic_now();
-  --callers_;
 }
 
 void Driver::poll(Duration most) {
@@ -259,24 +271,43 @@ void Driver::sleep_while(std::uint64_t seen, Duration most) {
 }
 
 /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most until
-/// `limit` at a time.
+/// `limit` at a time. After an exception the port counts as broken: the calls of all communicators
+/// end as failed. Throws if one comes after that.
 template <typename Finished>
 void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
+  const auto stop = [&](Driver* driver) { driver->stop_driving(lock); };
   driving_ = true;
+  const std::unique_ptr<Driver, decltype(stop)> guard(this, stop);
   while (!finished()) {
-    if (!round(lock)) {
-      if (finished()) break;
-      sleep(lock, limit);
-      continue;
-    }
-    while (claims_ > 0) {  // std::mutex is not fair: step aside
-      lock.unlock();
-      std::this_thread::yield();
-      lock.lock();
+    try {
+      if (round(lock)) {
+        step_aside(lock);
+      } else if (!finished()) {
+        sleep(lock, limit);
+      }
+    } catch (const std::exception& error) {
+      if (!lock.owns_lock()) lock.lock();
+      if (port_.failure()) throw;
+      lines_.fail(Error::make(Error::Code::io,
+                              fmt::format("an exception in the driver: {}", error.what())));
     }
   }
-  driving_ = false;
   for (Driven* const one : driven_) one->tell_silent();
+}
+
+/// std::mutex is not fair: lets the threads that wait in claim() have it first.
+void Driver::step_aside(std::unique_lock<std::mutex>& lock) {
+  while (claims_ > 0) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+}
+
+void Driver::stop_driving(std::unique_lock<std::mutex>& lock) {
+  if (!lock.owns_lock()) lock.lock();
+  asleep_ = false;
+  driving_ = false;
   announce();
 }
 
@@ -311,8 +342,7 @@ void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
 }
 
 /// Runs a piece of work without the mutex, so that others may submit, abort and look meanwhile.
-/// Returns the owner, whose engine does not know yet that the piece has ended; nullptr when there
-/// is no piece.
+/// Returns the owner; nullptr when there is no piece.
 Driven* Driver::run_piece(std::unique_lock<std::mutex>& lock) {
   Driven* working = nullptr;
   for (std::size_t i = 0; i < driven_.size() && working == nullptr; ++i) {
@@ -327,6 +357,7 @@ Driven* Driver::run_piece(std::unique_lock<std::mutex>& lock) {
   piece.run();
   lock.lock();
   working_ = nullptr;
+  working->engine_.piece_ended(monotonic_now());
   return working;
 }
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/driver/learnt_shares.h"
 #include "collectives/driver/rate_meter.h"
 #include "collectives/engine/engine.h"
 #include "collectives/flight/flight.h"
@@ -31,16 +32,19 @@ class Driver;
 /// The engine of a communicator, as its driver knows it. Any thread may call.
 class Driven {
  public:
-  /// `engine` works on `line`, as `rank` of its communicator. The driver tells `membership` which
-  /// ranks are silent, which have passed their calls and which are to be evicted, and the codec
-  /// evidence of ended calls. All arguments outlive this object. Those of the job come first.
-  Driven(Driver& driver, Engine& engine, Rank rank, PortLine& line, Membership& membership);
+  /// `engine` works on `line`, as the rank that `self` has in its communicator. The driver tells
+  /// `membership` which ranks are silent, which have passed their calls and which are to be
+  /// evicted, and the codec evidence of ended calls. The other arguments outlive this object. Those
+  /// of the job come first.
+  Driven(Driver& driver, Engine& engine, const EndpointOptions& self, PortLine& line,
+         Membership& membership);
   /// Calls stop(), and drops the packets that the port still holds.
   ~Driven();
   Driven(const Driven&) = delete;
   Driven& operator=(const Driven&) = delete;
 
-  /// Engine::submit(). `waits`: the caller calls Driver::wait() next.
+  /// Engine::submit(), with learnt shares where the call asks for them. Never waits for peers.
+  /// `waits`: the caller calls Driver::wait() next.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
 
   /// Ends outstanding and later calls here, and tells the peers.
@@ -55,11 +59,11 @@ class Driven {
   template <typename Change>
   void tell(Change change);
 
-  /// Measures the rate of the port from now on, over `window` bytes at a time. Packets of other
-  /// communicators count, too: they share the link.
-  void measure_link(std::uint64_t window);
-  /// RateMeter::rate() of this measurement.
-  double link_rate();
+  /// The shares of the next call of `tag` that learns.
+  Shares learnt_shares(std::uint32_t tag);
+
+  /// Takes part in no further exchange of measurements: the caller says goodbye next.
+  void end_learning();
 
   /// Ends outstanding calls and tells the peers. Takes a second at most.
   void stop();
@@ -81,7 +85,8 @@ class Driven {
   std::uint64_t silent_ = 0, needed_silent_ = 0;  // as told to the membership
   bool quiet_ = true;  // the last round moved nothing, left nothing in the port; no work came since
   bool stopped_ = false;
-  RateMeter meter_;
+  RateMeter meter_;  // packets of other communicators count, too: they share the link
+  LearntShares learnt_shares_;
 };
 
 /// Any thread may call, unless said otherwise.
@@ -132,6 +137,8 @@ class Driver {
   std::size_t outstanding() const;
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit);
+  void step_aside(std::unique_lock<std::mutex>& lock);
+  void stop_driving(std::unique_lock<std::mutex>& lock);
   bool round(std::unique_lock<std::mutex>& lock);
   void sleep(std::unique_lock<std::mutex>& lock, Time limit);
   Driven* run_piece(std::unique_lock<std::mutex>& lock);

@@ -1,5 +1,7 @@
 #include "collectives/driver/learnt_shares.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,9 +10,14 @@ namespace {
 
 constexpr std::uint32_t kRound = 6;     // calls from one exchange to the next
 constexpr std::uint32_t kReaches = 2;   // calls that begin while an exchange is on its way
-constexpr std::size_t kNumbers = 4;     // of a rank in an exchange
+constexpr std::size_t kNumbers = 5;     // of a rank in an exchange
 constexpr std::uint64_t kWindows = 16;  // windows of the rate meter in a bucket
 constexpr double kPicoseconds = 1e12;   // of a second
+
+/// Whether the number `a` comes before `b`. Numbers wrap around.
+bool before(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) < 0;
+}
 
 std::uint64_t bytes_of(const AllreduceArguments& arguments) {
   return arguments.count * element_bytes(arguments.type);
@@ -44,79 +51,185 @@ TimesAByte times_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) 
   return {each(whole), each(lag)};
 }
 
-}  // namespace
+/// What a rank tells in an exchange.
+struct Told {
+  ShareSample sample;
+  std::uint32_t from = 0;
+};
 
-LearntShares::LearntShares(Driven& driven, Rank rank, std::uint32_t ranks)
-    : driven_(driven), rank_(rank), ranks_(ranks) {}
-
-/// Alike on all ranks of the call.
-bool LearntShares::learns(const AllreduceArguments& arguments) const {
-  return arguments.learn_shares && ranks_ > 2 && arguments.tag < kTags &&
-         arguments.algorithm == Algorithm::tar && !may_run_bounded(arguments) &&
-         arguments.shares.even() && arguments.count < UINT64_MAX / 8 &&
-         bytes_of(arguments) >= kSmallest;
+Told told_by(std::size_t rank, const std::vector<std::uint64_t>& numbers) {
+  const std::uint64_t* const its = &numbers[kNumbers * rank];
+  return {{.rate = static_cast<double>(its[0]) / kPicoseconds,
+           .time_a_byte = static_cast<double>(its[1]),
+           .lag_a_byte = static_cast<double>(its[2]),
+           .history = its[3]},
+          static_cast<std::uint32_t>(its[4])};
 }
 
-std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool waits) {
-  if (!learns(arguments)) return driven_.submit(arguments, waits);
-  Tag& tag = tags_[arguments.tag];
-  const std::lock_guard lock(tag.mutex);
-  if (!tag.plan) tag.plan = std::make_unique<SharePlan>(ranks_);
-  const std::uint32_t place = tag.calls % kRound;
-  if (place == 0 && tag.calls > 0) begin_exchange(tag, arguments);
-  if (place == kReaches) end_exchange(tag, arguments);
-  ++tag.calls;
-  arguments.shares = tag.plan->shares();
-  auto call = driven_.submit(arguments, waits);
-  if (tag.exchange == nullptr) tag.measured.push_back(call);
+}  // namespace
+
+LearntShares::LearntShares(Engine& engine, RateMeter& meter, Rank rank, std::uint32_t ranks)
+    : engine_(engine), meter_(meter), rank_(rank), ranks_(ranks) {}
+
+bool LearntShares::learns(const AllreduceArguments& arguments) const {
+  return arguments.learn_shares && ranks_ > 2 && arguments.tag < kLearningTags &&
+         arguments.algorithm == Algorithm::tar && !may_run_bounded(arguments) &&
+         arguments.shares.even() && arguments.count < UINT64_MAX / 8 &&
+         bytes_of(arguments) >= kSmallest && !engine_.refusal(arguments);
+}
+
+std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool nonfinite,
+                                                  Time asked, Time now) noexcept {
+  arguments.learn_shares = learns(arguments);
+  if (!arguments.learn_shares) return engine_.submit(arguments, nonfinite, asked, now);
+  return submit_learning(std::move(arguments), asked, now);
+}
+
+std::shared_ptr<PendingCall> LearntShares::submit_learning(AllreduceArguments arguments, Time asked,
+                                                           Time now) {
+  Tag& tag = open(arguments.tag);
+  tag.deadline = arguments.deadline;
+  const std::uint32_t number = engine_.next_number(arguments.tag);
+  std::deque<Generation>& generations = tag.generations;
+  while (generations.size() > 1 && !before(number, generations[1].from)) generations.pop_front();
+  end_exchange(arguments.tag);
+  if (tag.exchange == nullptr && !ended_ && !before(number, tag.exchange_at)) {
+    begin_exchange(arguments.tag, now);
+    end_exchange(arguments.tag);
+  }
+  const bool held = tag.exchange != nullptr && !before(number, tag.exchange->from);
+  if (!held) arguments.shares = shares_at(tag, number);
+  auto call = engine_.submit(arguments, false, asked, now, held);
+  if (call->done) return call;
+  if (held) {
+    tag.held.push_back(call);
+    return call;
+  }
+  begin_call(tag, call);
   return call;
 }
 
-void LearntShares::begin_exchange(Tag& tag, const AllreduceArguments& arguments) {
-  tag.samples.assign(kNumbers * ranks_, 0);
-  std::uint64_t* const mine = &tag.samples[kNumbers * rank_];
-  mine[0] = static_cast<std::uint64_t>(driven_.link_rate());
+/// The first exchange follows the first 6 calls of the tag. Like later rounds, these have 2 calls
+/// that are not measured.
+LearntShares::Tag& LearntShares::open(std::uint32_t tag) {
+  std::unique_ptr<Tag>& place = tags_[tag];
+  if (place) return *place;
+  place = std::make_unique<Tag>(ranks_);
+  const std::uint32_t number = engine_.next_number(tag);
+  place->generations.push_back({number + kReaches, Shares()});
+  place->exchange_at = number + kRound;
+  return *place;
+}
+
+Shares LearntShares::of(std::uint32_t tag) const {
+  if (tag >= kLearningTags || !tags_[tag]) return {};
+  return shares_at(*tags_[tag], engine_.next_number(tag));
+}
+
+/// The shares of call `number`, which is not submitted yet or held.
+Shares LearntShares::shares_at(const Tag& tag, std::uint32_t number) {
+  const auto later = std::find_if(
+      tag.generations.begin() + 1, tag.generations.end(),
+      [number](const Generation& generation) { return before(number, generation.from); });
+  return std::prev(later)->shares;
+}
+
+/// Notes a call that begins, whose time tells how good its shares are.
+void LearntShares::begin_call(Tag& tag, const std::shared_ptr<PendingCall>& call) {
+  call->note = std::exchange(tag.trouble, {});
+  if (tag.exchange != nullptr || before(call->report.operation, tag.generations.back().from)) {
+    return;
+  }
+  if (!std::exchange(tag.measures_link, true)) {
+    meter_.begin(std::max<std::uint64_t>(1, bytes_of(call->arguments) / kWindows));
+  }
+  tag.measured.push_back(call);
+}
+
+bool LearntShares::step(Time now) noexcept {
+  bool acted = false;
+  for (const std::uint32_t tag : std::vector(exchanging_)) acted |= end_exchange(tag);
+  if (ended_ || ranks_ <= 2) return acted;
+  for (const std::uint32_t exchanges : engine_.endpoint().tags_begun_by_peers(kFirstExchangeTag)) {
+    const std::uint32_t tag = exchanges - kFirstExchangeTag;
+    if (tag >= kLearningTags || open(tag).exchange != nullptr) continue;
+    const std::uint32_t number = engine_.next_number(exchanges);
+    begin_exchange(tag, now);
+    acted = true;
+    // An engine whose calls all end at once takes no more numbers.
+    if (engine_.endpoint().next_number(exchanges) == number) ended_ = true;
+  }
+  return acted;
+}
+
+void LearntShares::begin_exchange(std::uint32_t number_of_tag, Time now) {
+  Tag& tag = *tags_[number_of_tag];
+  auto exchange = std::make_unique<Exchange>();
+  exchange->numbers.assign(kNumbers * ranks_, 0);
+  exchange->from = engine_.next_number(number_of_tag) + kReaches;
+  const std::uint32_t latest = tag.generations.back().from;
+  if (before(exchange->from, latest)) exchange->from = latest;
   const TimesAByte times = times_a_byte(tag.measured);
+  std::uint64_t* const mine = &exchange->numbers[kNumbers * rank_];
+  mine[0] = static_cast<std::uint64_t>(meter_.rate());
   mine[1] = times.whole;
   mine[2] = times.lag;
-  mine[3] = tag.plan->history();
-  AllreduceArguments exchange{.input = tag.samples.data(),
-                              .output = tag.samples.data(),
-                              .count = tag.samples.size(),
-                              .type = DataType::uint64,
-                              .function = ReduceOp::max,
-                              .tag = arguments.tag,
-                              .deadline = arguments.deadline};
-  exchange.algorithm = choose_algorithm(exchange, ranks_);
-  tag.exchange = driven_.submit(exchange, false);
+  mine[3] = tag.plan.history();
+  mine[4] = exchange->from;
+  AllreduceArguments arguments{.input = exchange->numbers.data(),
+                               .output = exchange->numbers.data(),
+                               .count = exchange->numbers.size(),
+                               .type = DataType::uint64,
+                               .function = ReduceOp::max,
+                               .tag = kFirstExchangeTag + number_of_tag,
+                               .deadline = tag.deadline};
+  arguments.algorithm = choose_algorithm(arguments, ranks_);
+  exchanging_.push_back(number_of_tag);
+  tag.exchange = std::move(exchange);
+  tag.exchange->call = engine_.submit(arguments, false, now, now);
 }
 
-/// Without the measurements, since a rank did not come in time, the shares stay. If other ranks
-/// have them, calls fail until the next exchange tells that the plans differ.
-void LearntShares::end_exchange(Tag& tag, const AllreduceArguments& arguments) {
-  if (tag.exchange != nullptr) {
-    driven_.driver().wait(tag.exchange);
-    if (tag.exchange->report.status == Status::complete) {
-      std::vector<ShareSample> samples;
-      for (std::size_t rank = 0; rank < ranks_; ++rank) {
-        const std::uint64_t* const its = &tag.samples[kNumbers * rank];
-        samples.push_back({.rate = static_cast<double>(its[0]) / kPicoseconds,
-                           .time_a_byte = static_cast<double>(its[1]),
-                           .lag_a_byte = static_cast<double>(its[2]),
-                           .history = its[3]});
-      }
-      tag.plan->end_round(samples);
-    }
-    tag.exchange.reset();
+/// Returns false unless the tag had an exchange that has ended.
+bool LearntShares::end_exchange(std::uint32_t number_of_tag) {
+  Tag& tag = *tags_[number_of_tag];
+  if (tag.exchange == nullptr || !tag.exchange->call->done) return false;
+  const Report& report = tag.exchange->call->report;
+  if (report.status == Status::complete) {
+    apply(tag);
+  } else {
+    tag.trouble = fmt::format("shares stay as they were, since measurements were not exchanged: {}",
+                              report.detail);
+    tag.exchange_at = engine_.next_number(number_of_tag);
   }
+  tag.exchange.reset();
+  std::erase(exchanging_, number_of_tag);
   tag.measured.clear();
-  driven_.measure_link(std::max<std::uint64_t>(1, bytes_of(arguments) / kWindows));
+  tag.measures_link = false;
+  for (const auto& call : std::exchange(tag.held, {})) {
+    if (call->done) continue;
+    call->arguments.shares = shares_at(tag, call->report.operation);
+    begin_call(tag, call);
+  }
+  engine_.release(number_of_tag);
+  return true;
 }
 
-Shares LearntShares::of(std::uint32_t tag) {
-  if (tag >= kTags) return {};
-  const std::lock_guard lock(tags_[tag].mutex);
-  return tags_[tag].plan ? tags_[tag].plan->shares() : Shares();
+/// Learns from an exchange that is complete, as all ranks do.
+void LearntShares::apply(Tag& tag) {
+  std::vector<ShareSample> samples;
+  std::uint32_t from = tag.exchange->from;
+  for (std::size_t rank = 0; rank < ranks_; ++rank) {
+    const Told told = told_by(rank, tag.exchange->numbers);
+    samples.push_back(told.sample);
+    if (before(from, told.from)) from = told.from;
+  }
+  const bool alike = std::all_of(samples.begin(), samples.end(), [&](const ShareSample& sample) {
+    return sample.history == samples[0].history;
+  });
+  if (!alike) tag.trouble = "shares are even again, since ranks missed an exchange of measurements";
+  tag.plan.end_round(samples);
+  tag.generations.push_back({from, tag.plan.shares()});
+  tag.exchange_at = from + kRound - kReaches;
 }
 
 }  // namespace tarpon

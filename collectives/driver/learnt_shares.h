@@ -1,58 +1,98 @@
 // Calls whose shares follow the speed of the links (AllreduceArguments::learn_shares).
 //
-// Learning is by tag. Before the 7th call of a tag, and before every 6th one after it, the ranks
-// exchange what they measured: a call of 32 bytes a rank, in the same tag. The third of these calls
-// is the first one with the shares that follow (share_plan.h). So the ranks agree by the order of
-// calls alone, and every rank has the measurements when it needs them.
+// Learning is by tag. About every 6 calls the ranks exchange what they measured: an operation of 40
+// bytes a rank, in a tag that no caller can use (collectives/reserved_tags.h). So an exchange takes
+// no number of the caller's tag, and a rank that makes it early or late pairs no other calls.
+//
+// - A rank begins an exchange before a call that learns. The other ranks take part as soon as they
+//   hear of it, whatever their callers do: an exchange needs no second rank that counts alike.
+// - Each rank tells the first number of the tag that it has not used yet, and two more. The largest
+//   of these numbers is the first call with the shares that follow from the measurements
+//   (share_plan.h). Calls of this rank that might be such calls are held until the exchange ends.
+// - If an exchange fails at a rank, its shares stay, and the report of its next call says so. The
+//   next exchange follows at once. It shows whether other ranks have the measurements: then all
+//   ranks begin anew with even shares. Calls with different shares end as a mismatch in between.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
-#include <mutex>
+#include <string>
 #include <vector>
 
-#include "collectives/driver/driver.h"
+#include "collectives/driver/rate_meter.h"
 #include "collectives/driver/share_plan.h"
+#include "collectives/engine/engine.h"
+#include "collectives/reserved_tags.h"
 
 namespace tarpon {
 
-/// Any thread may call. Calls of one tag are submitted in the same order on all ranks, as always.
+/// No thread or clock. Not thread-safe: the lock that guards the engine guards this object too.
+/// Never blocks.
 class LearntShares {
  public:
-  /// Tags from here on do not learn: programs that take a fresh tag for every call learn nothing.
-  static constexpr std::uint32_t kTags = 64;
   /// Smaller calls are even, and teach nothing.
   static constexpr std::uint64_t kSmallest = 1 << 20;  // bytes
 
-  /// `driven` outlives this object.
-  LearntShares(Driven& driven, Rank rank, std::uint32_t ranks);
+  /// `engine` is that of rank `rank` of `ranks`; `meter` measures its link. Both outlive this
+  /// object, which outlives the use of `engine`.
+  LearntShares(Engine& engine, RateMeter& meter, Rank rank, std::uint32_t ranks);
 
-  /// Driven::submit(), with the shares that the call's tag has learnt. One call in six waits until
-  /// the exchange before it has ended. It has where calls are made one after another.
-  std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool waits);
+  /// Engine::submit(), with the shares that the call's tag has learnt. May begin an exchange.
+  std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool nonfinite, Time asked,
+                                      Time now) noexcept;
+
+  /// Takes part in exchanges that peers have begun, and applies those that have ended. REQUIRES: is
+  /// called after each Engine::progress(). Returns whether the engine has something new to do.
+  bool step(Time now) noexcept;
+
+  /// Begins no exchange from now on, since this rank makes no further calls.
+  void end() { ended_ = true; }
 
   /// Returns the shares of the next call of `tag`.
-  Shares of(std::uint32_t tag);
+  Shares of(std::uint32_t tag) const;
 
  private:
+  struct Exchange {
+    std::vector<std::uint64_t> numbers;  // input and output
+    std::shared_ptr<PendingCall> call;
+    std::uint32_t from = 0;  // calls of this rank are held from here on
+  };
+  /// Shares, and the first call that has them.
+  struct Generation {
+    std::uint32_t from = 0;
+    Shares shares;
+  };
   struct Tag {
-    std::mutex mutex;
-    std::unique_ptr<SharePlan> plan;  // since the first call
-    std::uint32_t calls = 0;
-    std::vector<std::shared_ptr<PendingCall>> measured;  // calls with the present shares
-    std::vector<std::uint64_t> samples;                  // input and output of `exchange`
-    std::shared_ptr<PendingCall> exchange;               // null: none is on its way
+    explicit Tag(std::uint32_t ranks) : plan(ranks) {}
+    SharePlan plan;
+    std::deque<Generation> generations;  // the last one is `plan`'s; earlier ones may still be due
+    std::uint32_t exchange_at = 0;       // the call before which the next exchange begins
+    std::unique_ptr<Exchange> exchange;  // on its way
+    std::vector<std::shared_ptr<PendingCall>> measured;  // calls of the last generation
+    std::vector<std::shared_ptr<PendingCall>> held;      // in order
+    bool measures_link = false;                          // since the first call of `measured`
+    Duration deadline = AllreduceArguments().deadline;   // of the latest call
+    std::string trouble;                                 // for the report of the next call
   };
 
   bool learns(const AllreduceArguments& arguments) const;
-  void begin_exchange(Tag& tag, const AllreduceArguments& arguments);
-  void end_exchange(Tag& tag, const AllreduceArguments& arguments);
+  std::shared_ptr<PendingCall> submit_learning(AllreduceArguments arguments, Time asked, Time now);
+  Tag& open(std::uint32_t tag);
+  void begin_exchange(std::uint32_t tag, Time now);
+  bool end_exchange(std::uint32_t tag);
+  void apply(Tag& tag);
+  static Shares shares_at(const Tag& tag, std::uint32_t number);
+  void begin_call(Tag& tag, const std::shared_ptr<PendingCall>& call);
 
-  Driven& driven_;
+  Engine& engine_;
+  RateMeter& meter_;
   const Rank rank_;
   const std::uint32_t ranks_;
-  std::array<Tag, kTags> tags_;
+  bool ended_ = false;
+  std::array<std::unique_ptr<Tag>, kLearningTags> tags_;  // null: no call or exchange so far
+  std::vector<std::uint32_t> exchanging_;                 // tags with an exchange on its way
 };
 
 }  // namespace tarpon

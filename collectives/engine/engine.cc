@@ -61,7 +61,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
 }
 
 std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments, bool nonfinite,
-                                            Time asked, Time now) noexcept {
+                                            Time asked, Time now, bool held) noexcept {
   if (outstanding() == 0) driven_ = now;
   std::optional<Refusal> refused = refusal(arguments);
   std::shared_ptr<PendingCall> call;
@@ -88,7 +88,7 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
     end_alone(*call, refused);
     return call;
   }
-  call->report.operation = next_queued(arguments.tag);
+  call->report.operation = next_number(arguments.tag);
   if (refused) {
     note_refused(*call, *refused, asked, now);
   } else {
@@ -97,8 +97,9 @@ std::shared_ptr<PendingCall> Engine::submit(const AllreduceArguments& arguments,
   const bool queued = std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
     return waiting.call->arguments.tag == arguments.tag;
   });
-  const Waiting next{.call = call, .submitted = asked, .over = refused.has_value()};
-  if (queued || !endpoint_.can_submit(arguments.tag)) {
+  held = held && !refused;
+  const Waiting next{.call = call, .submitted = asked, .over = refused.has_value(), .held = held};
+  if (queued || held || !endpoint_.can_submit(arguments.tag)) {
     waiting_.push_back(next);
     if (refused) {
       ++over_waiting_;
@@ -185,11 +186,11 @@ void Engine::start_waiting(Time now) {
     const bool first =
         std::none_of(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(i),
                      [tag](const Waiting& earlier) { return earlier.call->arguments.tag == tag; });
-    if (!first || !endpoint_.can_submit(tag)) {
+    const Waiting& next = waiting_[i];
+    if (!first || !endpoint_.can_submit(tag) || (next.held && !next.over)) {
       ++i;
       continue;
     }
-    const Waiting& next = waiting_[i];
     if (next.over) {
       --over_waiting_;
       pass_over(*next.call, now);
@@ -198,6 +199,14 @@ void Engine::start_waiting(Time now) {
       continue;
     }
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void Engine::release(std::uint32_t tag) {
+  for (Waiting& waiting : waiting_) {
+    if (!waiting.held || waiting.call->arguments.tag != tag) continue;
+    waiting.held = false;
+    startable_ = true;
   }
 }
 
@@ -222,7 +231,9 @@ void Engine::expire_waiting(Time now) {
     }
     report.status = Status::peer_late;
     report.detail = encoding ? "its bucket was still being encoded at its deadline"
-                             : fmt::format("queued behind unfinished calls of tag {}", report.tag);
+                    : waiting.held
+                        ? "the ranks were still exchanging measurements for its shares"
+                        : fmt::format("queued behind unfinished calls of tag {}", report.tag);
     if (!report.late_ranks.empty()) {
       report.detail += ": no answer from " + rendezvous::rank_list(report.late_ranks);
     }

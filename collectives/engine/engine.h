@@ -67,9 +67,15 @@ class Engine {
   /// the peers, which this rank tells. Algorithm::automatic runs tar. The first form searches the
   /// input for NaN if the mechanisms say so; the second takes the result of looks_nonfinite(),
   /// which the caller ran between `asked` and `now`. The deadline of the call counts from `asked`.
+  /// `held`: the call has its number, but it does not begin before release(), and neither do later
+  /// calls of its tag. Until then its `shares` may be changed.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, Time now);
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool nonfinite,
-                                      Time asked, Time now) noexcept;
+                                      Time asked, Time now, bool held = false) noexcept;
+  /// Lets the held calls of `tag` begin, at the next progress().
+  void release(std::uint32_t tag);
+  /// The number that the next call of `tag` takes.
+  std::uint32_t next_number(std::uint32_t tag) const;
   /// Why submit() refuses `arguments`; nullopt when it does not.
   std::optional<Refusal> refusal(const AllreduceArguments& arguments) const;
   /// Searches the input as submit() does, for a caller that holds a lock only during submit(). Any
@@ -159,6 +165,7 @@ class Engine {
     Time submitted;
     std::vector<Rank> behind = {};  // late ranks of the last call that failed before it
     bool over = false;              // the call is over, and waits only for its number
+    bool held = false;              // until release()
     Time deadline() const { return after(submitted, call->arguments.deadline); }
   };
 
@@ -197,7 +204,6 @@ class Engine {
   void end_unbegun(PendingCall& call, const Ending& ending, Time submitted, Time now);
   void note_unbegun(Report& report, Time submitted, Time now) const;
   std::uint32_t next_unbegun(std::uint32_t tag) const;
-  std::uint32_t next_queued(std::uint32_t tag) const;
   void forget_waiting();
   void fail_all(Time now, const Error& error);
 

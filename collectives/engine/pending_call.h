@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
 #include "collectives/allreduce.h"
 
@@ -13,6 +14,7 @@ struct PendingCall {
   AllreduceArguments arguments;
   Report report;
   bool nonfinite = false;  // the input holds NaN or infinity; for calls that may run bounded
+  std::string note = {};   // appended to the detail of the report
   std::atomic<bool> done = false;
 };
 

@@ -18,7 +18,7 @@ struct Piece {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
 
-  void run() const { work(first, count); }
+  void run() const noexcept { work(first, count); }
 };
 
 }  // namespace tarpon

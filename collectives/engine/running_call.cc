@@ -94,6 +94,7 @@ OperationSignature RunningCall::common_signature() const {
   result.function = arguments.function;
   result.count = arguments.count;
   if (arguments.function == ReduceOp::custom) result.custom = arguments.custom.id;
+  result.learns = arguments.learn_shares && arguments.algorithm == Algorithm::tar;
   return result;
 }
 
@@ -352,6 +353,10 @@ void RunningCall::teach_work_rate(Time now) {
 void RunningCall::release(Time now) {
   teach_work_rate(now);
   released(now);
+  if (!call_->note.empty()) {
+    std::string& detail = call_->report.detail;
+    detail += (detail.empty() ? "" : "; ") + call_->note;
+  }
   call_->done = true;
 }
 

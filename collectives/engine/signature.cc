@@ -33,8 +33,10 @@ Unsigned get(std::span<const std::uint8_t, TARPON_SIGNATURE_BYTES> bytes, std::s
   return static_cast<Unsigned>(value);
 }
 
-bool has_parameter(Algorithm algorithm) {
-  return algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;
+bool is_parameter(Algorithm algorithm, std::uint8_t value) {
+  if (algorithm == Algorithm::tar) return value <= 1;
+  const bool needs_one = algorithm == Algorithm::two_level_tar || algorithm == Algorithm::late_rank;
+  return needs_one == (value != 0);
 }
 
 template <typename Value>
@@ -54,7 +56,8 @@ SignatureBytes encode(const OperationSignature& signature) {
   put(bytes, kSharesAt, signature.shares);
   put(bytes, kCountAt, signature.count);
   put(bytes, kEpochAt, signature.epoch);
-  bytes[kParameterAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank);
+  bytes[kParameterAt] = static_cast<std::uint8_t>(signature.group_size | signature.late_rank |
+                                                  (signature.learns ? 1 : 0));
   bytes[kCodecAt] = static_cast<std::uint8_t>(signature.codec);
   put(bytes, kCustomAt, signature.custom);
   return bytes;
@@ -67,7 +70,7 @@ std::optional<OperationSignature> decode(
       bytes[kAlgorithmAt] >= static_cast<std::uint8_t>(Algorithm::tar) &&
       bytes[kAlgorithmAt] <= static_cast<std::uint8_t>(kLastAlgorithm) &&
       bytes[kModeAt] <= static_cast<std::uint8_t>(Mode::bounded) &&
-      has_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt])) == (bytes[kParameterAt] != 0) &&
+      is_parameter(static_cast<Algorithm>(bytes[kAlgorithmAt]), bytes[kParameterAt]) &&
       bytes[kCodecAt] <= static_cast<std::uint8_t>(Codec::hadamard) &&
       (bytes[kFunctionAt] == static_cast<std::uint8_t>(ReduceOp::custom) ||
        get<std::uint32_t>(bytes, kCustomAt) == 0);
@@ -81,8 +84,10 @@ std::optional<OperationSignature> decode(
   signature.shares = get<std::uint16_t>(bytes, kSharesAt);
   signature.count = get<std::uint64_t>(bytes, kCountAt);
   signature.epoch = get<std::uint16_t>(bytes, kEpochAt);
-  (signature.algorithm == Algorithm::late_rank ? signature.late_rank : signature.group_size) =
-      bytes[kParameterAt];
+  const std::uint8_t parameter = bytes[kParameterAt];
+  if (signature.algorithm == Algorithm::two_level_tar) signature.group_size = parameter;
+  if (signature.algorithm == Algorithm::late_rank) signature.late_rank = parameter;
+  if (signature.algorithm == Algorithm::tar) signature.learns = parameter != 0;
   signature.codec = static_cast<Codec>(bytes[kCodecAt]);
   signature.custom = get<std::uint32_t>(bytes, kCustomAt);
   return signature;
@@ -105,7 +110,13 @@ std::optional<std::string> first_difference(const OperationSignature& here,
   if (here.late_rank != there.late_rank) {
     return differs("late rank", here.late_rank - 1, there.late_rank - 1);
   }
-  if (here.shares != there.shares) return differs("hash of the shares", here.shares, there.shares);
+  if (here.learns != there.learns) {
+    return differs("learn_shares", here.learns ? 1 : 0, there.learns ? 1 : 0);
+  }
+  if (here.shares != there.shares) {
+    return differs(here.learns ? "hash of the learnt shares" : "hash of the shares", here.shares,
+                   there.shares);
+  }
   if (here.codec != there.codec) return differs("codec", name(here.codec), name(there.codec));
   if (here.slot_bytes != there.slot_bytes)
     return differs("slot bytes", here.slot_bytes, there.slot_bytes);

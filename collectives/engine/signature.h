@@ -10,7 +10,7 @@
 // `shares` is Shares::hash(). If two ranks have different shares with the same hash, either they
 // cut the bucket alike, or no rank gets a result: some owner waits for more than it is sent.
 // `pa` is the algorithm's parameter: the size of the groups of Algorithm::two_level_tar, 1 + the
-// late rank of Algorithm::late_rank, 0 for every other one.
+// late rank of Algorithm::late_rank, 1 for Algorithm::tar where the shares are learnt, else 0.
 // `custom` is the id of the caller's own function, 0 for every other one.
 //
 // Values and pure functions.
@@ -38,6 +38,7 @@ struct OperationSignature {
   std::uint16_t epoch = 0;      // of the job's agreed settings
   std::uint8_t group_size = 0;  // 0 unless the algorithm has groups
   std::uint8_t late_rank = 0;   // 1 + that rank; 0 unless the algorithm has one
+  bool learns = false;          // the shares are learnt; false unless the algorithm is tar
   Codec codec = Codec::none;
   std::uint32_t custom = 0;  // CustomFunction::id; 0 unless the function is custom
 

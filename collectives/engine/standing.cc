@@ -89,7 +89,7 @@ std::vector<NextNumber> Engine::unpassed() const {
                                    [tag](const NextNumber& one) { return one.tag == tag; });
     if (!known) result.push_back({tag, 0});
   }
-  for (NextNumber& one : result) one.number = next_queued(one.tag);
+  for (NextNumber& one : result) one.number = next_number(one.tag);
   return result;
 }
 

@@ -40,8 +40,8 @@ void Engine::note_unbegun(Report& report, Time submitted, Time now) const {
   report_last_heard(endpoint_, options_.endpoint.rank, options_.endpoint.world_size, now, report);
 }
 
-/// The number of a call that queues behind those of its tag.
-std::uint32_t Engine::next_queued(std::uint32_t tag) const {
+/// Calls of the tag that queue have their numbers already.
+std::uint32_t Engine::next_number(std::uint32_t tag) const {
   const auto before = std::count_if(waiting_.begin(), waiting_.end(), [&](const Waiting& one) {
     return one.call->arguments.tag == tag;
   });
@@ -50,14 +50,14 @@ std::uint32_t Engine::next_queued(std::uint32_t tag) const {
 
 std::vector<EpochRecord::Start> Engine::next_numbers() const {
   std::vector<EpochRecord::Start> result;
-  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_queued(tag)});
+  for (const std::uint32_t tag : endpoint_.tags()) result.push_back({tag, next_number(tag)});
   return result;
 }
 
 /// The number of a call that no longer takes one at the endpoint. It still tells calls apart.
 std::uint32_t Engine::next_unbegun(std::uint32_t tag) const {
   const auto known = missed_.next_number(tag);
-  return known ? *known : next_queued(tag);
+  return known ? *known : next_number(tag);
 }
 
 }  // namespace tarpon

@@ -10,9 +10,6 @@
 namespace tarpon::gloo_shim {
 namespace {
 
-// Of tarpon.h: barriers have it.
-constexpr std::uint32_t kBarrierTag = UINT32_MAX;
-
 std::string terms_of(const Settings& settings) {
   return std::string(tarpon_version()) + " mode=" + mode_name(settings) +
          " min=" + std::to_string(settings.bounded_min) +
@@ -137,6 +134,15 @@ std::string failure_text(const GlooCall& call, const tarpon_report* report, bool
   return "Timed out after " + std::to_string(limit) + " ms: " + text;
 }
 
+/// Whether other ranks may have a result of an exact call that ended so here.
+bool may_be_whole_elsewhere(const tarpon_report* report) {
+  tarpon_summary summary{};
+  summary.size = sizeof summary;
+  if (report == nullptr || tarpon_report_summary(report, &summary) != TARPON_OK) return true;
+  return summary.status == TARPON_STATUS_PEER_LATE ||
+         (summary.status == TARPON_STATUS_ABORTED && summary.abort_cause == TARPON_CAUSE_LATE);
+}
+
 void add(std::atomic<double>& sum, double value) {
   double before = sum.load(std::memory_order_relaxed);
   while (!sum.compare_exchange_weak(before, before + value, std::memory_order_relaxed)) continue;
@@ -190,7 +196,7 @@ Carrier::~Carrier() {
 }
 
 bool Carrier::carries(const GlooCall& call) {
-  return call.elements > 0 && call.tag != kBarrierTag && type_of_size(call.element_size) &&
+  return call.elements > 0 && call.tag < TARPON_RESERVED_TAGS && type_of_size(call.element_size) &&
          !call.outputs.empty();
 }
 
@@ -253,10 +259,16 @@ void Carrier::reduce(const GlooCall& call, const tarpon_arguments& arguments, co
   const std::unique_ptr<tarpon_report, decltype(&tarpon_report_free)> owner(report,
                                                                             &tarpon_report_free);
   const bool bounded = arguments.mode == TARPON_BOUNDED;
+  const bool calls_back = arguments.function == TARPON_CUSTOM;
   if (code != TARPON_OK) {
-    throw CallFailed(failure_text(call, report, bounded, settings_.deadline_us));
+    const std::string text = failure_text(call, report, bounded, settings_.deadline_us);
+    // A rank that has a result goes on with share_failure(): from there on its numbers are others.
+    if (calls_back && may_be_whole_elsewhere(report)) {
+      tarpon_abort(job_, ("a call with a callback failed on some ranks: " + text).c_str());
+    }
+    throw CallFailed(text);
   }
-  if (arguments.function == TARPON_CUSTOM) share_failure(arguments, custom.failed());
+  if (calls_back) share_failure(arguments, custom.failed());
   custom.rethrow();
   const std::uint64_t bytes = call.elements * call.element_size;
   tally.calls += 1;
@@ -277,7 +289,9 @@ void Carrier::share_failure(const tarpon_arguments& arguments, bool failed) {
   shared.count = 1;
   shared.type = TARPON_UINT8;
   shared.function = TARPON_MAX;
-  if (tarpon_allreduce(job_, &shared, nullptr) != TARPON_OK) throw CallFailed(tarpon_error_text());
+  if (tarpon_allreduce(job_, &shared, nullptr) != TARPON_OK) {
+    throw CallFailed(std::string("the call has no result on another rank: ") + tarpon_error_text());
+  }
   if (any != 0 && !failed) throw CallFailed("the reduction function of another rank has thrown");
 }
 

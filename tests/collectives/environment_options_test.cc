@@ -58,6 +58,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_CODEC"] = "off";
   variables["TARPON_LOSS_TARGET"] = "2%";
   variables["TARPON_MULTICAST"] = "on";
+  variables["TARPON_SHARES"] = "auto";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
   const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
   ASSERT_TRUE(options) << options.error().message;
@@ -65,6 +66,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->mechanisms.codec, CodecRule::off);
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
   EXPECT_TRUE(options->multicast);
+  EXPECT_TRUE(options->learn_shares);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
 }
 
@@ -109,6 +111,7 @@ TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
             "TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg");
   EXPECT_EQ(refusal(with("TARPON_CODEC", "fast")), "TARPON_CODEC=fast: use auto, on or off");
   EXPECT_EQ(refusal(with("TARPON_MULTICAST", "1")), "TARPON_MULTICAST=1: use on or off");
+  EXPECT_EQ(refusal(with("TARPON_SHARES", "1,2")), "TARPON_SHARES=1,2: use even or auto");
   EXPECT_EQ(refusal(with("TARPON_LOSS_TARGET", "0.01")),
             "TARPON_LOSS_TARGET: \"0.01\" has no unit, and a percentage is meant: write for "
             "example 1%");

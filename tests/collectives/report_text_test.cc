@@ -37,6 +37,14 @@ TEST(ReportText, to_string__status_detail_and_progress) {
             "peer_late: rank 1 did not begin (operation 7 of tag 2, stage result, 40.1 ms)");
 }
 
+TEST(ReportText, to_string__complete_with_a_detail) {
+  Report report = report_of(1);
+  report.status = Status::complete;
+  const std::string usual = to_string(report);
+  report.detail = "shares stay as they were";
+  EXPECT_EQ(to_string(report), usual + "; shares stay as they were");
+}
+
 TEST(ReportText, progress_text__the_ranks_with_the_most_missing_data) {
   EXPECT_EQ(progress_text(report_of(3)),
             "operation 7 of tag 2, stage result, 40.1 ms; rank 2: 800 of 1000 B received, "

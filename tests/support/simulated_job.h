@@ -99,11 +99,19 @@ class SimulatedJob {
   Time now() const { return now_; }
 
   std::shared_ptr<PendingCall> submit(Rank rank, const AllreduceArguments& arguments) {
-    auto call = engines_[rank]->submit(arguments, now_);
+    return watch(rank, engines_[rank]->submit(arguments, now_));
+  }
+
+  /// Notes a call that `rank` has submitted in another way.
+  std::shared_ptr<PendingCall> watch(Rank rank, std::shared_ptr<PendingCall> call) {
     calls_.push_back(call);
     callers_.push_back(rank);
     return call;
   }
+
+  /// Calls `step(rank)` after each round of its engine. It returns whether the engine has more to
+  /// do.
+  void after_each_round(std::function<bool(Rank)> step) { after_round_ = std::move(step); }
 
   /// Every rank but those in `absent` submits `arguments_of(rank)`.
   template <typename ArgumentsOf>
@@ -190,7 +198,8 @@ class SimulatedJob {
   bool drive(Rank rank) {
     Engine& engine = *engines_[rank];
     if (!work_[rank].end(engine, now_, now_)) return false;
-    const bool moved = engine.progress(now_);
+    bool moved = engine.progress(now_);
+    if (after_round_ && after_round_(rank)) moved = true;
     work_[rank].start(engine, now_, now_);
     return moved;
   }
@@ -221,6 +230,7 @@ class SimulatedJob {
   std::vector<std::unique_ptr<FaultPort>> ports_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<SimulatedWork> work_;  // by rank
+  std::function<bool(Rank)> after_round_;
   std::vector<bool> dead_;
   std::vector<bool> stopped_;
   std::vector<std::shared_ptr<PendingCall>> calls_;

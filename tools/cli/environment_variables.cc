@@ -42,8 +42,9 @@ std::vector<cli::Variable> call_variables() {
       {"TARPON_BOUNDED_MIN", "of these calls, as 1M: up to this size they stay exact"},
       {"TARPON_DEADLINE", "of these calls, as 10s: hard limit of a bounded call"},
       {"TARPON_SHARES",
-       "tarpon_torch: even, or auto: a rank's share of the work follows the speed "
-       "of its link, and how late it begins"},
+       "of these calls, and of programs that take their options from the environment: even, or "
+       "auto: a rank's share of the work follows the speed of its link, and how late it begins; "
+       "alike on all ranks"},
       {"TARPON_REQUIRE",
        "under tarpon run, 1: where Tarpon cannot carry the calls the program "
        "fails"},

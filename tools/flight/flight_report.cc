@@ -10,6 +10,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/engine/flight_events.h"
+#include "collectives/reserved_tags.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/rank_names.h"
 #include "transport/rank_mask.h"
@@ -118,8 +119,9 @@ nlohmann::json rank_json(const FlightRank& rank, std::size_t number) {
 }  // namespace
 
 std::string short_text(const OperationKey& key) {
-  return key.first == kBarrierTag ? fmt::format("barrier {}", key.second)
-                                  : fmt::format("{}:{}", key.first, key.second);
+  const std::string reserved = reserved_name(key.first);
+  return reserved.empty() ? fmt::format("{}:{}", key.first, key.second)
+                          : fmt::format("{} {}", reserved, key.second);
 }
 
 std::string event_detail(const Record& record) {

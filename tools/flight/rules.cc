@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "collectives/engine/flight_events.h"
+#include "collectives/reserved_tags.h"
 
 namespace tarpon {
 namespace {
@@ -284,8 +285,9 @@ Findings merged(Findings findings) {
 }  // namespace
 
 std::string operation_text(const OperationKey& key) {
-  return key.first == kBarrierTag ? fmt::format("barrier {}", key.second)
-                                  : fmt::format("operation {} of tag {}", key.second, key.first);
+  const std::string reserved = reserved_name(key.first);
+  return reserved.empty() ? fmt::format("operation {} of tag {}", key.second, key.first)
+                          : fmt::format("{} {}", reserved, key.second);
 }
 
 const FlightFinding* first_cause(const FlightCase& of, const Findings& findings) {

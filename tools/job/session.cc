@@ -270,6 +270,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   std::string line = result.rendezvous.agreed;
   std::replace(line.begin(), line.end(), '\n', ' ');
   log.write(DebugLevel::info, "INIT", "alike on all ranks: " + line);
+  result.learn_shares = false;  // --shares says it, for each call
   if (options.datapath) result.datapath = *options.datapath;
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "collectives/allreduce.h"
+#include "collectives/reserved_tags.h"
 #include "tools/cli/report_output.h"
 #include "tools/job/rank_sockets.h"
 #include "tools/status/status_json.h"
@@ -68,7 +69,9 @@ std::string heard_text(const StatusReply& reply, const StatusReply::Operation& o
 }
 
 std::string call_text(std::uint32_t tag, std::uint32_t number) {
-  return tag == kBarrierTag ? fmt::format("barrier {}", number) : fmt::format("{}:{}", tag, number);
+  const std::string reserved = reserved_name(tag);
+  return reserved.empty() ? fmt::format("{}:{}", tag, number)
+                          : fmt::format("{} {}", reserved, number);
 }
 
 std::string text_of(const Row& row) {

@@ -74,6 +74,14 @@ void EarlyPackets::refuse(std::uint32_t tag, std::uint32_t number) {
   refused_[next_refused_++ % refused_.size()] = {true, tag, number};
 }
 
+std::vector<NextNumber> EarlyPackets::of_tags_from(std::uint32_t first) const {
+  std::vector<NextNumber> found;
+  for (const EarlyOperation& one : waiting_) {
+    if (one.tag >= first) found.push_back({one.tag, one.number});
+  }
+  return found;
+}
+
 bool EarlyPackets::has(std::uint32_t tag) const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [tag](const EarlyOperation& one) { return one.tag == tag; });

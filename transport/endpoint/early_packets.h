@@ -77,6 +77,8 @@ class EarlyPackets {
   void refuse(std::uint32_t tag, std::uint32_t number);
 
   bool has(std::uint32_t tag) const;
+  /// The operations of tags from `first` on, as {tag, number}.
+  std::vector<NextNumber> of_tags_from(std::uint32_t first) const;
   /// Whether `peer` has said that its deadline passed before it could begin.
   bool has_expired(std::uint32_t tag, std::uint32_t number, Rank peer) const;
 

@@ -86,6 +86,14 @@ bool Endpoint::can_submit(std::uint32_t tag) const {
   return channel->next_number - channel->lowest_open() < window;
 }
 
+std::vector<std::uint32_t> Endpoint::tags_begun_by_peers(std::uint32_t first) const {
+  std::vector<std::uint32_t> tags;
+  for (const NextNumber& early : state_->early.of_tags_from(first)) {
+    if (early.number == next_number(early.tag)) tags.push_back(early.tag);
+  }
+  return tags;
+}
+
 bool Endpoint::is_lost(std::uint32_t tag) const {
   return state_->tags.is_lost(tag);
 }

@@ -27,7 +27,7 @@ PortLine::~PortLine() {
 }
 
 void PortLine::drop_waiting() {
-  for (const Lender lender : lenders_) lines_.port_->drop_unsent(lender);
+  for (const Lender lender : lenders_) lines_.drop_unsent(lender);
   lenders_.clear();
 }
 
@@ -51,17 +51,28 @@ void PortLine::transmit(std::span<TxPacket> packets) {
     if (packet.peer != kAllRanks) packet.peer = ranks_.in_job(packet.peer);
     if (packet.lender == kNoLender) continue;
     packet.lender = salted(packet.lender);
-    const bool known = !lenders_.empty() && (lenders_.back() == packet.lender ||
-                                             std::find(lenders_.begin(), lenders_.end(),
-                                                       packet.lender) != lenders_.end());
-    if (!known) lenders_.push_back(packet.lender);
+    note(packet.lender);
   }
   lines_.port_->transmit(packets);
+  last_packet_ = lines_.packets_ += packets.size();
   if (lines_.port_->unsent() == 0) lenders_.clear();
 }
 
+void PortLine::note(Lender lender) {
+  if (!lenders_.empty() && lenders_.back() == lender) return;
+  if (std::find(lenders_.begin(), lenders_.end(), lender) != lenders_.end()) return;
+  if (lenders_.size() >= many_lenders_) {
+    std::erase_if(lenders_, [this](Lender one) { return !lines_.port_->holds(one); });
+    many_lenders_ = std::max(kFewLenders, 2 * lenders_.size());
+  }
+  lenders_.push_back(lender);
+}
+
+/// The port sends packets in order, so the packets of this line are gone once no more wait than
+/// were given to it after them.
 std::size_t PortLine::unsent() const {
-  return lines_.port_->unsent();
+  const std::size_t waiting = lines_.port_->unsent();
+  return lines_.packets_ >= last_packet_ + waiting ? 0 : waiting;
 }
 
 bool PortLine::holds(Lender lender) const {
@@ -69,7 +80,7 @@ bool PortLine::holds(Lender lender) const {
 }
 
 void PortLine::drop_unsent(Lender lender) {
-  lines_.port_->drop_unsent(salted(lender));
+  lines_.drop_unsent(salted(lender));
 }
 
 /// Takes a packet that has arrived. Returns false if no rank of this line sent it.
@@ -88,7 +99,7 @@ std::span<const RxPacket> PortLine::receive(Time now) {
 }
 
 void PortLine::wait(Time now, Time until) {
-  lines_.port_->wait(now, until);
+  if (!lines_.failure_) lines_.port_->wait(now, until);
 }
 
 void PortLine::wake() {
@@ -104,7 +115,8 @@ PortStatistics PortLine::statistics() const {
 }
 
 std::optional<Error> PortLine::failure() const {
-  return lines_.port_->failure();
+  auto failure = lines_.port_->failure();
+  return failure ? failure : lines_.failure_;
 }
 
 PortLines::PortLines(std::unique_ptr<Port> port, std::uint32_t world)
@@ -115,6 +127,13 @@ std::unique_ptr<PortLine> PortLines::open(std::uint16_t communicator, std::vecto
   std::unique_ptr<PortLine> line(new PortLine(*this, communicator, RankMap(std::move(ranks))));
   lines_[communicator] = line.get();
   return line;
+}
+
+/// Dropped packets no longer count among those that wait, nor among those that were given.
+void PortLines::drop_unsent(Lender lender) {
+  const std::size_t before = port_->unsent();
+  port_->drop_unsent(lender);
+  packets_ -= before - std::min(before, port_->unsent());
 }
 
 /// Returns the packets of line 0. Packets of a communicator without a line, and of ranks outside of

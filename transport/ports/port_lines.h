@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "transport/port.h"
@@ -40,7 +41,7 @@ class PortLine final : public Port {
   const PortCapabilities& capabilities() const override;
   std::span<TxPacket> transmit_frames(std::size_t at_most) override;
   void transmit(std::span<TxPacket> packets) override;
-  /// Of all lines, as they share the port's room.
+  /// 0 once the port has sent all packets of this line; until then, those of all lines.
   std::size_t unsent() const override;
   bool holds(Lender lender) const override;
   void drop_unsent(Lender lender) override;
@@ -51,12 +52,15 @@ class PortLine final : public Port {
   void publish(std::uint32_t tag, std::uint32_t lowest) override;
   /// Of the port: of all lines.
   PortStatistics statistics() const override;
+  /// That of the port, or of PortLines::fail().
   std::optional<Error> failure() const override;
 
  private:
   friend class PortLines;
+  static constexpr std::size_t kFewLenders = 64;
   PortLine(PortLines& lines, std::uint16_t communicator, RankMap ranks);
   Lender salted(Lender lender) const;
+  void note(Lender lender);
   bool take(const RxPacket& packet);
 
   PortLines& lines_;
@@ -64,7 +68,11 @@ class PortLine final : public Port {
   const RankMap ranks_;            // of the line in the port
   std::vector<RxPacket> arrived_;  // since receive()
   std::vector<RxPacket> taken_;    // returned by receive()
-  std::vector<Lender> lenders_;    // of packets that may wait in the port, salted; each once
+  // Lenders of packets that may wait in the port, salted; each once. Those that no longer wait are
+  // dropped when there are many.
+  std::vector<Lender> lenders_;
+  std::size_t many_lenders_ = kFewLenders;
+  std::uint64_t last_packet_ = 0;  // its number among the packets of all lines
 };
 
 class PortLines {
@@ -76,6 +84,10 @@ class PortLines {
 
   PortLine& first() { return *first_; }
 
+  /// Makes failure() of all lines return `error`, unless the port has failed itself. Their wait()
+  /// returns at once from then on.
+  void fail(const Error& error) { failure_ = error; }
+
   /// Opens the line of `communicator`. `ranks[i]` is the rank of the port that is rank i of the
   /// line. REQUIRES: communicator > 0, and it has no line; this object outlives the line.
   std::unique_ptr<PortLine> open(std::uint16_t communicator, std::vector<Rank> ranks);
@@ -83,8 +95,11 @@ class PortLines {
  private:
   friend class PortLine;
   std::span<const RxPacket> receive_for_all(Time now);
+  void drop_unsent(Lender lender);
 
   std::unique_ptr<Port> port_;
+  std::optional<Error> failure_;
+  std::uint64_t packets_ = 0;                 // given to the port and not dropped
   std::map<std::uint16_t, PortLine*> lines_;  // without line 0
   std::unique_ptr<PortLine> first_;
 };

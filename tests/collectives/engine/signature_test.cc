@@ -61,13 +61,20 @@ TEST(SignatureTest, parameter__belongs_to_the_algorithms_that_have_one) {
   }
 }
 
+TEST(SignatureTest, learns__is_the_parameter_of_tar) {
+  OperationSignature signature = example();
+  signature.learns = true;
+  EXPECT_EQ(encode(signature)[18], 1);
+  EXPECT_EQ(decode(encode(signature)), signature);
+}
+
 TEST(SignatureTest, decode__refuses_values_it_does_not_know) {
   struct {
     std::size_t at;
     std::uint8_t value;
   } const unknown[] = {
       {0, kDataTypes}, {1, kReduceOps}, {2, 0},  {2, static_cast<std::uint8_t>(kLastAlgorithm) + 1},
-      {3, 2},          {18, 1},         {19, 2}, {20, 1},
+      {3, 2},          {18, 2},         {19, 2}, {20, 1},
       {23, 1}};
   for (const auto& [at, value] : unknown) {
     SignatureBytes bytes = encode(example());
@@ -97,6 +104,11 @@ TEST(SignatureTest, first_difference__names_each_field_and_both_values) {
   late.late_rank = 3;
   other_late.late_rank = 4;
   EXPECT_EQ(first_difference(late, other_late), "late rank 2 instead of 3");
+  EXPECT_EQ(words([](S& s) { s.learns = true; }), "learn_shares 0 instead of 1");
+  S learnt, other_learnt;
+  learnt.learns = other_learnt.learns = true;
+  other_learnt.shares = 9;
+  EXPECT_EQ(first_difference(learnt, other_learnt), "hash of the learnt shares 0 instead of 9");
   EXPECT_EQ(words([](S& s) { s.shares = 9; }), "hash of the shares 0 instead of 9");
   EXPECT_EQ(words([](S& s) { s.codec = Codec::hadamard; }), "codec none instead of hadamard");
   EXPECT_EQ(words([](S& s) { s.slot_bytes = 1408; }), "slot bytes 0 instead of 1408");

@@ -309,6 +309,33 @@ void show_thrown() {
               ends[2].c_str());
 }
 
+/// The second call of three ranks, after one with a callback to which rank 2 came too late: some
+/// ranks may have a result of the first one.
+void show_call_after_failed_callback() {
+  std::vector<std::string> ends(3, "no exception");
+  const auto start = std::chrono::steady_clock::now();
+  on_ranks(3, [&](const Context& context) {
+    auto& end = ends[static_cast<std::size_t>(context->rank)];
+    std::vector<float> data(1000);
+    gloo::AllreduceOptions options(context);
+    options.setOutput(data.data(), data.size());
+    options.setReduceFunction([context](void* out, const void* a, const void* b,
+                                        std::size_t count) { gloo::sum<float>(out, a, b, count); });
+    options.setTimeout(300ms);
+    for (const auto begin : {context->rank == 2 ? 1000ms : 0ms, 2000ms}) {
+      std::this_thread::sleep_until(start + begin);
+      try {
+        end = "no exception";
+        gloo::allreduce(options);
+      } catch (const gloo::IoException&) {
+        end = "IoException";
+      }
+    }
+  });
+  std::printf("a call after a callback that failed: %s, %s, %s\n", ends[0].c_str(), ends[1].c_str(),
+              ends[2].c_str());
+}
+
 /// A rank that does not come. Of Gloo's ranks one may hear of the other's end before its own time
 /// is over, so their texts go to standard error.
 void show_failures() {
@@ -344,6 +371,7 @@ int main(int argc, char** argv) {
   if (runs("reuse")) show_reuse();
   if (runs("failures")) show_failures();
   if (runs("failures")) show_thrown();
+  if (runs("failures")) show_call_after_failed_callback();
   std::fprintf(stderr, "carried are %d\n", carried.load());
   return 0;
 }

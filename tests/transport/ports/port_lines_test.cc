@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 
 namespace tarpon::port_lines_test {
 namespace {
@@ -24,9 +26,17 @@ class FakePort final : public Port {
   void transmit(std::span<TxPacket> packets) override {
     sent.insert(sent.end(), packets.begin(), packets.end());
   }
+  std::optional<Error> failure() const override { return broken; }
   std::size_t unsent() const override { return waiting; }
-  bool holds(Lender lender) const override { return held[lender]; }
-  void drop_unsent(Lender lender) override { held[lender] = false; }
+  bool holds(Lender lender) const override {
+    ++asked;
+    return held[lender];
+  }
+  void drop_unsent(Lender lender) override {
+    held[lender] = false;
+    ++dropped;
+    waiting = std::min(waiting, waiting_after_drop);
+  }
   std::span<const RxPacket> receive(Time) override { return offered; }
   void wait(Time, Time until) override { waited_until = until; }
   void wake() override {}
@@ -34,6 +44,10 @@ class FakePort final : public Port {
   PortStatistics statistics() const override { return {}; }
 
   std::size_t waiting = 5;
+  std::size_t waiting_after_drop = SIZE_MAX;
+  std::size_t dropped = 0;  // calls of drop_unsent()
+  std::optional<Error> broken;
+  mutable std::size_t asked = 0;  // calls of holds()
   std::vector<TxPacket> sent;
   std::vector<RxPacket> offered;
   mutable std::map<Lender, bool> held;
@@ -144,6 +158,61 @@ TEST_F(PortLinesTest, a_line_that_goes__drops_its_packets_and_no_others) {
   EXPECT_TRUE(lines_->first().holds(12));
   lines_->first().drop_waiting();
   EXPECT_FALSE(lines_->first().holds(12));
+}
+
+TEST_F(PortLinesTest, unsent__packets_that_other_lines_gave_later_do_not_count) {
+  const auto part = lines_->open(7, {3, 1});
+  port_->waiting = 1;
+  send(*part, 0, kNoLender);
+  EXPECT_EQ(part->unsent(), 1u);
+  port_->waiting = 3;
+  send(lines_->first(), 2, 12);
+  send(lines_->first(), 2, 13);
+  EXPECT_EQ(part->unsent(), 3u);
+  port_->waiting = 2;  // the first packet is sent
+  EXPECT_EQ(part->unsent(), 0u);
+  EXPECT_EQ(lines_->first().unsent(), 2u);
+  port_->waiting = 0;
+  EXPECT_EQ(lines_->first().unsent(), 0u);
+}
+
+TEST_F(PortLinesTest, unsent__dropped_packets_behind_those_of_the_line_do_not_count_as_sent) {
+  const auto part = lines_->open(7, {3, 1});
+  port_->waiting = 2;
+  send(*part, 0, 5);
+  send(lines_->first(), 2, 12);
+  port_->waiting_after_drop = 1;
+  lines_->first().drop_unsent(12);
+  EXPECT_EQ(part->unsent(), 1u);
+  port_->waiting = 0;
+  EXPECT_EQ(part->unsent(), 0u);
+}
+
+TEST_F(PortLinesTest, transmit__a_port_that_is_never_empty_costs_little) {
+  constexpr Lender kOperations = 100'000;
+  for (Lender lender = 1; lender <= kOperations; ++lender) {
+    send(lines_->first(), 2, lender);
+    port_->held[port_->sent.back().lender] = true;
+    if (lender > 8) port_->held[port_->sent[lender - 9].lender] = false;
+  }
+  EXPECT_LT(port_->asked, 2 * kOperations);
+  lines_->first().drop_waiting();
+  EXPECT_LT(port_->dropped, 200u);
+  for (Lender lender = kOperations - 7; lender <= kOperations; ++lender) {
+    EXPECT_FALSE(lines_->first().holds(lender));
+  }
+}
+
+TEST_F(PortLinesTest, fail__all_lines_have_failed) {
+  const auto part = lines_->open(7, {3, 1});
+  EXPECT_EQ(part->failure(), std::nullopt);
+  lines_->fail(Error::make(Error::Code::io, "a test says so"));
+  for (const PortLine* const line : {&lines_->first(), part.get()}) {
+    ASSERT_TRUE(line->failure());
+    EXPECT_EQ(line->failure()->message, "a test says so");
+  }
+  port_->broken = Error::make(Error::Code::io, "the port itself");
+  EXPECT_EQ(part->failure()->message, "the port itself");
 }
 
 TEST_F(PortLinesTest, publish__windows_are_those_of_the_job) {

@@ -1,0 +1,22 @@
+// Tags that belong to the library. Programs may use every tag below kFirstReservedTag.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tarpon {
+
+inline constexpr std::uint32_t kFirstReservedTag = 0xffffff00;
+
+/// Tags below this one may have learnt shares. Their measurements are exchanged by operations of
+/// tag kFirstExchangeTag + tag (collectives/driver/learnt_shares.h).
+inline constexpr std::uint32_t kLearningTags = 64;
+inline constexpr std::uint32_t kFirstExchangeTag = kFirstReservedTag;
+
+inline constexpr std::uint32_t kBarrierTag = 0xffffffff;  // barriers, and Communicator::resync()
+
+/// What the operations of a reserved tag are, for a text that ends with their number: "barrier",
+/// "measurements of tag 5, exchange". Empty for other tags.
+std::string reserved_name(std::uint32_t tag);
+
+}  // namespace tarpon
