@@ -31,6 +31,7 @@ Result<RingMapping> map_ring(int fd, const xdp_ring_offset& offset, off_t page_o
   void* const data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, page_offset);
   if (data == MAP_FAILED) return fail_system(errno, "mmap of an AF_XDP ring");
+  keep_from_children(data, bytes);  // the mapping holds the socket open
   auto* const base = static_cast<std::byte*>(data);
   const auto word = [base](std::uint64_t at) {
     return reinterpret_cast<std::uint32_t*>(base + at);

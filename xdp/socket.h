@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "xdp/file_descriptor.h"
 #include "xdp/kernel.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 #include "xdp/ring.h"
 #include "xdp/umem.h"
@@ -106,7 +106,7 @@ class Socket {
   Socket() = default;
 
   std::array<RingMapping, 4> mappings_;  // unmapped after the socket is closed
-  FileDescriptor fd_;
+  PrivateDescriptor fd_;
   SocketOptions options_;
   bool busy_polls_ = false;  // granted
   int error_ = 0;

@@ -13,6 +13,7 @@
 
 #include "tests/support/foreign_program.h"
 #include "tests/support/private_network.h"
+#include "xdp/queue.h"
 
 namespace tarpon::xdp::program_test {
 namespace {
@@ -201,6 +202,44 @@ TEST(ProgramTest, a_group_belongs_to_one_port_and_goes_with_it) {
   ASSERT_TRUE(program->open_port({3, 7, 0}, entry_of(1, 0))) << "on the queue of the first";
   EXPECT_EQ(program->ports().size(), 2u);
   ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(2, 1)));
+}
+
+struct Held {
+  Result<Program> program;
+  Result<Queue> queue;
+  pid_t child = 0;  // shares nothing of it
+
+  explicit operator bool() const { return program && queue && child >= 0; }
+};
+
+QueueOptions queue_of(unsigned interface) {
+  QueueOptions options;
+  options.socket.interface = interface;
+  return options;
+}
+
+Held hold(unsigned interface) {
+  return {Program::use(interface, AttachMode::native), Queue::open(queue_of(interface))};
+}
+
+/// Forks a child that lives for a minute beyond this process.
+Held fork_beside(Held held) {
+  held.child = ::fork();
+  if (held.child != 0) return held;
+  ::alarm(60);
+  for (;;) ::pause();
+}
+
+TEST(ProgramTest, killed__while_a_forked_child_lives_frees_the_program_and_the_queue) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  Victim victim([&] { return fork_beside(hold(pair.a())); });
+  const auto attached = attached_to(pair.a());
+  ASSERT_TRUE(attached && *attached);
+  victim.kill();
+  EXPECT_TRUE(vanishes(pair.a()));
+  const auto queue = Queue::open(queue_of(pair.a()));
+  EXPECT_TRUE(queue) << queue.error().message;
 }
 
 }  // namespace

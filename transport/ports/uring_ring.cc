@@ -72,7 +72,8 @@ Result<void> UringRing::open_ring() {
                 "io_uring is too old here: DEFER_TASKRUN needs Linux 6.1; use the mmsg port");
   }
   if (error != 0) return fail(refusal(error));
-  ring_open_ = true;
+  descriptor_ = FileDescriptor(ring_.ring_fd);
+  (void)::io_uring_ring_dontfork(&ring_);  // fails for no ring that is mapped
   ++open_rings;
   return {};
 }
@@ -98,7 +99,7 @@ Result<void> UringRing::open_buffers() {
 }
 
 UringRing::~UringRing() {
-  if (!ring_open_) return;
+  if (!descriptor_) return;
   io_uring_sync_cancel_reg all{};
   all.fd = -1;
   all.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
@@ -107,6 +108,7 @@ UringRing::~UringRing() {
   ::io_uring_register_sync_cancel(&ring_, &all);
   ::io_uring_get_events(&ring_);
   --open_rings;
+  ring_.ring_fd = -1;  // `descriptor_` closes it
   ::io_uring_queue_exit(&ring_);
 }
 

@@ -17,13 +17,14 @@
 
 #include "transport/ports/aligned_bytes.h"
 #include "transport/ports/rx_batch.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
 /// Owns the rings and the receive buffers. Only the thread that opened it may call submit() and
 /// enter the kernel with ring(); another thread may call the rest, and destroy it, while that
-/// thread does not.
+/// thread does not. A forked child has neither the rings nor their descriptor.
 class UringRing {
  public:
   static constexpr unsigned kRxBuffers = 32;  // a power of two
@@ -81,7 +82,7 @@ class UringRing {
   static constexpr std::size_t kStride = (kPrefix + kRxBufferBytes + 63) / 64 * 64;
 
   io_uring ring_{};
-  bool ring_open_ = false;
+  PrivateDescriptor descriptor_;  // of `ring_`; empty before it is open
   msghdr receive_template_{};
   AlignedBytes buffers_;
   AlignedBytes buffer_ring_memory_;
