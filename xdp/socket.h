@@ -82,7 +82,8 @@ class Socket {
   static Result<Socket> create(const Umem& umem, const SocketOptions& options);
 
   /// Joins the queue. Waits at most 100 ms for a queue that was just released. Errors name
-  /// interface and queue: unavailable (queue taken, mode refused, interface down), io.
+  /// interface and queue: unavailable (queue taken: by which process; mode refused; interface
+  /// down), io.
   Result<SocketGrant> bind();
 
   int fd() const { return fd_.get(); }

@@ -42,6 +42,7 @@ class Victim {
     ::close(ready[1]);
   }
   ~Victim() { kill(); }
+  pid_t process() const { return child_; }
   void kill() {
     if (child_ <= 0) return;
     ::kill(child_, SIGKILL);
@@ -240,6 +241,24 @@ TEST(ProgramTest, killed__while_a_forked_child_lives_frees_the_program_and_the_q
   EXPECT_TRUE(vanishes(pair.a()));
   const auto queue = Queue::open(queue_of(pair.a()));
   EXPECT_TRUE(queue) << queue.error().message;
+}
+
+TEST(ProgramTest, a_taken_queue__names_the_process_that_has_it) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const Victim victim([&] { return hold(pair.a()); });
+  const auto queue = Queue::open(queue_of(pair.a()));
+  ASSERT_FALSE(queue);
+  EXPECT_EQ(queue.error().code, Error::Code::unavailable);
+  EXPECT_THAT(queue.error().message,
+              HasSubstr("queue 0 of va: another AF_XDP socket has it, of process " +
+                        std::to_string(victim.process()) + " ("));
+  const auto program = Program::use(pair.b(), AttachMode::native);
+  const auto own = Queue::open(queue_of(pair.b()));
+  ASSERT_TRUE(own) << own.error().message;
+  const auto second = Queue::open(queue_of(pair.b()));
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("of this process"));
 }
 
 }  // namespace
