@@ -32,7 +32,11 @@ Result<void> check_tag(std::uint32_t tag) {
 Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 Communicator::~Communicator() {
-  state_->stop();
+  if (!state_->is_forked()) state_->stop();
+}
+
+Result<void> Communicator::check_process() const {
+  return state_->check_process();
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOptions& options) {
@@ -44,7 +48,7 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
                                                  self.world_size, connection->agreed.slot_bytes});
   connection->agreed.endpoint.recorder = &flight->recorder();
   const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
-  auto state = std::make_shared<State>(std::move(*connection), std::move(flight));
+  auto state = State::own(new State(std::move(*connection), std::move(flight)));
   if (threaded) state->driver().start_thread();
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
@@ -75,19 +79,23 @@ ControlChannel& Communicator::control() {
   return state_->job().control();
 }
 PortStatistics Communicator::port_statistics() const {
+  if (state_->is_forked()) return {};
   return state_->driver().port_statistics();
 }
 EndpointCounters Communicator::counters() const {
+  if (state_->is_forked()) return {};
   return state_->driven().look([](const Engine& engine) { return engine.endpoint().counters(); });
 }
 Shares Communicator::learnt_shares(std::uint32_t tag) const {
+  if (state_->is_forked()) return {};
   return state_->driven().learnt_shares(tag);
 }
 std::uint32_t Communicator::flows() const {
+  if (state_->is_forked()) return 0;
   return state_->driven().look([](const Engine& engine) { return engine.endpoint().flows(); });
 }
 void Communicator::poll(Duration wait) {
-  state_->driver().poll(wait);
+  if (!state_->is_forked()) state_->driver().poll(wait);
 }
 
 Result<Report> Communicator::allreduce(const AllreduceArguments& arguments) {
@@ -104,12 +112,14 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
 }
 
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
+  if (auto here = check_process(); !here) return fail(here.error());
   const auto call = state_->driven().submit(chosen(arguments), true);
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
 
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
+  if (auto here = check_process(); !here) return fail(here.error());
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
   return AsyncAllreduce(state_, state_->driven().submit(chosen(arguments), false));
 }
@@ -152,20 +162,25 @@ Result<void> Communicator::barrier(Duration deadline) {
 }
 
 Result<void> Communicator::close(Duration deadline) {
+  if (auto here = check_process(); !here) return here;
   // The thread serves the peers meanwhile.
   if (world_size() > 1) state_->driver().start_thread();
   return state_->leave(after(monotonic_now(), deadline));
 }
 
 void Communicator::abort(const std::string& reason) {
-  state_->abort(reason, true);
+  if (!state_->is_forked()) state_->abort(reason, true);
 }
 
 StepVerdict Communicator::agree(std::uint64_t step, const LossReport& report, Duration deadline) {
+  if (auto here = check_process(); !here) {
+    return {.verdict = Verdict::halt, .step = step, .detail = here.error().message};
+  }
   return state_->membership().agree(step, report, deadline);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::regroup(Regroup what, Duration deadline) {
+  if (auto here = check_process(); !here) return fail(here.error());
   const Time until = after(monotonic_now(), deadline);
   const bool shrinks = what == Regroup::shrink;
   if (state_->is_split()) {
@@ -186,6 +201,7 @@ Result<std::unique_ptr<Communicator>> Communicator::regroup(Regroup what, Durati
 
 Result<std::unique_ptr<Communicator>> Communicator::split(const std::vector<Rank>& ranks,
                                                           std::uint16_t number, Duration deadline) {
+  if (auto here = check_process(); !here) return fail(here.error());
   const Time until = after(monotonic_now(), deadline);
   const auto refuse = [](std::string why) {
     return fail(Error::Code::invalid_argument, "split: " + std::move(why));
@@ -218,7 +234,7 @@ Result<std::unique_ptr<Communicator>> Communicator::rejoin(Duration deadline) {
 }
 
 std::uint64_t Communicator::rejoin_wanted() const {
-  return state_->membership().rejoin_wanted();
+  return state_->is_forked() ? 0 : state_->membership().rejoin_wanted();
 }
 
 Result<void> Communicator::resync(Rank root, void* data, std::uint64_t bytes, Duration deadline) {
@@ -264,11 +280,21 @@ AsyncAllreduce::AsyncAllreduce(std::shared_ptr<Communicator::State> state,
                                std::shared_ptr<PendingCall> call)
     : state_(std::move(state)), call_(std::move(call)) {}
 
+Result<void> AsyncAllreduce::check_process() const {
+  return state_->check_process();
+}
+
 bool AsyncAllreduce::done() const {
-  return call_->done;
+  return call_->done || state_->is_forked();
 }
 
 Report AsyncAllreduce::wait() {
+  if (auto here = check_process(); !here) {
+    Report report;
+    report.status = Status::failed;
+    report.detail = here.error().message;
+    return report;
+  }
   state_->driver().wait(call_);
   return call_->report;
 }

@@ -24,6 +24,10 @@
 //   fresh = rejoin(deadline)                       fresh = rejoin(deadline)
 //   fresh->resync(root, state, bytes, deadline)    the same
 //
+// A communicator belongs to the process that made it. In a child that fork() made, each function
+// returns at once: with Error::unavailable, or with an empty value, and abort() does nothing. The
+// destructor leaks there. The child may connect() by itself, as a rank of another job.
+//
 // Thread-safe unless said otherwise: any thread may call, on any tag. Calls of one tag match across
 // ranks in the order in which they were made, so one thread at a time should use a tag.
 #pragma once
@@ -59,6 +63,9 @@ class Communicator {
   /// Outstanding calls end as aborted, here and on the peers. Call close() first to let peers
   /// fetch what they may still miss.
   ~Communicator();
+
+  /// Error: unavailable, in a forked child of the process that made this communicator.
+  Result<void> check_process() const;
 
   Rank rank() const;
   std::uint32_t world_size() const;
@@ -196,8 +203,11 @@ struct PendingCall;
 
 class AsyncAllreduce {
  public:
-  bool done() const;
-  /// Blocks until done; the calling thread moves packets meanwhile.
+  /// As Communicator::check_process().
+  Result<void> check_process() const;
+  bool done() const;  // true in a forked child
+  /// Blocks until done; the calling thread moves packets meanwhile. In a forked child the status is
+  /// Status::failed.
   Report wait();
 
  private:

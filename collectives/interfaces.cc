@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <ifaddrs.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
@@ -60,6 +59,24 @@ std::string_view kind_name(InterfaceKind kind) {
       return "veth";
   }
   return "";
+}
+
+/// Lists all IPv4 addresses with the names of their interfaces. Not by getifaddrs(), which needs
+/// AF_NETLINK: services may be denied it (RestrictAddressFamilies of systemd).
+Result<std::vector<ifreq>> list_addresses(const FileDescriptor& socket) {
+  std::vector<ifreq> listed(16);
+  while (true) {
+    ifconf request{};
+    request.ifc_len = static_cast<int>(listed.size() * sizeof(ifreq));
+    request.ifc_req = listed.data();
+    if (::ioctl(socket.get(), SIOCGIFCONF, &request) != 0) {
+      return fail_system(errno, "cannot list the network interfaces");
+    }
+    const std::size_t count = static_cast<std::size_t>(request.ifc_len) / sizeof(ifreq);
+    const bool whole = count < listed.size();  // else there may be more
+    listed.resize(whole ? count : 2 * count);
+    if (whole) return listed;
+  }
 }
 
 std::string describe(const std::vector<Interface>& interfaces) {
@@ -232,26 +249,27 @@ std::string interface_driver(const std::string& name) {
 }
 
 Result<std::vector<Interface>> list_interfaces() {
-  ifaddrs* head = nullptr;
-  if (::getifaddrs(&head) != 0) return fail_system(errno, "cannot list the network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(head, &::freeifaddrs);
   const FileDescriptor fd = query_socket();
   if (!fd) return fail_system(errno, kNoSocket);
+  const auto listed = list_addresses(fd);
+  if (!listed) return fail(listed.error());
   std::vector<Interface> out;
-  for (const ifaddrs* each = head; each != nullptr; each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
-    if ((each->ifa_flags & IFF_UP) == 0) continue;
+  for (const ifreq& each : *listed) {
     Interface entry;
     // A label such as "eth0:1" belongs to eth0.
-    const std::string_view label = each->ifa_name;
+    const std::string_view label = each.ifr_name;
     entry.name = label.substr(0, label.find(':'));
-    sockaddr_in address{};
-    std::memcpy(&address, each->ifa_addr, sizeof address);
-    entry.address = dotted(address);
     ifreq request = request_for(entry.name);
+    if (::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0) continue;  // it is gone
+    const auto flags = static_cast<unsigned short>(request.ifr_flags);
+    if ((flags & IFF_UP) == 0) continue;
+    sockaddr_in address{};
+    std::memcpy(&address, &each.ifr_addr, sizeof address);
+    entry.address = dotted(address);
+    request = request_for(entry.name);
     if (::ioctl(fd.get(), SIOCGIFMTU, &request) == 0) entry.mtu = request.ifr_mtu;
     entry.driver = interface_driver(entry.name);
-    entry.kind = kind_of(each->ifa_flags, entry.driver);
+    entry.kind = kind_of(flags, entry.driver);
     out.push_back(std::move(entry));
   }
   return out;

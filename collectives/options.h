@@ -21,7 +21,11 @@ namespace tarpon {
 /// rest has defaults, and connect() finds the network.
 struct CommunicatorOptions {
   RendezvousOptions rendezvous;
+  /// If it is not automatic, a rank that cannot have it is an error of connect() on all ranks.
   Datapath datapath = Datapath::automatic;
+  /// Such a rank takes another datapath instead. shrink() and rejoin() set it: the communicator
+  /// before still has its queues.
+  bool datapath_may_change = false;
   /// The interface that carries the job, its IPv4 address (packets leave with it as their source),
   /// its driver (for reports) and its MTU in bytes. connect() fills the empty ones. It takes the
   /// interface with the given name or address; without both, loopback in a job of one rank, else

@@ -31,8 +31,10 @@
  *
  * CONCURRENCY. Any thread may use a communicator, several at the same time. Calls of one tag match
  * across ranks in the order in which they were made, so one thread at a time should use a tag.
- * While a handle is freed, no other thread may use it. After fork() a child may not use handles of
- * its parent.
+ * While a handle is freed, no other thread may use it. A handle belongs to the process that made
+ * it: in a child that fork() made, each function of a communicator or a call fails at once with
+ * TARPON_ERROR_UNAVAILABLE, and freeing leaks. The child may connect by itself, as a rank of
+ * another job.
  *
  * REFUSED CALLS. A call of AllReduce that this rank cannot run (wrong arguments, a deadline that
  * has passed, no memory, tarpon_arguments.refusal) takes its number within the tag all the same, and ends as aborted on every
@@ -218,7 +220,7 @@ typedef struct tarpon_options {
   /* Rank 0, in place of `rendezvous`: the listener that it has opened already. It serves one
    * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
-  uint32_t codec;     /* tarpon_codec, alike on all ranks */
+  uint32_t codec; /* tarpon_codec, alike on all ranks */
   /* 1: results leave by IP multicast, where it carries. 0: they do not, or as TARPON_MULTICAST says
    * where the environment is read. Alike on all ranks. */
   uint32_t multicast;

@@ -7,12 +7,8 @@
 #include <linux/if_link.h>
 #include <net/if.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <filesystem>
-#include <fstream>
 
 #include "xdp/bpf_object_info.h"
 
@@ -71,23 +67,6 @@ void set_place(const bpf_xdp_query_opts& query, Attached& attached) {
       attached.id = query.drv_prog_id != 0 ? query.drv_prog_id : query.prog_id;
       break;
   }
-}
-
-bool holds_link(const std::filesystem::path& process, std::uint32_t id) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(process / "fd", error)) {
-    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
-    if (target.find("bpf_link") == std::string::npos &&
-        target.find("bpf-link") == std::string::npos) {
-      continue;
-    }
-    std::ifstream file(process / "fdinfo" / entry.path().filename());
-    for (std::string word; file >> word;) {
-      std::uint32_t found = 0;
-      if (word == "link_id:" && file >> found && found == id) return true;
-    }
-  }
-  return false;
 }
 
 Result<std::optional<Attached>> look_at(unsigned interface) {
@@ -160,20 +139,6 @@ FileDescriptor find_link(std::uint32_t id, unsigned interface) {
 std::uint32_t link_id(const FileDescriptor& link) {
   bpf_link_info info{};
   return link && object_info(link.get(), info) ? info.id : 0;
-}
-
-std::vector<int> link_holders(std::uint32_t id) {
-  std::vector<int> holders;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string text = entry.path().filename().string();
-    int process = 0;
-    const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), process);
-    if (bad != std::errc() || end != text.data() + text.size()) continue;
-    if (process != ::getpid() && holds_link(entry.path(), id)) holders.push_back(process);
-  }
-  std::sort(holders.begin(), holders.end());
-  return holders;
 }
 
 }  // namespace tarpon::xdp

@@ -52,9 +52,6 @@ FileDescriptor find_link(std::uint32_t id, unsigned interface);
 /// The id of `link`; 0 when `link` is empty.
 std::uint32_t link_id(const FileDescriptor& link);
 
-/// Processes that hold link `id` open, as far as /proc shows them.
-std::vector<int> link_holders(std::uint32_t id);
-
 /// "eth0"; "interface 7" when there is none of this index.
 std::string interface_text(unsigned interface);
 

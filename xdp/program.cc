@@ -168,6 +168,7 @@ Result<void> Program::map_windows() {
   const std::size_t bytes = sizeof(tarpon_windows) * TARPON_MAX_PORTS;
   void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, windows_.get(), 0);
   if (data == MAP_FAILED) return fail_system(errno, "mmap of the operation windows");
+  keep_from_children(data, bytes);
   mapped_ = static_cast<tarpon_windows*>(data);
   return {};
 }

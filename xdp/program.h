@@ -16,7 +16,7 @@
 
 #include "bpf/packet.h"
 #include "xdp/attached.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon::xdp {
@@ -89,13 +89,13 @@ class Program {
   Result<void> map_windows();
   void forget(const tarpon_port_key& key);
 
-  FileDescriptor program_;
-  FileDescriptor link_;  // empty where the program is attached without one
-  FileDescriptor ports_;
-  FileDescriptor sockets_;
-  FileDescriptor windows_;
-  FileDescriptor counts_;
-  FileDescriptor late_;
+  PrivateDescriptor program_;
+  PrivateDescriptor link_;  // empty where the program is attached without one
+  PrivateDescriptor ports_;
+  PrivateDescriptor sockets_;
+  PrivateDescriptor windows_;
+  PrivateDescriptor counts_;
+  PrivateDescriptor late_;
   tarpon_windows* mapped_ = nullptr;  // TARPON_MAX_PORTS
   std::uint32_t id_ = 0;
   bool attached_here_ = false;

@@ -4,14 +4,19 @@
 #include <linux/if_ether.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "xdp/attached.h"
+#include "xdp/holders.h"
+#include "xdp/lockable_memory.h"
+#include "xdp/socket_list.h"
 
 namespace tarpon::xdp {
 namespace {
@@ -31,6 +36,7 @@ Result<RingMapping> map_ring(int fd, const xdp_ring_offset& offset, off_t page_o
   void* const data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, page_offset);
   if (data == MAP_FAILED) return fail_system(errno, "mmap of an AF_XDP ring");
+  keep_from_children(data, bytes);  // the mapping holds the socket open
   auto* const base = static_cast<std::byte*>(data);
   const auto word = [base](std::uint64_t at) {
     return reinterpret_cast<std::uint32_t*>(base + at);
@@ -41,6 +47,30 @@ Result<RingMapping> map_ring(int fd, const xdp_ring_offset& offset, off_t page_o
             .entries = base + offset.desc,
             .size = size};
   return RingMapping(data, bytes);
+}
+
+Error umem_error(int error, std::size_t bytes) {
+  const std::string what = fmt::format("registering {} bytes of UMEM", bytes);
+  if (error != ENOBUFS && error != ENOMEM) return Error::system(error, what);
+  return {Error::Code::unavailable, error,
+          fmt::format("{}: it has to be locked, and {}", what, lockable_memory_text())};
+}
+
+/// ", of process 71 (python3)": the holders of the queue's socket. A kernel that does not list
+/// sockets leaves the processes that hold our program on the interface.
+std::string holders_of_queue(const SocketOptions& options) {
+  if (const auto sockets = sockets_of(options.interface)) {
+    for (const BoundSocket& one : *sockets) {
+      if (one.queue == options.queue) return holders_text(socket_holders(one.inode));
+    }
+    return "";
+  }
+  const auto attached = attached_to(options.interface);
+  if (!attached || !*attached) return "";
+  const std::uint32_t link = link_id(find_link((*attached)->id, options.interface));
+  if (link == 0) return "";
+  const std::vector<int> others = link_holders(link);
+  return holders_text(others.empty() ? std::vector{::getpid()} : others);
 }
 
 int bind_queue(int fd, const SocketOptions& options, std::uint16_t flags) {
@@ -89,9 +119,7 @@ Result<Socket> Socket::create(const Umem& umem, const SocketOptions& options) {
   memory.addr = reinterpret_cast<std::uintptr_t>(umem.data());
   memory.len = umem.bytes();
   memory.chunk_size = kFrameBytes;
-  if (set(fd, XDP_UMEM_REG, memory) != 0) {
-    return fail_system(errno, fmt::format("registering {} bytes of UMEM", umem.bytes()));
-  }
+  if (set(fd, XDP_UMEM_REG, memory) != 0) return fail(umem_error(errno, umem.bytes()));
   if (set(fd, XDP_UMEM_FILL_RING, options.fill_size) != 0 ||
       set(fd, XDP_UMEM_COMPLETION_RING, options.completion_size) != 0 ||
       set(fd, XDP_RX_RING, options.rx_size) != 0 || set(fd, XDP_TX_RING, options.tx_size) != 0) {
@@ -144,7 +172,8 @@ Result<SocketGrant> Socket::bind() {
     const std::string what =
         fmt::format("queue {} of {}", options_.queue, interface_text(options_.interface));
     if (error == EBUSY) {
-      return fail(Error::Code::unavailable, what + ": another AF_XDP socket has it");
+      return fail(Error::Code::unavailable, fmt::format("{}: another AF_XDP socket has it{}", what,
+                                                        holders_of_queue(options_)));
     }
     if (error == EOPNOTSUPP && options_.copy == CopyMode::zero_copy) {
       return fail(Error::Code::unavailable, what + ": the driver has no zero-copy");

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "xdp/file_descriptor.h"
 #include "xdp/kernel.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 #include "xdp/ring.h"
 #include "xdp/umem.h"
@@ -82,7 +82,8 @@ class Socket {
   static Result<Socket> create(const Umem& umem, const SocketOptions& options);
 
   /// Joins the queue. Waits at most 100 ms for a queue that was just released. Errors name
-  /// interface and queue: unavailable (queue taken, mode refused, interface down), io.
+  /// interface and queue: unavailable (queue taken: by which process; mode refused; interface
+  /// down), io.
   Result<SocketGrant> bind();
 
   int fd() const { return fd_.get(); }
@@ -106,7 +107,7 @@ class Socket {
   Socket() = default;
 
   std::array<RingMapping, 4> mappings_;  // unmapped after the socket is closed
-  FileDescriptor fd_;
+  PrivateDescriptor fd_;
   SocketOptions options_;
   bool busy_polls_ = false;  // granted
   int error_ = 0;

@@ -45,7 +45,8 @@ int take_socket(nl_msg* message, void* argument) {
   }
   const auto info = value_of<xdp_diag_info>(attributes[XDP_DIAG_INFO]);
   if (!info || info->ifindex != context->interface) return NL_OK;
-  BoundSocket socket{.queue = info->queue_id};
+  const auto* const header = static_cast<const xdp_diag_msg*>(::nlmsg_data(::nlmsg_hdr(message)));
+  BoundSocket socket{.queue = info->queue_id, .inode = header->xdiag_ino};
   if (const auto umem = value_of<xdp_diag_umem>(attributes[XDP_DIAG_UMEM])) {
     socket.zero_copy = (umem->flags & XDP_DU_F_ZEROCOPY) != 0;
     socket.umem_bytes = umem->size;

@@ -10,6 +10,7 @@ namespace tarpon::xdp {
 
 struct BoundSocket {
   std::uint32_t queue = 0;
+  std::uint32_t inode = 0;  // of the socket: see socket_holders()
   bool zero_copy = false;
   std::uint64_t umem_bytes = 0;
   std::uint64_t rx_dropped = 0;

@@ -6,14 +6,18 @@
 #include <cerrno>
 #include <utility>
 
+#include "xdp/private_descriptor.h"
+
 namespace tarpon::xdp {
 namespace {
 
 constexpr std::size_t kHugePage = 2u << 20;
 
 void* map_pages(std::size_t bytes, int flags) {
-  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | flags, -1, 0);
+  void* const pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE | flags, -1, 0);
+  if (pages != MAP_FAILED) keep_from_children(pages, bytes);  // a fork would copy what is locked
+  return pages;
 }
 
 }  // namespace

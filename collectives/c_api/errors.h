@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 #include <system_error>
 
@@ -20,6 +21,16 @@ int failed(const Error& error);
 
 /// Fails with TARPON_ERROR_INVALID_ARGUMENT: the pointer `argument` of `function` is NULL.
 int failed_pointer(const char* function, const char* argument);
+
+/// Why a handle of `owner`, a communicator or a call, cannot be used in this process: TARPON_OK, or
+/// the error of `function` in a forked child.
+template <typename Owner>
+int check_process(const Owner& owner, const char* function) {
+  auto here = owner.check_process();
+  if (here) return TARPON_OK;
+  here.error().message.insert(0, std::string(function) + ": ");
+  return failed(here.error());
+}
 
 /// Runs `body`, which returns a tarpon_error, and turns an exception into one.
 template <typename Body>

@@ -88,11 +88,13 @@ int outcome(const Result<void>& done) {
 }
 
 /// Runs `body` with the job of `handle`, as guarded() does. `function`: the name that a refusal of
-/// NULL begins with.
+/// NULL, and of a communicator of another process, begins with.
 template <typename Body>
 int with_job(tarpon_communicator* handle, const char* function, Body body) noexcept {
   return guarded([&] {
     if (handle == nullptr) return failed_pointer(function, "communicator");
+    if (const int error = check_process(*handle->communicator, function); error != kOk)
+      return error;
     return body(*handle->communicator);
   });
 }
@@ -257,6 +259,7 @@ int tarpon_test(const tarpon_call* call, int* done) {
   return guarded([&] {
     if (call == nullptr) return failed_pointer("tarpon_test", "call");
     if (done == nullptr) return failed_pointer("tarpon_test", "done");
+    if (const int error = check_process(*call->async, "tarpon_test"); error != kOk) return error;
     *done = call->async->done() ? 1 : 0;
     return kOk;
   });
@@ -265,6 +268,7 @@ int tarpon_test(const tarpon_call* call, int* done) {
 int tarpon_wait(tarpon_call* call, tarpon_report** report) {
   return guarded([&] {
     if (call == nullptr) return failed_pointer("tarpon_wait", "call");
+    if (const int error = check_process(*call->async, "tarpon_wait"); error != kOk) return error;
     return hand_over(AsyncAllreduce(*call->async).wait(), report);
   });
 }

@@ -1,5 +1,7 @@
 #include "collectives/driver/communicator_state.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "collectives/engine/coded_calls.h"
@@ -56,8 +58,7 @@ std::shared_ptr<Communicator::State> Communicator::State::split(State& parent,
   auto membership = parent.membership_->split(
       membership_options(parent.job_->given(), options.endpoint), members);
   if (!membership) return nullptr;
-  return std::shared_ptr<State>(
-      new State(parent, std::move(options), std::move(membership), members));
+  return State::own(new State(parent, std::move(options), std::move(membership), members));
 }
 
 Communicator::State::State(State& parent, EngineOptions options,
@@ -69,6 +70,14 @@ Communicator::State::State(State& parent, EngineOptions options,
       engine_(options_, **split_line_),
       membership_(std::move(membership)),
       driven_(job_->driver(), engine_, options_.endpoint, **split_line_, *membership_) {}
+
+Result<void> Communicator::State::check_process() const {
+  if (!is_forked()) return {};
+  return fail(Error::Code::unavailable,
+              fmt::format("process {} was forked from process {}, whose communicator this is: use "
+                          "it there, or connect in this process",
+                          ::getpid(), process_));
+}
 
 Result<void> Communicator::State::open(Time deadline) {
   auto opened = membership_->open(deadline);

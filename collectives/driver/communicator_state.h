@@ -3,6 +3,8 @@
 // Communicators that are split from another one share its Job.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -44,6 +46,14 @@ class Job {
 
 class Communicator::State {
  public:
+  /// Owner of a state. A forked child has no threads of it, and its mutexes may be locked for ever:
+  /// there the owner leaks it.
+  static std::shared_ptr<State> own(State* made) {
+    return {made, [](State* state) {
+              if (!state->is_forked()) delete state;
+            }};
+  }
+
   /// Of a new job.
   State(Connection connection, std::unique_ptr<Flight> flight);
   /// Of a communicator that is split from `parent`, with its ranks `members`. The membership is not
@@ -70,6 +80,11 @@ class Communicator::State {
   /// Ends outstanding and later calls. `peers_too`: those of the other ranks too, over the mesh.
   void abort(const std::string& reason, bool peers_too);
 
+  /// Whether this process is a child, made by fork(), of the one that connected.
+  bool is_forked() const { return ::getpid() != process_; }
+  /// Error: unavailable, in such a child.
+  Result<void> check_process() const;
+
   bool is_split() const { return options_.endpoint.communicator != 0; }
   Job& job() { return *job_; }
   Driver& driver() { return job_->driver(); }
@@ -84,6 +99,7 @@ class Communicator::State {
   void start();
   void learn(const Fact& fact);
 
+  const pid_t process_ = ::getpid();
   const std::shared_ptr<Job> job_;
   const std::vector<RankInfo> ranks_;
   const EngineOptions options_;

@@ -69,8 +69,11 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
 /// any other free queue.
 Result<XdpQueues> claim(const XdpPortOptions& wanted, std::uint32_t all) {
   if (wanted.queues.empty()) {
-    return fail(Error::Code::unavailable, fmt::format("{} has {} receive queues, fewer than ranks",
-                                                      xdp::interface_text(wanted.interface), all));
+    return fail(
+        Error::Code::unavailable,
+        fmt::format("{0} has {1} receive queue{2}, fewer than ranks: give it more (ethtool -L "
+                    "{0} combined N)",
+                    xdp::interface_text(wanted.interface), all, all == 1 ? "" : "s"));
   }
   auto queues = XdpQueues::open(wanted);
   for (std::uint32_t other = all; !queues && other-- > 0;) {
@@ -103,14 +106,39 @@ Result<std::vector<FlowSource>> flow_sources(const std::vector<RankInfo>& ranks)
   return sources;
 }
 
-Result<DatapathPort> make_socket_port(Datapath datapath, std::string reason, UdpSocket socket,
+/// Makes a port by io_uring or, where io_uring is refused, by sendmmsg.
+Result<DatapathPort> make_any_port(std::string reason, UdpSocket socket,
+                                   std::vector<sockaddr_in> peers, const UdpPortOptions& options,
+                                   UdpFlows flows) {
+  std::string against_uring;
+  auto port = make_uring_or_mmsg_port(std::move(socket), std::move(peers), options,
+                                      std::move(flows), against_uring);
+  if (!port) return fail(port.error());
+  if (against_uring.empty()) {
+    return DatapathPort{std::move(*port), Datapath::uring, std::move(reason)};
+  }
+  return DatapathPort{std::move(*port), Datapath::mmsg,
+                      fmt::format("{}; {}", reason, against_uring)};
+}
+
+Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,
                                       std::vector<sockaddr_in> peers, const UdpPortOptions& options,
                                       UdpFlows flows) {
-  auto port = datapath == Datapath::uring
+  if (offer.datapath == Datapath::uring && !offer.required) {
+    return make_any_port(std::move(offer.reason), std::move(socket), std::move(peers), options,
+                         std::move(flows));
+  }
+  auto port = offer.datapath == Datapath::uring
                   ? make_uring_port(std::move(socket), std::move(peers), options, std::move(flows))
                   : make_mmsg_port(std::move(socket), std::move(peers), options, std::move(flows));
   if (!port) return fail(port.error());
-  return DatapathPort{std::move(*port), datapath, std::move(reason)};
+  return DatapathPort{std::move(*port), offer.datapath, std::move(offer.reason)};
+}
+
+/// The error of a rank whose datapath was asked for and is not to be had.
+Error refused(Error error) {
+  error.message += "; or let it take another one: --datapath auto, TARPON_DATAPATH=auto";
+  return error;
 }
 
 }  // namespace
@@ -176,8 +204,7 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                            .gso_segments = offer.gso_segments,
                            .job = agreed.endpoint.job};
   if (offer.datapath != Datapath::xdp) {
-    return make_socket_port(offer.datapath, std::move(offer.reason), std::move(socket),
-                            std::move(*peers), udp, std::move(flows));
+    return make_socket_port(offer, std::move(socket), std::move(*peers), udp, std::move(flows));
   }
   const Rank rank = agreed.endpoint.rank;
   const std::string& interface = ranks[rank].interface;
@@ -190,10 +217,10 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                .copy = offer.copy,
                                .busy_poll = offer.busy_poll};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
+  if (!queues && offer.required) return fail(refused(queues.error()));
   if (!queues) {
-    DatapathOffer other = socket_offer(queues.error().message, ranks[rank].mtu);
-    return make_socket_port(other.datapath, std::move(other.reason), std::move(socket),
-                            std::move(*peers), udp, std::move(flows));
+    return make_any_port(queues.error().message, std::move(socket), std::move(*peers), udp,
+                         std::move(flows));
   }
   const std::string polling = !offer.busy_poll      ? ""
                               : queues->busy_poll() ? ", busy polling"

@@ -31,7 +31,8 @@ inline constexpr std::uint32_t kLargestSlot = 8896;
 /// The datapath that a rank offers before it knows the others.
 struct DatapathOffer {
   Datapath datapath = Datapath::mmsg;
-  std::string reason;  // why this one
+  std::string reason;     // why this one
+  bool required = false;  // it was asked for: it is an error if the rank cannot have it
   std::uint32_t max_payload = 0;
   std::uint32_t gso_segments = kMaxGsoSegments;
   std::vector<UdpSocket> flows{};   // sockets of further flows; the first flow's is not among them
@@ -54,8 +55,9 @@ struct DatapathPort {
 };
 
 /// Makes the port of rank `agreed.endpoint.rank`. AF_XDP queues are divided among the ranks of one
-/// interface; a rank that gets none takes io_uring or mmsg and says so. Errors: permission,
-/// unavailable, io.
+/// interface. A rank that gets none, or no io_uring, takes the next datapath and says so, unless
+/// the one offered is required. Errors: permission, unavailable (a required datapath: why, by which
+/// process its queue is taken, and the remedy), io.
 Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                const std::vector<RankInfo>& ranks, const EngineOptions& agreed);
 

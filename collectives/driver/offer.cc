@@ -72,6 +72,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   }
   if (options.gso_segments > 0) datapath->gso_segments = options.gso_segments;
   datapath->busy_poll = options.busy_poll;
+  datapath->required = options.datapath != Datapath::automatic && !options.datapath_may_change;
   offer.info.datapath = name(datapath->datapath);
   offer.info.max_payload = datapath->max_payload;
   offer.info.queues = datapath->queues;

@@ -24,6 +24,7 @@ Result<Successor> plan_successor(Membership& membership, Regroup what,
   };
   auto plan = membership.plan(what, listen, until);
   if (!plan) return fail(plan.error());
+  options.datapath_may_change = true;
   options.rendezvous.rank = plan->new_rank(rank);
   options.rendezvous.world_size = static_cast<std::uint32_t>(std::popcount(plan->members));
   options.rendezvous.address = plan->address;

@@ -23,6 +23,7 @@
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 #include "xdp/output_place.h"
+#include "xdp/private_descriptor.h"
 
 namespace tarpon {
 namespace {
@@ -123,9 +124,9 @@ class Flight::Watch {
       if (stopping_) return;
       dump_if_due();
       if ((sources[1].revents & POLLIN) != 0) {
-        serve_client(listener_, [this](const std::string& request, const Reply& reply) {
-          answer(request, reply);
-        });
+        serve_client(
+            listener_.descriptor(),
+            [this](const std::string& request, const Reply& reply) { answer(request, reply); });
       }
     }
   }
@@ -165,8 +166,8 @@ class Flight::Watch {
   DumpTarget target_;
   bool dumps_ = false;
   bool signals_ = false;
-  FileDescriptor listener_;
-  FileDescriptor wake_;
+  PrivateDescriptor listener_;
+  PrivateDescriptor wake_;
   std::uint32_t rounds_ = 0;             // busy ones of the driver
   std::atomic<std::uint32_t> seen_ = 0;  // incidents that the thread was woken for
   std::uint32_t dumped_ = 0;             // incidents that are in the file; the thread's

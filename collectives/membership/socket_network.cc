@@ -85,7 +85,7 @@ StreamId SocketNetwork::add(FileDescriptor socket, bool connecting, int error) {
   const StreamId stream = ++last_;
   const std::uint32_t events = connecting ? EPOLLOUT : EPOLLIN;
   if (error == 0 && !watch(EPOLL_CTL_ADD, socket.get(), stream, events)) error = errno;
-  streams_[stream] = {rendezvous::JobSocket(std::move(socket)), connecting, 0, error};
+  streams_[stream] = {PrivateDescriptor(std::move(socket)), connecting, 0, error};
   if (error != 0) {
     failed_.push_back(stream);
     wake();

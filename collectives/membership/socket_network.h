@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "collectives/membership/streams.h"
-#include "collectives/rendezvous/job_socket.h"
 #include "transport/ports/wake_event.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon::mesh {
@@ -57,7 +57,7 @@ class SocketNetwork final : public Network {
 
  private:
   struct Stream {
-    rendezvous::JobSocket socket;
+    PrivateDescriptor socket;
     bool connecting = false;
     Rank peer = 0;  // while connecting
     int error = 0;  // connect() has failed at once
@@ -72,9 +72,9 @@ class SocketNetwork final : public Network {
   void finish_connect(StreamId stream, Streams& streams, Time now);
   void read(StreamId stream, Streams& streams, Time now);
 
-  rendezvous::JobSocket listener_;
+  PrivateDescriptor listener_;
   const std::vector<sockaddr_in> doors_;
-  FileDescriptor epoll_;
+  PrivateDescriptor epoll_;
   WakeEvent event_;
   std::map<StreamId, Stream> streams_;
   std::vector<StreamId> failed_;  // connect() failed at once

@@ -11,9 +11,9 @@
 #include <optional>
 #include <string>
 
-#include "collectives/rendezvous/job_socket.h"
 #include "collectives/rendezvous/sockets.h"
 #include "transport/time.h"
+#include "xdp/private_descriptor.h"
 
 namespace tarpon::rendezvous {
 
@@ -98,7 +98,7 @@ class Connection {
   bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
   void parse_header();
 
-  JobSocket socket_;
+  PrivateDescriptor socket_;
   State state_ = State::closed;
   std::uint32_t largest_body_ = 0;
 

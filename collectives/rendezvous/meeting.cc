@@ -73,7 +73,7 @@ Result<std::vector<Connection>> Meeting::hold(Time deadline) {
 
 std::optional<Error> Meeting::let_in() {
   for (int accepted = 0; accepted < kAccepts; ++accepted) {
-    Result<FileDescriptor> socket = accept_one(listener_);
+    Result<FileDescriptor> socket = accept_one(listener_.descriptor());
     if (!socket) return socket.error();
     if (!*socket) return std::nullopt;
     if (strangers_.size() == plan_.own.world_size + kStrangers) make_room();

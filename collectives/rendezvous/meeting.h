@@ -24,6 +24,7 @@
 #include "collectives/rendezvous/hello.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon::rendezvous {
@@ -73,7 +74,7 @@ class Meeting {
   std::vector<Connection> seat();
 
   Plan plan_;
-  FileDescriptor listener_;
+  PrivateDescriptor listener_;
   Time deadline_{};
   std::vector<Connection> strangers_;  // have yet to say hello, oldest first
   std::vector<Guest> guests_;          // kept sorted by rank

@@ -3,9 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <map>
 
+#include "tests/support/forbidden_call.h"
+#include "tests/support/forked_child.h"
 #include "tools/namespaces/network_namespace.h"
 #include "tools/system/host_info.h"
 #include "tools/system/subprocess.h"
@@ -217,6 +222,18 @@ TEST(Interfaces, list_interfaces__kinds_and_drivers_in_a_namespace) {
   EXPECT_EQ(found[1].mtu, 1400);
   EXPECT_EQ(found[2].kind, InterfaceKind::veth);
   EXPECT_EQ(found[2].driver, "veth");
+}
+
+TEST(Interfaces, list_interfaces__without_netlink_too) {
+  const auto all = list_interfaces();
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(testing_support::in_forked_child([&] {
+              if (!testing_support::forbid_call(SYS_socket, EAFNOSUPPORT, AF_NETLINK)) return 1;
+              const auto found = list_interfaces();
+              if (!found || found->size() != all->size()) return 2;
+              return ::socket(AF_NETLINK, SOCK_RAW, 0) < 0 ? 0 : 3;
+            }),
+            0);
 }
 
 TEST(HostInfo, read_host_info__says_something) {

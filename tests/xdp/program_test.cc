@@ -13,6 +13,7 @@
 
 #include "tests/support/foreign_program.h"
 #include "tests/support/private_network.h"
+#include "xdp/queue.h"
 
 namespace tarpon::xdp::program_test {
 namespace {
@@ -41,6 +42,7 @@ class Victim {
     ::close(ready[1]);
   }
   ~Victim() { kill(); }
+  pid_t process() const { return child_; }
   void kill() {
     if (child_ <= 0) return;
     ::kill(child_, SIGKILL);
@@ -201,6 +203,62 @@ TEST(ProgramTest, a_group_belongs_to_one_port_and_goes_with_it) {
   ASSERT_TRUE(program->open_port({3, 7, 0}, entry_of(1, 0))) << "on the queue of the first";
   EXPECT_EQ(program->ports().size(), 2u);
   ASSERT_TRUE(program->open_group({9, 7, 0}, entry_of(2, 1)));
+}
+
+struct Held {
+  Result<Program> program;
+  Result<Queue> queue;
+  pid_t child = 0;  // shares nothing of it
+
+  explicit operator bool() const { return program && queue && child >= 0; }
+};
+
+QueueOptions queue_of(unsigned interface) {
+  QueueOptions options;
+  options.socket.interface = interface;
+  return options;
+}
+
+Held hold(unsigned interface) {
+  return {Program::use(interface, AttachMode::native), Queue::open(queue_of(interface))};
+}
+
+/// Forks a child that lives for a minute beyond this process.
+Held fork_beside(Held held) {
+  held.child = ::fork();
+  if (held.child != 0) return held;
+  ::alarm(60);
+  for (;;) ::pause();
+}
+
+TEST(ProgramTest, killed__while_a_forked_child_lives_frees_the_program_and_the_queue) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  Victim victim([&] { return fork_beside(hold(pair.a())); });
+  const auto attached = attached_to(pair.a());
+  ASSERT_TRUE(attached && *attached);
+  victim.kill();
+  EXPECT_TRUE(vanishes(pair.a()));
+  const auto queue = Queue::open(queue_of(pair.a()));
+  EXPECT_TRUE(queue) << queue.error().message;
+}
+
+TEST(ProgramTest, a_taken_queue__names_the_process_that_has_it) {
+  SKIP_WITHOUT_PRIVATE_NETWORK();
+  const VethPair pair;
+  const Victim victim([&] { return hold(pair.a()); });
+  const auto queue = Queue::open(queue_of(pair.a()));
+  ASSERT_FALSE(queue);
+  EXPECT_EQ(queue.error().code, Error::Code::unavailable);
+  EXPECT_THAT(queue.error().message,
+              HasSubstr("queue 0 of va: another AF_XDP socket has it, of process " +
+                        std::to_string(victim.process()) + " ("));
+  const auto program = Program::use(pair.b(), AttachMode::native);
+  const auto own = Queue::open(queue_of(pair.b()));
+  ASSERT_TRUE(own) << own.error().message;
+  const auto second = Queue::open(queue_of(pair.b()));
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, HasSubstr("of this process"));
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "xdp/holders.h"
+
 namespace tarpon {
 namespace {
 

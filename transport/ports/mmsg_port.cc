@@ -8,51 +8,21 @@
 #include <array>
 #include <cerrno>
 
-#include "transport/ports/udp_port.h"
+#include "transport/ports/mmsg_port_state.h"
 #include "transport/ports/udp_wait.h"
 
 namespace tarpon {
 namespace {
 
-constexpr std::size_t kRxBuffers = 32;
 constexpr std::size_t kFewestMmsgBuffers = 4;
 /// The most that one recvmmsg should bring, so that it is still in L2 when it is used.
 constexpr std::size_t kMmsgTargetBytes = std::size_t{512} << 10;
 
-class MmsgPort final : public UdpPort {
- public:
-  MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-           UdpFlows flows, FileDescriptor event);
+}  // namespace
 
-  std::span<const RxPacket> receive(Time now) override;
-  void wait(Time now, Time until) override;
-
- private:
-  struct alignas(cmsghdr) Control {
-    std::array<std::byte, kRxControlBytes> bytes;
-  };
-
-  void flush() override;
-  void fetch(int descriptor);
-  void fetch_next();
-  /// The flow of the oldest train to send. REQUIRES: one is queued.
-  std::uint8_t next_flow() const { return trains_.train(trains_.queued_train(0)).flow; }
-
-  AlignedBytes rx_memory_;
-  std::array<mmsghdr, kRxBuffers> rx_messages_{};
-  std::array<iovec, kRxBuffers> rx_iovecs_{};
-  std::array<sockaddr_in, kRxBuffers> rx_names_{};
-  std::array<Control, kRxBuffers> rx_controls_{};
-  std::size_t rx_next_ = 0;   // first message not yet handed out
-  std::size_t rx_count_ = 0;  // messages of the last recvmmsg
-  std::size_t rx_wanted_ = kRxBuffers;
-  bool group_first_ = false;
-};
-
-MmsgPort::MmsgPort(UdpSocket socket, std::span<const sockaddr_in> peers,
-                   const UdpPortOptions& options, UdpFlows flows, FileDescriptor event)
-    : UdpPort("mmsg", std::move(socket), peers, options, std::move(flows), std::move(event)),
-      rx_memory_(make_aligned_bytes(kRxBufferBytes * kRxBuffers, 64)) {
+void MmsgPort::open_buffers() {
+  if (rx_memory_) return;
+  rx_memory_ = make_aligned_bytes(kRxBufferBytes * kRxBuffers, 64);
   for (std::size_t i = 0; i < kRxBuffers; ++i) {
     rx_iovecs_[i] = {.iov_base = rx_memory_.get() + i * kRxBufferBytes, .iov_len = kRxBufferBytes};
     msghdr& header = rx_messages_[i].msg_hdr;
@@ -85,6 +55,7 @@ void MmsgPort::flush() {
 }
 
 void MmsgPort::fetch(int descriptor) {
+  open_buffers();
   for (std::size_t i = 0; i < rx_wanted_; ++i) {
     msghdr& header = rx_messages_[i].msg_hdr;
     header.msg_namelen = sizeof(sockaddr_in);
@@ -115,8 +86,13 @@ std::span<const RxPacket> MmsgPort::receive(Time) {
   batch_.clear();
   if (failure_) return {};
   if (trains_.queued() > 0) flush();
-  if (rx_next_ == rx_count_) fetch_next();
-  for (; rx_next_ < rx_count_ && !batch_.full(); ++rx_next_) {
+  if (!holds_datagrams()) fetch_next();
+  hand_out_datagrams();
+  return batch_.packets();
+}
+
+void MmsgPort::hand_out_datagrams() {
+  for (; holds_datagrams() && !batch_.full(); ++rx_next_) {
     const mmsghdr& message = rx_messages_[rx_next_];
     batch_.add({.data = static_cast<const std::byte*>(rx_iovecs_[rx_next_].iov_base),
                 .bytes = message.msg_len,
@@ -124,11 +100,10 @@ std::span<const RxPacket> MmsgPort::receive(Time) {
                 .control = message.msg_hdr.msg_control,
                 .control_bytes = message.msg_hdr.msg_controllen});
   }
-  return batch_.packets();
 }
 
 void MmsgPort::wait(Time now, Time until) {
-  if (until <= now || failure_ || rx_next_ < rx_count_) return;
+  if (until <= now || failure_ || holds_datagrams()) return;
   const bool blocked = trains_.queued() > 0;
   std::array<pollfd, 4> polled{};
   polled[0] = {.fd = socket_.fd(), .events = POLLIN, .revents = 0};
@@ -150,15 +125,15 @@ void MmsgPort::wait(Time now, Time until) {
   if (blocked && (polled[2].revents & POLLOUT) != 0) flush();
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Port>> make_mmsg_port(UdpSocket socket, std::vector<sockaddr_in> peers,
                                              UdpPortOptions options, UdpFlows flows) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
-  return std::make_unique<MmsgPort>(std::move(socket), peers, options, std::move(flows),
-                                    std::move(*event));
+  auto port = std::make_unique<MmsgPort>("mmsg", std::move(socket), peers, options,
+                                         std::move(flows), std::move(*event));
+  port->open_buffers();
+  return port;
 }
 
 }  // namespace tarpon

@@ -11,15 +11,15 @@
 #include <cstdint>
 
 #include "transport/ports/udp_socket.h"
-#include "xdp/file_descriptor.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
 struct UdpGroup {
-  sockaddr_in address{};  // of the group
-  in_addr interface {};   // address of the interface that is its member
-  FileDescriptor socket;  // receives what is sent to it
+  sockaddr_in address{};     // of the group
+  in_addr interface {};      // address of the interface that is its member
+  PrivateDescriptor socket;  // receives what is sent to it
 
   /// Nothing more is received.
   void leave() const;

@@ -20,7 +20,7 @@
 #include <cstdint>
 #include <string>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -67,8 +67,8 @@ class UdpSocket {
   Result<void> bind(const UdpSocketOptions& options);
   void share_port();
 
-  FileDescriptor fd_;
-  FileDescriptor refuser_;  // takes what is refused; may be empty
+  PrivateDescriptor fd_;
+  PrivateDescriptor refuser_;  // takes what is refused; may be empty
   bool send_only_ = false;
   sockaddr_in local_{};
   std::uint64_t receive_budget_ = 0;

@@ -17,6 +17,9 @@
 //    wait in the socket, and receive() arms again when it gives the buffers back. The number of
 //    buffers in use is the batch size: it doubles when they ran out and held little, and falls at
 //    once where trains fill them.
+// 4. A ring takes lockable memory, and the kernel may refuse it at any time. Two rings are opened
+//    with the port. A later thread that gets none goes by recvmmsg and sendmmsg on the same
+//    sockets.
 #include "transport/ports/uring_port.h"
 
 #include <fcntl.h>
@@ -24,14 +27,14 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <vector>
 
-#include "transport/ports/udp_port.h"
+#include "transport/ports/mmsg_port.h"
+#include "transport/ports/mmsg_port_state.h"
 #include "transport/ports/udp_wait.h"
-#include "transport/ports/uring_ring.h"
+#include "transport/ports/uring_lane.h"
 
 namespace tarpon {
 namespace {
@@ -50,56 +53,23 @@ constexpr std::uint64_t tag(Kind kind, std::uint64_t value = 0) {
   return value << 8 | static_cast<std::uint64_t>(kind);
 }
 
-/// Returns a number that no two threads share, even when one ends before the other begins.
-std::uint64_t this_thread() {
-  static std::atomic<std::uint64_t> latest{0};
-  thread_local const std::uint64_t number = ++latest;
-  return number;
-}
-
-struct Received {
-  int bytes = 0;
-  unsigned buffer = 0;
-};
-
-/// What one thread drives the port with. Only that thread enters the kernel with its ring.
-struct Lane {
-  Lane(std::uint64_t owner, std::unique_ptr<UringRing> its_ring)
-      : thread(owner), ring(std::move(its_ring)) {}
-
-  bool holds_packets() const { return lent_count > 0 || stash_begin != stash_end; }
-
-  const std::uint64_t thread;
-  // Armed in the ring.
-  std::array<bool, 2> receives{};  // of the socket, and of the group
-  bool wake = false;
-  bool writable = false;
-  std::uint64_t wake_count = 0;  // where the armed read puts the eventfd's count
-  // Received and not yet handed out; each holds a buffer, so there are never more.
-  std::array<Received, UringRing::kRxBuffers> stash{};
-  std::size_t stash_begin = 0;
-  std::size_t stash_end = 0;
-  std::array<unsigned, UringRing::kRxBuffers> lent{};  // buffers of the latest batch
-  std::size_t lent_count = 0;
-  const std::unique_ptr<UringRing> ring;  // last: closed first, while what it points to is alive
-};
-
-class UringPort final : public UdpPort {
+class UringPort final : public MmsgPort {
  public:
   UringPort(UdpSocket socket, std::span<const sockaddr_in> peers, const UdpPortOptions& options,
-            UdpFlows flows, FileDescriptor event, std::unique_ptr<UringRing> ring);
+            UdpFlows flows, FileDescriptor event, UringRings rings);
 
   std::span<const RxPacket> receive(Time now) override;
   void wait(Time now, Time until) override;
   PortStatistics statistics() const override;
 
  private:
-  void adopt_thread();
-  void open_lane(std::uint64_t thread);
-  void add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring);
+  bool adopt_thread();
+  bool open_lane(std::uint64_t thread);
+  bool add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring);
+  void close_unused_lane();
   void recycle();
-  bool stash_empty() const { return lane_->stash_begin == lane_->stash_end; }
-  void hand_out(Lane& lane);
+  bool holds_packets() const;
+  void hand_out(UringLane& lane);
   io_uring_sqe* arm(bool& armed);
   void arm_receive();
   void arm_wake();
@@ -120,22 +90,25 @@ class UringPort final : public UdpPort {
   std::uint8_t blocked_flow_ = 0;             // the latest flow without room
   bool group_first_ = false;                  // arms the receive of the group first
   std::uint64_t earlier_system_calls_ = 0;    // of lanes that are closed
-  std::vector<std::unique_ptr<Lane>> lanes_;  // the longest unused one first
-  Lane* lane_ = nullptr;                      // of the thread that drives
+  std::vector<std::unique_ptr<UringLane>> lanes_;  // the longest unused one first
+  UringLane* lane_ = nullptr;                      // of the thread that drives, if it has one
+  std::unique_ptr<UringRing> spare_;               // for the second thread that drives
+  bool refused_ = false;                           // the kernel refused a ring: no more are opened
 };
 
 UringPort::UringPort(UdpSocket socket, std::span<const sockaddr_in> peers,
                      const UdpPortOptions& options, UdpFlows flows, FileDescriptor event,
-                     std::unique_ptr<UringRing> ring)
-    : UdpPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)) {
-  add_lane(this_thread(), std::move(ring));
+                     UringRings rings)
+    : MmsgPort("uring", std::move(socket), peers, options, std::move(flows), std::move(event)),
+      spare_(std::move(rings[1])) {
+  refused_ = !add_lane(this_thread(), std::move(rings[0]));
 }
 
 // Every round submits trains; a train is split at most once and a full socket ends it, so this
 // ends.
 void UringPort::flush() {
-  adopt_thread();
   blocked_ = false;
+  if (!adopt_thread()) return MmsgPort::flush();
   while (trains_.queued() > 0 && !blocked_ && !failure_) {
     messages_.clear();
     while (trains_.queued() > 0 && !messages_.full()) {
@@ -156,38 +129,43 @@ void UringPort::submit(bool events) {
   if (const int error = lane_->ring->submit(events); error != 0) fail_with(error, "io_uring_enter");
 }
 
-void UringPort::adopt_thread() {
+/// Makes the lane of this thread the driver's. False: this thread has none, and goes the way of
+/// MmsgPort.
+bool UringPort::adopt_thread() {
   const std::uint64_t self = this_thread();
-  if (lane_->thread == self) return;
+  if (lane_ != nullptr && lane_->thread == self) return true;
   const auto mine = std::find_if(lanes_.begin(), lanes_.end(),
                                  [self](const auto& lane) { return lane->thread == self; });
   if (mine == lanes_.end()) return open_lane(self);
   std::rotate(mine, mine + 1, lanes_.end());
   lane_ = lanes_.back().get();
+  return true;
 }
 
-void UringPort::open_lane(std::uint64_t thread) {
-  if (lanes_.size() >= kMaxLanes) {
-    const auto unused = std::find_if(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
-      return lane.get() != lane_ && !lane->holds_packets();
-    });
-    if (unused != lanes_.end()) {
-      earlier_system_calls_ += (*unused)->ring->system_calls;
-      lanes_.erase(unused);
-    }
-  }
+bool UringPort::open_lane(std::uint64_t thread) {
+  if (spare_) return add_lane(thread, std::move(spare_));
+  if (refused_) return false;
+  if (lanes_.size() >= kMaxLanes) close_unused_lane();
   auto ring = UringRing::open();
-  if (!ring) {
-    failure_ = ring.error();
-    return;
-  }
-  add_lane(thread, std::move(*ring));
+  refused_ = !ring || !add_lane(thread, std::move(*ring));
+  return !refused_;
 }
 
-void UringPort::add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring) {
+bool UringPort::add_lane(std::uint64_t thread, std::unique_ptr<UringRing> ring) {
+  if (!ring->start()) return false;
   ring->supply(rx_wanted_);
-  lanes_.push_back(std::make_unique<Lane>(thread, std::move(ring)));
+  lanes_.push_back(std::make_unique<UringLane>(thread, std::move(ring)));
   lane_ = lanes_.back().get();
+  return true;
+}
+
+void UringPort::close_unused_lane() {
+  const auto unused = std::find_if(lanes_.begin(), lanes_.end(), [this](const auto& lane) {
+    return lane.get() != lane_ && !lane->holds_packets();
+  });
+  if (unused == lanes_.end()) return;
+  earlier_system_calls_ += (*unused)->ring->system_calls;
+  lanes_.erase(unused);
 }
 
 io_uring_sqe* UringPort::arm(bool& armed) {
@@ -301,9 +279,14 @@ void UringPort::recycle() {
   lent_bytes_ = 0;
 }
 
-void UringPort::hand_out(Lane& lane) {
+bool UringPort::holds_packets() const {
+  return holds_datagrams() || std::any_of(lanes_.begin(), lanes_.end(),
+                                          [](const auto& lane) { return lane->has_stash(); });
+}
+
+void UringPort::hand_out(UringLane& lane) {
   for (; lane.stash_begin != lane.stash_end && !batch_.full(); ++lane.stash_begin) {
-    const Received& received = lane.stash[lane.stash_begin % lane.stash.size()];
+    const ReceivedBuffer& received = lane.stash[lane.stash_begin % lane.stash.size()];
     RxUnit unit;
     if (lane.ring->unit(received.buffer, received.bytes, unit)) batch_.add(unit);
     lane.lent[lane.lent_count++] = received.buffer;
@@ -311,37 +294,39 @@ void UringPort::hand_out(Lane& lane) {
   }
 }
 
-std::span<const RxPacket> UringPort::receive(Time) {
+std::span<const RxPacket> UringPort::receive(Time now) {
   batch_.clear();
   recycle();
   if (failure_) return {};
-  adopt_thread();
-  if (failure_) return {};
+  if (!adopt_thread()) {
+    for (const auto& lane : lanes_) hand_out(*lane);
+    return batch_.packets().empty() ? MmsgPort::receive(now) : batch_.packets();
+  }
   lane_->ring->supply(rx_wanted_);
   if (trains_.queued() > 0) flush();
   reap();
-  if (stash_empty()) {
+  if (!lane_->has_stash()) {
     arm_receive();
     submit(lane_->ring->owes_events());
     reap();
   }
   // Packets that earlier drivers left come first: the driver's own lane is the last one.
+  hand_out_datagrams();
   for (const auto& lane : lanes_) hand_out(*lane);
   return batch_.packets();
 }
 
 void UringPort::wait(Time now, Time until) {
   if (until <= now || failure_) return;
-  adopt_thread();
-  if (failure_) return;
+  if (!adopt_thread()) {
+    if (!holds_packets()) MmsgPort::wait(now, until);
+    return;
+  }
   if (trains_.queued() > 0) flush();
   reap();
-  const bool received = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-    return lane->stash_begin != lane->stash_end;
-  });
   // When all buffers are lent out, a receive cannot even be armed: the caller has to return them.
   const bool starved = lane_->lent_count == lane_->ring->in_use();
-  if (!received && !woken_ && !starved && !failure_) sleep(now, until);
+  if (!holds_packets() && !woken_ && !starved && !failure_) sleep(now, until);
   woken_ = false;
   if (blocked_ && !lane_->writable) flush();
 }
@@ -366,15 +351,14 @@ void UringPort::sleep(Time now, Time until) {
 
 PortStatistics UringPort::statistics() const {
   PortStatistics result = UdpPort::statistics();
-  result.system_calls = earlier_system_calls_;
+  result.system_calls += earlier_system_calls_;
   for (const auto& lane : lanes_) result.system_calls += lane->ring->system_calls;
   return result;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
-                                              UdpPortOptions options, UdpFlows flows) {
+Result<std::unique_ptr<Port>> make_port(UdpSocket socket, std::span<const sockaddr_in> peers,
+                                        const UdpPortOptions& options, UdpFlows flows,
+                                        UringRings rings) {
   if (auto valid = check_udp_options(options, peers); !valid) return fail(valid.error());
   // io_uring fails a receive on a non-blocking socket instead of waiting for it.
   for (const int fd : {socket.fd(), flows.group ? flows.group->socket.get() : socket.fd()}) {
@@ -383,18 +367,34 @@ Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sock
       return fail_system(errno, "O_NONBLOCK of the UDP socket");
     }
   }
-  auto ring = UringRing::open();
-  if (!ring) return fail(ring.error());
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
   return std::make_unique<UringPort>(std::move(socket), peers, options, std::move(flows),
-                                     std::move(*event), std::move(*ring));
+                                     std::move(*event), std::move(rings));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Port>> make_uring_port(UdpSocket socket, std::vector<sockaddr_in> peers,
+                                              UdpPortOptions options, UdpFlows flows) {
+  auto rings = open_uring_rings();
+  if (!rings) return fail(rings.error());
+  return make_port(std::move(socket), peers, options, std::move(flows), std::move(*rings));
+}
+
+Result<std::unique_ptr<Port>> make_uring_or_mmsg_port(UdpSocket socket,
+                                                      std::vector<sockaddr_in> peers,
+                                                      UdpPortOptions options, UdpFlows flows,
+                                                      std::string& against_uring) {
+  auto rings = open_uring_rings();
+  if (rings)
+    return make_port(std::move(socket), peers, options, std::move(flows), std::move(*rings));
+  against_uring = rings.error().message;
+  return make_mmsg_port(std::move(socket), std::move(peers), options, std::move(flows));
 }
 
 Result<void> check_uring() {
-  const auto ring = UringRing::open();
-  if (!ring) return fail(ring.error());
-  return {};
+  return open_uring_rings().map([](const UringRings&) {});
 }
 
 }  // namespace tarpon

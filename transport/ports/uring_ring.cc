@@ -2,11 +2,19 @@
 #include "transport/ports/uring_ring.h"
 
 #include <fmt/core.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <optional>
+#include <thread>
+
+#include "xdp/lockable_memory.h"
 
 namespace tarpon {
 namespace {
@@ -14,6 +22,7 @@ namespace {
 constexpr unsigned kSubmissionEntries = 128;  // a batch of 64 sends and the few that are armed
 constexpr unsigned kCompletionEntries = 512;
 constexpr std::size_t kPage = 4096;
+constexpr const char* kRemedy = "; or go without it: --datapath mmsg, TARPON_DATAPATH=mmsg";
 
 // liburing maps rings by system calls that ThreadSanitizer does not see. It would take a ring at
 // the address of an earlier one for memory shared with the earlier one's thread. This count tells
@@ -30,24 +39,23 @@ int io_uring_disabled() {
   return value;
 }
 
-Error refusal(int error) {
+Error refusal(int error, const char* step) {
   std::string reason = "io_uring is unavailable: ";
   const int disabled = io_uring_disabled();
   if (error == ENOSYS) {
-    reason += "this kernel has none, or a seccomp profile hides it; use the mmsg port";
+    reason += "this kernel has none, or a seccomp profile hides it";
   } else if ((error == EPERM || error == EACCES) && disabled > 0) {
-    reason += fmt::format(
-        "kernel.io_uring_disabled = {}; set it to 0 (sysctl), or use the mmsg port", disabled);
+    reason += fmt::format("kernel.io_uring_disabled = {}; set it to 0 (sysctl)", disabled);
   } else if (error == EPERM || error == EACCES) {
     reason +=
         "forbidden, by the container's seccomp profile most likely; allow io_uring_setup, "
-        "io_uring_enter and io_uring_register there, or use the mmsg port";
+        "io_uring_enter and io_uring_register there";
   } else if (error == ENOMEM) {
-    reason += "not enough lockable memory; raise `ulimit -l`, or use the mmsg port";
+    reason += "it needs lockable memory, and " + lockable_memory_text();
   } else {
-    reason += fmt::format("io_uring_setup: {}; use the mmsg port", std::strerror(error));
+    reason += fmt::format("{}: {}", step, std::strerror(error));
   }
-  return {Error::Code::unavailable, error, std::move(reason)};
+  return {Error::Code::unavailable, error, reason + kRemedy};
 }
 
 }  // namespace
@@ -64,15 +72,17 @@ Result<void> UringRing::open_ring() {
   // ring. TASKRUN_FLAG tells when entering is worth it.
   io_uring_params parameters{};
   parameters.flags = IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_SINGLE_ISSUER |
-                     IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+                     IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG |
+                     IORING_SETUP_R_DISABLED;  // until start()
   parameters.cq_entries = kCompletionEntries;
   const int error = -::io_uring_queue_init_params(kSubmissionEntries, &ring_, &parameters);
   if (error == EINVAL) {
     return fail(Error::Code::unavailable,
-                "io_uring is too old here: DEFER_TASKRUN needs Linux 6.1; use the mmsg port");
+                std::string("io_uring is too old here: DEFER_TASKRUN needs Linux 6.1") + kRemedy);
   }
-  if (error != 0) return fail(refusal(error));
-  ring_open_ = true;
+  if (error != 0) return fail(refusal(error, "io_uring_setup"));
+  descriptor_ = FileDescriptor(ring_.ring_fd);
+  (void)::io_uring_ring_dontfork(&ring_);  // fails for no ring that is mapped
   ++open_rings;
   return {};
 }
@@ -86,9 +96,7 @@ Result<void> UringRing::open_buffers() {
   registration.ring_entries = kRxBuffers;
   registration.bgid = kBufferGroup;
   if (const int error = -::io_uring_register_buf_ring(&ring_, &registration, 0); error != 0) {
-    return fail({Error::Code::unavailable, error,
-                 fmt::format("io_uring: registering receive buffers: {}; use the mmsg port",
-                             std::strerror(error))});
+    return fail(refusal(error, "registering receive buffers"));
   }
   buffer_ring_ = reinterpret_cast<io_uring_buf_ring*>(buffer_ring_memory_.get());
   for (unsigned number = kRxBuffers; number-- > 0;) recycle(number);
@@ -97,8 +105,14 @@ Result<void> UringRing::open_buffers() {
   return {};
 }
 
+// Debian's liburing 2.3 does not export io_uring_enable_rings().
+bool UringRing::start() {
+  return ::syscall(__NR_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr,
+                   0) == 0;
+}
+
 UringRing::~UringRing() {
-  if (!ring_open_) return;
+  if (!descriptor_) return;
   io_uring_sync_cancel_reg all{};
   all.fd = -1;
   all.flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
@@ -107,6 +121,7 @@ UringRing::~UringRing() {
   ::io_uring_register_sync_cancel(&ring_, &all);
   ::io_uring_get_events(&ring_);
   --open_rings;
+  ring_.ring_fd = -1;  // `descriptor_` closes it
   ::io_uring_queue_exit(&ring_);
 }
 
@@ -150,6 +165,26 @@ void UringRing::supply(unsigned wanted) {
                             ::io_uring_buf_ring_mask(kRxBuffers), added++);
   }
   if (added > 0) ::io_uring_buf_ring_advance(buffer_ring_, added);
+}
+
+Result<UringRings> open_uring_rings() {
+  constexpr int kTries = 20;
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  for (int i = 1;; ++i) {
+    UringRings rings;
+    std::optional<Error> refused;
+    for (auto& place : rings) {
+      auto ring = UringRing::open();
+      if (ring) {
+        place = std::move(*ring);
+      } else {
+        refused = ring.error();
+      }
+    }
+    if (!refused) return rings;
+    if (refused->system_errno != ENOMEM || i == kTries) return fail(*refused);
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 }  // namespace tarpon

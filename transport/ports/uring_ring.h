@@ -17,22 +17,28 @@
 
 #include "transport/ports/aligned_bytes.h"
 #include "transport/ports/rx_batch.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
 
-/// Owns the rings and the receive buffers. Only the thread that opened it may call submit() and
-/// enter the kernel with ring(); another thread may call the rest, and destroy it, while that
-/// thread does not.
+/// Owns the rings and the receive buffers. Only the thread that called start() may call submit()
+/// and enter the kernel with ring(); another thread may call the rest, and destroy it, while that
+/// thread does not. A forked child has neither the rings nor their descriptor.
 class UringRing {
  public:
   static constexpr unsigned kRxBuffers = 32;  // a power of two
   static constexpr int kBufferGroup = 0;
 
-  /// Errors: unavailable (forbidden or too old: names which, and the remedy), io.
+  /// Any thread may open it for another. Errors: unavailable (forbidden, too old, no lockable
+  /// memory: names which, and the remedy), io.
   static Result<std::unique_ptr<UringRing>> open();
 
-  /// In the thread that opened it, cancels what is armed first, so that the socket's port is free
+  /// Makes this thread the one that uses it. False if the kernel refuses. REQUIRES: it was not
+  /// called before.
+  bool start();
+
+  /// In the thread that uses it, cancels what is armed first, so that the socket's port is free
   /// when its owner closes it. In another thread the kernel does that a little later.
   ~UringRing();
   UringRing(const UringRing&) = delete;
@@ -81,7 +87,7 @@ class UringRing {
   static constexpr std::size_t kStride = (kPrefix + kRxBufferBytes + 63) / 64 * 64;
 
   io_uring ring_{};
-  bool ring_open_ = false;
+  PrivateDescriptor descriptor_;  // of `ring_`; empty before it is open
   msghdr receive_template_{};
   AlignedBytes buffers_;
   AlignedBytes buffer_ring_memory_;
@@ -89,5 +95,13 @@ class UringRing {
   std::array<unsigned, kRxBuffers> free_{};  // stack of buffers
   unsigned free_count_ = 0;
 };
+
+/// The rings of the two threads that drive almost every port: one that calls, and the progress
+/// thread.
+using UringRings = std::array<std::unique_ptr<UringRing>, 2>;
+
+/// Opens both. The kernel frees the memory of a closed ring in the background, so this waits up to
+/// 100 ms for lockable memory. Errors: UringRing::open().
+Result<UringRings> open_uring_rings();
 
 }  // namespace tarpon

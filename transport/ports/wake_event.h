@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "xdp/file_descriptor.h"
+#include "xdp/private_descriptor.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -46,7 +46,7 @@ class WakeEvent {
   void consumed() { pending_.exchange(false, std::memory_order_acq_rel); }
 
  private:
-  FileDescriptor fd_;
+  PrivateDescriptor fd_;
   std::atomic<bool> pending_{false};
 };
 

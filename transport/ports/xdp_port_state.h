@@ -16,6 +16,7 @@
 #include "transport/ports/xdp_frame.h"
 #include "transport/ports/xdp_port.h"
 #include "xdp/neighbours.h"
+#include "xdp/private_descriptor.h"
 
 namespace tarpon {
 
@@ -34,9 +35,9 @@ struct FlowPorts {
 /// The UDP sockets beside AF_XDP. Descriptors are duplicates, to wait on.
 struct KernelPath {
   std::unique_ptr<Port> port;
-  FileDescriptor socket;
+  PrivateDescriptor socket;
   std::optional<sockaddr_in> group;  // of all ranks
-  FileDescriptor group_socket;       // empty without a group
+  PrivateDescriptor group_socket;    // empty without a group
 };
 
 class XdpPort final : public Port {

@@ -153,18 +153,13 @@ TEST_F(XdpJobTest, four_ranks_a_host_divide_four_queues) {
   EXPECT_GT(ranks[1]->port_statistics().local_path, 0u);
 }
 
-TEST_F(XdpJobTest, four_ranks_a_host_on_one_queue) {
+TEST_F(XdpJobTest, more_ranks_a_host_than_queues_are_refused) {
   make_network(2, 1);
   Ranks ranks;
-  ASSERT_THAT(connect(8, 4, all_xdp, ranks), Each(""));
-  const std::vector<std::string> names = datapaths(ranks);
-  EXPECT_EQ(names[0], "xdp");
-  EXPECT_EQ(names[4], "xdp");
-  for (const std::size_t without : {1u, 2u, 3u, 5u, 6u, 7u}) {
-    EXPECT_NE(names[without], "xdp");
-    EXPECT_THAT(ranks[0]->ranks()[without].datapath_reason, HasSubstr("eth0 has 1 receive queue"));
-  }
-  expect_sums(ranks, 100'000);
+  const auto errors = connect(4, 2, all_xdp, ranks);
+  EXPECT_THAT(errors, Each(HasSubstr("eth0 has 1 receive queue, fewer than ranks")));
+  EXPECT_THAT(errors, Each(HasSubstr("ethtool -L eth0 combined")));
+  EXPECT_THAT(errors, Each(HasSubstr("--datapath auto")));
 }
 
 TEST_F(XdpJobTest, datapaths_may_differ) {
@@ -185,13 +180,31 @@ TEST_F(XdpJobTest, two_jobs_share_an_interface) {
   Ranks first;
   ASSERT_THAT(connect(2, 1, all_xdp, first), Each(""));
   Ranks second;
-  ASSERT_THAT(connect(2, 1, all_xdp, second, 29501), Each(""));
   // The first job's ranks took both queues, each being alone on its interface.
+  EXPECT_THAT(connect(2, 1, all_xdp, second, 29501),
+              Each(HasSubstr("another AF_XDP socket has it, of this process")));
+  const auto sockets = [](Rank) { return Datapath::automatic; };
+  ASSERT_THAT(connect(2, 1, sockets, second, 29502), Each(""));
   EXPECT_THAT(datapaths(first), Each("xdp"));
-  EXPECT_THAT(second[0]->ranks()[0].datapath_reason, HasSubstr("another AF_XDP socket"));
   std::thread other([&] { expect_sums(second, 50'000); });
   expect_sums(first, 50'000);
   other.join();
+}
+
+TEST_F(XdpJobTest, shrink__takes_sockets_while_the_old_communicator_has_the_queues) {
+  make_network(2);
+  Ranks ranks;
+  ASSERT_THAT(connect(2, 1, all_xdp, ranks), Each(""));
+  Ranks fresh(2);
+  on_all(2, [&](Rank rank) {
+    if (auto entered = network_->enter(rank); !entered) throw std::runtime_error("setns");
+    auto made = ranks[rank]->shrink(20s);
+    ASSERT_TRUE(made) << made.error().message;
+    fresh[rank] = std::move(*made);
+  });
+  ASSERT_TRUE(fresh[0] && fresh[1]);
+  EXPECT_THAT(fresh[0]->ranks()[1].datapath_reason, HasSubstr("another AF_XDP socket has it"));
+  expect_sums(fresh, 50'000);
 }
 
 TEST_F(XdpJobTest, automatic_takes_sockets_where_frames_would_be_copied) {
