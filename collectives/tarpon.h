@@ -101,7 +101,8 @@ typedef enum tarpon_data_type {
   TARPON_UINT64 = 11
 } tarpon_data_type;
 
-/* Functions. */
+/* Functions. MIN and MAX of floats are NaN where a contribution is NaN, always with the same bits,
+ * and -0 is below +0. */
 typedef enum tarpon_function {
   TARPON_SUM = 0,
   TARPON_AVG = 1,

@@ -36,7 +36,7 @@ inline constexpr DataType kLastDataType = DataType::uint64;
 enum class ReduceOp : std::uint8_t {
   sum = 0,
   avg = 1,  // integers: the sum modulo 2^bits, divided by the ranks, truncated toward zero
-  min = 2,
+  min = 2,  // of floats NaN where a contribution is; -0 is below +0; max too
   max = 3,
   prod = 4,
   band = 5,  // integers only, like bor and bxor

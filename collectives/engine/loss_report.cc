@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "collectives/engine/tar_call.h"
 
@@ -15,47 +17,53 @@ std::uint64_t TarCall::positions() const {
   return coding_ ? coding_->layout().coded_count() : call_->arguments.count;
 }
 
-void TarCall::add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                       const ContributorMasks& contributors) {
-  const std::uint64_t width = element_bytes(call_->arguments.type);
-  const auto place = [&](std::uint32_t slot) {
-    const std::uint64_t at = first_byte + slot * slot_stride();
-    return coding_ ? coding_->row_at(at) * coding_->layout().row_elements() : at / width;
+/// Lists the contributors of all positions, in their order. Neighbours with the same contributors
+/// are one run.
+void TarCall::list_runs() {
+  struct Shard {
+    Range bytes;
+    const ContributorMasks* contributors;
   };
+  const ContributorMasks nobody(reducer_.slots(), 0);
+  std::vector<Shard> shards{{shards_.own, &(late_self_ ? nobody : reducer_.contributors())}};
+  for (std::size_t i = 0; i < gather_.size(); ++i) {
+    shards.push_back({shards_.others[i].range, &gather_[i].contributors()});
+  }
+  std::sort(shards.begin(), shards.end(),
+            [](const Shard& a, const Shard& b) { return a.bytes.first < b.bytes.first; });
   std::vector<ContributorRun>& runs = call_->report.runs;
-  for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-    const std::uint64_t first = place(slot);
-    const std::uint64_t count = slot_length(bytes, slot_bytes(), slot) / width;
-    if (!runs.empty() && runs.back().contributors == contributors[slot] &&
-        runs.back().first + runs.back().count == first) {
-      runs.back().count += count;
-    } else {
-      runs.push_back({first, count, contributors[slot]});
+  std::uint64_t next = 0;
+  const auto append = [&runs, &next](std::uint64_t count, std::uint64_t contributors) {
+    if (runs.empty() || runs.back().contributors != contributors) {
+      runs.push_back({next, 0, contributors});
+    }
+    runs.back().count += count;
+    next += count;
+  };
+  if (coding_) {  // slots are rows, dealt out to the shards in turn
+    for (std::uint64_t row = 0; row < coding_->layout().rows(); ++row) {
+      const Shard& shard = shards[row % shards.size()];
+      append(coding_->layout().row_elements(), (*shard.contributors)[row / shards.size()]);
+    }
+    return;
+  }
+  const std::uint64_t width = element_bytes(call_->arguments.type);
+  for (const Shard& shard : shards) {
+    for (std::uint32_t slot = 0; slot < shard.contributors->size(); ++slot) {
+      append(slot_length(shard.bytes.count, slot_bytes(), slot) / width,
+             (*shard.contributors)[slot]);
     }
   }
 }
 
-/// Sorts the runs. Joins neighbours that touch and have the same contributors.
-void TarCall::join_runs() {
-  std::vector<ContributorRun>& runs = call_->report.runs;
-  std::sort(runs.begin(), runs.end(),
-            [](const ContributorRun& a, const ContributorRun& b) { return a.first < b.first; });
-  std::size_t last = 0;
-  for (std::size_t i = 1; i < runs.size(); ++i) {
-    if (runs[i].contributors == runs[last].contributors) {
-      runs[last].count += runs[i].count;
-    } else {
-      runs[++last] = runs[i];
-    }
-  }
-  if (!runs.empty()) runs.resize(last + 1);
+std::uint64_t TarCall::all_ranks() const {
+  return setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
 }
 
 /// Whether every contribution has arrived.
 bool TarCall::whole() const {
   if (late_self_) return false;
-  const std::uint64_t all = setting_.world >= 64 ? ~0ull : bit(setting_.world) - 1;
-  const auto full = [all](const ContributorMasks& contributors) {
+  const auto full = [all = all_ranks()](const ContributorMasks& contributors) {
     return std::all_of(contributors.begin(), contributors.end(),
                        [all](std::uint64_t here) { return here == all; });
   };
@@ -103,53 +111,69 @@ void TarCall::report_shards() {
   }
 }
 
-/// Reports why contributions are missing. This rank knows it for messages to itself. Contributions
-/// that a received shard lacks were missing at its owner.
+/// Elements of a slot of a shard of `bytes`.
+double TarCall::slot_elements(std::uint64_t bytes, std::uint32_t slot) const {
+  return static_cast<double>(slot_length(bytes, slot_bytes(), slot) /
+                             element_bytes(call_->arguments.type));
+}
+
+/// Adds to `sums`, in elements, what is missing in this rank's shard. `late`: mask of ranks.
+void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) const {
+  // Where the messages to this rank ended: a contribution beyond is cut, one below is lost.
+  std::vector<std::pair<std::uint32_t, Rank>> ends;
+  for (const TarShards::Shard& other : shards_.others) {
+    ends.emplace_back(endpoint_.progress(handle(), kScatter, other.owner).end, other.owner);
+  }
+  std::sort(ends.begin(), ends.end());
+  auto end = ends.begin();
+  std::uint64_t ended = 0;
+  for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
+    for (; end != ends.end() && end->first <= slot; ++end) ended |= bit(end->second);
+    const std::uint64_t missing = all_ranks() & ~reducer_.contributors()[slot];
+    if (missing == 0) continue;
+    const double elements = slot_elements(shards_.own.count, slot);
+    sums.late_ranks += std::popcount(missing & late) * elements;
+    sums.cut += std::popcount(missing & ~late & ended) * elements;
+    sums.network += std::popcount(missing & ~late & ~ended) * elements;
+  }
+}
+
+/// Adds to `sums`, in elements, what is missing in the shard `number` of the others. Contributions
+/// that a slot lacks were missing at its owner. `late`, `void_owners`: masks of ranks.
+void TarCall::count_losses_of(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
+                              LossCauses& sums) const {
+  const TarShards::Shard& shard = shards_.others[number];
+  const std::uint32_t end = endpoint_.progress(handle(), kGather, shard.owner).end;
+  const bool is_void = (void_owners & bit(shard.owner)) != 0;
+  const ContributorMasks& contributors = gather_[number].contributors();
+  for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
+    const std::uint64_t missing = all_ranks() & ~contributors[slot];
+    if (missing == 0) continue;
+    const double elements = slot_elements(shard.range.count, slot);
+    if (contributors[slot] == 0) {
+      (is_void      ? sums.void_shards
+       : slot < end ? sums.network
+                    : sums.cut) += setting_.world * elements;
+    } else {
+      sums.late_ranks += std::popcount(missing & late) * elements;
+      sums.at_owner += std::popcount(missing & ~late) * elements;
+    }
+  }
+}
+
+/// Reports why contributions are missing. This rank knows it for messages to itself.
 void TarCall::report_causes() {
   const std::uint64_t late = mask_of(call_->report.late_ranks);
   const std::uint64_t void_owners = mask_of(call_->report.void_shards);
-  const double world = setting_.world;
   LossCauses sums;  // in elements
-  const auto length = [this](std::uint64_t bytes, std::uint32_t slot) {
-    return static_cast<double>(slot_length(bytes, slot_bytes(), slot) /
-                               element_bytes(call_->arguments.type));
-  };
-  const auto missing_in = [&sums](const MessageProgress& message, std::uint32_t slot) -> double& {
-    return slot < message.end ? sums.network : sums.cut;
-  };
-  std::vector<MessageProgress> scatter(setting_.world);
-  for (Rank rank = 0; rank < setting_.world; ++rank) {
-    if (rank != setting_.rank) scatter[rank] = endpoint_.progress(handle(), kScatter, rank);
+  if (late_self_) {
+    sums.void_shards += setting_.world * static_cast<double>(shards_.own.count /
+                                                             element_bytes(call_->arguments.type));
+  } else {
+    count_losses_of_own_shard(late, sums);
   }
-  for (std::uint32_t slot = 0; slot < reducer_.slots(); ++slot) {
-    const double elements = length(shards_.own.count, slot);
-    if (late_self_) {
-      sums.void_shards += world * elements;
-      continue;
-    }
-    for (Rank rank = 0; rank < setting_.world; ++rank) {
-      if ((reducer_.contributors()[slot] & bit(rank)) != 0) continue;
-      ((late & bit(rank)) != 0 ? sums.late_ranks : missing_in(scatter[rank], slot)) += elements;
-    }
-  }
-  const std::vector<TarShards::Shard>& others = shards_.others;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    const MessageProgress message = endpoint_.progress(handle(), kGather, others[i].owner);
-    const bool is_void = (void_owners & bit(others[i].owner)) != 0;
-    const ContributorMasks& contributors = gather_[i].contributors();
-    for (std::uint32_t slot = 0; slot < contributors.size(); ++slot) {
-      const double elements = length(others[i].range.count, slot);
-      if (contributors[slot] == 0) {
-        (is_void ? sums.void_shards : missing_in(message, slot)) += world * elements;
-        continue;
-      }
-      for (Rank rank = 0; rank < setting_.world; ++rank) {
-        if ((contributors[slot] & bit(rank)) != 0) continue;
-        ((late & bit(rank)) != 0 ? sums.late_ranks : sums.at_owner) += elements;
-      }
-    }
-  }
-  const double all = static_cast<double>(positions()) * world;
+  for (std::size_t i = 0; i < gather_.size(); ++i) count_losses_of(i, late, void_owners, sums);
+  const double all = static_cast<double>(positions()) * setting_.world;
   call_->report.causes = {sums.cut / all, sums.network / all, sums.at_owner / all,
                           sums.late_ranks / all, sums.void_shards / all};
 }
@@ -157,22 +181,17 @@ void TarCall::report_causes() {
 void TarCall::report_loss() {
   if (whole()) return;
   Report& report = call_->report;
-  const ContributorMasks nobody(reducer_.slots(), 0);
-  add_runs(shards_.own.first, shards_.own.count, late_self_ ? nobody : reducer_.contributors());
-  const std::vector<TarShards::Shard>& others = shards_.others;
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    add_runs(others[i].range.first, others[i].range.count, gather_[i].contributors());
-  }
-  join_runs();
+  list_runs();
   report.missing.assign(setting_.world, 0);
   std::uint64_t stage1 = 0;
   std::uint64_t stage2 = 0;
   for (const ContributorRun& run : report.runs) {
-    for (Rank rank = 0; rank < setting_.world; ++rank) {
-      if ((run.contributors & bit(rank)) != 0) continue;
-      report.missing[rank] += run.count;
-      (run.contributors == 0 ? stage2 : stage1) += run.count;
+    const std::uint64_t missing = all_ranks() & ~run.contributors;
+    for (std::uint64_t rest = missing; rest != 0; rest &= rest - 1) {
+      report.missing[static_cast<std::size_t>(std::countr_zero(rest))] += run.count;
     }
+    (run.contributors == 0 ? stage2 : stage1) +=
+        static_cast<std::uint64_t>(std::popcount(missing)) * run.count;
   }
   if (stage1 + stage2 == 0) {
     report.missing.clear();

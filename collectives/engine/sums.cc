@@ -6,13 +6,7 @@ namespace tarpon {
 
 Sums::Sums(const Shape& shape)
     : shape_(shape), kernels_(reduce_kernels(shape.type, shape.function)) {
-  if (is_ordered()) apart_.reserve(shape.most_bytes);
-}
-
-/// Whether it matters which operand is first: only for minima, maxima and the caller's functions.
-bool Sums::is_ordered() const {
-  return shape_.function == ReduceOp::min || shape_.function == ReduceOp::max ||
-         shape_.function == ReduceOp::custom;
+  if (shape.function == ReduceOp::custom) apart_.reserve(shape.most_bytes);
 }
 
 std::size_t Sums::width(bool partial) const {
@@ -37,7 +31,8 @@ const std::byte* Sums::apart(const std::byte* b, Range range) {
 void Sums::add(Range range, std::uint64_t place, Operand a, Operand b, bool last) {
   std::byte* const out = last ? result(range.first) : partial(range.first, place);
   if (out == b.data && shape_.partials == nullptr) {
-    if (is_ordered()) {
+    // Only a function of the caller may depend on which operand is first.
+    if (shape_.function == ReduceOp::custom) {
       b.data = apart(b.data, range);
     } else {
       std::swap(a, b);

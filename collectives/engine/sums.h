@@ -44,7 +44,6 @@ class Sums {
   void add(Range range, std::uint64_t place, Operand a, Operand b, bool last);
 
  private:
-  bool is_ordered() const;
   void add_partials(Range range, std::uint64_t place, const std::byte* a, const std::byte* b,
                     bool last) const;
   const std::byte* apart(const std::byte* b, Range range);

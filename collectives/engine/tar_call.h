@@ -72,13 +72,16 @@ class TarCall : public RunningCall {
   // loss_report.cc
   void report_loss();
   void report_causes();
+  void count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) const;
+  void count_losses_of(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
+                       LossCauses& sums) const;
   void report_shards();
   bool silent(Rank rank) const;
   bool whole() const;
+  std::uint64_t all_ranks() const;
   std::uint64_t positions() const;
-  void add_runs(std::uint64_t first_byte, std::uint64_t bytes,
-                const ContributorMasks& contributors);
-  void join_runs();
+  double slot_elements(std::uint64_t bytes, std::uint32_t slot) const;
+  void list_runs();
 
   // missing.cc
   void find_missing();

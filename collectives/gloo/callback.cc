@@ -183,15 +183,16 @@ std::vector<Probe> probes_of(std::size_t size) {
   return probes;
 }
 
-/// Minimum and maximum of float16 are those of bfloat16, but for patterns that are NaN in one of
-/// them alone: such a second operand is passed over, a first one stays.
+/// Minimum and maximum of float16 are those of bfloat16, but for patterns that are NaN in float16
+/// alone: as bfloat16 they are large numbers. Callbacks of float16 keep a NaN, or pass it over, or
+/// keep only that of one operand. None of these choices gives both results of bfloat16.
 bool is_order_of_bfloat16(const Combine& combine, std::uint32_t function) {
-  const std::uint16_t one = 0x3c00, nan_or_large = 0x7e00;
-  const std::uint16_t a = function == TARPON_MIN ? nan_or_large : one;
-  const std::uint16_t b = function == TARPON_MIN ? one : nan_or_large;
-  std::uint16_t result = a;
-  combine(&result, &a, &b, 1);
-  return result == b;
+  constexpr std::uint16_t kOne = 0x3c00, kLarge = 0x7e00, kLargeNegative = 0xfe00;
+  const std::array a{kLarge, kLargeNegative}, b{kOne, kOne};
+  std::array result = a;
+  combine(result.data(), a.data(), b.data(), result.size());
+  return result ==
+         (function == TARPON_MIN ? std::array{kOne, kLargeNegative} : std::array{kLarge, kOne});
 }
 
 template <typename T>

@@ -50,7 +50,14 @@ void EpochHistory::decided(const EpochRecord& record) {
     return;
   }
   records_.insert(place, {record, true});
-  if (records_.size() > kKept) records_.pop_front();
+  forget_oldest();
+}
+
+/// Drops a record when there are too many: the oldest one, if the next one is decided and so can
+/// apply to all other operations, else the next one.
+void EpochHistory::forget_oldest() {
+  if (records_.size() <= kKept) return;
+  records_.erase(records_[1].decided ? records_.begin() : records_.begin() + 1);
 }
 
 void EpochHistory::seen(std::uint32_t tag, std::uint32_t number, EpochSetting setting) {
@@ -63,7 +70,7 @@ void EpochHistory::seen(std::uint32_t tag, std::uint32_t number, EpochSetting se
       return later_epoch(one.record.setting.number, setting.number);
     });
     records_.insert(place, {{setting, {{tag, number}}}, false});
-    if (records_.size() > kKept) records_.pop_front();
+    forget_oldest();
     return;
   }
   EpochRecord::Start* const start = find(known->record, tag);

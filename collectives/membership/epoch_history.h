@@ -71,7 +71,10 @@ class EpochHistory {
   };
   static constexpr std::size_t kKept = 8;
 
-  std::deque<Known> records_;  // oldest first; the first one applies to all other operations
+  void forget_oldest();
+
+  /// Oldest first. The first one is decided, and applies to all other operations.
+  std::deque<Known> records_;
 };
 
 }  // namespace tarpon

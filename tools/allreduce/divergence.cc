@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kDivergenceTag = 0x64697665;  // the job's own calls do not use it
 
-/// Copies `from`, with NaN replaced by infinity: min and max treat NaN by rules of their own.
+/// Copies `from`, with NaN replaced by infinity: compare() must find a NaN of all ranks equal.
 template <typename T>
 void copy_numbers(std::span<const std::byte> from, std::span<std::byte> to) {
   for (std::uint64_t i = 0; i < from.size() / sizeof(T); ++i) {

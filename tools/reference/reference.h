@@ -4,9 +4,11 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -96,6 +98,26 @@ inline std::vector<ContributorRun> runs_of(const Report& report, std::uint64_t c
                              : report.runs;
 }
 
+/// The smaller one. -0 is below +0; if one is NaN, the quiet NaN without sign and payload.
+template <typename T>
+T minimum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? a : b;
+  }
+  return b < a ? b : a;
+}
+
+/// The larger one, by the rules of minimum().
+template <typename T>
+T maximum(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? b : a;
+  }
+  return a < b ? b : a;
+}
+
 /// Returns a op b; avg adds. Integers wrap; NaN and zeros behave as
 /// collectives/engine/kernels/reduce.h says. Half types are combined in SumOf<T>. Returns `a` if
 /// the function is custom, or not defined for T.
@@ -109,9 +131,9 @@ T combine(ReduceOp function, T a, T b) {
     case ReduceOp::prod:
       return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
     case ReduceOp::min:
-      return b < a ? b : a;
+      return minimum(a, b);
     case ReduceOp::max:
-      return b > a ? b : a;
+      return maximum(a, b);
     case ReduceOp::band:
       if constexpr (std::is_integral_v<T>) return static_cast<T>(a & b);
       break;

@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -48,44 +50,63 @@ struct RetainedDue {
 
 class ControlQueue {
  public:
-  /// Limits, for each rank of the job. A flood of READYs or questions must not make the queue grow.
-  /// A timer of this rank or of the peer sends again what finds no room.
-  static constexpr std::size_t kMaxControl = 64;
+  /// Limits for each peer, so that a flood of READYs, questions or requests from one peer neither
+  /// makes the queue grow nor takes the room of others. A timer of this rank or of the peer sends
+  /// again what finds no room.
+  static constexpr std::size_t kMaxControl = 128;
   static constexpr std::size_t kMaxHeartbeats = 8;
+  static constexpr std::size_t kMaxRetained = 64;
 
   /// `standings` outlives the queue. Nothing is queued for a dead rank.
   ControlQueue(std::uint32_t world_size, const Standings& standings)
-      : world_size_(world_size), standings_(standings) {}
+      : standings_(standings), of_peer_(world_size) {}
 
   /// Returns false when there is no room.
   bool push(const ControlDue& due) {
     if (standings_.is_dead(due.peer)) return true;
-    if (control_.size() >= kMaxControl * world_size_) return false;
+    if (of_peer_[due.peer].control == kMaxControl) return false;
+    ++of_peer_[due.peer].control;
     control_.push_back(due);
     return true;
   }
-  std::optional<ControlDue> pop() { return pop_front(control_); }
+  std::optional<ControlDue> pop() {
+    auto due = pop_front(control_);
+    if (due) --of_peer_[due->peer].control;
+    return due;
+  }
 
   /// Drops `due` when there is no room.
   void push(HeartbeatDue due) {
-    if (standings_.is_dead(due.peer)) return;
-    if (heartbeats_.size() < kMaxHeartbeats * world_size_) heartbeats_.push_back(std::move(due));
+    if (standings_.is_dead(due.peer) || of_peer_[due.peer].heartbeats == kMaxHeartbeats) return;
+    ++of_peer_[due.peer].heartbeats;
+    heartbeats_.push_back(std::move(due));
   }
-  std::optional<HeartbeatDue> pop_heartbeat() { return pop_front(heartbeats_); }
+  std::optional<HeartbeatDue> pop_heartbeat() {
+    auto due = pop_front(heartbeats_);
+    if (due) --of_peer_[due->peer].heartbeats;
+    return due;
+  }
 
   /// Replaces the peer's earlier request for the operation, since the newest one lists all slots
   /// that are still missing. A request of no slots only removes it. So there is at most one request
   /// for each peer and retained operation. A request whose result is gone is dropped when its turn
-  /// comes.
+  /// comes. Drops `due` when there is no room. Takes constant time.
   void push(const RetainedDue& due) {
-    std::erase_if(retained_, [&due](const RetainedDue& old) {
-      return old.peer == due.peer && old.tag == due.tag && old.number == due.number;
-    });
-    if (due.count > 0) retained_.push_back(due);
+    auto& requests = of_peer_[due.peer].retained;
+    const auto earlier = requests.find(key_of(due));
+    if (earlier != requests.end()) {
+      retained_.erase(earlier->second);
+      requests.erase(earlier);
+    }
+    if (due.count == 0 || requests.size() == kMaxRetained) return;
+    requests.emplace(key_of(due), retained_.insert(retained_.end(), due));
   }
   /// The oldest request; nullptr: none. Valid until the next call of another member.
   RetainedDue* front_retained() { return retained_.empty() ? nullptr : &retained_.front(); }
-  void pop_retained() { retained_.pop_front(); }
+  void pop_retained() {
+    of_peer_[retained_.front().peer].retained.erase(key_of(retained_.front()));
+    retained_.pop_front();
+  }
 
   /// Drops everything that is due to `peer`.
   void drop(Rank peer) {
@@ -93,11 +114,25 @@ class ControlQueue {
     std::erase_if(control_, to_peer);
     std::erase_if(heartbeats_, to_peer);
     std::erase_if(retained_, to_peer);
+    of_peer_[peer] = {};
   }
 
   bool empty() const { return control_.empty() && heartbeats_.empty() && retained_.empty(); }
 
  private:
+  using Requests = std::list<RetainedDue>;
+
+  /// What is due to one peer.
+  struct OfPeer {
+    std::size_t control = 0;
+    std::size_t heartbeats = 0;
+    std::unordered_map<std::uint64_t, Requests::iterator> retained;  // by key_of()
+  };
+
+  static std::uint64_t key_of(const RetainedDue& due) {
+    return std::uint64_t{due.tag} << 32 | due.number;
+  }
+
   template <typename Due>
   static std::optional<Due> pop_front(std::deque<Due>& queue) {
     if (queue.empty()) return std::nullopt;
@@ -106,11 +141,11 @@ class ControlQueue {
     return due;
   }
 
-  const std::uint32_t world_size_;
   const Standings& standings_;
+  std::vector<OfPeer> of_peer_;
   std::deque<ControlDue> control_;
   std::deque<HeartbeatDue> heartbeats_;
-  std::deque<RetainedDue> retained_;
+  Requests retained_;
 };
 
 }  // namespace tarpon

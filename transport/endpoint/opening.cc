@@ -18,6 +18,7 @@ void Endpoint::State::begin(Operation& operation, const OperationSpec& spec, Tim
   Channel& channel = tags.activate(spec.tag);
   if (channel.open.empty()) channel.late_packets = 0;  // of operations that taught nothing
   operation.number = channel.next_number++;
+  channel.wrapped |= channel.next_number == 0;
   for (Rank peer = 0; peer < options.world_size; ++peer) {
     // A rank that has left may still be at an operation that it has made.
     if (standings.is_dead(peer)) channel.closed_below_of[peer] = channel.next_number;

@@ -23,7 +23,7 @@ void Endpoint::State::take_past_control(Channel& channel, const tarpon_header& h
 /// Returns the ranks of a closed operation of which nothing is here; after an abort, the ranks to
 /// blame. When the operation is not remembered, `peer` comes too late and is one of them.
 std::uint64_t Endpoint::State::missed(Channel& channel, std::uint32_t number, Rank peer) {
-  if (number > channel.next_number) return 0;  // never was; no peer asks across the wrap
+  if (!channel.has_reached(number)) return 0;  // never was
   if (const PastOperation* past = channel.find_past(number)) return past->ranks;
   if (const Channel::Aborted* run = channel.find_aborted(number)) return run->ranks;
   const std::uint64_t own = tags.find_kept(channel, number) == nullptr ? 1ull << options.rank : 0;
@@ -75,7 +75,7 @@ void Endpoint::State::apply_repair_of_closed(Channel& channel, const tarpon_head
   if (kept == nullptr || kept->data->stage != header.stage ||
       kept->signature_hash != header.signature) {
     refuse_control(DropReason::unexpected);
-    if (header.operation > channel.next_number) return;  // never was, as in missed()
+    if (!channel.has_reached(header.operation)) return;  // never was, as in missed()
     // The result is gone; without an answer the peer would ask until its bound or deadline.
     const PastOperation* past = channel.find_past(header.operation);
     // Packets of the last stage that this rank sent before it closed have had time to arrive.

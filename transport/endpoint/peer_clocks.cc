@@ -21,7 +21,8 @@ std::optional<Duration> PeerClocks::receive(const tarpon_header& header, Time no
 
 std::uint32_t PeerClocks::echo(Rank peer, Time now) const {
   const Clock& clock = clocks_[peer];
-  return clock.heard_any ? clock.sent_us + microseconds(Time(now - clock.heard)) : 0;
+  const Duration held = now - clock.heard;
+  return clock.heard_any && held <= kLongestHeld ? clock.sent_us + microseconds(Time(held)) : 0;
 }
 
 bool PeerClocks::echoes(const tarpon_header& header, std::uint32_t since_us, Time now) {

@@ -3,8 +3,10 @@
 //
 // Each packet carries the time at which it left its sender, and an *echo*: the send time of the
 // latest packet that its sender had from the receiver, plus the time since that packet came. So an
-// echo tells how long both packets were on their way together, without clocks that agree. Times on
-// the wire are microseconds in 32 bits, and wrap.
+// echo tells how long both packets were on their way together, without clocks that agree. Clocks
+// may drift apart by 500 ppm, and the error grows with the time that an echo was held: after ten
+// idle minutes it would be 300 ms. So a packet has no echo if its sender heard nothing for 2 s.
+// Times on the wire are microseconds in 32 bits, and wrap.
 //
 // Not thread-safe. No clock inside.
 #pragma once
@@ -28,6 +30,9 @@ inline std::uint32_t microseconds(Time now) {
 
 inline constexpr Duration kUnknownAge = Duration::max();
 
+/// How long an echo may be held. It is then at most 1 ms wrong.
+inline constexpr Duration kLongestHeld = 2s;
+
 class PeerClocks {
  public:
   explicit PeerClocks(std::uint32_t world_size) : clocks_(world_size) {}
@@ -46,7 +51,8 @@ class PeerClocks {
 
   /// When the latest packet of `peer` came; Time{}: never.
   Time heard(Rank peer) const { return clocks_[peer].heard; }
-  /// The tarpon_header::echo_us of a packet to `peer` that leaves now; 0: nothing was heard.
+  /// The tarpon_header::echo_us of a packet to `peer` that leaves now; 0: nothing was heard for
+  /// kLongestHeld.
   std::uint32_t echo(Rank peer, Time now) const;
 
   /// Whether the packet left after its sender had heard what this rank sent at `since_us`. An echo

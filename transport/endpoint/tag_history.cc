@@ -73,6 +73,7 @@ Channel& TagHistory::activate(std::uint32_t tag) {
   channel.aborted.clear();
   channel.late_packets = 0;
   channel.untold = false;
+  channel.wrapped = false;
   channel.position = active_.size();
   by_tag_[tag] = &channel;
   active_.push_back(std::move(idle_.back()));

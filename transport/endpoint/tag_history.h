@@ -77,6 +77,7 @@ struct Channel {
   bool untold = false;                         // closed_below has risen since peers were told
   bool lost = false;         // this rank forgot its numbers: its operations match no peer's
   bool unproven = false;     // begun with 0 by a rank that has forgotten tags: it need not be new
+  bool wrapped = false;      // numbers below 2^32 have been used up since the tag became active
   std::size_t position = 0;  // in TagHistory's list
 
   void remember(const PastOperation& one, std::size_t most);
@@ -88,6 +89,10 @@ struct Channel {
   /// Whether the operation has ended here by an ABORT, as far as that is remembered.
   bool ended_by_abort(std::uint32_t number) const;
   std::uint32_t lowest_open() const { return open.empty() ? next_number : open.front()->number; }
+  /// Whether the operation was made here, or is the next one.
+  bool has_reached(std::uint32_t number) const {
+    return wrapped ? !before(next_number, number) : number <= next_number;
+  }
 };
 
 class TagHistory {

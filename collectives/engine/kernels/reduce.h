@@ -1,13 +1,14 @@
 // Element-wise reduction of received data into an accumulator: the arithmetic of every collective.
 //
 // Take the kernels once per operation, call them once per slot. Every instruction set gives the
-// same bits, so ranks on different processors agree; only which NaN remains when both operands are
-// NaN is left to the processor. All functions are pure, thread-safe, and take 0 elements.
+// same bits, so ranks on different processors agree. The exception are sums and products of two
+// NaN: the processor chooses which one remains. All functions are pure, thread-safe, and take 0
+// elements.
 //
 // Pointers need no alignment. `out` may equal `a`, and in a step with partial results `b` where
 // that holds elements; otherwise `out` overlaps neither operand. Sums and products of integers
-// wrap. min keeps `a` unless b < a, max unless b > a: a NaN in `a` stays, a NaN in `b` is passed
-// over, and of -0 and +0 the one in `a` stays.
+// wrap. min and max do not depend on the order of the operands: -0 is below +0, and where an
+// operand is NaN the result is the quiet NaN without sign and payload.
 //
 // float16 and bfloat16: sums and products over several contributions are float32 until the last
 // contribution, and are rounded then, to the nearest value, ties to even. A slot between its first

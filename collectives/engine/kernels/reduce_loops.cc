@@ -5,8 +5,12 @@
 // would otherwise merge the copies and hand AVX code to processors without it.
 #include <type_traits>
 
-#include "collectives/engine/kernels/half_precision.h"
 #include "collectives/engine/kernels/reduce_sets.h"
+#include "collectives/engine/kernels/vectors.h"
+
+#if __FINITE_MATH_ONLY__
+#error "NaN and infinity have to stay: compile without -ffast-math and -ffinite-math-only"
+#endif
 
 namespace tarpon::kernels {
 namespace {
@@ -41,6 +45,7 @@ struct Sum {
   }
 };
 
+// Of integers; those of floats are below.
 struct Min {
   template <typename T>
   static T apply(T a, T b) {
@@ -177,15 +182,17 @@ void combine_weighted(void* out, const void* a, const void* b, std::size_t eleme
   apply<T>(out, a, b, elements, [by](T x, T y) { return static_cast<T>(x + by * y); });
 }
 
-// out[i] = function(a[i], b[i]) in vectors of float32. The rest is computed in a copy that is
-// padded with zeros. A vector is read before its place is written, so that `out` may equal `a`.
+// out[i] = function(a[i], b[i]) in vectors of float32, those of float64 in vectors of float64. The
+// rest is computed in a copy that is padded with zeros. A vector is read before its place is
+// written, so that `out` may equal `a`.
 template <typename Out, typename A, typename B, typename Function>
 void apply_wide(void* out, const void* a, const void* b, std::size_t elements, Function function) {
   auto* const to = static_cast<std::byte*>(out);
   auto* const first = static_cast<const std::byte*>(a);
   auto* const second = static_cast<const std::byte*>(b);
+  constexpr std::size_t kStep = B::kBytes == 8 ? kLanes / 2 : kLanes;
   std::size_t i = 0;
-  for (; i + kLanes <= elements; i += kLanes) {
+  for (; i + kStep <= elements; i += kStep) {
     Out::store(to + i * Out::kBytes,
                function(A::load(first + i * A::kBytes), B::load(second + i * B::kBytes)));
   }
@@ -206,18 +213,38 @@ struct WideProduct {
   static Floats apply(const Floats& a, const Floats& b) { return a * b; }
 };
 
+// Minimum and maximum of floats. They do not depend on the order of the operands, so that all ranks
+// have the same bits: of -0 and +0, -0 is the smaller one, and where an operand is NaN the result
+// is the quiet NaN without sign and payload.
+//
+// `a < b ? a : b` is one instruction, which takes the second operand if no operand is smaller. So
+// the results for both orders are one number, or zeros of both signs, or hold the NaN.
+template <typename Vector>
+Vector one_nan(const Vector& value, const Vector& either) {
+  return either == either ? value : Vector{} + __builtin_nanf("");
+}
+
 struct WideMin {
-  static Floats apply(const Floats& a, const Floats& b) { return b < a ? b : a; }
+  template <typename Vector>
+  static Vector apply(const Vector& a, const Vector& b) {
+    const auto x = bits(a < b ? a : b), y = bits(b < a ? b : a);
+    const auto either = __builtin_bit_cast(Vector, x | y);
+    return one_nan(either, either);
+  }
 };
 
 struct WideMax {
-  static Floats apply(const Floats& a, const Floats& b) { return b > a ? b : a; }
+  template <typename Vector>
+  static Vector apply(const Vector& a, const Vector& b) {
+    const auto x = bits(a > b ? a : b), y = bits(b > a ? b : a);
+    return one_nan(__builtin_bit_cast(Vector, x & y), __builtin_bit_cast(Vector, x | y));
+  }
 };
 
 template <typename Half, typename Op, typename Out, typename A>
 void combine_wide(void* out, const void* a, const void* b, std::size_t elements) {
   apply_wide<Out, A, Half>(out, a, b, elements,
-                           [](const Floats& x, const Floats& y) { return Op::apply(x, y); });
+                           [](const auto& x, const auto& y) { return Op::apply(x, y); });
 }
 
 template <typename Half, typename Out, typename A>
@@ -308,14 +335,24 @@ constexpr decltype(ReduceStep::combine) combine_bits() {
   return nullptr;
 }
 
+template <typename T, typename Op, typename WideOp>
+constexpr decltype(ReduceStep::combine) combine_order() {
+  using Element = std::conditional_t<sizeof(T) == 8, Double, Single>;
+  if constexpr (std::is_integral_v<T>) return combine<T, Op>;
+  return combine_wide<Element, WideOp, Element, Element>;
+}
+
 // In the order of ReduceOp; the entry of custom is empty.
 template <typename T>
 constexpr ReduceKernels kTable[kReduceOps] = {
     kernels_of<T>(combine<T, Sum>, true),  // sum
     kernels_of<T>(combine<T, Sum>, true),  // avg
-    kernels_of<T>(combine<T, Min>, false),          kernels_of<T>(combine<T, Max>, false),
-    kernels_of<T>(combine<T, Product>, false),      kernels_of<T>(combine_bits<T, BitAnd>(), false),
-    kernels_of<T>(combine_bits<T, BitOr>(), false), kernels_of<T>(combine_bits<T, BitXor>(), false),
+    kernels_of<T>(combine_order<T, Min, WideMin>(), false),
+    kernels_of<T>(combine_order<T, Max, WideMax>(), false),
+    kernels_of<T>(combine<T, Product>, false),
+    kernels_of<T>(combine_bits<T, BitAnd>(), false),
+    kernels_of<T>(combine_bits<T, BitOr>(), false),
+    kernels_of<T>(combine_bits<T, BitXor>(), false),
 };
 
 template <typename Half>

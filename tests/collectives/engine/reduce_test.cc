@@ -21,6 +21,17 @@ constexpr std::size_t kLargest = 300;
 constexpr std::size_t kOddOffset = 1;
 constexpr std::byte kGuard{0xa5};
 
+template <typename T>
+bool any_nan(T a, T b) {
+  return a != a || b != b;
+}
+
+template <typename T>
+bool negative(T value) {
+  if constexpr (std::is_integral_v<T>) return false;
+  return std::signbit(static_cast<double>(value));
+}
+
 /// The definition, one element at a time.
 template <typename T>
 T reference(ReduceOp function, T a, T b) {
@@ -30,9 +41,11 @@ T reference(ReduceOp function, T a, T b) {
     case ReduceOp::avg:
       return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
     case ReduceOp::min:
-      return b < a ? b : a;
+      if (any_nan(a, b)) return std::numeric_limits<T>::quiet_NaN();
+      return b < a || (b == a && negative(b)) ? b : a;
     case ReduceOp::max:
-      return b > a ? b : a;
+      if (any_nan(a, b)) return std::numeric_limits<T>::quiet_NaN();
+      return b > a || (b == a && negative(a)) ? b : a;
     case ReduceOp::prod:
       return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
     case ReduceOp::band:
@@ -246,17 +259,58 @@ TEST(ReduceKernelsTest, scale__of_all_contributions_gives_the_bits_of_combine_sc
   EXPECT_EQ(std::memcmp(exact.data(), bounded.data(), exact.size() * sizeof(float)), 0);
 }
 
-TEST(ReduceKernelsTest, min_and_max__a_nan_stays_only_in_the_first_operand) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
+/// All pairs of awkward numbers, at all places of vectors. `T` may be a type of bits.
+template <typename T>
+void expect_order(DataType type, const std::vector<T>& awkward, T quiet_nan, auto is_nan,
+                  auto is_below) {
   for (const ReduceVariant& variant : reduce_variants()) {
     for (const ReduceOp function : {ReduceOp::min, ReduceOp::max}) {
-      const float a[] = {nan, 1}, b[] = {1, nan};
-      float out[2];
-      variant.kernels(DataType::float32, function).only.combine(out, a, b, 2);
-      EXPECT_TRUE(std::isnan(out[0])) << variant.instruction_set;
-      EXPECT_EQ(out[1], 1) << variant.instruction_set;
+      SCOPED_TRACE(std::string(variant.instruction_set) + " " + std::string(name(function)));
+      std::vector<T> a, b, wanted;
+      for (const T x : awkward) {
+        for (const T y : awkward) {
+          const bool takes_x = is_below(x, y) == (function == ReduceOp::min);
+          a.push_back(x);
+          b.push_back(y);
+          wanted.push_back(is_nan(x) || is_nan(y) ? quiet_nan : takes_x ? x : y);
+        }
+      }
+      Unaligned<T> left(a, 1), right(b, 3), out(std::vector<T>(a.size()), 5);
+      const auto combine = variant.kernels(type, function).only.combine;
+      combine(out.data(), left.data(), right.data(), a.size());
+      out.expect(wanted);
+      combine(left.data(), left.data(), right.data(), a.size());
+      left.expect(wanted);
     }
   }
+}
+
+/// The bits of a float type: its zeros, infinities, largest and smallest numbers, one, and NaN of
+/// both signs, quiet and signaling, with and without payload.
+template <typename Bits>
+void expect_order_of(DataType type, int mantissa_bits) {
+  const auto sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+  const auto infinity = static_cast<Bits>(sign - (Bits{1} << mantissa_bits));
+  const auto quiet = static_cast<Bits>(infinity | Bits{1} << (mantissa_bits - 1));
+  std::vector<Bits> awkward;
+  for (const Bits one : {Bits{0}, Bits{1}, Bits(infinity / 2), Bits(infinity - 1), infinity,
+                         Bits(infinity + 1), quiet, Bits(quiet + 5), Bits(sign - 1)}) {
+    awkward.push_back(one);
+    awkward.push_back(static_cast<Bits>(one | sign));
+  }
+  const auto is_nan = [=](Bits x) { return static_cast<Bits>(x & ~sign) > infinity; };
+  const auto is_below = [=](Bits x, Bits y) {
+    if ((x & sign) != (y & sign)) return (x & sign) != 0;
+    return (x & sign) != 0 ? x > y : x < y;
+  };
+  expect_order(type, awkward, quiet, is_nan, is_below);
+}
+
+TEST(ReduceKernelsTest, min_and_max__nan_stays_and_zeros_have_an_order) {
+  expect_order_of<std::uint32_t>(DataType::float32, 23);
+  expect_order_of<std::uint64_t>(DataType::float64, 52);
+  expect_order_of<std::uint16_t>(DataType::float16, 10);
+  expect_order_of<std::uint16_t>(DataType::bfloat16, 7);
 }
 
 TEST(ReduceKernelsTest, finite__finds_one_element_of_any_length) {

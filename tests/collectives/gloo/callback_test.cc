@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "collectives/tarpon.h"
@@ -95,6 +96,30 @@ TEST(GlooCallback, bfloat16) {
             (Reduction{TARPON_BFLOAT16, TARPON_MIN}));
   EXPECT_EQ(found([](float a, float b) { return std::max(a, b); }),
             (Reduction{TARPON_BFLOAT16, TARPON_MAX}));
+}
+
+/// Gloo's own min and max keep a NaN in the first operand alone.
+TEST(GlooCallback, min_and_max__whatever_they_do_with_nan) {
+  const auto found = [](auto nan_or, auto op) {
+    return classify(elementwise<::gloo::float16>([=](::gloo::float16 a, ::gloo::float16 b) {
+                      const float x = ::gloo::cpu_half2float(a), y = ::gloo::cpu_half2float(b);
+                      const float one = std::isnan(x) || std::isnan(y) ? nan_or(x, y) : op(x, y);
+                      return ::gloo::cpu_float2half_rn(one);
+                    }),
+                    2);
+  };
+  const auto keeps = [](float a, float b) { return a + b; };
+  const auto passes = [](float a, float b) { return std::isnan(a) ? b : a; };
+  const auto second = [](float, float b) { return b; };
+  const auto min = [](float a, float b) { return std::min(a, b); };
+  const auto max = [](float a, float b) { return std::max(a, b); };
+  const Reduction minimum{TARPON_FLOAT16, TARPON_MIN}, maximum{TARPON_FLOAT16, TARPON_MAX};
+  EXPECT_EQ(found(keeps, min), minimum);
+  EXPECT_EQ(found(keeps, max), maximum);
+  EXPECT_EQ(found(passes, min), minimum);
+  EXPECT_EQ(found(passes, max), maximum);
+  EXPECT_EQ(found(second, min), minimum);
+  EXPECT_EQ(found(second, max), maximum);
 }
 
 TEST(GlooCallback, what_is_none_of_them__is_not_taken_for_one) {

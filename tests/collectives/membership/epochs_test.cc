@@ -83,6 +83,19 @@ TEST(EpochHistory, forgets_the_oldest_of_many) {
   EXPECT_EQ(history.at(7, 395), (EpochSetting{2496, true}));
 }
 
+/// Records that were seen alone hold for their tags, whatever is forgotten.
+TEST(EpochHistory, what_is_seen_never_holds_for_all_tags) {
+  EpochHistory history(false);
+  for (std::uint16_t i = 1; i <= 40; ++i) {
+    history.seen(7, 10u * i, {static_cast<std::uint16_t>(64 * i), true});
+    EXPECT_EQ(history.at(8, 0), (EpochSetting{0, false})) << i;
+  }
+  EXPECT_EQ(history.at(7, 400), (EpochSetting{2560, true}));
+  history.decided({{2624, true}, {{7, 500}}});
+  EXPECT_EQ(history.at(8, 0), (EpochSetting{2624, true}));
+  EXPECT_EQ(history.at(7, 499), (EpochSetting{2560, true}));
+}
+
 }  // namespace
 }  // namespace tarpon::epochs_test
 

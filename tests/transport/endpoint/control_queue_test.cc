@@ -21,7 +21,7 @@ TEST(ControlQueueTest, pop__in_the_order_of_push) {
 TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
   const Standings standings(2);
   ControlQueue queue(2, standings);
-  for (std::size_t i = 0; i < 2 * ControlQueue::kMaxControl; ++i) {
+  for (std::size_t i = 0; i < ControlQueue::kMaxControl; ++i) {
     ASSERT_TRUE(queue.push(ControlDue{.peer = 1}));
   }
   EXPECT_FALSE(queue.push(ControlDue{.peer = 1}));
@@ -29,15 +29,62 @@ TEST(ControlQueueTest, push__refuses_control_beyond_the_limit) {
   EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
 }
 
+TEST(ControlQueueTest, push__one_peer_takes_no_room_of_another) {
+  Standings standings(3);
+  ControlQueue queue(3, standings);
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    queue.push(ControlDue{.peer = 1});
+    queue.push(HeartbeatDue{.peer = 1, .numbers = {}});
+    queue.push(RetainedDue{.peer = 1, .tag = i, .count = 1});
+  }
+  EXPECT_TRUE(queue.push(ControlDue{.peer = 2}));
+  queue.push(HeartbeatDue{.peer = 2, .numbers = {}});
+  queue.push(RetainedDue{.peer = 2, .count = 1});
+  std::size_t control = 0, heartbeats = 0, retained = 0;
+  while (queue.pop()->peer == 1) ++control;
+  while (queue.pop_heartbeat()->peer == 1) ++heartbeats;
+  for (; queue.front_retained()->peer == 1; queue.pop_retained()) ++retained;
+  EXPECT_EQ(control, ControlQueue::kMaxControl);
+  EXPECT_EQ(heartbeats, ControlQueue::kMaxHeartbeats);
+  EXPECT_EQ(retained, ControlQueue::kMaxRetained);
+  // A peer that has been dropped and is not dead has all its room.
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < ControlQueue::kMaxControl; ++i) {
+      EXPECT_TRUE(queue.push(ControlDue{.peer = 1}));
+    }
+    EXPECT_FALSE(queue.push(ControlDue{.peer = 1}));
+    queue.drop(1);
+  }
+}
+
+/// A peer may renew a request as often as it likes.
+TEST(ControlQueueTest, push__a_renewed_request_finds_room) {
+  const Standings standings(2);
+  ControlQueue queue(2, standings);
+  const auto limit = static_cast<std::uint32_t>(ControlQueue::kMaxRetained);
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    for (std::uint32_t number = 0; number < limit; ++number) {
+      queue.push(RetainedDue{.peer = 1, .number = number, .count = round});
+    }
+  }
+  for (std::uint32_t number = 0; number < limit; ++number) {
+    ASSERT_NE(queue.front_retained(), nullptr);
+    EXPECT_EQ(queue.front_retained()->number, number);
+    EXPECT_EQ(queue.front_retained()->count, 3u);
+    queue.pop_retained();
+  }
+  EXPECT_TRUE(queue.empty());
+}
+
 TEST(ControlQueueTest, push__drops_heartbeats_beyond_the_limit) {
   const Standings standings(2);
   ControlQueue queue(2, standings);
-  for (std::size_t i = 0; i < 2 * ControlQueue::kMaxHeartbeats + 3; ++i) {
+  for (std::size_t i = 0; i < ControlQueue::kMaxHeartbeats + 3; ++i) {
     queue.push(HeartbeatDue{.peer = 1, .numbers = {{static_cast<std::uint32_t>(i), 0}}});
   }
   std::size_t count = 0;
   while (const auto due = queue.pop_heartbeat()) EXPECT_EQ(due->numbers.front().tag, count++);
-  EXPECT_EQ(count, 2 * ControlQueue::kMaxHeartbeats);
+  EXPECT_EQ(count, ControlQueue::kMaxHeartbeats);
 }
 
 TEST(ControlQueueTest, push__the_newest_request_of_a_peer_counts) {

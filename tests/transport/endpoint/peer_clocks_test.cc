@@ -65,6 +65,16 @@ TEST(PeerClocksTest, echo__moves_on_with_the_time_since) {
   EXPECT_EQ(clocks.echo(1, at(1400)), 7400u);
 }
 
+/// Its error would grow with the drift of the clocks.
+TEST(PeerClocksTest, echo__of_a_packet_that_came_long_ago_is_none) {
+  PeerClocks clocks(2);
+  clocks.receive(packet(0, 7000, 0), at(1000));
+  EXPECT_EQ(clocks.echo(1, at(2'001'000)), 2'007'000u);
+  EXPECT_EQ(clocks.echo(1, at(2'001'001)), 0u);
+  clocks.receive(packet(1, 3'000'000, 0), at(3'001'000));
+  EXPECT_EQ(clocks.echo(1, at(3'002'000)), 3'001'000u);
+}
+
 TEST(PeerClocksTest, echoes__at_or_after_the_time_and_not_from_the_future) {
   const Time now = at(2'000'000);
   EXPECT_FALSE(PeerClocks::echoes(packet(0, 5, 0), 0, now));

@@ -31,6 +31,20 @@ TEST(TagHistory, activate__numbers_go_on_where_they_are_remembered) {
   EXPECT_TRUE(again.past.empty());
 }
 
+TEST(TagHistory, has_reached__numbers_wrap) {
+  TagHistory tags({.world_size = 2});
+  Channel& channel = tags.activate(7);
+  channel.next_number = 2;
+  EXPECT_TRUE(channel.has_reached(2));
+  EXPECT_FALSE(channel.has_reached(3));
+  EXPECT_FALSE(channel.has_reached(0xffffffff)) << "never was";
+  channel.wrapped = true;
+  for (const std::uint32_t number : {0xfffffffeu, 0xffffffffu, 0u, 1u, 2u}) {
+    EXPECT_TRUE(channel.has_reached(number)) << number;
+  }
+  EXPECT_FALSE(channel.has_reached(3));
+}
+
 TEST(TagHistory, forget__the_oldest_number_goes_first) {
   TagHistory tags({.world_size = 2, .remembered_tags = 3});
   const auto use = [&](std::uint32_t tag) {

@@ -1,10 +1,10 @@
-// float16 and bfloat16 in vectors of float32: for reduce_loops.cc alone. That file is compiled once
-// per instruction set, so everything here has internal linkage.
+// Elements in vectors of floats: for reduce_loops.cc alone. That file is compiled once per
+// instruction set, so everything here has internal linkage.
 //
-// Idea: widen exactly, compute in float32, round to nearest, ties to even. The processor's
-// conversions are used where the instruction set has them (F16C, AVX-512); the plain ones give the
-// same bits: subnormal float16 are not flushed, a NaN stays one and is made quiet, values from
-// 65520 on become infinite.
+// float16 and bfloat16 are widened exactly and computed in float32. They are rounded to nearest,
+// ties to even. The processor's conversions are used where the instruction set has them (F16C,
+// AVX-512); the plain ones give the same bits: subnormal float16 are not flushed, a NaN stays one
+// and is made quiet, values from 65520 on become infinite.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,9 @@ constexpr std::size_t kLanes = 4;
 #endif
 
 using Floats [[gnu::vector_size(4 * kLanes)]] = float;
+using Doubles [[gnu::vector_size(4 * kLanes)]] = double;
 using Words [[gnu::vector_size(4 * kLanes)]] = std::uint32_t;
+using LongWords [[gnu::vector_size(4 * kLanes)]] = std::uint64_t;
 using Halves [[gnu::vector_size(2 * kLanes)]] = std::uint16_t;
 
 template <typename Vector>
@@ -53,6 +55,10 @@ Words bits(const Floats& values) {
   return __builtin_bit_cast(Words, values);
 }
 
+LongWords bits(const Doubles& values) {
+  return __builtin_bit_cast(LongWords, values);
+}
+
 Floats floats(const Words& bits) {
   return __builtin_bit_cast(Floats, bits);
 }
@@ -77,11 +83,17 @@ constexpr int kToNearest = _MM_FROUND_TO_NEAREST_INT;
 constexpr __mmask16 kAllLanes = 0xffff;
 #endif
 
-/// Elements of 4 bytes, as partial results are.
+/// float32, as partial results are.
 struct Single {
   static constexpr std::size_t kBytes = 4;
   static Floats load(const std::byte* bytes) { return load_vector<Floats>(bytes); }
   static void store(std::byte* bytes, const Floats& values) { store_vector(bytes, values); }
+};
+
+struct Double {
+  static constexpr std::size_t kBytes = 8;
+  static Doubles load(const std::byte* bytes) { return load_vector<Doubles>(bytes); }
+  static void store(std::byte* bytes, const Doubles& values) { store_vector(bytes, values); }
 };
 
 struct Bfloat16 {
