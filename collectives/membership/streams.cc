@@ -43,9 +43,15 @@ std::optional<Rank> Streams::read_hello(std::string_view bytes) const {
 // -- strangers
 // -------------------------------------------------------------------------------------
 
-void Streams::accepted(StreamId stream, Time now) {
-  if (strangers_.size() >= kMaxStrangers) return network_.close(stream);
-  strangers_.push_back({stream, {}, now + kStrangerTime, std::nullopt});
+void Streams::accepted(StreamId stream, Time now, std::uint64_t may_be) {
+  if (may_be == 0) return network_.close(stream);
+  if (strangers_.size() >= kMaxStrangers) {
+    const auto silent = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [](const Stranger& one) { return !one.rank; });
+    const auto oldest = silent == strangers_.end() ? strangers_.begin() : silent;
+    drop_stranger(static_cast<std::size_t>(oldest - strangers_.begin()));
+  }
+  strangers_.push_back({stream, {}, now + kStrangerTime, may_be, std::nullopt});
 }
 
 void Streams::drop_stranger(std::size_t index) {
@@ -60,7 +66,7 @@ void Streams::take_hello(std::size_t index, Time now) {
   const auto rank = stranger.bytes.size() == kHelloBytes && !stranger.rank
                         ? read_hello(stranger.bytes)
                         : std::nullopt;
-  if (!rank) return drop_stranger(index);
+  if (!rank || (stranger.may_be & bit(*rank)) == 0) return drop_stranger(index);
   Peer& peer = peers_[*rank];
   if (connects_to(*rank)) {  // its end of our stream is broken, or it probes whether we live
     drop_stranger(index);

@@ -4,9 +4,11 @@
 //
 // Opening. The higher rank connects to the lower one and says HELLO (16 bytes: magic, version, job,
 // own rank). The lower rank answers with a HELLO of its own; only then does the higher rank use the
-// stream. An accepted stream is a *stranger* until its HELLO is whole and names the job: nothing
-// that it sends is believed. There are at most kMaxStrangers, each for at most kStrangerTime. A
-// further one is closed, and displaces no other; a rank without an answer tries again.
+// stream. An accepted stream is a *stranger* until its HELLO is whole and names the job, and a rank
+// that has the address from which the stream comes: nothing that it sends is believed. There are at
+// most kMaxStrangers, each for at most kStrangerTime. A further one displaces the one that has been
+// silent longest, since a rank says HELLO at once. A stream from an address that no rank has is
+// closed: so only processes on the hosts of the job can take a place.
 //
 // Breaking. Nothing is kept for a broken stream. When a stream works (again), an `up` event asks
 // the caller to send its state; all messages of the mesh are therefore idempotent. A new stream
@@ -82,7 +84,9 @@ class Streams {
   Streams(Rank rank, std::uint32_t world_size, std::uint32_t job, Network& network);
 
   // -- events of the network
-  void accepted(StreamId stream, Time now);
+  /// `may_be`: the ranks that have the address from which it comes. Bit r: rank r; all bits if the
+  /// address is not known.
+  void accepted(StreamId stream, Time now, std::uint64_t may_be = ~std::uint64_t{0});
   void connected(StreamId stream, Time now);
   void received(StreamId stream, std::string_view bytes, Time now);
   void writable(StreamId stream);
@@ -124,6 +128,7 @@ class Streams {
     StreamId stream = 0;
     std::string bytes;  // its HELLO, and at most one byte more
     Time until{};
+    std::uint64_t may_be = 0;  // ranks that have its address
     std::optional<Rank> rank;  // named by its HELLO: it waits for that rank's stream to break
   };
   struct Peer {

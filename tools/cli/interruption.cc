@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <utility>
 
 #include "tools/cli/voice.h"
@@ -58,7 +59,12 @@ Interruption::Interruption(std::function<void()> last_words, std::initializer_li
   read_end_ = FileDescriptor(pipe[0]);
   write_end_ = FileDescriptor(pipe[1]);
   notify = write_end_.get();
-  thread_ = std::thread([this] { watch(); });
+  try {
+    thread_ = std::thread([this] { watch(); });
+  } catch (const std::system_error&) {  // no more threads are allowed: signals keep their effect
+    notify = -1;
+    return;
+  }
   struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;

@@ -17,6 +17,7 @@
 #include "tools/system/signal_queue.h"
 #include "tools/system/subreaper.h"
 #include "xdp/file_descriptor.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -58,7 +59,7 @@ Result<int> run_guarded(const std::function<int()>& body) {
   std::cout.flush();
   const pid_t guard = ::getpid();
   const pid_t worker = ::fork();
-  if (worker < 0) return fail_system(errno, "cannot start a process");
+  if (worker < 0) return fail(start_error(errno, "cannot start a process"));
   if (worker == 0) work(body, guard, signals);
   const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, worker, 0)));
   if (!pidfd) {

@@ -24,6 +24,7 @@
 #include "tools/system/subreaper.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -117,7 +118,7 @@ class Group {
     ::fcntl(to_parent.get(), F_SETFL, ::fcntl(to_parent.get(), F_GETFL) & ~O_NONBLOCK);
     const pid_t parent = ::getpid();
     const pid_t pid = ::fork();
-    if (pid < 0) return fail_system(errno, fmt::format("cannot start rank {}", rank));
+    if (pid < 0) return fail(start_error(errno, fmt::format("cannot start rank {}", rank)));
     if (pid == 0) become(body, rank, parent, to_parent.get());
     Child& child = children_[rank];
     child.pid = pid;

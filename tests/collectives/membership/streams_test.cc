@@ -5,6 +5,7 @@
 
 #include "bpf/wire.h"
 #include "collectives/rendezvous/connection.h"
+#include "transport/rank_mask.h"
 
 namespace tarpon::mesh::streams_test {
 namespace {
@@ -16,9 +17,10 @@ class ScriptedNetwork final : public Network {
  public:
   StreamId connect(Rank) override { return latest = ++streams_; }
   std::size_t write(StreamId, std::string_view bytes) override { return bytes.size(); }
-  void close(StreamId) override {}
+  void close(StreamId stream) override { closed = stream; }
 
   StreamId latest = 0;
+  StreamId closed = 0;
 
  private:
   StreamId streams_ = 0;
@@ -164,6 +166,60 @@ TEST_F(StreamsTest, proof__answers_a_call_by_one_attempt) {
   streams_.connected(network_.latest, now_);
   streams_.received(network_.latest, hello(), now_);
   EXPECT_EQ(streams_.up(), 1u);
+}
+
+/// Rank 0 of three, which accepts streams.
+class StreamsDoorTest : public testing::Test {
+ protected:
+  /// A stream from an address of `may_be` (bit r: rank r). Returns its id.
+  StreamId call(std::uint64_t may_be) {
+    streams_.accepted(++latest_, now_, may_be);
+    return latest_;
+  }
+  void say_hello(StreamId stream, Rank rank) {
+    std::string bytes;
+    for (const std::uint32_t word :
+         {0x4d505454u, std::uint32_t{TARPON_WIRE_VERSION}, kJob, std::uint32_t{rank}}) {
+      rendezvous::append_u32(bytes, word);
+    }
+    streams_.received(stream, bytes, now_);
+  }
+
+  Time now_{1s};
+  StreamId latest_ = 100;
+  ScriptedNetwork network_;
+  Streams streams_{0, 3, kJob, network_};
+};
+
+TEST_F(StreamsDoorTest, accepted__the_oldest_silent_stranger_makes_room_for_a_rank) {
+  const StreamId rank_2 = call(bit(2));
+  say_hello(rank_2, 2);
+  ASSERT_EQ(streams_.up(), bit(2));
+  const StreamId again = call(bit(2));  // waits for the end of the first one
+  say_hello(again, 2);
+  for (std::size_t i = 0; i < 3 * Streams::kMaxStrangers; ++i) call(bit(1) | bit(2));
+  const StreamId rank_1 = call(bit(1));
+  for (std::size_t i = 0; i + 2 < Streams::kMaxStrangers; ++i) call(bit(1) | bit(2));
+  say_hello(rank_1, 1);
+  EXPECT_EQ(streams_.up(), bit(1) | bit(2));
+  streams_.ended(rank_2, "control connection reset", false, now_);
+  EXPECT_EQ(streams_.up(), bit(1) | bit(2)) << "one that has said HELLO is not displaced";
+}
+
+TEST_F(StreamsDoorTest, accepted__from_the_address_of_no_rank__is_closed) {
+  const StreamId stranger = call(0);
+  EXPECT_EQ(network_.closed, stranger);
+  say_hello(stranger, 1);
+  EXPECT_EQ(streams_.up(), 0u);
+}
+
+TEST_F(StreamsDoorTest, hello__of_a_rank_with_another_address__is_refused) {
+  const StreamId stranger = call(bit(2));
+  say_hello(stranger, 1);
+  EXPECT_EQ(network_.closed, stranger);
+  EXPECT_EQ(streams_.up(), 0u);
+  say_hello(call(bit(1)), 1);
+  EXPECT_EQ(streams_.up(), bit(1));
 }
 
 }  // namespace
