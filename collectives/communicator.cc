@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "collectives/reserved_tags.h"
 #include "transport/clock.h"
 #include "transport/rank_mask.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -49,8 +51,14 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   connection->agreed.endpoint.recorder = &flight->recorder();
   const bool threaded = options.progress_thread && connection->agreed.endpoint.world_size > 1;
   auto state = State::own(new State(std::move(*connection), std::move(flight)));
-  if (threaded) state->driver().start_thread();
-  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+  std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
+  if (!threaded) return communicator;
+  try {
+    communicator->state_->driver().start_thread();
+  } catch (const std::system_error& error) {
+    return fail(start_error(error.code().value(), "cannot start the thread that makes progress"));
+  }
+  return communicator;
 }
 
 Rank Communicator::rank() const {

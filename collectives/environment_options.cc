@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
+#include <utility>
 
 #include "collectives/probability.h"
+#include "transport/clock.h"
 
 namespace tarpon {
 namespace {
@@ -53,6 +56,25 @@ Result<bool> parse_shares(const std::string& text) {
               fmt::format("TARPON_SHARES={}: use even or auto", text));
 }
 
+/// "500ms", "30s", "2m", "1h".
+Result<Duration> parse_timeout(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ms", 1e6}, {"s", 1e9}, {"m", 6e10}, {"h", 3.6e12}};
+  constexpr double kLongest = 1e18;  // ns
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  for (const auto& [unit, factor] : kUnits) {
+    const double value = number * factor;
+    if (error != std::errc() || unit != end || !(value >= 1 && value <= kLongest)) continue;
+    return Duration(static_cast<Duration::rep>(value));
+  }
+  return fail(
+      Error::Code::invalid_argument,
+      fmt::format("TARPON_RENDEZVOUS_TIMEOUT={}: give a duration above 0, such as 90s or 5m",
+                  text));
+}
+
 }  // namespace
 
 Result<EnvironmentSettings> read_settings(const Environment& environment) {
@@ -83,6 +105,16 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     settings.learn_shares = *learn_shares;
   }
   settings.flight = environment("TARPON_FLIGHT");
+  if (const auto text = environment("TARPON_RENDEZVOUS_TIMEOUT")) {
+    const auto timeout = parse_timeout(*text);
+    if (!timeout) return fail(timeout.error());
+    settings.rendezvous_timeout = *timeout;
+  }
+  if (const auto text = environment("TARPON_PORTS")) {
+    const auto ports = parse_port_range(*text);
+    if (!ports) return fail(ports.error().code, "TARPON_PORTS: " + ports.error().message);
+    settings.ports = *ports;
+  }
   return settings;
 }
 
@@ -94,6 +126,10 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   if (!rendezvous) return fail(rendezvous.error());
   wish.host = rendezvous_host(*rendezvous);
   wish.all_local = place.all_local();
+  const Duration timeout = place.rendezvous_timeout.value_or(
+      settings->rendezvous_timeout.value_or(usual_rendezvous_timeout(place)));
+  wish.host_until = after(monotonic_now(), timeout);
+  wish.observer = place.observer;
   const auto chosen = choose_interface(std::move(wish), environment);
   if (!chosen) {
     remove_rendezvous(*rendezvous);
@@ -104,6 +140,8 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
       chosen->reason};
   CommunicatorOptions& options = found.options;
   options.rendezvous.listen_address = chosen->interface.address;
+  options.rendezvous.timeout = timeout;
+  options.rendezvous.observer = place.observer;
   options.address = chosen->interface.address;
   options.interface = chosen->interface.name;
   options.driver = chosen->interface.driver;
@@ -111,6 +149,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.datapath = settings->datapath.value_or(options.datapath);
   options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
+  options.ports = settings->ports.value_or(options.ports);
   options.multicast = settings->multicast.value_or(options.multicast);
   options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
   options.flight.directory = settings->flight.value_or(std::string());

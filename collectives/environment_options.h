@@ -17,12 +17,14 @@ namespace tarpon {
 
 /// Settings that variables give, apart from the place in the job and the interface.
 struct EnvironmentSettings {
-  std::optional<Datapath> datapath;   // TARPON_DATAPATH=auto|xdp|uring|mmsg
-  std::optional<CodecRule> codec;     // TARPON_CODEC=auto|on|off
-  std::optional<double> loss_target;  // TARPON_LOSS_TARGET=0.1%, above 0% and below 100%
-  std::optional<bool> multicast;      // TARPON_MULTICAST=on|off
-  std::optional<bool> learn_shares;   // TARPON_SHARES=even|auto; auto: shares are learnt
-  std::optional<std::string> flight;  // TARPON_FLIGHT: directory of dumps
+  std::optional<Datapath> datapath;            // TARPON_DATAPATH=auto|xdp|uring|mmsg
+  std::optional<CodecRule> codec;              // TARPON_CODEC=auto|on|off
+  std::optional<double> loss_target;           // TARPON_LOSS_TARGET=0.1%, above 0% and below 100%
+  std::optional<bool> multicast;               // TARPON_MULTICAST=on|off
+  std::optional<bool> learn_shares;            // TARPON_SHARES=even|auto; auto: shares are learnt
+  std::optional<std::string> flight;           // TARPON_FLIGHT: directory of dumps
+  std::optional<Duration> rendezvous_timeout;  // TARPON_RENDEZVOUS_TIMEOUT=2m, above 0
+  std::optional<PortRange> ports;              // TARPON_PORTS=29600-29699
 };
 
 /// Errors (invalid_argument) name the variable, its value and what is allowed.
@@ -35,8 +37,10 @@ struct FoundOptions {
 
 /// Returns the options of the rank at `place`: rendezvous and interface by find_rendezvous() and
 /// choose_interface(), the settings of the environment, and defaults. `wish`: what the caller knows
-/// of the interface; `host`, `source` and `all_local` follow from the place. Errors: those of
-/// find_rendezvous(), choose_interface() and read_settings().
+/// of the interface; `host`, `source` and `all_local` follow from the place. If the interface
+/// follows from a name of rank 0's host that is not known yet, blocks until it is, for at most the
+/// timeout of the rendezvous. Errors: those of find_rendezvous(), choose_interface() and
+/// read_settings().
 Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
                                   const Environment& environment);
 

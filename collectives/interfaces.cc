@@ -6,7 +6,6 @@
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -17,12 +16,14 @@
 #include <cstring>
 #include <memory>
 
+#include "collectives/rendezvous/sockets.h"
 #include "xdp/file_descriptor.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
 
-constexpr const char* kNoSocket = "cannot look at the network interfaces (see `ulimit -n`)";
+constexpr const char* kNoSocket = "cannot look at the network interfaces";
 
 FileDescriptor query_socket() {
   return FileDescriptor(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -250,7 +251,7 @@ std::string interface_driver(const std::string& name) {
 
 Result<std::vector<Interface>> list_interfaces() {
   const FileDescriptor fd = query_socket();
-  if (!fd) return fail_system(errno, kNoSocket);
+  if (!fd) return fail(with_limit(Error::system(errno, kNoSocket)));
   const auto listed = list_addresses(fd);
   if (!listed) return fail(listed.error());
   std::vector<Interface> out;
@@ -275,28 +276,14 @@ Result<std::vector<Interface>> list_interfaces() {
   return out;
 }
 
-Result<std::string> source_address_towards(const std::string& host) {
-  if (host.find(':') != std::string::npos) {
-    return fail(
-        Error::Code::unavailable,
-        fmt::format("{}: IPv6 is not supported yet, on any data path: give an IPv4 address", host));
-  }
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return fail(Error::Code::unavailable,
-                fmt::format("{}: no IPv4 address of this name: {}: give an IPv4 address, or a name "
-                            "that the resolver knows",
-                            host, ::gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
-  sockaddr_in address{};
-  std::memcpy(&address, found->ai_addr, sizeof address);
-  address.sin_port = htons(9);  // any port: connecting a UDP socket only looks up the route
+Result<std::string> source_address_towards(const std::string& host, Time until,
+                                           RendezvousObserver* observer) {
+  constexpr std::uint16_t kAnyPort = 9;  // connecting a UDP socket only looks up the route
+  const auto found = rendezvous::resolve_until(host, kAnyPort, until, observer);
+  if (!found) return fail(found.error());
+  sockaddr_in address = *found;
   const FileDescriptor fd = query_socket();
-  if (!fd) return fail_system(errno, kNoSocket);
+  if (!fd) return fail(with_limit(Error::system(errno, kNoSocket)));
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   if (::connect(fd.get(), generic, sizeof address) != 0) {
     return fail(Error::Code::unavailable,
@@ -344,7 +331,9 @@ Result<InterfaceChoice> choose_interface(InterfaceRequest request, const Environ
   const auto interfaces = list_interfaces();
   if (!interfaces) return fail(interfaces.error());
   if (request.host && !request.source && !request.all_local) {
-    auto source = source_address_towards(*request.host);
+    const bool named = request.name || request.address;
+    auto source = source_address_towards(*request.host, named ? Time{} : request.host_until,
+                                         request.observer);
     if (source) {
       request.source = *std::move(source);
     } else {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "collectives/environment.h"
+#include "collectives/rendezvous_options.h"
+#include "transport/time.h"
 #include "xdp/result.h"
 
 namespace tarpon {
@@ -32,8 +34,11 @@ Result<std::vector<Interface>> list_interfaces();
 std::string interface_driver(const std::string& name);
 
 /// The local address from which packets to `host` (IPv4 or a name) leave. Sends nothing; a name may
-/// cost a resolver query. Errors: unavailable (name unknown, no route).
-Result<std::string> source_address_towards(const std::string& host);
+/// cost a resolver query. Waits until `until` for a name that is not known yet, and tells
+/// `observer` (may be null) so. Errors: unavailable (name unknown, no route), invalid_argument
+/// (IPv6).
+Result<std::string> source_address_towards(const std::string& host, Time until = {},
+                                           RendezvousObserver* observer = nullptr);
 
 /// What is known of the interface that a job is to use.
 struct InterfaceRequest {
@@ -44,6 +49,8 @@ struct InterfaceRequest {
   std::optional<std::string> source = std::nullopt;   // source_address_towards(*host)
   std::optional<Error> no_source = std::nullopt;      // why `source` is not known
   bool all_local = false;                             // every rank is on this host
+  Time host_until{};  // how long a name in `host` may be unknown, if it has to be looked up
+  RendezvousObserver* observer = nullptr;  // is told of that wait
 };
 
 struct InterfaceChoice {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <string_view>
 
+#include "collectives/rendezvous/address.h"
 #include "xdp/printable.h"
 
 namespace tarpon {
@@ -18,23 +19,27 @@ namespace {
 constexpr std::int64_t kMaxRanks = kUnknownRank;  // ranks are below it
 constexpr std::string_view kDirectoryPrefix = "/tarpon-";
 constexpr std::string_view kFileName = "/rendezvous";
+constexpr std::string_view kPlacedByFlags = "flags";
+constexpr std::string_view kExample = "10.0.0.1:29500";
 
 /// The variables of one launcher; those after `size` may be null or unset.
 struct Launcher {
-  const char* name;
+  std::string_view name;
   const char* rank;
   const char* size;
   const char* local_size;
   const char* job;
 };
 
+constexpr std::string_view kOpenMpi = "Open MPI", kSlurm = "Slurm", kPmi = "PMI";
+
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    {kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
      "PMIX_NAMESPACE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID"},
+    {kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID"},
     {"PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_SIZE", "PMIX_NAMESPACE"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_JOB_ID"},
+    {kSlurm, "SLURM_PROCID", "SLURM_NTASKS", nullptr, "SLURM_JOB_ID"},
 };
 
 struct Range {
@@ -94,15 +99,14 @@ Result<JobPlace> place_from_flags(const LaunchFlags& flags) {
   if (auto rank = check("--rank", *flags.rank, {0, *flags.world_size - 1}); !rank) {
     return fail(rank.error());
   }
-  auto place = make_place("flags", *flags.rank, *flags.world_size);
+  auto place = make_place(kPlacedByFlags, *flags.rank, *flags.world_size);
   place->named_by = flags.place_named_by;
   return place;
 }
 
 /// Whether Slurm may have started the ranks: srun sets the variables of PMI and PMIx too.
 bool below_slurm(const Launcher& launcher) {
-  const std::string_view name = launcher.name;
-  return name == "PMI" || name == "PMIx" || name == "Slurm";
+  return launcher.name == kPmi || launcher.name == "PMIx" || launcher.name == kSlurm;
 }
 
 /// Returns the variable with the world size. PMIx has none that every launcher sets; below Slurm,
@@ -127,12 +131,31 @@ Result<int> slurm_local_size(const Environment& environment, int size) {
 
 std::string job_id(const Launcher& launcher, const Environment& environment) {
   std::string id = get(environment, launcher.job).value_or("");
-  if (std::string_view(launcher.name) == "Slurm") {
+  if (launcher.name == kSlurm) {
     if (const auto step = environment("SLURM_STEP_ID")) id += "." + *step;
   }
   // The ranks of one host are siblings under their launcher's daemon.
   if (id.empty()) id = fmt::format("parent-{}", ::getppid());
   return id;
+}
+
+/// Whether srun has started this process: sbatch and salloc start none in a step.
+bool is_step(const Environment& environment) {
+  return environment("SLURM_STEP_ID") || environment("SLURM_STEP_NUM_TASKS") ||
+         environment("SLURM_STEP_NUM_NODES");
+}
+
+/// How to give all ranks of the launcher TARPON_RENDEZVOUS; empty: the launcher passes the
+/// environment on by itself, or it is not known.
+std::string launcher_example(std::string_view launcher) {
+  if (launcher == kOpenMpi) {
+    return fmt::format(" (`mpirun -x TARPON_RENDEZVOUS={} ...`)", kExample);
+  }
+  if (launcher == kPmi) {
+    return fmt::format(" (`mpirun -genv TARPON_RENDEZVOUS {} ...`)", kExample);
+  }
+  if (launcher == kSlurm) return fmt::format(" (`TARPON_RENDEZVOUS={} srun ...`)", kExample);
+  return "";
 }
 
 Result<JobPlace> place_from(const Launcher& launcher, const char* size_name,
@@ -175,7 +198,7 @@ Result<std::optional<std::string>> master_address(const Environment& environment
 
 /// `origin`: "--rendezvous ", "TARPON_RENDEZVOUS=".
 Result<std::string> explicit_address(std::string_view origin, const std::string& text) {
-  std::string address = text.find("://") == std::string::npos ? "tcp://" + text : text;
+  const std::string address = with_scheme(text);
   if (address.starts_with("file://") && address.size() > 7) return address;
   if (address.starts_with("tcp://")) {
     const std::size_t colon = address.rfind(':');
@@ -183,6 +206,9 @@ Result<std::string> explicit_address(std::string_view origin, const std::string&
       const auto port =
           parse(fmt::format("{}{}: port", origin, text), address.substr(colon + 1), {1, 65535});
       if (!port) return fail(port.error());
+      if (const auto wrong = rendezvous::wrong_host(address.substr(6, colon - 6))) {
+        return fail(Error::Code::invalid_argument, fmt::format("{}{}: {}", origin, text, *wrong));
+      }
       return address;
     }
   }
@@ -228,6 +254,12 @@ std::string private_directory_of(const std::string& address) {
 
 }  // namespace
 
+std::string with_scheme(const std::string& address) {
+  const bool has = address.find("://") != std::string::npos || address.starts_with("tcp:") ||
+                   address.starts_with("file:");
+  return has ? address : "tcp://" + address;
+}
+
 std::string runtime_directory(const Environment& environment) {
   struct stat status {};
   const auto own = environment("XDG_RUNTIME_DIR");
@@ -248,6 +280,11 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
     if (found) break;
     const char* size = size_variable(launcher, environment);
     if (size == nullptr || !environment(launcher.rank)) continue;
+    if (launcher.name == kSlurm && !is_step(environment)) {
+      if (std::string why = outside_srun(environment); !why.empty()) {
+        return fail(Error::Code::invalid_argument, std::move(why));
+      }
+    }
     auto place = place_from(launcher, size, environment);
     if (!place) return fail(place.error());
     found = std::move(*place);
@@ -257,10 +294,28 @@ Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
   if (!address) return fail(address.error());
   found->rendezvous = std::move(*address);
   found->rendezvous_remedy = flags.rendezvous_remedy;
+  found->rendezvous_timeout = flags.rendezvous_timeout;
   return found;
 }
 
+std::string outside_srun(const Environment& environment) {
+  const auto tasks = environment("SLURM_NTASKS");
+  if (!tasks || *tasks == "1" || is_step(environment)) return "";
+  const std::string count = printable(*tasks);
+  return fmt::format(
+      "SLURM_NTASKS={}: Slurm has reserved {} tasks, and srun has not started this process as one "
+      "of "
+      "them (SLURM_STEP_ID is not set): start the ranks with `srun --ntasks={} PROGRAM`",
+      count, count, count);
+}
+
+Duration usual_rendezvous_timeout(const JobPlace& place) {
+  const bool launched = place.launcher != kPlacedByFlags && !place.all_local();
+  return launched ? 5min : RendezvousOptions().timeout;
+}
+
 std::string half_set_launcher(const Environment& environment) {
+  if (std::string why = outside_srun(environment); !why.empty()) return why;
   for (const Launcher& launcher : kLaunchers) {
     const bool rank = environment(launcher.rank).has_value();
     if (rank == environment(launcher.size).has_value()) continue;
@@ -283,8 +338,8 @@ Result<std::string> find_rendezvous(const JobPlace& place, const Environment& en
   return fail(
       Error::Code::invalid_argument,
       fmt::format("nothing says where the ranks meet (rank and world size come from {}): set "
-                  "TARPON_RENDEZVOUS=HOST:PORT{}, with an address of rank 0",
-                  place.named_by, place.rendezvous_remedy));
+                  "TARPON_RENDEZVOUS=HOST:PORT{}, with an address of rank 0{}",
+                  place.named_by, place.rendezvous_remedy, launcher_example(place.launcher)));
 }
 
 Result<void> make_rendezvous(const std::string& address) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collectives/environment.h"
+#include "collectives/rendezvous_options.h"
 #include "transport/port.h"
 #include "xdp/result.h"
 
@@ -25,6 +26,7 @@ struct LaunchFlags {
   /// For messages, the program's alternative to TARPON_RENDEZVOUS: " or give --rendezvous
   /// HOST:PORT".
   std::string rendezvous_remedy = {};
+  std::optional<Duration> rendezvous_timeout = std::nullopt;
 };
 
 /// The place of a rank in its job.
@@ -37,6 +39,10 @@ struct JobPlace {
   std::optional<std::string> rendezvous = std::nullopt;
   std::string named_by = {};           // for messages: "RANK and WORLD_SIZE"
   std::string rendezvous_remedy = {};  // LaunchFlags::rendezvous_remedy
+  /// How long the ranks wait for each other, if it was given; else TARPON_RENDEZVOUS_TIMEOUT, or
+  /// usual_rendezvous_timeout().
+  std::optional<Duration> rendezvous_timeout = std::nullopt;
+  RendezvousObserver* observer = nullptr;  // RendezvousOptions::observer
   std::string job_id = {};  // alike on the ranks of a job, differs between jobs of a user; or empty
 
   bool all_local() const {
@@ -45,13 +51,29 @@ struct JobPlace {
   }
 };
 
+/// How long to wait for all ranks, if nobody says: 30 s. If a launcher has started ranks on several
+/// hosts, 5 minutes: hosts that fetch a container's image, or load their programs from a shared
+/// file system, may start their ranks minutes apart, and nobody sits there who would start them
+/// again. The ranks that wait say for whom, and an error of any rank that has come ends the wait of
+/// all.
+Duration usual_rendezvous_timeout(const JobPlace& place);
+
+/// "HOST:PORT" as "tcp://HOST:PORT"; any other address as it is.
+std::string with_scheme(const std::string& address);
+
 /// Returns nullopt when neither flags nor a launcher say which rank this process is. Errors
-/// (invalid_argument) name the variable or flag, its value and what is allowed.
+/// (invalid_argument) name the variable or flag, its value and what is allowed; so they do in an
+/// allocation of Slurm whose tasks srun has not started.
 Result<std::optional<JobPlace>> find_job_place(const LaunchFlags& flags,
                                                const Environment& environment);
 
-/// Names the first launcher with only one of its two variables set: "RANK=0 is set, WORLD_SIZE is
-/// not". Empty if there is none. For the message after find_job_place() has found nothing.
+/// Says that Slurm has reserved tasks which srun has not started, and how to start them: this
+/// process is a shell's, in an allocation of Slurm. Empty where that is not so.
+std::string outside_srun(const Environment& environment);
+
+/// Returns outside_srun(), else names the first launcher with only one of its two variables set:
+/// "RANK=0 is set, WORLD_SIZE is not". Empty if there is none. For the message after
+/// find_job_place() has found nothing.
 std::string half_set_launcher(const Environment& environment);
 
 /// Returns the address where the job meets: place.rendezvous. Without it: "" for a job of one rank;

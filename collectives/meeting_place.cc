@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "collectives/environment_options.h"
 #include "collectives/rendezvous/sockets.h"
 
 namespace tarpon {
@@ -30,7 +31,9 @@ Result<MeetingPlace> open_meeting_place(const InterfaceRequest& wish,
   if (!chosen) return fail(chosen.error());
   const auto place = rendezvous::resolve(chosen->interface.address, 0);
   if (!place) return fail(place.error());
-  auto socket = rendezvous::listen_at(*place);
+  const auto settings = read_settings(environment);
+  if (!settings) return fail(settings.error());
+  auto socket = rendezvous::listen_in(*place, settings->ports.value_or(PortRange()));
   if (!socket) return fail(socket.error());
   std::string address = "tcp://" + rendezvous::host_port_text(rendezvous::local_name(*socket));
   return MeetingPlace{std::move(address), std::make_shared<FileDescriptor>(*std::move(socket))};

@@ -17,10 +17,11 @@ struct MeetingPlace {
   std::shared_ptr<FileDescriptor> listener;
 };
 
-/// Listens at any free port of the interface that choose_interface() takes. `wish.host` is a host
-/// that every rank reaches, such as that of the store. A name other than localhost that means a
-/// loopback address on this host is used only where the host has no other interface: on other hosts
-/// it means something else. Errors: those of choose_interface(), and io.
+/// Listens at a free port (of TARPON_PORTS, if that is set) of the interface that
+/// choose_interface() takes. `wish.host` is a host that every rank reaches, such as that of the
+/// store. A name other than localhost that means a loopback address on this host is used only where
+/// the host has no other interface: on other hosts it means something else. Errors: those of
+/// choose_interface(), and io.
 Result<MeetingPlace> open_meeting_place(const InterfaceRequest& wish,
                                         const Environment& environment);
 

@@ -10,6 +10,7 @@
 #include "collectives/datapath.h"
 #include "collectives/flight_options.h"
 #include "collectives/mechanisms.h"
+#include "collectives/port_range.h"
 #include "collectives/rendezvous_options.h"
 #include "collectives/step_verdict.h"
 #include "transport/fault_options.h"
@@ -41,6 +42,9 @@ struct CommunicatorOptions {
   /// Source ports that this rank sends from to each peer, for networks that limit each flow: 1, 2,
   /// 4 or 8. 0: four for large messages if a trial shows that four carry more than one.
   std::uint32_t flows = 0;
+  /// Ports of all sockets of this rank that others send to or connect to, for networks that let
+  /// only some pass. Default: the kernel chooses.
+  PortRange ports = {};
   /// Whether results, which are the same for all ranks, are sent by IP multicast: one packet for
   /// all. Alike on all ranks. Communicator::multicast() says why a job does not multicast although
   /// it was asked to. Each rank needs an interface of its own, and a network that carries
@@ -87,10 +91,12 @@ struct CommunicatorOptions {
   /// come from torchrun, Open MPI, PMI (MPICH), PMIx or Slurm; the first complete set wins. The
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
-  /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET,
-  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say, and
-  /// TARPON_SHARES=auto sets learn_shares. Errors: one line that names the variable, its value and
-  /// the remedy. Reads the environment as getenv() does: no other thread may change it meanwhile.
+  /// TARPON_SOCKET_IFNAME) names the interface; TARPON_RENDEZVOUS_TIMEOUT, TARPON_PORTS,
+  /// TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET, TARPON_MULTICAST and TARPON_FLIGHT set the
+  /// options that their names say, and TARPON_SHARES=auto sets learn_shares. If the name of rank
+  /// 0's host is not known yet, this waits for it as long as for the other ranks, once. Errors: one
+  /// line that names the variable, its value and the remedy. Reads the environment as getenv()
+  /// does: no other thread may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

@@ -10,6 +10,7 @@
 
 #include "bpf/wire.h"
 #include "xdp/printable.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -40,6 +41,11 @@ bool numbers(const std::string& text, std::vector<T>& values) {
 }
 
 }  // namespace
+
+void RankInfo::refuse(const Error& why) {
+  error = with_limit(why).message;
+  error_code = why.code;
+}
 
 std::pair<Rank, Rank> extreme_mtus(const std::vector<RankInfo>& ranks) {
   const auto by_mtu = [](const RankInfo& a, const RankInfo& b) { return a.mtu < b.mtu; };

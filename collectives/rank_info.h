@@ -30,10 +30,8 @@ struct RankInfo {
   std::string error;                // set when this rank cannot take part: why
   Error::Code error_code = Error::Code::unavailable;  // of that error
 
-  void refuse(const Error& why) {
-    error = why.message;
-    error_code = why.code;
-  }
+  /// Sets the error, with the limit of open files where that is the cause.
+  void refuse(const Error& why);
 
   bool operator==(const RankInfo&) const = default;
 };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "collectives/port_range.h"
 #include "transport/rank.h"
 #include "transport/time.h"
 
@@ -12,13 +13,17 @@ namespace tarpon {
 
 class FileDescriptor;
 
-/// Is told of processes that rank 0 refuses.
-class RefusalListener {
+/// Is told what happens while the ranks meet.
+class RendezvousObserver {
  public:
-  virtual ~RefusalListener() = default;
+  virtual ~RendezvousObserver() = default;
   /// `line` names the process, the difference and both values. Called at most 16 times, never twice
   /// with the same line.
   virtual void on_refusal(const std::string& line) = 0;
+  /// `line` says what this rank waits for: "waiting for ranks 1, 3 at tcp://10.0.0.1:29500". Called
+  /// after 3 s of waiting, and then at growing intervals of up to a minute. `known_to_rank_0`: this
+  /// rank has reached rank 0, which knows the ranks that are missing.
+  virtual void on_wait(const std::string& line, bool known_to_rank_0) = 0;
 };
 
 struct RendezvousOptions {
@@ -31,14 +36,16 @@ struct RendezvousOptions {
   /// For file://. Empty: 127.0.0.1, which ranks of one host reach; Communicator::connect() takes
   /// the address of the interface, where one is named.
   std::string listen_address = {};
+  PortRange listen_ports = {};  // for file://
   /// Rank 0, tcp://: a socket that listens at `address` already; join() takes it over.
   std::shared_ptr<FileDescriptor> listener;
   Duration timeout = 30s;
   /// Version and options that must be the same on all ranks, as "name=value" lines.
   std::string agreed;
-  /// Rank 0, tcp://: is told in join() of each process that rank 0 refuses. Outlives join(), and
-  /// the join() of communicators made by shrink() and rejoin(). Null: none.
-  RefusalListener* refusals = nullptr;
+  /// Is told in join() what the rank waits for; on rank 0, tcp://, also of each process that rank 0
+  /// refuses. Outlives join(), and the join() of communicators made by shrink() and rejoin(). Null:
+  /// none.
+  RendezvousObserver* observer = nullptr;
 };
 
 }  // namespace tarpon

@@ -211,8 +211,10 @@ typedef struct tarpon_options {
   uint32_t mtu;
   uint32_t datapath;  /* tarpon_datapath */
   double loss_target; /* mean share that bounded calls may lose (0.001); alike on all ranks */
-  const char* flight_directory;  /* where failed calls leave dumps (none) */
-  int64_t rendezvous_timeout_us; /* 30 s */
+  const char* flight_directory; /* where failed calls leave dumps (none) */
+  /* 30 s; from the environment: as TARPON_RENDEZVOUS_TIMEOUT says, else 5 min where a launcher has
+   * started ranks on several hosts. */
+  int64_t rendezvous_timeout_us;
   int64_t dead_after_us; /* silence, while needed, after which a rank is dead (5 s); alike on all */
   uint64_t retain_bytes; /* memory of results that are kept for late ranks (64 MiB) */
   double max_bytes_per_second; /* cap of what this rank sends (none) */
@@ -230,6 +232,7 @@ typedef struct tarpon_options {
    * that is more); the third step in a row above halt_above ends the job (50 %). */
   double skip_above;
   double halt_above;
+  const char* ports; /* "29600-29699": ports of all sockets that others reach (the kernel's) */
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -362,10 +365,11 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
 
 /* The same, but takes what `options` leave out from the environment: the place of this rank from
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
- * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
- * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_SHARES=auto,
- * TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads them: no other thread
- * may change them meanwhile.
+ * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_RENDEZVOUS_TIMEOUT=2m,
+ * TARPON_PORTS=29600-29699, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET=1%,
+ * TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is
+ * not known yet, this waits for it, for the rendezvous timeout at most. Environment variables are
+ * read as getenv() reads them: no other thread may change them meanwhile.
  *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well

@@ -135,6 +135,10 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
     return text("codec", options.codec, "give a tarpon_codec");
   }
   if (options.multicast > 1) return text("multicast", options.multicast, "give 1, or 0 for none");
+  if (given(options.ports)) {
+    const auto ports = parse_port_range(options.ports);
+    if (!ports) return "tarpon_options: ports: " + ports.error().message;
+  }
   return options.listener == nullptr ? std::nullopt : wrong_listener(options);
 }
 
@@ -153,13 +157,16 @@ CodecRule codec_rule(std::uint32_t codec) {
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
-          multicast = options.multicast != 0,
+          multicast = options.multicast != 0, ports = given(options.ports),
+          timeout = options.rendezvous_timeout_us != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
     const bool hidden =
         (datapath && variable == "TARPON_DATAPATH") ||
         (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
-        (multicast && variable == "TARPON_MULTICAST") || (flight && variable == "TARPON_FLIGHT");
+        (multicast && variable == "TARPON_MULTICAST") || (flight && variable == "TARPON_FLIGHT") ||
+        (ports && variable == "TARPON_PORTS") ||
+        (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
     return hidden ? std::nullopt : rest(name);
   };
 }
@@ -190,6 +197,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.max_bytes_per_second != 0) to.max_bytes_per_second = from.max_bytes_per_second;
   if (from.flows != 0) to.flows = from.flows;
   if (from.multicast != 0) to.multicast = true;
+  if (given(from.ports)) to.ports = *parse_port_range(from.ports);  // nonsense() has checked it
   if (from.no_status_socket != 0) to.flight.socket = false;
   if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
 }
@@ -264,6 +272,9 @@ Result<CommunicatorOptions> add_environment(const tarpon_options& from) {
   LaunchFlags flags;
   flags.place_named_by = "tarpon_options";
   flags.rendezvous_remedy = " or tarpon_options: rendezvous";
+  if (from.rendezvous_timeout_us != 0) {
+    flags.rendezvous_timeout = from_us(from.rendezvous_timeout_us);
+  }
   if (from.world_size != 0) {
     flags.rank = from.rank;
     flags.world_size = from.world_size;

@@ -20,6 +20,7 @@
 #include "transport/ports/fault_port.h"
 #include "transport/ports/narrow_port.h"
 #include "transport/ports/xdp_port.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -110,8 +111,8 @@ EngineOptions agree(const CommunicatorOptions& options, const ControlChannel& co
 }
 
 /// Connects this rank with all others. Leaves a quarter of the time for telling all ranks which of
-/// them could not connect.
-Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
+/// them could not connect. Ends at once if another rank fails.
+Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door, ControlChannel& control,
                                                  const CommunicatorOptions& options,
                                                  const EndpointOptions& self,
                                                  const std::vector<RankInfo>& ranks,
@@ -127,9 +128,19 @@ Result<std::unique_ptr<Membership>> connect_mesh(mesh::Door door,
   auto membership =
       std::make_unique<Membership>(membership_options(options, self), *std::move(network));
   const Time now = monotonic_now();
-  auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3);
+  auto opened = membership->open(now + (deadline - std::min(now, deadline)) / 4 * 3,
+                                 [&control] { return control.is_broken(); });
   if (!opened) return fail(opened.error());
   return membership;
+}
+
+/// Whether `error` of connect_mesh() has its cause in this process alone.
+bool is_of_this_rank(const Error& error) {
+  return error.code != Error::Code::timeout && error.code != Error::Code::unavailable;
+}
+
+Error of_rank(Rank rank, const Error& error) {
+  return Error::make(error.code, fmt::format("rank {}: {}", rank, with_limit(error).message));
 }
 
 /// Makes this rank's port. If that fails, returns nullptr and puts the error into the offer.
@@ -234,6 +245,7 @@ Result<void> check(const CommunicatorOptions& options) {
 Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   if (auto filled = rendezvous::fill_listen_address(options); !filled) return fail(filled.error());
   RendezvousOptions rendezvous = options.rendezvous;
+  rendezvous.listen_ports = options.ports;
   rendezvous.agreed =
       fmt::format("version={}\nwire={}\n{}", kVersion, TARPON_WIRE_VERSION, rendezvous.agreed);
   rendezvous.agreed += fmt::format("\nintegrity={}", static_cast<int>(options.integrity));
@@ -290,7 +302,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   }
   CommunicatorOptions options = given;
   std::string& address = options.rendezvous.address;
-  if (!address.empty() && address.find("://") == std::string::npos) address.insert(0, "tcp://");
+  if (!address.empty()) address = with_scheme(address);
   const Time deadline = after(monotonic_now(), options.rendezvous.timeout);
   auto control = meet(options);
   if (!control) return fail(control.error());
@@ -303,8 +315,16 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
       options.multicast && offer.socket ? prepare_multicast(offer, **control, *ranks) : "";
   std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);
   // Every rank has its port before it answers here.
-  auto membership = connect_mesh(std::move(offer.door), options, agreed.endpoint, *ranks, deadline);
-  if (!membership && port) offer.info.refuse(membership.error());
+  auto membership =
+      connect_mesh(std::move(offer.door), **control, options, agreed.endpoint, *ranks, deadline);
+  if (!membership) {
+    // The other ranks wait for this one in connect_mesh(), and only the control channel tells them.
+    if (is_of_this_rank(membership.error())) {
+      return fail(
+          (*control)->give_up(of_rank(options.rendezvous.rank, membership.error()), deadline));
+    }
+    if (port) offer.info.refuse(membership.error());
+  }
   std::optional<rendezvous::PathProbe> probe;
   if (membership && port && sizing == SlotSizing::by_path) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();

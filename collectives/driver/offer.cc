@@ -10,6 +10,7 @@
 
 #include "collectives/driver/own_network.h"
 #include "transport/ports/udp_flows.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -33,6 +34,21 @@ std::string network_name() {
   return boot + " " + name.data();
 }
 
+/// The threads without which a rank cannot work: that of the control mesh, and the one that makes
+/// progress.
+unsigned threads_of(const CommunicatorOptions& options) {
+  if (options.rendezvous.world_size == 1) return 0;
+  return options.progress_thread ? 2 : 1;
+}
+
+/// Opens a UDP socket at one of the ports that the options allow.
+Result<UdpSocket> open_udp(const CommunicatorOptions& options, UdpSocketOptions wanted) {
+  return open_in(options.ports, "UDP port", [&](std::uint16_t port) {
+    wanted.port = port;
+    return UdpSocket::open(wanted);
+  });
+}
+
 /// Opens the further flows. A trial makes do with one flow if the kernel refuses more.
 Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& datapath,
                             std::string& one_flow) {
@@ -40,7 +56,9 @@ Result<void> open_flows_for(const CommunicatorOptions& options, DatapathOffer& d
     return fail(Error::Code::invalid_argument,
                 fmt::format("{} flows: give 1, 2, 4 or 8, or 0 for by trial", options.flows));
   }
-  auto flows = open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows);
+  auto flows =
+      open_flows(options.address, options.flows == 0 ? kTrialFlows : options.flows,
+                 [&](const UdpSocketOptions& wanted) { return open_udp(options, wanted); });
   if (flows) {
     datapath.flows = std::move(*flows);
   } else if (options.flows == 0) {
@@ -59,6 +77,11 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   offer.info.network = network_name();
   if (auto found = rendezvous::fill_network(options, local_address); !found) {
     offer.info.refuse(found.error());
+    return offer;
+  }
+  // A rank that finds out later that it may start no thread leaves the others waiting.
+  if (auto allowed = check_threads(threads_of(options)); !allowed) {
+    offer.info.refuse(allowed.error());
     return offer;
   }
   offer.info.address = options.address;
@@ -87,7 +110,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
   if (options.receive_buffer_bytes > 0) {
     socket_options.receive_buffer = options.receive_buffer_bytes;
   }
-  auto socket = UdpSocket::open(socket_options);
+  auto socket = open_udp(options, socket_options);
   if (!socket) {
     offer.info.refuse(socket.error());
     return offer;
@@ -97,7 +120,7 @@ Offer make_offer(CommunicatorOptions& options, const std::string& local_address)
     return offer;
   }
   for (const UdpSocket& flow : datapath->flows) offer.info.flow_ports.push_back(flow.port());
-  auto door = mesh::open_door(options.address);
+  auto door = mesh::open_door(options.address, options.ports);
   if (!door) {
     offer.info.refuse(door.error());
     return offer;

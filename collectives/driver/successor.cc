@@ -17,7 +17,7 @@ Result<Successor> plan_successor(Membership& membership, Regroup what,
   CommunicatorOptions options = given;
   // This rank listens before the others learn its address.
   const auto listen = [&]() -> Result<std::string> {
-    auto door = open_door(options.address);
+    auto door = open_door(options.address, options.ports);
     if (!door) return fail(door.error());
     options.rendezvous.listener = std::make_shared<FileDescriptor>(std::move(door->listener));
     return fmt::format("tcp://{}:{}", options.address, door->port);

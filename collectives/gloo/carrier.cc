@@ -175,7 +175,9 @@ std::unique_ptr<Carrier> Carrier::meet(Store& store, const Place& place, const S
     options.rank = static_cast<std::uint32_t>(place.rank);
     options.world_size = static_cast<std::uint32_t>(place.ranks);
     options.interface = interface;
-    options.rendezvous_timeout_us = std::clamp<std::int64_t>(to_us(place.timeout), 1, kConnectUs);
+    if (!process_environment()("TARPON_RENDEZVOUS_TIMEOUT")) {
+      options.rendezvous_timeout_us = std::clamp<std::int64_t>(to_us(place.timeout), 1, kConnectUs);
+    }
     if (place.rank == 0) options.listener = meeting.listener;
     if (place.rank != 0) options.rendezvous = address.c_str();
     const int code = tarpon_connect_from_environment(&options, &meeting.job);

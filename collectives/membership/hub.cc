@@ -1,8 +1,10 @@
 #include "collectives/membership/hub.h"
 
 #include <optional>
+#include <system_error>
 
 #include "transport/rank_mask.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon::mesh {
 namespace {
@@ -52,8 +54,13 @@ void Hub::remove(Part& part) {
   if (part.split != nullptr) mesh_.remove(part.options.communicator);
 }
 
-void Hub::start_thread() {
-  thread_ = std::thread([this] { run(); });
+Result<void> Hub::start_thread() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(start_error(error.code().value(), "cannot start the thread of the control mesh"));
+  }
+  return {};
 }
 
 void Hub::stop_thread() {

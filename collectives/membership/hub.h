@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -49,8 +50,8 @@ class Hub {
   /// REQUIRES: close() was called, and no function takes the part afterwards.
   void remove(Part& part);
 
-  /// Not thread-safe.
-  void start_thread();
+  /// Errors: io, if the system allows no more threads. Not thread-safe.
+  Result<void> start_thread();
   /// Ends the thread, all that waits in wait_until(), and the connections. Not thread-safe.
   void stop_thread();
 
@@ -59,6 +60,9 @@ class Hub {
     const std::lock_guard lock(mutex_);
     return stopping_;
   }
+
+  /// SocketNetwork::shortage(). For functions that run under the lock, as those of wait_until() do.
+  const std::optional<Error>& shortage() const { return network_->shortage(); }
 
   void set_handlers(Part& part, Membership::Handlers handlers);
 

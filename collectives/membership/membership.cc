@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <optional>
 #include <utility>
@@ -17,6 +18,9 @@ namespace {
 // Reports may be collected for 1/kCollectingPart of the time that the caller of agree() has. The
 // rest is for sending the verdict, and for a new decider.
 constexpr int kCollectingPart = 2;
+
+// Between two questions of open() whether another rank has failed.
+constexpr Duration kBetweenLooks = 20ms;
 
 constexpr char kJobGone[] = "the communicator of the job was destroyed";
 
@@ -48,26 +52,48 @@ Membership::~Membership() {
   hub_->remove(*part_);
 }
 
-Result<void> Membership::open(Time deadline) {
-  if (part_->split != nullptr) return open_line(deadline);
+Result<void> Membership::open(Time deadline, const std::function<bool()>& is_over) {
+  return part_->split != nullptr ? open_line(deadline) : open_job(deadline, is_over);
+}
+
+/// open() of a job.
+Result<void> Membership::open_job(Time deadline, const std::function<bool()>& is_over) {
+  if (part_->options.world_size == 1) return {};
   const std::uint64_t all = Facts(part_->options.world_size).live() & ~bit(part_->options.rank);
-  const auto missing = [&] { return all & ~part_->line.up(); };
-  if (part_->options.world_size > 1) hub_->start_thread();
-  if (hub_->wait_until(
-          *part_, [&](const auto&) { return missing() == 0; }, deadline))
-    return {};
-  std::string text;
-  hub_->look_at_mesh([&](const mesh::Mesh& mesh) {
-    for (const Rank rank : ranks_of(missing())) {
+  if (auto started = hub_->start_thread(); !started) return started;
+  std::uint64_t missing = 0;
+  std::optional<Error> shortage;
+  const auto decided = [&](const auto&) {
+    missing = all & ~part_->line.up();
+    shortage = hub_->shortage();
+    return missing == 0 || shortage;
+  };
+  for (Time now = monotonic_now();; now = monotonic_now()) {
+    const Time until = is_over ? std::min(deadline, now + kBetweenLooks) : deadline;
+    if (hub_->wait_until(*part_, decided, until)) break;
+    if (now >= deadline || hub_->stopped()) break;
+    if (is_over && is_over()) {
+      return fail(Error::Code::unavailable, missing_text(missing) + ": another rank has failed");
+    }
+  }
+  if (missing == 0) return {};
+  if (shortage) return fail(*std::move(shortage));
+  return fail(Error::Code::timeout, missing_text(missing) +
+                                        ": allow TCP between the hosts of the ranks, on all ports "
+                                        "that the kernel hands out");
+}
+
+/// "no control connection with rank 3 (Connection refused)", for each of `missing`.
+std::string Membership::missing_text(std::uint64_t missing) const {
+  return hub_->look_at_mesh([&](const mesh::Mesh& mesh) {
+    std::string text;
+    for (const Rank rank : ranks_of(missing)) {
       const std::string& trouble = mesh.streams().trouble(rank);
       text += fmt::format("{}no control connection with rank {}{}", text.empty() ? "" : "; ", rank,
                           trouble.empty() ? "" : " (" + trouble + ")");
     }
+    return text;
   });
-  return fail(Error::Code::timeout,
-              text +
-                  ": allow TCP between the hosts of the ranks, on all ports that the kernel "
-                  "hands out");
 }
 
 /// open() of a communicator that is split from a job.

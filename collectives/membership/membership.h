@@ -86,10 +86,12 @@ class Membership {
   ~Membership();
 
   /// Blocks until all ranks are connected, or have opened this communicator too, at most until
-  /// `deadline`. That of a job starts the thread. Handlers do not run before start(). Errors:
-  /// timeout and unavailable, naming the ranks that are missing, and why; mismatch: another rank
-  /// opened this communicator with other members.
-  Result<void> open(Time deadline);
+  /// `deadline`. That of a job starts the thread, and ends early when this process lacks a file
+  /// descriptor or the thread (io), or when `is_over` returns true (unavailable); it asks that
+  /// every 20 ms. Handlers do not run before start(). Errors: timeout and unavailable, naming the
+  /// ranks that are missing, and why; mismatch: another rank opened this communicator with other
+  /// members.
+  Result<void> open(Time deadline, const std::function<bool()>& is_over = nullptr);
   void start(Handlers handlers);
   /// No handler runs afterwards. That of a job ends the thread and the connections; the others then
   /// take this rank for dead, unless it left. Must not be called from a handler.
@@ -135,7 +137,9 @@ class Membership {
 
  private:
   Membership(std::shared_ptr<mesh::Hub> hub, std::unique_ptr<mesh::Part> part);
+  Result<void> open_job(Time deadline, const std::function<bool()>& is_over);
   Result<void> open_line(Time deadline);
+  std::string missing_text(std::uint64_t missing) const;
 
   const std::shared_ptr<mesh::Hub> hub_;
   const std::unique_ptr<mesh::Part> part_;

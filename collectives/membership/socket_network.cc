@@ -38,6 +38,18 @@ void tune(int socket) {
   (void)setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof unacknowledged);
 }
 
+/// Makes `socket` connect from the address of `listener`, if there is one. Returns an errno, or 0.
+int leave_from(const FileDescriptor& socket, const FileDescriptor& listener) {
+  if (!listener) return 0;
+  const int on = 1;
+  // The port follows from connect(): more connections than ports are possible. If the kernel cannot
+  // do that, the port is chosen now.
+  (void)setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  sockaddr_in own = rendezvous::local_name(listener);
+  own.sin_port = 0;
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0 ? 0 : errno;
+}
+
 std::string end_text(int error) {
   if (error == 0 || error == ECONNRESET) return "control connection reset";
   return std::string("control connection lost: ") + std::strerror(error);
@@ -45,10 +57,10 @@ std::string end_text(int error) {
 
 }  // namespace
 
-Result<Door> open_door(const std::string& address) {
+Result<Door> open_door(const std::string& address, const PortRange& ports) {
   auto wanted = rendezvous::resolve(address, 0);
   if (!wanted) return fail(wanted.error());
-  auto listener = rendezvous::listen_at(*wanted);
+  auto listener = rendezvous::listen_in(*wanted, ports);
   if (!listener) return fail(listener.error());
   const std::uint16_t port = ntohs(rendezvous::local_name(*listener).sin_port);
   return Door{*std::move(listener), port};
@@ -85,6 +97,9 @@ StreamId SocketNetwork::add(FileDescriptor socket, bool connecting, int error) {
   const StreamId stream = ++last_;
   const std::uint32_t events = connecting ? EPOLLOUT : EPOLLIN;
   if (error == 0 && !watch(EPOLL_CTL_ADD, socket.get(), stream, events)) error = errno;
+  if (rendezvous::lacks_resources(error)) {
+    shortage_ = Error::system(error, "cannot make a connection of the control mesh");
+  }
   streams_[stream] = {PrivateDescriptor(std::move(socket)), connecting, 0, error};
   if (error != 0) {
     failed_.push_back(stream);
@@ -102,6 +117,9 @@ StreamId SocketNetwork::connect(Rank peer) {
   if (error == 0) {
     tune(socket.get());
     rendezvous::limit_segments(socket);
+    error = leave_from(socket, listener_.descriptor());
+  }
+  if (error == 0) {
     const auto* const door = reinterpret_cast<const sockaddr*>(&doors_[peer]);
     if (::connect(socket.get(), door, sizeof doors_[peer]) != 0 && errno != EINPROGRESS) {
       error = errno;
@@ -174,19 +192,34 @@ void SocketNetwork::dispatch(Streams& streams, Time now) {
   (void)watch(EPOLL_CTL_ADD, listener_.get(), kDoor, EPOLLIN);  // as make() does
 }
 
+/// The ranks that have the address of the other end. Bit r: rank r.
+std::uint64_t SocketNetwork::ranks_at(const FileDescriptor& socket) const {
+  sockaddr_in other{};
+  socklen_t length = sizeof other;
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &length) != 0) return 0;
+  std::uint64_t ranks = 0;
+  for (std::size_t rank = 0; rank < doors_.size(); ++rank) {
+    if (doors_[rank].sin_addr.s_addr == other.sin_addr.s_addr)
+      ranks |= bit(static_cast<Rank>(rank));
+  }
+  return ranks;
+}
+
 /// Accepts at most kAccepts connections. If no descriptor is left, the door is not watched for
 /// kDoorRest. Connections that are not accepted stay in the kernel's queue.
 void SocketNetwork::accept_some(Streams& streams, Time now) {
   for (int accepted = 0; accepted < kAccepts; ++accepted) {
     auto socket = rendezvous::accept_one(listener_.descriptor());
     if (!socket) {
+      shortage_ = socket.error();
       (void)watch(EPOLL_CTL_DEL, listener_.get(), kDoor, 0);
       listen_at_ = now + kDoorRest;
       return;
     }
     if (!*socket) return;
     tune(socket->get());
-    streams.accepted(add(*std::move(socket), false, 0), now);
+    const std::uint64_t ranks = ranks_at(*socket);
+    streams.accepted(add(*std::move(socket), false, 0), now, ranks);
   }
 }
 

@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "collectives/membership/streams.h"
+#include "collectives/port_range.h"
 #include "transport/ports/wake_event.h"
 #include "xdp/private_descriptor.h"
 #include "xdp/result.h"
@@ -30,15 +32,19 @@ struct Door {
   std::uint16_t port = 0;
 };
 
-/// Listens at `address` (IPv4), any port. Errors: invalid_argument, io.
-Result<Door> open_door(const std::string& address);
+/// Listens at `address` (IPv4), at a port of `ports`. Errors: invalid_argument, io, unavailable (no
+/// port is free).
+Result<Door> open_door(const std::string& address, const PortRange& ports = {});
 
 class SocketNetwork final : public Network {
  public:
   static constexpr Duration kUnacknowledged = 5s;
-  static constexpr int kAccepts = 256;  // in one round, so that a flood cannot hold the lock
+  /// Connections that are accepted in one round. A flood cannot hold the lock, nor displace a
+  /// stranger of an earlier round before its HELLO is read.
+  static constexpr int kAccepts = static_cast<int>(Streams::kMaxStrangers / 2);
 
-  /// `doors`: where each rank listens, by rank. Errors: io.
+  /// `doors`: where each rank listens, by rank. Connections leave from the address of `door`, which
+  /// the other ranks expect. Errors: io.
   static Result<std::unique_ptr<SocketNetwork>> make(Door door, std::vector<sockaddr_in> doors);
 
   StreamId connect(Rank peer) override;
@@ -52,6 +58,9 @@ class SocketNetwork final : public Network {
   void wait(Time now, Time until);
   /// Passes on the events that wait() found. Only for the thread that calls wait().
   void dispatch(Streams& streams, Time now);
+  /// Why this process could not accept or make a connection: it lacks a file descriptor or memory.
+  /// The latest such error. The network tries again by itself.
+  const std::optional<Error>& shortage() const { return shortage_; }
   /// Ends wait(). May be called from any thread, without the lock.
   void wake() { event_.wake(); }
 
@@ -67,6 +76,7 @@ class SocketNetwork final : public Network {
                 FileDescriptor event);
   bool watch(int operation, int fd, StreamId stream, std::uint32_t events);
   StreamId add(FileDescriptor socket, bool connecting, int error);
+  std::uint64_t ranks_at(const FileDescriptor& socket) const;
   void accept_some(Streams& streams, Time now);
   void handle(StreamId stream, std::uint32_t events, Streams& streams, Time now);
   void finish_connect(StreamId stream, Streams& streams, Time now);
@@ -81,6 +91,7 @@ class SocketNetwork final : public Network {
   StreamId last_ = 0;
   std::array<epoll_event, 64> ready_{};
   int ready_count_ = 0;
+  std::optional<Error> shortage_;
   Time listen_at_ = kNever;  // the door is not watched until then: no descriptor was left
 };
 

@@ -60,11 +60,26 @@ Result<Address> parse_address(const std::string& text) {
   address.host = view.substr(kTcp.size(), colon - kTcp.size());
   const std::string_view port = view.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (error != std::errc() || end != port.data() + port.size() || address.port == 0 ||
-      address.host.find(':') != std::string::npos) {
+  if (error != std::errc() || end != port.data() + port.size() || address.port == 0) {
     return bad_address(text);
   }
+  if (const auto wrong = wrong_host(address.host)) {
+    return fail(Error::Code::invalid_argument,
+                fmt::format("rendezvous address '{}': {}", text, *wrong));
+  }
   return address;
+}
+
+std::optional<std::string> wrong_host(std::string_view host) {
+  if (host.find_first_of("/:") == std::string_view::npos) return std::nullopt;
+  const bool bracketed = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
+  const std::string literal(bracketed ? host.substr(1, host.size() - 2) : host);
+  in6_addr ignored{};
+  if (inet_pton(AF_INET6, literal.c_str(), &ignored) == 1) {
+    return fmt::format("{}: IPv6 is not supported yet, on any data path: give an IPv4 address",
+                       host);
+  }
+  return fmt::format("{} is not a host: write HOST:PORT, tcp://HOST:PORT or file://PATH", host);
 }
 
 Result<void> write_address_file(const std::string& path, const AddressFile& content) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "xdp/result.h"
 
@@ -23,6 +24,10 @@ struct Address {
 
 /// Errors: invalid_argument, with an example of a valid address.
 Result<Address> parse_address(const std::string& text);
+
+/// Why `host` cannot be the host of an address, in words for a message: it is an IPv6 address, or
+/// has a character that no host has. Nothing if it can be.
+std::optional<std::string> wrong_host(std::string_view host);
 
 /// What rank 0 leaves in the file. The nonce tells this start of the job from an earlier one whose
 /// file was left behind and whose port has a new owner.

@@ -73,7 +73,9 @@ void Connection::close() {
 void Connection::receive() {
   if (!is_open() || whole_) return;
   if (header_filled_ < kFrameHeaderBytes) {
-    if (!read_into(header_.data(), kFrameHeaderBytes, header_filled_)) return;
+    const bool whole = read_into(header_.data(), kFrameHeaderBytes, header_filled_);
+    // A banner such as "SSH-2.0" may be shorter than a header, and no more may come.
+    if (!check_length() || !whole) return;
     parse_header();
     if (!is_open()) return;
   }
@@ -96,10 +98,18 @@ bool Connection::read_into(char* bytes, std::size_t wanted, std::size_t& filled)
   return true;
 }
 
+/// Ends the connection if it announces a body that no frame has. Returns whether it does not.
+bool Connection::check_length() {
+  if (header_filled_ < 4 || read_u32(header_.data()) <= largest_body_) return true;
+  state_ = State::malformed;
+  close();
+  return false;
+}
+
 void Connection::parse_header() {
   const std::uint32_t length = read_u32(header_.data());
   const std::uint32_t kind = read_u32(header_.data() + 4);
-  if (length > largest_body_ || !is_known(kind)) {
+  if (!is_known(kind)) {
     state_ = State::malformed;
     close();
     return;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "collectives/rendezvous/sockets.h"
 #include "transport/time.h"
@@ -30,7 +31,7 @@ enum class FrameKind : std::uint32_t {
   all_gather = 3,
   gather = 4,
   broadcast = 5,
-  failure = 6,  // rank 0 gives the exchange up; body as in a verdict
+  failure = 6,  // the sender gives the exchange up; body as in a verdict
 };
 
 struct Frame {
@@ -73,6 +74,10 @@ class Connection {
   bool is_open() const { return state_ == State::open; }
   void close();
 
+  /// The first bytes of the frame that is being received, at most kFrameHeaderBytes. They stay
+  /// when the connection has ended.
+  std::string_view beginning() const { return {header_.data(), header_filled_}; }
+
   /// From now on bodies may have this many bytes.
   void allow(std::uint32_t largest_body) { largest_body_ = largest_body; }
 
@@ -96,6 +101,7 @@ class Connection {
 
  private:
   bool read_into(char* bytes, std::size_t wanted, std::size_t& filled);
+  bool check_length();
   void parse_header();
 
   PrivateDescriptor socket_;

@@ -14,6 +14,7 @@
 #include "collectives/rendezvous/joiner.h"
 #include "collectives/rendezvous/meeting.h"
 #include "transport/clock.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon {
 namespace {
@@ -62,8 +63,11 @@ std::string listen_host(const RendezvousOptions& options) {
 }
 
 /// The address at which rank 0 asks to listen; port 0 for a file.
-Result<sockaddr_in> listen_address(const RendezvousOptions& options, const Address& address) {
-  if (!address.is_file()) return resolve(address.host, address.port);
+Result<sockaddr_in> listen_address(const RendezvousOptions& options, const Address& address,
+                                   Time deadline) {
+  if (!address.is_file()) {
+    return resolve_until(address.host, address.port, deadline, options.observer);
+  }
   sockaddr_in wanted{};
   wanted.sin_family = AF_INET;
   if (inet_pton(AF_INET, listen_host(options).c_str(), &wanted.sin_addr) != 1 ||
@@ -97,14 +101,15 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   const auto job = random_cookie<std::uint32_t>();
   const auto public_id = random_cookie<std::uint32_t>();
   const auto nonce = random_cookie<std::uint64_t>();
-  const auto wanted = listen_address(options, address);
+  const auto wanted = listen_address(options, address, deadline);
   if (!job) return fail(job.error());
   if (!public_id) return fail(public_id.error());
   if (!nonce) return fail(nonce.error());
   if (!wanted) return fail(wanted.error());
-  Result<FileDescriptor> listener =
-      options.listener ? std::move(*options.listener) : listen_at(*wanted);
-  if (!listener) return fail(std::move(listener).error());
+  Result<FileDescriptor> listener = options.listener    ? std::move(*options.listener)
+                                    : address.is_file() ? listen_in(*wanted, options.listen_ports)
+                                                        : listen_at(*wanted);
+  if (!listener) return fail(with_limit(std::move(listener).error()));
   const sockaddr_in bound = local_name(*listener);
 
   Meeting::Plan plan;
@@ -114,7 +119,7 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
   plan.timeout = options.timeout;
   plan.job = *job;
   plan.public_id = *public_id;
-  plan.refusals = options.refusals;
+  plan.observer = options.observer;
   plan.loopback = (ntohl(bound.sin_addr.s_addr) >> 24) == 127;
   if (address.is_file()) plan.own.nonce = *nonce;
   // A name that means a loopback address on rank 0 alone is a common reason for missing ranks.
@@ -132,7 +137,8 @@ Result<std::unique_ptr<ControlChannel>> host(const RendezvousOptions& options,
 
 Result<std::unique_ptr<ControlChannel>> member(const RendezvousOptions& options,
                                                const Address& address, Time deadline) {
-  Result<Joined> joined = join_rank_0(address, hello_of(options), deadline, options.timeout);
+  Result<Joined> joined =
+      join_rank_0(address, hello_of(options), deadline, options.timeout, options.observer);
   if (!joined) return fail(std::move(joined).error());
   const std::string own = host_text(local_name(joined->connection.socket()));
   return make_member_channel(

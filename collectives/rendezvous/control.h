@@ -58,6 +58,15 @@ class ControlChannel {
   /// Returns rank 0's `message` on every rank.
   virtual Result<std::string> broadcast(const std::string& message, Time deadline) = 0;
 
+  /// Whether a rank has ended, or has failed to take part, so that the next all_gather() fails at
+  /// once. For ranks that wait for something else between two exchanges. Never blocks; costs one
+  /// system call for each connection.
+  virtual bool is_broken() = 0;
+
+  /// Takes the place of this rank's next all_gather(), and ends it on all ranks, at once, with
+  /// `error`, which it returns. For a rank that cannot take part. Waits until `deadline` at most.
+  virtual Error give_up(const Error& error, Time deadline) = 0;
+
   /// Closes the connections, for ranks that exchange nothing any more: rank 0 has one for each
   /// other rank. Later exchanges fail; the functions above that identify the rank and its job still
   /// work. Calls of the communicator need no control channel.

@@ -15,9 +15,9 @@ class HostChannel final : public StarChannel {
       : StarChannel(std::move(seat)), peers_(std::move(peers)) {}
 
   Result<std::vector<std::string>> all_gather(const std::string& mine, Time deadline) override {
-    if (auto error = begin_exchange(mine)) return fail(give_up(*std::move(error)));
+    if (auto error = begin_exchange(mine)) return fail(tell_all(*std::move(error)));
     Collection collection = collect(FrameKind::all_gather, mine, deadline, true);
-    if (auto error = lack(collection)) return fail(give_up(*std::move(error)));
+    if (auto error = lack(collection)) return fail(tell_all(*std::move(error)));
     std::string bytes;
     for (const std::string& value : collection.values) {
       bytes += encode(Frame{FrameKind::all_gather, sequence(), UINT32_MAX, value});
@@ -38,10 +38,25 @@ class HostChannel final : public StarChannel {
   }
 
   Result<std::string> broadcast(const std::string& message, Time deadline) override {
-    if (auto error = begin_exchange(message)) return fail(give_up(*std::move(error)));
+    if (auto error = begin_exchange(message)) return fail(tell_all(*std::move(error)));
     auto bytes = encode(Frame{FrameKind::broadcast, sequence(), UINT32_MAX, message});
     if (auto error = deliver(std::move(bytes), deadline)) return fail(*std::move(error));
     return message;
+  }
+
+  bool is_broken() override {
+    bool broken = false;
+    for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
+      const Frame* const frame = next_frame(peers_[rank], sequence() + 1);
+      broken = broken ||
+               (frame == nullptr ? !peers_[rank].is_open() : frame->kind == FrameKind::failure);
+    }
+    return broken;
+  }
+
+  Error give_up(const Error& error, Time) override {
+    (void)begin_exchange({});
+    return tell_all(error);
   }
 
   void close() override {
@@ -52,6 +67,7 @@ class HostChannel final : public StarChannel {
   enum class Answer {
     awaited,
     given,
+    failed,     // the rank has given the exchange up
     left,       // the connection is closed
     elsewhere,  // the rank is in another exchange
   };
@@ -60,7 +76,8 @@ class HostChannel final : public StarChannel {
   struct Collection {
     std::vector<std::string> values;
     std::vector<Answer> answers;
-    std::string elsewhere;  // in words, of the last such rank
+    std::optional<Error> failure;  // of the last such rank
+    std::string elsewhere;         // in words, of the last such rank
     Time deadline{};
   };
 
@@ -82,21 +99,33 @@ class HostChannel final : public StarChannel {
         Answer& answer = collection.answers[rank];
         if (answer == Answer::awaited) answer = hear(rank, kind, needs_all, collection);
         if (answer == Answer::awaited) entries.push_back(peers_[rank].poll_entry());
-        lost = lost || answer == Answer::left || answer == Answer::elsewhere;
+        lost = lost || (answer != Answer::awaited && answer != Answer::given);
       }
       if (entries.empty() || last_look || (needs_all && lost)) return collection;
       poll_until(entries, collection.deadline);
     }
   }
 
-  Answer hear(std::size_t rank, FrameKind kind, bool needs_all, Collection& collection) {
-    Connection& peer = peers_[rank];
+  /// The next frame of exchange `from` or a later one, if it has come. Earlier ones are late.
+  static const Frame* next_frame(Connection& peer, std::uint32_t from) {
     peer.receive();
-    while (peer.frame() != nullptr && peer.frame()->sequence < sequence()) {
+    while (peer.frame() != nullptr && peer.frame()->sequence < from) {
       peer.take();
       peer.receive();
     }
-    if (peer.frame() == nullptr) return peer.is_open() ? Answer::awaited : Answer::left;
+    return peer.frame();
+  }
+
+  Answer hear(std::size_t rank, FrameKind kind, bool needs_all, Collection& collection) {
+    Connection& peer = peers_[rank];
+    if (next_frame(peer, sequence()) == nullptr) {
+      return peer.is_open() ? Answer::awaited : Answer::left;
+    }
+    if (peer.frame()->sequence == sequence() && peer.frame()->kind == FrameKind::failure) {
+      const std::optional<Verdict> verdict = decode_verdict(peer.take().body);
+      if (verdict) collection.failure = verdict->error;
+      return Answer::failed;
+    }
     if (peer.frame()->sequence > sequence() || peer.frame()->kind != kind) {
       collection.elsewhere = fmt::format(
           "rank {} calls {} as exchange {} where rank 0 calls {} as exchange {}: all ranks must "
@@ -119,6 +148,11 @@ class HostChannel final : public StarChannel {
       }
       return ranks;
     };
+    if (collection.failure) return collection.failure;
+    if (const auto ranks = with(Answer::failed); !ranks.empty()) {
+      return Error::make(Error::Code::unavailable,
+                         fmt::format("{} gave the exchange up", rank_list(ranks)));
+    }
     if (const auto ranks = with(Answer::left); !ranks.empty()) return left(ranks);
     if (!collection.elsewhere.empty()) {
       return Error::make(Error::Code::mismatch, collection.elsewhere);
@@ -131,8 +165,11 @@ class HostChannel final : public StarChannel {
   }
 
   static Error left(const std::vector<std::size_t>& ranks) {
-    return Error::make(Error::Code::unavailable,
-                       fmt::format("the control channel of {} ended", rank_list(ranks)));
+    return Error::make(
+        Error::Code::unavailable,
+        fmt::format("the control channel of {} ended: {} has ended, and its own "
+                    "output may say why",
+                    rank_list(ranks), ranks.size() == 1 ? "its process" : "each process"));
   }
 
   /// Sends `bytes` to every rank that is connected; the error names those that did not get them.
@@ -166,7 +203,7 @@ class HostChannel final : public StarChannel {
   }
 
   /// Tells the others why this exchange fails, if their sockets take it at once; returns `error`.
-  Error give_up(Error error) {
+  Error tell_all(Error error) {
     (void)deliver(
         encode(Frame{FrameKind::failure, sequence(), UINT32_MAX, encode(Verdict{.error = error})}),
         monotonic_now());

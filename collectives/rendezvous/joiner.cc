@@ -10,19 +10,29 @@
 #include <string>
 
 #include "collectives/rank_list.h"
+#include "collectives/rendezvous/waiting_notice.h"
 #include "transport/clock.h"
+#include "xdp/printable.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon::rendezvous {
 namespace {
 
 constexpr Duration kFirstPause = 10ms;
 constexpr Duration kLongestPause = 250ms;
-constexpr Duration kFileCheck = 100ms;  // between checks whether the file has been replaced
+constexpr const char* kForeign = "another service answers there, not rank 0 of a Tarpon job";
+constexpr std::size_t kLongestBeginning = 16;  // of its answer, in a message
+constexpr Duration kFileCheck = 100ms;         // between checks whether the file has been replaced
 
 class Joiner {
  public:
-  Joiner(const Address& address, Hello hello, Time deadline, Duration timeout)
-      : address_(address), hello_(std::move(hello)), deadline_(deadline), timeout_(timeout) {}
+  Joiner(const Address& address, Hello hello, Time deadline, Duration timeout,
+         RendezvousObserver* observer)
+      : address_(address),
+        hello_(std::move(hello)),
+        deadline_(deadline),
+        timeout_(timeout),
+        notice_(observer) {}
 
   Result<Joined> run() {
     Duration pause = kFirstPause;
@@ -36,6 +46,8 @@ class Joiner {
       } else {
         reason_ = target.error().message;
       }
+      notice_.look(
+          [&] { return fmt::format("waiting for rank 0 at {}: {}", address_.text, reason_); });
       sleep_until(std::min(deadline_, monotonic_now() + pause));
       if (monotonic_now() >= deadline_) return fail(unreachable());
       pause = std::min(pause * 2, kLongestPause);
@@ -60,6 +72,9 @@ class Joiner {
     loopback_ = (ntohl(target.address.sin_addr.s_addr) >> 24) == 127;
     Result<FileDescriptor> socket = connect_to(target.address, deadline_);
     if (!socket) {
+      if (lacks_resources(socket.error().system_errno)) {
+        return Result<Joined>(fail(with_limit(socket.error())));
+      }
       // An attempt that the deadline cut short says less than the one before it.
       const bool cut = socket.error().code == Error::Code::timeout && monotonic_now() >= deadline_;
       if (!cut || reason_.empty()) reason_ = socket.error().message;
@@ -75,7 +90,7 @@ class Joiner {
     const std::optional<Verdict> verdict =
         frame.kind == FrameKind::verdict ? decode_verdict(frame.body) : std::nullopt;
     if (!verdict) {
-      reason_ = "what answers there is not rank 0 of a Tarpon job";
+      reason_ = kForeign;
       return std::nullopt;
     }
     if (verdict->error) return Result<Joined>(fail(*verdict->error));
@@ -91,17 +106,31 @@ class Joiner {
       connection.receive();
       if (connection.frame() != nullptr) return true;
       if (!connection.is_open()) {
-        reason_ = connection.state() == Connection::State::malformed
-                      ? "what answers there is not rank 0 of a Tarpon job"
-                      : "the connection was closed without an answer";
+        reason_ = closed_reason(connection);
         return false;
       }
       reason_ = "connected, and no answer";
       if (last_look || is_stale(target)) return false;
+      notice_.look(
+          [&] {
+            return fmt::format("connected to {}: waiting for rank 0 to meet the other ranks",
+                               address_.text);
+          },
+          true);
       std::vector<pollfd> entries{connection.poll_entry()};
-      poll_until(entries, address_.is_file() ? std::min(deadline_, monotonic_now() + kFileCheck)
-                                             : deadline_);
+      const Time until = std::min(deadline_, notice_.due());
+      poll_until(entries,
+                 address_.is_file() ? std::min(until, monotonic_now() + kFileCheck) : until);
     }
+  }
+
+  /// Why the other end of `connection`, which is closed, is not rank 0.
+  static std::string closed_reason(const Connection& connection) {
+    const std::string words = printable(connection.beginning(), kLongestBeginning);
+    if (connection.state() == Connection::State::malformed) {
+      return fmt::format("{}: it says \"{}\"", kForeign, words);
+    }
+    return "the connection was closed without an answer";
   }
 
   /// Whether the file has been replaced: a silent stranger may have got the port that it named
@@ -113,8 +142,13 @@ class Joiner {
   }
 
   Error unreachable() const {
-    std::string text = fmt::format("cannot reach rank 0 at {} within {}: {}: is rank 0 running",
-                                   address_.text, duration_text(timeout_), reason_);
+    std::string text = fmt::format("cannot reach rank 0 at {} within {}: {}", address_.text,
+                                   duration_text(timeout_), reason_);
+    if (reason_.starts_with(kForeign)) {
+      text += ": choose another port, or stop that service";
+      return Error::make(Error::Code::timeout, std::move(text));
+    }
+    text += ": is rank 0 running";
     if (port_ != 0) {
       text += fmt::format(", and is TCP port {} open from this host to it?", port_);
       if (loopback_) {
@@ -123,7 +157,7 @@ class Joiner {
             "address of that host.";
       }
     } else {
-      text += ", and does it see the same file?";
+      text += address_.is_file() ? ", and does it see the same file?" : "?";
     }
     return Error::make(Error::Code::timeout, std::move(text));
   }
@@ -135,12 +169,14 @@ class Joiner {
   std::string reason_;
   std::uint16_t port_ = 0;  // tried last; 0: none found
   bool loopback_ = false;   // that address is on this host
+  WaitingNotice notice_;
 };
 
 }  // namespace
 
-Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout) {
-  return Joiner(address, std::move(hello), deadline, timeout).run();
+Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout,
+                           RendezvousObserver* observer) {
+  return Joiner(address, std::move(hello), deadline, timeout, observer).run();
 }
 
 }  // namespace tarpon::rendezvous

@@ -6,6 +6,7 @@
 #include "collectives/rendezvous/address.h"
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/hello.h"
+#include "collectives/rendezvous_options.h"
 #include "transport/time.h"
 #include "xdp/result.h"
 
@@ -18,8 +19,11 @@ struct Joined {
 };
 
 /// Tries until `deadline`, because rank 0 may come later and a file may be left from an earlier
-/// start, and because rank 0 closes connections when it has too many. `timeout` is for messages.
-/// Errors: what rank 0 says, invalid_argument (no such host), timeout with the last reason.
-Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout);
+/// start, because the host's name may not be known yet, and because rank 0 closes connections when
+/// it has too many. `timeout` is for messages. `observer` may be null. Errors: what rank 0 says,
+/// invalid_argument (the host has no IPv4 address), io (this process can open no more sockets),
+/// timeout with the last reason.
+Result<Joined> join_rank_0(const Address& address, Hello hello, Time deadline, Duration timeout,
+                           RendezvousObserver* observer);
 
 }  // namespace tarpon::rendezvous

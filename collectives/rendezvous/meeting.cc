@@ -9,6 +9,7 @@
 
 #include "collectives/rank_list.h"
 #include "transport/clock.h"
+#include "xdp/system_limits.h"
 
 namespace tarpon::rendezvous {
 namespace {
@@ -45,13 +46,13 @@ std::shared_ptr<const std::string> verdict_frame(const Verdict& verdict) {
 }  // namespace
 
 Meeting::Meeting(Plan plan, FileDescriptor listener)
-    : plan_(std::move(plan)), listener_(std::move(listener)) {}
+    : plan_(std::move(plan)), listener_(std::move(listener)), notice_(plan_.observer) {}
 
 Result<std::vector<Connection>> Meeting::hold(Time deadline) {
   deadline_ = answer_by(wait_ms(deadline));  // guests with the same timeout hear of it in time
   Time grace_ends = kNever;
   while (true) {
-    if (std::optional<Error> error = let_in()) return fail(announce(*std::move(error)));
+    if (const std::optional<Error> error = let_in()) return fail(announce_shortage(*error));
     hear_strangers();
     forget_leavers();
 
@@ -67,7 +68,10 @@ Result<std::vector<Connection>> Meeting::hold(Time deadline) {
     if (error && (all_here || monotonic_now() >= until)) return fail(announce(*error));
     if (monotonic_now() >= until) return fail(announce(missing_error()));
     dismiss_impatient(error);
-    sleep(std::min(until, next_dismissal()));
+    notice_.look([&] {  // a rank is missing
+      return fmt::format("waiting for {} at {}", rank_list(missing()), plan_.place);
+    });
+    sleep(std::min({until, next_dismissal(), notice_.due()}));
   }
 }
 
@@ -80,6 +84,24 @@ std::optional<Error> Meeting::let_in() {
     strangers_.emplace_back(*std::move(socket), kLargestHello);
   }
   return std::nullopt;
+}
+
+/// Rank 0 can open no more connections. Tells all guests, and closes their connections, so that the
+/// ranks that wait in the kernel's queue can be let in and hear the same.
+Error Meeting::announce_shortage(const Error& error) {
+  const Error named = Error::make(error.code, "rank 0: " + with_limit(error).message);
+  const Time until = monotonic_now() + kGrace;
+  strangers_.clear();
+  for (std::size_t told = 0; monotonic_now() < until;) {
+    announce(named);
+    told += guests_.size();
+    guests_.clear();
+    if (told + 1 >= plan_.own.world_size) break;
+    sleep(until);
+    (void)let_in();  // it may fail again
+    hear_strangers();
+  }
+  return named;
 }
 
 // A rank says hello at once. The stranger that has been silent longest goes.
@@ -148,7 +170,7 @@ void Meeting::refuse(Connection connection, const Difference& why) {
   const bool known = std::find(refusals_.begin(), refusals_.end(), line) != refusals_.end();
   if (!known && refusals_.size() < kRefusals) {
     refusals_.push_back(line);
-    if (plan_.refusals != nullptr) plan_.refusals->on_refusal(line);
+    if (plan_.observer != nullptr) plan_.observer->on_refusal(line);
   }
   // A few bytes into an empty socket buffer always fit.
   connection.send(verdict_frame({.error = why.for_guest}));

@@ -22,6 +22,7 @@
 
 #include "collectives/rendezvous/connection.h"
 #include "collectives/rendezvous/hello.h"
+#include "collectives/rendezvous/waiting_notice.h"
 #include "collectives/rendezvous_options.h"
 #include "transport/time.h"
 #include "xdp/private_descriptor.h"
@@ -39,7 +40,7 @@ class Meeting {
     Duration timeout{};           // for messages
     std::uint32_t job = 0;        // cookie, told to the ranks that are seated
     std::uint32_t public_id = 0;  // as job
-    RefusalListener* refusals = nullptr;
+    RendezvousObserver* observer = nullptr;
   };
 
   Meeting(Plan plan, FileDescriptor listener);
@@ -56,6 +57,7 @@ class Meeting {
   };
 
   std::optional<Error> let_in();
+  Error announce_shortage(const Error& error);
   void hear_strangers();
   void make_room();
   void greet(Connection connection, const Frame& frame);
@@ -76,6 +78,7 @@ class Meeting {
   Plan plan_;
   PrivateDescriptor listener_;
   Time deadline_{};
+  WaitingNotice notice_;
   std::vector<Connection> strangers_;  // have yet to say hello, oldest first
   std::vector<Guest> guests_;          // kept sorted by rank
   std::set<std::uint32_t> left_;       // ranks that were guests and have left

@@ -37,6 +37,21 @@ class MemberChannel final : public StarChannel {
     return next(FrameKind::broadcast, deadline);
   }
 
+  bool is_broken() override {
+    host_.receive();
+    while (host_.frame() != nullptr && host_.frame()->sequence <= sequence()) {
+      host_.take();
+      host_.receive();
+    }
+    return host_.frame() != nullptr || !host_.is_open();
+  }
+
+  Error give_up(const Error& error, Time deadline) override {
+    (void)begin_exchange({});
+    (void)send(FrameKind::failure, encode(Verdict{.error = error}), deadline);
+    return error;
+  }
+
   void close() override { host_.close(); }
 
  private:
@@ -59,7 +74,9 @@ class MemberChannel final : public StarChannel {
   }
 
   static Error host_left() {
-    return Error::make(Error::Code::unavailable, "the control channel of rank 0 ended");
+    return Error::make(Error::Code::unavailable,
+                       "the control channel of rank 0 ended: its process has ended, and its own "
+                       "output may say why");
   }
 
   /// The body of the next frame of this exchange.

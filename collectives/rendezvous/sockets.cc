@@ -10,7 +10,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <memory>
 
+#include "collectives/rank_list.h"
+#include "collectives/rendezvous/address.h"
+#include "collectives/rendezvous/waiting_notice.h"
 #include "transport/clock.h"
 
 namespace tarpon::rendezvous {
@@ -21,6 +26,22 @@ namespace {
 constexpr Duration kAttempt = 3s;
 
 constexpr int kBacklog = 4096;  // the kernel lowers it to net.core.somaxconn
+
+constexpr Duration kFirstLookUp = 100ms;  // pause between two questions for a name; doubles
+constexpr Duration kLookUpPause = 1s;
+constexpr Duration kQuickAnswer = 1s;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+/// The addresses of `host` in `family`; null with `error` (EAI_...) if there are none.
+AddressList look_up(const std::string& host, int family, int& error) {
+  addrinfo hints{};
+  hints.ai_family = family;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  return {error == 0 ? found : nullptr, &freeaddrinfo};
+}
 
 const sockaddr* generic(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
@@ -57,25 +78,47 @@ Result<sockaddr_in> resolve(const std::string& host, std::uint16_t port) {
   address.sin_port = htons(port);
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) == 1) return address;
 
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (error == EAI_NONAME || error == EAI_NODATA) {
+  if (auto wrong = wrong_host(host)) return fail(Error::Code::invalid_argument, *std::move(wrong));
+  const Time start = monotonic_now();
+  int error = 0;
+  if (const AddressList found = look_up(host, AF_INET, error)) {
+    std::memcpy(&address.sin_addr, &reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr,
+                sizeof address.sin_addr);
+    return address;
+  }
+  // A resolver that was slow to say no would be so again.
+  int ignored = 0;
+  if (monotonic_now() - start < kQuickAnswer && look_up(host, AF_INET6, ignored)) {
     return fail(Error::Code::invalid_argument,
-                fmt::format("host {} has no IPv4 address: give an IPv4 address, or a name that the "
-                            "resolver knows",
+                fmt::format("host {} has IPv6 addresses only, and IPv6 is not supported yet: give "
+                            "an IPv4 address, or a name that has one",
                             host));
   }
-  if (error != 0) {
-    return fail(Error::Code::unavailable,
-                fmt::format("cannot resolve host {}: {}: give an IPv4 address instead", host,
-                            gai_strerror(error)));
+  return fail(Error::Code::unavailable,
+              fmt::format("host {} is not known ({}): give an IPv4 address, or a name that the "
+                          "resolver knows",
+                          host, gai_strerror(error)));
+}
+
+Result<sockaddr_in> resolve_until(const std::string& host, std::uint16_t port, Time deadline,
+                                  RendezvousObserver* observer) {
+  WaitingNotice notice(observer);
+  const Time start = monotonic_now();
+  for (Duration pause = kFirstLookUp;; pause = std::min(2 * pause, kLookUpPause)) {
+    auto found = resolve(host, port);
+    if (found || found.error().code != Error::Code::unavailable) return found;
+    const Time now = monotonic_now();
+    if (now >= deadline) {
+      if (now - start < kFirstLookUp) return found;
+      Error error = found.error();
+      error.message +=
+          fmt::format("; asked for {}",
+                      duration_text(std::chrono::floor<std::chrono::milliseconds>(now - start)));
+      return fail(std::move(error));
+    }
+    notice.look([&] { return "waiting for a name: " + found.error().message; });
+    sleep_until(std::min(deadline, now + pause));
   }
-  address.sin_addr = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
-  freeaddrinfo(found);
-  return address;
 }
 
 void limit_segments(const FileDescriptor& socket) {
@@ -109,6 +152,13 @@ Result<FileDescriptor> listen_at(const sockaddr_in& address) {
   return socket;
 }
 
+Result<FileDescriptor> listen_in(sockaddr_in address, const PortRange& ports) {
+  return open_in(ports, "TCP port", [&](std::uint16_t port) {
+    address.sin_port = htons(port);
+    return listen_at(address);
+  });
+}
+
 sockaddr_in local_name(const FileDescriptor& socket) {
   sockaddr_in address{};
   socklen_t length = sizeof address;
@@ -137,6 +187,10 @@ Result<FileDescriptor> connect_to(const sockaddr_in& address, Time deadline) {
   return socket;
 }
 
+bool lacks_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 Result<FileDescriptor> accept_one(const FileDescriptor& listener) {
   FileDescriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) {
@@ -144,9 +198,7 @@ Result<FileDescriptor> accept_one(const FileDescriptor& listener) {
     return socket;
   }
   const int error = errno;
-  if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-    return fail_system(error, "cannot accept another rank (raise `ulimit -n` on rank 0)");
-  }
+  if (lacks_resources(error)) return fail_system(error, "cannot accept another rank");
   // None waits, or the one that waited has gone again.
   return FileDescriptor();
 }

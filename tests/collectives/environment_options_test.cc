@@ -60,6 +60,8 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_MULTICAST"] = "on";
   variables["TARPON_SHARES"] = "auto";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
+  variables["TARPON_RENDEZVOUS_TIMEOUT"] = "1.5m";
+  variables["TARPON_PORTS"] = "29600-29699";
   const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->datapath, Datapath::mmsg);
@@ -68,6 +70,28 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_TRUE(options->multicast);
   EXPECT_TRUE(options->learn_shares);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
+  EXPECT_EQ(options->rendezvous.timeout, 90s);
+  EXPECT_EQ(options->ports, (PortRange{29600, 29699}));
+}
+
+TEST(FromEnvironment, rendezvous_timeout__that_the_caller_gives_counts) {
+  LaunchFlags flags;
+  flags.rendezvous_timeout = 7s;
+  const auto options = find_options(flags, InterfaceRequest(),
+                                    environment(with("TARPON_RENDEZVOUS_TIMEOUT", "100ms")));
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->rendezvous.timeout, 7s);
+  const auto usual = find_options(LaunchFlags(), InterfaceRequest(), environment(kTwoHosts));
+  ASSERT_TRUE(usual) << usual.error().message;
+  EXPECT_EQ(usual->rendezvous.timeout, 5min) << "the ranks are on two hosts";
+}
+
+TEST(FromEnvironment, unknown_name_of_rank_0__is_asked_for_until_the_timeout) {
+  Variables variables = with("TARPON_RENDEZVOUS", "unknown.invalid:1");
+  variables.erase("TARPON_INTERFACE");
+  variables["TARPON_RENDEZVOUS_TIMEOUT"] = "300ms";
+  EXPECT_THAT(refusal(variables),
+              AllOf(HasSubstr("host unknown.invalid is not known ("), HasSubstr("; asked for ")));
 }
 
 TEST(FromEnvironment, one_rank__needs_no_rendezvous) {
@@ -112,6 +136,13 @@ TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
   EXPECT_EQ(refusal(with("TARPON_CODEC", "fast")), "TARPON_CODEC=fast: use auto, on or off");
   EXPECT_EQ(refusal(with("TARPON_MULTICAST", "1")), "TARPON_MULTICAST=1: use on or off");
   EXPECT_EQ(refusal(with("TARPON_SHARES", "1,2")), "TARPON_SHARES=1,2: use even or auto");
+  for (const char* text : {"90", "0s", "-1s", "1d", "s", "1e3s", "nan", "99999999h"}) {
+    EXPECT_EQ(refusal(with("TARPON_RENDEZVOUS_TIMEOUT", text)),
+              std::string("TARPON_RENDEZVOUS_TIMEOUT=") + text +
+                  ": give a duration above 0, such as 90s or 5m");
+  }
+  EXPECT_THAT(refusal(with("TARPON_PORTS", "29699-29600")),
+              StartsWith("TARPON_PORTS: \"29699-29600\" is not a range of ports"));
   EXPECT_EQ(refusal(with("TARPON_LOSS_TARGET", "0.01")),
             "TARPON_LOSS_TARGET: \"0.01\" has no unit, and a percentage is meant: write for "
             "example 1%");

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 namespace fs = std::filesystem;
 using Variables = std::map<std::string, std::string>;
@@ -155,7 +156,32 @@ TEST(Launcher, half_set_launcher__names_what_is_set_and_what_is_not) {
             "OMPI_COMM_WORLD_RANK=?[2J is set, OMPI_COMM_WORLD_SIZE is not");
   EXPECT_EQ(half({{"PMIX_RANK", "1"}}), "PMIX_RANK=1 is set, PMIX_SIZE is not");
   // A shell in an allocation, where srun has not started this process.
-  EXPECT_EQ(half({{"SLURM_NTASKS", "4"}}), "SLURM_NTASKS=4 is set, SLURM_PROCID is not");
+  EXPECT_THAT(half({{"SLURM_NTASKS", "4"}}),
+              AllOf(HasSubstr("Slurm has reserved 4 tasks"), HasSubstr("srun --ntasks=4 PROGRAM")));
+}
+
+TEST(Launcher, find_job_place__slurm_without_srun) {
+  // The script of sbatch is task 0 of as many as were asked for.
+  const Variables script = {
+      {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "77"}, {"SLURM_NNODES", "1"}};
+  EXPECT_THAT(refusal(script), AllOf(HasSubstr("SLURM_NTASKS=8: Slurm has reserved 8 tasks"),
+                                     HasSubstr("`srun --ntasks=8 PROGRAM`")));
+  // The place that the user names counts.
+  EXPECT_EQ(place(script, {1, 2, "h:1"}).rank, 1);
+  Variables alone = script;
+  alone["SLURM_NTASKS"] = "1";
+  EXPECT_EQ(place(alone).world_size, 1u);
+  Variables step = script;
+  step["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(place(step).world_size, 8u);
+}
+
+TEST(Launcher, usual_rendezvous_timeout__is_longer_where_a_launcher_starts_several_hosts) {
+  EXPECT_EQ(usual_rendezvous_timeout(place({}, {0, 2, "h:1"})), 30s) << "by hand";
+  EXPECT_EQ(usual_rendezvous_timeout(place(kTorchrun)), 5min);
+  Variables local = kTorchrun;
+  local["LOCAL_WORLD_SIZE"] = "8";
+  EXPECT_EQ(usual_rendezvous_timeout(place(local)), 30s);
 }
 
 TEST(Launcher, find_job_place__bad_values) {
@@ -197,6 +223,19 @@ TEST(Launcher, find_job_place__explicit_rendezvous) {
   for (const char* text :
        {"host", "", ":5", "tcp://", "file://", "udp://host:1", "host:0", "host:x", "host:70000"}) {
     EXPECT_THAT(refusal({}, {0, 2, text}), StartsWith("--rendezvous")) << text;
+  }
+}
+
+TEST(Launcher, find_job_place__a_malformed_rendezvous_is_no_ipv6_address) {
+  for (const char* text : {"tcp:/10.7.0.1:29500", "tcp:10.7.0.1:29500", "file:/x/y", "a:b:29500",
+                           "http:/h:1", "tcp://10.7.0.1/:29500"}) {
+    EXPECT_THAT(refusal({}, {0, 2, text}),
+                AllOf(StartsWith(std::string("--rendezvous ") + text),
+                      HasSubstr("write HOST:PORT, tcp://HOST:PORT or file://PATH"),
+                      Not(HasSubstr("IPv6"))));
+  }
+  for (const char* text : {"[::1]:29500", "tcp://[fe80::7]:29500", "fe80::7:29500"}) {
+    EXPECT_THAT(refusal({}, {0, 2, text}), HasSubstr("IPv6 is not supported yet")) << text;
   }
 }
 
@@ -279,8 +318,10 @@ TEST_F(PrivateDirectory, find_rendezvous__asks_when_nothing_tells) {
               AllOf(HasSubstr("come from OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE)"),
                     HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT, with")));
   place_.rendezvous_remedy = " or give --rendezvous HOST:PORT";
-  EXPECT_THAT(find().error().message,
-              HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT or give --rendezvous HOST:PORT, with"));
+  EXPECT_THAT(
+      find().error().message,
+      AllOf(HasSubstr("set TARPON_RENDEZVOUS=HOST:PORT or give --rendezvous HOST:PORT, with"),
+            HasSubstr("(`mpirun -x TARPON_RENDEZVOUS=10.0.0.1:29500 ...`)")));
   place_.local_size = -1;
   EXPECT_FALSE(find());
   place_.rendezvous = "tcp://node:1";

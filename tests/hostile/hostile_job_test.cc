@@ -53,9 +53,10 @@ void on_all(const std::function<void(Rank)>& body) {
 }
 
 /// Counts the guests that rank 0 refuses.
-class Refusals final : public RefusalListener {
+class Refusals final : public RendezvousObserver {
  public:
   void on_refusal(const std::string&) override { ++count; }
+  void on_wait(const std::string&, bool) override {}
   std::size_t count = 0;
 };
 
@@ -99,7 +100,7 @@ class HostileJobTest : public testing::TestWithParam<Datapath> {
       options.rendezvous.rank = rank;
       options.rendezvous.world_size = kRanks;
       options.rendezvous.address = "tcp://" + network_->address(0) + ":" + std::to_string(kPort);
-      if (rank == 0) options.rendezvous.refusals = &refusals;
+      if (rank == 0) options.rendezvous.observer = &refusals;
       options.datapath = GetParam();
       options.address = network_->address(rank);
       options.interface = network_->interface();

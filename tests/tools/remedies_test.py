@@ -40,7 +40,7 @@ EXCEPTIONS = {
     ("tools/xdp/xdp_command.cc", "--watch"): "defined there for xdp status",
 }
 # Programs of others, up to the end of their part of the sentence.
-FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|gdb) [^:;,(]*|\$\(command -v")
+FOREIGN = re.compile(r"\b(docker|nsenter|ethtool|ip|sysctl|ulimit|setcap|mount|mpirun|srun|gdb) [^:;,(]*|\$\(command -v")
 # What may follow an option as its value, rather than go on with the sentence.
 CHOICES = {"skb", "native", "veth", "loopback", "exact", "bounded", "xdp", "uring", "mmsg", "on", "off",
            "float", "int8"}

@@ -11,6 +11,7 @@ std::vector<cli::Variable> place_variables() {
        "torchrun: which rank of which job this is, unless --local-ranks or --rank says so"},
       {"OMPI_COMM_WORLD_*, PMI_*, MPI_LOCALNRANKS, PMIX_*, SLURM_*", "mpirun and srun: the same"},
       {"TARPON_RENDEZVOUS", "where the ranks meet, as --rendezvous"},
+      {"TARPON_RENDEZVOUS_TIMEOUT", "how long to wait for all ranks, as --rendezvous-timeout"},
       {"TARPON_PORT", "port of the rendezvous at MASTER_ADDR (else MASTER_PORT + 1)"},
   };
 }
@@ -22,6 +23,7 @@ std::vector<cli::Variable> network_variables() {
        "interfaces to choose from, as NCCL_SOCKET_IFNAME: names or their beginnings with commas "
        "between; ^ in front excludes them, = means whole names"},
       {"GLOO_SOCKET_IFNAME", "the same with whole names only, where the other is not set"},
+      {"TARPON_PORTS", "UDP and TCP ports to use, as --ports"},
       {"TARPON_DATAPATH", "auto, xdp, uring or mmsg, as --datapath"},
       {"TARPON_CODEC", "auto, on or off, as --codec"},
       {"TARPON_LOSS_TARGET", "as --loss-target, but a --bound stays what it is"},

@@ -33,6 +33,10 @@ void Voice::error(std::string_view message) const {
   fmt::print(stderr, "{}\n", colour.failure(speaker + std::string(message)));
 }
 
+void Voice::note(std::string_view message) const {
+  fmt::print(stderr, "{}: {}\n", rank_ ? fmt::format("rank {}", *rank_) : "tarpon", message);
+}
+
 std::optional<Rank> first_named_rank(std::string_view text) {
   const std::string_view beginning = text.starts_with(kRanks) ? kRanks : kRank;
   if (!text.starts_with(beginning)) return std::nullopt;

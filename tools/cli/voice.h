@@ -1,4 +1,4 @@
-// One line on standard error for each error that a user has to know.
+// One line on standard error for each error, and other news, that a user has to know.
 #pragma once
 
 #include <optional>
@@ -26,6 +26,9 @@ class Voice {
   /// Prints `message`. If it begins with the names of ranks, all ranks have agreed on it and know
   /// it: among the ranks of a launcher only the first named one prints it.
   void error(std::string_view message) const;
+
+  /// Prints `message` as news that is no error.
+  void note(std::string_view message) const;
 
  private:
   std::optional<Rank> rank_;

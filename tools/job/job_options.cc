@@ -11,9 +11,12 @@
 
 namespace tarpon {
 
-Duration JobOptions::rendezvous_bound() const {
-  const Duration bound = rendezvous_timeout.value_or(kRendezvousTimeout);
-  return deadline_given ? std::min(bound, deadline) : bound;
+std::optional<Duration> JobOptions::rendezvous_bound(const JobPlace& place,
+                                                     const Environment& environment) const {
+  if (rendezvous_timeout || environment("TARPON_RENDEZVOUS_TIMEOUT")) return rendezvous_timeout;
+  const Duration usual =
+      local_ranks > 0 ? RendezvousOptions().timeout : usual_rendezvous_timeout(place);
+  return deadline_given ? std::min(usual, deadline) : usual;
 }
 
 namespace {
@@ -35,6 +38,11 @@ cli::Value deadline(JobOptions& options) {
   return cli::parsed(options.deadline, "DURATION", parse, format_duration);
 }
 
+cli::Value ports(JobOptions& options) {
+  return otherwise(cli::parsed(options.ports, "FIRST-LAST", parse_port_range),
+                   "TARPON_PORTS, else any");
+}
+
 void add_place_options(cli::OptionTable& table, JobOptions& options) {
   table.add(
       "Ranks and rendezvous",
@@ -44,9 +52,11 @@ void add_place_options(cli::OptionTable& table, JobOptions& options) {
        {"--rendezvous", cli::text(options.place.rendezvous, "ADDRESS"),
         "where the ranks meet: tcp://HOST:PORT (a port of rank 0's host) or file://PATH"},
        {"--rendezvous-timeout",
-        otherwise(cli::duration(options.rendezvous_timeout),
-                  format_duration(JobOptions::kRendezvousTimeout)),
-        "how long to wait for all ranks"},
+        otherwise(cli::duration(options.rendezvous_timeout), "TARPON_RENDEZVOUS_TIMEOUT, else 30s"),
+        "how long to wait for all ranks; the default is 5m where a launcher has started ranks on "
+        "several hosts, and at most a --deadline that is given"},
+       {"--ports", ports(options),
+        "UDP and TCP ports to use, as 29600-29699; the ranks of a host share them"},
        {"--interface", cli::interface_name(options.interface),
         "network interface that carries the job"},
        {"--deadline", deadline(options), "hard limit of every operation", Scope::job}});

@@ -33,7 +33,8 @@ struct JobOptions {
   bool busy_poll = false;
   FaultOptions faults;
   Duration deadline = 10s;
-  std::optional<Duration> rendezvous_timeout;  // else kRendezvousTimeout
+  std::optional<Duration> rendezvous_timeout;  // else TARPON_RENDEZVOUS_TIMEOUT, or the usual one
+  PortRange ports;
   bool deadline_given = false;
   std::uint64_t retain_bytes = CommunicatorOptions().retain_bytes;
   Duration dead_after = CommunicatorOptions().dead_after;
@@ -43,10 +44,10 @@ struct JobOptions {
   std::string flight;                    // directory of dumps; empty: TARPON_FLIGHT, or none
   std::FILE* text = stdout;              // where the report's text goes
 
-  static constexpr Duration kRendezvousTimeout = 30s;
-
-  /// Never longer than an explicit --deadline.
-  Duration rendezvous_bound() const;
+  /// How long the rank at `place` waits for all ranks, if an option says so: --rendezvous-timeout;
+  /// without that and TARPON_RENDEZVOUS_TIMEOUT, an explicit --deadline limits the usual time.
+  std::optional<Duration> rendezvous_bound(const JobPlace& place,
+                                           const Environment& environment) const;
 };
 
 /// Ranks and rendezvous, network, data path; and the variables that a job reads.

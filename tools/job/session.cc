@@ -27,18 +27,27 @@
 namespace tarpon {
 namespace {
 
-constexpr std::string_view kPlacedByFlags = "flags";  // of JobPlace::launcher
+// Of JobPlace::launcher.
+constexpr std::string_view kPlacedByFlags = "flags", kLocal = "--local-ranks";
 
-/// Prints refusals as errors of this process's rank.
-class PrintedRefusals : public RefusalListener {
+/// Prints refusals as errors of this process's rank, and what it waits for. Ranks of a launcher
+/// print into one place, where rank 0 names the missing ones; of local ranks the parent notices the
+/// end.
+class PrintedRendezvous : public RendezvousObserver {
  public:
-  explicit PrintedRefusals(const Voice& voice) : voice_(voice) {}
+  explicit PrintedRendezvous(const LaunchPlace& place) : place_(place) {}
   void on_refusal(const std::string& line) override {
-    voice_.error("rendezvous: refused: " + line);
+    place_.voice.error("rendezvous: refused: " + line);
+  }
+  void on_wait(const std::string& line, bool known_to_rank_0) override {
+    const bool by_hand = place_.launcher == kPlacedByFlags;
+    const bool shown = place_.launcher != kLocal && (by_hand || !known_to_rank_0);
+    if (shown) place_.voice.note(line);
+    if (!shown) place_.log.write(DebugLevel::info, "NET", line);
   }
 
  private:
-  const Voice voice_;
+  const LaunchPlace place_;
 };
 
 constexpr std::uint16_t kTestbedPort = 29500;
@@ -167,7 +176,7 @@ int run_ranks(const JobOptions& options, const std::function<int(const LaunchPla
     LaunchPlace place;
     place.rank = rank;
     place.world_size = options.local_ranks;
-    place.launcher = "--local-ranks";
+    place.launcher = kLocal;
     place.progress_fd = terminal.get();
     auto log = DebugLog::open(process_environment());
     if (!log) return report(log.error());
@@ -248,7 +257,12 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   log.write(DebugLevel::version, "INIT", fmt::format("tarpon {} ({})", kVersion, kGitCommit));
   InterfaceRequest wish{.name = options.interface ? options.interface : place.interface,
                         .named_by = "--interface"};
-  auto found = find_options(place, std::move(wish), environment);
+  // It lives as long as the process, because communicators made by shrink() keep it.
+  static PrintedRendezvous printed(place);
+  JobPlace where = place;
+  where.rendezvous_timeout = options.rendezvous_bound(place, environment);
+  where.observer = &printed;
+  auto found = find_options(where, std::move(wish), environment);
   if (!found) return fail(found.error());
   if (!options.interface && place.interface) {
     found->interface_reason = "the interface of the rank's namespace";
@@ -261,10 +275,6 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
       fmt::format("rank {} of {} by {}, rendezvous {}, interface {} ({}): {}", place.rank,
                   place.world_size, place.launcher, rendezvous.empty() ? "not needed" : rendezvous,
                   result.interface, result.address, found->interface_reason));
-  result.rendezvous.timeout = options.rendezvous_bound();
-  // It lives as long as the process, because communicators made by shrink() keep it.
-  static PrintedRefusals refusals(place.voice);
-  result.rendezvous.refusals = &refusals;
   result.rendezvous.agreed =
       fmt::format("deadline={}\n{}", format_duration(options.deadline), agreed);
   std::string line = result.rendezvous.agreed;
@@ -275,6 +285,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.gso_segments = options.gso_segments;
   result.flows = options.flows;
   if (options.multicast) result.multicast = true;
+  if (options.ports != PortRange()) result.ports = options.ports;
   result.integrity = options.integrity;
   result.busy_poll = options.busy_poll;
   result.mechanisms = options.mechanisms;

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,10 +31,12 @@ struct UdpFlows {
   std::optional<UdpGroup> group = std::nullopt;  // of all ranks
 };
 
-/// Opens sockets for `flows` - 1 more flows from `address`, on any free ports. They only send: the
-/// kernel refuses and counts what comes to them. Errors: as UdpSocket::open(); they name the flow
-/// that failed.
-Result<std::vector<UdpSocket>> open_flows(const std::string& address, std::uint32_t flows);
+/// Opens sockets for `flows` - 1 more flows from `address`, each by `open`, which may choose its
+/// port. They only send: the kernel refuses and counts what comes to them. Errors: those of `open`;
+/// they name the flow that failed.
+Result<std::vector<UdpSocket>> open_flows(
+    const std::string& address, std::uint32_t flows,
+    const std::function<Result<UdpSocket>(const UdpSocketOptions&)>& open = UdpSocket::open);
 
 /// The descriptor to send flow `flow` from. REQUIRES: flow <= sockets.size().
 inline int flow_descriptor(const UdpSocket& first, std::span<const UdpSocket> sockets,

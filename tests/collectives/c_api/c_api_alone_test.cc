@@ -110,6 +110,8 @@ TEST(CApiAlone, connect__members_that_make_no_sense) {
   EXPECT_THAT(with([](auto& o) { o.dead_after_us = -1; }), HasSubstr("dead_after_us is -1"));
   EXPECT_THAT(with([](auto& o) { o.rendezvous_timeout_us = -1; }),
               HasSubstr("rendezvous_timeout_us is -1"));
+  EXPECT_THAT(with([](auto& o) { o.ports = "9-8"; }),
+              StartsWith("tarpon_options: ports: \"9-8\" is not a range of ports"));
   EXPECT_THAT(with([](auto& o) { o.max_bytes_per_second = -1; }),
               HasSubstr("max_bytes_per_second is -1"));
   EXPECT_THAT(with([](auto& o) { o.rank = 1; }), HasSubstr("cannot reach rank 0"));
@@ -179,6 +181,21 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   options.multicast = 1;  // takes precedence
   EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
   ::unsetenv("TARPON_MULTICAST");
+  ::setenv("TARPON_PORTS", "many", 1);
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(tarpon_error_text(), StartsWith("TARPON_PORTS: \"many\""));
+  tarpon_listener* listener = nullptr;
+  EXPECT_EQ(tarpon_listen("127.0.0.1", nullptr, &listener), TARPON_ERROR_INVALID_ARGUMENT);
+  ::setenv("TARPON_PORTS", "24170-24179", 1);
+  EXPECT_EQ(tarpon_listen("127.0.0.1", nullptr, &listener), TARPON_OK) << tarpon_error_text();
+  EXPECT_THAT(tarpon_listener_address(listener), StartsWith("tcp://127.0.0.1:2417"));
+  tarpon_listener_free(listener);
+  ::unsetenv("TARPON_PORTS");
+  ::setenv("TARPON_RENDEZVOUS_TIMEOUT", "long", 1);
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_ERROR_INVALID_ARGUMENT);
+  options.rendezvous_timeout_us = 1'000'000;  // takes precedence
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
+  ::unsetenv("TARPON_RENDEZVOUS_TIMEOUT");
   ::setenv("MASTER_ADDR", "::1", 1);  // one rank meets nobody: no route is needed
   ::setenv("MASTER_PORT", "29500", 1);
   EXPECT_EQ(tarpon_connect_from_environment(nullptr, &job), TARPON_OK) << tarpon_error_text();

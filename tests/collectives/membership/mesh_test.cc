@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <condition_variable>
 #include <csignal>
 #include <deque>
@@ -225,7 +228,7 @@ TEST_F(MeshTest, open__strangers_cost_nothing) {
   open_all(3);
 }
 
-/// More of them than there are places, before any rank: a rank without an answer tries again.
+/// More of them than there are places, before any rank: the oldest of them make room.
 TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
   make_doors(3);
   std::vector<FileDescriptor> strangers;
@@ -244,21 +247,96 @@ TEST_F(MeshTest, open__a_burst_of_strangers_displaces_nobody) {
 
 TEST_F(MeshTest, accept__so_many_in_one_round) {
   constexpr int kMore = 8;
+  constexpr int kPlaces = static_cast<int>(Streams::kMaxStrangers);
   make_doors(2);
   std::vector<FileDescriptor> strangers;
-  for (int i = 0; i < SocketNetwork::kAccepts + kMore; ++i) strangers.push_back(call(0, ""));
+  for (int i = 0; i < 3 * SocketNetwork::kAccepts + kMore; ++i) strangers.push_back(call(0, ""));
   auto network = SocketNetwork::make(std::move(doors_[0]), addresses_);
   ASSERT_TRUE(network);
   Streams streams(0, 2, kJob, **network);
-  for (const int accepted : {SocketNetwork::kAccepts, SocketNetwork::kAccepts + kMore}) {
+  for (int accepted = 0; accepted < std::ssize(strangers);) {
+    accepted = std::min(accepted + SocketNetwork::kAccepts, static_cast<int>(strangers.size()));
     (*network)->wait(Time{1s}, Time{11s});
     (*network)->dispatch(streams, Time{1s});
-    int closed = 0;  // those without a place
-    for (const FileDescriptor& one : strangers) {
-      char byte = 0;
-      closed += recv(one.get(), &byte, 1, MSG_DONTWAIT) == 0 ? 1 : 0;
-    }
-    EXPECT_EQ(closed, accepted - static_cast<int>(Streams::kMaxStrangers));
+    const int closed = static_cast<int>(
+        std::count_if(strangers.begin(), strangers.end(), [](const FileDescriptor& one) {
+          char byte = 0;
+          return recv(one.get(), &byte, 1, MSG_DONTWAIT) == 0;
+        }));
+    EXPECT_EQ(closed, std::max(0, accepted - kPlaces));
+  }
+  // The oldest ones have made room.
+  char byte = 0;
+  EXPECT_EQ(recv(strangers.front().get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_LT(recv(strangers.back().get(), &byte, 1, MSG_DONTWAIT), 0);
+}
+
+/// Such a stranger knows the job, and is no process of a host of the job.
+TEST_F(MeshTest, accept__closes_what_comes_from_the_address_of_no_rank) {
+  make_doors(2);
+  FileDescriptor stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in elsewhere = loopback(0);
+  elsewhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 7);
+  ASSERT_EQ(bind(stranger.get(), reinterpret_cast<sockaddr*>(&elsewhere), sizeof elsewhere), 0);
+  ASSERT_EQ(
+      ::connect(stranger.get(), reinterpret_cast<sockaddr*>(&addresses_[0]), sizeof addresses_[0]),
+      0);
+  const std::string words = hello(kJob, 1);
+  ASSERT_EQ(send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL), 16);
+  auto network = SocketNetwork::make(std::move(doors_[0]), addresses_);
+  ASSERT_TRUE(network);
+  Streams streams(0, 2, kJob, **network);
+  (*network)->wait(Time{1s}, Time{11s});
+  (*network)->dispatch(streams, Time{1s});
+  std::vector<pollfd> ending{{stranger.get(), POLLIN, 0}};
+  rendezvous::poll_until(ending, monotonic_now() + 20s);
+  EXPECT_NE(ending[0].revents, 0);
+  char byte = 0;
+  EXPECT_LE(recv(stranger.get(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_EQ(streams.up(), 0u);
+}
+
+TEST_F(MeshTest, open__ends_when_another_rank_has_failed) {
+  make_doors(2);
+  ranks_[1] = make(1);
+  ASSERT_TRUE(ranks_[1]);
+  const auto opened = ranks_[1]->open(kNever, [] { return true; });
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Error::Code::unavailable);
+  EXPECT_THAT(opened.error().message, HasSubstr("another rank has failed"));
+}
+
+/// Of the process, while it lives: no descriptor is left.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const FileDescriptor lowest(fcntl(0, F_DUPFD_CLOEXEC, 0));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest.get());
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(MeshTest, open__ends_when_no_descriptor_is_left) {
+  make_doors(2);
+  // Rank 1 lacks one to connect, rank 0 to accept.
+  const FileDescriptor caller = call(0, "");
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    auto membership = make(rank);
+    ASSERT_TRUE(membership);
+    const NoDescriptors none;
+    const auto opened = membership->open(kNever);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Error::Code::io);
+    EXPECT_EQ(opened.error().system_errno, EMFILE);
+    EXPECT_THAT(opened.error().message, HasSubstr("Too many open files"));
   }
 }
 

@@ -110,6 +110,48 @@ TEST(ControlExchangeTest, absent_rank_0__ends_by_the_deadline) {
   EXPECT_EQ(told.error().code, Error::Code::timeout);
 }
 
+/// Waits, as a rank does that opens its mesh, until the exchange is known to fail.
+void await_broken(ControlChannel& channel) {
+  const Time until = late();
+  while (!channel.is_broken() && monotonic_now() < until) {
+    rendezvous::sleep_until(monotonic_now() + 5ms);
+  }
+  EXPECT_TRUE(channel.is_broken());
+}
+
+TEST(ControlExchangeTest, give_up__ends_the_exchange_on_all_ranks_with_one_error) {
+  for (const Rank failing : {Rank{0}, Rank{2}}) {
+    Job job(4);
+    job.run([failing](ControlChannel& channel) {
+      ASSERT_TRUE(channel.all_gather("", late()).has_value());
+      if (channel.rank() == failing) {
+        const Error error = Error::make(Error::Code::io, "rank 7: no descriptor");
+        EXPECT_EQ(channel.give_up(error, late()).message, error.message);
+        return;
+      }
+      // Rank 3 is in the exchange; the others still wait for something else.
+      if (channel.rank() != 3) await_broken(channel);
+      const auto all = channel.all_gather("", late());
+      ASSERT_FALSE(all.has_value());
+      EXPECT_EQ(all.error().code, Error::Code::io);
+      EXPECT_EQ(all.error().message, "rank 7: no descriptor");
+    });
+  }
+}
+
+TEST(ControlExchangeTest, is_broken__by_the_end_of_a_rank_and_not_by_one_that_waits) {
+  Job job(3);
+  std::thread waiting([&job] { EXPECT_FALSE(job[1].all_gather("", late()).has_value()); });
+  rendezvous::sleep_until(monotonic_now() + 20ms);
+  EXPECT_FALSE(job[0].is_broken());
+  EXPECT_FALSE(job[2].is_broken());
+  job.kill(2);
+  await_broken(job[0]);
+  EXPECT_THAT(job[0].all_gather("", late()).error().message,
+              HasSubstr("the control channel of rank 2 ended: its process has ended"));
+  waiting.join();
+}
+
 TEST(ControlExchangeTest, gather__lists_dead_and_absent_ranks) {
   Job job(5);
   job.kill(1);

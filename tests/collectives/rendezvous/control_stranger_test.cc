@@ -19,16 +19,17 @@ using testing::Not;
 // ends nothing.
 
 /// Rank 0 of a job of two, in a thread of its own. Collects the texts of its refusals.
-class WaitingHost : public RefusalListener {
+class WaitingHost : public RendezvousObserver {
  public:
   explicit WaitingHost(RendezvousOptions wanted) : address_(wanted.address) {
-    wanted.refusals = this;
+    wanted.observer = this;
     thread_ = std::thread([this, wanted] { joined_ = ControlChannel::join(wanted); });
   }
   WaitingHost(const WaitingHost&) = delete;
   ~WaitingHost() override { end(); }
 
   void on_refusal(const std::string& line) override { refusals_.push_back(line); }
+  void on_wait(const std::string&, bool) override {}
 
   /// REQUIRES: the other rank joins, or the timeout is near.
   Joined& end() {

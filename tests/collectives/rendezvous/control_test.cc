@@ -3,7 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <mutex>
 
 #include "bpf/wire.h"
 #include "tests/support/rendezvous_job.h"
@@ -110,6 +114,51 @@ TEST(ControlJoinTest, missing_rank_0__something_silent_listens_there) {
   const Joined member = ControlChannel::join(options(address, 1, 2, 50ms));
   ASSERT_FALSE(member.has_value());
   EXPECT_THAT(member.error().message, HasSubstr("connected, and no answer"));
+}
+
+/// Greets each client, and says nothing more.
+class Greeter {
+ public:
+  explicit Greeter(std::string words)
+      : words_(std::move(words)), thread_([this] {
+          for (Time until = late(); !over_ && monotonic_now() < until;) {
+            std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
+            rendezvous::poll_until(entries, monotonic_now() + 10ms);
+            auto client = rendezvous::accept_one(listener_);
+            if (!client || !*client) continue;
+            (void)::send(client->get(), words_.data(), words_.size(), MSG_NOSIGNAL);
+            clients_.push_back(*std::move(client));
+          }
+        }) {}
+  Greeter(const Greeter&) = delete;
+  Greeter& operator=(const Greeter&) = delete;
+  ~Greeter() {
+    over_ = true;
+    thread_.join();
+  }
+  std::string address() const { return fmt::format("tcp://127.0.0.1:{}", port_of(listener_)); }
+
+ private:
+  const FileDescriptor listener_ = listen_anywhere();
+  const std::string words_;
+  std::vector<FileDescriptor> clients_;
+  std::atomic<bool> over_ = false;
+  std::thread thread_;
+};
+
+TEST(ControlJoinTest, missing_rank_0__a_foreign_service_is_named_with_its_first_words) {
+  // The second one says less than the header of a frame.
+  for (const auto& [words, quoted] :
+       {std::pair("SSH-2.0-OpenSSH_9.2p1 Debian\r\n", "\"SSH-2.0-OpenSSH_\": choose"),
+        {"220 ok\r\n", "\"220 ok??\": choose another port, or stop that service"},
+        {"HTTP/1.1 400 Bad Request\r\n\r\n", "\"HTTP/1.1 400 Bad"}}) {
+    const Greeter service(words);
+    const Joined member = ControlChannel::join(options(service.address(), 1, 2, kShort));
+    ASSERT_FALSE(member.has_value());
+    EXPECT_THAT(member.error().message,
+                AllOf(HasSubstr("another service answers there, not rank 0 of a Tarpon job"),
+                      HasSubstr(quoted)));
+  }
 }
 
 TEST(ControlJoinTest, missing_rank_0__no_address_file) {
@@ -356,12 +405,63 @@ TEST(ControlJoinTest, bad_input__one_line_that_names_it) {
   EXPECT_THAT(text(anywhere), HasSubstr("listen address '0.0.0.0'"));
 }
 
-TEST(ControlJoinTest, unknown_host__is_named) {
+TEST(ControlJoinTest, unknown_host__is_named_after_the_timeout) {
   // Whether the resolver denies the name or cannot be asked depends on the machine.
-  const Joined member = ControlChannel::join(options("tcp://unknown.invalid:1", 1, 2, 50ms));
+  const Joined member = ControlChannel::join(options("tcp://unknown.invalid:1", 1, 2, 300ms));
   ASSERT_FALSE(member.has_value());
+  EXPECT_EQ(member.error().code, Error::Code::timeout);
   EXPECT_THAT(member.error().message,
-              AllOf(HasSubstr("unknown.invalid"), HasSubstr("give an IPv4 address")));
+              AllOf(HasSubstr("within 0.3 s: host unknown.invalid is not known ("),
+                    HasSubstr("give an IPv4 address"), Not(HasSubstr("the same file"))));
+  const Joined host = ControlChannel::join(options("tcp://unknown.invalid:1", 0, 2, 300ms));
+  ASSERT_FALSE(host.has_value());
+  EXPECT_THAT(host.error().message,
+              AllOf(HasSubstr("host unknown.invalid is not known ("), HasSubstr("; asked for ")));
+}
+
+/// The lines about waiting of the ranks of a job.
+class Waits : public RendezvousObserver {
+ public:
+  void on_refusal(const std::string&) override {}
+  void on_wait(const std::string& line, bool known_to_rank_0) override {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back((known_to_rank_0 ? "known: " : "") + line);
+  }
+  std::vector<std::string> lines() {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> lines_;
+};
+
+TEST(ControlJoinTest, waiting__every_rank_says_for_what) {
+  const std::string address = free_address(), nowhere = free_address();
+  Waits waits;
+  const auto watched = [&](const std::string& at, Rank rank, std::uint32_t world,
+                           Duration timeout) {
+    RendezvousOptions wanted = options(at, rank, world, timeout);
+    wanted.observer = &waits;
+    return wanted;
+  };
+  std::thread lost([&] { (void)ControlChannel::join(watched(nowhere, 1, 2, 5s)); });
+  std::thread waiting([&] {
+    (void)join_all({watched(address, 0, 4, kPatience), watched(address, 2, 4, kPatience)});
+  });
+  const Time until = late();
+  while (waits.lines().size() < 3 && monotonic_now() < until) {
+    rendezvous::sleep_until(monotonic_now() + 10ms);
+  }
+  (void)join_all({options(address, 1, 4), options(address, 3, 4)});
+  waiting.join();
+  lost.join();
+  EXPECT_THAT(waits.lines(),
+              testing::IsSupersetOf({"waiting for ranks 1, 3 at " + address,
+                                     "known: connected to " + address +
+                                         ": waiting for rank 0 to meet the other ranks",
+                                     "waiting for rank 0 at " + nowhere + ": Connection refused"}));
 }
 
 TEST(ControlJoinTest, one_rank__needs_no_address) {

@@ -75,6 +75,7 @@ Samples alone(const ScratchDirectory& scratch) {
           {"--busy-poll", {}},
           {"--datapath", {"mmsg"}},
           {"--interface", {"lo"}},
+          {"--ports", {"24360-24460"}},
           {"--rendezvous-timeout", {"20s"}}};
 }
 

@@ -248,6 +248,8 @@ class BrokenChannel : public ControlChannel {
     return fail(error_);
   }
   Result<std::string> broadcast(const std::string&, Time) override { return fail(error_); }
+  bool is_broken() override { return true; }
+  Error give_up(const Error& error, Time) override { return error; }
   void close() override {}
 
  private:
