@@ -32,6 +32,7 @@ _KEPT_REPORTS = 1000
 _REJOIN_TRIES = 3
 
 _SHORTEST_CLOSE = 5.0  # seconds
+_LONG_WAIT = 0.3  # of the deadline: a report is waited for half of it, unless its rank is known as late
 
 # Of Communicator.left_out.
 _HALF = "without majority"  # the other half may go on, too
@@ -243,6 +244,7 @@ class BoundedHook:
         communicator = self.communicator
         with self._lock:
             late = set(self._late)
+        began = time.monotonic()
         verdict = interruptible(
             lambda: communicator.agree(
                 step.step,
@@ -262,7 +264,7 @@ class BoundedHook:
         if verdict.decision == "halt":
             self._finish_step()
             raise HaltError(verdict)
-        self._note_unreported(step, verdict)
+        self._note_unreported(step, verdict, time.monotonic() - began)
         self._check.judge(self.communicator, step, verdict)
         if verdict.decision == "apply":
             apply()
@@ -270,13 +272,13 @@ class BoundedHook:
             self._rejoin(step)  # a rank that comes back takes the model after this step
         self._finish_step()
 
-    def _note_unreported(self, step: StepReport, verdict: Verdict) -> None:
-        """Warns, once, of a rank that does not report though its gradients have come."""
+    def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
+        """Warns, once, of a rank that was waited for though its gradients had come."""
         missing = set(range(self.communicator.world_size)) - set(verdict.reporters)
         step.unreported = tuple(self._ranks[rank] for rank in sorted(missing))
         silent = missing - self._late - set(verdict.gone) - set(verdict.rejoin)
         silent.discard(self.communicator.rank)
-        if silent and not self._warned:
+        if silent and waited > _LONG_WAIT * self._deadline and not self._warned:
             self._warned = True
             names = ", ".join(str(self._ranks[rank]) for rank in sorted(silent))
             warnings.warn(

@@ -11,7 +11,6 @@ import io
 import pickle
 from typing import Any, List, Sequence, Tuple
 
-import numpy
 import torch
 
 from .library import TarponError
@@ -36,7 +35,7 @@ class _Pickler(pickle.Pickler):
         self.size = 0  # of all of them
 
     def persistent_id(self, obj: Any) -> Any:
-        if isinstance(obj, numpy.generic):
+        if type(obj).__module__ == "numpy" and hasattr(obj, "item") and obj.shape == ():
             return ("number", obj.item())
         if not isinstance(obj, torch.Tensor) or obj.layout != torch.strided or obj.is_quantized:
             return None

@@ -42,7 +42,7 @@ def replace_default_group(
         raise TarponError(f"the store of the new process group: {text[len(_REFUSED):]}")
     if store is None:
         host, port = text.rsplit(":", 1)
-        store = dist.TCPStore(host, int(port), is_master=False, timeout=patience)
+        store = _tcp_store(host, int(port), False, patience)
     dist.destroy_process_group()
     dist.init_process_group(
         backend,
@@ -58,8 +58,16 @@ def replace_default_group(
 def _open_store(interface: Optional[str], patience: datetime.timedelta) -> Tuple[Any, str]:
     """The store, and the address at which the other ranks find it."""
     host = _own_host(interface)
-    store = dist.TCPStore(host, 0, is_master=True, timeout=patience, wait_for_workers=False)
+    store = _tcp_store(host, 0, True, patience)
     return store, f"{host}:{store.port}"
+
+
+def _tcp_store(host: str, port: int, is_master: bool, patience: datetime.timedelta) -> Any:
+    """Follows USE_LIBUV as init_process_group() does: some builds of PyTorch 2 lack that library."""
+    options = {"is_master": is_master, "timeout": patience, "wait_for_workers": False}
+    if "use_libuv" in (dist.TCPStore.__init__.__doc__ or ""):
+        options["use_libuv"] = os.environ.get("USE_LIBUV", "1") == "1"
+    return dist.TCPStore(host, port, **options)
 
 
 def _own_host(interface: Optional[str]) -> str:
