@@ -32,7 +32,9 @@ struct CommunicatorOptions {
   /// interface with the given name or address; without both, loopback in a job of one rank, else
   /// the interface that reaches the rendezvous: loopback for a rendezvous on loopback, and never a
   /// bridge, nor a veth beside other devices. An address that another rank cannot reach is an error
-  /// of connect() on all ranks.
+  /// of connect() on all ranks. Packets leave by an interface that is named here, whatever the
+  /// kernel's routes say, if it has a route to every rank: RankInfo::datapath_reason says so, or
+  /// why not. Control connections take the kernel's routes.
   std::string address = {};
   std::string interface = {};
   std::string driver = {};

@@ -205,7 +205,9 @@ typedef struct tarpon_options {
   uint32_t world_size;    /* 1 .. 64 */
   const char* rendezvous; /* "HOST:PORT" or "tcp://HOST:PORT" of rank 0, or "file://PATH" */
   /* The interface that carries the job, an IPv4 address of it, and its MTU in bytes. Default: the
-   * interface that reaches the rendezvous. */
+   * interface that reaches the rendezvous. Packets leave by an interface that is named here,
+   * whatever the kernel's routes say, if it has a route to every rank. Control connections take the
+   * kernel's routes. */
   const char* interface;
   const char* address;
   uint32_t mtu;

@@ -13,6 +13,7 @@
 #include <netlink/route/route.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "xdp/netlink_handles.h"
@@ -42,7 +43,9 @@ NetlinkAddress address_of(in_addr host) {
 
 struct Neighbours::State {
   unsigned interface = 0;
+  bool prefers_it = false;
   NetlinkSocket requests;
+  NetlinkSocket lookups;  // without acknowledgements
   NetlinkSocket news;
   NetlinkCache known;  // neighbours; may be empty
 
@@ -53,6 +56,43 @@ struct Neighbours::State {
       return fail(Error::Code::unavailable, std::string("no route: ") + nl_geterror(code));
     }
     return NetlinkRoute(found);
+  }
+
+  /// The best route over the interface; null if there is none.
+  NetlinkRoute route_over_interface(in_addr host) {
+    rtmsg about{};
+    about.rtm_family = AF_INET;
+    about.rtm_dst_len = 32;
+    about.rtm_flags = RTM_F_FIB_MATCH;  // else the kernel makes up a route where it has none
+    const NetlinkMessage message(nlmsg_alloc_simple(RTM_GETROUTE, 0));
+    if (message == nullptr ||
+        nlmsg_append(message.get(), &about, sizeof about, NLMSG_ALIGNTO) != 0 ||
+        nla_put(message.get(), RTA_DST, sizeof host, &host) != 0 ||
+        nla_put_u32(message.get(), RTA_OIF, interface) != 0 ||
+        nl_send_auto(lookups.get(), message.get()) < 0) {
+      return nullptr;
+    }
+    sockaddr_nl from{};
+    unsigned char* answer = nullptr;
+    const int bytes = nl_recv(lookups.get(), &from, &answer, nullptr);
+    const std::unique_ptr<unsigned char, decltype(&std::free)> owner(answer, &std::free);
+    auto* const header = reinterpret_cast<nlmsghdr*>(answer);
+    rtnl_route* found = nullptr;
+    if (bytes <= 0 || !nlmsg_ok(header, bytes) || header->nlmsg_type != RTM_NEWROUTE ||
+        rtnl_route_parse(header, &found) != 0) {
+      return nullptr;
+    }
+    return NetlinkRoute(found);
+  }
+
+  /// The hop of `route` that leaves by the interface; null if there is none.
+  rtnl_nexthop* hop_of(rtnl_route* route) const {
+    if (rtnl_route_get_type(route) == RTN_LOCAL) return nullptr;
+    for (int i = 0; i < rtnl_route_get_nnexthops(route); ++i) {
+      rtnl_nexthop* const hop = rtnl_route_nexthop_n(route, i);
+      if (rtnl_route_nh_get_ifindex(hop) == static_cast<int>(interface)) return hop;
+    }
+    return nullptr;
   }
 
   std::optional<Mac> mac_of(nl_addr* next) const {
@@ -77,11 +117,16 @@ Neighbours::Neighbours(Neighbours&&) noexcept = default;
 Neighbours& Neighbours::operator=(Neighbours&&) noexcept = default;
 Neighbours::~Neighbours() = default;
 
-Result<Neighbours> Neighbours::open(unsigned interface) {
+Result<Neighbours> Neighbours::open(unsigned interface, bool prefers_it) {
   auto state = std::make_unique<State>();
   state->interface = interface;
+  state->prefers_it = prefers_it;
   auto requests = open_socket();
   if (!requests) return fail(requests.error());
+  auto lookups = open_socket();
+  if (!lookups) return fail(lookups.error());
+  nl_socket_disable_auto_ack(lookups->get());
+  state->lookups = std::move(*lookups);
   auto news = open_socket();
   if (!news) return fail(news.error());
   state->requests = std::move(*requests);
@@ -142,11 +187,15 @@ Result<Way> Neighbours::way_to(in_addr host) {
   auto route = state_->route(host);
   if (!route) return fail(route.error());
   const int index = static_cast<int>(state_->interface);
-  rtnl_nexthop* const hop = rtnl_route_nexthop_n(route->get(), 0);
-  if (rtnl_route_get_type(route->get()) == RTN_LOCAL || hop == nullptr ||
-      rtnl_route_nh_get_ifindex(hop) != index) {
-    return Way{.elsewhere = true, .mac = {}};
+  const bool local = rtnl_route_get_type(route->get()) == RTN_LOCAL;
+  rtnl_nexthop* hop = state_->hop_of(route->get());
+  if (hop == nullptr && !local && state_->prefers_it) {
+    if (NetlinkRoute over = state_->route_over_interface(host)) {
+      *route = std::move(over);
+      hop = state_->hop_of(route->get());
+    }
   }
+  if (hop == nullptr) return Way{.elsewhere = true, .mac = {}};
   nl_addr* next = rtnl_route_nh_get_gateway(hop);
   NetlinkAddress own;
   if (next == nullptr) {
@@ -166,6 +215,11 @@ Result<Way> Neighbours::way_to(in_addr host) {
     return fail(netlink_error(code, "asking for a neighbour"));
   }
   return Way{};
+}
+
+bool Neighbours::has_route(in_addr host) {
+  const NetlinkRoute route = state_->route_over_interface(host);
+  return route != nullptr && state_->hop_of(route.get()) != nullptr;
 }
 
 int Neighbours::fd() const {

@@ -34,8 +34,10 @@ struct Way {
 
 class Neighbours {
  public:
-  /// Opens it for packets that leave by `interface` (its index). Errors: io.
-  static Result<Neighbours> open(unsigned interface);
+  /// Opens it for packets that leave by `interface` (its index). `prefers_it`: packets to other
+  /// hosts leave by it where it has a route, although the kernel would choose another interface.
+  /// Errors: io.
+  static Result<Neighbours> open(unsigned interface, bool prefers_it = false);
   Neighbours(Neighbours&&) noexcept;
   Neighbours& operator=(Neighbours&&) noexcept;
   ~Neighbours();
@@ -51,6 +53,9 @@ class Neighbours {
   /// the MAC is not among them, asks the kernel to resolve it; fd() becomes readable when it has.
   /// Errors: unavailable (no route), permission, io.
   Result<Way> way_to(in_addr host);
+
+  /// Whether the kernel has a route to `host` over the interface, be it the best one or not.
+  bool has_route(in_addr host);
 
   /// Readable when a link, a neighbour or a route has changed.
   int fd() const;

@@ -8,6 +8,7 @@
 
 #include "collectives/driver/datapath_port.h"
 #include "collectives/driver/offer.h"
+#include "collectives/driver/outgoing_interface.h"
 #include "collectives/driver/own_network.h"
 #include "collectives/launcher.h"
 #include "collectives/membership/socket_network.h"
@@ -153,6 +154,7 @@ std::unique_ptr<Port> open_port(Offer& offer, const CommunicatorOptions& options
   }
   offer.info.datapath = name(made->datapath);
   offer.info.datapath_reason = made->reason + offer.one_flow;
+  if (!offer.outgoing.empty()) offer.info.datapath_reason += "; " + offer.outgoing;
   if (!options.faults.any()) return std::move(made->port);
   FaultOptions faults = options.faults;
   faults.seed = faults.seed * 1000003 + options.rendezvous.rank;  // each rank its own sequence
@@ -307,10 +309,14 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
   auto control = meet(options);
   if (!control) return fail(control.error());
 
+  const bool names_interface = !options.interface.empty();
   Offer offer = make_offer(options, (*control)->local_address());
   auto ranks = exchange(**control, offer.info, deadline);
   if (!ranks) return fail(ranks.error());
   const EngineOptions agreed = agree(options, **control, *ranks, smallest_payload(*ranks));
+  if (names_interface && offer.socket) {
+    offer.outgoing = send_by_interface(offer, *ranks, (*control)->rank());
+  }
   const std::string no_multicast =
       options.multicast && offer.socket ? prepare_multicast(offer, **control, *ranks) : "";
   std::unique_ptr<Port> port = open_port(offer, options, *ranks, agreed);

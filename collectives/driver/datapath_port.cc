@@ -6,14 +6,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/rank_list.h"
 #include "transport/ports/mmsg_port.h"
 #include "transport/ports/udp_options.h"
 #include "transport/ports/uring_port.h"
 #include "transport/ports/xdp_port.h"
+#include "transport/rank_mask.h"
 #include "transport/rung.h"
 #include "xdp/attached.h"
 #include "xdp/interface.h"
 #include "xdp/interface_features.h"
+#include "xdp/neighbours.h"
 
 namespace tarpon {
 namespace {
@@ -63,6 +66,24 @@ Result<DatapathOffer> automatic_offer(const std::string& interface, std::uint32_
     direct->copy = xdp::CopyMode::zero_copy;
   }
   return direct ? std::move(direct) : socket_offer(direct.error().message, mtu);
+}
+
+/// Names the ranks of other hosts to which packets go through the kernel, since their route leaves
+/// by another interface: "; to rank 1 through the kernel: ..."; empty: none.
+std::string kernel_path_text(const XdpPortOptions& options, const std::vector<RankInfo>& ranks,
+                             Rank own) {
+  auto neighbours = xdp::Neighbours::open(options.interface, options.prefers_interface);
+  if (!neighbours) return "";
+  std::uint64_t through_kernel = 0;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto address = ipv4_address(ranks[rank].address, 0);
+    if (!address || ranks[rank].network == ranks[own].network) continue;
+    const auto way = neighbours->way_to(address->sin_addr);
+    if (way && way->elsewhere) through_kernel |= bit(static_cast<Rank>(rank));
+  }
+  if (through_kernel == 0) return "";
+  return fmt::format("; to {} through the kernel: the route does not leave by {}",
+                     rendezvous::rank_list(ranks_of(through_kernel)), ranks[own].interface);
 }
 
 /// Opens the queues of `wanted`; if none of them is free, because another job has taken them, opens
@@ -215,7 +236,8 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
                                .job = agreed.endpoint.job,
                                .max_payload = agreed.slot_bytes,
                                .copy = offer.copy,
-                               .busy_poll = offer.busy_poll};
+                               .busy_poll = offer.busy_poll,
+                               .prefers_interface = offer.prefers_interface};
   auto queues = claim(options, std::min(offer.queues, TARPON_MAX_QUEUES));
   if (!queues && offer.required) return fail(refused(queues.error()));
   if (!queues) {
@@ -225,10 +247,10 @@ Result<DatapathPort> make_port(DatapathOffer offer, UdpSocket socket,
   const std::string polling = !offer.busy_poll      ? ""
                               : queues->busy_poll() ? ", busy polling"
                                                     : ", busy polling without effect (no NAPI)";
-  const std::string reason = fmt::format("{}: {}{} on {}, queue {}{}", offer.reason,
-                                         queues->zero_copy() ? "zero-copy" : "copy mode",
-                                         queues->multi_buffer() ? ", several buffers a frame" : "",
-                                         interface, fmt::join(queues->numbers(), " and "), polling);
+  const std::string reason = fmt::format(
+      "{}: {}{} on {}, queue {}{}{}", offer.reason, queues->zero_copy() ? "zero-copy" : "copy mode",
+      queues->multi_buffer() ? ", several buffers a frame" : "", interface,
+      fmt::join(queues->numbers(), " and "), polling, kernel_path_text(options, ranks, rank));
   auto port = make_xdp_port(std::move(socket), std::move(*offer.program), std::move(*queues),
                             std::move(*peers), options, std::move(flows));
   if (!port) return fail(port.error());

@@ -38,6 +38,7 @@ struct DatapathOffer {
   std::vector<UdpSocket> flows{};   // sockets of further flows; the first flow's is not among them
   std::optional<UdpGroup> group{};  // the job's; of the UDP datapaths
   bool busy_poll = false;
+  bool prefers_interface = false;         // packets leave by the interface if it has a route
   std::uint32_t queues = 0;               // receive queues of the interface; xdp
   xdp::CopyMode copy{};                   // xdp: anything else takes a socket port
   std::optional<xdp::Program> program{};  // xdp: in use from now on

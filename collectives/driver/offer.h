@@ -18,6 +18,7 @@ struct Offer {
   mesh::Door door;
   DatapathOffer datapath;
   std::string one_flow;  // why a trial has one flow only; appended to the data path's reason
+  std::string outgoing;  // by which interface packets leave, if one was named; appended too
   RankInfo info;
 };
 

@@ -3,6 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+
+#include <cstdlib>
+
+#include "tests/support/forbidden_call.h"
+#include "tests/support/forked_child.h"
 
 namespace tarpon::rung_test {
 namespace {
@@ -31,6 +37,28 @@ TEST(Rung, buffers_for_mtu__one_up_to_the_limit) {
 TEST(Rung, read_rung_facts__nothing_is_loaded_on_loopback) {
   EXPECT_THAT(read_rung_facts("lo", 65536).against_zero_copy, HasSubstr("lo"));
   EXPECT_THAT(read_rung_facts("no-such-one", 1500).against_zero_copy, HasSubstr("no-such-one"));
+}
+
+TEST(Rung, read_rung_facts__io_uring_may_be_forbidden) {
+  const auto against = [](std::uint32_t error, const char* text) {
+    return testing_support::in_forked_child([&] {
+      if (!testing_support::forbid_call(SYS_io_uring_setup, error)) return 1;
+      const RungFacts facts = read_rung_facts("lo", 65536);
+      EXPECT_THAT(facts.against_uring, HasSubstr(text));
+      EXPECT_THAT(facts.against_uring, HasSubstr("TARPON_DATAPATH=mmsg"));
+      return choose_rung(facts).rung == Rung::mmsg && !testing::Test::HasFailure() ? 0 : 2;
+    });
+  };
+  EXPECT_EQ(against(EPERM, "forbidden, by the container's seccomp profile most likely"), 0);
+  EXPECT_EQ(against(ENOSYS, "this kernel has none, or a seccomp profile hides it"), 0);
+}
+
+TEST(Rung, read_rung_facts__io_uring_is_refused_in_valgrind) {
+  ASSERT_EQ(::setenv("LD_PRELOAD", "/usr/libexec/valgrind/vgpreload_core-amd64-linux.so", 1), 0);
+  const std::string against = read_rung_facts("lo", 65536).against_uring;
+  ASSERT_EQ(::unsetenv("LD_PRELOAD"), 0);
+  EXPECT_THAT(against, HasSubstr("io_uring hangs in valgrind"));
+  EXPECT_THAT(against, HasSubstr("--datapath mmsg"));
 }
 
 }  // namespace

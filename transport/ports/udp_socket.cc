@@ -182,6 +182,10 @@ void UdpSocket::share_port() {
   if (shared) refuser_ = std::move(refuser);
 }
 
+bool UdpSocket::send_by(unsigned interface) {
+  return set_option(fd(), IPPROTO_IP, IP_UNICAST_IF, static_cast<int>(htonl(interface))) == 0;
+}
+
 void UdpSocket::refuse_strangers(std::uint32_t job) {
   if (!refuser_) return;
   auto code = job_filter(job, 0, kToFirst, kToRefuser);  // behind the UDP header

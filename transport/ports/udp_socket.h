@@ -12,6 +12,10 @@
 //    the job's. That socket drops everything, and its count is the number of refused datagrams.
 //    The first socket is bound alone: otherwise the kernel might give it a port that another
 //    socket of the same user shares.
+// 3. send_by() sets IP_UNICAST_IF, not SO_BINDTODEVICE. A socket that is bound to a device gets no
+//    packet from ranks of this host, which come over loopback. It also gets none that arrive on
+//    another interface, and where two interfaces are in one subnet, the peer's ARP may choose
+//    either.
 #pragma once
 
 #include <netinet/in.h>
@@ -52,6 +56,11 @@ class UdpSocket {
   /// Datagram bytes that the receive buffer surely holds: half of its size, as the kernel charges
   /// each datagram with its own bookkeeping too.
   std::uint64_t receive_budget() const { return receive_budget_; }
+
+  /// Makes datagrams to other hosts leave by `interface` (its index), whichever interface the
+  /// kernel's routes would choose. Those to an address of this host stay here only if `interface`
+  /// has the address. False: the kernel refuses.
+  bool send_by(unsigned interface);
 
   /// Makes the kernel refuse every datagram that is shorter than a header or lacks the magic, the
   /// version or the cookie `job`. Only the first header of a GRO train is looked at. If the kernel

@@ -286,7 +286,7 @@ Result<std::unique_ptr<Port>> make_xdp_port(UdpSocket socket, xdp::Program progr
   slow.port = std::move(*beside);
   auto event = WakeEvent::open();
   if (!event) return fail(event.error());
-  auto neighbours = xdp::Neighbours::open(options.interface);
+  auto neighbours = xdp::Neighbours::open(options.interface, options.prefers_interface);
   if (!neighbours) return fail(neighbours.error());
   auto port = std::make_unique<XdpPort>(options, local, std::move(peers), ports, std::move(slow),
                                         std::move(*event), std::move(program),

@@ -21,6 +21,7 @@ struct XdpPortOptions {
   std::uint32_t max_payload = 1408;   // bytes, a multiple of 64
   xdp::CopyMode copy = xdp::CopyMode::automatic;
   bool busy_poll = false;
+  bool prefers_interface = false;  // see Neighbours::open()
 };
 
 /// Largest payload that travels in one chunk of the UMEM.

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import ctypes
 import dataclasses
+import os
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
