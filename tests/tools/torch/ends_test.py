@@ -73,6 +73,32 @@ def test_copy_fails():
         assert wrong_there == wrong_here == 0
 
 
+def resync_fails():
+    """Rank 1 cannot copy its tensor."""
+    from tarpon_torch import Communicator
+
+    def fail(original, tensor):
+        raise RuntimeError("none left")
+
+    store = dist.PrefixStore("resync", dist.distributed_c10d._get_default_store())
+    rank = dist.get_rank()
+    communicator = Communicator.connect(store, rank, dist.get_world_size(), LONG_S)
+    restore = _replace(torch.Tensor, "cpu", fail) if rank == 1 else lambda: None
+    text = _text_of(lambda: communicator.resync(torch.ones(5), 0, LONG_S))
+    restore()
+    later = torch.full((5,), float(rank))
+    communicator.resync(later, 0, LONG_S)
+    communicator.barrier(LONG_S)
+    return [text, float(later.sum())]
+
+
+def test_resync_fails():
+    """The other ranks neither wait for it nor count calls differently."""
+    (there, sum_there), (here, sum_here) = ranks.run("resync_fails", 2)
+    assert here == "RuntimeError: none left" and "differ in root or bytes" in there, (here, there)
+    assert sum_there == sum_here == 0
+
+
 def interrupted():
     """Ctrl-C comes to rank 0 when its call has begun in the library, and before Python knows that."""
     from tarpon_torch import library
@@ -245,9 +271,17 @@ def left_behind(rounds):
         assert all("abort" in error for error in errors), errors
         dist.destroy_process_group(group)
         del group, work
-        held.append([len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))])
         dist.barrier()
-    return held
+        held.append(_held())
+    # Threads take their time to end.
+    end = time.monotonic() + LONG_S / 2
+    while any(now > then + 2 for then, now in zip(held[1], _held())) and time.monotonic() < end:
+        time.sleep(0.01)
+    return [*held, _held()]
+
+
+def _held():
+    return [len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))]
 
 
 def test_failed_call_leaves_nothing():
@@ -306,6 +340,7 @@ FUNCTIONS = {
     function.__name__: function
     for function in (
         copy_fails,
+        resync_fails,
         interrupted,
         closed_beside_others,
         aborted_beside_a_slow_start,
@@ -317,6 +352,7 @@ FUNCTIONS = {
 }
 TESTS = {
     "copy_fails": test_copy_fails,
+    "resync_fails": test_resync_fails,
     "interrupted": test_interrupted,
     "closed_beside_others": test_closed_beside_others,
     "abort": test_abort_beside_a_slow_start,

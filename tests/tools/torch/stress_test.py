@@ -39,6 +39,8 @@ class Storm:
         self._main = threading.main_thread().ident
         self._thread = threading.Thread(target=self._run, daemon=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def begin(self):
         self._thread.start()
 
     def _run(self):
@@ -132,6 +134,7 @@ def stress(seconds, seed):
             other.start()
         storm = Storm(seed + number)
         try:
+            storm.begin()
             makers[0].make(until)
         except KeyboardInterrupt:
             pass

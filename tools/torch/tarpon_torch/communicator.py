@@ -77,9 +77,9 @@ class Communicator:
         self._job = job
         self.settings = settings
         library = lib.library()
-        self.rank: int = library.tarpon_rank(handle.pointer)
-        self.world_size: int = library.tarpon_world_size(handle.pointer)
-        self.left_out: str = library.tarpon_left_out(handle.pointer).decode(errors="replace")
+        self.rank: int = handle.use(library.tarpon_rank)
+        self.world_size: int = handle.use(library.tarpon_world_size)
+        self.left_out: str = handle.use(library.tarpon_left_out).decode(errors="replace")
 
     @staticmethod
     def connect(
@@ -254,7 +254,13 @@ class Communicator:
 
     def resync(self, tensor: torch.Tensor, root: int, deadline: float) -> None:
         """Gives `tensor` (contiguous) the value that it has on `root`. All ranks call it."""
-        memory = tensor.detach() if tensor.device.type == "cpu" else tensor.detach().cpu()
+        try:
+            memory = tensor.detach().cpu()
+        except Exception:
+            # Takes part, so that the other ranks neither wait nor count calls differently.
+            with contextlib.suppress(TarponError):
+                self._handle.call("tarpon_resync", root, None, 0, microseconds(deadline))
+            raise
         size = memory.numel() * memory.element_size()
         self._handle.call("tarpon_resync", root, memory.data_ptr(), size, microseconds(deadline))
         if memory.device != tensor.device:

@@ -55,13 +55,14 @@ class Handle:
 
     def call(self, function: str, *arguments: Any) -> None:
         """The function of that name, with this communicator. Errors: its own; ClosedError."""
-        lib.check(self._use(False, getattr(lib.library(), function), *arguments))
+        lib.check(self.use(getattr(lib.library(), function), *arguments))
 
     def is_open(self) -> bool:
         return bool(self.pointer.value) and not self._closing
 
-    def _use(self, closes: bool, function: Any, *arguments: Any) -> Any:
-        """function(the communicator, ...); nothing frees it meanwhile. `closes`: also after close()."""
+    def use(self, function: Any, *arguments: Any, closes: bool = False) -> Any:
+        """function(the communicator, ...); nothing frees it meanwhile. `closes`: also while it is
+        closed. Errors: ClosedError."""
         user = object()
         try:
             self._users[user] = threading.get_ident()
@@ -89,7 +90,7 @@ class Handle:
 
     def begin(self, call: Call) -> None:
         """Takes the call's number; its end is told on a thread of this handle. Errors: ClosedError."""
-        self._use(False, self._begin, call)
+        self.use(self._begin, call)
 
     def _begin(self, pointer: ctypes.c_void_p, call: Call) -> None:
         self._calls.add(call)
@@ -149,7 +150,7 @@ class Handle:
 
     def _finish(self, function: str, argument: Any) -> None:
         try:
-            self._use(True, getattr(lib.library(), function), argument)
+            self.use(getattr(lib.library(), function), argument, closes=True)
         except ClosedError:
             pass  # another thread has closed it
 
