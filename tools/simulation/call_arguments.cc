@@ -85,6 +85,7 @@ AllreduceArguments exact_arguments(const SimulatedCall& call) {
   arguments.group_size = call.group_size;
   arguments.late_rank = call.late_rank;
   arguments.shares = call.shares;
+  arguments.learn_shares = call.learns;
   return arguments;
 }
 
@@ -99,8 +100,10 @@ AllreduceArguments arguments_of(const SimulationPlan& plan, SimulatedCall& call,
   arguments.missing = call.missing;
   if (call.bounded) arguments.bound = bound_of(plan, call);
   if (rank != plan.victim) return arguments;
+  arguments.learn_shares = call.victim_learns;
+  arguments.shares = call.of_victim.value_or(call.shares);
   if (call.refused) make_wrong(plan, arguments);
-  if (!call.mismatched) return arguments;
+  if (!call.mismatched || call.of_victim || call.learns != call.victim_learns) return arguments;
   make_different(plan, call, arguments);
   return arguments;
 }

@@ -139,6 +139,24 @@ SimulatedCall draw_call(const SimulationPlan& plan, Random& random, Random* late
   return call;
 }
 
+/// The shares of an exact call. With FaultKind::mismatch the victim misses measurements of sequence
+/// 0, which may make calls mismatched; the one that is mismatched in any case may be so because the
+/// victim does not learn.
+void give_learnt_shares(const SimulationPlan& plan, std::uint32_t sequence, Random& alone,
+                        ShareLearner& learner, SimulatedCall& call) {
+  const bool may_differ =
+      has(plan.on, FaultKind::mismatch) && sequence == 0 && !call.refused && !call.late;
+  if (may_differ) learner.fail_exchanges();
+  if (call.live) learner.heal();
+  const ShareLearner::Drawn drawn = learner.next();
+  call.shares = drawn.shares;
+  call.learns = call.victim_learns = true;
+  if (call.mismatched) call.victim_learns = alone.chance(0.5);
+  if (!may_differ || call.mismatched || call.live || drawn.of_victim == drawn.shares) return;
+  call.of_victim = drawn.of_victim;
+  call.mismatched = true;
+}
+
 }  // namespace
 
 std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
@@ -149,6 +167,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
   Random late(plan.seed ^ 0x6c617465);
   Random later(plan.seed ^ 0x6c61746572);
   const bool draws_later = later.chance(0.5);
+  Random alone(plan.seed ^ 0x616c6f6e65);
   std::vector<ShareLearner> learners;  // by sequence
   for (std::uint32_t i = 0; plan.learns_shares && i < plan.tags; ++i) {
     learners.emplace_back(plan.seed * 8 + i, plan.ranks);
@@ -161,7 +180,7 @@ std::vector<SimulatedCall> plan_calls(const SimulationPlan& plan) {
         draw_call(plan, random, draws_later ? &later : nullptr, sequence, index));
     const bool exact = !call.bounded && !call.calibrates();
     if (plan.learns_shares && exact) {
-      call.shares = learners[sequence].next();
+      give_learnt_shares(plan, sequence, alone, learners[sequence], call);
     } else if (plan.draws_algorithms && exact) {
       // Two levels, shares and late ranks came later. Each has a generator of its own, so that the
       // seeds in the tests still draw the other algorithms as before.

@@ -5,7 +5,11 @@
 namespace tarpon {
 
 ShareLearner::ShareLearner(std::uint64_t seed, std::uint32_t ranks)
-    : random_(seed), plan_(ranks), speeds_(ranks) {
+    : random_(seed),
+      failures_(seed ^ 0x6d6973736573),
+      plan_(ranks),
+      victim_plan_(ranks),
+      speeds_(ranks) {
   draw_speeds();
 }
 
@@ -34,10 +38,16 @@ double ShareLearner::time_with(const Shares& shares) const {
   return longest;
 }
 
-Shares ShareLearner::next() {
-  const Shares shares = plan_.shares();
+void ShareLearner::heal() {
+  fails_ = false;
+  victim_plan_ = plan_;
+}
+
+/// The last rank is the victim here: which one it is makes no difference to the rule.
+ShareLearner::Drawn ShareLearner::next() {
+  const Drawn drawn{plan_.shares(), victim_plan_.shares()};
   if (random_.chance(0.2)) draw_speeds();
-  const double time = time_with(shares);
+  const double time = time_with(drawn.shares);
   std::vector<ShareSample> samples;
   for (std::size_t rank = 0; rank < speeds_.size(); ++rank) {
     const double noise = 0.95 + 0.0001 * static_cast<double>(random_.below(1000));
@@ -46,8 +56,10 @@ Shares ShareLearner::next() {
                        .lag_a_byte = rank == late_rank_ ? lag_ * noise : 0,
                        .history = plan_.history()});
   }
+  samples.back().history = victim_plan_.history();
   plan_.end_round(samples);
-  return shares;
+  if (!fails_ || !failures_.chance(0.3)) victim_plan_.end_round(samples);
+  return drawn;
 }
 
 }  // namespace tarpon

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct SimulatedCall {
   std::uint32_t group_size = 0;
   Rank late_rank = 0;
   Shares shares;
+  bool learns = false;              // its shares are learnt
+  bool victim_learns = false;       // also at the victim
+  std::optional<Shares> of_victim;  // the victim missed measurements: its shares are these
   BoundRule bound_rule = BoundRule::automatic;
   bool mismatched = false;  // the victim asks for something else
   bool refused = false;     // by the victim's engine, for its arguments
