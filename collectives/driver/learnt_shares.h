@@ -5,13 +5,13 @@
 // no number of the caller's tag, and a rank that makes it early or late pairs no other calls.
 //
 // - A rank begins an exchange before a call that learns. The other ranks take part as soon as they
-//   hear of it, whatever their callers do: an exchange needs no second rank that counts alike.
-// - Each rank tells the first number of the tag that it has not used yet, and two more. The largest
-//   of these numbers is the first call with the shares that follow from the measurements
-//   (share_plan.h). Calls of this rank that might be such calls are held until the exchange ends.
+//   hear of it, whatever their callers do. So exchanges pair even if ranks count calls differently.
+// - Each rank tells the number of its next call plus two. The largest of these numbers is the first
+//   call with the shares that follow from the measurements (share_plan.h). A rank holds its calls
+//   from its own number on until the exchange ends.
 // - If an exchange fails at a rank, its shares stay, and the report of its next call says so. The
 //   next exchange follows at once. It shows whether other ranks have the measurements: then all
-//   ranks begin anew with even shares. Calls with different shares end as a mismatch in between.
+//   ranks begin anew with even shares. Until then calls may end as mismatch, since shares differ.
 #pragma once
 
 #include <array>
