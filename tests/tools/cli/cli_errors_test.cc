@@ -75,6 +75,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--seed", "-1"}, {"--seed: \"-1\" is not a whole number from 0 to"}},
       {{"--flows", "3"}, {"--flows: \"3\" is not one of 1, 2, 4, 8, auto"}},
       {{"--json"}, {"--json needs a value: FILE"}},
+      {{"--json", ""}, {"--json: \"\" is not a path"}},
+      {{"--flight", ""}, {"--flight: \"\" is not a path"}},
       {{"--burst-loss", "1%/8"}, {"--burst-loss", "--net veth"}},
       {{"-d", "quad"}, {"--datatype", "\"quad\"", "float, double, half, bfloat16", "uint64, all"}},
       {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod", "bxor, all"}},
