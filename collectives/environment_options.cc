@@ -101,7 +101,9 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
   options.multicast = settings->multicast.value_or(options.multicast);
-  options.flight.directory = settings->flight.value_or(std::string());
+  if (settings->flight) {
+    options.flight = {.directory = *settings->flight, .signals = FlightSignals::unhandled};
+  }
   return found;
 }
 

@@ -217,7 +217,7 @@ typedef struct tarpon_options {
   /* Rank 0, in place of `rendezvous`: the listener that it has opened already. It serves one
    * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
-  uint32_t codec;     /* tarpon_codec, alike on all ranks */
+  uint32_t codec; /* tarpon_codec, alike on all ranks */
   /* 1: results leave by IP multicast, where it carries. 0: they do not, or as TARPON_MULTICAST says
    * where the environment is read. Alike on all ranks. */
   uint32_t multicast;
@@ -354,6 +354,10 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
  * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_FLIGHT=DIRECTORY. Environment
  * variables are read as getenv() reads them: no other thread may change them meanwhile.
+ *
+ * With TARPON_FLIGHT the rank also writes its recording on SIGUSR1, and before SIGTERM or a fault
+ * ends the process: handlers are installed for those of these signals whose action is the default.
+ * They are removed with the last communicator.
  *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well

@@ -36,6 +36,7 @@ FlightHeader header_of(const FlightIdentity& identity) {
   header.rank = identity.rank;
   header.world_size = identity.world_size;
   header.slot_bytes = identity.slot_bytes;
+  header.pid = static_cast<std::uint32_t>(::getpid());
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   boot.copy(header.boot_id.data(), header.boot_id.size() - 1);
@@ -66,7 +67,9 @@ class Flight::Watch {
     target_.recorder = &recorder_;
     target_.header = header_of(identity);
     dumps_ = !options.directory.empty() && prepare_files(options.directory);
-    if (dumps_ && options.signals) signals_ = add_signal_target(target_);
+    if (dumps_ && options.signals != FlightSignals::none) {
+      signals_ = add_signal_target(target_, options.signals);
+    }
     if (options.socket) {
       listener_ =
           listen_abstract(status_socket_name(::geteuid(), identity.public_id, identity.rank));

@@ -49,6 +49,7 @@ TEST(FromEnvironment, place_and_network__are_found) {
   EXPECT_GT(options->mtu, 1500u);
   EXPECT_EQ(options->datapath, Datapath::automatic);
   EXPECT_EQ(options->flight.directory, "");
+  EXPECT_EQ(options->flight.signals, FlightSignals::none);
   EXPECT_EQ(options->mechanisms, Mechanisms());
 }
 
@@ -66,6 +67,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
   EXPECT_TRUE(options->multicast);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
+  EXPECT_EQ(options->flight.signals, FlightSignals::unhandled);
 }
 
 TEST(FromEnvironment, one_rank__needs_no_rendezvous) {

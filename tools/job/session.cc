@@ -283,7 +283,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.dead_after = options.dead_after;
   result.faults = options.faults;
   if (!options.flight.empty()) result.flight.directory = options.flight;
-  result.flight.signals = true;
+  result.flight.signals = FlightSignals::all;
   result.faults.seed = options.seed;
   return result;
 }
