@@ -40,6 +40,10 @@ FlightHeader header_of(const FlightIdentity& identity) {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   boot.copy(header.boot_id.data(), header.boot_id.size() - 1);
+  struct stat clock {};
+  if (::stat("/proc/self/ns/time", &clock) == 0) {
+    header.time_namespace = static_cast<std::uint32_t>(clock.st_ino);
+  }
   ::gethostname(header.host.data(), header.host.size() - 1);
   return header;
 }

@@ -130,6 +130,9 @@ TEST(FlightFile, parse__refuses_what_is_none) {
   };
   EXPECT_TRUE(parse(text()));
   EXPECT_TRUE(parse(text(31))) << "cut inside of the first record";
+  header.version = kOldestFlightVersion;
+  EXPECT_TRUE(parse(text())) << "recordings of earlier versions are read";
+  header.version = kFlightVersion;
   EXPECT_THAT(parse(text(32)).error().message, HasSubstr("record 0 has an unknown kind"));
   EXPECT_THAT(parse(text(std::size_t{32} * 4097)).error().message, HasSubstr("too long"));
   std::string late = text(32);
