@@ -71,6 +71,9 @@ tarpon_integrity Communicator::integrity() const {
 ControlChannel& Communicator::control() {
   return state_->job().control();
 }
+void Communicator::record_flight() {
+  state_->job().flight().request();
+}
 PortStatistics Communicator::port_statistics() const {
   return state_->driver().port_statistics();
 }

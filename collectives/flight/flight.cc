@@ -94,6 +94,11 @@ class Flight::Watch {
     if (dumps_ && seen_.exchange(recorder_.incidents()) != recorder_.incidents()) wake();
   }
 
+  void request() {
+    requested_ = true;
+    wake();
+  }
+
   Recorder& recorder() { return recorder_; }
   Board<FlightSnapshot>& board() { return board_; }
 
@@ -139,7 +144,7 @@ class Flight::Watch {
 
   /// How long to sleep, in milliseconds.
   int patience() const {
-    if (!dumps_ || dumped_ == recorder_.incidents()) return -1;
+    if (!dumps_ || (dumped_ == recorder_.incidents() && !requested_)) return -1;
     const auto left = next_dump_ - monotonic_now();
     return left <= Duration::zero() ? 0 : static_cast<int>(left / 1ms) + 1;
   }
@@ -147,8 +152,9 @@ class Flight::Watch {
   void dump_if_due() {
     const std::uint32_t incidents = recorder_.incidents();
     const Time now = monotonic_now();
-    if (!dumps_ || dumped_ == incidents || now < next_dump_) return;
-    write_dump(target_, DumpReason::status, 0);
+    if (!dumps_ || (dumped_ == incidents && !requested_) || now < next_dump_) return;
+    requested_ = false;
+    write_dump(target_, dumped_ == incidents ? DumpReason::request : DumpReason::status, 0);
     dumped_ = incidents;
     next_dump_ = now + kDumpPause;
   }
@@ -174,7 +180,8 @@ class Flight::Watch {
   bool signals_ = false;
   FileDescriptor listener_;
   FileDescriptor wake_;
-  std::uint32_t rounds_ = 0;             // busy ones of the driver
+  std::uint32_t rounds_ = 0;  // busy ones of the driver
+  std::atomic<bool> requested_ = false;
   std::atomic<std::uint32_t> seen_ = 0;  // incidents that the thread was woken for
   std::uint32_t dumped_ = 0;             // incidents that are in the file; the thread's
   Time next_dump_{};
@@ -217,6 +224,10 @@ void Flight::publish(const FlightSnapshot& snapshot) {
 
 bool Flight::wants_snapshot(bool busy) {
   return watch_->wants_snapshot(busy);
+}
+
+void Flight::request() {
+  watch_->request();
 }
 
 void Flight::look() {
