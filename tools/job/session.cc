@@ -289,7 +289,7 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
 }
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
-  auto connection = connect_ranks(options, SlotSizing::by_interface);
+  auto connection = connect_ranks(options, SlotSizing::by_path_or_interface);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }
