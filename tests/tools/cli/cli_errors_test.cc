@@ -187,6 +187,7 @@ TEST(CliErrors, place__which_rank_of_which_job) {
       {{"xdp", "load"}, {"INTERFACE is missing: write tarpon xdp load"}},
       {{"testbed", "--local-ranks", "2"},
        {"PROGRAM is missing: write tarpon testbed [OPTION...] PROGRAM..."}},
+      {{"sim"}, {"give --seed N", "--seeds N"}},
       {{"sim", "--seed", "-1"}, {"--seed: \"-1\" is not a whole number from 0 to"}},
       {{"sim", "--seeds", "-1"}, {"--seeds: \"-1\" is not a whole number from 1 to 4294967295"}},
       {{"sim", "--seed", "abc"}, {"--seed: \"abc\" is not a whole number from 0 to"}},
@@ -262,9 +263,6 @@ TEST(CliErrors, json__link_stays_a_link) {
   EXPECT_THAT(content_of(scratch / "target.json"), HasSubstr("\"results\""));
 }
 
-/// One line a rank, each with all of `parts`: every rank's own process says it.
-void expect_on_every_rank(const std::vector<Ended>& ranks, const std::vector<std::string>& parts) {
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
 /// The shell starts `TOOL words` with `redirection` behind it.
 Ended redirected(const std::string& words, const std::string& redirection) {
   return run(
@@ -331,6 +329,9 @@ TEST(CliErrors, no_proc__falls_back_or_says_so) {
   EXPECT_TRUE(nlohmann::json::accept(content_of(file)));
 }
 
+/// One line a rank, each with all of `parts`: every rank's own process says it.
+void expect_on_every_rank(const std::vector<Ended>& ranks, const std::vector<std::string>& parts) {
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     SCOPED_TRACE(fmt::format("process {}", rank));
     expect_one_line(ranks[rank], parts);
   }
