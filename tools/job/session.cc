@@ -59,9 +59,17 @@ class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> make() {
     const std::string name = fmt::format("tarpon-{}-local-XXXXXX", geteuid());
-    std::string path = (std::filesystem::temp_directory_path() / name).string();
-    if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
-    return TemporaryDirectory(path);
+    std::error_code error;
+    std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    if (error) parent = process_environment()("TMPDIR").value_or("/tmp");
+    std::string path = (parent / name).string();
+    if (!error && mkdtemp(path.data()) == nullptr) error.assign(errno, std::system_category());
+    if (!error) return TemporaryDirectory(path);
+    return fail(
+        Error::Code::io,
+        fmt::format("cannot create {} for the ranks to meet ({}): set TMPDIR to a directory "
+                    "that can be written",
+                    path, error.message()));
   }
   TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
