@@ -393,9 +393,6 @@ TEST(FlightSignals, fatal_signal__dumps_and_still_kills) {
   }
 }
 
-// -- live jobs
-
-using Ranks = std::vector<std::unique_ptr<Communicator>>;
 struct sigaction action_of(int signal) {
   struct sigaction now {};
   ::sigaction(signal, nullptr, &now);
@@ -457,6 +454,9 @@ TEST(FlightSignals, forked_child__dies_of_them_and_writes_nothing) {
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
+// -- live jobs
+
+using Ranks = std::vector<std::unique_ptr<Communicator>>;
 
 Ranks connect(std::uint32_t world, const Scratch& scratch) {
   Ranks ranks(world);
