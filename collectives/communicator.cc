@@ -86,6 +86,9 @@ tarpon_integrity Communicator::integrity() const {
 ControlChannel& Communicator::control() {
   return state_->job().control();
 }
+void Communicator::record_flight() {
+  state_->job().flight().request();
+}
 PortStatistics Communicator::port_statistics() const {
   if (state_->is_forked()) return {};
   return state_->driver().port_statistics();

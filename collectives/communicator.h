@@ -177,6 +177,10 @@ class Communicator {
   /// collective over the job.
   ControlChannel& control();
 
+  /// Has the flight recording written soon, at most once a second. No effect without
+  /// FlightOptions::directory. Any thread.
+  void record_flight();
+
   PortStatistics port_statistics() const;
   EndpointCounters counters() const;
 

@@ -152,7 +152,9 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.ports = settings->ports.value_or(options.ports);
   options.multicast = settings->multicast.value_or(options.multicast);
   options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
-  options.flight.directory = settings->flight.value_or(std::string());
+  if (settings->flight) {
+    options.flight = {.directory = *settings->flight, .signals = FlightSignals::unhandled};
+  }
   return found;
 }
 

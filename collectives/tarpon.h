@@ -373,6 +373,10 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * not known yet, this waits for it, for the rendezvous timeout at most. Environment variables are
  * read as getenv() reads them: no other thread may change them meanwhile.
  *
+ * With TARPON_FLIGHT the rank also writes its recording on SIGUSR1, and before SIGTERM or a fault
+ * ends the process: handlers are installed for those of these signals whose action is the default.
+ * They are removed with the last communicator.
+ *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well
  * communicator  set to a new handle, which the caller owns

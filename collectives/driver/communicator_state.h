@@ -33,6 +33,7 @@ class Job {
   ControlChannel& control() { return *control_; }
   PortLines& lines() { return lines_; }
   Driver& driver() { return driver_; }
+  Flight& flight() { return *flight_; }
 
  private:
   const CommunicatorOptions given_;

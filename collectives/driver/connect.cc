@@ -332,7 +332,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
     if (port) offer.info.refuse(membership.error());
   }
   std::optional<rendezvous::PathProbe> probe;
-  if (membership && port && sizing == SlotSizing::by_path) {
+  if (membership && port) {
     probe.emplace(*port, **control, agreed.slot_bytes).begin();
   }
   // Exchanges again: no rank begins before every port works, and all know the others' data paths.
@@ -347,7 +347,10 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .port = std::move(port),
                         .membership = *std::move(membership)};
   if (probe) {
-    if (auto fitted = fit_slots(*probe, deadline, connection); !fitted) return fail(fitted.error());
+    auto fitted = fit_slots(*probe, deadline, connection);
+    const bool tolerated = sizing == SlotSizing::by_path_or_interface && !fitted &&
+                           fitted.error().code == Error::Code::unavailable;
+    if (!fitted && !tolerated) return fail(fitted.error());
   }
   if (connection.options.multicast) {
     if (auto tried = try_multicast(no_multicast, deadline, connection); !tried) {

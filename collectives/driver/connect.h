@@ -37,7 +37,8 @@ enum class SlotSizing : std::uint8_t {
   /// Slots fit what every pair of ranks carries in both directions, found with packets of the full
   /// size and smaller ones. A pair that does not carry packets of 576 bytes is an error.
   by_path,
-  by_interface,  // slots fit the smallest MTU of the interfaces; no packet is sent
+  /// The same, but such a pair is no error: slots then fit the smallest MTU of the interfaces.
+  by_path_or_interface,
 };
 
 /// The options of a communicator's membership. `self`: its place in the job, or in the part of the

@@ -95,7 +95,8 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
   }
   if (arguments.function == ReduceOp::custom && arguments.custom.combine == nullptr) {
     return Refusal{AbortReason::argument,
-                   "allreduce: function custom needs AllreduceArguments::custom.combine"};
+                   "allreduce: function custom needs a combine function: custom.combine is null "
+                   "(custom_combine of tarpon_arguments)"};
   }
   if (arguments.group_size != 0 && arguments.algorithm != Algorithm::two_level_tar) {
     return Refusal{AbortReason::argument,
@@ -113,10 +114,14 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
   if (auto wrong = refusal_of_late_rank(arguments, world)) return wrong;
   if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
   if (arguments.deadline <= Duration::zero()) {
-    return Refusal{AbortReason::deadline, "allreduce: the deadline must be positive"};
+    return Refusal{AbortReason::deadline,
+                   fmt::format("allreduce: the deadline must be positive, not {} us",
+                               arguments.deadline / 1us)};
   }
   if (arguments.bound && *arguments.bound <= Duration::zero()) {
-    return Refusal{AbortReason::argument, "allreduce: the bound must be positive"};
+    return Refusal{
+        AbortReason::argument,
+        fmt::format("allreduce: the bound must be positive, not {} us", *arguments.bound / 1us)};
   }
   if (arguments.bound && *arguments.bound > arguments.deadline) {
     return Refusal{AbortReason::argument,

@@ -34,7 +34,6 @@ FlightHeader at_this_moment(const DumpTarget& target, DumpReason reason, int sig
   FlightHeader header = target.header;
   header.reason = reason;
   header.signal = static_cast<std::uint32_t>(signal);
-  header.pid = static_cast<std::uint32_t>(::getpid());
   header.written = target.recorder->written();
   header.dumped_monotonic = nanoseconds(CLOCK_MONOTONIC);
   header.dumped_realtime = nanoseconds(CLOCK_REALTIME);

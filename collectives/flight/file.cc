@@ -34,12 +34,12 @@ Result<FlightDump> parse_flight(std::span<const std::byte> bytes, const std::str
   if (bytes.size() < sizeof header) return refuse("too short for a flight recording");
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != kFlightMagic) return refuse("not a flight recording");
-  if (header.version != kFlightVersion || header.header_bytes != sizeof header ||
-      header.record_bytes != sizeof(RecordWords)) {
+  if (header.version < kOldestFlightVersion || header.version > kFlightVersion ||
+      header.header_bytes != sizeof header || header.record_bytes != sizeof(RecordWords)) {
     return refuse(fmt::format(
-        "flight recording of version {}; this version of Tarpon reads {}: use the one that "
+        "flight recording of version {}; this version of Tarpon reads {} to {}: use the one that "
         "wrote it",
-        header.version, kFlightVersion));
+        header.version, kOldestFlightVersion, kFlightVersion));
   }
   if (header.world_size == 0 || header.world_size > 64 || header.rank >= header.world_size) {
     return refuse(fmt::format("rank {} of {} ranks: damaged", header.rank, header.world_size));

@@ -19,7 +19,9 @@ namespace tarpon {
 
 inline constexpr std::array<char, 8> kFlightMagic{'T', 'A', 'R', 'P', 'F', 'L', 'T', '\n'};
 /// Changes with the header, the records, and the meaning of their kinds.
-inline constexpr std::uint32_t kFlightVersion = 2;
+inline constexpr std::uint32_t kFlightVersion = 3;
+/// The oldest version that is read: version 3 gave `time_namespace` a meaning.
+inline constexpr std::uint32_t kOldestFlightVersion = 2;
 
 /// Why there is a dump.
 enum class DumpReason : std::uint32_t {
@@ -40,11 +42,11 @@ struct FlightHeader {
   std::uint32_t pid = 0;
   DumpReason reason = DumpReason::request;
   std::uint32_t signal = 0;
-  std::uint32_t padding = 0;
+  std::uint32_t time_namespace = 0;   // its number; 0: not known, as in older recordings
   std::uint64_t written = 0;          // events since the start; the ring holds the last ones
   std::int64_t dumped_monotonic = 0;  // ns, the clock of the records
   std::int64_t dumped_realtime = 0;   // ns since 1970
-  std::array<char, 40> boot_id{};     // ranks with the same one share the clock of the records
+  std::array<char, 40> boot_id{};     // with time_namespace: of the clock of the records
   std::array<char, 64> host{};
 };
 static_assert(std::is_trivially_copyable_v<FlightHeader> && sizeof(FlightHeader) == 176);

@@ -37,9 +37,14 @@ FlightHeader header_of(const FlightIdentity& identity) {
   header.rank = identity.rank;
   header.world_size = identity.world_size;
   header.slot_bytes = identity.slot_bytes;
+  header.pid = static_cast<std::uint32_t>(::getpid());
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   boot.copy(header.boot_id.data(), header.boot_id.size() - 1);
+  struct stat clock {};
+  if (::stat("/proc/self/ns/time", &clock) == 0) {
+    header.time_namespace = static_cast<std::uint32_t>(clock.st_ino);
+  }
   ::gethostname(header.host.data(), header.host.size() - 1);
   return header;
 }
@@ -67,7 +72,9 @@ class Flight::Watch {
     target_.recorder = &recorder_;
     target_.header = header_of(identity);
     dumps_ = !options.directory.empty() && prepare_files(options.directory);
-    if (dumps_ && options.signals) signals_ = add_signal_target(target_);
+    if (dumps_ && options.signals != FlightSignals::none) {
+      signals_ = add_signal_target(target_, options.signals);
+    }
     if (options.socket) {
       listener_ =
           listen_abstract(status_socket_name(::geteuid(), identity.public_id, identity.rank));
@@ -86,6 +93,11 @@ class Flight::Watch {
 
   void look() {
     if (dumps_ && seen_.exchange(recorder_.incidents()) != recorder_.incidents()) wake();
+  }
+
+  void request() {
+    requested_ = true;
+    wake();
   }
 
   Recorder& recorder() { return recorder_; }
@@ -133,7 +145,7 @@ class Flight::Watch {
 
   /// How long to sleep, in milliseconds.
   int patience() const {
-    if (!dumps_ || dumped_ == recorder_.incidents()) return -1;
+    if (!dumps_ || (dumped_ == recorder_.incidents() && !requested_)) return -1;
     const auto left = next_dump_ - monotonic_now();
     return left <= Duration::zero() ? 0 : static_cast<int>(left / 1ms) + 1;
   }
@@ -141,8 +153,9 @@ class Flight::Watch {
   void dump_if_due() {
     const std::uint32_t incidents = recorder_.incidents();
     const Time now = monotonic_now();
-    if (!dumps_ || dumped_ == incidents || now < next_dump_) return;
-    write_dump(target_, DumpReason::status, 0);
+    if (!dumps_ || (dumped_ == incidents && !requested_) || now < next_dump_) return;
+    requested_ = false;
+    write_dump(target_, dumped_ == incidents ? DumpReason::request : DumpReason::status, 0);
     dumped_ = incidents;
     next_dump_ = now + kDumpPause;
   }
@@ -168,7 +181,8 @@ class Flight::Watch {
   bool signals_ = false;
   PrivateDescriptor listener_;
   PrivateDescriptor wake_;
-  std::uint32_t rounds_ = 0;             // busy ones of the driver
+  std::uint32_t rounds_ = 0;  // busy ones of the driver
+  std::atomic<bool> requested_ = false;
   std::atomic<std::uint32_t> seen_ = 0;  // incidents that the thread was woken for
   std::uint32_t dumped_ = 0;             // incidents that are in the file; the thread's
   Time next_dump_{};
@@ -211,6 +225,10 @@ void Flight::publish(const FlightSnapshot& snapshot) {
 
 bool Flight::wants_snapshot(bool busy) {
   return watch_->wants_snapshot(busy);
+}
+
+void Flight::request() {
+  watch_->request();
 }
 
 void Flight::look() {

@@ -68,6 +68,10 @@ class Flight {
   /// busy. One thread at a time.
   bool wants_snapshot(bool busy);
 
+  /// Requests a dump, which follows soon, at most one a second. No effect without a directory. Any
+  /// thread.
+  void request();
+
   /// Requests a dump, which follows soon, if something went wrong since the last call. Costs a
   /// comparison otherwise. Any thread.
   void look();

@@ -49,6 +49,7 @@ TEST(FromEnvironment, place_and_network__are_found) {
   EXPECT_GT(options->mtu, 1500u);
   EXPECT_EQ(options->datapath, Datapath::automatic);
   EXPECT_EQ(options->flight.directory, "");
+  EXPECT_EQ(options->flight.signals, FlightSignals::none);
   EXPECT_EQ(options->mechanisms, Mechanisms());
 }
 
@@ -72,6 +73,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
   EXPECT_EQ(options->rendezvous.timeout, 90s);
   EXPECT_EQ(options->ports, (PortRange{29600, 29699}));
+  EXPECT_EQ(options->flight.signals, FlightSignals::unhandled);
 }
 
 TEST(FromEnvironment, rendezvous_timeout__that_the_caller_gives_counts) {

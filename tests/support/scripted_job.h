@@ -124,6 +124,8 @@ class ScriptedJob : private SimulatedTraffic {
   void break_port(Rank rank) { *ranks_[rank]->broken = true; }
   /// Share of the packets that are lost; 1: the link is cut.
   void lose(Rank from, Rank to, double share) { loss_[from][to] = share; }
+  /// Longer packets are lost.
+  void limit_packets(Rank from, Rank to, std::size_t bytes) { longest_[from][to] = bytes; }
   void cut_off(Rank rank) {
     for (Rank other = 0; other < ranks_.size(); ++other) {
       lose(rank, other, 1);
@@ -235,7 +237,8 @@ class ScriptedJob : private SimulatedTraffic {
       trigger_.call = ~0u;
       events_.push_back({now, trigger_.what});
     }
-    const bool lost = random_.chance(loss_[from][to]);
+    const bool lost = random_.chance(loss_[from][to]) ||
+                      (longest_[from][to] > 0 && packet.size() > longest_[from][to]);
     return {lost ? "script" : "", delay_ > Duration{} ? now + delay_ : Time{}};
   }
   void ended(Time, Rank, Rank, std::span<const std::byte>, std::string_view) override {}
@@ -310,6 +313,7 @@ class ScriptedJob : private SimulatedTraffic {
   Random random_;
   std::vector<std::unique_ptr<OneRank>> ranks_;
   std::array<std::array<double, 8>, 8> loss_{};
+  std::array<std::array<std::size_t, 8>, 8> longest_{};  // 0: no limit
   Duration delay_{};
   Duration pace_ = 10ms;
   Change every_call_;

@@ -210,7 +210,7 @@ void add_report_options(cli::OptionTable& table, AllreduceOptions& options) {
         otherwise(cli::parsed(options.columns, "NAME,...", parse_columns),
                   "out,in,max; bounded: out,in,lost"),
         "of the table: out, in (time, algbw, busbw, #wrong of either place), p50, p99, max, lost, "
-        "late (of in-place calls)"},
+        "late (of the calls of both places)"},
        {"-J,--json", cli::file(options.json),
         "write the results to this file (rank 0); - is standard output, the table then goes to "
         "standard error"},

@@ -12,6 +12,7 @@
 
 #include "tools/allreduce/pattern.h"
 #include "tools/allreduce/result_table.h"
+#include "tools/allreduce/slow_calls.h"
 #include "tools/allreduce/tensor_memory.h"
 #include "tools/allreduce/timed_calls.h"
 #include "tools/allreduce/work_estimate.h"
@@ -22,6 +23,7 @@
 #include "tools/cli/units.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/datapath_text.h"
+#include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/version.h"
@@ -215,6 +217,8 @@ class Benchmark {
     busbw_ += result.busbw(result.mean_us(), communicator_.world_size());
     ++measured_;
     flows_ = result.flows;
+    large_calls_ += large_calls(result.size, communicator_.world_size(),
+                                options_.warmup + result.time_us.size());
     results_.push_back(to_json(result, communicator_.world_size()));
     return result;
   }
@@ -257,8 +261,9 @@ class Benchmark {
                             mtu_text(communicator_.ranks()), communicator_.slot_bytes(),
                             communicator_.ranks()[0].interface, session_.interface_reason)),
         wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text_, "{}{}{}", shrunk_line(communicator_.shrunk_slots()),
-               multicast_line(communicator_.multicast()), table_header(shape_));
+    fmt::print(text_, "{}{}{}{}", shrunk_line(communicator_.shrunk_slots()),
+               small_buffers_line(communicator_.ranks()), multicast_line(communicator_.multicast()),
+               table_header(shape_));
     std::fflush(text_);
   }
 
@@ -266,9 +271,9 @@ class Benchmark {
     if (!first_) return;
     const std::lock_guard lock(mutex_);
     progress_.clear();
-    fmt::print(text_, "{}{}{}{}",
-               table_row(shape_, out, in, communicator_.world_size(), options_.check),
-               loss_line(out, in), notes(out), in ? notes(*in) : "");
+    fmt::print(
+        text_, "{}{}{}{}{}", table_row(shape_, out, in, communicator_.world_size(), options_.check),
+        loss_line(out, in), notes(out), in ? notes(*in) : "", slow_line(out, in, session_.flight));
     fmt::print(text_, "{}", bound_warning(in ? *in : out));
     std::fflush(text_);
   }
@@ -294,7 +299,8 @@ class Benchmark {
 
   void print_footer() {
     if (!first_) return;
-    fmt::print(text_, "{}", flows_line(flows_, options_.job.flows == 0));
+    fmt::print(text_, "{}{}", flows_line(flows_, choice_of_flows(options_.job.flows, large_calls_)),
+               columns_line(shape_, 2 * options_.iterations));
     if (options_.learn_shares) {
       fmt::print(text_, "# Shares, learnt        : {}\n",
                  shares_text(communicator_.learnt_shares(0)));
@@ -353,6 +359,7 @@ class Benchmark {
   PartialRun partial_;  // the size under way
   bool interrupted_ = false;
   std::vector<std::uint32_t> flows_;  // of each rank, after the last size
+  std::uint64_t large_calls_ = 0;     // large_calls() of all sizes
   std::uint64_t next_step_ = 0;
   std::string halted_;  // why the run ended early
   nlohmann::json results_ = nlohmann::json::array();

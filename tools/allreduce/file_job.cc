@@ -13,6 +13,7 @@
 #include "tools/allreduce/file_check.h"
 #include "tools/allreduce/npy.h"
 #include "tools/allreduce/result_table.h"
+#include "tools/allreduce/slow_calls.h"
 #include "tools/allreduce/timed_calls.h"
 #include "tools/allreduce/work_estimate.h"
 #include "tools/cli/exit_code.h"
@@ -21,6 +22,7 @@
 #include "tools/cli/report_output.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/datapath_text.h"
+#include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/reference/fnv.h"
@@ -240,12 +242,14 @@ class FileJob {
                                    carrier(options_.job, session_), measurement.datapath,
                                    name(measurement.function), describe(input_), options_.input)),
                wrapped("# datapath: " + datapath_text(communicator_.ranks())));
-    fmt::print(text, "{}{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()),
-               multicast_line(communicator_.multicast()), table_header(shape),
+    fmt::print(text, "{}{}{}{}{}{}{}", shrunk_line(communicator_.shrunk_slots()),
+               small_buffers_line(communicator_.ranks()), multicast_line(communicator_.multicast()),
+               table_header(shape),
                table_row(shape, std::nullopt, measurement, communicator_.world_size(),
                          measurement.checked),
                loss_line(std::nullopt, measurement), notes(measurement));
-    fmt::print(text, "{}", bound_warning(measurement));
+    fmt::print(text, "{}{}", bound_warning(measurement),
+               slow_line(std::nullopt, measurement, session_.flight));
     if (measurement.lost_fraction == 0) {
       fmt::print(text, "# lost                 : nothing\n");
     } else {
@@ -258,8 +262,11 @@ class FileJob {
                  : measurement.coded > 0      ? ": replicas differ"
                                               : ": replicas differ there");
     }
-    fmt::print(text, "{}{}\n", flows_line(measurement.flows, options_.job.flows == 0),
-               wrapped("# checked              : " + checked));
+    const std::uint64_t large = large_calls(measurement.size, communicator_.world_size(),
+                                            options_.warmup + measurement.time_us.size());
+    fmt::print(
+        text, "{}{}{}\n", flows_line(measurement.flows, choice_of_flows(options_.job.flows, large)),
+        columns_line(shape, options_.iterations), wrapped("# checked              : " + checked));
     if (!options_.output.empty()) {
       fmt::print(text, "# written              : {}\n",
                  measurement.wrong != 0 ? "nothing, because values are wrong"

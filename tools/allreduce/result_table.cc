@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <span>
 
 #include "tools/cli/quantile.h"
@@ -29,6 +30,8 @@ constexpr std::array kPlace{Column{"time", "(us)", 9}, Column{"algbw", "(GB/s)",
 constexpr std::array kOwn{Column{"p50", "(us)", 8}, Column{"p99", "(us)", 8},
                           Column{"max", "(us)", 8}, Column{"lost", "(%)", 7},
                           Column{"late", "ranks", 8}};
+
+constexpr std::uint64_t kTrialCalls = 9;  // of a trial of flows, with large messages
 
 const Column& row_of(OwnColumn own) {
   return kOwn[static_cast<std::size_t>(own)];
@@ -88,20 +91,43 @@ std::string late_text(const std::vector<Rank>& late, std::size_t width) {
   return text.size() <= width ? text : rank_count(late.size());
 }
 
-std::string own_cell(OwnColumn own, const std::optional<Measurement>& in) {
+/// What the own columns show of both places together.
+struct BothPlaces {
+  std::vector<double> time_us;
+  double lost_fraction = 0;
+  std::vector<Rank> late;  // sorted
+};
+
+BothPlaces both_places(const std::optional<Measurement>& out,
+                       const std::optional<Measurement>& in) {
+  BothPlaces both;
+  std::set<Rank> late;
+  for (const auto* one : {&out, &in}) {
+    if (!*one) continue;
+    both.time_us.insert(both.time_us.end(), (*one)->time_us.begin(), (*one)->time_us.end());
+    both.lost_fraction = std::max(both.lost_fraction, (*one)->lost_fraction);
+    late.insert((*one)->late.begin(), (*one)->late.end());
+  }
+  both.late.assign(late.begin(), late.end());
+  return both;
+}
+
+double quantile_of(OwnColumn own) {
+  return own == OwnColumn::p50 ? 0.5 : own == OwnColumn::p99 ? 0.99 : 1;
+}
+
+std::string own_cell(OwnColumn own, const BothPlaces& both) {
   const Column& column = row_of(own);
-  if (!in || in->time_us.empty()) return cell(column, "-");
+  if (both.time_us.empty()) return cell(column, "-");
   switch (own) {
     case OwnColumn::p50:
-      return figure(column, quantile(in->time_us, 0.5), 2);
     case OwnColumn::p99:
-      return figure(column, quantile(in->time_us, 0.99), 2);
     case OwnColumn::max:
-      return figure(column, quantile(in->time_us, 1), 2);
+      return figure(column, quantile(both.time_us, quantile_of(own)), 2);
     case OwnColumn::lost:
-      return figure(column, in->lost_fraction * 100, 4);
+      return figure(column, both.lost_fraction * 100, 4);
     case OwnColumn::late:
-      return cell(column, late_text(in->late, column.width));
+      return cell(column, late_text(both.late, column.width));
   }
   return "";
 }
@@ -126,7 +152,8 @@ std::string place_line(const TableShape& shape) {
     if (width > 0) text += fmt::format(" {:^{}}", name, width - 1);
   };
   if (shape.out) title("out-of-place", width_of(kPlace));
-  title("in-place", (shape.in ? width_of(kPlace) : 0) + own);
+  if (shape.in) title("in-place", width_of(kPlace));
+  title("both", own);
   return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
 }
 
@@ -182,19 +209,44 @@ std::string table_row(const TableShape& shape, const std::optional<Measurement>&
                      cell(kCall[4], "-1");
   if (shape.out) text += place_cells(out, world, checked);
   if (shape.in) text += place_cells(in, world, checked);
-  for (const OwnColumn one : shape.own) text += own_cell(one, in);
+  const BothPlaces both = both_places(out, in);
+  for (const OwnColumn one : shape.own) text += own_cell(one, both);
   return text + "\n";
 }
 
-std::string flows_line(const std::vector<std::uint32_t>& flows, bool by_trial) {
+std::string columns_line(const TableShape& shape, std::uint64_t calls) {
+  constexpr std::uint64_t kForP99 = 100;
+  const bool asked =
+      std::find(shape.own.begin(), shape.own.end(), OwnColumn::p99) != shape.own.end();
+  if (!asked || calls >= kForP99) return "";
+  return fmt::format("# p99                  : needs {} calls of a size, not {}: raise -n\n",
+                     kForP99, calls);
+}
+
+std::uint64_t large_calls(std::uint64_t size, std::uint32_t world, std::uint64_t calls) {
+  constexpr std::uint64_t kLargeMessage = 1 << 20;
+  return size / world >= kLargeMessage ? calls : 0;
+}
+
+FlowsBy choice_of_flows(std::uint32_t asked, std::uint64_t large) {
+  return asked != 0 ? FlowsBy::option : large >= kTrialCalls ? FlowsBy::trial : FlowsBy::no_trial;
+}
+
+std::string flows_line(const std::vector<std::uint32_t>& flows, FlowsBy by) {
   const bool alike = std::all_of(flows.begin(), flows.end(),
                                  [&](std::uint32_t one) { return one == flows.front(); });
   const std::string many = alike && !flows.empty()
                                ? fmt::format("{}", flows.front())
                                : fmt::format("{}, of ranks 0 to {}", fmt::join(flows, " "),
                                              flows.empty() ? 0 : flows.size() - 1);
-  return fmt::format("# Flows to each rank   : {}{}\n", many,
-                     by_trial ? ", by trial; messages below 1 MiB take 1" : "");
+  const std::string why = by == FlowsBy::option ? ""
+                          : by == FlowsBy::trial
+                              ? ", by trial; messages below 1 MiB take 1"
+                              : fmt::format(
+                                    ", without a trial: that takes {} calls with messages "
+                                    "of 1 MiB or more",
+                                    kTrialCalls);
+  return fmt::format("# Flows to each rank   : {}{}\n", many, why);
 }
 
 std::string table_footer(std::optional<std::uint64_t> wrong, double mean_busbw) {

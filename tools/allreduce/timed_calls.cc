@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "collectives/report_text.h"
+#include "tools/allreduce/slow_calls.h"
 #include "tools/cli/report_output.h"
+#include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"
 #include "tools/job/outcome.h"
 #include "tools/job/rank_names.h"
@@ -42,8 +44,13 @@ void note_outcome(const Report& report, IterationLog& log) {
 
 constexpr const char* kLateRemedy = "tarpon check shows pairs of ranks whose packets are lost";
 
-IterationLog failed(IterationLog log, std::string error, std::string outcome) {
-  log.error = std::move(error);
+/// `before`: the counts of the port when the call, or the barrier before it, began.
+IterationLog failed(const TimedCalls& calls, const PortStatistics& before, IterationLog log,
+                    std::string error, std::string outcome) {
+  const Communicator& job = calls.communicator;
+  const std::string trouble =
+      host_trouble(before, job.port_statistics(), job.ranks()[job.rank()].mtu);
+  log.error = trouble.empty() ? std::move(error) : fmt::format("{}; {}", error, trouble);
   log.outcome_text = std::move(outcome);  // not that of an earlier call
   return log;
 }
@@ -68,9 +75,10 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
   const std::optional<InjectedDelay>& delay = calls.options.delay;
   for (std::uint32_t i = 0; i < calls.warmup + calls.iterations; ++i) {
     calls.refill();
+    const PortStatistics port_first = calls.communicator.port_statistics();
     if (const auto met = calls.communicator.barrier(arguments.deadline); !met) {
       log.peer_late = met.error().code == Error::Code::timeout;
-      return failed(std::move(log), met.error().message, "");
+      return failed(calls, port_first, std::move(log), met.error().message, "");
     }
     if (delay && delay->rank == calls.communicator.rank()) std::this_thread::sleep_for(delay->by);
     const PortStatistics port_before = calls.communicator.port_statistics();
@@ -79,14 +87,15 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
     auto report = calls.communicator.allreduce(arguments);
     const Time stop = monotonic_now();
     if (!report) {
-      return failed(std::move(log), report.error().message, "");
+      return failed(calls, port_first, std::move(log), report.error().message, "");
     }
     const bool ended = report->status == Status::complete || report->status == Status::partial ||
                        report->status == Status::late_self;
     if (!ended) {
       log.outcome = outcome_json(*report);
       log.peer_late = report->status == Status::peer_late;
-      return failed(std::move(log), fmt::format("{}: {}", name(report->status), report->detail),
+      return failed(calls, port_first, std::move(log),
+                    fmt::format("{}: {}", name(report->status), report->detail),
                     progress_text(*report));
     }
     if (i >= calls.warmup) {
@@ -96,6 +105,7 @@ IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
       log.sent_bytes += port.tx_bytes - port_before.tx_bytes;
       log.time_us.push_back(std::chrono::duration<double, std::micro>(stop - start).count());
       note(*report, log);
+      if (is_slow(log.time_us.back(), log.time_us)) calls.communicator.record_flight();
       if (report->status != Status::complete) note_outcome(*report, log);
     }
     log.nonfinite.insert(report->nonfinite_ranks.begin(), report->nonfinite_ranks.end());

@@ -37,7 +37,8 @@ struct TimedCalls {
 /// Runs the calls on `input` and `output`. The first failure ends the run and is in
 /// IterationLog::error. With loss budgets each call is a step of its own; the ranks agree on it
 /// after the call, outside of the measured time. A verdict of halt ends the run:
-/// IterationLog::halted. `last` is set to the report of the last iteration.
+/// IterationLog::halted. `last` is set to the report of the last iteration. A slow call
+/// (slow_calls.h) leaves a flight recording.
 IterationLog run_timed(const TimedCalls& calls, const void* input, void* output,
                        std::uint64_t count, Report& last);
 

@@ -14,6 +14,7 @@
 #include "tools/cli/report_output.h"
 #include "tools/cli/wrapped_text.h"
 #include "tools/job/datapath_text.h"
+#include "tools/job/host_trouble.h"
 #include "tools/job/joint_outcome.h"
 #include "tools/job/rank_names.h"
 #include "tools/job/session.h"
@@ -41,6 +42,7 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connectio
   fmt::print(text, "# {}, {}, full-size packets, slots of {} B\n", rank_count(world),
              mtu_text(ranks), connection.agreed.slot_bytes);
   fmt::print(text, "{}\n", wrapped("# datapath: " + datapath_text(ranks)));
+  fmt::print(text, "{}{}", shrunk_line(connection.shrunk_slots), small_buffers_line(ranks));
   print_matrix(text, pairs, world, "reachable (a full-size packet and its reply pass)",
                [](const PairProbe& pair) { return std::string(pair.works() ? "yes" : "NO"); });
   print_matrix(text, pairs, world, "round-trip time, median (us)", [](const PairProbe& pair) {
@@ -57,6 +59,12 @@ void print(std::FILE* text, const std::vector<PairProbe>& pairs, const Connectio
                  return pair.flooded() ? fmt::format("{:.2f}", pair.rate_gbps) : "-";
                });
   fmt::print(text, "{}\n", wrapped(std::string("# ") + kHowMeasured));
+  for (const PairProbe& pair : pairs) {
+    if (!pair.cut_to_fragments()) continue;
+    const RankInfo& from = ranks[pair.from];
+    fmt::print(text, "{}\n",
+               wrapped("# warning: " + fragments_warning(pair, from.interface, from.mtu)));
+  }
   int failing = 0;
   for (const PairProbe& pair : pairs) {
     if (pair.good()) continue;
@@ -85,6 +93,7 @@ nlohmann::json to_json(const std::vector<PairProbe>& pairs, const Connection& co
                     {"reachable", pair.works()},
                     {"rtt_us", pair.rtt_us},
                     {"loss", pair.loss()},
+                    {"fragmented", pair.cut_to_fragments()},
                     {"flood_loss", nullptr},
                     {"rate_gbps", nullptr}});
     if (!pair.flooded()) continue;

@@ -51,6 +51,15 @@ std::string own_refusal(Rank from, Rank to, int error, std::uint32_t mtu, std::u
 
 }  // namespace
 
+std::string fragments_warning(const PairProbe& pair, const std::string& interface,
+                              std::uint32_t mtu) {
+  return fmt::format(
+      "the host of rank {} cut {} packets to rank {} into fragments: the network below {} (a "
+      "tunnel?) has a smaller MTU than {}; lower the MTU of {}, since fragments cost several times "
+      "the time",
+      pair.from, pair.fragmented, pair.to, interface, mtu, interface);
+}
+
 std::string likely_cause(const PairProbe& pair, const PairPlaces& places) {
   if (pair.arrived == 0 && pair.send_error != 0) {
     return own_refusal(pair.from, pair.to, pair.send_error, places.mtu, places.to_port);

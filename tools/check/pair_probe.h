@@ -25,6 +25,7 @@ struct PairProbe {
   std::uint64_t flood_sent = 0;  // packets that `from` gave to the network; 0: no flood
   std::uint64_t flood_arrived = 0;
   std::uint64_t flood_overrun = 0;  // lost by the receive buffers of `to`, not on the way
+  std::uint64_t fragmented = 0;     // packets that the host of `from` cut during the flood
 
   bool works() const { return answered > 0; }
   /// Whether the pair works and loses so few probes that the path is not to blame; some get lost on
@@ -32,6 +33,9 @@ struct PairProbe {
   bool good() const;
   /// Whether the figures of the flood mean anything.
   bool flooded() const { return works() && flood_sent > 0; }
+  /// Whether the packets of the flood were cut into fragments, as below a tunnel whose own network
+  /// has a smaller MTU. Other traffic of the host is cut now and then.
+  bool cut_to_fragments() const { return flooded() && fragmented >= flood_sent / 2; }
   std::uint32_t probes_lost() const;
   double loss() const;        // share of the full-size probes that did not arrive
   double flood_loss() const;  // share of the flood that was lost on the way
@@ -43,6 +47,11 @@ struct PairPlaces {
   std::uint16_t from_port = 0;  // UDP
   std::uint16_t to_port = 0;
 };
+
+/// A warning about a pair that cut_to_fragments(), one line with the remedy. `interface`: of
+/// `from`.
+std::string fragments_warning(const PairProbe& pair, const std::string& interface,
+                              std::uint32_t mtu);
 
 /// The likely cause why the pair does not work; one line with the remedy.
 std::string likely_cause(const PairProbe& pair, const PairPlaces& places);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tools/check/fragments.h"
 #include "tools/cli/quantile.h"
 #include "transport/clock.h"
 #include "transport/probe_packet.h"
@@ -202,6 +203,7 @@ class Prober {
   /// and not as lost by the network.
   Result<void> flood(PairProbe& pair, double rate) {
     const PortStatistics before = port_.statistics();
+    const std::uint64_t cut_before = fragmented_packets();
     const auto step =
         static_cast<std::size_t>(rate * std::chrono::duration<double>(kFloodStep).count());
     const std::size_t train =
@@ -227,6 +229,7 @@ class Prober {
     const PortStatistics after = port_.statistics();
     pair.flood_sent -= std::min(pair.flood_sent, after.tx_dropped - before.tx_dropped);
     heard_.overrun = after.rx_overruns - before.rx_overruns;
+    pair.fragmented = fragmented_packets() - cut_before;
     return {};
   }
 
@@ -243,6 +246,7 @@ class Prober {
                       {"send_error", pair.send_error},
                       {"rtt_us", pair.rtt_us},
                       {"flood_sent", pair.flood_sent},
+                      {"fragmented", pair.fragmented},
                       {"flood_seconds", flood_seconds_[i]},
                       {"heard_full", heard.full},
                       {"heard_small", heard.small},
@@ -265,6 +269,7 @@ class Prober {
     sent.at("send_error").get_to(pair.send_error);
     sent.at("rtt_us").get_to(pair.rtt_us);
     sent.at("flood_sent").get_to(pair.flood_sent);
+    sent.at("fragmented").get_to(pair.fragmented);
     seen.at("heard_full").get_to(pair.arrived);
     seen.at("heard_small").get_to(pair.small_arrived);
     seen.at("heard_flood").get_to(pair.flood_arrived);

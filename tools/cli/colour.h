@@ -8,10 +8,13 @@
 
 namespace tarpon {
 
+/// Whether `fd` is a terminal that understands control sequences: TERM is not "dumb".
+bool takes_control_sequences(int fd, const Environment& environment);
+
 /// Colours text, or leaves it as it is. A value: copies behave alike.
 class Colour {
  public:
-  /// Colours only where `fd` is a terminal, NO_COLOR is unset or empty, and TERM is not "dumb".
+  /// Colours only where `fd` takes_control_sequences(), and NO_COLOR is unset or empty.
   Colour(int fd, const Environment& environment);
 
   /// `text` in red: for an error, or a figure that fails a run.

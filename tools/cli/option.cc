@@ -37,6 +37,11 @@ Result<std::string> as_it_is(const std::string& text) {
   return text;
 }
 
+Result<std::string> not_empty(const std::string& path) {
+  if (!path.empty()) return path;
+  return fail(Error::Code::invalid_argument, "\"\" is not a path");
+}
+
 std::string same(const std::string& text) {
   return text;
 }
@@ -141,11 +146,11 @@ Value text(std::optional<std::string>& target, std::string notation) {
 }
 
 Value file(std::string& target) {
-  return completed(text(target, "FILE"), Complete::file);
+  return completed(parsed(target, "FILE", not_empty, same), Complete::file);
 }
 
 Value directory(std::string& target) {
-  return completed(text(target, "DIR"), Complete::directory);
+  return completed(parsed(target, "DIR", not_empty, same), Complete::directory);
 }
 
 Value interface_name(std::string& target) {

@@ -153,10 +153,10 @@ std::string share_text(double share);
 Value text(std::string& target, std::string notation);
 Value text(std::optional<std::string>& target, std::string notation);
 
-/// "FILE": its path.
+/// "FILE": its path, not empty.
 Value file(std::string& target);
 
-/// "DIR": its path.
+/// "DIR": its path, not empty.
 Value directory(std::string& target);
 
 /// "INTERFACE": a name, offered by shells from those of this host.

@@ -1,10 +1,10 @@
 #include "tools/cli/progress_line.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 
+#include "tools/cli/colour.h"
 #include "tools/cli/units.h"
 #include "transport/clock.h"
 
@@ -17,7 +17,9 @@ constexpr const char* kErase = "\r\033[K";
 }  // namespace
 
 ProgressLine::ProgressLine(bool visible, int terminal)
-    : terminal_(terminal), visible_(visible && isatty(terminal) == 1), started_(monotonic_now()) {}
+    : terminal_(terminal),
+      visible_(visible && takes_control_sequences(terminal, process_environment())),
+      started_(monotonic_now()) {}
 
 double ProgressLine::elapsed() const {
   return std::chrono::duration<double>(monotonic_now() - started_).count();
@@ -48,7 +50,7 @@ void ProgressLine::clear() {
 }
 
 void erase_progress(int terminal) {
-  if (isatty(terminal) == 1) dprintf(terminal, "%s", kErase);
+  if (takes_control_sequences(terminal, process_environment())) dprintf(terminal, "%s", kErase);
 }
 
 }  // namespace tarpon

@@ -1,4 +1,5 @@
-// One line of progress on a terminal, nothing if output is piped. Any thread.
+// One line of progress on a terminal, nothing if output is piped or the terminal is dumb. Any
+// thread.
 #pragma once
 
 #include <mutex>
@@ -11,8 +12,8 @@ namespace tarpon {
 
 class ProgressLine {
  public:
-  /// Writes to `terminal`. Shows nothing if that is no terminal, or if not `visible` (only one rank
-  /// shows progress).
+  /// Writes to `terminal`. Shows nothing if that is no terminal that takes_control_sequences(), or
+  /// if not `visible` (only one rank shows progress).
   explicit ProgressLine(bool visible, int terminal = 2);
   ~ProgressLine() { clear(); }
   ProgressLine(const ProgressLine&) = delete;

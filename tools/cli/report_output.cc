@@ -28,9 +28,15 @@ Result<void> check_json(const std::string& path) {
 
 nlohmann::json report_config() {
   const HostInfo host = read_host_info();
-  return {{"command", command_line()}, {"version", kVersion},   {"git_commit", kGitCommit},
-          {"host", host.hostname},     {"kernel", host.kernel}, {"cpu", host.cpu_model},
-          {"cpus", host.cpus}};
+  return {
+      {"command", command_line()},
+      {"version", kVersion},
+      {"git_commit", kGitCommit},
+      {"host", host.hostname},
+      {"kernel", host.kernel},
+      {"cpu", host.cpu_model},
+      {"cpus", host.cpus},
+      {"cpu_quota", host.cpu_quota ? nlohmann::json(*host.cpu_quota) : nlohmann::json(nullptr)}};
 }
 
 nlohmann::json json_report(nlohmann::json config, nlohmann::json results) {

@@ -18,7 +18,7 @@ std::FILE* text_stream(const std::string& path);
 Result<void> check_json(const std::string& path);
 
 /// The first members of "config" in each command's JSON: "command", "version", "git_commit",
-/// "host", "kernel", "cpu" and "cpus".
+/// "host", "kernel", "cpu", "cpus" and "cpu_quota".
 nlohmann::json report_config();
 
 /// The one shape of each command's JSON: {"config": CONFIG, "results": RESULTS}. The results are an

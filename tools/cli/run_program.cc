@@ -1,6 +1,8 @@
 #include "tools/cli/run_program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -13,6 +15,15 @@
 namespace tarpon::cli {
 
 namespace {
+
+/// Keeps the numbers of closed standard descriptors from other files, whose content the output
+/// would become. A directory can be neither read nor written, and programs that a command starts
+/// do not inherit it.
+void reserve_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  }
+}
 
 int run(const Catalogue& catalogue, const std::vector<std::string>& words) {
   const Parsed parsed = parse(catalogue, words);
@@ -35,16 +46,14 @@ int run(const Catalogue& catalogue, const std::vector<std::string>& words) {
 }  // namespace
 
 int run_program(const Catalogue& catalogue, const std::vector<std::string>& words) {
+  reserve_standard_descriptors();
   int code = kFailed;
   try {
     code = run(catalogue, words);
   } catch (const std::exception& error) {  // fmt: a write failed; no memory
-    Voice().error(error.what());
-    return kFailed;
+    if (std::ferror(stdout) == 0) Voice().error(error.what());
   }
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  Voice().error("not all of the output could be written to standard output");
-  return kFailed;
+  return with_output_written(code);
 }
 
 }  // namespace tarpon::cli

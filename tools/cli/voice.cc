@@ -30,7 +30,8 @@ void Voice::error(std::string_view message) const {
   if (named && *named != *rank_) return;
   const std::string speaker = named ? "" : rank_ ? fmt::format("rank {}: ", *rank_) : "tarpon: ";
   const Colour colour(STDERR_FILENO, process_environment());
-  fmt::print(stderr, "{}\n", colour.failure(speaker + std::string(message)));
+  // fmt::print() would throw where standard error cannot be written.
+  std::fputs((colour.failure(speaker + std::string(message)) + "\n").c_str(), stderr);
 }
 
 void Voice::note(std::string_view message) const {

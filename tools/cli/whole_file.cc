@@ -26,6 +26,16 @@ bool is_direct_at(const OutputPlace& place, const struct stat& status) {
   return place.in_proc || (status.st_mode != 0 && !S_ISREG(status.st_mode));
 }
 
+constexpr mode_t kPermissions = 0777;
+constexpr const char* kDescriptors = "/proc/self/fd";
+
+/// Gives the file, whose replacement `fd` is, the owner and permissions that it had. The owner
+/// stays the user of this process where that user may not give files away.
+bool keep_access(int fd, const struct stat& before) {
+  [[maybe_unused]] const int given = ::fchown(fd, before.st_uid, before.st_gid);
+  return ::fchmod(fd, before.st_mode & kPermissions) == 0;
+}
+
 /// Calls `make` with temporary names beside `name` until it succeeds. "" and errno if none does.
 template <typename Make>
 std::string take_name(const std::string& name, Make make) {
@@ -42,24 +52,34 @@ std::string take_name(const std::string& name, Make make) {
 Result<WholeFile> WholeFile::create(const std::string& path) {
   auto place = find_output_place(path);
   if (!place) return fail(place.error());
-  if (is_direct_at(*place, status_at(*place))) {
+  const struct stat before = status_at(*place);
+  if (is_direct_at(*place, before)) {
     // Append to what a redirected standard output already holds.
     auto fd = open_at(*place, path, O_WRONLY | O_APPEND);
     if (!fd) return fail(fd.error());
     return WholeFile(std::move(*fd), std::move(*place), path, true);
   }
   const int directory = place->directory.get();
-  FileDescriptor fd(::openat(directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+  const bool replaces = before.st_mode != 0;
+  const mode_t mode = replaces ? before.st_mode & kPermissions : 0666;
+  FileDescriptor fd;
+  // Without /proc a nameless file cannot be given its name.
+  if (::access(kDescriptors, F_OK) == 0) {
+    fd = FileDescriptor(::openat(directory, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, mode));
+  }
   std::string name;
   if (!fd) {
     name = take_name(place->name, [&](const char* one) {
-      fd = FileDescriptor(::openat(directory, one, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+      fd = FileDescriptor(::openat(directory, one, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
       return static_cast<bool>(fd);
     });
     if (name.empty()) return fail_system(errno, path + ": cannot create a file in its directory");
   }
   WholeFile file(std::move(fd), std::move(*place), path, false);
   file.temporary_ = std::move(name);
+  if (replaces && !keep_access(file.fd_.get(), before)) {
+    return fail_system(errno, path + ": cannot give its replacement the same permissions");
+  }
   return file;
 }
 
@@ -111,7 +131,7 @@ Result<void> WholeFile::write(std::span<const std::byte> data) {
 
 /// Gives a nameless file its name if that is free, else a temporary one.
 Result<void> WholeFile::name_beside() {
-  const std::string self = fmt::format("/proc/self/fd/{}", fd_.get());
+  const std::string self = fmt::format("{}/{}", kDescriptors, fd_.get());
   const auto link = [&](const char* name) {
     return ::linkat(AT_FDCWD, self.c_str(), place_.directory.get(), name, AT_SYMLINK_FOLLOW) == 0;
   };

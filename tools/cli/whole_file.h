@@ -20,7 +20,8 @@ namespace tarpon {
 class WholeFile {
  public:
   /// Opens a file in the directory of `path`, or of the target of a symbolic link, which need not
-  /// exist yet. A path that is_direct() is opened and written directly. Errors: io, permission; a
+  /// exist yet. A file that exists keeps its permissions, and its owner where this process may give
+  /// files away. A path that is_direct() is opened and written directly. Errors: io, permission; a
   /// symbolic link of another user is refused (xdp/output_place.h).
   static Result<WholeFile> create(const std::string& path);
 

@@ -69,6 +69,31 @@ Requirement udp_trains(const DoctorFacts& facts) {
                      "", 0);
 }
 
+Requirement socket_buffers(const DoctorFacts& facts) {
+  const std::uint64_t least = std::min(facts.receive_buffer, facts.send_buffer);
+  return requirement(
+      "socket_buffers", "socket buffers", answer_of(least >= facts.wanted_buffer),
+      fmt::format("{} KiB to receive, {} KiB to send{}", facts.receive_buffer >> 10,
+                  facts.send_buffer >> 10,
+                  least >= facts.wanted_buffer
+                      ? ""
+                      : "; longer bursts are lost in this host, not in the network"),
+      fmt::format("sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}", facts.wanted_buffer), 0);
+}
+
+Requirement processors(const DoctorFacts& facts) {
+  if (!facts.cpu_quota || *facts.cpu_quota >= facts.cpus) {
+    return requirement("cpu_quota", "processors without a quota", Answer::yes,
+                       fmt::format("{}", facts.cpus), "", 0);
+  }
+  return requirement("cpu_quota", "processors without a quota", Answer::no,
+                     fmt::format("{} processors, time of {:g} (cpu.max of the control group): the "
+                                 "kernel stops all threads for the rest of each period, and "
+                                 "bounded calls lose what comes meanwhile; raise the quota",
+                                 facts.cpus, *facts.cpu_quota),
+                     "", 0);
+}
+
 Requirement af_xdp(const DoctorFacts& facts) {
   return requirement("af_xdp", "AF_XDP in the kernel", answer_of(facts.has_af_xdp),
                      facts.has_af_xdp ? "" : "it was built without CONFIG_XDP_SOCKETS", "", kXdp);
@@ -258,6 +283,8 @@ Diagnosis diagnose(const DoctorFacts& facts) {
       ipv4(facts),
       io_uring(facts),
       udp_trains(facts),
+      socket_buffers(facts),
+      processors(facts),
       af_xdp(facts),
       zero_copy(facts),
       queues(facts),

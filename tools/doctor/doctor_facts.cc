@@ -17,7 +17,9 @@
 
 #include "collectives/interfaces.h"
 #include "tools/system/capabilities.h"
+#include "tools/system/host_info.h"
 #include "transport/ports/udp_options.h"
+#include "transport/ports/udp_socket.h"
 #include "transport/ports/xdp_port.h"
 #include "xdp/file_descriptor.h"
 #include "xdp/kernel.h"
@@ -122,6 +124,23 @@ std::uint64_t value_in(const char* path, const std::string& name) {
   return 0;
 }
 
+/// The size of a socket's buffer as the kernel granted it, without its own half.
+std::uint64_t buffer_size(int fd, int option) {
+  int size = 0;
+  socklen_t length = sizeof size;
+  if (::getsockopt(fd, SOL_SOCKET, option, &size, &length) != 0) return 0;
+  return static_cast<std::uint64_t>(size) / 2;
+}
+
+void read_buffers(DoctorFacts& facts) {
+  const UdpSocketOptions wanted;
+  facts.wanted_buffer = wanted.receive_buffer;
+  const auto socket = UdpSocket::open(wanted);
+  if (!socket) return;
+  facts.receive_buffer = buffer_size(socket->fd(), SO_RCVBUF);
+  facts.send_buffer = buffer_size(socket->fd(), SO_SNDBUF);
+}
+
 void read_machine(DoctorFacts& facts) {
   const FileDescriptor socket(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
   facts.has_af_xdp = socket || errno != EAFNOSUPPORT;
@@ -139,6 +158,10 @@ void read_machine(DoctorFacts& facts) {
   facts.mounts_go_with_us = xdp::mounts_go_with_this_process();
   std::ifstream("/proc/sys/kernel/io_uring_disabled") >> facts.uring_disabled;
   facts.seccomp = value_in("/proc/thread-self/status", "Seccomp:") != 0;
+  read_buffers(facts);
+  const HostInfo host = read_host_info();
+  facts.cpus = host.cpus;
+  facts.cpu_quota = host.cpu_quota;
   facts.udp_gso = takes_option(UDP_SEGMENT);
   facts.udp_gro = takes_option(UDP_GRO);
 }

@@ -49,6 +49,11 @@ struct DoctorFacts {
   bool seccomp = false;
   bool udp_gso = false;
   bool udp_gro = false;
+  std::uint64_t receive_buffer = 0;  // bytes that a socket gets when it asks for wanted_buffer
+  std::uint64_t send_buffer = 0;
+  std::uint64_t wanted_buffer = 0;
+  int cpus = 0;                     // that this process may run on
+  std::optional<double> cpu_quota;  // of its control groups, in processors
   RungFacts rung;
 };
 

@@ -93,10 +93,16 @@ InfoSection processor_section() {
   const HostInfo host = read_host_info();
   section.rows.push_back(
       {"model", "processor",
-       fmt::format("{}, {} CPUs for this process",
-                   host.cpu_model.empty() ? "unknown model" : host.cpu_model, host.cpus),
+       fmt::format("{}, {} CPUs for this process{}",
+                   host.cpu_model.empty() ? "unknown model" : host.cpu_model, host.cpus,
+                   host.cpu_quota ? fmt::format(", of which its control group grants the time of "
+                                                "{:g}",
+                                                *host.cpu_quota)
+                                  : ""),
        host.cpu_model});
   section.rows.push_back({"cpus", "", "", host.cpus});
+  section.rows.push_back(
+      {"cpu_quota", "", "", host.cpu_quota ? json(*host.cpu_quota) : json(nullptr)});
 #if defined(__x86_64__)
   section.rows.push_back(extensions());
 #endif

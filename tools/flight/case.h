@@ -19,6 +19,7 @@ using FlightOperations = std::map<OperationKey, std::vector<OperationAtRank>>;
 /// In rising order of weight.
 enum class FlightTrouble : std::uint8_t {
   none,
+  slow,       // complete on all ranks, but far slower than other calls alike
   nonfinite,  // NaN in the result
   partial,    // contributions are missing, or a rank was late
   open,       // no rank has failed, but ranks have been in it for long

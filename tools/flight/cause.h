@@ -23,6 +23,7 @@ enum class FlightCause : std::uint8_t {
   cut_off,
   link_cut,
   loss,
+  mtu,
   stalled,
   slow,
   nonfinite,

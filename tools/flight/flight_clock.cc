@@ -13,7 +13,7 @@ namespace {
 constexpr double kMaxDrift = 1e-3;
 
 bool same_clock(const FlightHeader& a, const FlightHeader& b) {
-  return a.boot_id == b.boot_id && a.boot_id[0] != '\0';
+  return a.boot_id == b.boot_id && a.boot_id[0] != '\0' && a.time_namespace == b.time_namespace;
 }
 
 /// A packet, or the first of several alike: kind of its arrival, tag, operation, stage.

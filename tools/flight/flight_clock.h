@@ -1,8 +1,9 @@
 // Lays the clocks of a job's ranks onto one time axis.
 //
-// Ranks of one boot of one host share the monotonic clock. Between hosts, pairs of events bound the
-// difference: what a rank sends, its peer receives later. Pairs in both directions bound it from
-// both sides; the axis takes the middle, and pairs from two parts of the recordings give the drift.
+// Ranks of one boot of one host share the monotonic clock, unless they are in different time
+// namespaces. Between two clocks, pairs of events bound the difference: what a rank sends, its
+// peer receives later. Pairs in both directions bound it from both sides; the axis takes the
+// middle, and pairs from two parts of the recordings give the drift.
 #pragma once
 
 #include <vector>
@@ -13,7 +14,7 @@ namespace tarpon {
 
 /// How a rank's clock was laid onto the axis, which is the clock of the lowest recorded rank.
 enum class FlightClock : std::uint8_t {
-  shared,     // the same boot of one host: the same clock
+  shared,     // the same boot and time namespace: the same clock
   estimated,  // from packets both ways
   unrelated,  // no packets both ways: its times begin with the axis's first event
 };

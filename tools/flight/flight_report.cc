@@ -265,21 +265,37 @@ std::string evidence_text(const FlightVerdict& verdict) {
 
 }  // namespace
 
-std::string verdict_text(const FlightVerdict& verdict) {
+namespace {
+
+std::string job_text(const FlightJob& job) {
+  return fmt::format("# job {:08x}, {}\n", job.job, rank_count(job.ranks.size()));
+}
+
+std::string others_text(const FlightJob& job) {
+  if (job.others == 0) return "";
+  return fmt::format("# {} recordings of other jobs left out\n", job.others);
+}
+
+std::string verdict_lines(const FlightVerdict& verdict) {
   std::string text = wrapped("# verdict: " + verdict.line) + "\n";
   if (!verdict.missing.empty()) text += wrapped("# missing: " + verdict.missing) + "\n";
   if (verdict.operation) text += wrapped("# next: " + verdict.next) + "\n";
   return text;
 }
 
+}  // namespace
+
+std::string verdict_text(const FlightJob& job, const FlightVerdict& verdict) {
+  return job_text(job) + others_text(job) + verdict_lines(verdict);
+}
+
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all) {
-  std::string text = fmt::format("# job {:08x}, {}\n", job.job, rank_count(job.ranks.size()));
+  std::string text = job_text(job);
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     text += rank_line(job.ranks[rank], rank);
   }
-  if (job.others > 0) text += fmt::format("# {} recordings of other jobs left out\n", job.others);
-  return text + events_text(job, verdict, all) + "\n" + evidence_text(verdict) +
-         verdict_text(verdict);
+  return text + others_text(job) + events_text(job, verdict, all) + "\n" + evidence_text(verdict) +
+         verdict_lines(verdict);
 }
 
 namespace {

@@ -10,12 +10,12 @@
 namespace tarpon {
 
 /// The ranks, then the events of the operation that the verdict is about (without a verdict: of the
-/// newest operation), then the evidence, and last the lines of verdict_text(). A long list of
+/// newest operation), then the evidence, and last the verdict. A long list of
 /// events is shortened in the middle. `all`: every event of the recordings.
 std::string flight_text(const FlightJob& job, const FlightVerdict& verdict, bool all);
 
-/// The verdict alone: "# verdict: ", "# missing: " if evidence is missing, "# next: ".
-std::string verdict_text(const FlightVerdict& verdict);
+/// The job, and the verdict alone: "# verdict: ", "# missing: " if evidence is missing, "# next: ".
+std::string verdict_text(const FlightJob& job, const FlightVerdict& verdict);
 
 /// The job's row of the JSON report: "job", "world_size", "ranks", "verdict", "events".
 nlohmann::json flight_json(const FlightJob& job, const FlightVerdict& verdict);

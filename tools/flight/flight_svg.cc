@@ -114,7 +114,9 @@ std::string bar(const Panel& panel, double y, Time from, Time to, std::string_vi
       left, y, width, kBar, colour, escaped(hint));
 }
 
-std::string bars(const Panel& panel, const FlightRank& rank, const OperationAtRank& at, double y) {
+/// `in_trouble`: the verdict found something, so that open operations do not just run.
+std::string bars(const Panel& panel, const FlightRank& rank, const OperationAtRank& at, double y,
+                 bool in_trouble) {
   if (!at.opened) return "";
   const std::string what = operation_text(panel.key);
   const Time end = end_at(rank, at);
@@ -129,7 +131,9 @@ std::string bars(const Panel& panel, const FlightRank& rank, const OperationAtRa
     from = std::max(from, to);
   }
   if (whole) result += bar(panel, y, from, end, kFinish, what + ", finishing");
-  if (!at.ended || static_cast<Status>(at.ended->detail) != Status::complete) {
+  const bool good =
+      at.ended ? static_cast<Status>(at.ended->detail) == Status::complete : !in_trouble;
+  if (!good) {
     const auto how = at.ended ? name(static_cast<Status>(at.ended->detail)) : "still open";
     result +=
         bar(panel, y + kBar, rank.at(*at.opened), end, kBad, fmt::format("{}: {}", what, how));
@@ -137,11 +141,13 @@ std::string bars(const Panel& panel, const FlightRank& rank, const OperationAtRa
   return result;
 }
 
-std::string panel_text(const FlightJob& job, const Panel& panel, double bottom) {
+std::string panel_text(const FlightJob& job, const Panel& panel, double bottom, bool in_trouble) {
   std::string svg;
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const double y = kTop + kRow * static_cast<double>(rank);
-    if (job.ranks[rank].dump) svg += bars(panel, job.ranks[rank], panel.operation[rank], y);
+    if (job.ranks[rank].dump) {
+      svg += bars(panel, job.ranks[rank], panel.operation[rank], y, in_trouble);
+    }
   }
   const double span = std::chrono::duration<double, std::milli>(panel.last - panel.first).count();
   svg += text(panel.left, bottom + 16, "start", short_text(panel.key));
@@ -164,12 +170,13 @@ std::vector<std::string> head_lines(const std::string& verdict) {
   return lines;
 }
 
-std::string legend() {
+std::string legend(bool in_trouble) {
   std::string result;
   double x = kLeft;
   for (const auto& [colour, words] :
        {std::pair(kScatter, "scatter"), std::pair(kGather, "gather"),
         std::pair(kFinish, "finishing"), std::pair(kBad, "not complete")}) {
+    if (colour == kBad && !in_trouble) break;
     result += fmt::format("<rect x=\"{}\" y=\"44\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", x,
                           colour);
     result += text(x + 17, 54, "start", words);
@@ -183,6 +190,7 @@ std::string legend() {
 std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
   std::vector<Panel> panels = choose_panels(job, verdict);
   lay_out(panels);
+  const bool in_trouble = verdict.operation.has_value();
   const double bottom = kTop + kRow * static_cast<double>(job.ranks.size());
   // Leave out how it ended by rank, which the bars show.
   const std::vector<std::string> head =
@@ -198,7 +206,7 @@ std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
   for (std::size_t i = 0; i < head.size(); ++i) {
     svg += text(kLeft, 36 + kHeadLine * static_cast<double>(i), "start", head[i]);
   }
-  svg += fmt::format("<g transform=\"translate(0,{})\">\n", below) + legend();
+  svg += fmt::format("<g transform=\"translate(0,{})\">\n", below) + legend(in_trouble);
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const double y = kTop + kRow * static_cast<double>(rank);
     const bool guilty = std::any_of(verdict.guilty.begin(), verdict.guilty.end(),
@@ -206,7 +214,7 @@ std::string flight_svg(const FlightJob& job, const FlightVerdict& verdict) {
     svg += text(kLeft - 8, y + 12, "end", fmt::format("{}rank {}", guilty ? "! " : "", rank));
     if (!job.ranks[rank].dump) svg += text(kLeft, y + 12, "start", "no recording");
   }
-  for (const Panel& panel : panels) svg += panel_text(job, panel, bottom);
+  for (const Panel& panel : panels) svg += panel_text(job, panel, bottom, in_trouble);
   return svg + "</g>\n</svg>\n";
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 
+#include "bpf/wire.h"
 #include "collectives/engine/flight_events.h"
 #include "collectives/reserved_tags.h"
 
@@ -288,6 +289,14 @@ std::string operation_text(const OperationKey& key) {
   const std::string reserved = reserved_name(key.first);
   return reserved.empty() ? fmt::format("operation {} of tag {}", key.second, key.first)
                           : fmt::format("{} {}", reserved, key.second);
+}
+
+std::uint32_t full_packet_bytes(const FlightCase& of) {
+  constexpr std::uint32_t kIpAndUdp = 20 + 8;
+  for (const FlightRank& rank : of.job().ranks) {
+    if (rank.dump) return kIpAndUdp + TARPON_HEADER_BYTES + rank.dump->header.slot_bytes;
+  }
+  return 0;
 }
 
 const FlightFinding* first_cause(const FlightCase& of, const Findings& findings) {

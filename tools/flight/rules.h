@@ -65,6 +65,9 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of);
 /// enough.
 FlightFinding undecided(const FlightCase& of);
 
+/// Bytes of the IPv4 packets that carry a full slot of the job.
+std::uint32_t full_packet_bytes(const FlightCase& of);
+
 /// "operation 5 of tag 0", "barrier 7".
 std::string operation_text(const OperationKey& key);
 

@@ -204,6 +204,44 @@ std::optional<FlightFinding> link_finding(const FlightCase& of) {
 
 // -- loss
 
+namespace {
+
+/// The longest row of requests for repair of one kind between `rank` and `peer`.
+std::uint32_t requests_in_a_row(const FlightCase& of, Rank rank, Rank peer, RecordKind kind) {
+  std::uint32_t longest = 0;
+  for (const Record& record : of.records_with(rank, peer)) {
+    if (record.kind == kind) longest = std::max(longest, record.value);
+  }
+  return longest;
+}
+
+/// Whether `to` asked `from` for data again and again in vain, although small packets pass both
+/// ways: their requests for repair. So the path has come to carry smaller packets than it did.
+bool lacks_full_size(const FlightCase& of, const FlightLink& link) {
+  constexpr std::uint32_t kInVain = 8, kPassed = 4;
+  return requests_in_a_row(of, link.to, link.from, RecordKind::repair_out) >= kInVain &&
+         requests_in_a_row(of, link.to, link.from, RecordKind::repair_in) >= kPassed &&
+         requests_in_a_row(of, link.from, link.to, RecordKind::repair_in) >= kPassed;
+}
+
+std::optional<FlightFinding> size_finding(const FlightCase& of,
+                                          const std::vector<FlightLink>& asked) {
+  FlightFinding found{.cause = FlightCause::mtu, .onset = of.begin()};
+  for (const FlightLink& link : asked) {
+    if (!lacks_full_size(of, link)) continue;
+    found.links.push_back(link);
+    found.evidence.push_back(
+        {link.to, of[link.to].until,
+         fmt::format("asked rank {} again and again in vain, and heard its small packets: those of "
+                     "{} bytes are lost",
+                     link.from, full_packet_bytes(of))});
+  }
+  if (found.links.empty()) return std::nullopt;
+  return found;
+}
+
+}  // namespace
+
 std::optional<FlightFinding> loss_finding(const FlightCase& of) {
   // Repairs that the receiver asked of the sender.
   struct Asked {
@@ -224,6 +262,9 @@ std::optional<FlightFinding> loss_finding(const FlightCase& of) {
       requests += count;
     }
   }
+  std::vector<FlightLink> links;
+  for (const Asked& one : asked) links.push_back(one.link);
+  if (auto size = size_finding(of, links)) return size;
   constexpr std::size_t kMany = 4;
   const auto worst =
       std::max_element(asked.begin(), asked.end(),

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 namespace tarpon {
@@ -99,22 +100,76 @@ std::string finding_text(const FlightFinding& finding) {
   return fmt::format("{} {}", what, fmt::join(links, ", "));
 }
 
+/// How long the operation took the slowest rank; nothing if it did not end well everywhere. Of each
+/// rank by its own clock.
+std::optional<Duration> time_of(const Operation& operation) {
+  std::optional<Duration> longest;
+  for (const OperationAtRank& at : operation) {
+    if (at.presence == Presence::unknown) continue;
+    if (!at.opened || !at.ended) return std::nullopt;
+    if (static_cast<Status>(at.ended->detail) != Status::complete) return std::nullopt;
+    longest = std::max(longest.value_or(Duration{}), at.ended->time - at.opened->time);
+  }
+  return longest;
+}
+
+/// The times of operations with the same tag and arguments.
+class UsualTimes {
+ public:
+  explicit UsualTimes(const FlightOperations& operations) {
+    for (const auto& [key, operation] : operations) {
+      if (const auto time = time_of(operation)) times_[kind_of(key, operation)].push_back(*time);
+    }
+    for (auto& [kind, times] : times_) std::sort(times.begin(), times.end());
+  }
+
+  /// The median of the operations alike, if this one is far slower.
+  std::optional<Duration> exceeded_by(const OperationKey& key, const Operation& operation) const {
+    constexpr std::size_t kEnough = 5;
+    constexpr int kFactor = 10;
+    const auto time = time_of(operation);
+    if (!time || *time < kLongOpen) return std::nullopt;
+    const auto& alike = times_.at(kind_of(key, operation));
+    const Duration median = alike[(alike.size() - 1) / 2];
+    if (alike.size() < kEnough || *time <= kFactor * median) return std::nullopt;
+    return median;
+  }
+
+ private:
+  using Kind = std::tuple<std::uint32_t, std::uint8_t, std::uint8_t, std::uint64_t>;
+
+  static Kind kind_of(const OperationKey& key, const Operation& operation) {
+    for (const OperationAtRank& at : operation) {
+      if (!at.submitted) continue;
+      return {key.first, at.submitted->stage, at.submitted->detail, at.submitted->mask()};
+    }
+    return {key.first, 0, 0, 0};
+  }
+
+  std::map<Kind, std::vector<Duration>> times_;
+};
+
 /// The operation to explain.
 struct Choice {
   OperationKey key;
   FlightTrouble trouble = FlightTrouble::none;
+  Duration median{};  // of operations alike, if this one is slow
 };
 
 std::optional<Choice> choose(const FlightJob& job, const FlightOperations& operations) {
   std::optional<Choice> chosen;
   Time first = kNever;
+  const UsualTimes usual(operations);
   for (const auto& [key, operation] : operations) {
-    const FlightTrouble trouble = trouble_of(job, operation);
+    FlightTrouble trouble = trouble_of(job, operation);
+    std::optional<Duration> median;
+    if (trouble == FlightTrouble::none) median = usual.exceeded_by(key, operation);
+    if (median) trouble = FlightTrouble::slow;
     if (trouble == FlightTrouble::none) continue;
     const Time begin = begin_of(job, operation);
     const bool heavier = !chosen || trouble > chosen->trouble;
     if (!heavier && (trouble != chosen->trouble || begin >= first)) continue;
-    chosen = Choice{key, trouble};
+    chosen = Choice{key, trouble, median.value_or(Duration{})};
     first = begin;
   }
   return chosen;
@@ -141,11 +196,14 @@ FlightFinding find_cause(const FlightCase& of, std::vector<std::string>& also) {
 
 std::string line_of(const FlightJob& job, const Choice& choice, const Operation& operation,
                     const std::string& found) {
-  std::string open;
+  std::string state;
   if (choice.trouble == FlightTrouble::open) {
-    open = fmt::format(" is still open after {:.3f} ms", to_ms(open_for(job, operation)));
+    state = fmt::format(" is still open after {:.3f} ms", to_ms(open_for(job, operation)));
+  } else if (choice.trouble == FlightTrouble::slow) {
+    state = fmt::format(" took {:.3f} ms, the median is {:.3f} ms",
+                        to_ms(time_of(operation).value_or(Duration{})), to_ms(choice.median));
   }
-  return fmt::format("{}{}: {} (by rank: {})", operation_text(choice.key), open, found,
+  return fmt::format("{}{}: {} (by rank: {})", operation_text(choice.key), state, found,
                      how_it_ended(operation));
 }
 

@@ -12,7 +12,9 @@ namespace tarpon {
 
 /// `operation` is the first in time in which ranks differ: by a failure, or by different arguments.
 /// If there is none, it is the oldest that has been open for long; else the first that is partial;
-/// else the first whose result is NaN. nullopt: the recordings show no difference.
+/// else the first whose result is NaN; else the first that was complete, but took 100 ms or longer
+/// and more than 10 times the median of the operations alike. nullopt: the recordings show no
+/// difference.
 struct FlightVerdict {
   std::optional<OperationKey> operation;
   FlightCause cause = FlightCause::none;

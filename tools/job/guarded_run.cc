@@ -14,6 +14,7 @@
 #include <cstring>
 #include <iostream>
 
+#include "tools/cli/exit_code.h"
 #include "tools/system/signal_queue.h"
 #include "tools/system/subreaper.h"
 #include "xdp/file_descriptor.h"
@@ -26,7 +27,7 @@ namespace {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != guard) ::_exit(1);
   signals.restore();
-  const int code = body();
+  const int code = with_output_written(body());
   std::cout.flush();
   std::fflush(nullptr);
   ::_exit(code);

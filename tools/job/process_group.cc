@@ -18,6 +18,7 @@
 #include <iostream>
 #include <memory>
 
+#include "tools/cli/exit_code.h"
 #include "tools/job/line_merger.h"
 #include "tools/job/rank_names.h"
 #include "tools/system/signal_queue.h"
@@ -41,7 +42,7 @@ int run_body(const std::function<int(Rank)>& body, Rank rank) {
   try {
     return body(rank);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "tarpon: %s\n", error.what());
+    if (std::ferror(stdout) == 0) std::fprintf(stderr, "tarpon: %s\n", error.what());
   } catch (...) {
     std::fprintf(stderr, "tarpon: unknown exception\n");
   }
@@ -136,7 +137,7 @@ class Group {
     ::dup2(error, 2);
     for (Child& child : children_) child = Child{};
     signals_.restore();
-    const int code = run_body(body, rank);
+    const int code = with_output_written(run_body(body, rank));
     std::cout.flush();
     std::fflush(nullptr);
     ::_exit(code);

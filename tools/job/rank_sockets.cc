@@ -28,6 +28,8 @@
 namespace tarpon {
 namespace {
 
+constexpr const char* kSockets = "/proc/thread-self/net/unix";
+
 constexpr std::size_t kLongestAnswer = 256 << 10;  // a dump has 128 KiB
 constexpr std::size_t kMostRanks = 1024;
 constexpr std::size_t kMostRanksOfUser = 512;
@@ -72,7 +74,7 @@ std::optional<RankAnswer> parse_name(std::string_view name) {
 /// The ranks that listen in the calling thread's network namespace.
 std::vector<RankAnswer> listening_ranks() {
   std::vector<RankAnswer> found;
-  std::ifstream table("/proc/thread-self/net/unix");
+  std::ifstream table(kSockets);
   std::string line;
   while (std::getline(table, line)) {
     std::istringstream fields(line);
@@ -198,7 +200,12 @@ std::string silence_of(pid_t pid) {
 
 }  // namespace
 
-std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience) {
+Result<std::vector<RankAnswer>> ask_ranks(const std::string& request, Duration patience) {
+  if (::access(kSockets, R_OK) != 0) {
+    return fail(Error::Code::unavailable,
+                fmt::format("the running ranks cannot be found: {}: {}; mount /proc", kSockets,
+                            std::strerror(errno)));
+  }
   std::vector<Asked> asked;
   ask_here(request, asked);
   if (::geteuid() == 0) {

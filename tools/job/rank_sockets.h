@@ -9,6 +9,7 @@
 
 #include "transport/port.h"
 #include "transport/time.h"
+#include "xdp/result.h"
 
 namespace tarpon {
 
@@ -26,7 +27,7 @@ struct RankAnswer {
 /// `patience`. Sorted by job and rank. As root: of every user, and in the network namespaces of
 /// other processes too. A socket whose owner is not the user in its name is left out; so are the
 /// sockets of one user beyond 512, and all beyond 1024: strangers cannot make this grow without
-/// limit. The bytes of an answer may be anything.
-std::vector<RankAnswer> ask_ranks(const std::string& request, Duration patience);
+/// limit. The bytes of an answer may be anything. Errors: unavailable (no /proc).
+Result<std::vector<RankAnswer>> ask_ranks(const std::string& request, Duration patience);
 
 }  // namespace tarpon

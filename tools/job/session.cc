@@ -68,9 +68,17 @@ class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> make() {
     const std::string name = fmt::format("tarpon-{}-local-XXXXXX", geteuid());
-    std::string path = (std::filesystem::temp_directory_path() / name).string();
-    if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
-    return TemporaryDirectory(path);
+    std::error_code error;
+    std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    if (error) parent = process_environment()("TMPDIR").value_or("/tmp");
+    std::string path = (parent / name).string();
+    if (!error && mkdtemp(path.data()) == nullptr) error.assign(errno, std::system_category());
+    if (!error) return TemporaryDirectory(path);
+    return fail(
+        Error::Code::io,
+        fmt::format("cannot create {} for the ranks to meet ({}): set TMPDIR to a directory "
+                    "that can be written",
+                    path, error.message()));
   }
   TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
@@ -295,13 +303,13 @@ Result<CommunicatorOptions> session_options(const JobOptions& options, const Lau
   result.dead_after = options.dead_after;
   result.faults = options.faults;
   if (!options.flight.empty()) result.flight.directory = options.flight;
-  result.flight.signals = true;
+  result.flight.signals = FlightSignals::all;
   result.faults.seed = options.seed;
   return result;
 }
 
 Result<Connection> connect_session(const CommunicatorOptions& options, const LaunchPlace& place) {
-  auto connection = connect_ranks(options, SlotSizing::by_interface);
+  auto connection = connect_ranks(options, SlotSizing::by_path_or_interface);
   if (connection) tell(options, place.log, connection->ranks);
   return connection;
 }

@@ -190,7 +190,12 @@ void add_sim_options(cli::OptionTable& table, SimOptions& options) {
         "write what became of each packet of the seed to this file, as CSV"}});
 }
 
-int run_sim(const SimOptions& options) {
+int run_sim(const SimOptions& options, const cli::Invocation& invocation) {
+  if (invocation.names.empty()) {
+    return refuse(
+        "sim: give --seed N, which repeats a run of the simulation, or --seeds N for many "
+        "runs; tarpon sim scale models many ranks");
+  }
   const Result<FaultSet> faults = parse_faults(options.faults);
   if (!faults) return refuse(faults.error().message);
   auto delays = read_trace(options.delays);

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tools/cli/option_table.h"
+#include "tools/cli/command.h"
 
 namespace tarpon {
 
@@ -25,6 +25,6 @@ void add_sim_options(cli::OptionTable& table, SimOptions& options);
 
 /// Returns 0, 1 when a promise was broken or something was reached too rarely, or 2 for options
 /// that make no sense.
-int run_sim(const SimOptions& options);
+int run_sim(const SimOptions& options, const cli::Invocation& invocation);
 
 }  // namespace tarpon

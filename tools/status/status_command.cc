@@ -9,6 +9,7 @@
 
 #include "collectives/allreduce.h"
 #include "collectives/reserved_tags.h"
+#include "tools/cli/exit_code.h"
 #include "tools/cli/report_output.h"
 #include "tools/job/rank_sockets.h"
 #include "tools/status/status_json.h"
@@ -107,8 +108,9 @@ void add_status_options(cli::OptionTable& table, StatusOptions& options) {
 
 int run_status(const StatusOptions& options) {
   std::vector<Row> rows;
-  for (RankAnswer& answer : ask_ranks("status", kPatience))
-    rows.push_back(row_of(std::move(answer)));
+  auto answers = ask_ranks("status", kPatience);
+  if (!answers) return report(answers.error());
+  for (RankAnswer& answer : *answers) rows.push_back(row_of(std::move(answer)));
   if (options.json) {
     nlohmann::json ranks = nlohmann::json::array();
     for (const Row& row : rows) ranks.push_back(json_of(row));

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "tools/system/cpu_quota.h"
+
 namespace tarpon {
 namespace {
 
@@ -32,6 +34,7 @@ HostInfo read_host_info() {
   }
   cpu_set_t set;
   if (::sched_getaffinity(0, sizeof set, &set) == 0) info.cpus = CPU_COUNT(&set);
+  info.cpu_quota = cpu_quota();
   info.cpu_model = cpu_line("model name");  // x86; others have no common line
   return info;
 }

@@ -1,6 +1,7 @@
 // What a result was measured on, for reports.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,9 +9,10 @@ namespace tarpon {
 
 struct HostInfo {
   std::string hostname;
-  std::string kernel;     // release: "6.1.0-28-amd64"
-  std::string cpu_model;  // empty when the kernel does not say
-  int cpus = 0;           // that this process may run on
+  std::string kernel;               // release: "6.1.0-28-amd64"
+  std::string cpu_model;            // empty when the kernel does not say
+  int cpus = 0;                     // that this process may run on
+  std::optional<double> cpu_quota;  // as cpu_quota()
 };
 
 /// Reads /proc and asks the kernel; never fails, unknown texts are empty. An interface's driver:

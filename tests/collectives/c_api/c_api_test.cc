@@ -278,7 +278,13 @@ TEST_F(CApi, refused_calls__take_their_number) {
     ++operation;
   };
   call.deadline_us = 0;
-  check([&] { refused_by_engine(call, "deadline must be positive"); });
+  check([&] { refused_by_engine(call, "deadline must be positive, not 0 us"); });
+  call = call_on(&value, 1, 5);
+  call.bound_us = -3;
+  check([&] { refused_by_engine(call, "bound must be positive, not -3 us"); });
+  call = call_on(&value, 1, 5);
+  call.function = TARPON_CUSTOM;
+  check([&] { refused_by_engine(call, "custom_combine of tarpon_arguments"); });
   call = call_on(nullptr, 1, 5);
   check([&] { refused_by_engine(call, "buffer is null"); });
   call = call_on(&value, 1, 5);

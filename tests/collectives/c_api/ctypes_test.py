@@ -4,9 +4,12 @@
 """
 
 import ctypes
+import glob
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 RANKS = 2
 
@@ -64,6 +67,9 @@ def run_rank(path):
     call.deadline_us = 0
     assert library.tarpon_allreduce(job, ctypes.byref(call), None) != 0
     assert b"deadline must be positive" in library.tarpon_error_text()
+    # TARPON_FLIGHT asks for a recording on SIGUSR1, whose default action would end this process.
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert glob.glob(f"{os.environ['TARPON_FLIGHT']}/*.{rank}.flight")
     check(library.tarpon_close(job, 20_000_000))
     library.tarpon_communicator_free(job)
 
@@ -74,12 +80,14 @@ def main():
         return 0
     library, meet = sys.argv[1:]
     ranks = []
+    flight = tempfile.TemporaryDirectory()
     for rank in range(RANKS):
         place = {
             "RANK": str(rank),
             "WORLD_SIZE": str(RANKS),
             "TARPON_RENDEZVOUS": "file://" + meet,
             "TARPON_INTERFACE": "lo",
+            "TARPON_FLIGHT": flight.name,
         }
         ranks.append(
             subprocess.Popen([sys.executable, __file__, library], env={**os.environ, **place})

@@ -250,8 +250,7 @@ TEST(CustomFunctionTest, refuses_a_call_without_one) {
   ASSERT_TRUE(custom.job.finish());
   EXPECT_EQ(call->report.status, Status::aborted);
   EXPECT_EQ(call->report.abort_reason, AbortReason::argument);
-  EXPECT_EQ(call->report.detail,
-            "allreduce: function custom needs AllreduceArguments::custom.combine");
+  EXPECT_THAT(call->report.detail, HasSubstr("(custom_combine of tarpon_arguments)"));
 }
 
 TEST(CustomFunctionTest, bits_of_floats_are_not_combined) {

@@ -130,6 +130,9 @@ TEST(FlightFile, parse__refuses_what_is_none) {
   };
   EXPECT_TRUE(parse(text()));
   EXPECT_TRUE(parse(text(31))) << "cut inside of the first record";
+  header.version = kOldestFlightVersion;
+  EXPECT_TRUE(parse(text())) << "recordings of earlier versions are read";
+  header.version = kFlightVersion;
   EXPECT_THAT(parse(text(32)).error().message, HasSubstr("record 0 has an unknown kind"));
   EXPECT_THAT(parse(text(std::size_t{32} * 4097)).error().message, HasSubstr("too long"));
   std::string late = text(32);
@@ -332,7 +335,8 @@ TEST(FlightSignals, usr1__dumps_calls_the_earlier_handler_and_goes_on) {
   ::sigaction(SIGUSR1, &mine, &before);
   handled = 0;
   {
-    Flight flight({.directory = scratch.path(), .signals = true, .socket = false}, identity);
+    Flight flight({.directory = scratch.path(), .signals = FlightSignals::all, .socket = false},
+                  identity);
     flight.recorder().write(one_event(1));
     ::raise(SIGUSR1);
     EXPECT_EQ(handled, 1);
@@ -361,7 +365,7 @@ void die_of(int signal, const std::string& directory, const FlightIdentity& iden
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;  // sanitizers have handlers of their own
   ::sigaction(signal, &plain, nullptr);
-  Flight flight({.directory = directory, .signals = true, .socket = false}, identity);
+  Flight flight({.directory = directory, .signals = FlightSignals::all, .socket = false}, identity);
   flight.recorder().write(one_event(1));
   ::raise(signal);
 }
@@ -387,6 +391,67 @@ TEST(FlightSignals, fatal_signal__dumps_and_still_kills) {
     EXPECT_EQ(dump->records.size(), 1u);
     EXPECT_EQ(scratch.files(), 1u);
   }
+}
+
+struct sigaction action_of(int signal) {
+  struct sigaction now {};
+  ::sigaction(signal, nullptr, &now);
+  return now;
+}
+
+TEST(FlightSignals, unhandled__the_programs_own_stay_and_the_rest_dumps) {
+  const Scratch scratch;
+  const FlightIdentity identity = identity_of(0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGUSR1, SIG_DFL);
+    ::signal(SIGTERM, count_signal);
+    ::signal(SIGABRT, SIG_IGN);
+    {
+      Flight flight(
+          {.directory = scratch.path(), .signals = FlightSignals::unhandled, .socket = false},
+          identity);
+      flight.recorder().write(one_event(1));
+      if (action_of(SIGTERM).sa_handler != &count_signal) ::_exit(1);
+      if (action_of(SIGABRT).sa_handler != SIG_IGN) ::_exit(2);
+      ::raise(SIGUSR1);
+    }
+    ::_exit(action_of(SIGUSR1).sa_handler == SIG_DFL ? 0 : 3);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  const auto dump = parse(bytes_of(scratch.path() + "/" + flight_file_name(identity.public_id, 0)));
+  ASSERT_TRUE(dump) << dump.error().message;
+  EXPECT_EQ(dump->header.reason, DumpReason::request);
+  EXPECT_EQ(dump->header.pid, static_cast<std::uint32_t>(child));
+}
+
+TEST(FlightSignals, forked_child__dies_of_them_and_writes_nothing) {
+  const Scratch scratch;
+  struct sigaction plain {
+  }, before{};
+  plain.sa_handler = SIG_DFL;
+  ::sigaction(SIGUSR1, &plain, &before);
+  {
+    Flight flight({.directory = scratch.path(), .signals = FlightSignals::all, .socket = false},
+                  identity_of(0));
+    flight.recorder().write(one_event(1));
+    for (const int signal : {SIGUSR1, SIGTERM}) {
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        ::raise(signal);
+        ::_exit(0);
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    }
+    EXPECT_EQ(scratch.files(), 0u);
+  }
+  ::sigaction(SIGUSR1, &before, nullptr);
 }
 
 // -- live jobs

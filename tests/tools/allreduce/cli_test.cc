@@ -17,7 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 TEST(CliReport, table__nccl_tests_columns) {
   const Ended ended = run(local(3, {"-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "1"}));
@@ -333,19 +332,6 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
     EXPECT_EQ(report["results"].size(), 2u);
     EXPECT_EQ(report["partial"]["size"], 2048);
     EXPECT_GT(report["partial"]["time_us"].size(), 0u);
-  }
-}
-
-TEST(CliOutput, full_disk__is_an_error) {
-  for (const char* arguments :
-       {"info", "help allreduce", "flight --help", "help --man allreduce"}) {
-    SCOPED_TRACE(arguments);
-    Command command = tool({});
-    const std::string program = command.arguments[0];
-    command.arguments = {"sh", "-c", fmt::format("exec {} {} >/dev/full", program, arguments)};
-    const Ended ended = run(command);
-    EXPECT_EQ(ended.exit_code, 1);
-    EXPECT_THAT(ended.error, StartsWith("tarpon: ")) << ended.error;
   }
 }
 

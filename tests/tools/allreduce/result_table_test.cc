@@ -14,10 +14,28 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(FlowsLine, flows__once_where_alike_else_by_rank) {
-  EXPECT_EQ(flows_line({2, 2}, false), "# Flows to each rank   : 2\n");
-  EXPECT_EQ(flows_line({4, 1, 4}, false), "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
-  EXPECT_EQ(flows_line({1}, true),
+  EXPECT_EQ(flows_line({2, 2}, FlowsBy::option), "# Flows to each rank   : 2\n");
+  EXPECT_EQ(flows_line({4, 1, 4}, FlowsBy::option),
+            "# Flows to each rank   : 4 1 4, of ranks 0 to 2\n");
+  EXPECT_EQ(flows_line({1}, FlowsBy::trial),
             "# Flows to each rank   : 1, by trial; messages below 1 MiB take 1\n");
+  EXPECT_THAT(flows_line({1}, FlowsBy::no_trial), HasSubstr(": 1, without a trial: that takes 9"));
+}
+
+TEST(FlowsLine, choice__by_trial_where_one_can_have_ended) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  EXPECT_EQ(large_calls(4 * kMiB, 4, 20), 20u);
+  EXPECT_EQ(large_calls(4 * kMiB - 4, 4, 20), 0u);
+  EXPECT_EQ(choice_of_flows(0, 9), FlowsBy::trial);
+  EXPECT_EQ(choice_of_flows(0, 8), FlowsBy::no_trial);
+  EXPECT_EQ(choice_of_flows(2, 9), FlowsBy::option);
+}
+
+TEST(Table, p99__says_how_many_calls_it_needs) {
+  EXPECT_THAT(columns_line(*parse_columns("in,p99"), 40),
+              HasSubstr("needs 100 calls of a size, not 40"));
+  EXPECT_EQ(columns_line(*parse_columns("in,p99"), 100), "");
+  EXPECT_EQ(columns_line(*parse_columns("in,max"), 40), "");
 }
 
 TEST(Table, footer__says_where_nothing_was_checked) {
@@ -42,13 +60,15 @@ TEST(Table, row__words_at_the_places_of_nccl_tests) {
   const TableShape all = *parse_columns("in,p50,p99,max,lost,late");
   EXPECT_THAT(words(table_row(default_shape(Mode::exact), out, in, 4, true)),
               ElementsAre("4096", "1024", "float", "sum", "-1", "20.00", "0.205", "0.307", "0",
-                          "10.00", "0.410", "0.614", "0", "10.00"));
+                          "10.00", "0.410", "0.614", "0", "20.00"));
   EXPECT_THAT(words(table_row(all, out, in, 4, true)),
               ElementsAre("4096", "1024", "float", "sum", "-1", "10.00", "0.410", "0.614", "0",
-                          "10.00", "-", "10.00", "0.0000", "1,3"));
+                          "10.00", "-", "20.00", "0.0000", "1,3"));
   const auto halted = words(table_row(all, out, std::nullopt, 4, true));
   EXPECT_THAT(std::vector(halted.begin() + 5, halted.end()),
-              ElementsAre("-", "-", "-", "-", "-", "-", "-", "-", "-"));
+              ElementsAre("-", "-", "-", "-", "20.00", "-", "20.00", "0.0000", "1,3"));
+  EXPECT_THAT(table_header(all), HasSubstr("in-place"));
+  EXPECT_THAT(table_header(all), HasSubstr("both"));
   const auto lone = words(table_row(default_shape(Mode::exact), std::nullopt, in, 4, false));
   EXPECT_EQ(lone.size(), 14u);
   EXPECT_EQ(lone[5], "-");

@@ -49,6 +49,18 @@ TEST(PairProbeTest, flood_loss__without_the_receivers_overruns) {
   EXPECT_EQ(PairProbe().flood_loss(), 0);
 }
 
+TEST(PairProbeTest, fragments__of_the_flood_are_told_from_those_of_other_traffic) {
+  PairProbe pair = working_pair();
+  EXPECT_FALSE(pair.cut_to_fragments());
+  pair.fragmented = 100;
+  EXPECT_FALSE(pair.cut_to_fragments());
+  pair.fragmented = 1000;
+  EXPECT_TRUE(pair.cut_to_fragments());
+  EXPECT_THAT(fragments_warning(pair, "vx0", 1450),
+              AllOf(HasSubstr("the host of rank 2 cut 1000 packets to rank 5"),
+                    HasSubstr("smaller MTU than 1450; lower the MTU of vx0")));
+}
+
 TEST(PairProbeTest, flooded__only_where_the_pair_works) {
   PairProbe pair = working_pair();
   EXPECT_TRUE(pair.flooded());

@@ -75,6 +75,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--seed", "-1"}, {"--seed: \"-1\" is not a whole number from 0 to"}},
       {{"--flows", "3"}, {"--flows: \"3\" is not one of 1, 2, 4, 8, auto"}},
       {{"--json"}, {"--json needs a value: FILE"}},
+      {{"--json", ""}, {"--json: \"\" is not a path"}},
+      {{"--flight", ""}, {"--flight: \"\" is not a path"}},
       {{"--burst-loss", "1%/8"}, {"--burst-loss", "--net veth"}},
       {{"-d", "quad"}, {"--datatype", "\"quad\"", "float, double, half, bfloat16", "uint64, all"}},
       {{"-o", "median"}, {"--op", "\"median\"", "sum, avg, min, max, prod", "bxor, all"}},
@@ -249,6 +251,71 @@ TEST(CliErrors, json__link_stays_a_link) {
             0);
   EXPECT_TRUE(std::filesystem::is_symlink(scratch / "link.json"));
   EXPECT_THAT(content_of(scratch / "target.json"), HasSubstr("\"results\""));
+}
+
+/// The shell starts `TOOL words` with `redirection` behind it.
+Ended redirected(const std::string& words, const std::string& redirection) {
+  return run(
+      {{"sh", "-c", fmt::format("exec {} {} {}", TARPON_TOOL, words, redirection)}, {}, "."});
+}
+
+TEST(CliErrors, lost_output__fails_and_says_so) {
+  for (const std::string words :
+       {"allreduce --local-ranks 2 -b 8 -e 8 -n 1", "allreduce --rank 0 --world-size 1 -b 8 -e 8",
+        "check --local-ranks 2 --probes 2", "info", "info --json", "status", "help --man allreduce",
+        "doctor lo", "completion bash", "help", "--version", "allreduce --help"}) {
+    for (const std::string redirection : {">/dev/full", ">&-"}) {
+      SCOPED_TRACE(words + " " + redirection);
+      const Ended ended = redirected(words, redirection);
+      EXPECT_EQ(ended.exit_code, 1);
+      EXPECT_EQ(lines_of(ended.error).size(), 1u) << ended.error;
+      EXPECT_THAT(ended.error, HasSubstr("standard output"));
+    }
+  }
+}
+
+TEST(CliErrors, closed_descriptors__no_file_takes_the_place_of_the_output) {
+  const ScratchDirectory scratch;
+  const std::string words = "allreduce --local-ranks 1 -b 8 -e 8 -n 1 --json ";
+  const Ended ended = redirected(words + (scratch / "j"), "<&- >&-");
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_TRUE(nlohmann::json::accept(content_of(scratch / "j"))) << content_of(scratch / "j");
+  EXPECT_EQ(redirected("allreduce -b x", "2>/dev/full").exit_code, 2);
+  EXPECT_EQ(redirected("allreduce -b x", "2>&-").exit_code, 2);
+}
+
+/// The shell, in a mount namespace of its own, runs `before` and then TOOL.
+Ended with_mounts(const std::string& before, const std::string& words) {
+  return run({{"unshare", "-m", "--propagation", "private", "sh", "-c",
+               fmt::format("{} && exec {} {}", before, TARPON_TOOL, words)},
+              {},
+              "."});
+}
+
+TEST(CliErrors, no_temporary_directory__names_TMPDIR) {
+  const ScratchDirectory scratch;
+  for (const std::string place : {"/nope", "/proc"}) {
+    Command command = tool({"allreduce", "--local-ranks", "2", "-b", "8", "-e", "8"});
+    command.environment["TMPDIR"] = place;
+    expect_one_line(run(command),
+                    {place + "/tarpon-", "for the ranks to meet", "set TMPDIR to a directory"});
+  }
+}
+
+TEST(CliErrors, no_proc__falls_back_or_says_so) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can hide /proc";
+  const ScratchDirectory scratch;
+  const std::string hide = "mount -t tmpfs none /proc";
+  for (const char* command : {"status", "flight"}) {
+    expect_one_line(with_mounts(hide, command), {"/proc/thread-self/net/unix", "mount /proc"});
+  }
+  const Ended info = with_mounts(hide, "info");
+  EXPECT_EQ(info.exit_code, 0) << info.error;
+  EXPECT_THAT(info.out, HasSubstr("unknown model"));
+  const std::string file = scratch / "j";
+  const Ended job = with_mounts(hide, "allreduce --local-ranks 2 -b 8 -e 8 -n 1 --json " + file);
+  EXPECT_EQ(job.exit_code, 0) << job.error;
+  EXPECT_TRUE(nlohmann::json::accept(content_of(file)));
 }
 
 /// One line a rank, each with all of `parts`: every rank's own process says it.

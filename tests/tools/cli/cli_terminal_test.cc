@@ -45,6 +45,13 @@ TEST(CliTerminal, error_of_several_ranks__once_and_red) {
   EXPECT_EQ(ended.out.find(error), ended.out.rfind(error)) << ended.out;
 }
 
+TEST(CliTerminal, dumb_terminal__gets_no_control_sequence) {
+  const Ended ended =
+      on_terminal("", "allreduce --local-ranks 2 -b 1M -e 1M -n 200", {{"TERM", "dumb"}});
+  EXPECT_EQ(ended.exit_code, 0) << ended.out;
+  EXPECT_EQ(ended.out.find('\033'), std::string::npos) << ended.out;
+}
+
 TEST(CliTerminal, check__failing_pairs_are_red) {
   const Ended ended = on_terminal("", "check --local-ranks 2 --probes 2 --inject-loss 100%");
   EXPECT_EQ(ended.exit_code, 1) << ended.out;

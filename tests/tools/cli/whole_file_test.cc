@@ -146,6 +146,26 @@ TEST_F(WholeFiles, no_nameless_files__a_temporary_name) {
   EXPECT_EQ(content(), "two");
 }
 
+TEST_F(WholeFiles, replaced_file__keeps_its_permissions_and_owner) {
+  constexpr uid_t kOther = 4711;
+  ASSERT_TRUE(put("old"));
+  ASSERT_EQ(::chmod(path().c_str(), 0640), 0);
+  const bool gives_away = ::chown(path().c_str(), kOther, kOther) == 0;
+  const auto kept = [&] {
+    struct stat now {};
+    return ::stat(path().c_str(), &now) == 0 && (now.st_mode & 07777) == 0640 &&
+           (!gives_away || now.st_uid == kOther);
+  };
+  ASSERT_TRUE(put("new"));
+  EXPECT_EQ(content(), "new");
+  EXPECT_TRUE(kept());
+  const int code = in_child([&] { return !forbid_nameless_files() ? 77 : put("newer") ? 0 : 1; });
+  if (code == 77) GTEST_SKIP() << "no seccomp here";
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(content(), "newer");
+  EXPECT_TRUE(kept());
+}
+
 TEST_F(WholeFiles, link__stays_and_its_target_is_made) {
   fs::create_symlink("b", path());
   fs::create_symlink(directory_ + "/c", directory_ + "/b");

@@ -34,6 +34,8 @@ DoctorFacts good_facts() {
   facts.bpf_file_system = true;
   facts.udp_gso = true;
   facts.udp_gro = true;
+  facts.receive_buffer = facts.send_buffer = facts.wanted_buffer = 16 << 20;
+  facts.cpus = 8;
   return facts;
 }
 
@@ -75,6 +77,25 @@ TEST(Doctor, diagnose__all_is_well) {
   }
   EXPECT_EQ(diagnosis.choice.rung, Rung::xdp);
   EXPECT_EQ(diagnosis.shortfall, "");
+}
+
+TEST(Doctor, diagnose__small_socket_buffers) {
+  DoctorFacts facts = good_facts();
+  facts.receive_buffer = 4096;
+  expect_no(facts, "socket_buffers",
+            "sysctl -w net.core.rmem_max=16777216 net.core.wmem_max=16777216", {});
+  EXPECT_THAT(row_of(diagnose(facts).requirements, "socket_buffers").why,
+              HasSubstr("4 KiB to receive, 16384 KiB to send"));
+}
+
+TEST(Doctor, diagnose__cpu_quota) {
+  DoctorFacts facts = good_facts();
+  facts.cpu_quota = 0.5;
+  expect_no(facts, "cpu_quota", "", {});
+  EXPECT_THAT(row_of(diagnose(facts).requirements, "cpu_quota").why,
+              HasSubstr("8 processors, time of 0.5"));
+  facts.cpu_quota = 8;
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "cpu_quota").answer, Answer::yes);
 }
 
 TEST(Doctor, diagnose__the_interface) {

@@ -208,6 +208,41 @@ TEST(CliFlight, stuck_job__status_names_the_stopped_rank_and_flight_reads_the_ot
   EXPECT_THAT(flight.error, HasSubstr("rank 2 of job " + id + ": no answer"));
 }
 
+TEST(CliFlight, several_running_jobs__one_has_to_be_named) {
+  Process one(endless("30s", "2")), other(endless("30s", "2"));
+  ASSERT_TRUE(one.says(kRunning) && other.says(kRunning));
+  const Ended unnamed = run(tool({"flight", "--verdict"}));
+  EXPECT_EQ(unnamed.exit_code, 1);
+  EXPECT_THAT(unnamed.error, HasSubstr("jobs run here ("));
+  EXPECT_THAT(unnamed.error, HasSubstr("name one with --job"));
+  const auto ranks = status_of(one.children());
+  ASSERT_EQ(ranks.size(), 2u);
+  const std::string id = ranks[0]["job"];
+  EXPECT_THAT(run(tool({"flight", "--verdict", "--job", id})).out,
+              StartsWith("# job " + id + ", 2 ranks\n"));
+  EXPECT_THAT(run(tool({"flight", "--job", "00000001"})).error,
+              HasSubstr("no rank of job 00000001 answers here"));
+}
+
+TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
+  const ScratchDirectory scratch;
+  Process job(tool({"allreduce", "--local-ranks", "2", "-b", "16K", "-e", "16K", "-n", "40000",
+                    "-c", "0", "--deadline", "60s", "--flight", scratch / "f"}));
+  ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
+  const auto ranks = job.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  ::usleep(300'000);
+  ::kill(ranks[1], SIGSTOP);
+  ::usleep(1'500'000);
+  ::kill(ranks[1], SIGCONT);
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("calls took more than 10 x the median"));
+  EXPECT_THAT(unwrapped(ended.out), HasSubstr("why: tarpon flight " + scratch / "f"));
+  const nlohmann::json json = flight_in(scratch / "f");
+  EXPECT_THAT(json["verdict"]["line"].get<std::string>(), HasSubstr("the median is"));
+}
+
 /// A job of two in this process, whose cookie the test can know.
 class OwnJob {
  public:

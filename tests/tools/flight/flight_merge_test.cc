@@ -53,5 +53,25 @@ TEST_F(ReadFlightsTest, others__are_named_with_the_reason) {
   EXPECT_TRUE(none->empty());
 }
 
+/// A rank's recording on the host with boot id "a".
+FlightDump dump_of(Rank rank, std::uint32_t time_namespace) {
+  FlightDump dump;
+  dump.header.rank = rank;
+  dump.header.world_size = 2;
+  dump.header.boot_id[0] = 'a';
+  dump.header.time_namespace = time_namespace;
+  return dump;
+}
+
+TEST(MergeFlights, ranks_of_one_boot__share_a_clock_within_one_time_namespace) {
+  const auto clock_of_rank_1 = [](std::uint32_t of_0, std::uint32_t of_1) {
+    const auto job = merge_flights({dump_of(0, of_0), dump_of(1, of_1)}, {});
+    return job.value().ranks[1].clock.clock;
+  };
+  EXPECT_EQ(clock_of_rank_1(7, 7), FlightClock::shared);
+  EXPECT_EQ(clock_of_rank_1(0, 0), FlightClock::shared) << "recordings without the number";
+  EXPECT_EQ(clock_of_rank_1(7, 8), FlightClock::unrelated);
+}
+
 }  // namespace
 }  // namespace tarpon::flight_merge_test

@@ -149,6 +149,14 @@ std::vector<Row> rows() {
        Cause::loss,
        {},
        {{1, 2}}},
+      {"full_size_packets_are_lost_between_two_ranks",
+       [](Job& job) {
+         job.at(kFaultAt, [&] { job.limit_packets(0, 1, 300); });
+         job.at(kFaultAt, [&] { job.limit_packets(1, 0, 300); });
+       },
+       Cause::mtu,
+       {},
+       {{0, 1}, {1, 0}}},
       {"all_slow", [](Job& job) { job.at(kFaultAt, [&] { job.slow_down(300ms); }); }, Cause::slow},
       {"all_slow__a_rank_leaves_after_the_failure",
        [](Job& job) {

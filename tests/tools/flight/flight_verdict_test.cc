@@ -463,6 +463,61 @@ TEST(FlightMerge, damaged_recordings__are_refused_or_read_but_harm_nobody) {
   EXPECT_GT(read, 1000);
 }
 
+/// Twelve good calls of 5 ms, one of which rank 1 stops in, for `stop_ms`.
+Story story_with_a_stop(double stop_ms) {
+  Story story(3);
+  for (std::uint32_t call = 0; call < 12; ++call) {
+    if (call == 6) {
+      for (Rank rank = 0; rank < 3; ++rank) {
+        story.begin(rank, 60, call);
+        if (rank == 1) {
+          Record& pause = story.tell(1, 61 + stop_ms, RecordKind::pause, 0);
+          pause.value = pause.extra = static_cast<std::uint32_t>(stop_ms * 1000);
+        }
+        story.end(rank, 62 + stop_ms, call, Status::complete);
+      }
+    } else {
+      story.good(call, 10 * call + (call > 6 ? stop_ms : 0));
+    }
+  }
+  return story;
+}
+
+TEST(FlightVerdict, complete_call_that_took_far_longer__names_the_rank_that_stopped) {
+  const FlightVerdict verdict = judge_flight(story_with_a_stop(3000).merge());
+  EXPECT_EQ(verdict.operation, OperationKey(0, 6));
+  EXPECT_EQ(guilty(verdict), Guilty{1});
+  EXPECT_EQ(verdict.cause, FlightCause::paused);
+  EXPECT_THAT(verdict.line, HasSubstr("took 3002.000 ms, the median is 5.000 ms: rank 1: did not"));
+  EXPECT_FALSE(judge_flight(story_with_a_stop(90).merge()).operation) << "below 100 ms";
+}
+
+TEST(FlightReport, running_ranks__an_open_operation_is_no_trouble) {
+  Story story(2);
+  story.good(0, 0);
+  for (FlightDump& dump : story.dumps) dump.header.dumped_monotonic = Duration(1020ms).count();
+  for (Rank rank = 0; rank < 2; ++rank) story.begin(rank, 10, 1);
+  const FlightJob job = story.merge();
+  const FlightVerdict verdict = judge_flight(job);
+  EXPECT_THAT(verdict.line, HasSubstr("nothing differs"));
+  const std::string svg = flight_svg(job, verdict);
+  EXPECT_THAT(svg, HasSubstr(">0:1<"));
+  EXPECT_THAT(svg, Not(HasSubstr("not complete")));
+  EXPECT_THAT(svg, Not(HasSubstr("still open")));
+}
+
+TEST(FlightReport, verdict_alone__names_the_job_and_what_was_left_out) {
+  Story story(2);
+  story.good(0, 0);
+  story.dumps.push_back(story.dumps[0]);
+  story.dumps.back().header.job = 0xdef;
+  story.dumps.back().header.dumped_realtime = -1;
+  const FlightJob job = story.merge();
+  const std::string text = verdict_text(job, judge_flight(job));
+  EXPECT_THAT(text, ::testing::StartsWith("# job 00000abc, 2 ranks\n"));
+  EXPECT_THAT(text, HasSubstr("# 1 recordings of other jobs left out\n# verdict: nothing"));
+}
+
 TEST(FlightReport, text_json_and_picture) {
   Story story(3);
   story.good(0, 0);

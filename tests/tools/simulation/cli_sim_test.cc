@@ -69,6 +69,7 @@ TEST(CliSim, mistakes__one_line_that_names_the_option) {
   };
   const std::vector<Mistake> mistakes = {
       {{}, "a command is missing: use seeds, scale or help"},
+      {{"seeds"}, "give --seed N"},
       {{"seeds", "--seed", "4", "scale"}, "scale"},
       {{"seeds", "--seed", "-1"}, "--seed: \"-1\" is not a whole number from 0 to"},
       {{"seeds", "--seeds", "-1"}, "--seeds: \"-1\" is not a whole number from 1 to 4294967295"},

@@ -1,0 +1,14 @@
+// The share of the processors that control groups grant this process.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace tarpon {
+
+/// The smallest CPU quota of the control groups (version 1 or 2) that hold this process, in
+/// processors: 0.5 is half of one. Nothing if none limits it, or if it cannot be read. `root`: what
+/// paths begin with, for tests.
+std::optional<double> cpu_quota(const std::string& root = "");
+
+}  // namespace tarpon
