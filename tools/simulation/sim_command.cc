@@ -193,7 +193,7 @@ void add_sim_options(cli::OptionTable& table, SimOptions& options) {
 int run_sim(const SimOptions& options, const cli::Invocation& invocation) {
   if (invocation.names.empty()) {
     return refuse(
-        "sim: give --seed N, which repeats a run of the simulation, or --seeds N for many "
+        "seeds: give --seed N, which repeats a run of the simulation, or --seeds N for many "
         "runs; tarpon sim scale models many ranks");
   }
   const Result<FaultSet> faults = parse_faults(options.faults);
