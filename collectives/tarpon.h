@@ -34,9 +34,10 @@
  * its parent.
  *
  * REFUSED CALLS. A call of AllReduce that this rank cannot run (wrong arguments, a deadline that
- * has passed, no memory, tarpon_arguments.refusal) takes its number within the tag all the same, and ends as aborted on every
- * rank, so that later calls of the tag match as before. That holds for every call with a valid
- * communicator whose tag can be read: `arguments` is not NULL and its `size` makes sense.
+ * has passed, no memory, tarpon_arguments.refusal) takes its number within the tag all the same,
+ * and ends as aborted on every rank, so that later calls of the tag match as before. That holds for
+ * every call with a valid communicator whose tag can be read: `arguments` is not NULL and its
+ * `size` makes sense.
  *
  * TIME is given in microseconds. No exception leaves a function.
  */
@@ -217,7 +218,7 @@ typedef struct tarpon_options {
   /* Rank 0, in place of `rendezvous`: the listener that it has opened already. It serves one
    * connect, and belongs to the caller, who frees it after tarpon_connect(). */
   tarpon_listener* listener;
-  uint32_t codec;     /* tarpon_codec, alike on all ranks */
+  uint32_t codec; /* tarpon_codec, alike on all ranks */
   /* 1: results leave by IP multicast, where it carries. 0: they do not, or as TARPON_MULTICAST says
    * where the environment is read. Alike on all ranks. */
   uint32_t multicast;
@@ -266,9 +267,9 @@ typedef struct tarpon_arguments {
                             late ranks begin. One thread at a time makes the calls of a tag. Alike
                             on all ranks */
   uint32_t reserved;     /* 0 */
-  const char* refusal;   /* NULL or "": the call runs. Else why the caller cannot run it, for example
-                            because it has no memory for a copy: see REFUSED CALLS. The report of this
-                            rank has the text. Buffers are not touched */
+  const char* refusal; /* NULL or "": the call runs. Else why the caller cannot run it, for example
+                          because it has no memory for a copy: see REFUSED CALLS. The report of this
+                          rank has the text. Buffers are not touched */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */
