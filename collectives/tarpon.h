@@ -37,9 +37,10 @@
  * another job.
  *
  * REFUSED CALLS. A call of AllReduce that this rank cannot run (wrong arguments, a deadline that
- * has passed, no memory, tarpon_arguments.refusal) takes its number within the tag all the same, and ends as aborted on every
- * rank, so that later calls of the tag match as before. That holds for every call with a valid
- * communicator whose tag can be read: `arguments` is not NULL and its `size` makes sense.
+ * has passed, no memory, tarpon_arguments.refusal) takes its number within the tag all the same,
+ * and ends as aborted on every rank, so that later calls of the tag match as before. That holds for
+ * every call with a valid communicator whose tag can be read: `arguments` is not NULL and its
+ * `size` makes sense.
  *
  * TIME is given in microseconds. No exception leaves a function.
  */
@@ -279,9 +280,9 @@ typedef struct tarpon_arguments {
                             only ends as TARPON_STATUS_MISMATCH. TARPON_SHARES=auto sets it for all
                             calls of a communicator of tarpon_connect_from_environment() */
   uint32_t reserved;     /* 0 */
-  const char* refusal;   /* NULL or "": the call runs. Else why the caller cannot run it, for example
-                            because it has no memory for a copy: see REFUSED CALLS. The report of this
-                            rank has the text. Buffers are not touched */
+  const char* refusal; /* NULL or "": the call runs. Else why the caller cannot run it, for example
+                          because it has no memory for a copy: see REFUSED CALLS. The report of this
+                          rank has the text. Buffers are not touched */
 } tarpon_arguments;
 
 /* A report in numbers. Masks have bit r set for rank r. */
