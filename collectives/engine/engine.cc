@@ -202,14 +202,6 @@ void Engine::start_waiting(Time now) {
   }
 }
 
-void Engine::release(std::uint32_t tag) {
-  for (Waiting& waiting : waiting_) {
-    if (!waiting.held || waiting.call->arguments.tag != tag) continue;
-    waiting.held = false;
-    startable_ = true;
-  }
-}
-
 /// Ends queued calls at their deadlines. They stay in the queue: their numbers have to be taken in
 /// order, or later calls would no longer match those of the peers.
 void Engine::expire_waiting(Time now) {

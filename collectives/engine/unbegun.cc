@@ -1,4 +1,4 @@
-// Calls that end without having begun: their numbers and their reports.
+// Calls that have not begun: their numbers, and the reports of those that end so.
 #include <algorithm>
 
 #include "collectives/engine/engine.h"
@@ -6,6 +6,14 @@
 #include "collectives/engine/tar_call.h"
 
 namespace tarpon {
+
+void Engine::release(std::uint32_t tag) {
+  for (Waiting& waiting : waiting_) {
+    if (!waiting.held || waiting.call->arguments.tag != tag) continue;
+    waiting.held = false;
+    startable_ = true;
+  }
+}
 
 /// Ends all calls in the queue. They stay there until their numbers are taken.
 void Engine::end_waiting(const Ending& ending, Time now) {
