@@ -60,7 +60,11 @@ class TemporaryDirectory {
   static Result<TemporaryDirectory> make() {
     const std::string name = fmt::format("tarpon-{}-local-XXXXXX", geteuid());
     std::string path = (std::filesystem::temp_directory_path() / name).string();
-    if (mkdtemp(path.data()) == nullptr) return fail_system(errno, "cannot create " + path);
+    if (mkdtemp(path.data()) == nullptr) {
+      const Error error = Error::system(errno, "cannot create " + path);
+      return fail({error.code, error.system_errno,
+                   error.message + ": set TMPDIR to a directory that can be written"});
+    }
     return TemporaryDirectory(path);
   }
   TemporaryDirectory(TemporaryDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
