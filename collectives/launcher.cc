@@ -346,7 +346,9 @@ Result<void> make_rendezvous(const std::string& address) {
   const std::string path = private_directory_of(address);
   if (path.empty()) return {};
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return fail_system(errno, path + ": cannot create");
+    return fail_system(errno, path +
+                                  ": cannot create it (set XDG_RUNTIME_DIR to a directory that can "
+                                  "be written, or TARPON_RENDEZVOUS)");
   }
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return fail_system(errno, path);

@@ -13,8 +13,8 @@ std::vector<int> link_holders(std::uint32_t id);
 /// Processes that hold the socket with `inode` open, this one included.
 std::vector<int> socket_holders(std::uint32_t inode);
 
-/// ", of process 71 (python3)", ", of processes 71 (python3) and 75 (python3)", ", of this process";
-/// empty for none.
+/// ", of process 71 (python3)", ", of processes 71 (python3) and 75 (python3)", ", of this
+/// process"; empty for none.
 std::string holders_text(const std::vector<int>& processes);
 
 }  // namespace tarpon::xdp

@@ -118,6 +118,16 @@ Requirement memlock(const DoctorFacts& facts) {
       "ulimit -l unlimited", kXdp);
 }
 
+bool lacks_native_xdp(const DoctorFacts& facts) {
+  return facts.features && !facts.features->native_xdp;
+}
+
+/// Loads our program in the mode that the driver has; in native mode if that is not known.
+std::string load_command(const DoctorFacts& facts) {
+  if (lacks_native_xdp(facts)) return fmt::format("tarpon xdp load {} --mode skb", facts.name);
+  return fmt::format("tarpon xdp load {}", facts.name);
+}
+
 Requirement no_foreigner(const DoctorFacts& facts) {
   if (!facts.attached_error.empty()) {
     return requirement("no_foreign_program", "no foreign XDP program", Answer::unknown,
@@ -141,12 +151,11 @@ Requirement native_xdp(const DoctorFacts& facts) {
                        facts.features_error, "", 0);
   }
   const bool good = facts.features->native_xdp;
-  return requirement(
-      "native_xdp", "native XDP in the driver", answer_of(good),
-      good
-          ? ""
-          : fmt::format("{} has none; skb mode copies", facts.driver.empty() ? "it" : facts.driver),
-      facts.loopback ? "" : fmt::format("tarpon xdp load {} --mode skb", facts.name), kXdp);
+  return requirement("native_xdp", "native XDP in the driver", answer_of(good),
+                     good ? ""
+                          : fmt::format("{} has none; skb mode copies",
+                                        facts.driver.empty() ? "it" : facts.driver),
+                     facts.loopback ? "" : load_command(facts), kXdp);
 }
 
 Requirement zero_copy(const DoctorFacts& facts) {
@@ -215,7 +224,7 @@ Requirement queues(const DoctorFacts& facts) {
 }
 
 Requirement loaded(const DoctorFacts& facts) {
-  const std::string command = fmt::format("tarpon xdp load {}", facts.name);
+  const std::string command = load_command(facts);
   if (!facts.attached || !facts.attached->ours) {
     return requirement("loaded", "our XDP program loaded", Answer::no,
                        "auto attaches nothing by itself; --datapath xdp does",
@@ -225,7 +234,8 @@ Requirement loaded(const DoctorFacts& facts) {
   return requirement(
       "loaded", "our XDP program loaded", answer_of(native),
       fmt::format("id {}, {} mode", facts.attached->our_program, xdp::name(facts.attached->mode)),
-      fmt::format("tarpon xdp unload {} && {}", facts.name, command), kZeroCopy);
+      lacks_native_xdp(facts) ? "" : fmt::format("tarpon xdp unload {} && {}", facts.name, command),
+      kZeroCopy);
 }
 
 Requirement bpf_file_system(const DoctorFacts& facts) {
@@ -233,7 +243,7 @@ Requirement bpf_file_system(const DoctorFacts& facts) {
     return requirement("bpf_file_system", "BPF file system", Answer::no,
                        "a mount made here goes with this process, as below `ip netns exec`: "
                        "tarpon xdp load refuses",
-                       "nsenter --net=/run/netns/NAME tarpon xdp load " + facts.name, 0);
+                       "nsenter --net=/run/netns/NAME " + load_command(facts), 0);
   }
   return requirement("bpf_file_system", "BPF file system", answer_of(facts.bpf_file_system),
                      facts.bpf_file_system ? "" : "tarpon xdp load mounts it",

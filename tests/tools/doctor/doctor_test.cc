@@ -142,6 +142,15 @@ TEST(Doctor, diagnose__the_driver) {
   facts.features = xdp::InterfaceFeatures{};
   facts.features->zero_copy = true;
   expect_no(facts, "native_xdp", "tarpon xdp load eth0 --mode skb", kXdpRungs);
+  facts.attached->mode = xdp::AttachMode::generic;
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "loaded").command, "");
+  facts.attached.reset();
+  facts.bpf_file_system = false;
+  facts.mounts_go_with_us = true;
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "loaded").command,
+            "tarpon xdp load eth0 --mode skb");
+  EXPECT_EQ(row_of(diagnose(facts).requirements, "bpf_file_system").command,
+            "nsenter --net=/run/netns/NAME tarpon xdp load eth0 --mode skb");
 
   facts = good_facts();
   facts.driver = "ena";
