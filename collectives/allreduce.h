@@ -57,7 +57,7 @@ struct AllreduceArguments {
   /// tag are made by one thread at a time. Every six calls the ranks exchange measurements by a
   /// small call, which takes an operation number of the tag; one call in six waits for its end, in
   /// allreduce_async() too. Alike on all ranks. The order of additions, and so the last bits of a
-  /// result, then differ between runs.
+  /// result, then differ between runs: refused without Mechanisms::rotation.
   bool learn_shares = false;
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;

@@ -82,9 +82,9 @@ struct CommunicatorOptions {
   /// rendezvous comes from TARPON_RENDEZVOUS, else MASTER_ADDR with TARPON_PORT or MASTER_PORT + 1,
   /// else, when all ranks are on this host, a private directory. TARPON_INTERFACE (or
   /// TARPON_SOCKET_IFNAME) names the interface; TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET,
-  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say. Errors: one line that
-  /// names the variable, its value and the remedy. Reads the environment as getenv() does: no other
-  /// thread may change it meanwhile.
+  /// TARPON_MULTICAST and TARPON_FLIGHT set the options that their names say, TARPON_ORDER sets
+  /// Mechanisms::rotation. Errors: one line that names the variable, its value and the remedy.
+  /// Reads the environment as getenv() does: no other thread may change it meanwhile.
   static Result<CommunicatorOptions> from_environment();
 };
 

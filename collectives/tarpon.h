@@ -38,6 +38,15 @@
  * rank, so that later calls of the tag match as before. That holds for every call with a valid
  * communicator whose tag can be read: `arguments` is not NULL and its `size` makes sense.
  *
+ * REPEATED RUNS. Sums, averages and products of floats depend on the order of addition in their
+ * last bits. In exact mode that order follows from the number of ranks, the count, the type, the
+ * algorithm, the shares, and the number of the call within its tag, by which the work rotates among
+ * the ranks. So a run that makes the same calls has the same bits. With tarpon_options.fixed_order,
+ * or TARPON_ORDER=fixed, nothing rotates: equal inputs give equal bits in every call and every run,
+ * also in a run that begins at a checkpoint. Integers, minima and maxima have the same bits in any
+ * order. Not repeatable are bounded calls, which add what arrives, and calls with learn_shares,
+ * whose shares follow measurements.
+ *
  * TIME is given in microseconds. No exception leaves a function.
  */
 #pragma once
@@ -114,7 +123,7 @@ typedef enum tarpon_function {
 
 typedef enum tarpon_mode {
   TARPON_EXACT = 0,  /* lost data is repaired until the result is complete; the same bits on all
-                        ranks and on every run */
+                        ranks. See REPEATED RUNS */
   TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
 } tarpon_mode;
 
@@ -227,6 +236,11 @@ typedef struct tarpon_options {
    * that is more); the third step in a row above halt_above ends the job (50 %). */
   double skip_above;
   double halt_above;
+  /* 1: exact calls with equal inputs have equal bits, whatever their numbers, and calls with
+   * learn_shares are refused. 0: the work rotates among the ranks from call to call, or as
+   * TARPON_ORDER says where the environment is read. Alike on all ranks. */
+  uint32_t fixed_order;
+  uint32_t reserved; /* 0 */
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -265,7 +279,7 @@ typedef struct tarpon_arguments {
   uint32_t learn_shares; /* 1: for exact calls by TARPON_TAR without `shares`, of 1 MiB or more, of
                             tags below 64: shares follow the measured speed of the links, and how
                             late ranks begin. One thread at a time makes the calls of a tag. Alike
-                            on all ranks */
+                            on all ranks. The bits of results then differ from run to run */
   uint32_t reserved;     /* 0 */
 } tarpon_arguments;
 
@@ -353,8 +367,9 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
 /* The same, but takes what `options` leave out from the environment: the place of this rank from
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_INTERFACE, TARPON_DATAPATH,
- * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_MULTICAST=on, TARPON_FLIGHT=DIRECTORY. Environment
- * variables are read as getenv() reads them: no other thread may change them meanwhile.
+ * TARPON_CODEC, TARPON_LOSS_TARGET=1%, TARPON_ORDER=fixed, TARPON_MULTICAST=on,
+ * TARPON_FLIGHT=DIRECTORY. Environment variables are read as getenv() reads them: no other thread
+ * may change them meanwhile.
  *
  * options       NULL, or settings that take precedence over the environment; if world_size is set,
  *               `rank` is taken from here as well

@@ -57,6 +57,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_DATAPATH"] = "mmsg";
   variables["TARPON_CODEC"] = "off";
   variables["TARPON_LOSS_TARGET"] = "2%";
+  variables["TARPON_ORDER"] = "fixed";
   variables["TARPON_MULTICAST"] = "on";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
   const auto options = find_options(LaunchFlags(), InterfaceRequest(), environment(variables));
@@ -64,6 +65,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->datapath, Datapath::mmsg);
   EXPECT_EQ(options->mechanisms.codec, CodecRule::off);
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
+  EXPECT_FALSE(options->mechanisms.rotation);
   EXPECT_TRUE(options->multicast);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
 }
@@ -108,6 +110,7 @@ TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
   EXPECT_EQ(refusal(with("TARPON_DATAPATH", "rdma")),
             "TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg");
   EXPECT_EQ(refusal(with("TARPON_CODEC", "fast")), "TARPON_CODEC=fast: use auto, on or off");
+  EXPECT_EQ(refusal(with("TARPON_ORDER", "any")), "TARPON_ORDER=any: use rotating or fixed");
   EXPECT_EQ(refusal(with("TARPON_MULTICAST", "1")), "TARPON_MULTICAST=1: use on or off");
   EXPECT_EQ(refusal(with("TARPON_LOSS_TARGET", "0.01")),
             "TARPON_LOSS_TARGET: \"0.01\" has no unit, and a percentage is meant: write for "
