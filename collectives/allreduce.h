@@ -57,7 +57,7 @@ struct AllreduceArguments {
   /// shares stay, and the detail of the next call's report says why. Alike on all ranks: a call
   /// that learns on some ranks only ends as Status::mismatch. CommunicatorOptions::learn_shares
   /// sets it for all calls. The order of additions, and so the last bits of a result, then differ
-  /// between runs.
+  /// between runs: refused without Mechanisms::rotation.
   bool learn_shares = false;
   Duration deadline = 10s;  // hard, from the call on
   BoundRule bound_rule = BoundRule::automatic;

@@ -44,6 +44,12 @@ Result<double> parse_loss_target(const std::string& text) {
   return *share;
 }
 
+Result<bool> parse_rotation(const std::string& text) {
+  if (text == "rotating" || text == "fixed") return text == "rotating";
+  return fail(Error::Code::invalid_argument,
+              fmt::format("TARPON_ORDER={}: use rotating or fixed", text));
+}
+
 Result<bool> parse_multicast(const std::string& text) {
   if (text == "on" || text == "off") return text == "on";
   return fail(Error::Code::invalid_argument,
@@ -93,6 +99,11 @@ Result<EnvironmentSettings> read_settings(const Environment& environment) {
     const auto share = parse_loss_target(*text);
     if (!share) return fail(share.error());
     settings.loss_target = *share;
+  }
+  if (const auto text = environment("TARPON_ORDER")) {
+    const auto rotation = parse_rotation(*text);
+    if (!rotation) return fail(rotation.error());
+    settings.rotation = *rotation;
   }
   if (const auto text = environment("TARPON_MULTICAST")) {
     const auto multicast = parse_multicast(*text);
@@ -150,6 +161,7 @@ Result<FoundOptions> find_options(const JobPlace& place, InterfaceRequest wish,
   options.mechanisms.codec = settings->codec.value_or(options.mechanisms.codec);
   options.mechanisms.loss_target = settings->loss_target.value_or(options.mechanisms.loss_target);
   options.ports = settings->ports.value_or(options.ports);
+  options.mechanisms.rotation = settings->rotation.value_or(options.mechanisms.rotation);
   options.multicast = settings->multicast.value_or(options.multicast);
   options.learn_shares = settings->learn_shares.value_or(options.learn_shares);
   if (settings->flight) {

@@ -20,6 +20,7 @@ struct EnvironmentSettings {
   std::optional<Datapath> datapath;            // TARPON_DATAPATH=auto|xdp|uring|mmsg
   std::optional<CodecRule> codec;              // TARPON_CODEC=auto|on|off
   std::optional<double> loss_target;           // TARPON_LOSS_TARGET=0.1%, above 0% and below 100%
+  std::optional<bool> rotation;                // TARPON_ORDER=rotating|fixed
   std::optional<bool> multicast;               // TARPON_MULTICAST=on|off
   std::optional<bool> learn_shares;            // TARPON_SHARES=even|auto; auto: shares are learnt
   std::optional<std::string> flight;           // TARPON_FLIGHT: directory of dumps

@@ -11,8 +11,7 @@ namespace tarpon {
 namespace {
 
 using Switch = bool Mechanisms::*;
-constexpr std::array<std::pair<std::string_view, Switch>, 6> kSwitches{{
-    {"rotation", &Mechanisms::rotation},
+constexpr std::array<std::pair<std::string_view, Switch>, 5> kSwitches{{
     {"repair", &Mechanisms::repair},
     {"scatter-repair", &Mechanisms::scatter_repair},
     {"retention", &Mechanisms::retention},
@@ -69,6 +68,10 @@ std::string_view name(CodecRule rule) {
       return "off";
   }
   return "?";
+}
+
+std::string_view order_name(const Mechanisms& mechanisms) {
+  return mechanisms.rotation ? "rotating" : "fixed";
 }
 
 std::string describe(const Mechanisms& mechanisms) {

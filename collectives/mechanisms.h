@@ -44,7 +44,10 @@ enum class CodecRule : std::uint8_t {
 struct Mechanisms {
   InflowRule inflow = InflowRule::window;
   SendRule sending = SendRule::credit;
-  /// Ownership of shards rotates from operation to operation; else rank r always owns shard r.
+  /// Ownership of shards rotates from operation to operation, so that a slow rank or link does not
+  /// always delay the same elements. If off, rank r always owns shard r: then exact calls with
+  /// equal inputs have equal results, bit by bit, whatever their numbers, and learnt shares are
+  /// refused.
   bool rotation = true;
   /// Bounded calls ask for missing slots of stage 2 while time remains.
   bool repair = true;
@@ -83,8 +86,8 @@ struct Mechanisms {
             .rescale = Rescale::none};
   }
 
-  /// Switches one off: "rotation", "repair", "scatter-repair", "retention", "x-loop", "nonfinite".
-  /// False for other names.
+  /// Switches one off: "repair", "scatter-repair", "retention", "x-loop", "nonfinite". False for
+  /// other names.
   bool take_out(std::string_view name);
 };
 
@@ -93,7 +96,10 @@ std::string_view name(SendRule rule);
 std::string_view name(Rescale rescale);
 std::string_view name(CodecRule rule);
 
-/// One line, for humans and for comparison.
+/// "rotating", or "fixed": Mechanisms::rotation, as TARPON_ORDER has it.
+std::string_view order_name(const Mechanisms& mechanisms);
+
+/// All but the rotation in one line, for humans and for comparison.
 std::string describe(const Mechanisms& mechanisms);
 
 }  // namespace tarpon

@@ -42,6 +42,15 @@
  * every call with a valid communicator whose tag can be read: `arguments` is not NULL and its
  * `size` makes sense.
  *
+ * REPEATED RUNS. Sums, averages and products of floats depend on the order of addition in their
+ * last bits. In exact mode that order follows from the number of ranks, the count, the type, the
+ * algorithm, the shares, and the number of the call within its tag, by which the work rotates among
+ * the ranks. So a run that makes the same calls has the same bits. With tarpon_options.fixed_order,
+ * or TARPON_ORDER=fixed, nothing rotates: equal inputs give equal bits in every call and every run,
+ * also in a run that begins at a checkpoint. Integers, minima and maxima have the same bits in any
+ * order. Not repeatable are bounded calls, which add what arrives, and calls with learn_shares,
+ * whose shares follow measurements.
+ *
  * TIME is given in microseconds. No exception leaves a function.
  */
 #pragma once
@@ -118,7 +127,7 @@ typedef enum tarpon_function {
 
 typedef enum tarpon_mode {
   TARPON_EXACT = 0,  /* lost data is repaired until the result is complete; the same bits on all
-                        ranks and on every run */
+                        ranks. See REPEATED RUNS */
   TARPON_BOUNDED = 1 /* ends by its bound with the data that has arrived; float sums and averages */
 } tarpon_mode;
 
@@ -236,6 +245,11 @@ typedef struct tarpon_options {
   double skip_above;
   double halt_above;
   const char* ports; /* "29600-29699": ports of all sockets that others reach (the kernel's) */
+  /* 1: exact calls with equal inputs have equal bits, whatever their numbers, and calls with
+   * learn_shares are refused. 0: the work rotates among the ranks from call to call, or as
+   * TARPON_ORDER says where the environment is read. Alike on all ranks. */
+  uint32_t fixed_order;
+  uint32_t reserved; /* 0 */
 } tarpon_options;
 
 /* A reduction of the caller's own: out[i] = a[i] op b[i] for all elements. It has to be associative
@@ -278,7 +292,8 @@ typedef struct tarpon_arguments {
                             tags below 64: shares follow the measured speed of the links, and how
                             late ranks begin. Alike on all ranks: a call that learns on some of them
                             only ends as TARPON_STATUS_MISMATCH. TARPON_SHARES=auto sets it for all
-                            calls of a communicator of tarpon_connect_from_environment() */
+                            calls of a communicator of tarpon_connect_from_environment(). The bits
+                            of results then differ from run to run */
   uint32_t reserved;     /* 0 */
   const char* refusal; /* NULL or "": the call runs. Else why the caller cannot run it, for example
                           because it has no memory for a copy: see REFUSED CALLS. The report of this
@@ -370,7 +385,7 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_RENDEZVOUS_TIMEOUT=2m,
  * TARPON_PORTS=29600-29699, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET=1%,
- * TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is
+ * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is
  * not known yet, this waits for it, for the rendezvous timeout at most. Environment variables are
  * read as getenv() reads them: no other thread may change them meanwhile.
  *

@@ -61,8 +61,9 @@ enum class Algorithm : std::uint8_t {
 };
 inline constexpr Algorithm kLastAlgorithm = Algorithm::late_rank;
 
-/// exact: repaired until complete, the same bits on all ranks and on every run. bounded: ends by
-/// its bound with what has arrived; slots are added on arrival.
+/// exact: repaired until complete, the same bits on all ranks; collectives/communicator.h says when
+/// they are the same on every run. bounded: ends by its bound with what has arrived; slots are
+/// added on arrival.
 enum class Mode : std::uint8_t { exact = 0, bounded = 1 };
 
 /// none: elements are sent as they are. hadamard: coefficients of blocks are sent

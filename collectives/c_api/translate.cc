@@ -139,6 +139,10 @@ std::optional<std::string> nonsense(const tarpon_options& options) {
     const auto ports = parse_port_range(options.ports);
     if (!ports) return "tarpon_options: ports: " + ports.error().message;
   }
+  if (options.fixed_order > 1) {
+    return text("fixed_order", options.fixed_order, "give 1, or 0 for an order that rotates");
+  }
+  if (options.reserved != 0) return text("reserved", options.reserved, "set it to 0");
   return options.listener == nullptr ? std::nullopt : wrong_listener(options);
 }
 
@@ -157,15 +161,15 @@ CodecRule codec_rule(std::uint32_t codec) {
 Environment environment_below(const tarpon_options& options) {
   return [rest = process_environment(), datapath = options.datapath != 0,
           target = options.loss_target != 0, codec = options.codec != 0,
-          multicast = options.multicast != 0, ports = given(options.ports),
-          timeout = options.rendezvous_timeout_us != 0,
+          multicast = options.multicast != 0, order = options.fixed_order != 0,
+          ports = given(options.ports), timeout = options.rendezvous_timeout_us != 0,
           flight = given(options.flight_directory)](const char* name) {
     const std::string_view variable = name;
     const bool hidden =
         (datapath && variable == "TARPON_DATAPATH") ||
         (target && variable == "TARPON_LOSS_TARGET") || (codec && variable == "TARPON_CODEC") ||
-        (multicast && variable == "TARPON_MULTICAST") || (flight && variable == "TARPON_FLIGHT") ||
-        (ports && variable == "TARPON_PORTS") ||
+        (multicast && variable == "TARPON_MULTICAST") || (order && variable == "TARPON_ORDER") ||
+        (flight && variable == "TARPON_FLIGHT") || (ports && variable == "TARPON_PORTS") ||
         (timeout && variable == "TARPON_RENDEZVOUS_TIMEOUT");
     return hidden ? std::nullopt : rest(name);
   };
@@ -198,6 +202,7 @@ void set_rest(const tarpon_options& from, CommunicatorOptions& to) {
   if (from.flows != 0) to.flows = from.flows;
   if (from.multicast != 0) to.multicast = true;
   if (given(from.ports)) to.ports = *parse_port_range(from.ports);  // nonsense() has checked it
+  if (from.fixed_order != 0) to.mechanisms.rotation = false;
   if (from.no_status_socket != 0) to.flight.socket = false;
   if (from.listener != nullptr) to.rendezvous.listener = from.listener->place.listener;
 }

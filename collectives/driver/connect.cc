@@ -254,6 +254,7 @@ Result<std::unique_ptr<ControlChannel>> join(CommunicatorOptions& options) {
   rendezvous.agreed += fmt::format("\nloss_budgets={}", text(options.loss_budgets));
   rendezvous.agreed +=
       fmt::format("\ndead_after={}", rendezvous::duration_text(options.dead_after));
+  rendezvous.agreed += fmt::format("\norder={}", order_name(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmechanisms={}", describe(options.mechanisms));
   rendezvous.agreed += fmt::format("\nmulticast={}", options.multicast ? "on" : "off");
   rendezvous.agreed += fmt::format("\nTARPON_SHARES={}", options.learn_shares ? "auto" : "even");

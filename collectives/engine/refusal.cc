@@ -81,6 +81,15 @@ std::optional<Refusal> refusal_of_shares(const AllreduceArguments& arguments, st
   return Refusal{AbortReason::argument, "allreduce: " + text};
 }
 
+/// Learnt shares follow measurements, and the order of additions follows the shares.
+std::optional<Refusal> refusal_of_learning(const AllreduceArguments& arguments,
+                                           const Mechanisms& mechanisms) {
+  if (!arguments.learn_shares || mechanisms.rotation) return std::nullopt;
+  return Refusal{AbortReason::argument,
+                 "allreduce: learn_shares changes the order of addition, which is fixed "
+                 "(TARPON_ORDER); leave one out"};
+}
+
 }  // namespace
 
 std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) const {
@@ -113,6 +122,7 @@ std::optional<Refusal> Engine::refusal(const AllreduceArguments& arguments) cons
   }
   if (auto wrong = refusal_of_late_rank(arguments, world)) return wrong;
   if (auto wrong = refusal_of_shares(arguments, world)) return wrong;
+  if (auto wrong = refusal_of_learning(arguments, options_.mechanisms)) return wrong;
   if (arguments.deadline <= Duration::zero()) {
     return Refusal{AbortReason::deadline,
                    fmt::format("allreduce: the deadline must be positive, not {} us",

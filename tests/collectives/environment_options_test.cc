@@ -58,6 +58,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   variables["TARPON_DATAPATH"] = "mmsg";
   variables["TARPON_CODEC"] = "off";
   variables["TARPON_LOSS_TARGET"] = "2%";
+  variables["TARPON_ORDER"] = "fixed";
   variables["TARPON_MULTICAST"] = "on";
   variables["TARPON_SHARES"] = "auto";
   variables["TARPON_FLIGHT"] = "/tmp/flight";
@@ -68,6 +69,7 @@ TEST(FromEnvironment, settings__override_defaults) {
   EXPECT_EQ(options->datapath, Datapath::mmsg);
   EXPECT_EQ(options->mechanisms.codec, CodecRule::off);
   EXPECT_EQ(options->mechanisms.loss_target, 0.02);
+  EXPECT_FALSE(options->mechanisms.rotation);
   EXPECT_TRUE(options->multicast);
   EXPECT_TRUE(options->learn_shares);
   EXPECT_EQ(options->flight.directory, "/tmp/flight");
@@ -136,6 +138,7 @@ TEST(FromEnvironment, refusals__name_the_variable_its_value_and_the_remedy) {
   EXPECT_EQ(refusal(with("TARPON_DATAPATH", "rdma")),
             "TARPON_DATAPATH=rdma: use auto, xdp, uring or mmsg");
   EXPECT_EQ(refusal(with("TARPON_CODEC", "fast")), "TARPON_CODEC=fast: use auto, on or off");
+  EXPECT_EQ(refusal(with("TARPON_ORDER", "any")), "TARPON_ORDER=any: use rotating or fixed");
   EXPECT_EQ(refusal(with("TARPON_MULTICAST", "1")), "TARPON_MULTICAST=1: use on or off");
   EXPECT_EQ(refusal(with("TARPON_SHARES", "1,2")), "TARPON_SHARES=1,2: use even or auto");
   for (const char* text : {"90", "0s", "-1s", "1d", "s", "1e3s", "nan", "99999999h"}) {

@@ -20,19 +20,18 @@ Result<void> check_bounded_only(const cli::Invocation& invocation,
   for (const char* one : {"--bound", "--loss-target", "--missing", "--rescale", "--codec"}) {
     if (invocation.given(one)) flag = one;
   }
-  for (const std::string& word : options.mechanisms.without) {
-    if (word != "rotation") flag = "--without " + word;
-  }
+  for (const std::string& word : options.mechanisms.without) flag = "--without " + word;
   if (flag.empty()) return {};
   return fail(Error::Code::invalid_argument, flag + " needs --mode bounded");
 }
 
-/// Takes the loss target and the codec from the environment variables, where no option sets them.
+/// Takes order, loss target and codec from the environment variables, where no option sets them.
 Result<void> add_environment(AllreduceOptions& options) {
-  if (options.mechanisms.optireduce) return {};
   const auto settings = read_settings(process_environment());
   if (!settings) return fail(settings.error());
   Mechanisms& mechanisms = options.job.mechanisms;
+  mechanisms.rotation = options.rotation.value_or(settings->rotation.value_or(true));
+  if (options.mechanisms.optireduce) return {};
   if (!options.loss_target) {
     mechanisms.loss_target = settings->loss_target.value_or(mechanisms.loss_target);
   }
@@ -125,6 +124,11 @@ Result<void> check_allreduce_options(const AllreduceOptions& options) {
                   (options.mode == Mode::bounded
                        ? std::string("--mode bounded")
                        : fmt::format("--algorithm {}", name(options.algorithm))));
+  }
+  if (options.learn_shares && !options.job.mechanisms.rotation) {
+    return refuse(
+        "--shares auto changes the order of addition: leave it out, or give --order "
+        "rotating");
   }
   if (!options.job.loss_budgets.empty() && options.mode != Mode::bounded) {
     return refuse("a loss budget needs --mode bounded: exact calls lose nothing");

@@ -155,6 +155,7 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
     options.shares_flag = "--link-speeds";
     return parse_speeds(text);
   };
+  const cli::Choices<bool> orders{{"rotating", true}, {"fixed", false}};
   const cli::Choices<MissingFill> fills{{"local", MissingFill::local}, {"zero", MissingFill::zero}};
   table.add(
       "Call",
@@ -199,6 +200,10 @@ void add_call_options(cli::OptionTable& table, AllreduceOptions& options) {
         Scope::job,
         false,
         {"--shares"}},
+       {"--order", otherwise(cli::choice(options.rotation, orders), "TARPON_ORDER, else rotating"),
+        "exact calls: which rank adds up which part; fixed: the same in each call, so that equal "
+        "inputs give the same bits in each call and run",
+        Scope::job},
        {"--missing", cli::choice(options.missing, fills),
         "bounded mode: what fills a hole; local: this rank's own contribution", Scope::job}});
 }

@@ -59,6 +59,7 @@ struct AllreduceOptions {
   Shares shares;
   bool learn_shares = false;
   std::string shares_flag = "--shares";  // that gave them
+  std::optional<bool> rotation;          // --order
   MissingFill missing = MissingFill::zero;
   MechanismOptions mechanisms;
   LossBudgetOptions budgets;

@@ -27,6 +27,7 @@ std::vector<cli::Variable> network_variables() {
       {"TARPON_DATAPATH", "auto, xdp, uring or mmsg, as --datapath"},
       {"TARPON_CODEC", "auto, on or off, as --codec"},
       {"TARPON_LOSS_TARGET", "as --loss-target, but a --bound stays what it is"},
+      {"TARPON_ORDER", "rotating or fixed, as --order: fixed repeats results bit by bit"},
       {"TARPON_MULTICAST", "on or off: results to all ranks at once, as --multicast"},
       {"TARPON_FLIGHT", "directory for flight recordings, as --flight"},
       {"TARPON_DEBUG", "VERSION, WARN, INFO or TRACE: what was read and chosen, to standard error"},

@@ -52,8 +52,8 @@ void add_mechanism_options(cli::OptionTable& table, MechanismOptions& options) {
         Scope::job},
        {"--without",
         cli::words(options.without, "NAME,...", cli::Times::list,
-                   {"rotation", "repair", "scatter-repair", "retention", "x-loop", "nonfinite"}),
-        "mechanisms to take out: rotation, repair, scatter-repair, retention, x-loop, nonfinite",
+                   {"repair", "scatter-repair", "retention", "x-loop", "nonfinite"}),
+        "mechanisms to take out: repair, scatter-repair, retention, x-loop, nonfinite",
         Scope::job}});
 }
 

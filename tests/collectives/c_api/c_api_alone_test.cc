@@ -196,6 +196,12 @@ TEST(CApiAlone, connect_from_environment__place_and_options) {
   options.rendezvous_timeout_us = 1'000'000;  // takes precedence
   EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
   ::unsetenv("TARPON_RENDEZVOUS_TIMEOUT");
+  ::setenv("TARPON_ORDER", "any", 1);
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_ERROR_INVALID_ARGUMENT);
+  EXPECT_STREQ(tarpon_error_text(), "TARPON_ORDER=any: use rotating or fixed");
+  options.fixed_order = 1;  // takes precedence
+  EXPECT_EQ(tarpon_check_environment(&options), TARPON_OK) << tarpon_error_text();
+  ::unsetenv("TARPON_ORDER");
   ::setenv("MASTER_ADDR", "::1", 1);  // one rank meets nobody: no route is needed
   ::setenv("MASTER_PORT", "29500", 1);
   EXPECT_EQ(tarpon_connect_from_environment(nullptr, &job), TARPON_OK) << tarpon_error_text();
@@ -262,6 +268,12 @@ TEST(CApiAlone, listen__what_makes_no_sense) {
   options.codec = 0;
   options.multicast = 2;
   EXPECT_THAT(refusal(options), HasSubstr("multicast is 2"));
+  options.multicast = 0;
+  options.fixed_order = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("fixed_order is 2"));
+  options.fixed_order = 0;
+  options.reserved = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("reserved is 1: set it to 0"));
   tarpon_listener_free(listener);
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/child_program.h"
@@ -121,6 +122,32 @@ TEST(CliFiles, repeated_calls_and_faults__the_same_result) {
   EXPECT_THAT(ended.out, HasSubstr("# lost                 : nothing\n"));
   expect_reduced<float>(scratch, shape, shape[0], 1);
   EXPECT_THAT(content_of(scratch / "report.json"), HasSubstr("\"place\": \"in\""));
+}
+
+/// The result of call number `before`, as bytes of its file.
+std::string result_after(int before, const ScratchDirectory& scratch,
+                         const std::vector<std::string>& more,
+                         const std::map<std::string, std::string>& environment = {}) {
+  Command command = job(scratch, {"-n", "1", "-w", std::to_string(before), "--algorithm", "tar"});
+  command.arguments.insert(command.arguments.end(), more.begin(), more.end());
+  command.environment = environment;
+  const Ended ended = run(command);
+  EXPECT_EQ(ended.exit_code, 0) << ended.error;
+  return content_of(scratch / "out0.npy");
+}
+
+TEST(CliFiles, order_fixed__the_same_bits_in_a_later_call_and_another_run) {
+  const ScratchDirectory scratch;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    save(scratch / fmt::format("in{}.npy", rank), {20'003}, gradients<float>(rank, 20'003));
+  }
+  const std::string first = result_after(0, scratch, {"--order", "fixed"});
+  EXPECT_EQ(result_after(1, scratch, {"--order", "fixed"}), first);
+  EXPECT_EQ(result_after(2, scratch, {}, {{"TARPON_ORDER", "fixed"}}), first);
+  const std::string rotated = result_after(1, scratch, {});
+  EXPECT_NE(rotated, result_after(0, scratch, {}));
+  const std::vector<std::string> rotating{"--order", "rotating"};
+  EXPECT_EQ(result_after(1, scratch, rotating, {{"TARPON_ORDER", "fixed"}}), rotated);
 }
 
 TEST(CliFiles, bounded__says_what_was_lost) {

@@ -30,6 +30,7 @@ const Samples& compared() {
                                {"--late-rank", {"1"}},
                                {"--shares", {"1,2"}},
                                {"--link-speeds", {"1,2"}},
+                               {"--order", {"fixed"}},
                                {"--missing", {"local"}},
                                {"--multicast", {}},
                                {"--minbytes", {"512"}},

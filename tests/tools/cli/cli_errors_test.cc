@@ -100,8 +100,8 @@ TEST(CliErrors, values__named_with_an_example) {
       {{"--profile", "best"}, {"--profile", "\"best\" is not one of optireduce, tarpon"}},
       {{"--inflow", "none"}, {"--inflow", "buffers, incast, window"}},
       {{"--sending", "dctcp"}, {"--sending", "credit, timely"}},
-      {{"--without", "repair,bound"},
-       {"--without", "\"bound\"", "rotation, repair, scatter-repair"}},
+      {{"--without", "repair,bound"}, {"--without", "\"bound\"", "repair, scatter-repair"}},
+      {{"--order", "any"}, {"--order", "\"any\" is not one of rotating, fixed"}},
   }));
 }
 
@@ -125,7 +125,9 @@ TEST(CliErrors, combinations__refused_with_the_remedy) {
       {{"--mode", "bounded", "--codec", "on", "-d", "half"}, {"--codec on needs -d float"}},
       {{"--mode", "bounded", "--codec", "on", "-o", "all"}, {"--codec on needs -d float"}},
       {{"--missing", "local"}, {"--missing needs --mode bounded"}},
-      {{"--without", "rotation,repair"}, {"--without repair needs --mode bounded"}},
+      {{"--without", "repair"}, {"--without repair needs --mode bounded"}},
+      {{"--order", "fixed", "--shares", "auto"},
+       {"--shares auto changes the order of addition", "--order rotating"}},
       {{"--loss", "1%"}, {"add --local-ranks P --net veth"}},
       {{"--net", "veth", "--rate-of", "9=1gbit"}, {"a rate for rank 9 of 2"}},
       {{"--net", "veth", "--burst-loss", "1%/0"}, {"bursts of 0 packets"}},

@@ -115,7 +115,7 @@ TEST(Option, without__takes_every_switch_of_the_mechanisms) {
   MechanismOptions options;
   OptionTable table;
   add_mechanism_options(table, options);
-  EXPECT_THAT(table.find("--without")->value.choices, ::testing::SizeIs(6));
+  EXPECT_THAT(table.find("--without")->value.choices, ::testing::SizeIs(5));
   for (const std::string& name : table.find("--without")->value.choices) {
     EXPECT_TRUE(Mechanisms().take_out(name)) << name;
     EXPECT_THAT(table.find("--without")->help, HasSubstr(name));
