@@ -41,8 +41,8 @@ TEST(SimulationTest, share_learner__lists_change_from_call_to_call) {
     ShareLearner learner(seed, 5), again(seed, 5);
     Shares before;
     for (int call = 0; call < 10; ++call) {
-      const Shares shares = learner.next();
-      EXPECT_EQ(shares, again.next());
+      const Shares shares = learner.next().shares;
+      EXPECT_EQ(shares, again.next().shares);
       EXPECT_TRUE(shares.valid());
       changes += shares != before;
       even += shares.even();

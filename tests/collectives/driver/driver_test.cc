@@ -44,8 +44,7 @@ class DriverTest : public testing::Test {
     std::vector<std::thread> threads;
     for (Rank rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
-        auto made =
-            connect_ranks(testing_support::options_of(rank, 2, file), SlotSizing::by_interface);
+        auto made = connect_ranks(testing_support::options_of(rank, 2, file), SlotSizing::by_path);
         if (made) {
           connections_[rank].emplace(*std::move(made));
         } else {
