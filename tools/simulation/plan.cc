@@ -330,7 +330,8 @@ SimulationPlan plan_simulation(std::uint64_t seed, const FaultSet& allowed) {
   plan.flows = draw_flows(seed);
   plan.draws_algorithms = draw_algorithms(seed);
   plan.multicast = draw_multicast(seed);
-  plan.learns_shares = draw_learnt_shares(seed, plan.ranks);
+  // A job whose order is fixed refuses learnt shares.
+  plan.learns_shares = plan.mechanisms.rotation && draw_learnt_shares(seed, plan.ranks);
   plan.fresh_tags = draw_fresh_tags(seed);
   plan.missing = draw_missing(seed);
   draw_faults(plan, allowed);
