@@ -75,13 +75,14 @@ bool LearntShares::learns(const AllreduceArguments& arguments) const {
   return arguments.learn_shares && ranks_ > 2 && arguments.tag < kLearningTags &&
          arguments.algorithm == Algorithm::tar && !may_run_bounded(arguments) &&
          arguments.shares.even() && arguments.count < UINT64_MAX / 8 &&
-         bytes_of(arguments) >= kSmallest && !engine_.refusal(arguments);
+         bytes_of(arguments) >= kSmallest;
 }
 
 std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, bool nonfinite,
                                                   Time asked, Time now) noexcept {
-  arguments.learn_shares = learns(arguments);
-  if (!arguments.learn_shares) return engine_.submit(arguments, nonfinite, asked, now);
+  const bool refused = engine_.refusal(arguments).has_value();  // as it is: the engine says why
+  if (!refused) arguments.learn_shares = learns(arguments);
+  if (refused || !arguments.learn_shares) return engine_.submit(arguments, nonfinite, asked, now);
   return submit_learning(std::move(arguments), asked, now);
 }
 
