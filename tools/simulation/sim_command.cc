@@ -194,7 +194,7 @@ int run_sim(const SimOptions& options, const cli::Invocation& invocation) {
   if (invocation.names.empty()) {
     return refuse(
         "seeds: give --seed N, which repeats a run of the simulation, or --seeds N for many "
-        "runs; tarpon sim scale models many ranks");
+        "runs; tarpon-sim scale models many ranks");
   }
   const Result<FaultSet> faults = parse_faults(options.faults);
   if (!faults) return refuse(faults.error().message);

@@ -95,7 +95,7 @@ TEST(CliReport, flows__those_asked_for_and_those_tried) {
   EXPECT_THAT(report({"--flows", "4"}), HasSubstr("\n# Flows to each rank   : 4\n"));
   const auto json = nlohmann::json::parse(content_of(scratch / "json"), nullptr, false);
   EXPECT_EQ(json["results"][0]["flows"], nlohmann::json({4, 4}));
-  EXPECT_THAT(report({}), HasSubstr("\n# Flows to each rank   : 1, by trial; "));
+  EXPECT_THAT(report({}), HasSubstr("\n# Flows to each rank   : 1, without a trial: "));
 }
 
 TEST(CliDebug, levels__each_tells_more) {

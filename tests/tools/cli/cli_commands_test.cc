@@ -21,7 +21,7 @@ TEST(CliHelp, every_command__helps) {
     EXPECT_THAT(ended.out, HasSubstr("Exit code: 0")) << command;
     const bool reads = command[0] == 'a' || command[0] == 'c';
     EXPECT_EQ(count(ended.out, "Environment:"), reads ? 1u : 0u) << command;
-    for (const char* word : {"GLOO_SOCKET_IFNAME", "TARPON_PORT", "TARPON_DEBUG_FILE", "PMIX_*"}) {
+    for (const char* word : {"GLOO_SOCKET_IFNAME", "TARPON_PORT ", "TARPON_DEBUG_FILE", "PMIX_*"}) {
       EXPECT_EQ(count(ended.out, word), reads ? 1u : 0u) << command << " " << word;
     }
   }
@@ -39,7 +39,7 @@ TEST(CliHelp, every_command__helps) {
                                           {"--iters", "20; with --input 1"},
                                           {"--deadline", "10s"},
                                           {"--flows", "auto"},
-                                          {"--rendezvous-timeout", "30s"},
+                                          {"--rendezvous-timeout", "TARPON_RENDEZVOUS_TIMEOUT, else 30s"},
                                           {"--retain", "64M"},
                                           {"--dead-after", "5s"}}) {
     EXPECT_THAT(options.at(option), HasSubstr("default " + initial)) << option;

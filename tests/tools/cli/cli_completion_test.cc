@@ -66,7 +66,7 @@ TEST_F(CliCompletion, values) {
   EXPECT_THAT(complete({"allreduce", "--mode", "=", "e"}), ElementsAre("exact"));
   EXPECT_THAT(complete({"allreduce", "-o", "b"}), UnorderedElementsAre("band", "bor", "bxor"));
   EXPECT_THAT(complete({"xdp", "load", "eth0", "--mode", ""}), ElementsAre("native", "skb"));
-  EXPECT_THAT(complete({"allreduce", "--without", "repair,re"}), ElementsAre("repair,retention"));
+  EXPECT_THAT(complete({"allreduce", "--without", "repair,ret"}), ElementsAre("repair,retention"));
   EXPECT_THAT(complete({"allreduce", "--deadline", ""}), IsEmpty());  // nothing is known of it
   EXPECT_THAT(complete({"doctor", "l"}), Contains("lo"));
   EXPECT_THAT(complete({"allreduce", "--interface", "l"}), Contains("lo"));

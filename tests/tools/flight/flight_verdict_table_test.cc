@@ -156,7 +156,7 @@ std::vector<Row> rows() {
        },
        Cause::mtu,
        {},
-       {{0, 1}, {1, 0}}},
+       {{1, 0}, {0, 1}}},
       {"all_slow", [](Job& job) { job.at(kFaultAt, [&] { job.slow_down(300ms); }); }, Cause::slow},
       {"all_slow__a_rank_leaves_after_the_failure",
        [](Job& job) {
