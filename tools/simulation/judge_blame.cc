@@ -124,7 +124,8 @@ class BlameJudge {
     // That answer may overtake the shard on its way. A request for a stage that no call has, as a
     // stranger may send it, gets the same answer.
     const bool answers_closed = !plan_.mechanisms.retention || at_.on(FaultKind::hostile);
-    if (call_.bounded && answers_closed && ended == Status::complete) return true;
+    const bool closed = ended == Status::complete || ended == Status::partial;
+    if (call_.bounded && answers_closed && closed) return true;
     if (ended != Status::late_self && plan_.mechanisms.retention) return false;
     // The rank waited for earlier calls, which the victim held up.
     return call_.number >= EndpointOptions{}.window;
