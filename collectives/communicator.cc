@@ -29,6 +29,15 @@ Result<void> check_tag(std::uint32_t tag) {
                           kFirstReservedTag));
 }
 
+Result<void> start_progress(Driver& driver) {
+  try {
+    driver.start_thread();
+  } catch (const std::system_error& error) {
+    return fail(start_error(error.code().value(), "cannot start the thread that makes progress"));
+  }
+  return {};
+}
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -53,10 +62,8 @@ Result<std::unique_ptr<Communicator>> Communicator::connect(const CommunicatorOp
   auto state = State::own(new State(std::move(*connection), std::move(flight)));
   std::unique_ptr<Communicator> communicator(new Communicator(std::move(state)));
   if (!threaded) return communicator;
-  try {
-    communicator->state_->driver().start_thread();
-  } catch (const std::system_error& error) {
-    return fail(start_error(error.code().value(), "cannot start the thread that makes progress"));
+  if (auto started = start_progress(communicator->state_->driver()); !started) {
+    return fail(started.error());
   }
   return communicator;
 }
@@ -87,7 +94,7 @@ ControlChannel& Communicator::control() {
   return state_->job().control();
 }
 void Communicator::record_flight() {
-  state_->job().flight().request();
+  if (!state_->is_forked()) state_->job().flight().request();
 }
 PortStatistics Communicator::port_statistics() const {
   if (state_->is_forked()) return {};
@@ -175,7 +182,9 @@ Result<void> Communicator::barrier(Duration deadline) {
 Result<void> Communicator::close(Duration deadline) {
   if (auto here = check_process(); !here) return here;
   // The thread serves the peers meanwhile.
-  if (world_size() > 1) state_->driver().start_thread();
+  if (world_size() > 1) {
+    if (auto started = start_progress(state_->driver()); !started) return started;
+  }
   return state_->leave(after(monotonic_now(), deadline));
 }
 

@@ -158,7 +158,7 @@ bool LearntShares::step(Time now) noexcept {
     begin_exchange(tag, now);
     acted = true;
     // An engine whose calls all end at once takes no more numbers.
-    if (engine_.endpoint().next_number(exchanges) == number) ended_ = true;
+    if (engine_.next_number(exchanges) == number) ended_ = true;
   }
   return acted;
 }

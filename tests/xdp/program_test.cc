@@ -223,18 +223,26 @@ Held hold(unsigned interface) {
   return {Program::use(interface, AttachMode::native), Queue::open(queue_of(interface))};
 }
 
-/// Forks a child that lives for a minute beyond this process.
+/// Forks a child that outlives this process, in the process group of this process.
 Held fork_beside(Held held) {
+  ::setpgid(0, 0);
   held.child = ::fork();
   if (held.child != 0) return held;
   ::alarm(60);
   for (;;) ::pause();
 }
 
+/// Kills a process group.
+struct GroupEnd {
+  pid_t group;
+  ~GroupEnd() { ::kill(-group, SIGKILL); }
+};
+
 TEST(ProgramTest, killed__while_a_forked_child_lives_frees_the_program_and_the_queue) {
   SKIP_WITHOUT_PRIVATE_NETWORK();
   const VethPair pair;
   Victim victim([&] { return fork_beside(hold(pair.a())); });
+  const GroupEnd end{victim.process()};
   const auto attached = attached_to(pair.a());
   ASSERT_TRUE(attached && *attached);
   victim.kill();

@@ -45,8 +45,7 @@ constexpr std::array kCauses{
     FlightCauseRow{Cause::loss, "loss", "packets are lost on the way",
                    "run tarpon check; look at the error counters of interfaces and switches"},
     FlightCauseRow{Cause::mtu, "mtu", "full-size packets do not pass",
-                   "compare the MTU of the interfaces and of the path with this size; raise it, or "
-                   "start the job again, which finds what the path carries"},
+                   "raise the MTU of the path, or start the job again: connecting finds what it carries"},
     FlightCauseRow{
         Cause::stalled, "stalled", "most ranks did not run at the same time",
         "look at what these ranks share: a host without processors, a suspended machine"},

@@ -118,7 +118,7 @@ class LockableMemoryTest : public testing::Test {
 };
 
 TEST_F(LockableMemoryTest, check_uring__asks_for_all_rings_of_a_port) {
-  for (const rlim_t kilobytes : {8, 32}) {  // no ring, and one
+  for (const rlim_t kilobytes : {8u, 32u}) {  // no ring, and one
     EXPECT_EQ(in_forked_child([&] {
                 if (!limit_memory(kilobytes)) return 1;
                 const auto usable = check_uring();
@@ -144,7 +144,7 @@ TEST_F(LockableMemoryTest, automatic__threads_that_get_no_ring_go_on_without) {
 
 TEST_F(LockableMemoryTest, automatic__ranks_that_race_for_the_rest_all_run) {
   const std::uint32_t ranks = testing_support::kSanitizer ? 4 : 8;
-  for (const rlim_t kilobytes : {64, 128, 256}) {
+  for (const rlim_t kilobytes : {64u, 128u, 256u}) {
     expect_runs({.kilobytes = kilobytes, .ranks = ranks, .expected = "RLIMIT_MEMLOCK"});
   }
 }

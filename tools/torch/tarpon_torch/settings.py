@@ -92,6 +92,7 @@ def connect_terms(
             options.codec, environment.get("TARPON_CODEC") or "auto"
         ),
         "TARPON_MULTICAST": environment.get("TARPON_MULTICAST") or "off",
+        "TARPON_ORDER": environment.get("TARPON_ORDER") or "rotating",
         "skip_above": f"{options.skip_above:g}",
         "halt_above": f"{options.halt_above:g}",
     }
