@@ -21,6 +21,7 @@
 #include "collectives/engine/flight_events.h"
 #include "collectives/flight/board.h"
 #include "collectives/flight/file.h"
+#include "tests/support/sanitized.h"
 #include "transport/clock.h"
 #include "xdp/file_descriptor.h"
 
@@ -429,6 +430,7 @@ TEST(FlightSignals, unhandled__the_programs_own_stay_and_the_rest_dumps) {
 }
 
 TEST(FlightSignals, forked_child__dies_of_them_and_writes_nothing) {
+  if (testing_support::kThreadSanitizer) GTEST_SKIP() << "ThreadSanitizer delays signals";
   const Scratch scratch;
   struct sigaction plain {
   }, before{};
