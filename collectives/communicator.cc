@@ -280,8 +280,8 @@ Result<void> Communicator::resync(Rank root, void* data, std::uint64_t bytes, Du
   if (meant[0] != -meant[1] || meant[2] != -meant[3]) {
     return fail(Error::Code::mismatch, "resync: the ranks differ in root or bytes");
   }
-  // All but the root add zeros, which changes no bit of an integer. Barriers have another type: a
-  // rank that gave up pairs none with a piece.
+  // All but the root add zeros, which changes no bit of an integer. Barriers have another type, so
+  // that a barrier of a rank that gave up ends as a mismatch with a piece.
   call.function = ReduceOp::sum;
   std::vector<std::uint32_t> piece(std::min(bytes, kResyncPiece) / sizeof(std::uint32_t) + 1);
   for (std::uint64_t at = 0; at < bytes; at += kResyncPiece) {

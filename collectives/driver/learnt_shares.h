@@ -43,8 +43,9 @@ class LearntShares {
   std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool nonfinite, Time asked,
                                       Time now) noexcept;
 
-  /// Takes part in exchanges that peers have begun, and applies those that have ended. REQUIRES: is
-  /// called after each Engine::progress(). Returns whether the engine has something new to do.
+  /// Joins the exchanges that peers have begun, and applies the exchanges that have ended.
+  /// REQUIRES: the driver calls this after each Engine::progress(). Returns whether the engine has
+  /// new work.
   bool step(Time now) noexcept;
 
   /// Begins no exchange from now on, since this rank makes no further calls.

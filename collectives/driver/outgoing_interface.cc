@@ -13,8 +13,8 @@
 namespace tarpon {
 namespace {
 
-/// Whether the kernel drops what comes in on the interface `name` from hosts that its routes reach
-/// by another interface.
+/// Whether the kernel drops packets that arrive on the interface `name`, if its route to their
+/// sender leaves by another interface (strict rp_filter).
 bool drops_by_route(const std::string& name) {
   int strictest = 0;
   for (const std::string_view each : {std::string_view("all"), std::string_view(name)}) {

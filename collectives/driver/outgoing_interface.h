@@ -17,10 +17,11 @@
 namespace tarpon {
 
 /// Makes the sockets and the AF_XDP port of `offer` send by the interface of rank `own`. Returns a
-/// line for the report: "packets leave by eth1, not as the kernel's routes say", or why they take
-/// these routes: a rank of this network namespace has another interface, a rank cannot be reached
-/// over this one, its rp_filter would drop what comes back, the kernel refuses. Empty: the routes
-/// say the same, or there are no ranks on other hosts. REQUIRES: `offer` has a socket.
+/// line for the report, such as "packets leave by eth1, not as the kernel's routes say". If packets
+/// take the kernel's routes, the line gives the reason: a rank of this network namespace has
+/// another interface, the interface has no route to a rank, its rp_filter would drop the answers,
+/// or the kernel refuses. Returns "" if the routes leave by this interface, or if no rank is on
+/// another host. REQUIRES: `offer` has a socket.
 std::string send_by_interface(Offer& offer, const std::vector<RankInfo>& ranks, Rank own);
 
 }  // namespace tarpon

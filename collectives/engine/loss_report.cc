@@ -117,7 +117,7 @@ double TarCall::slot_elements(std::uint64_t bytes, std::uint32_t slot) const {
                              element_bytes(call_->arguments.type));
 }
 
-/// Adds to `sums`, in elements, what is missing in this rank's shard. `late`: mask of ranks.
+/// Adds the missing elements of this rank's shard to `sums`. `late`: mask of ranks.
 void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) const {
   // Where the messages to this rank ended: a contribution beyond is cut, one below is lost.
   std::vector<std::pair<std::uint32_t, Rank>> ends;
@@ -138,8 +138,9 @@ void TarCall::count_losses_of_own_shard(std::uint64_t late, LossCauses& sums) co
   }
 }
 
-/// Adds to `sums`, in elements, what is missing in the shard `number` of the others. Contributions
-/// that a slot lacks were missing at its owner. `late`, `void_owners`: masks of ranks.
+/// Adds the missing elements of the shard `number`, which another rank owns, to `sums`.
+/// Contributions that a slot lacks were missing at its owner. `late`, `void_owners`: masks of
+/// ranks.
 void TarCall::count_losses_of(std::size_t number, std::uint64_t late, std::uint64_t void_owners,
                               LossCauses& sums) const {
   const TarShards::Shard& shard = shards_.others[number];
