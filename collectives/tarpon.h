@@ -385,9 +385,9 @@ TARPON_API int tarpon_connect(const tarpon_options* options, tarpon_communicator
  * RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of torchrun, or the variables of Open MPI, MPICH
  * (PMI), PMIx and Slurm; TARPON_RENDEZVOUS=HOST:PORT, TARPON_RENDEZVOUS_TIMEOUT=2m,
  * TARPON_PORTS=29600-29699, TARPON_INTERFACE, TARPON_DATAPATH, TARPON_CODEC, TARPON_LOSS_TARGET=1%,
- * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name in the rendezvous is
- * not known yet, this waits for it, for the rendezvous timeout at most. Environment variables are
- * read as getenv() reads them: no other thread may change them meanwhile.
+ * TARPON_ORDER=fixed, TARPON_MULTICAST=on, TARPON_SHARES=auto, TARPON_FLIGHT=DIRECTORY. If a name
+ * in the rendezvous is not known yet, this waits for it, for the rendezvous timeout at most.
+ * Environment variables are read as getenv() reads them: no other thread may change them meanwhile.
  *
  * With TARPON_FLIGHT the rank also writes its recording on SIGUSR1, and before SIGTERM or a fault
  * ends the process: handlers are installed for those of these signals whose action is the default.

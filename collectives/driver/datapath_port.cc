@@ -156,7 +156,7 @@ Result<DatapathPort> make_socket_port(DatapathOffer& offer, UdpSocket socket,
   return DatapathPort{std::move(*port), offer.datapath, std::move(offer.reason)};
 }
 
-/// The error of a rank whose datapath was asked for and is not to be had.
+/// The error of a rank that cannot have the datapath that the user asked for.
 Error refused(Error error) {
   error.message += "; or let it take another one: --datapath auto, TARPON_DATAPATH=auto";
   return error;

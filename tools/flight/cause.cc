@@ -44,8 +44,9 @@ constexpr std::array kCauses{
                    "run tarpon check between the two hosts; look at firewalls and switches"},
     FlightCauseRow{Cause::loss, "loss", "packets are lost on the way",
                    "run tarpon check; look at the error counters of interfaces and switches"},
-    FlightCauseRow{Cause::mtu, "mtu", "full-size packets do not pass",
-                   "raise the MTU of the path, or start the job again: connecting finds what it carries"},
+    FlightCauseRow{
+        Cause::mtu, "mtu", "full-size packets do not pass",
+        "raise the MTU of the path, or start the job again: connecting finds what it carries"},
     FlightCauseRow{
         Cause::stalled, "stalled", "most ranks did not run at the same time",
         "look at what these ranks share: a host without processors, a suspended machine"},

@@ -129,7 +129,8 @@ class LearningJob {
       float sum = 0;
       for (Rank rank = 0; rank < job_.ranks(); ++rank) sum += value(rank, call.tag, call.index);
       const std::size_t count = call.pending->arguments.count;
-      const auto right = std::count(call.values.begin(), call.values.begin() + static_cast<std::ptrdiff_t>(count), sum);
+      const auto right = std::count(call.values.begin(),
+                                    call.values.begin() + static_cast<std::ptrdiff_t>(count), sum);
       ASSERT_EQ(static_cast<std::size_t>(right), count)
           << "rank " << call.rank << ", call " << call.index << " of tag " << call.tag;
       if (!call.pending->arguments.shares.even()) ++uneven_;

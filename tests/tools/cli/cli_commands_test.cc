@@ -26,22 +26,22 @@ TEST(CliHelp, every_command__helps) {
     }
   }
   const auto options = options_in_help({"allreduce"});
-  for (const auto& [option, initial] :
-       std::map<std::string, std::string>{{"--op", "sum"},
-                                          {"--mode", "exact"},
-                                          {"--algorithm", "auto"},
-                                          {"--missing", "zero"},
-                                          {"--datatype", "float"},
-                                          {"--datapath", "TARPON_DATAPATH, else auto"},
-                                          {"--integrity", "udp"},
-                                          {"--net", "loopback"},
-                                          {"--minbytes", "32M"},
-                                          {"--iters", "20; with --input 1"},
-                                          {"--deadline", "10s"},
-                                          {"--flows", "auto"},
-                                          {"--rendezvous-timeout", "TARPON_RENDEZVOUS_TIMEOUT, else 30s"},
-                                          {"--retain", "64M"},
-                                          {"--dead-after", "5s"}}) {
+  for (const auto& [option, initial] : std::map<std::string, std::string>{
+           {"--op", "sum"},
+           {"--mode", "exact"},
+           {"--algorithm", "auto"},
+           {"--missing", "zero"},
+           {"--datatype", "float"},
+           {"--datapath", "TARPON_DATAPATH, else auto"},
+           {"--integrity", "udp"},
+           {"--net", "loopback"},
+           {"--minbytes", "32M"},
+           {"--iters", "20; with --input 1"},
+           {"--deadline", "10s"},
+           {"--flows", "auto"},
+           {"--rendezvous-timeout", "TARPON_RENDEZVOUS_TIMEOUT, else 30s"},
+           {"--retain", "64M"},
+           {"--dead-after", "5s"}}) {
     EXPECT_THAT(options.at(option), HasSubstr("default " + initial)) << option;
   }
   EXPECT_THAT(options.at("--minbytes"), HasSubstr("powers of 1024"));
