@@ -4,15 +4,15 @@ Python runs the handlers of signals on the main thread, between two of its instr
 thread is inside the library or inside a store of PyTorch.
 """
 
-import concurrent.futures
 import datetime
 import os
 import queue
 import threading
 import time
-from typing import Any, Callable, List, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from .library import TarponError
+from .threads import Latch
 
 Value = TypeVar("Value")
 
@@ -25,6 +25,40 @@ _idle: "List[queue.SimpleQueue[Callable[[], None]]]" = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
+class _Wait:
+    """Work of another thread, for which the main thread waits."""
+
+    def __init__(self, work: Callable[[], Any], discard: Optional[Callable[[Any], None]]):
+        self._work = work
+        self._discard = discard
+        self._ends: Dict[str, str] = {}  # "first": what came first, "end" of the work or "interrupt"
+        self.value: Any = None
+        self.error: Optional[BaseException] = None
+        self.over = Latch()
+
+    def run(self, works: Any) -> None:
+        """On the thread of the queue `works`."""
+        try:
+            self.value = self._work()
+        except BaseException as error:
+            self.error = error
+        try:
+            if self._ends.setdefault("first", "end") == "interrupt":
+                self._drop()
+        finally:
+            _idle.append(works)  # before the main thread can ask for the next one
+            self.over.open()
+
+    def interrupt(self) -> None:
+        """On the main thread, which returns without the value."""
+        if self._ends.setdefault("first", "interrupt") == "end":
+            self._drop()
+
+    def _drop(self) -> None:
+        if self.error is None and self._discard is not None:
+            self._discard(self.value)
+
+
 def interruptible(
     work: Callable[[], Value], discard: Optional[Callable[[Value], None]] = None
 ) -> Value:
@@ -35,19 +69,20 @@ def interruptible(
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    done: "concurrent.futures.Future[Value]" = concurrent.futures.Future()
     try:
         works = _idle.pop() if _idle else _new_thread()
     except RuntimeError:  # the system's limit is reached, or the interpreter ends
         return work()
-    works.put(lambda: _do(work, done, works))
+    wait = _Wait(work, discard)
     try:
-        done.exception()  # waits
+        works.put(lambda: wait.run(works))
+        wait.over.wait()
     except BaseException:
-        if discard is not None:
-            done.add_done_callback(lambda _: None if done.exception() else discard(done.result()))
+        wait.interrupt()
         raise
-    return done.result()
+    if wait.error is not None:
+        raise wait.error
+    return wait.value  # type: ignore[no-any-return]
 
 
 def _new_thread() -> "queue.SimpleQueue[Callable[[], None]]":
@@ -60,17 +95,6 @@ def _new_thread() -> "queue.SimpleQueue[Callable[[], None]]":
 
     threading.Thread(target=serve, name="tarpon-wait", daemon=True).start()
     return works
-
-
-def _do(work: Callable[[], Any], done: "concurrent.futures.Future[Any]", works: Any) -> None:
-    try:
-        value = work()
-    except BaseException as error:
-        _idle.append(works)
-        done.set_exception(error)
-    else:
-        _idle.append(works)  # before the main thread can ask for the next one
-        done.set_result(value)
 
 
 class PatientStore:
