@@ -3,50 +3,27 @@
 
     tests/run.py [--all] PRESET...
 
-The next preset is built, at the lowest priority, while the tests of the one before run: tests wait
-more than they compute. --all also runs the tests with the label `long`. Prints the time of each build
-and of the slowest tests; on a terminal a line shows how many tests have ended and how long the others
-take. Stops at the first preset that fails, and shows the output of what failed. Exit code: 0 if every
-test passed or was skipped with a reason.
+--all also runs the tests with the label `long`. Prints the time of each build and of the slowest tests;
+on a terminal a line shows how many tests have ended and how long the others take. Stops at the first
+preset that fails, and shows the output of what failed. Exit code: 0 if every test passed or was skipped
+with a reason.
 """
-import argparse, os, re, signal, subprocess, sys, time
+import argparse, os, re, subprocess, sys, time
 
 SLOWEST = 20
+# Many tests wait for packets and timers, so one more than there are processors.
+JOBS = len(os.sched_getaffinity(0)) + 1
 ENDED = re.compile(r"\s*(\d+)/(\d+) Test\s+#\d+: (\S+) \.*\s*(.+?)\s+([\d.]+) sec")
 PASSED = re.compile(r"^ *Start +\d|[. ]Passed +[\d.]+ sec")
 
 
-class Build:
-    """Configures and builds a preset from its construction on."""
-
-    def __init__(self, preset, everything, beside_tests):
-        self.log = f"build/{preset}.build.log"
-        self._start = time.monotonic()
-        os.makedirs("build", exist_ok=True)
-        build = preset + ("-all" if everything else "")
-        command = f"cmake --preset {preset} >/dev/null && cmake --build --preset {build}"
-        if beside_tests:
-            with open(self.log, "w", encoding="utf-8") as log:
-                # In this session: the kernel compares priorities within one.
-                self._process = subprocess.Popen(["nice", "-n", "19", "sh", "-c", command], stdout=log,
-                                                 stderr=log, process_group=0)
-        else:
-            self.log = ""
-            self._process = subprocess.Popen(["sh", "-c", command])
-
-    def wait(self):
-        """Whether it succeeded. Shows the output of one that failed."""
-        failed = self._process.wait() != 0
-        self.seconds = time.monotonic() - self._start
-        if failed and self.log:
-            with open(self.log, encoding="utf-8") as log:
-                print(log.read())
-        return not failed
-
-    def stop(self):
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGTERM)
-            self._process.wait()
+def build(preset, everything):
+    """Configures and builds a preset. Whether it succeeded."""
+    configured = subprocess.run(["cmake", "--preset", preset], stdout=subprocess.DEVNULL, check=False)
+    if configured.returncode != 0:
+        return False
+    build_preset = preset + ("-all" if everything else "")
+    return subprocess.run(["cmake", "--build", "--preset", build_preset], check=False).returncode == 0
 
 
 class Progress:
@@ -90,9 +67,9 @@ def costs_of(preset):
 
 
 def run_tests(preset, everything):
-    """Exit code 0 and the seconds of each test."""
+    """Whether all passed, and the seconds of each test."""
     progress = Progress(preset)
-    command = ["ctest", "--preset", preset] + ([] if everything else ["-LE", "long"])
+    command = ["ctest", "--preset", preset, "--parallel", str(JOBS)] + ([] if everything else ["-LE", "long"])
     seconds = {}
     with open(f"build/{preset}/ctest.log", "w", encoding="utf-8") as log, \
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -110,7 +87,7 @@ def run_tests(preset, everything):
     if ctest.returncode != 0:
         print("\n".join(line for line in lines[:closing] if not PASSED.search(line)))
     print("\n".join(lines[closing:]))
-    return ctest.returncode, seconds
+    return ctest.returncode == 0, seconds
 
 
 def slowest(seconds):
@@ -127,25 +104,19 @@ def main():
     arguments = parser.parse_args()
     start = time.monotonic()
     all_seconds, times = {}, []
-    build = Build(arguments.preset[0], arguments.all, beside_tests=False)
-    try:
-        for preset, after in zip(arguments.preset, arguments.preset[1:] + [None]):
-            print(f"== build {preset}", flush=True)
-            if not build.wait():
-                return 1
-            times.append(f"build {preset}: {build.seconds:.0f} s" + (" beside tests" if build.log else ""))
-            print(f"== {times[-1]}\n== test {preset}", flush=True)
-            if after:
-                build = Build(after, arguments.all, beside_tests=True)
+    for preset in arguments.preset:
+        for step in ("build", "test"):
+            print(f"== {step} {preset}", flush=True)
             began = time.monotonic()
-            code, seconds = run_tests(preset, arguments.all)
-            times.append(f"test {preset}: {time.monotonic() - began:.0f} s")
+            if step == "build":
+                passed = build(preset, arguments.all)
+            else:
+                passed, seconds = run_tests(preset, arguments.all)
+                all_seconds.update(seconds)
+            times.append(f"{step} {preset}: {time.monotonic() - began:.0f} s")
             print(f"== {times[-1]}", flush=True)
-            if code != 0:
+            if not passed:
                 return 1
-            all_seconds.update(seconds)
-    finally:
-        build.stop()
     print(slowest(all_seconds))
     print("; ".join(times) + f"; in all {time.monotonic() - start:.0f} s")
     return 0

@@ -163,7 +163,6 @@ TEST_P(ForkedChildTest, exit__with_a_global_communicator_ends_the_child) {
 }
 
 TEST_P(ForkedChildTest, a_child__may_be_a_rank_of_another_job) {
-  if (kThreadSanitizer) GTEST_SKIP() << "it forbids threads in such a child";
   const Ranks job = connect(2, GetParam());
   ASSERT_EQ(job.size(), 2u);
   EXPECT_EQ(in_forked_child([&] {

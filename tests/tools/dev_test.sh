@@ -58,10 +58,11 @@ grep -q '^== test two: [0-9]* s$' <<<"$said" || fail "no time: $said"
 grep -q '^the 4 slowest of 4 tests:$' <<<"$said" || fail "no slowest tests: $said"
 grep -q '^ *0.0 s  two: good$' <<<"$said" || fail "no time of a test: $said"
 [[ $(tail -n 1 <<<"$said") =~ ^build\ one:\ [0-9]+\ s\;.*\;\ in\ all\ [0-9]+\ s$ ]] || fail "the end: $said"
-[ "$(cat "$work/calls")" = "$(printf 'ctest --preset %s -LE long\n' one two)" ] || fail "calls: $(cat "$work/calls")"
+jobs=$(($(nproc) + 1))
+[ "$(cat "$work/calls")" = "$(printf "ctest --preset %s --parallel $jobs -LE long\n" one two)" ] || fail "calls: $(cat "$work/calls")"
 rm "$work/calls"
 dev nothing test --all two || fail "the long suite failed: $said"
-[ "$(cat "$work/calls")" = "ctest --preset two" ] || fail "the long suite leaves tests out: $(cat "$work/calls")"
+[ "$(cat "$work/calls")" = "ctest --preset two --parallel $jobs" ] || fail "the long suite leaves tests out: $(cat "$work/calls")"
 
 dev ctest test one two && fail "tests failed and nobody noticed: $said"
 grep -q 'why it failed' <<<"$said" || fail "the failing test's output is missing: $said"

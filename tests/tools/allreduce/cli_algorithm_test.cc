@@ -48,7 +48,7 @@ TEST(CliAlgorithm, every_one__on_either_datapath_and_any_number_of_ranks) {
 TEST(CliAlgorithm, late_rank__of_powers_of_two_any_rank_may_be_late) {
   for (const char* late : {"0", "3", "7"}) {
     const Ended ended =
-        run(local(8, {"-b", "64", "-e", "1M", "-f", "128", "-n", "3", "-w", "1", "-d", "all",
+        run(local(8, {"-b", "64", "-e", "128K", "-f", "2048", "-n", "3", "-w", "1", "-d", "all",
                       "--algorithm", "late-rank", "--late-rank", late}));
     expect_good(ended);
     EXPECT_THAT(unwrapped(ended.out),

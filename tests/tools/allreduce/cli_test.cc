@@ -316,9 +316,9 @@ TEST(CliJson, interrupt__leaves_the_figures_so_far) {
     SCOPED_TRACE(fmt::format("signal {}{}", signal, to_all ? " to all" : ""));
     const ScratchDirectory scratch;
     Process job(local(
-        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "10000", "-w", "0", "--json", scratch / "j"}));
+        2, {"-b", "1K", "-e", "2K", "-f", "2", "-n", "4000", "-w", "0", "--json", scratch / "j"}));
     ASSERT_TRUE(job.says("   -1   ")) << job.wait(0ms).error;  // the first row
-    ::usleep(100'000);
+    ::usleep(50'000);
     ::kill(job.pid(), signal);
     const Ended ended = job.wait();
     EXPECT_EQ(ended.exit_code, 128 + signal);

@@ -227,12 +227,12 @@ TEST(CliFlight, several_running_jobs__one_has_to_be_named) {
 
 TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
   const ScratchDirectory scratch;
-  Process job(tool({"allreduce", "--local-ranks", "2", "-b", "16K", "-e", "16K", "-n", "40000",
+  Process job(tool({"allreduce", "--local-ranks", "2", "-b", "16K", "-e", "16K", "-n", "15000",
                     "-c", "0", "--deadline", "60s", "--flight", scratch / "f"}));
   ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
   const auto ranks = job.children();
   ASSERT_EQ(ranks.size(), 2u);
-  ::usleep(300'000);
+  ::usleep(100'000);
   ::kill(ranks[1], SIGSTOP);
   ::usleep(1'500'000);
   ::kill(ranks[1], SIGCONT);
