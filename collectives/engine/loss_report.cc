@@ -194,7 +194,7 @@ void TarCall::report_loss() {
     (run.contributors == 0 ? stage2 : stage1) +=
         static_cast<std::uint64_t>(std::popcount(missing)) * run.count;
   }
-  if (stage1 + stage2 == 0) {
+  if (stage1 + stage2 == 0 && !late_self_) {  // late without a shard, a rank may lack nothing
     report.missing.clear();
     report.runs.clear();
     return;
