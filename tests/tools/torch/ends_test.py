@@ -143,6 +143,38 @@ def test_interrupted():
         assert lived and is_gone and wrong == 0, (lived, is_gone, wrong)
 
 
+def interrupted_between():
+    """Ctrl-C comes to rank 0 while it starts several calls: before one of them has its number, or after."""
+    rank = dist.get_rank()
+    communicator = dist.distributed_c10d._get_default_group().communicator
+    texts = []
+    for before in (True, False):
+        for at in (0, 1, 2):
+            begun = []
+
+            def begin(original, call):
+                begun.append(call)
+                if before and len(begun) == at + 1:
+                    raise KeyboardInterrupt
+                original(call)
+                if not before and len(begun) == at + 1:
+                    raise KeyboardInterrupt
+
+            restore = _replace(communicator, "begin", begin) if rank == 0 else lambda: None
+            tensors = [torch.full((24,), float(rank)) for _ in range(3)]
+            texts.append(_text_of(lambda: dist.all_reduce_coalesced(tensors)))
+            restore()
+    return texts, _sums_wrongly(3)
+
+
+def test_interrupted_between():
+    """All ranks start equally many calls, whose numbers match."""
+    (own, own_wrong), (other, other_wrong) = ranks.run("interrupted_between", 2)
+    assert all(text.startswith("KeyboardInterrupt") for text in own), own
+    assert other == ["no error"] * len(own), other
+    assert own_wrong == other_wrong == 0, (own_wrong, other_wrong)
+
+
 def closed_beside_others():
     """One thread closes while another one is inside each function."""
     from tarpon_torch import library
@@ -348,12 +380,14 @@ FUNCTIONS = {
         left_behind,
         no_thread,
         daemon_threads,
+        interrupted_between,
     )
 }
 TESTS = {
     "copy_fails": test_copy_fails,
     "resync_fails": test_resync_fails,
     "interrupted": test_interrupted,
+    "interrupted_between": test_interrupted_between,
     "closed_beside_others": test_closed_beside_others,
     "abort": test_abort_beside_a_slow_start,
     "signal_handler": test_closed_by_a_signal_handler,

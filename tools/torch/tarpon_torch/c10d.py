@@ -172,11 +172,11 @@ class ProcessGroupTarpon(dist.ProcessGroup):
             self.last_report = call.report or self.last_report
             outcome.end(call.error)
 
-        interrupt: Optional[BaseException] = None
+        calls = []
         for tensor in tensors:
             bounded = self._is_bounded(tensor, function)
-            try:
-                self.communicator.allreduce(
+            calls.append(
+                self.communicator.prepare(
                     tensor,
                     function,
                     deadline=self._settings.deadline if bounded else deadline,
@@ -185,13 +185,28 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                     learn_shares=self._settings.learn_shares,
                     ended=ended,
                 )
-            except BaseException as error:  # Ctrl-C; the other ranks start the calls of all tensors
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+            )
+        self._begin_all(calls)
         work = _Work(outcome, tensors)
         self._keep(work)
         return work
+
+    def _begin_all(self, calls: List[Call]) -> None:
+        """Begins all of them, also where Ctrl-C interrupts that: the other ranks do, and calls match by
+        their numbers."""
+        interrupt: Optional[BaseException] = None
+        left = collections.deque(calls)
+        while left:
+            try:
+                self.communicator.begin(left[0])
+                left.popleft()
+            except Exception:  # no repetition helps
+                self.communicator.abort("a call could not be started")
+                raise
+            except BaseException as error:  # Ctrl-C
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
     def _keep(self, work: _Work) -> None:
         """Until C++ has asked it; at most _KEPT_WORKS. For each new one, two are looked at."""

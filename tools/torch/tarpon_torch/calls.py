@@ -92,6 +92,7 @@ class Call:
         self.ended = ended
         self.report: Optional[Report] = None
         self.error: Optional[Exception] = None
+        self.is_told = False
         self._handle = ctypes.c_void_p()
         # What begin() needs to take the number by one operation.
         self._start = lib.library().tarpon_allreduce_start
@@ -123,7 +124,9 @@ class Call:
 
     def begin(self, job: ctypes.c_void_p) -> None:
         """Takes the call's number, also where this rank cannot run it: the other ranks take one, too,
-        and equal calls would match wrongly from then on."""
+        and equal calls would match wrongly from then on. Does nothing where it has one."""
+        if self._handle.value:
+            return
         code = lib.OK
         try:
             if self.error is None:
@@ -146,6 +149,8 @@ class Call:
 
     def end(self) -> None:
         """Returns when the call has ended, and the result is in the tensor."""
+        if self.report is not None:
+            return
         try:
             if self._handle.value:
                 self._wait(lib.library())
@@ -173,6 +178,7 @@ class Call:
             self.way_back.synchronize()
 
     def tell(self) -> None:
+        self.is_told = True
         try:
             self.ended(self)
         except Exception:  # a defect of the caller's; there is nobody to tell

@@ -150,8 +150,8 @@ class Communicator:
 
     # -- calls
 
-    def allreduce(
-        self,
+    @staticmethod
+    def prepare(
         tensor: torch.Tensor,
         function: int,
         *,
@@ -161,13 +161,12 @@ class Communicator:
         bound: Optional[float] = None,
         learn_shares: bool = False,
         ended: Callable[[Call], None],
-    ) -> None:
-        """Starts a call over `tensor`, in place; returns before it has ended.
+    ) -> Call:
+        """A call over `tensor`, in place, for begin().
 
-        can_carry(tensor) holds. The tensor belongs to the call until `ended` runs, on the
-        communicator's thread, with its `report` or `error`; one that is not contiguous travels as a
-        copy. The call takes its number here, whatever fails: then it ends on all ranks, and `ended`
-        gets the error. A CUDA tensor travels through pinned memory, from the current stream on.
+        can_carry(tensor) holds. From begin() on, the tensor belongs to the call until `ended` runs, on
+        the communicator's thread, with its `report` or `error`; one that is not contiguous travels as
+        a copy. A CUDA tensor travels through pinned memory, from the current stream on.
         """
         arguments = lib.sized(
             lib.Arguments,
@@ -180,12 +179,23 @@ class Communicator:
             bound_us=microseconds(bound) if bound else 0,
             learn_shares=int(learn_shares),
         )
-        call = Call(tensor, arguments, ended)
+        return Call(tensor, arguments, ended)
+
+    def allreduce(self, tensor: torch.Tensor, function: int, **options: Any) -> None:
+        """begin() of what prepare() makes of the same arguments."""
+        self.begin(self.prepare(tensor, function, **options))
+
+    def begin(self, call: Call) -> None:
+        """Starts it; returns before it has ended. The call takes its number here, whatever fails: then it
+        ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, whether the call has its
+        number is not known: a further begin() makes sure.
+        """
         try:
             self._handle.begin(call)
         except ClosedError as error:
             call.error = error
-            call.tell()
+            if not call.is_told:
+                call.tell()
 
     def allreduce_now(
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float
@@ -269,7 +279,8 @@ class Communicator:
     def rejoin(self, deadline: float) -> "Communicator":
         """A communicator of the live and the returning ranks, who all call it. This one ends."""
         with _opened() as fresh:
-            self._handle.call("tarpon_rejoin", microseconds(deadline), ctypes.byref(fresh.pointer))
+            rejoin = lib.library().tarpon_rejoin
+            fresh.make(lambda place: self._handle.use(rejoin, microseconds(deadline), place))
             self.close(seconds=0)
             return Communicator(fresh, self.settings)
 
@@ -317,11 +328,8 @@ def _check_environment(options: lib.Options) -> None:
 
 def _connect(options: lib.Options, place: Place, handle: Handle) -> None:
     options.listener, options.rendezvous = place.listener, place.address
-    lib.check(
-        lib.library().tarpon_connect_from_environment(
-            ctypes.byref(options), ctypes.byref(handle.pointer)
-        )
-    )
+    connect = lib.library().tarpon_connect_from_environment
+    handle.make(lambda given: connect(ctypes.byref(options), given))
 
 
 atexit.register(close_all)

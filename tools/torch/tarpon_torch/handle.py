@@ -11,7 +11,7 @@ import ctypes
 import os
 import threading
 import time
-from typing import Any, Dict, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -23,6 +23,7 @@ from .threads import Latch, Stage, callbacks, end_threads
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
 
 GOODBYE_SECONDS = 5.0
+_END_SECONDS = 5.0  # that close() waits for functions which abort() ends
 
 
 class ClosedError(TarponError):
@@ -77,19 +78,29 @@ class Handle:
         self._parent = parent
         parent._users[self] = None
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
-        parent.call(
-            "tarpon_split",
-            members,
-            len(ranks),
-            number,
-            microseconds(seconds),
-            ctypes.byref(self.pointer),
+        self.make(
+            lambda place: parent.use(
+                lib.library().tarpon_split, members, len(ranks), number, microseconds(seconds), place
+            )
         )
+
+    def make(self, function: Callable[[Any], int]) -> None:
+        """function(the place for the communicator) makes this one. Whoever closes it meanwhile leaves
+        it to be freed after that. Errors: those of the function; ClosedError."""
+        user = object()
+        try:
+            self._users[user] = threading.get_ident()
+            if self._closing:
+                raise ClosedError()
+            lib.check(function(ctypes.byref(self.pointer)))
+        finally:
+            self._users.pop(user, None)
 
     # -- calls
 
     def begin(self, call: Call) -> None:
-        """Takes the call's number; its end is told on a thread of this handle. Errors: ClosedError."""
+        """Takes the call's number; its end is told on a thread of this handle. Does nothing where an
+        earlier begin(), which Ctrl-C interrupted, has done so. Errors: ClosedError."""
         self.use(self._begin, call)
 
     def _begin(self, pointer: ctypes.c_void_p, call: Call) -> None:
@@ -123,7 +134,8 @@ class Handle:
 
     def _end_call(self, call: Call) -> None:
         call.end()
-        call.tell()
+        if not call.is_told:
+            call.tell()
         if call.is_over():
             self._calls.discard(call)
 
@@ -131,8 +143,9 @@ class Handle:
 
     def close(self, seconds: float) -> None:
         """Serves the other ranks until they need nothing more of this one, at most `seconds`; then ends
-        calls as aborted, and waits until the communicator is freed. Returns earlier where that has
-        to wait: for the calling thread itself, or for communicators that were split from this one.
+        calls as aborted, and waits until the communicator is freed, at most _END_SECONDS. Returns earlier
+        where that has to wait: for the calling thread itself, or for communicators that were split from
+        this one.
         """
         if os.getpid() != self._process:
             return  # a forked child has no part in its parent's job
@@ -144,7 +157,8 @@ class Handle:
             if self.pointer.value:
                 self._finish("tarpon_abort", None)
             self._ender.stop()
-        while not self._is_held_up():
+        until = time.monotonic() + _END_SECONDS
+        while not self._is_held_up() and time.monotonic() < until:
             if self._ended.wait(_LONGEST_PAUSE):
                 return
 
@@ -193,12 +207,13 @@ def close_all() -> None:
 
 
 def _close_all(seconds: float) -> None:
-    while _open_handles:
+    until = time.monotonic() + seconds + _END_SECONDS
+    while _open_handles and time.monotonic() < until:
         for handle in list(_open_handles):
             handle.close(seconds)
         time.sleep(_SHORTEST_PAUSE)  # those that wait for others end by themselves
     callbacks.stop()
-    end_threads()
+    end_threads(_END_SECONDS)
 
 
 os.register_at_fork(after_in_child=_open_handles.clear)

@@ -22,7 +22,7 @@ from .library import TarponError
 from .optimizer_step import ReplacedStep
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
-from .waits import interruptible
+from .waits import Value, interruptible
 
 # Of what ranks tell each other when they have met, at first or again: on a new communicator. Buckets have
 # the tags from 0 on, comparisons those of replica_check.py.
@@ -245,7 +245,7 @@ class BoundedHook:
         with self._lock:
             late = set(self._late)
         began = time.monotonic()
-        verdict = interruptible(
+        verdict = self._wait(
             lambda: communicator.agree(
                 step.step,
                 step.lost_in_network,
@@ -271,6 +271,18 @@ class BoundedHook:
         if verdict.rejoin or verdict.gone:
             self._rejoin(step)  # a rank that comes back takes the model after this step
         self._finish_step()
+
+    def _wait(
+        self, work: Callable[[], Value], discard: Optional[Callable[[Value], None]] = None
+    ) -> Value:
+        """interruptible(). After Ctrl-C this rank is out: the others go on, and it does not know how."""
+        try:
+            return interruptible(work, discard)
+        except Exception:
+            raise
+        except BaseException:
+            self._out = True
+            raise
 
     def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
         """Warns, once, of a rank that was waited for though its gradients had come."""
@@ -348,18 +360,18 @@ class BoundedHook:
                 if attempt == _REJOIN_TRIES - 1:
                     raise
 
+    def _adopt(self, communicator: Communicator) -> None:
+        self.communicator = communicator
+
     def _meet_again(self, step: StepReport) -> None:
         old, before = self.communicator, self.communicator.world_size
-        self.communicator = interruptible(
-            lambda: old.rejoin(self._options.rejoin_deadline),
-            discard=lambda fresh: fresh.close(seconds=0),
-        )
+        self._adopt(self._wait(lambda: old.rejoin(self._options.rejoin_deadline), self._adopt))
         present = self.communicator.world_size
-        left_out = re.sub(
-            r"\brank (\d+)\b",
-            lambda rank: f"rank {self._ranks[int(rank[1])]}",
-            self.communicator.left_out,
-        )
+        left_out = self.communicator.left_out
+        if len(self._ranks) == before:  # else an earlier try ended before it knew
+            left_out = re.sub(
+                r"\brank (\d+)\b", lambda rank: f"rank {self._ranks[int(rank[1])]}", left_out
+            )
         # Such a rank may have missed what the others did, who have all left since.
         is_last = 2 * present <= before and _LEFT in left_out
         is_alone = present == 1 and self._out

@@ -7,6 +7,7 @@ process aborts.
 import os
 import queue
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .library import TarponError
@@ -36,12 +37,14 @@ def start_thread(name: str, work: Callable[[], None], stop: Callable[[], None]) 
     return thread
 
 
-def end_threads() -> None:
-    """Returns when all threads have ended."""
+def end_threads(seconds: float) -> None:
+    """Returns when all threads have ended, at the latest after `seconds`: one may wait inside a store of
+    PyTorch."""
+    until = time.monotonic() + seconds
     for thread, stop in list(_live.items()):
         stop()
         if thread.is_alive():  # Ctrl-C may have come before it was started
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 class Latch:

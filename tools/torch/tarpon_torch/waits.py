@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, TypeVar
 
 from .library import TarponError
-from .threads import Latch
+from .threads import Latch, start_thread
 
 Value = TypeVar("Value")
 
@@ -21,7 +21,7 @@ _LONGEST_SLEEP = 0.05
 
 
 # The queues of idle threads. A new thread for each wait would cost ten times as much.
-_idle: "List[queue.SimpleQueue[Callable[[], None]]]" = []
+_idle: "List[queue.SimpleQueue[Optional[Callable[[], None]]]]" = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -71,7 +71,7 @@ def interruptible(
         return work()
     try:
         works = _idle.pop() if _idle else _new_thread()
-    except RuntimeError:  # the system's limit is reached, or the interpreter ends
+    except TarponError:  # the system's limit is reached, or the interpreter ends
         return work()
     wait = _Wait(work, discard)
     try:
@@ -85,15 +85,16 @@ def interruptible(
     return wait.value  # type: ignore[no-any-return]
 
 
-def _new_thread() -> "queue.SimpleQueue[Callable[[], None]]":
-    """Its queue. The interpreter does not wait for its end."""
-    works: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+def _new_thread() -> "queue.SimpleQueue[Optional[Callable[[], None]]]":
+    """Its queue. None in there ends it. Errors: TarponError, where the system allows no further thread."""
+    works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
 
     def serve() -> None:
-        while True:
-            works.get()()
+        for work in iter(works.get, None):
+            work()
+            del work  # it must not live until the next one comes
 
-    threading.Thread(target=serve, name="tarpon-wait", daemon=True).start()
+    start_thread("tarpon-wait", serve, lambda: works.put(None))
     return works
 
 
