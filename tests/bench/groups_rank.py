@@ -24,7 +24,14 @@ def usage():
     gc.collect()
     with open("/proc/self/statm", encoding="ascii") as statm:
         pages = int(statm.read().split()[1])
-    return {"descriptors": len(os.listdir("/proc/self/fd")),
+    opened = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            opened.append(os.readlink(f"/proc/self/fd/{number}"))
+        except FileNotFoundError:
+            pass  # that of listdir()
+    return {"descriptors": len(opened),
+            "rings": opened.count("anon_inode:[io_uring]"),
             "threads": len(os.listdir("/proc/self/task")),
             "rss_kib": pages * os.sysconf("SC_PAGE_SIZE") // 1024}
 
