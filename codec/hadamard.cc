@@ -19,13 +19,15 @@ constexpr std::array kSets {
   CodecKernels{"neon", kernels::encode_neon, kernels::decode_neon},
 #else
   CodecKernels{"sse2", kernels::encode_sse2, kernels::decode_sse2},
+#if defined(TARPON_WIDE_CODEC)
       CodecKernels{"avx2", kernels::encode_avx2, kernels::decode_avx2},
       CodecKernels{"avx512", kernels::encode_avx512, kernels::decode_avx512},
+#endif
 #endif
 };
 
 std::size_t runnable_sets() {
-#if defined(__aarch64__)
+#if !defined(TARPON_WIDE_CODEC)
   return 1;
 #else
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;

@@ -21,7 +21,7 @@ using mesh::StreamId;
 std::uint64_t seeds() {
   const char* const wanted = std::getenv("MESH_SEEDS");
   if (wanted != nullptr) return std::strtoull(wanted, nullptr, 10);
-  return kSanitizer ? 150 : 1000;
+  return kSanitizer ? 150 : 500;
 }
 
 /// A stranger that connects to a door and sends well-formed bytes, with the job's cookie or

@@ -1,5 +1,4 @@
-// Live jobs on 127.0.0.1 whose ranks are processes that may be killed, or threads where nobody
-// dies.
+// Live jobs on 127.0.0.1 whose ranks are processes that may be killed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "tests/support/live_job.h"
 #include "tools/job/process_group.h"
 #include "transport/clock.h"
 
@@ -53,12 +53,6 @@ class Shared {
 
 inline std::int64_t clock_ns() {
   return monotonic_now().time_since_epoch().count();
-}
-
-inline std::string rendezvous_file() {
-  static std::atomic<int> next = 0;
-  return testing::TempDir() + "tarpon-membership-" + std::to_string(getpid()) + "-" +
-         std::to_string(next++);
 }
 
 inline CommunicatorOptions options_of(Rank rank, std::uint32_t ranks, const std::string& file) {
@@ -132,10 +126,9 @@ inline void await(const Shared& board, const std::vector<Rank>& ranks, int stage
   }
 }
 
-inline AllreduceArguments in_place(std::vector<float>& values, Mode mode = Mode::exact) {
-  AllreduceArguments arguments;
-  arguments.input = arguments.output = values.data();
-  arguments.count = values.size();
+/// In place, with much time.
+inline AllreduceArguments patient_call(std::vector<float>& values, Mode mode = Mode::exact) {
+  AllreduceArguments arguments = in_place(values);
   arguments.mode = mode;
   arguments.deadline = 60s;
   if (mode == Mode::bounded) arguments.bound = 10s;
@@ -152,25 +145,6 @@ inline void require_dead(const Report& report, const std::vector<Rank>& dead) {
           std::string(name(report.status)) + ": " + report.detail);
   require(report.blamed == dead, "blames others: " + report.detail);
   require(report.detail.find("control connection") != std::string::npos, report.detail);
-}
-
-/// Ranks as threads, for what needs no death.
-inline std::vector<std::unique_ptr<Communicator>> connect(
-    std::uint32_t ranks, const std::function<void(CommunicatorOptions&)>& change = nullptr) {
-  const std::string file = rendezvous_file();
-  std::vector<std::unique_ptr<Communicator>> result(ranks);
-  std::vector<std::thread> threads;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      CommunicatorOptions options = options_of(rank, ranks, file);
-      if (change) change(options);
-      auto communicator = Communicator::connect(options);
-      if (communicator) result[rank] = std::move(*communicator);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::filesystem::remove(file);
-  return result;
 }
 
 }  // namespace tarpon::testing_support

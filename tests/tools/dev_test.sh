@@ -23,7 +23,7 @@ stand_in() {
   chmod +x "$work/bin/$1"
 }
 
-stand_in dpkg-query <<<'echo installed'
+stand_in dpkg-query <<<'shift 2; printf "%s installed\n" "$@"'
 stand_in cmake <<<'[[ " $* " != *" $BREAKS "* ]]'
 stand_in ctest <<'TEXT'
 echo "ctest $*" >>calls

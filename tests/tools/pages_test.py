@@ -14,8 +14,8 @@ LONGEST_S = 120
 
 # The reader's own things, and those of the test.
 STAND_INS = [("'in/rank{rank}.npy'", "'tools/demo/step100-rank{rank}.npy'"), ("'out/", "'"),
-             (" -e 64M", " -e 1M"), ("./program", "true"), ("flight DIR", "flight recordings"),
-             ("/opt/tarpon", "prefix")]
+             (" -e 64M", " -e 1M"), (" -b 25M -e 25M", " -b 1M -e 1M"), ("./program", "true"),
+             ("flight DIR", "flight recordings"), ("/opt/tarpon", "prefix")]
 # Beginnings of commands that other tests run.
 ELSEWHERE = {"./dev test": "it runs this test", "tarpon doctor eth0": "doctor_command_test",
              "tarpon xdp ": "xdp_command_test"}

@@ -6,7 +6,7 @@ import glob, os, re, subprocess, sys, tempfile, unittest
 
 from svg_boxes import faults, pictures_of
 
-TOOL, SIMULATOR, SOURCE = sys.argv[1:4]
+SOURCE, TOOL, SIMULATOR = sys.argv[1:4]
 KEEP = sys.argv[5] if len(sys.argv) > 5 and sys.argv[4] == "--keep" else None
 sys.path.insert(0, os.path.join(SOURCE, "tests/bench"))
 import codec, tail_page  # noqa: E402

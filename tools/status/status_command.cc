@@ -21,19 +21,19 @@ constexpr Duration kPatience = 1s;
 
 /// A rank's socket with its status, or with the reason why there is none. Job, rank and process are
 /// those of the socket: the kernel vouches for the process, the rank's answer does not.
-struct Row {
+struct AnswerRow {
   RankAnswer asked;
   Result<StatusReply> reply;
 };
 
-Row row_of(RankAnswer answer) {
+AnswerRow row_of(RankAnswer answer) {
   Result<StatusReply> reply = answer.error.empty() ? parse_status(answer.bytes)
                                                    : fail(Error::Code::unavailable, answer.error);
   answer.bytes.clear();
   return {std::move(answer), std::move(reply)};
 }
 
-nlohmann::json json_of(const Row& row) {
+nlohmann::json json_of(const AnswerRow& row) {
   nlohmann::json json =
       row.reply ? to_json(*row.reply) : nlohmann::json{{"error", row.reply.error().message}};
   json["job"] = fmt::format("{:08x}", row.asked.public_id);
@@ -75,7 +75,7 @@ std::string call_text(std::uint32_t tag, std::uint32_t number) {
                           : fmt::format("{} {}", reserved, number);
 }
 
-std::string text_of(const Row& row) {
+std::string row_text(const AnswerRow& row) {
   const std::string head =
       fmt::format("{:08x} {:>4} {:>8}", row.asked.public_id, row.asked.rank, row.asked.pid);
   if (!row.reply) return fmt::format("{}  {}", head, row.reply.error().message);
@@ -107,13 +107,13 @@ void add_status_options(cli::OptionTable& table, StatusOptions& options) {
 }
 
 int run_status(const StatusOptions& options) {
-  std::vector<Row> rows;
+  std::vector<AnswerRow> rows;
   auto answers = ask_ranks("status", kPatience);
   if (!answers) return report(answers.error());
   for (RankAnswer& answer : *answers) rows.push_back(row_of(std::move(answer)));
   if (options.json) {
     nlohmann::json ranks = nlohmann::json::array();
-    for (const Row& row : rows) ranks.push_back(json_of(row));
+    for (const AnswerRow& row : rows) ranks.push_back(json_of(row));
     fmt::print("{}", json_text(json_report(report_config(), std::move(ranks))));
     return 0;
   }
@@ -123,7 +123,7 @@ int run_status(const StatusOptions& options) {
   }
   fmt::print("{:<8} {:>4} {:>8}  {:<10} {:>10} {:>9} {:>9}  {:<14} {}\n", "JOB", "RANK", "PID",
              "STAGE", "OPERATION", "AGE", "HEARD", "WAITING FOR", "LAST ENDED");
-  for (const Row& row : rows) fmt::print("{}\n", text_of(row));
+  for (const AnswerRow& row : rows) fmt::print("{}\n", row_text(row));
   return 0;
 }
 

@@ -14,7 +14,7 @@ constexpr std::size_t kLongestText = 77;  // and "...": 80 characters
 
 using nlohmann::json;
 
-constexpr std::size_t kMostEntries = 64;  // of any array or object
+constexpr std::size_t kMostElements = 64;  // of any array or object
 
 /// Whether brackets nest deeper than `limit`. The parser and the destructor of its result recurse.
 bool is_deeper_than(std::string_view text, int limit) {
@@ -40,7 +40,7 @@ bool is_deeper_than(std::string_view text, int limit) {
 class Fields {
  public:
   Fields(const json& object, bool& good) : object_(object), good_(good) {
-    if (!object_.is_object() || object_.size() > kMostEntries) good_ = false;
+    if (!object_.is_object() || object_.size() > kMostElements) good_ = false;
   }
 
   const json& at(const char* name) const {
@@ -79,7 +79,7 @@ class Fields {
   template <typename Use>
   void each(const char* name, Use use) const {
     const json& array = at(name);
-    if (!array.is_array() || array.size() > kMostEntries) {
+    if (!array.is_array() || array.size() > kMostElements) {
       good_ = false;
       return;
     }

@@ -34,7 +34,7 @@ using xdp::interface_text;
 constexpr const char* kRecordName = "tarpon_owner";
 
 /// The value of the pinned map.
-struct Record {
+struct FileRecord {
   std::uint32_t interface;
   std::uint32_t program;
   std::uint64_t process;  // 0: kept
@@ -91,7 +91,7 @@ std::string record_path(const std::string& directory) {
   return fmt::format("{}/{}", directory, kRecordName);
 }
 
-FileDescriptor open_record(const std::string& directory, Record& record) {
+FileDescriptor open_record(const std::string& directory, FileRecord& record) {
   FileDescriptor map(::bpf_obj_get(record_path(directory).c_str()));
   const std::uint32_t zero = 0;
   bpf_map_info info{};
@@ -103,8 +103,8 @@ FileDescriptor open_record(const std::string& directory, Record& record) {
   return map;
 }
 
-Result<void> write_record(const std::string& directory, const Record& record) {
-  Record before{};
+Result<void> write_record(const std::string& directory, const FileRecord& record) {
+  FileRecord before{};
   FileDescriptor map = open_record(directory, before);
   if (!map) {
     if (auto made = xdp::make_pin_directory(directory); !made) return made;
@@ -206,7 +206,8 @@ Result<std::uint32_t> attach_shared(unsigned interface, AttachMode mode,
   if (auto good = check_sharing(interface, mode); !good) return fail(good.error());
   const Quiet quiet;
   const auto self = static_cast<std::uint64_t>(::getpid());
-  Record record{.interface = interface, .program = 0, .process = self, .started = start_of(self)};
+  FileRecord record{
+      .interface = interface, .program = 0, .process = self, .started = start_of(self)};
   // Written before the program is attached, so that its owner is known whatever happens to us.
   if (auto mounted = xdp::mount_bpf_file_system(); !mounted) return fail(mounted.error());
   if (auto written = write_record(directory, record); !written) {
@@ -227,7 +228,7 @@ Result<std::uint32_t> attach_shared(unsigned interface, AttachMode mode,
 }
 
 Result<void> keep_shared(const std::string& directory) {
-  Record record{};
+  FileRecord record{};
   if (!open_record(directory, record)) {
     return fail(Error::Code::unavailable, record_path(directory) + " is gone");
   }
@@ -262,7 +263,7 @@ std::vector<SharedRecord> shared_records() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(xdp::pin_root(), error)) {
     const std::string directory = entry.path().string();
-    Record record{};
+    FileRecord record{};
     if (!xdp::is_of_this_namespace(directory) || !open_record(directory, record)) continue;
     const std::uint64_t started = record.process == 0 ? 0 : start_of(record.process);
     records.push_back({.directory = directory,

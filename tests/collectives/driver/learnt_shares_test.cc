@@ -37,7 +37,7 @@ struct Call {
     for (std::size_t i = 0; i < elements; i += kPeriod) {
       std::copy_n(period.begin(), std::min(kPeriod, elements - i), &values[i]);
     }
-    arguments = in_place(values);
+    arguments = patient_call(values);
     arguments.tag = tag;
     arguments.learn_shares = true;
   }
@@ -68,7 +68,7 @@ void on_ranks(const std::vector<std::unique_ptr<Communicator>>& ranks,
 
 /// Which shares are learnt depends on times: share_plan_test judges that, and `./dev bench menu`.
 TEST(LearntSharesTest, a_slow_link__all_ranks_have_the_same_shares) {
-  const auto ranks = connect(kRanks, [](CommunicatorOptions& options) {
+  const auto ranks = connect(kRanks, Datapath::mmsg, [](CommunicatorOptions& options) {
     options.max_bytes_per_second = options.rendezvous.rank == 2 ? 15'000'000 : 40'000'000;
   });
   for (const auto& one : ranks) ASSERT_TRUE(one);
@@ -83,7 +83,7 @@ TEST(LearntSharesTest, a_slow_link__all_ranks_have_the_same_shares) {
 }
 
 TEST(LearntSharesTest, calls_in_flight_of_two_tags__agree) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [&](Communicator& job) {
     std::deque<std::pair<Call, AsyncAllreduce>> open;
@@ -108,7 +108,7 @@ TEST(LearntSharesTest, calls_in_flight_of_two_tags__agree) {
 }
 
 TEST(LearntSharesTest, other_calls__are_even_and_count_for_nothing) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [&](Communicator& job) {
     for (std::uint32_t call = 0; call < 20; ++call) {
@@ -150,7 +150,7 @@ void start(Communicator& job, std::uint32_t tag, std::uint32_t first, std::uint3
 }
 
 TEST(LearntSharesTest, allreduce_async__does_not_wait_for_the_exchange) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [&](Communicator& job) {
     call_in_order(job, 5, 6);
@@ -166,7 +166,7 @@ TEST(LearntSharesTest, allreduce_async__does_not_wait_for_the_exchange) {
 }
 
 TEST(LearntSharesTest, tags_in_opposite_order__do_not_wait_for_each_other) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [&](Communicator& job) {
     const std::uint32_t first = job.rank() % 2 == 0 ? 1 : 2;
@@ -183,7 +183,7 @@ TEST(LearntSharesTest, tags_in_opposite_order__do_not_wait_for_each_other) {
 }
 
 TEST(LearntSharesTest, abort__ends_a_call_that_waits_for_the_exchange) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [](Communicator& job) { call_in_order(job, 5, 6); });
   std::deque<std::pair<Call, AsyncAllreduce>> started;
@@ -198,7 +198,7 @@ TEST(LearntSharesTest, abort__ends_a_call_that_waits_for_the_exchange) {
 }
 
 TEST(LearntSharesTest, a_rank_learns_alone__mismatch_and_never_a_wrong_sum) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [&](Communicator& job) {
     for (std::uint32_t call = 0; call < 20; ++call) {
@@ -216,7 +216,7 @@ TEST(LearntSharesTest, a_rank_learns_alone__mismatch_and_never_a_wrong_sum) {
 }
 
 TEST(LearntSharesTest, a_split_communicator_goes_during_an_exchange__its_memory_is_not_used) {
-  const auto ranks = connect(kRanks);
+  const auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [](Communicator& job) {
     auto part = *job.split({0, 1, 2, 3}, 1, 30s);
@@ -242,8 +242,8 @@ TEST(LearntSharesTest, option__is_compared_at_connect_and_counts_for_all_calls) 
     });
   }
   for (std::thread& thread : threads) thread.join();
-  const auto ranks =
-      connect(kRanks, [](CommunicatorOptions& options) { options.learn_shares = true; });
+  const auto ranks = connect(kRanks, Datapath::mmsg,
+                             [](CommunicatorOptions& options) { options.learn_shares = true; });
   for (const auto& one : ranks) ASSERT_TRUE(one);
   on_ranks(ranks, [](Communicator& job) {
     Call one(job.rank(), 5, 0);

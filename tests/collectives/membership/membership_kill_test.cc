@@ -16,20 +16,20 @@ TEST(MembershipKillTest, killed__exact_calls_in_flight_and_later_ones_name_it) {
   run_processes(4, {2}, [&](Communicator& communicator) {
     const Rank rank = communicator.rank();
     std::vector<float> values(100'000, 1.0f);
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (rank == 2) {
       await(board, {0, 1, 3}, 1);
       usleep(20'000);  // the others are asleep in their calls
       kill_self(board);
     }
     board->stage[rank] = 1;
-    const Report report = must(communicator.allreduce(in_place(values)));
+    const Report report = must(communicator.allreduce(patient_call(values)));
     board->ended_ns[rank] = clock_ns();
     require_dead(report, {2});
     for (int again = 0; again < 3; ++again) {
-      require_dead(must(communicator.allreduce(in_place(values))), {2});
+      require_dead(must(communicator.allreduce(patient_call(values))), {2});
     }
-    auto pending = communicator.allreduce_async(in_place(values));
+    auto pending = communicator.allreduce_async(patient_call(values));
     require(pending.has_value(), "no call");
     require_dead(pending->wait(), {2});
     const auto barrier = communicator.barrier(60s);
@@ -50,13 +50,13 @@ TEST(MembershipKillTest, killed__several_at_once_are_all_named_in_the_end) {
   run_processes(5, {0, 3}, [&](Communicator& communicator) {
     const Rank rank = communicator.rank();
     std::vector<float> values(1000, 1.0f);
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (rank == 0 || rank == 3) kill_self(board);
     const Time limit = monotonic_now() + 20s;
     Report report;
     do {
       require(monotonic_now() < limit, "one of the dead is not noticed: " + report.detail);
-      report = must(communicator.allreduce(in_place(values)));
+      report = must(communicator.allreduce(patient_call(values)));
       require(report.status == Status::peer_dead, report.detail);
       for (const Rank blamed : report.blamed) {
         require(blamed == 0 || blamed == 3, "blames the living: " + report.detail);
@@ -73,7 +73,7 @@ TEST(MembershipKillTest, killed__bounded_calls_go_on_without_it) {
     const Rank rank = communicator.rank();
     constexpr std::size_t kCount = 40'000;
     std::vector<float> values(kCount, static_cast<float>(rank + 1));
-    must(communicator.allreduce(in_place(values, Mode::bounded)));
+    must(communicator.allreduce(patient_call(values, Mode::bounded)));
     if (rank == 1) {
       await(board, {0, 2, 3}, 1);
       usleep(20'000);
@@ -83,7 +83,7 @@ TEST(MembershipKillTest, killed__bounded_calls_go_on_without_it) {
     // Bounds are 10 s: only the news ends these. 1 + 3 + 4, scaled to four.
     for (int call = 0; call < 12; ++call) {
       values.assign(kCount, static_cast<float>(rank + 1));
-      const Report report = must(communicator.allreduce(in_place(values, Mode::bounded)));
+      const Report report = must(communicator.allreduce(patient_call(values, Mode::bounded)));
       require(report.status == Status::partial, std::string(name(report.status)) + report.detail);
       require(report.late_ranks == std::vector<Rank>{1}, "late ranks: " + report.detail);
       require(report.missing[1] == kCount, "rank 1 is in the result");
@@ -102,14 +102,14 @@ TEST(MembershipKillTest, killed__a_job_of_two_goes_on_alone) {
   const Shared board;
   run_processes(2, {0}, [&](Communicator& communicator) {
     std::vector<float> values(5000, 2.0f);
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (communicator.rank() == 0) kill_self(board);
     Report report;
     while (report.status != Status::partial) {
-      report = must(communicator.allreduce(in_place(values, Mode::bounded)));
+      report = must(communicator.allreduce(patient_call(values, Mode::bounded)));
     }
     require(report.late_ranks == std::vector<Rank>{0}, report.detail);
-    require_dead(must(communicator.allreduce(in_place(values))), {0});
+    require_dead(must(communicator.allreduce(patient_call(values))), {0});
   });
 }
 
@@ -119,9 +119,9 @@ TEST(MembershipKillTest, killed__a_caller_that_polls_learns_it) {
       3, {1},
       [&](Communicator& communicator) {
         std::vector<float> values(5000, 2.0f);
-        must(communicator.allreduce(in_place(values)));
+        must(communicator.allreduce(patient_call(values)));
         if (communicator.rank() == 1) kill_self(board);
-        auto pending = communicator.allreduce_async(in_place(values));
+        auto pending = communicator.allreduce_async(patient_call(values));
         require(pending.has_value(), "no call");
         const Time limit = monotonic_now() + 20s;
         while (!pending->done() && monotonic_now() < limit) communicator.poll(20s);
@@ -138,7 +138,7 @@ TEST(MembershipKillTest, stopped__bounded_calls_go_on_without_it_until_it_runs_a
     const Rank rank = communicator.rank();
     constexpr std::size_t kCount = 20'000;
     std::vector<float> values(kCount, 1.0f);
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (rank == 1) {
       board->pid = getpid();
       raise(SIGSTOP);
@@ -149,7 +149,7 @@ TEST(MembershipKillTest, stopped__bounded_calls_go_on_without_it_until_it_runs_a
     }
     const auto call = [&] {
       values.assign(kCount, 1.0f);
-      auto arguments = in_place(values, Mode::bounded);
+      auto arguments = patient_call(values, Mode::bounded);
       arguments.bound = 20s;  // no bound ends these
       return must(communicator.allreduce(arguments));
     };
@@ -194,10 +194,11 @@ TEST(MembershipKillTest, shrink__the_survivors_go_on_exactly) {
   run_processes(5, {0, 3}, [&](Communicator& communicator) {
     const Rank rank = communicator.rank();
     std::vector<float> values(30'000, static_cast<float>(rank));
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (rank == 0 || rank == 3) kill_self(board);
     values.assign(30'000, static_cast<float>(rank));
-    require(must(communicator.allreduce(in_place(values))).status == Status::peer_dead, "no death");
+    require(must(communicator.allreduce(patient_call(values))).status == Status::peer_dead,
+            "no death");
     // Where one of the two dies only now, the first attempt may have waited for it.
     auto shrunk = communicator.shrink(20s);
     require(shrunk.has_value(), shrunk ? "" : shrunk.error().message);
@@ -206,11 +207,11 @@ TEST(MembershipKillTest, shrink__the_survivors_go_on_exactly) {
     require(survivors.rank() == (rank == 1 ? 0 : rank == 2 ? 1 : 2), "order of ranks");
     for (int call = 0; call < 3; ++call) {
       values.assign(30'000, static_cast<float>(rank));
-      const Report report = must(survivors.allreduce(in_place(values)));
+      const Report report = must(survivors.allreduce(patient_call(values)));
       require(report.status == Status::complete, report.detail);
       require(values[0] == 7.0f && values.back() == 7.0f, "sum of ranks 1, 2 and 4");
     }
-    const Report old = must(communicator.allreduce(in_place(values)));
+    const Report old = must(communicator.allreduce(patient_call(values)));
     require(old.status == Status::aborted, "the old communicator still works");
     const auto closed = survivors.close(20s);
     require(closed.has_value(), closed ? "" : closed.error().message);
@@ -251,7 +252,7 @@ TEST(MembershipKillTest, allreduce__with_deadlines_below_dead_after_finds_a_sile
           require(false, "a stopped rank runs again");
         }
         std::vector<float> values(1000, 1.0f);
-        AllreduceArguments arguments = in_place(values);
+        AllreduceArguments arguments = patient_call(values);
         arguments.deadline = 400ms;
         const Time limit = monotonic_now() + 20s;
         for (Status status = Status::complete; status != Status::peer_dead;) {
@@ -275,14 +276,14 @@ TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
         // Large enough for TAR. With one-shot the data of the others waits for rank 0, and
         // completes its call although they have given it up.
         std::vector<float> values(10'000, 1.0f);
-        must(communicator.allreduce(in_place(values)));
+        must(communicator.allreduce(patient_call(values)));
         if (rank == 0) {
           board->pid = getpid();
           raise(SIGSTOP);
-          const Report report = must(communicator.allreduce(in_place(values)));
+          const Report report = must(communicator.allreduce(patient_call(values)));
           require(report.status == Status::evicted, std::string(name(report.status)));
         } else {
-          const Report report = must(communicator.allreduce(in_place(values)));
+          const Report report = must(communicator.allreduce(patient_call(values)));
           require(report.status == Status::peer_dead, std::string(name(report.status)));
           board->stage[rank] = 1;
           await(board, {1, 2}, 1);
@@ -298,7 +299,7 @@ TEST(MembershipKillTest, rejoin__of_rank_0_that_was_silent) {
         require((*whole)->world_size() == 3, "world size");
         require((*whole)->rank() == (rank == 1 ? 0 : rank == 0 ? 1 : 2), "order of ranks");
         values.assign(10'000, static_cast<float>(rank));
-        const Report report = must((*whole)->allreduce(in_place(values)));
+        const Report report = must((*whole)->allreduce(patient_call(values)));
         require(report.status == Status::complete && values[0] == 3.0f, report.detail);
         const auto closed = (*whole)->close(20s);
         require(closed.has_value(), closed ? "" : closed.error().message);
@@ -312,13 +313,13 @@ TEST(MembershipKillTest, close__works_after_the_death_of_rank_0) {
   run_processes(4, {0}, [&](Communicator& communicator) {
     const Rank rank = communicator.rank();
     std::vector<float> values(1000, 1.0f);
-    must(communicator.allreduce(in_place(values)));
+    must(communicator.allreduce(patient_call(values)));
     if (rank == 0) {
       await(board, {1, 2, 3}, 1);
       kill_self(board);
     }
     board->stage[rank] = 1;
-    require_dead(must(communicator.allreduce(in_place(values))), {0});
+    require_dead(must(communicator.allreduce(patient_call(values))), {0});
     const auto closed = communicator.close(20s);
     require(closed.has_value(), closed ? "" : closed.error().message);
   });

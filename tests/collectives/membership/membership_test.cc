@@ -11,28 +11,28 @@ namespace {
 using namespace testing_support;
 
 TEST(MembershipTest, busy__who_only_computes_is_waited_for) {
-  auto ranks = connect(2);
+  auto ranks = connect(2, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1]);
   std::vector<float> values(1000, 1.0f), others(1000, 1.0f);
-  auto pending = ranks[0]->allreduce_async(in_place(values, Mode::bounded));
+  auto pending = ranks[0]->allreduce_async(patient_call(values, Mode::bounded));
   ASSERT_TRUE(pending);
   std::this_thread::sleep_for(600ms);
   EXPECT_FALSE(pending->done());
-  EXPECT_EQ(ranks[1]->allreduce(in_place(others, Mode::bounded))->status, Status::complete);
+  EXPECT_EQ(ranks[1]->allreduce(patient_call(others, Mode::bounded))->status, Status::complete);
   EXPECT_EQ(pending->wait().status, Status::complete);
 }
 
 TEST(MembershipTest, abort__ends_calls_everywhere_and_for_good) {
   for (const bool threaded : {true, false}) {
-    auto ranks =
-        connect(3, [&](CommunicatorOptions& options) { options.progress_thread = threaded; });
+    auto ranks = connect(3, Datapath::mmsg,
+                         [&](CommunicatorOptions& options) { options.progress_thread = threaded; });
     ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
     std::vector<std::vector<float>> values(3, std::vector<float>(50'000, 1.0f));
     std::array<Report, 3> reports;
     std::vector<std::thread> waiting;
     for (Rank rank = 0; rank < 2; ++rank) {  // rank 2 never comes
       waiting.emplace_back(
-          [&, rank] { reports[rank] = *ranks[rank]->allreduce(in_place(values[rank])); });
+          [&, rank] { reports[rank] = *ranks[rank]->allreduce(patient_call(values[rank])); });
     }
     std::this_thread::sleep_for(20ms);
     const Time start = monotonic_now();
@@ -49,7 +49,7 @@ TEST(MembershipTest, abort__ends_calls_everywhere_and_for_good) {
     for (Rank rank = 0; rank < 3; ++rank) {
       Report later;
       do {
-        auto arguments = in_place(values[rank]);
+        auto arguments = patient_call(values[rank]);
         arguments.deadline = 50ms;  // until the news is there
         later = *ranks[rank]->allreduce(arguments);
         // The packets of the abort may be faster, but know no reason.
@@ -64,7 +64,7 @@ TEST(MembershipTest, abort__ends_calls_everywhere_and_for_good) {
 }
 
 TEST(MembershipTest, abort__ends_what_waits_for_a_verdict) {
-  auto ranks = connect(3);
+  auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
   std::array<StepVerdict, 2> verdicts;
   std::vector<std::thread> waiting;
@@ -82,7 +82,7 @@ TEST(MembershipTest, abort__ends_what_waits_for_a_verdict) {
 }
 
 TEST(MembershipTest, abort__then_shrink_gives_a_communicator_that_works) {
-  auto ranks = connect(3);
+  auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
   ranks[2]->abort("out of step");
   std::vector<std::thread> threads;
@@ -91,7 +91,7 @@ TEST(MembershipTest, abort__then_shrink_gives_a_communicator_that_works) {
       auto fresh = ranks[rank]->shrink(20s);
       ASSERT_TRUE(fresh) << fresh.error().message;
       std::vector<float> values(1000, 1.0f);
-      EXPECT_EQ((*fresh)->allreduce(in_place(values))->status, Status::complete);
+      EXPECT_EQ((*fresh)->allreduce(patient_call(values))->status, Status::complete);
       EXPECT_TRUE((*fresh)->close(20s));
     });
   }
@@ -99,7 +99,7 @@ TEST(MembershipTest, abort__then_shrink_gives_a_communicator_that_works) {
 }
 
 TEST(MembershipTest, shrink__names_who_did_not_come) {
-  auto ranks = connect(3);
+  auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
   // Rank 1 may give up a moment earlier, and is named too then.
   std::thread other([&] { EXPECT_FALSE(ranks[1]->shrink(300ms)); });
@@ -113,13 +113,13 @@ TEST(MembershipTest, shrink__names_who_did_not_come) {
 /// Rank 1 closes and is destroyed while the others go on.
 TEST(MembershipTest, close__of_one_rank_costs_nobody_a_deadline_and_is_not_death) {
   for (const bool threaded : {true, false}) {
-    auto ranks =
-        connect(3, [&](CommunicatorOptions& options) { options.progress_thread = threaded; });
+    auto ranks = connect(3, Datapath::mmsg,
+                         [&](CommunicatorOptions& options) { options.progress_thread = threaded; });
     ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
     std::vector<std::vector<float>> values(3, std::vector<float>(1000, 1.0f));
     std::vector<std::thread> threads;
     for (Rank rank = 0; rank < 3; ++rank) {
-      threads.emplace_back([&, rank] { (void)ranks[rank]->allreduce(in_place(values[rank])); });
+      threads.emplace_back([&, rank] { (void)ranks[rank]->allreduce(patient_call(values[rank])); });
     }
     for (std::thread& thread : threads) thread.join();
     // The others are outside of any call: their mesh threads answer.
@@ -129,7 +129,7 @@ TEST(MembershipTest, close__of_one_rank_costs_nobody_a_deadline_and_is_not_death
     Report report;
     const Time limit = monotonic_now() + 20s;
     do {  // until the end of its connection is noticed
-      auto arguments = in_place(values[0]);
+      auto arguments = patient_call(values[0]);
       arguments.deadline = 100ms;
       report = *ranks[0]->allreduce(arguments);
     } while (report.detail.find("rank 1 left the communicator") == std::string::npos &&
@@ -140,15 +140,15 @@ TEST(MembershipTest, close__of_one_rank_costs_nobody_a_deadline_and_is_not_death
 }
 
 TEST(MembershipTest, close__says_which_rank_has_not_finished) {
-  auto ranks = connect(3);
+  auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
   std::vector<float> values(1000, 1.0f), others(1000, 1.0f);
   std::thread other([&] {
-    auto arguments = in_place(others);
+    auto arguments = patient_call(others);
     arguments.deadline = 100ms;
     (void)ranks[0]->allreduce(arguments);
   });
-  auto arguments = in_place(values);
+  auto arguments = patient_call(values);
   arguments.deadline = 100ms;
   (void)ranks[1]->allreduce(arguments);  // rank 2 never makes this call
   other.join();
@@ -160,7 +160,7 @@ TEST(MembershipTest, close__says_which_rank_has_not_finished) {
 }
 
 TEST(MembershipTest, close__of_all_at_once) {
-  auto ranks = connect(4);
+  auto ranks = connect(4, Datapath::mmsg);
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < 4; ++rank) {
     ASSERT_TRUE(ranks[rank]);
@@ -174,7 +174,7 @@ TEST(MembershipTest, close__of_all_at_once) {
 }
 
 TEST(MembershipTest, agree__late_ranks_get_the_verdict_that_was_given) {
-  auto ranks = connect(3);
+  auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
   std::thread other(
       [&] { EXPECT_EQ(ranks[1]->agree(7, {.lost_fraction = 0.2}, 500ms).verdict, Verdict::skip); });
@@ -187,7 +187,7 @@ TEST(MembershipTest, agree__late_ranks_get_the_verdict_that_was_given) {
 }
 
 TEST(MembershipTest, agree__without_a_verdict_it_halts) {
-  auto ranks = connect(2);
+  auto ranks = connect(2, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1]);
   // Step 5 has been forgotten: a second verdict on it could differ.
   for (std::uint64_t step = 5; step < 5 + Agreement::kKept + 1; ++step) {
@@ -202,7 +202,7 @@ TEST(MembershipTest, agree__without_a_verdict_it_halts) {
 }
 
 TEST(MembershipTest, agree__a_job_of_one_decides_alone) {
-  auto ranks = connect(1, [](CommunicatorOptions& options) {
+  auto ranks = connect(1, Datapath::mmsg, [](CommunicatorOptions& options) {
     options.loss_budgets = {{0, 0.5, 0.6}, {10, 0.1, 0.6}};
   });
   ASSERT_TRUE(ranks[0]);

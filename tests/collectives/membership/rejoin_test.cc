@@ -38,7 +38,7 @@ struct Replica {
     for (std::size_t i = 0; i < kElements; ++i) {
       gradients[i] = static_cast<float>((i * 7 + reports.size() * 13 + communicator.rank()) % 101);
     }
-    auto arguments = in_place(gradients, mode);
+    auto arguments = patient_call(gradients, mode);
     arguments.function = ReduceOp::avg;
     arguments.deadline = deadline;
     if (mode == Mode::bounded) arguments.bound = kBound;
@@ -90,7 +90,7 @@ void await(const std::atomic<int>& count, int enough) {
 }
 
 TEST(RejoinTest, pause__of_three_calls_leaves_no_silent_difference) {
-  auto ranks = connect(kRanks);
+  auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   std::vector<Replica> replicas(kRanks);
   std::atomic<int> ended = 0;
@@ -110,7 +110,8 @@ TEST(RejoinTest, pause__of_three_calls_leaves_no_silent_difference) {
 }
 
 TEST(RejoinTest, pause__beyond_what_is_retained_evicts_and_rejoin_makes_replicas_equal) {
-  auto ranks = connect(kRanks, [](CommunicatorOptions& options) { options.retain_bytes = 1; });
+  auto ranks = connect(kRanks, Datapath::mmsg,
+                       [](CommunicatorOptions& options) { options.retain_bytes = 1; });
   for (const auto& one : ranks) ASSERT_TRUE(one);
   std::vector<Replica> replicas(kRanks);
   std::vector<std::unique_ptr<Communicator>> fresh(kRanks);
@@ -165,7 +166,7 @@ TEST(RejoinTest, pause__beyond_what_is_retained_evicts_and_rejoin_makes_replicas
 }
 
 TEST(RejoinTest, resync__any_bytes_and_refuses_what_differs) {
-  auto ranks = connect(kRanks);
+  auto ranks = connect(kRanks, Datapath::mmsg);
   for (const auto& one : ranks) ASSERT_TRUE(one);
   const std::size_t bytes = (4 << 20) + 4099;  // more than a piece, and no whole words
   std::vector<std::string> states(kRanks);

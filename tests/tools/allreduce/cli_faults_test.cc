@@ -273,15 +273,5 @@ TEST(CliStopped, local_ranks__end_as_well) {
   EXPECT_TRUE(job.left_nothing());
 }
 
-TEST(CliFaults, sim__a_signal_ends_it_with_the_seeds_so_far) {
-  Process job(simulator({"seeds", "--seeds", "4000000000", "--jobs", "1"}));
-  std::this_thread::sleep_for(300ms);  // a few seeds
-  ::kill(job.pid(), SIGINT);
-  const Ended ended = job.wait();
-  EXPECT_FALSE(ended.hung);
-  EXPECT_THAT(ended.out,
-              testing::ContainsRegex("ended by a signal: [0-9]+ of 4000000000 seeds, 0 failed"));
-}
-
 }  // namespace
 }  // namespace tarpon::test::cli_faults_test

@@ -1,7 +1,7 @@
 // What the bridge loses: single packets, bursts, above the rate of a port or of a flow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/udp.h>
+#include <linux/udp.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -41,7 +41,7 @@ LossRun send_through_loss(const TestbedLoss& loss, std::uint64_t units, int segm
   const FileDescriptor from = udp_socket(testbed, 0, 7000);
   const FileDescriptor to = udp_socket(testbed, 1, 7000);
   const int segment = 1000;
-  if (segments > 1) ::setsockopt(from.get(), SOL_UDP, UDP_SEGMENT, &segment, sizeof segment);
+  if (segments > 1) ::setsockopt(from.get(), IPPROTO_UDP, UDP_SEGMENT, &segment, sizeof segment);
   const std::string data(static_cast<std::size_t>(segment * segments), 'x');
   const std::uint64_t total = units * static_cast<std::uint64_t>(segments);
   LossRun run;
