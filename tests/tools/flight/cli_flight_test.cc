@@ -62,6 +62,18 @@ nlohmann::json status_of(const std::vector<pid_t>& pids) {
   return found;
 }
 
+/// Waits until the ranks among `pids` have ended `calls` calls; false after a long time.
+bool has_ended_calls(const std::vector<pid_t>& pids, std::uint64_t calls) {
+  for (int looks = 0; looks < 600; ++looks) {
+    for (const auto& rank : status_of(pids)) {
+      const auto& last = rank["last_end"];
+      if (last.is_object() && last["operation"].get<std::uint64_t>() >= calls) return true;
+    }
+    ::usleep(20'000);
+  }
+  return false;
+}
+
 TEST(CliFlight, stopped_rank__is_the_guilty_one) {
   const ScratchDirectory scratch;
   Command command = endless("1s");
@@ -232,7 +244,7 @@ TEST(CliFlight, rank_that_stops_in_a_good_run__is_said_and_recorded) {
   ASSERT_TRUE(job.says(kRunning)) << job.wait(0ms).error;
   const auto ranks = job.children();
   ASSERT_EQ(ranks.size(), 2u);
-  ::usleep(100'000);
+  ASSERT_TRUE(has_ended_calls(ranks, 1000)) << "the job has not begun to measure";
   ::kill(ranks[1], SIGSTOP);
   ::usleep(1'500'000);
   ::kill(ranks[1], SIGCONT);
