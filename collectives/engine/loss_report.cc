@@ -194,10 +194,14 @@ void TarCall::report_loss() {
     (run.contributors == 0 ? stage2 : stage1) +=
         static_cast<std::uint64_t>(std::popcount(missing)) * run.count;
   }
-  if (stage1 + stage2 == 0 && !late_self_) {  // late without a shard, a rank may lack nothing
+  if (stage1 + stage2 == 0) {
     report.missing.clear();
     report.runs.clear();
-    return;
+    if (!late_self_) return;
+    // Late without a shard of its own, or in a call of no elements.
+    report.status = Status::late_self;
+    report.detail = "a peer had ended the call before; nothing is missing";
+    return report_shards();
   }
   const double all = static_cast<double>(positions()) * static_cast<double>(setting_.world);
   report.lost_stage1 = static_cast<double>(stage1) / all;

@@ -110,7 +110,7 @@ class Judge {
     }
     const LossCauses& causes = report.causes;
     const double sum = causes.of_network() + causes.late_ranks + causes.void_shards;
-    if (std::abs(sum - report.lost_fraction) > 1e-9) {
+    if (!(std::abs(sum - report.lost_fraction) <= 1e-9)) {  // NaN is no share either
       violate(rank,
               fmt::format("the causes of loss add up to {}, not to {}", sum, report.lost_fraction));
     }

@@ -256,6 +256,11 @@ class Results {
     if (!report.missing.empty() && report.missing != missing) {
       violate(rank, "the report's sums per rank differ from its runs");
     }
+    const bool lacks = std::any_of(missing.begin(), missing.end(),
+                                   [](std::uint64_t positions) { return positions > 0; });
+    if (report.missing.empty() == lacks || report.runs.empty() == lacks) {
+      violate(rank, "the report lists what is missing, and nothing is, or the reverse");
+    }
     if (report.coded) judge_coded(rank, report);
   }
 

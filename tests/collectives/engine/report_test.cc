@@ -11,6 +11,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::Field;
+using testing::IsEmpty;
 using testing_support::Buffers;
 using testing_support::SimulatedJob;
 
@@ -152,6 +153,27 @@ TEST(ReportTest, late_self__what_it_fetched_and_which_shards_are_void) {
   EXPECT_THAT(report.void_shards, ElementsAre(3));
   for (Rank rank = 0; rank < 3; ++rank) EXPECT_EQ(report.peers[rank].contributors, 0b0111u);
   EXPECT_EQ(report.peers[3].contributors, 0u);
+}
+
+TEST(ReportTest, late_self__a_call_of_no_elements_lacks_nothing_and_names_nobody) {
+  SimulatedJob job({.ranks = 4});
+  Buffers<float> buffers(4, 0, false);
+  for (int call = 0; call < 3; ++call) {  // packets of the third one say that the second is closed
+    for (Rank rank = 0; rank < (call == 0 ? 4 : 3); ++rank)
+      job.submit(rank, bounded(buffers, rank));
+    ASSERT_TRUE(job.finish());
+  }
+  const auto late = job.submit(3, bounded(buffers, 3));
+  ASSERT_TRUE(job.finish());
+  const Report& report = late->report;
+  EXPECT_EQ(report.status, Status::late_self);
+  EXPECT_EQ(report.lost_fraction, 0);
+  EXPECT_EQ(report.lost_stage1, 0);
+  EXPECT_EQ(report.lost_stage2, 0);
+  EXPECT_EQ(report.causes, LossCauses());
+  EXPECT_THAT(report.late_ranks, IsEmpty());
+  EXPECT_THAT(report.missing, IsEmpty());
+  EXPECT_THAT(report.runs, IsEmpty());
 }
 
 TEST(ReportTest, queued__calls_that_never_begin_have_their_numbers) {
