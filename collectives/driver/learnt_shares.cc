@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace tarpon {
@@ -51,6 +52,12 @@ TimesAByte times_a_byte(const std::vector<std::shared_ptr<PendingCall>>& calls) 
   return {each(whole), each(lag)};
 }
 
+/// Makes sure that `count` more calls can be added without memory.
+void make_room(std::vector<std::shared_ptr<PendingCall>>& calls, std::size_t count) {
+  if (calls.capacity() - calls.size() >= count) return;
+  calls.reserve(std::max(2 * calls.size(), calls.size() + count));
+}
+
 /// What a rank tells in an exchange.
 struct Told {
   ShareSample sample;
@@ -83,11 +90,26 @@ std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, 
   const bool refused = engine_.refusal(arguments).has_value();  // as it is: the engine says why
   if (!refused) arguments.learn_shares = learns(arguments);
   if (refused || !arguments.learn_shares) return engine_.submit(arguments, nonfinite, asked, now);
-  return submit_learning(std::move(arguments), asked, now);
+  bool held = false;
+  try {
+    held = prepare(arguments, now);
+  } catch (const std::exception&) {
+    arguments.refusal = "no memory";  // too short to be allocated
+  }
+  auto call = engine_.submit(arguments, false, asked, now, held);
+  if (call->done) return call;
+  Tag& tag = *tags_[arguments.tag];
+  if (held) {
+    tag.held.push_back(call);
+  } else {
+    begin_call(tag, call);
+  }
+  return call;
 }
 
-std::shared_ptr<PendingCall> LearntShares::submit_learning(AllreduceArguments arguments, Time asked,
-                                                           Time now) {
+/// Gives the next call of a tag its shares, and makes room to note it. Returns whether it is held
+/// instead. May begin an exchange. Throws std::bad_alloc.
+bool LearntShares::prepare(AllreduceArguments& arguments, Time now) {
   Tag& tag = open(arguments.tag);
   tag.deadline = arguments.deadline;
   const std::uint32_t number = engine_.next_number(arguments.tag);
@@ -100,14 +122,8 @@ std::shared_ptr<PendingCall> LearntShares::submit_learning(AllreduceArguments ar
   }
   const bool held = tag.exchange != nullptr && !before(number, tag.exchange->from);
   if (!held) arguments.shares = shares_at(tag, number);
-  auto call = engine_.submit(arguments, false, asked, now, held);
-  if (call->done) return call;
-  if (held) {
-    tag.held.push_back(call);
-    return call;
-  }
-  begin_call(tag, call);
-  return call;
+  make_room(held ? tag.held : tag.measured, 1);
+  return held;
 }
 
 /// The first exchange follows the first 6 calls of the tag. Like later rounds, these have 2 calls
@@ -115,10 +131,11 @@ std::shared_ptr<PendingCall> LearntShares::submit_learning(AllreduceArguments ar
 LearntShares::Tag& LearntShares::open(std::uint32_t tag) {
   std::unique_ptr<Tag>& place = tags_[tag];
   if (place) return *place;
-  place = std::make_unique<Tag>(ranks_);
+  auto opened = std::make_unique<Tag>(ranks_);
   const std::uint32_t number = engine_.next_number(tag);
-  place->generations.push_back({number + kReaches, Shares()});
-  place->exchange_at = number + kRound;
+  opened->generations.push_back({number + kReaches, Shares()});
+  opened->exchange_at = number + kRound;
+  place = std::move(opened);
   return *place;
 }
 
@@ -135,7 +152,8 @@ Shares LearntShares::shares_at(const Tag& tag, std::uint32_t number) {
   return std::prev(later)->shares;
 }
 
-/// Notes a call that begins, whose time tells how good its shares are.
+/// Notes a call that begins, whose time tells how good its shares are. REQUIRES: room in
+/// `tag.measured`.
 void LearntShares::begin_call(Tag& tag, const std::shared_ptr<PendingCall>& call) {
   call->note = std::exchange(tag.trouble, {});
   if (tag.exchange != nullptr || before(call->report.operation, tag.generations.back().from)) {
@@ -147,7 +165,7 @@ void LearntShares::begin_call(Tag& tag, const std::shared_ptr<PendingCall>& call
   tag.measured.push_back(call);
 }
 
-bool LearntShares::step(Time now) noexcept {
+bool LearntShares::step(Time now) {
   bool acted = false;
   for (const std::uint32_t tag : std::vector(exchanging_)) acted |= end_exchange(tag);
   if (ended_ || ranks_ <= 2) return acted;
@@ -190,32 +208,38 @@ void LearntShares::begin_exchange(std::uint32_t number_of_tag, Time now) {
   tag.exchange->call = engine_.submit(arguments, false, now, now);
 }
 
-/// Returns false unless the tag had an exchange that has ended.
+/// Returns false unless the tag had an exchange that has ended. Throws std::bad_alloc; the next
+/// call goes on where this one stopped.
 bool LearntShares::end_exchange(std::uint32_t number_of_tag) {
   Tag& tag = *tags_[number_of_tag];
-  if (tag.exchange == nullptr || !tag.exchange->call->done) return false;
-  const Report& report = tag.exchange->call->report;
-  if (report.status == Status::complete) {
-    apply(tag);
-  } else {
-    tag.trouble = fmt::format("shares stay as they were, since measurements were not exchanged: {}",
-                              report.detail);
-    tag.exchange_at = engine_.next_number(number_of_tag);
+  if (tag.exchange != nullptr) {
+    if (!tag.exchange->call->done) return false;
+    const Report& report = tag.exchange->call->report;
+    if (report.status == Status::complete) {
+      apply(tag);
+    } else {
+      tag.trouble = fmt::format(
+          "shares stay as they were, since measurements were not exchanged: {}", report.detail);
+      tag.exchange_at = engine_.next_number(number_of_tag);
+    }
+    tag.exchange.reset();
+    tag.measured.clear();
+    tag.measures_link = false;
+  } else if (tag.held.empty()) {
+    return false;
   }
-  tag.exchange.reset();
-  std::erase(exchanging_, number_of_tag);
-  tag.measured.clear();
-  tag.measures_link = false;
+  make_room(tag.measured, tag.held.size());
   for (const auto& call : std::exchange(tag.held, {})) {
     if (call->done) continue;
     call->arguments.shares = shares_at(tag, call->report.operation);
     begin_call(tag, call);
   }
+  std::erase(exchanging_, number_of_tag);
   engine_.release(number_of_tag);
   return true;
 }
 
-/// Learns from an exchange that is complete, as all ranks do.
+/// Learns from an exchange that is complete, as all ranks do. Changes nothing if it throws.
 void LearntShares::apply(Tag& tag) {
   std::vector<ShareSample> samples;
   std::uint32_t from = tag.exchange->from;
@@ -227,9 +251,13 @@ void LearntShares::apply(Tag& tag) {
   const bool alike = std::all_of(samples.begin(), samples.end(), [&](const ShareSample& sample) {
     return sample.history == samples[0].history;
   });
-  if (!alike) tag.trouble = "shares are even again, since ranks missed an exchange of measurements";
-  tag.plan.end_round(samples);
-  tag.generations.push_back({from, tag.plan.shares()});
+  std::string trouble =
+      alike ? "" : "shares are even again, since ranks missed an exchange of measurements";
+  SharePlan plan = tag.plan;
+  plan.end_round(samples);
+  tag.generations.push_back({from, plan.shares()});
+  tag.plan = std::move(plan);
+  if (!alike) tag.trouble = std::move(trouble);
   tag.exchange_at = from + kRound - kReaches;
 }
 

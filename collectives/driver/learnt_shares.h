@@ -39,14 +39,15 @@ class LearntShares {
   /// object, which outlives the use of `engine`.
   LearntShares(Engine& engine, RateMeter& meter, Rank rank, std::uint32_t ranks);
 
-  /// Engine::submit(), with the shares that the call's tag has learnt. May begin an exchange.
+  /// Engine::submit(), with the shares that the call's tag has learnt. May begin an exchange. If
+  /// memory of this class is refused, the call ends as aborted on all ranks (Engine::submit()).
   std::shared_ptr<PendingCall> submit(AllreduceArguments arguments, bool nonfinite, Time asked,
                                       Time now) noexcept;
 
   /// Joins the exchanges that peers have begun, and applies the exchanges that have ended.
   /// REQUIRES: the driver calls this after each Engine::progress(). Returns whether the engine has
-  /// new work.
-  bool step(Time now) noexcept;
+  /// new work. Throws std::bad_alloc; the next step() goes on where this one stopped.
+  bool step(Time now);
 
   /// Begins no exchange from now on, since this rank makes no further calls.
   void end() { ended_ = true; }
@@ -79,7 +80,7 @@ class LearntShares {
   };
 
   bool learns(const AllreduceArguments& arguments) const;
-  std::shared_ptr<PendingCall> submit_learning(AllreduceArguments arguments, Time asked, Time now);
+  bool prepare(AllreduceArguments& arguments, Time now);
   Tag& open(std::uint32_t tag);
   void begin_exchange(std::uint32_t tag, Time now);
   bool end_exchange(std::uint32_t tag);

@@ -4,9 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <memory>
 #include <new>
+#include <vector>
 
+#include "collectives/driver/learnt_shares.h"
+#include "collectives/driver/rate_meter.h"
 #include "tests/support/simulated_job.h"
 
 namespace {
@@ -85,6 +90,99 @@ TEST(RefusedMemoryTest, submit__takes_one_number_or_ends_the_process) {
     }
     EXPECT_GT(calls, 5);
     EXPECT_GT(processes, 0);
+  }
+}
+
+/// Three ranks whose shares follow their links, by calls of `kLearning` bytes.
+class LearningRanks {
+ public:
+  LearningRanks() {
+    for (Rank rank = 0; rank < 3; ++rank) {
+      learners_.push_back(std::make_unique<LearntShares>(job_[rank], meters_[rank], rank, 3));
+    }
+    job_.after_each_round(
+        [this](Rank rank) { return steps_ && learners_[rank]->step(job_.now()); });
+  }
+
+  std::shared_ptr<PendingCall> submit(Rank rank) {
+    const AllreduceArguments arguments{.input = values_[rank].data(),
+                                       .output = values_[rank].data(),
+                                       .count = values_[rank].size(),
+                                       .algorithm = Algorithm::tar,
+                                       .learn_shares = true};
+    return job_.watch(rank, learners_[rank]->submit(arguments, false, job_.now(), job_.now()));
+  }
+
+  /// One call of all ranks. Returns that of rank 1.
+  std::shared_ptr<PendingCall> call() {
+    for (const Rank rank : {Rank{0}, Rank{2}}) submit(rank);
+    auto mine = submit(1);
+    return job_.finish(5s) ? mine : nullptr;
+  }
+
+  SimulatedJob& job() { return job_; }
+  LearntShares& learner(Rank rank) { return *learners_[rank]; }
+  void stop_steps() { steps_ = false; }
+
+ private:
+  SimulatedJob job_{{.ranks = 3, .slot_bytes = 16384}};
+  std::array<RateMeter, 3> meters_;
+  std::vector<std::unique_ptr<LearntShares>> learners_;
+  std::array<std::vector<float>, 3> values_ = [] {
+    const std::vector<float> ones(LearntShares::kSmallest / sizeof(float), 1);
+    return std::array{ones, ones, ones};
+  }();
+  bool steps_ = true;
+};
+
+/// The first allocation of the first learning call of a tag is one of LearntShares.
+TEST(RefusedMemoryTest, learnt_shares__submit_ends_that_call_alone) {
+  LearningRanks ranks;
+  for (const Rank rank : {Rank{0}, Rank{2}}) ranks.submit(rank);
+  allocations_left = 0;
+  const auto refused = ranks.submit(1);
+  const bool met = allocations_left < 0;
+  allocations_left = -1;
+  ASSERT_TRUE(met);
+  ASSERT_TRUE(ranks.job().finish(5s));
+  EXPECT_EQ(refused->report.status, Status::aborted);
+  EXPECT_EQ(refused->report.operation, 0u);
+  EXPECT_EQ(refused->report.detail, "allreduce: no memory");
+  for (std::uint32_t call = 1; call < 20; ++call) {
+    const auto next = ranks.call();
+    ASSERT_NE(next, nullptr);
+    EXPECT_EQ(next->report.status, Status::complete) << call << ": " << next->report.detail;
+    EXPECT_EQ(next->report.operation, call);
+  }
+}
+
+/// The driver ends the calls of a job after such an exception.
+TEST(RefusedMemoryTest, learnt_shares__step_throws_and_goes_on_next_time) {
+  LearningRanks ranks;
+  for (int call = 0; call < 6; ++call) ASSERT_NE(ranks.call(), nullptr);
+  ranks.stop_steps();
+  for (const Rank rank : {Rank{0}, Rank{1}, Rank{2}}) ranks.submit(rank);
+  ranks.job().run_for(100ms);
+  int refused = 0;
+  for (Rank rank = 0; rank < 3; ++rank) {
+    for (int allocations = 0;; ++allocations) {
+      ASSERT_LT(allocations, 1000);
+      allocations_left = allocations;
+      bool thrown = false;
+      try {
+        ranks.learner(rank).step(ranks.job().now());
+      } catch (const std::bad_alloc&) {
+        thrown = true;
+      }
+      allocations_left = -1;
+      if (!thrown) break;
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 3);
+  EXPECT_TRUE(ranks.job().finish(5s));
+  for (const Rank rank : {Rank{1}, Rank{2}}) {
+    EXPECT_EQ(ranks.learner(rank).of(0), ranks.learner(0).of(0));
   }
 }
 
