@@ -20,6 +20,15 @@ constexpr Duration kAbortPatience = 5ms;
 // stop() waits this long for calls to end and for the port to release the buffers.
 constexpr Duration kStopPatience = 1s;
 
+Error driver_error(const std::exception& error) {
+  try {
+    return Error::make(Error::Code::io,
+                       fmt::format("an exception in the driver: {}", error.what()));
+  } catch (const std::exception&) {
+    return Error::make(Error::Code::io, "no memory");  // too short to be allocated
+  }
+}
+
 }  // namespace
 
 Driven::Driven(Driver& driver, Engine& engine, const EndpointOptions& self, PortLine& line,
@@ -124,17 +133,6 @@ void Driven::tell_silent() {
   silent_ = silent;
   needed_silent_ = needed;
   membership_.set_silent(silent, needed);
-}
-
-SplitLine::SplitLine(Driver& driver, std::uint16_t communicator, std::vector<Rank> ranks)
-    : driver_(driver) {
-  const std::unique_lock lock = driver_.claim();
-  line_ = driver_.lines_.open(communicator, std::move(ranks));
-}
-
-SplitLine::~SplitLine() {
-  const std::unique_lock lock = driver_.claim();
-  line_.reset();
 }
 
 Driver::Driver(PortLines& lines, Flight& flight)
@@ -270,29 +268,44 @@ void Driver::sleep_while(std::uint64_t seen, Duration most) {
   changed_.wait_for(lock, most, [&] { return changes_ != seen; });
 }
 
+/// Does `work`. After an exception the port counts as broken: the calls of all communicators end as
+/// failed. REQUIRES: the mutex, which it has again at the end.
+template <typename Work>
+void Driver::guard(std::unique_lock<std::mutex>& lock, Work work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    if (!lock.owns_lock()) lock.lock();
+    if (!port_.failure()) lines_.fail(driver_error(error));
+    fail_calls();
+  }
+}
+
+/// Ends the calls of all communicators, whose port has failed. REQUIRES: the mutex, no piece runs.
+void Driver::fail_calls() {
+  for (Driven* const one : driven_) one->engine_.progress(monotonic_now());
+  announce();
+}
+
 /// Moves packets until `finished`, sleeping in the port when there is nothing to do, at most until
-/// `limit` at a time. After an exception the port counts as broken: the calls of all communicators
-/// end as failed. Throws if one comes after that.
+/// `limit` at a time.
 template <typename Finished>
 void Driver::drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit) {
   const auto stop = [&](Driver* driver) { driver->stop_driving(lock); };
   driving_ = true;
-  const std::unique_ptr<Driver, decltype(stop)> guard(this, stop);
+  const std::unique_ptr<Driver, decltype(stop)> stopper(this, stop);
   while (!finished()) {
-    try {
+    guard(lock, [&] {
       if (round(lock)) {
         step_aside(lock);
       } else if (!finished()) {
         sleep(lock, limit);
       }
-    } catch (const std::exception& error) {
-      if (!lock.owns_lock()) lock.lock();
-      if (port_.failure()) throw;
-      lines_.fail(Error::make(Error::Code::io,
-                              fmt::format("an exception in the driver: {}", error.what())));
-    }
+    });
   }
-  for (Driven* const one : driven_) one->tell_silent();
+  guard(lock, [&] {
+    for (Driven* const one : driven_) one->tell_silent();
+  });
 }
 
 /// std::mutex is not fair: lets the threads that wait in claim() have it first.
@@ -367,7 +380,8 @@ void Driver::run_thread() {
     const Time now = monotonic_now();
     const bool busy_caller = driving_ || callers_ > 0;
     const bool idle = outstanding() == 0;
-    if (port_.failure()) {  // nothing moves any more, and the port no longer sleeps
+    if (!driving_ && port_.failure()) {  // nothing moves any more, and the port no longer sleeps
+      fail_calls();
       needed_.wait(lock, [this] { return stopping_; });
       continue;
     }

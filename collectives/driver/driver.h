@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/driver/learnt_shares.h"
@@ -137,6 +138,9 @@ class Driver {
   std::size_t outstanding() const;
   template <typename Finished>
   void drive(std::unique_lock<std::mutex>& lock, Finished finished, Time limit);
+  template <typename Work>
+  void guard(std::unique_lock<std::mutex>& lock, Work work);
+  void fail_calls();
   void step_aside(std::unique_lock<std::mutex>& lock);
   void stop_driving(std::unique_lock<std::mutex>& lock);
   bool round(std::unique_lock<std::mutex>& lock);
@@ -188,6 +192,17 @@ class SplitLine {
   Driver& driver_;
   std::unique_ptr<PortLine> line_;
 };
+
+inline SplitLine::SplitLine(Driver& driver, std::uint16_t communicator, std::vector<Rank> ranks)
+    : driver_(driver) {
+  const std::unique_lock lock = driver_.claim();
+  line_ = driver_.lines_.open(communicator, std::move(ranks));
+}
+
+inline SplitLine::~SplitLine() {
+  const std::unique_lock lock = driver_.claim();
+  line_.reset();
+}
 
 template <typename Look>
 auto Driven::look(Look look) {

@@ -15,6 +15,7 @@
 
 #include "collectives/driver/connect.h"
 #include "tests/support/membership_job.h"
+#include "transport/clock.h"
 #include "transport/ports/forwarding_port.h"
 
 namespace tarpon::driver_test {
@@ -22,18 +23,30 @@ namespace {
 
 using testing::HasSubstr;
 
+/// What a test makes the port throw.
+struct Throws {
+  std::atomic<bool> in_wait = false;
+  std::atomic<const PendingCall*> after_end_of = nullptr;  // in unsent(), once this call is done
+};
+
 class ThrowingPort final : public ForwardingPort {
  public:
-  ThrowingPort(std::unique_ptr<Port> inner, const std::atomic<bool>& on)
-      : ForwardingPort(std::move(inner)), on_(on) {}
+  ThrowingPort(std::unique_ptr<Port> inner, const Throws& throws)
+      : ForwardingPort(std::move(inner)), throws_(throws) {}
 
   void wait(Time now, Time until) override {
-    if (on_) throw std::runtime_error("thrown by a test");
+    if (throws_.in_wait) throw std::runtime_error("thrown by a test");
     ForwardingPort::wait(now, until);
   }
 
+  std::size_t unsent() const override {
+    const PendingCall* const call = throws_.after_end_of;
+    if (call != nullptr && call->done) throw std::runtime_error("thrown once more");
+    return ForwardingPort::unsent();
+  }
+
  private:
-  const std::atomic<bool>& on_;
+  const Throws& throws_;
 };
 
 /// Rank 0 of two, the other of which makes no call.
@@ -82,7 +95,7 @@ class DriverTest : public testing::Test {
   }
 
   float value_ = 1;
-  std::atomic<bool> throws_ = false;
+  Throws throws_;
   std::array<std::optional<Connection>, 2> connections_;
   std::optional<Flight> flight_;
   std::optional<PortLines> lines_;
@@ -92,7 +105,7 @@ class DriverTest : public testing::Test {
 };
 
 TEST_F(DriverTest, wait__an_exception_ends_the_calls_as_failed) {
-  throws_ = true;
+  throws_.in_wait = true;
   const auto call = submit(true);
   driver_->wait(call);
   expect_failed(*call);
@@ -104,9 +117,29 @@ TEST_F(DriverTest, wait__an_exception_ends_the_calls_as_failed) {
 TEST_F(DriverTest, run_thread__an_exception_ends_the_calls_as_failed) {
   driver_->start_thread();
   const auto call = submit(false);
-  throws_ = true;
+  throws_.in_wait = true;
   driver_->wait(call);
   expect_failed(*call);
+}
+
+TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
+  driver_->start_thread();
+  const auto call = submit(false);
+  throws_.in_wait = true;
+  const Time limit = monotonic_now() + 30s;
+  while (!call->done && monotonic_now() < limit) std::this_thread::sleep_for(1ms);
+  ASSERT_TRUE(call->done);
+  expect_failed(*call);
+}
+
+TEST_F(DriverTest, stop__a_further_exception_leaves_nothing) {
+  throws_.in_wait = true;
+  const auto call = submit(true);
+  throws_.after_end_of = call.get();
+  driver_->wait(call);
+  expect_failed(*call);
+  EXPECT_NO_THROW(driver_->stop());
+  throws_.after_end_of = nullptr;
 }
 
 }  // namespace
