@@ -349,8 +349,7 @@ Result<Connection> connect_ranks(const CommunicatorOptions& given, SlotSizing si
                         .membership = *std::move(membership)};
   if (probe) {
     auto fitted = fit_slots(*probe, deadline, connection);
-    const bool tolerated = sizing == SlotSizing::by_path_or_interface && !fitted &&
-                           fitted.error().code == Error::Code::unavailable;
+    const bool tolerated = sizing == SlotSizing::by_path_or_interface && probe->blocked();
     if (!fitted && !tolerated) return fail(fitted.error());
   }
   if (connection.options.multicast) {

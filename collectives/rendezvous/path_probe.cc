@@ -54,7 +54,9 @@ Result<PathSize> PathProbe::finish(const std::vector<RankInfo>& ranks, Time dead
     tallies = share(deadline);
   }
   if (!tallies) return fail(tallies.error());
-  return decide(candidates_, *tallies, ranks, send_errors_);
+  auto size = decide(candidates_, *tallies, ranks, send_errors_);
+  blocked_ = !size;
+  return size;
 }
 
 /// Sends `candidate` to each of `peers`, in trains of their own: a network may let a long train

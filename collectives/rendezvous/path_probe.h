@@ -37,6 +37,9 @@ class PathProbe {
   /// those of decide(); those of the control channel.
   Result<PathSize> finish(const std::vector<RankInfo>& ranks, Time deadline);
 
+  /// Whether finish() has failed by decide(): a pair carries too little. Alike on all ranks.
+  bool blocked() const { return blocked_; }
+
  private:
   using Tallies = std::vector<PathTally>;
 
@@ -57,6 +60,7 @@ class PathProbe {
   std::vector<std::uint32_t> sent_;                  // by candidate, to each rank
   std::vector<std::string> send_errors_;             // by rank, as reported
   Time send_until_{};                                // no send() waits longer for the port
+  bool blocked_ = false;
 };
 
 }  // namespace tarpon::rendezvous

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "transport/clock.h"
@@ -54,11 +55,13 @@ struct Job {
   FaultOptions faults = {};
   std::function<void(Rank, const std::vector<sockaddr_in>&, std::uint32_t job)> before_begin =
       [](Rank, const auto&, std::uint32_t) {};
+  std::optional<Rank> leaves = {};  // after begin()
 };
 
 struct Outcome {
   std::vector<Result<PathSize>> sizes;
-  std::vector<std::uint64_t> sent;  // packets, by rank
+  std::vector<std::uint64_t> sent;    // packets, by rank
+  std::vector<std::uint8_t> blocked;  // by rank
   Duration longest{};
 };
 
@@ -81,12 +84,13 @@ class Rig {
   Outcome run() {
     Outcome outcome{std::vector<Result<PathSize>>(job_.ranks, fail(Error::Code::io, "did not run")),
                     std::vector<std::uint64_t>(job_.ranks),
+                    std::vector<std::uint8_t>(job_.ranks),
                     {}};
     std::vector<std::thread> threads;
     std::vector<Duration> times(job_.ranks);
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        outcome.sizes[rank] = probe(static_cast<Rank>(rank), outcome.sent[rank], times[rank]);
+        outcome.sizes[rank] = probe(static_cast<Rank>(rank), outcome, times[rank]);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -96,7 +100,7 @@ class Rig {
   }
 
  private:
-  Result<PathSize> probe(Rank rank, std::uint64_t& sent, Duration& time) {
+  Result<PathSize> probe(Rank rank, Outcome& outcome, Duration& time) {
     auto control = ControlChannel::join({.rank = rank,
                                          .world_size = job_.ranks,
                                          .address = "file://" + file_,
@@ -119,9 +123,11 @@ class Rig {
     job_.before_begin(rank, addresses_, cookie);
     probe.begin();
     if (auto met = (*control)->all_gather("", deadline); !met) return fail(met.error());
+    if (job_.leaves == rank) return fail(Error::Code::io, "left");
     auto size = probe.finish(infos_, deadline);
+    outcome.blocked[rank] = probe.blocked();
     time = monotonic_now() - start;
-    sent = port->statistics().tx_packets + port->statistics().tx_dropped;
+    outcome.sent[rank] = port->statistics().tx_packets + port->statistics().tx_dropped;
     return size;
   }
 
@@ -194,7 +200,18 @@ TEST(PathProbeTest, blocked__is_an_error_of_all_ranks_before_their_deadline) {
     EXPECT_THAT(size.error().message, HasSubstr("rank 0 (here, 127.0.0.1) -> rank 1"));
     EXPECT_THAT(size.error().message, HasSubstr("nothing arrives"));
   }
+  EXPECT_THAT(outcome.blocked, ::testing::Each(1));
   EXPECT_LT(outcome.longest, 10s) << "of 30 s";
+}
+
+TEST(PathProbeTest, a_rank_leaves__is_an_error_of_the_others_and_no_blocked_path) {
+  const Outcome outcome = Rig({.leaves = 2}).run();
+  for (const Rank rank : {Rank{0}, Rank{1}}) {
+    ASSERT_FALSE(outcome.sizes[rank]);
+    EXPECT_EQ(outcome.sizes[rank].error().code, Error::Code::unavailable);
+    EXPECT_THAT(outcome.sizes[rank].error().message, HasSubstr("control channel of rank 2"));
+    EXPECT_FALSE(outcome.blocked[rank]);
+  }
 }
 
 TEST(PathProbeTest, losses__shrink_nothing) {
