@@ -16,6 +16,7 @@ namespace {
 
 constexpr Duration kGrace = 1s;         // between the first contradiction and its announcement
 constexpr Duration kFarewell = 1s;      // for the announcement to leave
+constexpr Duration kShortage = 10ms;    // between two tries to let ranks in without descriptors
 constexpr std::size_t kStrangers = 64;  // beside one for each rank
 constexpr std::size_t kGuests = 64;     // beside one for each rank: double or out of range
 constexpr std::size_t kRefusals = 16;   // lines that are kept for the error
@@ -98,7 +99,8 @@ Error Meeting::announce_shortage(const Error& error) {
     guests_.clear();
     if (told + 1 >= plan_.own.world_size) break;
     sleep(until);
-    (void)let_in();  // it may fail again
+    // If it fails again, a rank still waits: poll() would return at once.
+    if (let_in()) sleep_until(std::min(until, monotonic_now() + kShortage));
     hear_strangers();
   }
   return named;

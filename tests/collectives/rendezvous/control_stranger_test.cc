@@ -1,8 +1,15 @@
 // Strangers at the meeting, and ranks that contradict it.
 #include "collectives/rendezvous/control.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <ctime>
+#include <memory>
+#include <thread>
 
 #include "bpf/wire.h"
 #include "tests/support/rendezvous_job.h"
@@ -209,6 +216,47 @@ TEST(ControlStrangerTest, verdict__text_of_a_stranger_is_printable_and_bounded) 
   EXPECT_EQ(decode("a\x1b[2J\n\x9b")->error->message, "a?[2J??");
   EXPECT_LE(decode(std::string(60'000, 'x'))->error->message.size(), 2100u);
   EXPECT_FALSE(rendezvous::decode_verdict(std::string(11, '\0')));
+}
+
+/// Of the process, while it lives: no descriptor is left.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const FileDescriptor lowest(fcntl(0, F_DUPFD_CLOEXEC, 0));
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(lowest.get());
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+/// The rank that cannot be let in stays in the kernel's queue.
+TEST(ControlStrangerTest, tcp__no_descriptor_for_a_rank__rank_0_sleeps_until_it_gives_up) {
+  FileDescriptor listener = listen_anywhere();
+  const sockaddr_in address = rendezvous::local_name(listener);
+  RendezvousOptions of_host = options("tcp://" + rendezvous::host_port_text(address), 0, 2);
+  of_host.listener = std::make_shared<FileDescriptor>(std::move(listener));
+  const FileDescriptor client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  Joined joined = fail(Error::Code::io, "did not run");
+  timespec busy{};
+  {
+    const NoDescriptors none;
+    std::thread([&] {
+      joined = ControlChannel::join(of_host);
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &busy);
+    }).join();
+  }
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().message, HasSubstr("ulimit -n"));
+  EXPECT_EQ(busy.tv_sec, 0);
+  EXPECT_LT(busy.tv_nsec, 200'000'000) << "of a second in which it may still tell ranks";
 }
 
 }  // namespace
