@@ -75,7 +75,10 @@ void EpochHistory::seen(std::uint32_t tag, std::uint32_t number, EpochSetting se
   }
   EpochRecord::Start* const start = find(known->record, tag);
   if (start == nullptr) {
-    if (!known->decided) known->record.starts.push_back({tag, number});
+    if (known->decided) return;
+    std::vector<EpochRecord::Start>& starts = known->record.starts;
+    if (starts.size() == kMostSeen) starts.erase(starts.begin());
+    starts.push_back({tag, number});
   } else if (!reached(number, start->from)) {
     start->from = number;
   }

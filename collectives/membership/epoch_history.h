@@ -13,6 +13,7 @@
 #error "Tarpon needs C++20: compile with -std=c++20"
 #endif
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -59,6 +60,9 @@ class EpochHistory {
 
   /// Adds a decided record. Ignores it if it is not newer than the latest decided one.
   void decided(const EpochRecord& record);
+
+  /// Tags of one undecided epoch that are kept, the latest ones.
+  static constexpr std::size_t kMostSeen = 4096;
 
   /// Takes over the epoch in which a peer runs operation `number` of `tag`, if it is newer than the
   /// known one: it applies to this tag from that operation on.

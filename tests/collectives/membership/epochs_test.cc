@@ -96,6 +96,18 @@ TEST(EpochHistory, what_is_seen_never_holds_for_all_tags) {
   EXPECT_EQ(history.at(7, 499), (EpochSetting{2560, true}));
 }
 
+/// A peer could let a record grow by each tag of this rank.
+TEST(EpochHistory, what_is_seen_of_too_many_tags_is_forgotten) {
+  constexpr std::uint32_t kTags = EpochHistory::kMostSeen + 10;
+  EpochHistory history(false);
+  for (std::uint32_t tag = 0; tag < kTags; ++tag) history.seen(tag, 3, {64, true});
+  EXPECT_EQ(history.at(9, 3), (EpochSetting{0, false}));
+  EXPECT_EQ(history.at(10, 3), (EpochSetting{64, true}));
+  EXPECT_EQ(history.at(kTags - 1, 3), (EpochSetting{64, true}));
+  history.seen(9, 4, {64, true});
+  EXPECT_EQ(history.at(9, 4), (EpochSetting{64, true}));
+}
+
 }  // namespace
 }  // namespace tarpon::epochs_test
 
