@@ -14,8 +14,14 @@ struct PendingCall {
   AllreduceArguments arguments;
   Report report;
   bool nonfinite = false;  // the input holds NaN or infinity; for calls that may run bounded
-  std::string note = {};   // appended to the detail of the report
+  std::string note = {};   // for end()
   std::atomic<bool> done = false;
+
+  /// Ends the call, whose report is filled but for `note`, which is appended to its detail.
+  void end() {
+    if (!note.empty()) report.detail += (report.detail.empty() ? "" : "; ") + note;
+    done = true;
+  }
 };
 
 }  // namespace tarpon

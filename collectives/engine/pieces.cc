@@ -16,7 +16,7 @@ void Engine::end_before_start(PendingCall& call) {
     taken_->ended = std::move(encoding);
     taken_->call_over = true;
   } else {
-    call.done = true;
+    call.end();
   }
 }
 
@@ -60,7 +60,7 @@ void Engine::piece_ended(Time now) {
   if (taken.operation != nullptr) return taken.operation->work().ended(took);
   if (taken.encoding == nullptr) return coded_calls_->buffers().piece_ended();
   if (taken.call_over) {
-    taken.call->done = true;
+    taken.call->end();
     return;
   }
   taken.encoding->piece_ended(took);

@@ -180,7 +180,7 @@ void Engine::note_refused(PendingCall& call, const Refusal& refusal, Time submit
   report.blamed = {options_.endpoint.rank};
   report.detail = refusal.detail;
   note_unbegun(report, submitted, now);
-  call.done = true;
+  call.end();
 }
 
 /// Ends a call in a job of one rank, which has no network.
@@ -201,7 +201,7 @@ void Engine::end_alone(PendingCall& call, const std::optional<Refusal>& refused)
     report.stage = CallStage::result;
     report.peers[0].contributors = 1;
   }
-  call.done = true;
+  call.end();
 }
 
 }  // namespace tarpon

@@ -353,11 +353,7 @@ void RunningCall::teach_work_rate(Time now) {
 void RunningCall::release(Time now) {
   teach_work_rate(now);
   released(now);
-  if (!call_->note.empty()) {
-    std::string& detail = call_->report.detail;
-    detail += (detail.empty() ? "" : "; ") + call_->note;
-  }
-  call_->done = true;
+  call_->end();
 }
 
 void RunningCall::report_end(Time now) {

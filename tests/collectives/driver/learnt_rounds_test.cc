@@ -305,6 +305,28 @@ TEST(LearntRoundsTest, abort__ends_held_calls_and_the_exchange) {
   for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::aborted);
 }
 
+TEST(LearntRoundsTest, an_exchange_fails__a_call_that_ends_in_the_queue_says_so_as_well) {
+  LearningJob job(3);
+  for (std::uint32_t call = 0; call < 6; ++call) expect_complete(job.call_all(1), "before");
+  for (const Rank rank : {Rank{1}, Rank{2}}) job.job().stop(rank);
+  for (int call = 0; call < 8; ++call) {  // as many as run at once
+    job.submit(0, 1, [](AllreduceArguments& arguments) {
+      arguments.count = 1000;
+      arguments.deadline = 60s;
+    });
+  }
+  job.submit(0, 1);
+  job.job().run_for(11s);
+  const auto told = job.submit(0, 1);
+  ASSERT_FALSE(told->done);
+  job.job()[0].abort_for_good(0, "a test says so", job.job().now());
+  ASSERT_TRUE(job.job().finish(1s));
+  EXPECT_EQ(told->report.status, Status::aborted);
+  EXPECT_EQ(told->report.stage, CallStage::queued);
+  EXPECT_THAT(told->report.detail, HasSubstr("a test says so"));
+  EXPECT_THAT(told->report.detail, HasSubstr("measurements were not exchanged"));
+}
+
 /// Ranks that learn alone, ask for other counts, stand still, and are ahead of others, at random.
 void run_random(std::uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
