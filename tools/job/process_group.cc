@@ -78,7 +78,7 @@ class Group {
   }
 
   Result<void> start(const std::function<int(Rank)>& body) {
-    if (signals_.fd() < 0) return fail_system(errno, "cannot watch for signals");
+    if (signals_.fd() < 0) return failed("cannot watch for signals");
     // Text that waits in a buffer now would be printed by every child as well.
     std::fflush(nullptr);
     std::cout.flush();
@@ -109,10 +109,13 @@ class Group {
  private:
   enum class Phase { running, grace, ending, killing };
 
+  static Result<void> failed(const std::string& what) {
+    return fail(with_limit(Error::system(errno, what)));
+  }
+
   Result<void> start_one(const std::function<int(Rank)>& body, Rank rank) {
     std::array<int, 2> pipe{};
-    if (::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0)
-      return fail_system(errno, "cannot make a pipe");
+    if (::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) return failed("cannot make a pipe");
     FileDescriptor from_child(pipe[0]);
     FileDescriptor to_parent(pipe[1]);
     // Only our end must not block: a child's write has to wait for us.
@@ -126,7 +129,7 @@ class Group {
     child.running = true;
     child.error_pipe = std::move(from_child);
     child.pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!child.pidfd) return fail_system(errno, fmt::format("cannot watch rank {}", rank));
+    if (!child.pidfd) return failed(fmt::format("cannot watch rank {}", rank));
     return {};
   }
 

@@ -1,11 +1,13 @@
 // Ranks as processes: how they end, what is reported, and that nothing of them is left.
 #include "tools/job/process_group.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +76,24 @@ TEST(ProcessGroup, run__all_end_well) {
   EXPECT_EQ(result->summary(), "all ranks ended well");
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ((*seen)[static_cast<std::size_t>(rank)], rank + 1);
   EXPECT_TRUE(no_children_left());
+}
+
+/// The first descriptors of a rank are those of its pipe, the last one watches its process.
+TEST(ProcessGroup, run__no_descriptor_is_left_names_the_limit) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  for (const int left : {2, 4}) {  // one is for the signals
+    const FileDescriptor lowest(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+    rlimit limit = before;
+    limit.rlim_cur = static_cast<rlim_t>(lowest.get() + left);
+    Collected collected;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const auto result = run_process_group(
+        1, [](Rank) { return 0; }, collected.options);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    ASSERT_FALSE(result) << left;
+    EXPECT_THAT(result.error().message, HasSubstr("raise `ulimit -n`")) << left;
+  }
 }
 
 TEST(ProcessGroup, run__exit_code_and_exception) {
