@@ -3,6 +3,7 @@ of this rank alone, close() and abort() beside other threads, the end of the int
 
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -143,36 +144,74 @@ def test_interrupted():
         assert lived and is_gone and wrong == 0, (lived, is_gone, wrong)
 
 
-def interrupted_between():
-    """Ctrl-C comes to rank 0 while it starts several calls: before one of them has its number, or after."""
-    rank = dist.get_rank()
+def interrupted_between(seconds):
+    """Ctrl-C comes again and again while rank 0 starts lists of calls. How many of each list have ended,
+    and how many starts were interrupted."""
+    from tarpon_torch import library
+
     communicator = dist.distributed_c10d._get_default_group().communicator
-    texts = []
-    for before in (True, False):
-        for at in (0, 1, 2):
-            begun = []
+    main, is_over = threading.main_thread().ident, threading.Event()
+    ended, armed, interrupted = [], [], 0
 
-            def begin(original, call):
-                begun.append(call)
-                if before and len(begun) == at + 1:
-                    raise KeyboardInterrupt
-                original(call)
-                if not before and len(begun) == at + 1:
-                    raise KeyboardInterrupt
+    def on_signal(*_):
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
 
-            restore = _replace(communicator, "begin", begin) if rank == 0 else lambda: None
-            tensors = [torch.full((24,), float(rank)) for _ in range(3)]
-            texts.append(_text_of(lambda: dist.all_reduce_coalesced(tensors)))
-            restore()
-    return texts, _sums_wrongly(3)
+    def storm():
+        while not is_over.wait(0.0003):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    def start():
+        ends = []
+        ended.append(ends)
+        calls = [
+            communicator.prepare(
+                _columns(1), library.SUM, deadline=LONG_S, ended=lambda call: ends.append(call.report)
+            )
+            for _ in range(3)
+        ]
+        communicator.begin(calls)
+
+    signal.signal(signal.SIGINT, on_signal)
+    thread = threading.Thread(target=storm)
+    thread.start()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            armed.append(True)
+            start()
+            armed.clear()
+        except KeyboardInterrupt:
+            interrupted += 1
+    is_over.set()
+    thread.join()
+    communicator.close()
+    return [[len(ends) for ends in ended], interrupted]
 
 
 def test_interrupted_between():
-    """All ranks start equally many calls, whose numbers match."""
-    (own, own_wrong), (other, other_wrong) = ranks.run("interrupted_between", 2)
-    assert all(text.startswith("KeyboardInterrupt") for text in own), own
-    assert other == ["no error"] * len(own), other
-    assert own_wrong == other_wrong == 0, (own_wrong, other_wrong)
+    """A list of calls starts whole or not at all, and all that have started are told of their ends."""
+    ((ended, interrupted),) = ranks.run("interrupted_between", 1, {"seconds": 3.0})
+    assert interrupted > 30 and ended.count(3) > 30, (interrupted, ended)
+    assert set(ended) <= {0, 3}, ended
+
+
+def test_split_of_a_closed_handle():
+    """It keeps nothing of the communicator that it was to be split from."""
+    from tarpon_torch import Communicator
+    from tarpon_torch.handle import ClosedError, Handle
+
+    parent = Communicator.connect(None, 0, 1, LONG_S)
+    child = Handle()
+    child.close(seconds=0)
+    try:
+        child.split(parent._handle, [0], 1, LONG_S)
+        raise AssertionError("no error")
+    except ClosedError:
+        pass
+    parent.close(seconds=0)
+    assert not parent._handle._users
 
 
 def closed_beside_others():
@@ -388,6 +427,7 @@ TESTS = {
     "resync_fails": test_resync_fails,
     "interrupted": test_interrupted,
     "interrupted_between": test_interrupted_between,
+    "split_of_a_closed_handle": test_split_of_a_closed_handle,
     "closed_beside_others": test_closed_beside_others,
     "abort": test_abort_beside_a_slow_start,
     "signal_handler": test_closed_by_a_signal_handler,

@@ -22,7 +22,7 @@ _functions = {}  # that ranks run, by name
 may_fork = True  # a program that uses CUDA sets it to False: CUDA does not work in a fork
 
 
-def _free_port():
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
@@ -80,7 +80,7 @@ def run(
 
 def _start_all(start, name, ranks, arguments, environment, backend, directory):
     variables = environment if callable(environment) else lambda rank: environment or {}
-    port = _free_port()
+    port = free_port()
     processes = []
     for rank in range(ranks):
         place = {

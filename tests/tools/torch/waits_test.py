@@ -1,9 +1,10 @@
-"""Waits that Ctrl-C ends, and stores that are asked again and again."""
+"""Waits that Ctrl-C ends, what the end of the interpreter waits for, and stores that are asked again and again."""
 
 import ctypes
 import datetime
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ import time
 import ranks
 
 from tarpon_torch.library import TarponError
-from tarpon_torch.waits import PatientStore, interruptible
+from tarpon_torch.waits import PatientStore, Wait, interruptible
 
 WAIT_S = 20
 
@@ -38,6 +39,82 @@ def test_interruptible():
         raise AssertionError("no error")
     except KeyError as error:
         assert "name" in str(error)
+
+
+def test_interrupted_wait():
+    """It can be waited for again, and its work runs once."""
+    runs, ready = [], threading.Event()
+    wait = Wait(lambda: runs.append(1) or ready.wait() or 7, discard=lambda value: None)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        wait.value()
+        raise AssertionError("not interrupted")
+    except KeyboardInterrupt:
+        pass
+    ready.set()
+    assert wait.value() is True and wait.value() is True and runs == [1], runs
+
+
+_AT_EXIT = """
+import atexit, time
+atexit.register(lambda: print(interruptible(lambda: 3), flush=True))  # runs after the package's own
+from tarpon_torch.waits import interruptible
+assert interruptible(lambda: 2) == 2
+"""
+
+_CONNECTING = """
+import os, signal, threading
+from tarpon_torch import Communicator
+from tarpon_torch.waits import interruptible
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    interruptible(lambda: Communicator.connect(None, 0, 2, 100.0))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+_CALLBACK = """
+import time
+import torch
+from tarpon_torch import Communicator
+from tarpon_torch.calls import Outcome
+def late(_):
+    time.sleep(12)
+    print(int(torch.ones(3).sum()), flush=True)
+outcome = Outcome(1, None)
+future = outcome.future.then(late)
+Communicator.connect(None, 0, 1, 10.0).allreduce(
+    torch.ones(3), 0, deadline=10.0, ended=lambda call: outcome.end(call.error))
+outcome.wait()
+"""
+
+
+def _end_of(program, **variables):
+    """What the program prints, and the seconds from its first line to its end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        first = process.stdout.readline()
+        began = time.monotonic()
+        rest, _ = process.communicate(timeout=5 * WAIT_S)
+    finally:
+        process.kill()
+    return first + rest, process.returncode, time.monotonic() - began
+
+
+def test_exit():
+    """A wait after the end of the threads, a rank that is about to connect, and a callback that runs."""
+    assert _end_of(_AT_EXIT)[:2] == ("3\n", 0)
+    port = str(ranks.free_port())
+    text, code, seconds = _end_of(_CONNECTING, TARPON_RENDEZVOUS=f"127.0.0.1:{port}")
+    assert (text, code) == ("interrupted\n", 0) and seconds < 8, (text, code, seconds)
+    assert _end_of(_CALLBACK)[:2] == ("3\n", 0)
 
 
 class _Store:
@@ -73,7 +150,12 @@ def test_patient_store():
             assert text in str(error), error
 
 
-TESTS = {"interruptible": test_interruptible, "patient_store": test_patient_store}
+TESTS = {
+    "interruptible": test_interruptible,
+    "interrupted_wait": test_interrupted_wait,
+    "exit": test_exit,
+    "patient_store": test_patient_store,
+}
 
 if __name__ == "__main__":
     sys.exit(ranks.main({}, TESTS))

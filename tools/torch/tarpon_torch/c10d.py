@@ -186,27 +186,10 @@ class ProcessGroupTarpon(dist.ProcessGroup):
                     ended=ended,
                 )
             )
-        self._begin_all(calls)
+        self.communicator.begin(calls)
         work = _Work(outcome, tensors)
         self._keep(work)
         return work
-
-    def _begin_all(self, calls: List[Call]) -> None:
-        """Begins all of them, also where Ctrl-C interrupts that: the other ranks do, and calls match by
-        their numbers."""
-        interrupt: Optional[BaseException] = None
-        left = collections.deque(calls)
-        while left:
-            try:
-                self.communicator.begin(left[0])
-                left.popleft()
-            except Exception:  # no repetition helps
-                self.communicator.abort("a call could not be started")
-                raise
-            except BaseException as error:  # Ctrl-C
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
 
     def _keep(self, work: _Work) -> None:
         """Until C++ has asked it; at most _KEPT_WORKS. For each new one, two are looked at."""

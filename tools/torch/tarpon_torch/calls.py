@@ -2,15 +2,16 @@
 
 import ctypes
 import dataclasses
+import itertools
 import threading
 import traceback
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
 from . import library as lib
 from .library import TarponError
-from .threads import Latch, callbacks
+from .threads import Latch, callbacks, run_pytorch
 
 MAX_RANKS = 64
 
@@ -92,11 +93,9 @@ class Call:
         self.ended = ended
         self.report: Optional[Report] = None
         self.error: Optional[Exception] = None
-        self.is_told = False
+        # Until it is ready to begin: begin_all() then takes the number alone.
+        arguments.refusal = b"the call was interrupted before it began"
         self._handle = ctypes.c_void_p()
-        # What begin() needs to take the number by one operation.
-        self._start = lib.library().tarpon_allreduce_start
-        self._given, self._place = ctypes.byref(arguments), ctypes.byref(self._handle)
 
     def stage(self, to_host: Any, way_back: Any) -> None:
         """Copies a CUDA tensor to pinned memory, on a stream of its own, after the current stream's
@@ -116,46 +115,35 @@ class Call:
             self.ready = torch.cuda.Event()
             self.ready.record(to_host)
 
-    def refuse(self, error: BaseException) -> None:
-        """Makes begin() take the number alone: the call ends on all ranks, here with `error`."""
-        is_known = isinstance(error, Exception)
-        self.error = error if is_known else TarponError("the call was interrupted before it began")
+    def refuse(self, error: Exception) -> None:
+        """The call ends on all ranks, here with `error`."""
+        self.error = error
         self.arguments.refusal = f"{type(error).__name__}: {error}".encode(errors="replace")
 
-    def begin(self, job: ctypes.c_void_p) -> None:
-        """Takes the call's number, also where this rank cannot run it: the other ranks take one, too,
-        and equal calls would match wrongly from then on. Does nothing where it has one."""
-        if self._handle.value:
+    def prepare(self) -> None:
+        """What this rank can fail at before the call begins. Never fails itself: the call is refused."""
+        if self.error is not None:
             return
-        code = lib.OK
         try:
-            if self.error is None:
-                self._prepare()
-        except BaseException as error:
+            if self.ready is not None:
+                self.ready.synchronize()
+            elif self.tensor.is_cuda:
+                return  # interrupted before it was staged
+            elif not self.tensor.is_contiguous():
+                self.memory = self.tensor.detach().contiguous()
+            self.arguments.input = self.arguments.output = self.memory.data_ptr()
+        except Exception as error:
             self.refuse(error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            code = self._start(job, self._given, self._place)  # Ctrl-C cannot come before it
-        if code != lib.OK and self.error is None:
-            self.error = TarponError(lib.error_text(), code)
-
-    def _prepare(self) -> None:
-        if self.ready is not None:
-            self.ready.synchronize()
-        elif not self.tensor.is_contiguous():
-            self.memory = self.tensor.detach().contiguous()
-        self.arguments.input = self.arguments.output = self.memory.data_ptr()
+        else:
+            self.arguments.refusal = None
 
     def end(self) -> None:
-        """Returns when the call has ended, and the result is in the tensor."""
-        if self.report is not None:
-            return
+        """Once. Returns when the call has ended, and the result is in the tensor."""
         try:
             if self._handle.value:
                 self._wait(lib.library())
             elif self.error is None:
-                self.error = TarponError("the call was interrupted while it began")
+                self.error = TarponError("the call could not begin")
             if self.error is None and self.memory is not self.tensor:
                 self._copy_back()
         except Exception as error:
@@ -178,7 +166,6 @@ class Call:
             self.way_back.synchronize()
 
     def tell(self) -> None:
-        self.is_told = True
         try:
             self.ended(self)
         except Exception:  # a defect of the caller's; there is nobody to tell
@@ -195,6 +182,28 @@ class Call:
         library.tarpon_report_free(report)
         if not self.report.has_result:
             self.error = self.error or CallError(self.report)
+
+
+def begin_all(job: ctypes.c_void_p, calls: Sequence[Call]) -> None:
+    """Takes the numbers of all calls, also where this rank cannot run one, or is interrupted: the other
+    ranks take them, too, and equal calls would match wrongly from then on.
+    """
+    codes: List[int] = []
+    # extend() runs it through without a step of Python, so that no signal's handler comes between.
+    starts = map(
+        lib.library().tarpon_allreduce_start,
+        itertools.repeat(job),
+        [ctypes.byref(call.arguments) for call in calls],
+        [ctypes.byref(call._handle) for call in calls],
+    )
+    try:
+        for call in calls:
+            call.prepare()
+    finally:
+        codes.extend(starts)
+    for call, code in zip(calls, codes):
+        if code != lib.OK:
+            call.error = call.error or TarponError(lib.error_text(), code)
 
 
 class Outcome:
@@ -242,7 +251,7 @@ class Outcome:
             over = self._left == 0
         if over:
             self._over.open()
-            callbacks.run(lambda: self._ended.set_result(None))
+            callbacks.run(lambda: run_pytorch(lambda: self._ended.set_result(None)))
 
     def is_over(self) -> bool:
         return self._over.is_open()

@@ -8,7 +8,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -183,18 +183,18 @@ class Communicator:
 
     def allreduce(self, tensor: torch.Tensor, function: int, **options: Any) -> None:
         """begin() of what prepare() makes of the same arguments."""
-        self.begin(self.prepare(tensor, function, **options))
+        self.begin([self.prepare(tensor, function, **options)])
 
-    def begin(self, call: Call) -> None:
-        """Starts it; returns before it has ended. The call takes its number here, whatever fails: then it
-        ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, whether the call has its
-        number is not known: a further begin() makes sure.
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Starts them; returns before they have ended. They take their numbers here, whatever fails: then
+        a call ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, either all of
+        them have begun or none.
         """
         try:
-            self._handle.begin(call)
+            self._handle.begin(calls)
         except ClosedError as error:
-            call.error = error
-            if not call.is_told:
+            for call in calls:
+                call.error = error
                 call.tell()
 
     def allreduce_now(

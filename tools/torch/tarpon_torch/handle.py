@@ -11,19 +11,20 @@ import ctypes
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from . import library as lib
-from .calls import Call
+from .calls import Call, begin_all
 from .library import TarponError, microseconds
-from .threads import Latch, Stage, callbacks, end_threads
+from .threads import Latch, Stage, end_threads
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who uses a handle
 
 GOODBYE_SECONDS = 5.0
 _END_SECONDS = 5.0  # that close() waits for functions which abort() ends
+_LAST_SECONDS = 1.0  # that the interpreter's end waits for threads inside the library
 
 
 class ClosedError(TarponError):
@@ -49,7 +50,7 @@ class Handle:
         self._process = os.getpid()
         self._beginner: Optional[Stage] = None  # since the first CUDA tensor
         self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
-        self._ender = Stage(self._end_call, self._end)
+        self._ender = Stage(self._end_calls, self._end)
         _open_handles.add(self)
 
     # -- functions of the library
@@ -75,14 +76,17 @@ class Handle:
 
     def split(self, parent: "Handle", ranks: Sequence[int], number: int, seconds: float) -> None:
         """Makes this one by tarpon_split()."""
-        self._parent = parent
-        parent._users[self] = None
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
-        self.make(
-            lambda place: parent.use(
+
+        def split(place: Any) -> int:
+            # Now this one is open, and _end() takes it out.
+            self._parent = parent
+            parent._users[self] = None
+            return parent.use(
                 lib.library().tarpon_split, members, len(ranks), number, microseconds(seconds), place
             )
-        )
+
+        self.make(split)
 
     def make(self, function: Callable[[Any], int]) -> None:
         """function(the place for the communicator) makes this one. Whoever closes it meanwhile leaves
@@ -98,46 +102,47 @@ class Handle:
 
     # -- calls
 
-    def begin(self, call: Call) -> None:
-        """Takes the call's number; its end is told on a thread of this handle. Does nothing where an
-        earlier begin(), which Ctrl-C interrupted, has done so. Errors: ClosedError."""
-        self.use(self._begin, call)
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Takes the numbers of the calls; their ends are told on a thread of this handle. Where a
+        signal's handler raises meanwhile, all of them have begun or none. Errors: ClosedError: none."""
+        self.use(self._begin, list(calls))
 
-    def _begin(self, pointer: ctypes.c_void_p, call: Call) -> None:
-        self._calls.add(call)
+    def _begin(self, pointer: ctypes.c_void_p, calls: List[Call]) -> None:
+        self._calls.update(calls)
         try:
-            if call.tensor.is_cuda:
-                call.stage(*self._streams_of(call.tensor.device))
-        except BaseException as error:
-            call.refuse(error)
-            if not isinstance(error, Exception):
-                raise
+            for call in calls:
+                if call.tensor.is_cuda:
+                    self._stage(call)
         finally:
             if self._beginner is not None:
-                self._beginner.put(call)
+                self._beginner.put(calls)
             else:
-                try:
-                    call.begin(pointer)
-                finally:
-                    self._ender.put(call)
+                self._begin_now(calls)
 
-    def _streams_of(self, device: torch.device) -> Tuple[Any, Any]:
-        if self._beginner is None:
-            self._beginner = Stage(self._begin_staged)
-        if device not in self._streams:
-            self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
-        return self._streams[device]
+    def _stage(self, call: Call) -> None:
+        device = call.tensor.device
+        try:
+            if self._beginner is None:
+                self._beginner = Stage(self._begin_now)
+            if device not in self._streams:
+                self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
+            call.stage(*self._streams[device])
+        except Exception as error:
+            call.refuse(error)
 
-    def _begin_staged(self, call: Call) -> None:
-        call.begin(self.pointer)
-        self._ender.put(call)
+    def _begin_now(self, calls: List[Call]) -> None:
+        try:
+            begin_all(self.pointer, calls)
+        finally:
+            self._ender.put(calls)
 
-    def _end_call(self, call: Call) -> None:
-        call.end()
-        if not call.is_told:
+    def _end_calls(self, calls: List[Call]) -> None:
+        while calls:
+            call = calls.pop(0)  # the list must not keep it
+            call.end()
             call.tell()
-        if call.is_over():
-            self._calls.discard(call)
+            if call.is_over():
+                self._calls.discard(call)
 
     # -- the end
 
@@ -169,12 +174,19 @@ class Handle:
             pass  # another thread has closed it
 
     def _is_held_up(self) -> bool:
-        """Whether the end waits for the calling thread, or for a communicator that was split off."""
+        """Whether the end waits for the calling thread, for a communicator that was split off, or for one
+        that is still being made."""
+        if self._is_being_made():
+            return True
         own_stages = [self._ender] + ([self._beginner] if self._beginner is not None else [])
         here = (None, threading.get_ident())
         return any(stage.is_here() for stage in own_stages) or any(
             thread in here for thread in list(self._users.values())
         )
+
+    def _is_being_made(self) -> bool:
+        """The library waits for other ranks, and nothing ends that before its time."""
+        return not self.pointer.value and bool(self._users)
 
     def _end(self) -> None:
         """Frees the communicator, once nothing uses it."""
@@ -208,12 +220,14 @@ def close_all() -> None:
 
 def _close_all(seconds: float) -> None:
     until = time.monotonic() + seconds + _END_SECONDS
-    while _open_handles and time.monotonic() < until:
-        for handle in list(_open_handles):
+    while time.monotonic() < until:
+        handles = [each for each in list(_open_handles) if not each._is_being_made()]
+        if not handles:
+            break
+        for handle in handles:
             handle.close(seconds)
         time.sleep(_SHORTEST_PAUSE)  # those that wait for others end by themselves
-    callbacks.stop()
-    end_threads(_END_SECONDS)
+    end_threads(_LAST_SECONDS)
 
 
 os.register_at_fork(after_in_child=_open_handles.clear)

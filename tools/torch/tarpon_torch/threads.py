@@ -1,51 +1,19 @@
-"""The threads of this package. All of them end before the interpreter does.
+"""The threads of this package.
 
 At its end the interpreter kills threads that still run. Where one runs PyTorch's code then, the
-process aborts.
+process aborts. So the end waits for that, and for everything else a moment only.
 """
 
 import os
 import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from .library import TarponError
 
-# Each thread, and the function that makes it end.
-_live: Dict[threading.Thread, Callable[[], None]] = {}
-
-
-def start_thread(name: str, work: Callable[[], None], stop: Callable[[], None]) -> threading.Thread:
-    """`stop` makes `work` return. Errors: TarponError, where the system allows no further thread."""
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            _live.pop(threading.current_thread(), None)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    _live[thread] = stop
-    try:
-        thread.start()
-    except RuntimeError as error:
-        del _live[thread]
-        raise TarponError(
-            f"{error}: raise the limit of this user's threads (ulimit -u), or pids.max of the cgroup"
-        ) from error
-    return thread
-
-
-def end_threads(seconds: float) -> None:
-    """Returns when all threads have ended, at the latest after `seconds`: one may wait inside a store of
-    PyTorch."""
-    until = time.monotonic() + seconds
-    for thread, stop in list(_live.items()):
-        stop()
-        if thread.is_alive():  # Ctrl-C may have come before it was started
-            thread.join(max(0.0, until - time.monotonic()))
-
+_PAUSE = 0.001  # seconds, between looks at threads that run PyTorch's code
+_GRACE = 1.0  # seconds, for a function that another thread has promised
 
 class Latch:
     """Opens once. Unlike threading.Event it has no lock that a waiting thread takes: Ctrl-C there can
@@ -77,19 +45,77 @@ class Latch:
             self._waiters.remove(waiter)
 
 
+_live: Dict[threading.Thread, Callable[[], None]] = {}  # with the functions that make them end
+_in_pytorch: Dict[int, None] = {}  # threads that may run PyTorch's code now
+_is_over = False  # no thread begins to run it
+
+
+def start_thread(name: str, work: Callable[[], None], stop: Callable[[], None]) -> threading.Thread:
+    """`stop` makes `work` return. Errors: TarponError, where the system allows no further thread."""
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            _live.pop(threading.current_thread(), None)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    _live[thread] = stop
+    try:
+        thread.start()
+    except RuntimeError as error:
+        del _live[thread]
+        raise TarponError(
+            f"{error}: raise the limit of this user's threads (ulimit -u), or pids.max of the cgroup"
+        ) from error
+    return thread
+
+
+def run_pytorch(work: Callable[[], None]) -> None:
+    """Runs `work` on a thread of this package, unless the interpreter ends."""
+    here = threading.get_ident()
+    _in_pytorch[here] = None
+    try:
+        if not _is_over:
+            work()
+    finally:
+        _in_pytorch.pop(here, None)
+
+
+def end_threads(seconds: float) -> None:
+    """Returns when all threads have ended, or after `seconds` those that are not in run_pytorch()."""
+    global _is_over
+    until = time.monotonic() + seconds
+    seen: Set[threading.Thread] = set()
+    while True:
+        live = [each for each in list(_live.items()) if each[0] not in seen]
+        if not live:
+            break
+        for _, stop in live:
+            stop()
+        for thread, _ in live:
+            seen.add(thread)
+            if thread.is_alive():  # Ctrl-C may have come before it was started
+                thread.join(max(0.0, until - time.monotonic()))
+    for _is_over in (False, True):  # what runs may wait for what has not begun
+        while _in_pytorch:
+            time.sleep(_PAUSE)
+
+
 class Stage:
-    """A thread that does `work` to each call, in order, and `last` when it is stopped."""
+    """A thread that does `work`, which may run PyTorch's code, to each item in order. It does `last`, which
+    runs none but in drain(), when it is stopped."""
 
     def __init__(self, work: Callable[[Any], None], last: Callable[[], None] = lambda: None):
         self._work = work
         self._last = last
-        self._calls: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-        # Hands a call to the thread, by one operation, which a signal does not interrupt.
-        self.put: Callable[[Any], None] = self._calls.put
+        self._items: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        # Hands an item to the thread, by one operation, which a signal does not interrupt.
+        self.put: Callable[[Any], None] = self._items.put
         self._thread = start_thread("tarpon", self._run, self.stop)
 
     def stop(self) -> None:
-        """The thread ends after the calls that it has."""
+        """The thread ends after the items that it has."""
         self.put(None)
 
     def is_here(self) -> bool:
@@ -100,66 +126,73 @@ class Stage:
         self._thread.join()
 
     def drain(self) -> None:
-        """Does the work of all calls that wait. REQUIRES: is_here()."""
-        while not self._calls.empty():
-            call = self._calls.get()
-            if call is not None:
-                self._work(call)
+        """Does the work of all items that wait. REQUIRES: is_here()."""
+        while not self._items.empty():
+            item = self._items.get()
+            if item is not None:
+                self._do(item)
 
     def _run(self) -> None:
-        for call in iter(self._calls.get, None):
-            self._work(call)
-            del call  # it must not live until the next one comes
+        for item in iter(self._items.get, None):
+            self._do(item)
+            del item  # it must not live until the next one comes
         self._last()
 
+    def _do(self, item: Any) -> None:
+        run_pytorch(lambda: self._work(item))
 
-class _Callbacks:
-    """Runs functions at once, each on a thread that waits for no other function."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-        self._idle = 0  # threads that wait for a function that is not in the queue yet
-        self._stopped = False
+class Workers:
+    """Runs functions at once, each on a thread that waits for no other function.
+
+    One idle thread is kept: a new one for each function would cost ten times as much. State changes by
+    single operations, between which Ctrl-C may come.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        # The queues of idle threads. What takes one out puts a function into it.
+        self._idle: "List[queue.SimpleQueue[Optional[Callable[[], None]]]]" = []
+        os.register_at_fork(after_in_child=self._idle.clear)
 
     def run(self, work: Callable[[], None]) -> None:
         """Where no further thread can be started, on the calling one."""
-        with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-                return self._works.put(work)
-        first = [work]  # from which the thread takes it: it must not live as long as the thread
         try:
-            start_thread("tarpon-callback", lambda: self._serve(first.pop()), self.stop)
-        except TarponError:
-            work()
+            works = self._idle.pop()
+        except IndexError:
+            try:
+                return self._start(work)
+            except TarponError:
+                return work()
+        works.put(work)
 
-    def stop(self) -> None:
-        """Threads end when they have nothing to run."""
-        with self._lock:
-            self._stopped = True
-            for _ in range(self._idle):
-                self._works.put(None)
-            self._idle = 0
+    def _start(self, work: Callable[[], None]) -> None:
+        works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
+        works.put(work)
+        start_thread(self._name, lambda: self._serve(works), lambda: works.put(None))
 
-    def _serve(self, work: Optional[Callable[[], None]]) -> None:
-        while work is not None:
+    def _serve(self, works: "queue.SimpleQueue[Optional[Callable[[], None]]]") -> None:
+        stopped = False
+        while True:
+            try:
+                work = works.get(timeout=_GRACE if stopped else None)
+            except queue.Empty:  # Ctrl-C came to the thread that was about to give it a function
+                return
+            if work is None:
+                stopped = True
+                try:
+                    self._idle.remove(works)
+                    return
+                except ValueError:
+                    continue  # a function comes, or has come
             work()
             del work  # it must not live until the next one comes
-            with self._lock:
-                if self._stopped or self._idle > 0:
-                    break
-                self._idle = 1
-            work = self._works.get()
+            if stopped or self._idle:
+                return
+            self._idle.append(works)
 
 
-callbacks = _Callbacks()
+callbacks = Workers("tarpon-callback")
 
-
-def _forget_threads() -> None:
-    """A fork has none of them."""
-    _live.clear()
-    callbacks.__init__()  # type: ignore[misc]
-
-
-os.register_at_fork(after_in_child=_forget_threads)
+os.register_at_fork(after_in_child=_live.clear)
+os.register_at_fork(after_in_child=_in_pytorch.clear)

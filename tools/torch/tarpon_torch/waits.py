@@ -5,62 +5,74 @@ thread is inside the library or inside a store of PyTorch.
 """
 
 import datetime
-import os
-import queue
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Generic, List, Optional, TypeVar
 
 from .library import TarponError
-from .threads import Latch, start_thread
+from .threads import Latch, Workers
 
 Value = TypeVar("Value")
 
 _SHORTEST_SLEEP = 0.001  # seconds
 _LONGEST_SLEEP = 0.05
 
-
-# The queues of idle threads. A new thread for each wait would cost ten times as much.
-_idle: "List[queue.SimpleQueue[Optional[Callable[[], None]]]]" = []
-os.register_at_fork(after_in_child=_idle.clear)
+_workers = Workers("tarpon-wait")
 
 
-class _Wait:
-    """Work of another thread, for which the main thread waits."""
+class Wait(Generic[Value]):
+    """Work that may wait inside the library, and that another thread does.
 
-    def __init__(self, work: Callable[[], Any], discard: Optional[Callable[[Any], None]]):
+    Where a signal's handler raises in value(), the work goes on: a further value() waits on, and
+    give_up() leaves the value to `discard`.
+    """
+
+    def __init__(self, work: Callable[[], Value], discard: Callable[[Value], None]):
         self._work = work
         self._discard = discard
-        self._ends: Dict[str, str] = {}  # "first": what came first, "end" of the work or "interrupt"
-        self.value: Any = None
-        self.error: Optional[BaseException] = None
-        self.over = Latch()
+        self._marks: Dict[str, object] = {}  # "begun": by which run; "first": the end or give_up()
+        self._value: Optional[Value] = None
+        self._error: Optional[BaseException] = None
+        self._over = Latch()
 
-    def run(self, works: Any) -> None:
-        """On the thread of the queue `works`."""
-        try:
-            self.value = self._work()
-        except BaseException as error:
-            self.error = error
-        try:
-            if self._ends.setdefault("first", "end") == "interrupt":
-                self._drop()
-        finally:
-            _idle.append(works)  # before the main thread can ask for the next one
-            self.over.open()
+    def value(self) -> Value:
+        """Begins the work, unless it has begun. Errors: its own."""
+        if "begun" not in self._marks:
+            _workers.run(self._run)
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value]
 
-    def interrupt(self) -> None:
-        """On the main thread, which returns without the value."""
-        if self._ends.setdefault("first", "interrupt") == "end":
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    def give_up(self) -> None:
+        """Once, after value() has raised; not while another thread is in it."""
+        if self._marks.setdefault("first", "give_up") == "end":
             self._drop()
 
+    def _run(self) -> None:
+        run = object()
+        if self._marks.setdefault("begun", run) is not run:
+            return  # Ctrl-C came after another run was ordered
+        try:
+            self._value = self._work()
+        except BaseException as error:
+            self._error = error
+        try:
+            if self._marks.setdefault("first", "end") == "give_up":
+                self._drop()
+        finally:
+            self._over.open()
+
     def _drop(self) -> None:
-        if self.error is None and self._discard is not None:
-            self._discard(self.value)
+        if self._error is None:
+            self._discard(self._value)  # type: ignore[arg-type]
 
 
 def interruptible(
-    work: Callable[[], Value], discard: Optional[Callable[[Value], None]] = None
+    work: Callable[[], Value], discard: Callable[[Value], None] = lambda value: None
 ) -> Value:
     """Runs `work`, which may wait inside the library, and returns its value.
 
@@ -69,33 +81,12 @@ def interruptible(
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
+    wait = Wait(work, discard)
     try:
-        works = _idle.pop() if _idle else _new_thread()
-    except TarponError:  # the system's limit is reached, or the interpreter ends
-        return work()
-    wait = _Wait(work, discard)
-    try:
-        works.put(lambda: wait.run(works))
-        wait.over.wait()
+        return wait.value()
     except BaseException:
-        wait.interrupt()
+        wait.give_up()
         raise
-    if wait.error is not None:
-        raise wait.error
-    return wait.value  # type: ignore[no-any-return]
-
-
-def _new_thread() -> "queue.SimpleQueue[Optional[Callable[[], None]]]":
-    """Its queue. None in there ends it. Errors: TarponError, where the system allows no further thread."""
-    works: "queue.SimpleQueue[Optional[Callable[[], None]]]" = queue.SimpleQueue()
-
-    def serve() -> None:
-        for work in iter(works.get, None):
-            work()
-            del work  # it must not live until the next one comes
-
-    start_thread("tarpon-wait", serve, lambda: works.put(None))
-    return works
 
 
 class PatientStore:
