@@ -211,6 +211,67 @@ def interrupted_step():
     return result
 
 
+def interrupted_steps(steps):
+    """A signal comes to rank 1 at several places of its step(). It catches what that raises, and trains on."""
+    ddp, optimizer = ddp_and_sgd()
+    hook = tarpon_torch.bounded_hook(ddp, optimizer, bound=1.0, deadline=4.0)
+    data = batches(dist.get_rank())
+    errors, inside, most_inside = [], [], 0
+
+    def once(owner, name, interrupt):
+        """`owner` does it as ever, after the first time."""
+        original = getattr(owner, name)
+
+        def first(*arguments, **options):
+            setattr(owner, name, original)
+            interrupt()
+            return original(*arguments, **options)
+
+        setattr(owner, name, first)
+
+    def kill():  # the waits run on a thread of their own, and signals come to the main one
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+
+    def expire():
+        raise TimeoutError("for the test")
+
+    def rejoin(original, *arguments):
+        nonlocal most_inside
+        inside.append(1)
+        most_inside = max(most_inside, len(inside))
+        try:
+            return original(*arguments)
+        finally:
+            inside.pop()
+
+    library = tarpon_torch.library.library()
+    whole = library.tarpon_rejoin
+    library.tarpon_rejoin = lambda *arguments: rejoin(whole, *arguments)
+    places = {
+        3: lambda: once(hook.communicator, "agree", kill),
+        10: lambda: once(hook._replaced, "apply", expire),
+        17: lambda: once(hook._check, "resync_from_best", expire),
+        24: lambda: (once(hook._replaced, "apply", expire), once(hook.communicator, "rejoin", kill)),
+    }
+    while hook.step < steps:
+        if dist.get_rank() == 1:
+            for at in [at for at in places if hook.step >= at]:
+                places.pop(at)()
+                if at == 17:
+                    once(hook._replaced, "apply", expire)
+        inputs, labels = next(data)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
+        try:
+            optimizer.step()
+        except (KeyboardInterrupt, TimeoutError) as error:
+            errors.append(type(error).__name__)
+    result = [errors, most_inside, hook.compare().equal]
+    hook.finish()
+    return result
+
+
 def test_like_gloo():
     """On a quiet network nothing is lost, and the model is that of stock Gloo within rounding."""
     for function in ("trained", "trained_without_optimizer"):
@@ -287,6 +348,14 @@ def test_interrupted():
     assert waited is not None and waited < 7, waited
 
 
+def test_interrupted_steps():
+    """The rank meets the others again, once, and all have one model."""
+    there, here = ranks.run("interrupted_steps", 2, {"steps": 40}, backend="gloo")
+    assert there == [[], 1, True], there
+    assert here[1:] == [1, True], here
+    assert sorted(here[0]) == ["KeyboardInterrupt"] * 2 + ["TimeoutError"] * 4, here
+
+
 FUNCTIONS = {
     function.__name__: function
     for function in (
@@ -302,6 +371,7 @@ FUNCTIONS = {
         restarted,
         interrupted_start,
         interrupted_step,
+        interrupted_steps,
     )
 }
 TESTS = {
@@ -314,6 +384,7 @@ TESTS = {
     "ended": test_ended,
     "restarted": test_restarted,
     "interrupted": test_interrupted,
+    "interrupted_steps": test_interrupted_steps,
 }
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from .library import TarponError
 from .optimizer_step import ReplacedStep
 from .replica_check import ReplicaCheck
 from .step_report import AloneError, HaltError, StepReport
-from .waits import Value, interruptible
+from .waits import Wait, interruptible
 
 # Of what ranks tell each other when they have met, at first or again: on a new communicator. Buckets have
 # the tags from 0 on, comparisons those of replica_check.py.
@@ -90,6 +90,7 @@ class BoundedHook:
         self._out = False  # this rank is evicted, or got no verdict
         self._warned = False  # of a rank that does not report
         self._finished = False
+        self._rejoining: Optional[Wait[Communicator]] = None  # Ctrl-C may interrupt it
         self._replaced: Optional[ReplacedStep] = None
 
     # -- gradients
@@ -211,6 +212,8 @@ class BoundedHook:
             self._finished = True
             if self._replaced is not None:
                 self._replaced.restore()
+            if self._rejoining is not None:
+                self._rejoining.give_up()
             # Late ranks fetch results for as long as a call may take.
             seconds = max(self._deadline, _SHORTEST_CLOSE)
             interruptible(lambda: self.communicator.close(seconds))
@@ -231,21 +234,31 @@ class BoundedHook:
         if step is None:  # no bucket since the last one: not a step of ours
             replaced.apply(**kwargs)
             return loss
-        if not self._out:
-            self._end_step(step, lambda: replaced.apply(**kwargs))
-        if self._out:
-            step.decision = "skip"
-            self._rejoin(step)
-            self._finish_step()
+        verdict = None
+        try:
+            if not self._out:
+                verdict = self._end_step(step, lambda: replaced.apply(**kwargs))
+            if self._out:
+                step.decision = "skip"
+                self._rejoin(step)
+        except TarponError:
+            raise
+        except BaseException:  # Ctrl-C, or a defect of the optimizer
+            self._out = True  # the others go on, and this rank does not know how
+            raise
+        self._finish_step()
+        if verdict is not None and verdict.decision == "halt":
+            raise HaltError(verdict)
         return loss
 
-    def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> None:
+    def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> Optional[Verdict]:
+        """None: this rank is out."""
         digest = self._check.digest(step.step)
         communicator = self.communicator
         with self._lock:
             late = set(self._late)
         began = time.monotonic()
-        verdict = self._wait(
+        verdict = interruptible(
             lambda: communicator.agree(
                 step.step,
                 step.lost_in_network,
@@ -256,33 +269,18 @@ class BoundedHook:
             )
         )
         step.decision, step.detail = verdict.decision, verdict.detail
-        if verdict.decision == "halt" and not verdict.reporters:
-            # Evicted, or so far behind that the verdict is forgotten; or the rank that decides
-            # stands still.
-            self._out = True
-            return
         if verdict.decision == "halt":
-            self._finish_step()
-            raise HaltError(verdict)
+            # Without reporters it is evicted, or so far behind that the verdict is forgotten; or the rank
+            # that decides stands still.
+            self._out = not verdict.reporters
+            return None if self._out else verdict
         self._note_unreported(step, verdict, time.monotonic() - began)
         self._check.judge(self.communicator, step, verdict)
         if verdict.decision == "apply":
             apply()
         if verdict.rejoin or verdict.gone:
             self._rejoin(step)  # a rank that comes back takes the model after this step
-        self._finish_step()
-
-    def _wait(
-        self, work: Callable[[], Value], discard: Optional[Callable[[Value], None]] = None
-    ) -> Value:
-        """interruptible(). After Ctrl-C this rank is out: the others go on, and it does not know how."""
-        try:
-            return interruptible(work, discard)
-        except Exception:
-            raise
-        except BaseException:
-            self._out = True
-            raise
+        return verdict
 
     def _note_unreported(self, step: StepReport, verdict: Verdict, waited: float) -> None:
         """Warns, once, of a rank that was waited for though its gradients had come."""
@@ -360,12 +358,20 @@ class BoundedHook:
                 if attempt == _REJOIN_TRIES - 1:
                     raise
 
-    def _adopt(self, communicator: Communicator) -> None:
-        self.communicator = communicator
-
     def _meet_again(self, step: StepReport) -> None:
-        old, before = self.communicator, self.communicator.world_size
-        self._adopt(self._wait(lambda: old.rejoin(self._options.rejoin_deadline), self._adopt))
+        old = self.communicator
+        before = old.world_size
+        if self._rejoining is None:
+            self._rejoining = Wait(
+                lambda: old.rejoin(self._options.rejoin_deadline),
+                discard=lambda fresh: fresh.close(seconds=0),
+            )
+        try:
+            self.communicator = self._rejoining.value()
+        finally:
+            if self._rejoining.has_failed():
+                self._rejoining = None
+        self._rejoining = None
         present = self.communicator.world_size
         left_out = self.communicator.left_out
         if len(self._ranks) == before:  # else an earlier try ended before it knew
