@@ -62,6 +62,14 @@ std::string_view kind_name(InterfaceKind kind) {
   return "";
 }
 
+/// Not by IFF_RUNNING, which interfaces lack as well that only wait for something (802.1X).
+bool has_carrier(const FileDescriptor& socket, const std::string& name) {
+  ethtool_value link{.cmd = ETHTOOL_GLINK, .data = 0};
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&link);
+  return ::ioctl(socket.get(), SIOCETHTOOL, &request) != 0 || link.data != 0;
+}
+
 /// Lists all IPv4 addresses with the names of their interfaces. Not by getifaddrs(), which needs
 /// AF_NETLINK: services may be denied it (RestrictAddressFamilies of systemd).
 Result<std::vector<ifreq>> list_addresses(const FileDescriptor& socket) {
@@ -84,7 +92,8 @@ std::string describe(const std::vector<Interface>& interfaces) {
   std::vector<std::string> texts;
   texts.reserve(interfaces.size());
   for (const Interface& each : interfaces) {
-    texts.push_back(fmt::format("{} ({})", each.name, each.address));
+    texts.push_back(
+        fmt::format("{} ({}{})", each.name, each.address, each.carrier ? "" : ", no carrier"));
   }
   return texts.empty() ? "none has an IPv4 address" : fmt::format("{}", fmt::join(texts, ", "));
 }
@@ -271,6 +280,7 @@ Result<std::vector<Interface>> list_interfaces() {
     if (::ioctl(fd.get(), SIOCGIFMTU, &request) == 0) entry.mtu = request.ifr_mtu;
     entry.driver = interface_driver(entry.name);
     entry.kind = kind_of(flags, entry.driver);
+    entry.carrier = has_carrier(fd, entry.name);
     out.push_back(std::move(entry));
   }
   return out;
@@ -295,9 +305,10 @@ Result<std::string> source_address_towards(const std::string& host, Time until,
   return dotted(address);
 }
 
-Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
-                                         const InterfaceRequest& request,
-                                         const Environment& environment) {
+namespace {
+
+Result<InterfaceChoice> choose(const std::vector<Interface>& interfaces,
+                               const InterfaceRequest& request, const Environment& environment) {
   if (request.name) {
     const NameFilter filter{"", false, true, {*request.name}};
     const auto allowed = admitted(interfaces, filter);
@@ -325,6 +336,20 @@ Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interface
   auto choice = choose_unnamed(allowed, request);
   if (choice) choice->reason += " (" + filter->origin + ")";
   return choice;
+}
+
+}  // namespace
+
+Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
+                                         const InterfaceRequest& request,
+                                         const Environment& environment) {
+  auto choice = choose(interfaces, request, environment);
+  if (!choice || choice->interface.carrier) return choice;
+  return refuse(
+      fmt::format("{} ({}) has no carrier: connect its cable, or set the other end of its "
+                  "link up, or {}",
+                  choice->interface.name, choice->reason, kNameOne),
+      interfaces);
 }
 
 Result<InterfaceChoice> choose_interface(InterfaceRequest request, const Environment& environment) {

@@ -25,6 +25,7 @@ struct Interface {
   int mtu = 0;
   std::string driver;  // "virtio_net", "veth", ...; empty when the kernel does not say
   InterfaceKind kind = InterfaceKind::device;
+  bool carrier = true;  // false: no cable, or the other end is down. True if the driver cannot tell
 };
 
 /// Interfaces that are up and have an IPv4 address, in the kernel's order.
@@ -64,8 +65,8 @@ struct InterfaceChoice {
 /// else the interface that routes to the rendezvous; else the only device. `request.address`
 /// selects among the addresses of an interface that is named. Loopback and bridges serve remote
 /// peers only when they are named. So do veths, except that a veth is taken if it routes to the
-/// rendezvous and the host has no other device: it is the way out of a container. Pure but for
-/// `environment`. Errors name the interfaces that exist.
+/// rendezvous and the host has no other device: it is the way out of a container. An interface
+/// without carrier is refused. Pure but for `environment`. Errors name the interfaces that exist.
 Result<InterfaceChoice> choose_interface(const std::vector<Interface>& interfaces,
                                          const InterfaceRequest& request,
                                          const Environment& environment);

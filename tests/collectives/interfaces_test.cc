@@ -53,6 +53,25 @@ std::string choice(const InterfaceRequest& request, const Environment& variables
   return chosen->interface.name + " " + chosen->interface.address + ": " + chosen->reason;
 }
 
+TEST(Interfaces, choose_interface__without_carrier_is_refused) {
+  std::vector<Interface> host = kHost;
+  host[1].carrier = false;
+  InterfaceRequest named;
+  named.name = "eth0";
+  named.named_by = "--interface";
+  const InterfaceRequest routed = towards("192.168.1.1", "192.168.1.5");
+  const auto by_variable = environment({{"TARPON_INTERFACE", "eth0"}});
+  for (const std::string& refused :
+       {choice(named, environment(), host), choice(routed, environment(), host),
+        choice({}, by_variable, host)}) {
+    EXPECT_THAT(refused, AllOf(HasSubstr("refused: eth0 ("), HasSubstr(") has no carrier"),
+                               HasSubstr("connect its cable"), HasSubstr("--interface"),
+                               HasSubstr("eth0 (192.168.1.5, no carrier), eth1")));
+  }
+  named.name = "eth1";
+  EXPECT_EQ(choice(named, environment(), host), "eth1 10.0.0.5: named by --interface");
+}
+
 TEST(Interfaces, choose_interface__by_route) {
   EXPECT_EQ(choice(towards("10.0.0.1", "10.0.0.5")), "eth1 10.0.0.5: routes to 10.0.0.1");
   EXPECT_EQ(choice(towards("10.1.0.1", "10.1.0.5")), "eth1 10.1.0.5: routes to 10.1.0.1");

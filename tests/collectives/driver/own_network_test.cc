@@ -128,6 +128,22 @@ TEST_F(TwoHosts, every_address__needs_a_name) {
   EXPECT_EQ(ranks[1]->ranks()[0].address, "10.7.0.1");
 }
 
+/// The NIC is up and has an address, but its other end is down.
+TEST_F(TwoHosts, no_carrier__is_refused_on_all_ranks_alike) {
+  run(1,
+      "link add dead type veth peer name end\naddress add 10.8.0.2/24 dev dead\n"
+      "link set dead up\n");
+  Ranks ranks;
+  const auto change = [](CommunicatorOptions& options) {
+    if (options.rendezvous.rank == 1) options.interface = "dead";
+  };
+  auto errors = connect(change, ranks);
+  EXPECT_THAT(errors[0],
+              AllOf(HasSubstr("rank 1: dead (named by interface) has no carrier"),
+                    HasSubstr("set the other end of its link up"), HasSubstr("vb (10.7.0.2)")));
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
 TEST_F(TwoHosts, loopback_for_another_host__is_refused_on_all_ranks_alike) {
   Ranks ranks;
   const auto errors = connect(
