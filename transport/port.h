@@ -66,6 +66,7 @@ struct PortStatistics {
   std::uint64_t tx_bytes = 0;    // datagram bytes, header included
   std::uint64_t tx_units = 0;    // sends: a GSO train counts once
   std::uint64_t tx_dropped = 0;  // given to the port and never sent: refused, or given up
+  std::uint64_t tx_refused = 0;  // of them: refused by the kernel
   int send_error = 0;            // errno of the last datagram that the kernel refused; 0: none
   std::uint64_t rx_packets = 0;
   std::uint64_t rx_bytes = 0;

@@ -56,6 +56,8 @@ std::string_view record_kind_name(RecordKind kind) {
       return "standing";
     case RecordKind::port_failed:
       return "port_failed";
+    case RecordKind::send_refused:
+      return "send_refused";
     case RecordKind::count:
       break;
   }

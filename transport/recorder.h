@@ -46,11 +46,12 @@ enum class RecordKind : std::uint8_t {
   lacked,     // at the end of a call: data of `peer` is missing. stage: bit i: of stage i; value:
               // microseconds since a packet of the peer came, all ones: never; detail: percent here
   // About the rank, not about one operation: tag and operation are 0.
-  pause,        // nothing drove running calls for `value` microseconds, of them `extra` after the
-                // time at which the driver had to wake; the record's time is the end
-  silence,      // `peer` no longer answers (value 1), or is heard again (value 0)
-  standing,     // `peer`, or the rank itself, is no longer live; detail: Standing
-  port_failed,  // no packet comes or goes any more
+  pause,         // nothing drove running calls for `value` microseconds, of them `extra` after the
+                 // time at which the driver had to wake; the record's time is the end
+  silence,       // `peer` no longer answers (value 1), or is heard again (value 0)
+  standing,      // `peer`, or the rank itself, is no longer live; detail: Standing
+  port_failed,   // no packet comes or goes any more
+  send_refused,  // the kernel refused `value` packets since the last such record; detail: errno
   count
 };
 

@@ -347,6 +347,7 @@ void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
   Time until = limit;
   for (const Driven* const one : driven_) until = std::min(until, one->engine_.next_deadline());
   before_sleep_ = port_.statistics();
+  refusals_.look(flight_.recorder(), before_sleep_, monotonic_now());
   asleep_ = true;
   lock.unlock();
   port_.wait(monotonic_now(), until);

@@ -20,6 +20,7 @@
 #include "collectives/driver/learnt_shares.h"
 #include "collectives/driver/rate_meter.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/flight_events.h"
 #include "collectives/flight/flight.h"
 #include "collectives/membership/membership.h"
 #include "transport/clock.h"
@@ -168,6 +169,7 @@ class Driver {
   bool driving_ = false;
   bool asleep_ = false;  // the driver is inside the port, without the mutex
   PortStatistics before_sleep_;
+  SendRefusals refusals_;
   bool stopping_ = false;
   std::atomic<std::uint32_t> callers_ = 0;  // threads in wait()
   std::atomic<Time> last_caller_ = Time{};

@@ -111,4 +111,15 @@ void record_port_failed(Recorder* recorder, Time now) {
   if (recorder != nullptr) recorder->write({.time = now, .kind = RecordKind::port_failed});
 }
 
+void SendRefusals::look(Recorder& recorder, const PortStatistics& counts, Time now) {
+  if (counts.tx_refused == noted_ || now < next_) return;
+  const std::uint64_t more = counts.tx_refused - noted_;
+  recorder.write({.time = now,
+                  .kind = RecordKind::send_refused,
+                  .detail = static_cast<std::uint8_t>(counts.send_error),
+                  .value = static_cast<std::uint32_t>(std::min<std::uint64_t>(more, UINT32_MAX))});
+  noted_ = counts.tx_refused;
+  next_ = now + kInterval;
+}
+
 }  // namespace tarpon

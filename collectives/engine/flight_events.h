@@ -7,7 +7,9 @@
 #include "collectives/engine/pending_call.h"
 #include "collectives/engine/signature.h"
 #include "collectives/membership/facts.h"
+#include "transport/port.h"
 #include "transport/recorder.h"
+#include "transport/time.h"
 
 namespace tarpon {
 
@@ -32,6 +34,20 @@ void record_standing(Recorder* recorder, Rank rank, Standing standing, Time now)
 
 /// RecordKind::port_failed.
 void record_port_failed(Recorder* recorder, Time now);
+
+/// Notes packets that this rank's own host refused to send.
+class SendRefusals {
+ public:
+  /// Writes RecordKind::send_refused if `counts` has more of them than before, at most once in
+  /// kInterval.
+  void look(Recorder& recorder, const PortStatistics& counts, Time now);
+
+  static constexpr Duration kInterval = 100ms;
+
+ private:
+  std::uint64_t noted_ = 0;
+  Time next_{};
+};
 
 /// The arguments that a `submitted` record holds; slot bytes are not among them.
 OperationSignature submitted_signature(const Record& record);

@@ -19,8 +19,9 @@ namespace tarpon {
 
 inline constexpr std::array<char, 8> kFlightMagic{'T', 'A', 'R', 'P', 'F', 'L', 'T', '\n'};
 /// Changes with the header, the records, and the meaning of their kinds.
-inline constexpr std::uint32_t kFlightVersion = 3;
-/// The oldest version that is read: version 3 gave `time_namespace` a meaning.
+inline constexpr std::uint32_t kFlightVersion = 4;
+/// The oldest version that is read: version 3 gave `time_namespace` a meaning, and version 4 added
+/// RecordKind::send_refused.
 inline constexpr std::uint32_t kOldestFlightVersion = 2;
 
 /// Why there is a dump.

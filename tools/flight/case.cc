@@ -92,6 +92,8 @@ void FlightCase::note_rank_wide(std::size_t rank) {
     if (record.kind == RecordKind::pause) {
       const Duration length = std::chrono::microseconds(record.value);
       witnesses_[rank].pauses.push_back({at - length, at, std::chrono::microseconds(record.extra)});
+    } else if (record.kind == RecordKind::send_refused) {
+      witnesses_[rank].refusals.push_back({at, record.detail, record.value});
     } else if (record.kind == RecordKind::standing && record.peer < size() &&
                record.detail <= static_cast<std::uint8_t>(Standing::dead)) {
       witnesses_[record.peer].standings.push_back(

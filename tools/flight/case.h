@@ -39,6 +39,13 @@ struct FlightStanding {
   Time at;
 };
 
+/// A rank's own host refused to send packets.
+struct FlightRefusal {
+  Time at;  // up to SendRefusals::kInterval after the packets
+  int error = 0;
+  std::uint32_t packets = 0;
+};
+
 /// One rank in the operation. Times are on the axis.
 struct FlightWitness {
   bool known = false;   // its recording covers the operation
@@ -52,6 +59,7 @@ struct FlightWitness {
   Duration usual_delay{};           // longest delay of its call after the first rank's, before
   std::vector<FlightPause> pauses;  // in time
   std::vector<FlightStanding> standings;  // what others learned about this rank
+  std::vector<FlightRefusal> refusals;    // in time
 };
 
 class FlightCase {

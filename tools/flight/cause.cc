@@ -17,6 +17,9 @@ constexpr std::array kCauses{
         "compare the calls in the programs of these ranks: order, count, type, function"},
     FlightCauseRow{Cause::port_failed, "port", "lost its network port",
                    "read the error in this rank's own output; look at its interface"},
+    FlightCauseRow{Cause::send_refused, "send", "was not allowed to send by its own host",
+                   "open outgoing UDP in this rank's own firewall where the error is a permission; "
+                   "else raise the MTU of its interface again, or start the job anew"},
     FlightCauseRow{Cause::refused, "refused", "refused the call",
                    "mend the call at this rank: its own output names the argument or the error"},
     FlightCauseRow{Cause::aborted, "abort", "gave the operation up",

@@ -10,6 +10,7 @@ enum class FlightCause : std::uint8_t {
   none,  // nothing differs
   mismatch,
   port_failed,
+  send_refused,
   refused,
   aborted,
   expired,

@@ -175,6 +175,8 @@ std::string event_detail(const Record& record) {
                          record.value != 0 ? "no longer answers" : "is heard again");
     case RecordKind::standing:
       return fmt::format("rank {} is {}", record.peer, name(static_cast<Standing>(record.detail)));
+    case RecordKind::send_refused:
+      return fmt::format("{} packets: {}", record.value, ::strerror(record.detail));
     case RecordKind::none:
     case RecordKind::opened:
     case RecordKind::deadline:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
 #include "bpf/wire.h"
@@ -86,6 +87,42 @@ void find_broken_ports(const FlightCase& of, Findings& findings) {
                         .guilty = {{rank, "its port failed"}},
                         .links = {},
                         .evidence = {{rank, one.ended, "ended the call: its port failed"}}});
+  }
+}
+
+/// Why a host refuses packets for as long as nobody mends it; "" for what may pass by itself.
+std::string refusal_text(int error) {
+  switch (error) {
+    case EPERM:
+    case EACCES:
+      return "its own firewall, or a route, forbids outgoing UDP";
+    case EMSGSIZE:
+      return "the MTU of its interface or route is smaller than when the job began";
+    default:
+      return "";
+  }
+}
+
+void find_refused_sends(const FlightCase& of, Findings& findings) {
+  for (Rank rank = 0; rank < of.size(); ++rank) {
+    const FlightRefusal* first = nullptr;
+    std::uint64_t packets = 0;
+    for (const FlightRefusal& one : of[rank].refusals) {
+      if (refusal_text(one.error).empty()) continue;
+      if (one.at < of.begin() || one.at > of.failed() + of.tolerance()) continue;
+      if (first == nullptr) first = &one;
+      packets += one.packets;
+    }
+    if (first == nullptr || !of.was_awaited(rank)) continue;
+    findings.push_back(
+        {.cause = FlightCause::send_refused,
+         .onset = std::max(of.begin(), first->at - SendRefusals::kInterval),
+         .guilty = {{rank, fmt::format("its host refused to send ({}): {}",
+                                       ::strerror(first->error), refusal_text(first->error))}},
+         .links = {},
+         .evidence = {
+             {rank, first->at,
+              fmt::format("was refused packets by its own host, from here on {}", packets)}}});
   }
 }
 
@@ -320,6 +357,7 @@ std::vector<FlightFinding> direct_findings(const FlightCase& of) {
   }
   find_mismatch(of, findings);
   find_broken_ports(of, findings);
+  find_refused_sends(of, findings);
   find_aborts(of, findings);
   find_signals(of, findings);
   find_standings(of, findings);

@@ -145,6 +145,7 @@ SendOutcome TrainPool::settle(std::uint32_t number, int error) {
       break;
   }
   statistics_.tx_dropped += train.packets;
+  statistics_.tx_refused += train.packets;
   statistics_.send_error = error;
   release(number);
   return fatal_socket_error(error) ? SendOutcome::fatal : SendOutcome::lost;
@@ -239,6 +240,7 @@ void TrainPool::count(PortStatistics& statistics) const {
   statistics.tx_bytes = statistics_.tx_bytes;
   statistics.tx_units = statistics_.tx_units;
   statistics.tx_dropped = statistics_.tx_dropped;
+  statistics.tx_refused = statistics_.tx_refused;
   statistics.send_error = statistics_.send_error;
 }
 

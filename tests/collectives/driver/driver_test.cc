@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -27,6 +28,7 @@ using testing::HasSubstr;
 struct Throws {
   std::atomic<bool> in_wait = false;
   std::atomic<const PendingCall*> after_end_of = nullptr;  // in unsent(), once this call is done
+  std::atomic<std::uint64_t> refused = 0;                  // counted, and not thrown
 };
 
 class ThrowingPort final : public ForwardingPort {
@@ -43,6 +45,13 @@ class ThrowingPort final : public ForwardingPort {
     const PendingCall* const call = throws_.after_end_of;
     if (call != nullptr && call->done) throw std::runtime_error("thrown once more");
     return ForwardingPort::unsent();
+  }
+
+  PortStatistics statistics() const override {
+    PortStatistics counts = ForwardingPort::statistics();
+    counts.tx_refused += throws_.refused;
+    if (throws_.refused > 0) counts.send_error = EPERM;
+    return counts;
   }
 
  private:
@@ -140,6 +149,32 @@ TEST_F(DriverTest, stop__a_further_exception_leaves_nothing) {
   expect_failed(*call);
   EXPECT_NO_THROW(driver_->stop());
   throws_.after_end_of = nullptr;
+}
+
+TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
+  const auto refusals = [this] {
+    std::vector<Record> found;
+    const Recorder& recorder = flight_->recorder();
+    for (std::uint64_t number = recorder.first(); number < recorder.written(); ++number) {
+      RecordWords words;
+      if (!recorder.read(number, words)) continue;
+      const Record record = unpack(words, recorder.written());
+      if (record.kind == RecordKind::send_refused) found.push_back(record);
+    }
+    return found;
+  };
+  driver_->poll(1ms);
+  EXPECT_EQ(refusals().size(), 0u);
+  throws_.refused = 3;
+  for (int i = 0; i < 5; ++i) driver_->poll(1ms);
+  ASSERT_EQ(refusals().size(), 1u);
+  EXPECT_EQ(refusals()[0].value, 3u);
+  EXPECT_EQ(refusals()[0].detail, EPERM);
+  throws_.refused = 10;
+  std::this_thread::sleep_for(SendRefusals::kInterval);
+  driver_->poll(1ms);
+  ASSERT_EQ(refusals().size(), 2u);
+  EXPECT_EQ(refusals()[1].value, 7u);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
+
 #include "bpf/wire.h"
 #include "collectives/engine/flight_events.h"
 #include "tools/flight/flight_report.h"
@@ -123,6 +125,47 @@ TEST(FlightVerdict, rank_that_never_began) {
   const FlightVerdict without = judge_flight(story.merge({2}));
   EXPECT_EQ(guilty(without), Guilty{2});
   EXPECT_THAT(without.line, HasSubstr("left no recording"));
+}
+
+/// The host of rank 2 refuses its packets from the middle of a call on.
+FlightJob job_with_refusals(int error, double at_ms = 60) {
+  Story story(3);
+  story.good(0, 0);
+  for (Rank rank = 0; rank < 3; ++rank) {
+    story.begin(rank, 10, 1);
+    for (Rank peer = 0; peer < 3; ++peer) {
+      if (peer != rank) story.hear(rank, 11, 1, {peer});
+    }
+  }
+  Record& refused = story.tell(2, at_ms, RecordKind::send_refused, 0);
+  refused.detail = static_cast<std::uint8_t>(error);
+  refused.value = 17;
+  for (const Rank rank : std::initializer_list<Rank>{0, 1}) {
+    story.end(rank, 500, 1, Status::peer_late, 0b100);
+  }
+  story.end(2, 501, 1, Status::peer_late, 0b011);
+  return story.merge();
+}
+
+TEST(FlightVerdict, rank_whose_host_refuses_its_packets) {
+  const FlightJob forbidden = job_with_refusals(EPERM);
+  const FlightVerdict verdict = judge_flight(forbidden);
+  EXPECT_EQ(verdict.cause, FlightCause::send_refused);
+  EXPECT_EQ(guilty(verdict), Guilty{2});
+  EXPECT_THAT(verdict.line, HasSubstr("rank 2: its host refused to send (Operation not permitted): "
+                                      "its own firewall, or a route, forbids outgoing UDP"));
+  EXPECT_THAT(verdict.next, HasSubstr("open outgoing UDP in this rank's own firewall"));
+  ASSERT_EQ(verdict.evidence.size(), 1u);
+  EXPECT_THAT(verdict.evidence[0].text, HasSubstr("from here on 17"));
+  const FlightVerdict large = judge_flight(job_with_refusals(EMSGSIZE));
+  EXPECT_EQ(guilty(large), Guilty{2});
+  EXPECT_THAT(large.line, HasSubstr("Message too long): the MTU of its interface"));
+  EXPECT_THAT(large.next, HasSubstr("raise the MTU"));
+}
+
+TEST(FlightVerdict, packets_refused_before_the_call_or_in_passing__blame_nobody) {
+  EXPECT_NE(judge_flight(job_with_refusals(EPERM, 8)).cause, FlightCause::send_refused);
+  EXPECT_NE(judge_flight(job_with_refusals(ENOBUFS)).cause, FlightCause::send_refused);
 }
 
 TEST(FlightVerdict, rank_that_began_late) {
