@@ -47,9 +47,7 @@ Driven::Driven(Driver& driver, Engine& engine, const EndpointOptions& self, Port
 Driven::~Driven() {
   stop();
   std::unique_lock lock = driver_.claim();
-  // A piece that runs takes a few hundred microseconds.
-  driver_.await_driver(
-      lock, [this] { return driver_.working_ != this; }, kNever);
+  driver_.await_port(lock, *this);
   std::erase(driver_.driven_, this);
   if (driver_.job_ == this) driver_.job_ = nullptr;
   line_.drop_waiting();
@@ -180,6 +178,16 @@ void Driver::await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time 
   }
 }
 
+/// Returns when no thread is inside the port, and no piece of `one` runs. The caller may then use
+/// the port until it lets go of the mutex. A piece takes a few hundred microseconds. REQUIRES: the
+/// mutex, which it lets go of meanwhile.
+void Driver::await_port(std::unique_lock<std::mutex>& lock, const Driven& one) {
+  ++port_wanted_;
+  await_driver(
+      lock, [this, &one] { return working_ != &one && !asleep_; }, kNever);
+  --port_wanted_;
+}
+
 /// Drives until `ended()`, at most until `limit`, or lets the thread that drives do so. A peer that
 /// misses an abort has a deadline. REQUIRES: the mutex, which it lets go of meanwhile.
 template <typename Ended>
@@ -276,6 +284,7 @@ void Driver::guard(std::unique_lock<std::mutex>& lock, Work work) {
     work();
   } catch (const std::exception& error) {
     if (!lock.owns_lock()) lock.lock();
+    asleep_ = false;
     if (!port_.failure()) lines_.fail(driver_error(error));
     fail_calls();
   }
@@ -344,6 +353,12 @@ bool Driver::round(std::unique_lock<std::mutex>& lock) {
 }
 
 void Driver::sleep(std::unique_lock<std::mutex>& lock, Time limit) {
+  if (port_wanted_ > 0) {
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+    return;
+  }
   Time until = limit;
   for (const Driven* const one : driven_) until = std::min(until, one->engine_.next_deadline());
   before_sleep_ = port_.statistics();

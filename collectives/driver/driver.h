@@ -149,6 +149,7 @@ class Driver {
   Driven* run_piece(std::unique_lock<std::mutex>& lock);
   template <typename Ended>
   void await_driver(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
+  void await_port(std::unique_lock<std::mutex>& lock, const Driven& one);
   template <typename Ended>
   void end_calls(std::unique_lock<std::mutex>& lock, Ended ended, Time limit);
   void run_thread();
@@ -167,7 +168,8 @@ class Driver {
   std::uint64_t changes_ = 0;        // ends of calls and of driving so far
   std::condition_variable changed_;  // notified when changes_ grows
   bool driving_ = false;
-  bool asleep_ = false;  // the driver is inside the port, without the mutex
+  bool asleep_ = false;            // the driver is inside the port, without the mutex
+  std::uint32_t port_wanted_ = 0;  // threads in await_port(): the driver does not sleep meanwhile
   PortStatistics before_sleep_;
   SendRefusals refusals_;
   bool stopping_ = false;

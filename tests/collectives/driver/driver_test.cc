@@ -1,4 +1,4 @@
-// The driver of a live rank when an exception comes out of its port.
+// The driver of a live rank: exceptions out of its port, and ends of communicators while it works.
 #include "collectives/driver/driver.h"
 
 #include <gmock/gmock.h>
@@ -24,38 +24,55 @@ namespace {
 
 using testing::HasSubstr;
 
-/// What a test makes the port throw.
-struct Throws {
+/// What a test makes the port do.
+struct Does {
   std::atomic<bool> in_wait = false;
   std::atomic<const PendingCall*> after_end_of = nullptr;  // in unsent(), once this call is done
   std::atomic<std::uint64_t> refused = 0;                  // counted, and not thrown
+  std::atomic<bool> keeps_packets = false;                 // unsent() and holds() say so
+  std::atomic<bool> inside = false;                        // wait() runs
+  std::atomic<int> drops = 0;                              // calls of drop_unsent()
+  std::atomic<int> drops_inside = 0;                       // of them: while wait() ran
 };
 
-class ThrowingPort final : public ForwardingPort {
+class TestPort final : public ForwardingPort {
  public:
-  ThrowingPort(std::unique_ptr<Port> inner, const Throws& throws)
-      : ForwardingPort(std::move(inner)), throws_(throws) {}
+  TestPort(std::unique_ptr<Port> inner, Does& does)
+      : ForwardingPort(std::move(inner)), does_(does) {}
 
   void wait(Time now, Time until) override {
-    if (throws_.in_wait) throw std::runtime_error("thrown by a test");
+    if (does_.in_wait) throw std::runtime_error("thrown by a test");
+    does_.inside = true;
     ForwardingPort::wait(now, until);
+    if (does_.keeps_packets) std::this_thread::sleep_for(10ms);  // the kernel takes its time
+    does_.inside = false;
   }
 
   std::size_t unsent() const override {
-    const PendingCall* const call = throws_.after_end_of;
+    const PendingCall* const call = does_.after_end_of;
     if (call != nullptr && call->done) throw std::runtime_error("thrown once more");
-    return ForwardingPort::unsent();
+    return ForwardingPort::unsent() + (does_.keeps_packets ? 1 : 0);
+  }
+
+  bool holds(Lender lender) const override {
+    return does_.keeps_packets || ForwardingPort::holds(lender);
+  }
+
+  void drop_unsent(Lender lender) override {
+    ++does_.drops;
+    if (does_.inside) ++does_.drops_inside;
+    ForwardingPort::drop_unsent(lender);
   }
 
   PortStatistics statistics() const override {
     PortStatistics counts = ForwardingPort::statistics();
-    counts.tx_refused += throws_.refused;
-    if (throws_.refused > 0) counts.send_error = EPERM;
+    counts.tx_refused += does_.refused;
+    if (does_.refused > 0) counts.send_error = EPERM;
     return counts;
   }
 
  private:
-  const Throws& throws_;
+  Does& does_;
 };
 
 /// Rank 0 of two, the other of which makes no call.
@@ -80,7 +97,7 @@ class DriverTest : public testing::Test {
     const EndpointOptions& self = mine.agreed.endpoint;
     flight_.emplace(FlightOptions{}, FlightIdentity{mine.control->public_id(), self.rank,
                                                     self.world_size, mine.agreed.slot_bytes});
-    lines_.emplace(std::make_unique<ThrowingPort>(std::move(mine.port), throws_), 2);
+    lines_.emplace(std::make_unique<TestPort>(std::move(mine.port), does_), 2);
     driver_.emplace(*lines_, *flight_);
     engine_.emplace(mine.agreed, lines_->first());
     driven_.emplace(*driver_, *engine_, self, lines_->first(), *mine.membership);
@@ -104,7 +121,7 @@ class DriverTest : public testing::Test {
   }
 
   float value_ = 1;
-  Throws throws_;
+  Does does_;
   std::array<std::optional<Connection>, 2> connections_;
   std::optional<Flight> flight_;
   std::optional<PortLines> lines_;
@@ -114,7 +131,7 @@ class DriverTest : public testing::Test {
 };
 
 TEST_F(DriverTest, wait__an_exception_ends_the_calls_as_failed) {
-  throws_.in_wait = true;
+  does_.in_wait = true;
   const auto call = submit(true);
   driver_->wait(call);
   expect_failed(*call);
@@ -126,7 +143,7 @@ TEST_F(DriverTest, wait__an_exception_ends_the_calls_as_failed) {
 TEST_F(DriverTest, run_thread__an_exception_ends_the_calls_as_failed) {
   driver_->start_thread();
   const auto call = submit(false);
-  throws_.in_wait = true;
+  does_.in_wait = true;
   driver_->wait(call);
   expect_failed(*call);
 }
@@ -134,7 +151,7 @@ TEST_F(DriverTest, run_thread__an_exception_ends_the_calls_as_failed) {
 TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
   driver_->start_thread();
   const auto call = submit(false);
-  throws_.in_wait = true;
+  does_.in_wait = true;
   const Time limit = monotonic_now() + 30s;
   while (!call->done && monotonic_now() < limit) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(call->done);
@@ -142,13 +159,26 @@ TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
 }
 
 TEST_F(DriverTest, stop__a_further_exception_leaves_nothing) {
-  throws_.in_wait = true;
+  does_.in_wait = true;
   const auto call = submit(true);
-  throws_.after_end_of = call.get();
+  does_.after_end_of = call.get();
   driver_->wait(call);
   expect_failed(*call);
   EXPECT_NO_THROW(driver_->stop());
-  throws_.after_end_of = nullptr;
+  does_.after_end_of = nullptr;
+}
+
+TEST_F(DriverTest, destroyed__drops_its_packets_while_no_thread_is_inside_the_port) {
+  does_.keeps_packets = true;
+  driver_->start_thread();
+  std::vector<float> values(100'000);
+  driven_->submit(
+      {.input = values.data(), .output = values.data(), .count = values.size(), .deadline = 60s},
+      false);
+  while (!does_.inside) std::this_thread::sleep_for(100us);
+  driven_.reset();
+  EXPECT_GT(does_.drops, 0);
+  EXPECT_EQ(does_.drops_inside, 0);
 }
 
 TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
@@ -165,12 +195,12 @@ TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
   };
   driver_->poll(1ms);
   EXPECT_EQ(refusals().size(), 0u);
-  throws_.refused = 3;
+  does_.refused = 3;
   for (int i = 0; i < 5; ++i) driver_->poll(1ms);
   ASSERT_EQ(refusals().size(), 1u);
   EXPECT_EQ(refusals()[0].value, 3u);
   EXPECT_EQ(refusals()[0].detail, EPERM);
-  throws_.refused = 10;
+  does_.refused = 10;
   std::this_thread::sleep_for(SendRefusals::kInterval);
   driver_->poll(1ms);
   ASSERT_EQ(refusals().size(), 2u);
