@@ -327,6 +327,58 @@ def test_closed_by_a_signal_handler():
         assert "closed" in later, later
 
 
+def told_once():
+    """A signal's handler raises the error of another communicator when a call has just begun."""
+    from tarpon_torch import Communicator, library
+
+    def start(original, *arguments):
+        original(*arguments)
+        other.barrier(LONG_S)
+
+    other, one = (Communicator.connect(None, 0, 1, LONG_S) for _ in range(2))
+    other.close()
+    told = []
+    restore = _replace(library.library(), "tarpon_allreduce_start", start)
+    text = _text_of(
+        lambda: one.allreduce(torch.ones(3), library.SUM, deadline=LONG_S, ended=told.append)
+    )
+    restore()
+    one.close()
+    return [text, [str(call.error) for call in told]]
+
+
+def test_told_once():
+    ((text, told),) = ranks.run("told_once", 1)
+    assert "closed" in text and told == ["None"], (text, told)
+
+
+def forked():
+    """A child of this process uses its communicator, and makes one of its own."""
+    from tarpon_torch import Communicator
+
+    store = dist.HashStore()
+    own = Communicator.connect(store, 0, 1, LONG_S, shares_job=True)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        texts = [_text_of(lambda: own.allreduce_now(torch.ones(3), 0, deadline=LONG_S))]
+
+        def anew():
+            with Communicator.connect(store, 0, 1, LONG_S, key="child", shares_job=True) as fresh:
+                fresh.allreduce_now(torch.ones(3), 0, deadline=LONG_S)
+
+        texts.append(_text_of(anew))
+        os.write(write, "; ".join(texts).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, encoding="utf-8") as told:
+        return told.read()
+
+
+def test_forked():
+    (text,) = ranks.run("forked", 1)
+    assert "was forked" in text and text.endswith("; no error"), text
+
+
 def left_behind(rounds):
     """Descriptors and threads after rounds of a group whose call fails."""
     held = []
@@ -418,6 +470,8 @@ FUNCTIONS = {
         closed_by_a_signal_handler,
         left_behind,
         no_thread,
+        told_once,
+        forked,
         daemon_threads,
         interrupted_between,
     )
@@ -431,6 +485,8 @@ TESTS = {
     "closed_beside_others": test_closed_beside_others,
     "abort": test_abort_beside_a_slow_start,
     "signal_handler": test_closed_by_a_signal_handler,
+    "told_once": test_told_once,
+    "forked": test_forked,
     "failed_call": test_failed_call_leaves_nothing,
     "no_thread": test_no_thread,
     "daemon_threads": test_end_beside_daemon_threads,

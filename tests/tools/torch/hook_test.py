@@ -211,6 +211,27 @@ def interrupted_step():
     return result
 
 
+def interrupted_attach():
+    """Ctrl-C comes when everything is made but the optimizer's new step()."""
+    ddp, optimizer = ddp_and_sgd()
+    original, step = tarpon_torch.hook.BoundedHook.attach, optimizer.step
+
+    def attach(hook):
+        raise KeyboardInterrupt
+
+    tarpon_torch.hook.BoundedHook.attach = attach
+    try:
+        tarpon_torch.bounded_hook(ddp, optimizer)
+        return "not interrupted"
+    except KeyboardInterrupt:
+        pass
+    tarpon_torch.hook.BoundedHook.attach = original
+    unchanged = optimizer.step == step
+    hook = tarpon_torch.bounded_hook(ddp, optimizer)  # DDP takes one hook in its life
+    hook.finish()
+    return unchanged
+
+
 def interrupted_steps(steps):
     """A signal comes to rank 1 at several places of its step(). It catches what that raises, and trains on."""
     ddp, optimizer = ddp_and_sgd()
@@ -236,6 +257,9 @@ def interrupted_steps(steps):
     def expire():
         raise TimeoutError("for the test")
 
+    def fail():  # as a collective of an optimizer
+        raise tarpon_torch.TarponError("for the test")
+
     def rejoin(original, *arguments):
         nonlocal most_inside
         inside.append(1)
@@ -252,6 +276,7 @@ def interrupted_steps(steps):
         3: lambda: once(hook.communicator, "agree", kill),
         10: lambda: once(hook._replaced, "apply", expire),
         17: lambda: once(hook._check, "resync_from_best", expire),
+        31: lambda: once(hook._replaced, "apply", fail),
         24: lambda: (once(hook._replaced, "apply", expire), once(hook.communicator, "rejoin", kill)),
     }
     while hook.step < steps:
@@ -265,7 +290,7 @@ def interrupted_steps(steps):
         torch.nn.functional.cross_entropy(ddp(inputs), labels).backward()
         try:
             optimizer.step()
-        except (KeyboardInterrupt, TimeoutError) as error:
+        except (KeyboardInterrupt, TimeoutError, RuntimeError) as error:
             errors.append(type(error).__name__)
     result = [errors, most_inside, hook.compare().equal]
     hook.finish()
@@ -344,6 +369,7 @@ def test_interrupted():
     waited, refusal = ranks.run("interrupted_start", 2, backend="gloo")
     assert waited is not None and waited < 7, waited
     assert refusal, "rank 1 has started alone"
+    assert ranks.run("interrupted_attach", 1, backend="gloo") == [True]
     waited, _ = ranks.run("interrupted_step", 2, backend="gloo")
     assert waited is not None and waited < 7, waited
 
@@ -353,7 +379,8 @@ def test_interrupted_steps():
     there, here = ranks.run("interrupted_steps", 2, {"steps": 40}, backend="gloo")
     assert there == [[], 1, True], there
     assert here[1:] == [1, True], here
-    assert sorted(here[0]) == ["KeyboardInterrupt"] * 2 + ["TimeoutError"] * 4, here
+    expected = ["KeyboardInterrupt"] * 2 + ["TarponError"] + ["TimeoutError"] * 4
+    assert sorted(here[0]) == expected, here
 
 
 FUNCTIONS = {
@@ -371,6 +398,7 @@ FUNCTIONS = {
         restarted,
         interrupted_start,
         interrupted_step,
+        interrupted_attach,
         interrupted_steps,
     )
 }

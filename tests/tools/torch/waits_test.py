@@ -89,6 +89,14 @@ Communicator.connect(None, 0, 1, 10.0).allreduce(
 outcome.wait()
 """
 
+_ENDLESS = """
+import threading
+import tarpon_torch.threads as threads
+threads._PYTORCH_SECONDS = 2.0
+threads.callbacks.run(lambda: threads.run_pytorch(threading.Event().wait))
+print("ends", flush=True)
+"""
+
 
 def _end_of(program, **variables):
     """What the program prints, and the seconds from its first line to its end."""
@@ -109,12 +117,14 @@ def _end_of(program, **variables):
 
 
 def test_exit():
-    """A wait after the end of the threads, a rank that is about to connect, and a callback that runs."""
+    """A wait after the end of the threads, a rank that is about to connect, and callbacks that run."""
     assert _end_of(_AT_EXIT)[:2] == ("3\n", 0)
     port = str(ranks.free_port())
     text, code, seconds = _end_of(_CONNECTING, TARPON_RENDEZVOUS=f"127.0.0.1:{port}")
     assert (text, code) == ("interrupted\n", 0) and seconds < 8, (text, code, seconds)
     assert _end_of(_CALLBACK)[:2] == ("3\n", 0)
+    text, code, _ = _end_of(_ENDLESS)
+    assert text.startswith("ends\ntarpon_torch: a callback") and code == 0, (text, code)
 
 
 class _Store:

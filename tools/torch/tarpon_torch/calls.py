@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import threading
 import traceback
+import weakref
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
@@ -112,8 +113,9 @@ class Call:
         )
         with torch.cuda.stream(to_host):
             self.memory.copy_(self.tensor, non_blocking=True)
-            self.ready = torch.cuda.Event()
-            self.ready.record(to_host)
+            ready = torch.cuda.Event()
+            ready.record(to_host)
+            self.ready = ready  # one that is not recorded would be over at once
 
     def refuse(self, error: Exception) -> None:
         """The call ends on all ranks, here with `error`."""
@@ -129,8 +131,8 @@ class Call:
                 self.ready.synchronize()
             elif self.tensor.is_cuda:
                 return  # interrupted before it was staged
-            elif not self.tensor.is_contiguous():
-                self.memory = self.tensor.detach().contiguous()
+            elif self.tensor.is_neg() or not self.tensor.is_contiguous():
+                self.memory = self.tensor.detach().resolve_neg().contiguous()
             self.arguments.input = self.arguments.output = self.memory.data_ptr()
         except Exception as error:
             self.refuse(error)
@@ -219,8 +221,10 @@ class Outcome:
         self._over = Latch()
         self._error: Optional[Exception] = None
         self._ended: "torch.futures.Future[Any]" = torch.futures.Future()
-        # An error that set_exception() sets shows in Python alone. C++ sees that of a callback.
-        self.future = self._ended.then(lambda _: self._settle())
+        # An error that set_exception() sets shows in Python alone. C++ sees that of a callback. It runs
+        # inside end(); a cycle through a future of C++ would keep the value for ever, if no end came.
+        own = weakref.ref(self)
+        self.future = self._ended.then(lambda _: own()._settle())  # type: ignore[union-attr]
 
     def _settle(self) -> Any:
         self._raise_error()

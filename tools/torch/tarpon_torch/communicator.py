@@ -190,12 +190,7 @@ class Communicator:
         a call ends on all ranks, and `ended` gets the error. Where Ctrl-C interrupts it, either all of
         them have begun or none.
         """
-        try:
-            self._handle.begin(calls)
-        except ClosedError as error:
-            for call in calls:
-                call.error = error
-                call.tell()
+        self._handle.begin(calls)
 
     def allreduce_now(
         self, tensor: torch.Tensor, function: int, *, tag: int = 0, deadline: float

@@ -119,14 +119,15 @@ def bounded_hook(
     given = {"optimizer (1: given)": float(optimizer is not None), "len(state)": float(len(state))}
     try:
         options.expect_alike(communicator, given, TAG_OF_MEETING, _CONNECT_SECONDS)
+        hook.attach()  # first: with the hook alone this rank would apply steps that others skip
         ddp.register_comm_hook(None, _named(hook))
     except Exception:
         hook.finish()  # serves the others, who get the same error
         raise
     except BaseException:
+        hook.detach()
         communicator.close(seconds=0)
         raise
-    hook.attach()
     return hook
 
 

@@ -25,6 +25,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05  # seconds, between looks at who u
 GOODBYE_SECONDS = 5.0
 _END_SECONDS = 5.0  # that close() waits for functions which abort() ends
 _LAST_SECONDS = 1.0  # that the interpreter's end waits for threads inside the library
+_BEGINNER = "begins"
 
 
 class ClosedError(TarponError):
@@ -48,7 +49,8 @@ class Handle:
         self._ended = Latch()
         self._parent: Optional[Handle] = None
         self._process = os.getpid()
-        self._beginner: Optional[Stage] = None  # since the first CUDA tensor
+        # One stage, from the first CUDA tensor on; by its name, so that of two threads one makes it.
+        self._beginners: Dict[str, Stage] = {}
         self._streams: Dict[torch.device, Tuple[Any, Any]] = {}  # to the host, and back
         self._ender = Stage(self._end_calls, self._end)
         _open_handles.add(self)
@@ -60,14 +62,19 @@ class Handle:
         lib.check(self.use(getattr(lib.library(), function), *arguments))
 
     def is_open(self) -> bool:
-        return bool(self.pointer.value) and not self._closing
+        return bool(self.pointer.value) and not self._closing and self._process == os.getpid()
 
     def use(self, function: Any, *arguments: Any, closes: bool = False) -> Any:
         """function(the communicator, ...); nothing frees it meanwhile. `closes`: also while it is
-        closed. Errors: ClosedError."""
+        closed. Errors: ClosedError, TarponError in a forked child."""
         user = object()
         try:
             self._users[user] = threading.get_ident()
+            if self._process != os.getpid():
+                raise TarponError(
+                    f"process {os.getpid()} was forked from process {self._process}, whose communicator this "
+                    "is: connect in the child"
+                )
             if self._ending or (self._closing and not closes):
                 raise ClosedError()
             return function(self.pointer, *arguments)
@@ -104,26 +111,47 @@ class Handle:
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Takes the numbers of the calls; their ends are told on a thread of this handle. Where a
-        signal's handler raises meanwhile, all of them have begun or none. Errors: ClosedError: none."""
-        self.use(self._begin, list(calls))
+        signal's handler raises meanwhile, all of them have begun or none. Where this handle is closed, or
+        its process was forked, they are told of it here. Errors: those of handlers."""
+        own = list(calls)
+        entered: List[bool] = []  # a handler may raise the same errors as use() does
 
-    def _begin(self, pointer: ctypes.c_void_p, calls: List[Call]) -> None:
-        self._calls.update(calls)
+        def enter(_: Any) -> None:
+            entered.append(True)
+            self._begin(own)
+
         try:
+            self.use(enter)
+        except TarponError as error:
+            if entered:
+                raise
+            for call in own:
+                call.error = error
+                call.tell()
+
+    def _begin(self, calls: List[Call]) -> None:
+        try:
+            self._calls.update(calls)
             for call in calls:
                 if call.tensor.is_cuda:
                     self._stage(call)
         finally:
-            if self._beginner is not None:
-                self._beginner.put(calls)
+            beginner = self._beginner()
+            if beginner is not None:
+                beginner.put(calls)
             else:
                 self._begin_now(calls)
+
+    def _beginner(self) -> Optional[Stage]:
+        return self._beginners.get(_BEGINNER)
 
     def _stage(self, call: Call) -> None:
         device = call.tensor.device
         try:
-            if self._beginner is None:
-                self._beginner = Stage(self._begin_now)
+            if self._beginner() is None:
+                fresh = Stage(self._begin_now)
+                if self._beginners.setdefault(_BEGINNER, fresh) is not fresh:
+                    fresh.stop()
             if device not in self._streams:
                 self._streams[device] = (torch.cuda.Stream(device), torch.cuda.Stream(device))
             call.stage(*self._streams[device])
@@ -178,7 +206,7 @@ class Handle:
         that is still being made."""
         if self._is_being_made():
             return True
-        own_stages = [self._ender] + ([self._beginner] if self._beginner is not None else [])
+        own_stages = [self._ender, *self._beginners.values()]
         here = (None, threading.get_ident())
         return any(stage.is_here() for stage in own_stages) or any(
             thread in here for thread in list(self._users.values())
@@ -195,9 +223,10 @@ class Handle:
         while self._users:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        if self._beginner is not None:
-            self._beginner.stop()
-            self._beginner.join()
+        beginner = self._beginner()
+        if beginner is not None:
+            beginner.stop()
+            beginner.join()
         self._ender.drain()
         lib.library().tarpon_communicator_free(self.pointer)
         self._calls.clear()

@@ -210,8 +210,7 @@ class BoundedHook:
             self._finish_step()
         finally:
             self._finished = True
-            if self._replaced is not None:
-                self._replaced.restore()
+            self.detach()
             if self._rejoining is not None:
                 self._rejoining.give_up()
             # Late ranks fetch results for as long as a call may take.
@@ -224,6 +223,11 @@ class BoundedHook:
         """Puts _step() in place of the optimizer's step()."""
         if self._optimizer is not None:
             self._replaced = ReplacedStep(self._optimizer, self._step)
+
+    def detach(self) -> None:
+        """The optimizer is as before."""
+        if self._replaced is not None:
+            self._replaced.restore()
 
     def _step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
         """In place of the optimizer's step(), which gets `kwargs`."""
@@ -241,9 +245,7 @@ class BoundedHook:
             if self._out:
                 step.decision = "skip"
                 self._rejoin(step)
-        except TarponError:
-            raise
-        except BaseException:  # Ctrl-C, or a defect of the optimizer
+        except BaseException:  # of Tarpon, of the optimizer, or of a signal's handler
             self._out = True  # the others go on, and this rank does not know how
             raise
         self._finish_step()

@@ -6,6 +6,7 @@ process aborts. So the end waits for that, and for everything else a moment only
 
 import os
 import queue
+import sys
 import threading
 import time
 from typing import Any, Callable, Dict, List, Optional, Set
@@ -13,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Set
 from .library import TarponError
 
 _PAUSE = 0.001  # seconds, between looks at threads that run PyTorch's code
+_PYTORCH_SECONDS = 60.0
 _GRACE = 1.0  # seconds, for a function that another thread has promised
 
 class Latch:
@@ -83,7 +85,8 @@ def run_pytorch(work: Callable[[], None]) -> None:
 
 
 def end_threads(seconds: float) -> None:
-    """Returns when all threads have ended, or after `seconds` those that are not in run_pytorch()."""
+    """Returns when all threads have ended: after `seconds`, or _PYTORCH_SECONDS more for those that are
+    in run_pytorch()."""
     global _is_over
     until = time.monotonic() + seconds
     seen: Set[threading.Thread] = set()
@@ -97,8 +100,17 @@ def end_threads(seconds: float) -> None:
             seen.add(thread)
             if thread.is_alive():  # Ctrl-C may have come before it was started
                 thread.join(max(0.0, until - time.monotonic()))
+    until = time.monotonic() + _PYTORCH_SECONDS
     for _is_over in (False, True):  # what runs may wait for what has not begun
         while _in_pytorch:
+            if time.monotonic() > until:
+                _is_over = True
+                print(
+                    f"tarpon_torch: a callback of a future still runs {_PYTORCH_SECONDS:g} s after the end of "
+                    "the program; it is cut off",
+                    file=sys.stderr,
+                )
+                return
             time.sleep(_PAUSE)
 
 
