@@ -604,9 +604,10 @@ TARPON_API int tarpon_resync(tarpon_communicator* communicator, uint32_t root, v
  */
 TARPON_API int tarpon_close(tarpon_communicator* communicator, int64_t deadline_us);
 
-/* Frees the communicator. Outstanding calls end as aborted on all ranks. A rank that frees it
- * without tarpon_close() is dead to the others. Calls and reports may be freed before or after it.
- */
+/* Frees the communicator. Outstanding calls end as aborted on all ranks. On return all calls are
+ * done, and their buffers belong to the caller, whether their handles are freed or not. A rank that
+ * frees it without tarpon_close() is dead to the others. Calls and reports may be freed before or
+ * after it. */
 TARPON_API void tarpon_communicator_free(tarpon_communicator* communicator);
 
 #ifdef __cplusplus

@@ -81,6 +81,16 @@ void Driven::stop() {
   quiet_ = false;
   driver_.end_calls(
       lock, [this] { return is_still(); }, monotonic_now() + kStopPatience);
+  drop_calls(lock);
+}
+
+/// Ends the calls that are not done: their buffers are the callers' from here on. REQUIRES: the
+/// mutex, which it lets go of meanwhile.
+void Driven::drop_calls(std::unique_lock<std::mutex>& lock) {
+  if (engine_.outstanding() == 0) return;
+  driver_.await_port(lock, *this);
+  engine_.drop_calls(monotonic_now());
+  driver_.announce();
 }
 
 Shares Driven::learnt_shares(std::uint32_t tag) {
@@ -160,6 +170,7 @@ bool Driver::stop() {
                          [](const Driven* one) { return one->is_still(); });
     };
     end_calls(lock, still, monotonic_now() + kStopPatience);
+    if (job_ != nullptr) job_->drop_calls(lock);
   }
   needed_.notify_all();
   return true;

@@ -67,7 +67,8 @@ class Driven {
   /// Takes part in no further exchange of measurements: the caller says goodbye next.
   void end_learning();
 
-  /// Ends outstanding calls and tells the peers. Takes a second at most.
+  /// Ends outstanding calls and tells the peers. Takes a second at most. Calls that are not done by
+  /// then give up the rest of their work: on return all calls are done.
   void stop();
 
   Driver& driver() { return driver_; }
@@ -78,6 +79,7 @@ class Driven {
   bool is_still() const;
   bool progress(bool piece_has_ended);
   void tell_silent();
+  void drop_calls(std::unique_lock<std::mutex>& lock);
 
   Driver& driver_;
   Engine& engine_;
@@ -104,6 +106,7 @@ class Driver {
   void start_thread();
 
   /// Ends outstanding calls of all engines, tells the peers, and asks the progress thread to end.
+  /// On return all calls of the job's own communicator are done.
   /// Later calls of communicators that were split from the job end as aborted. Takes a second at
   /// most. Returns false if it was called before.
   bool stop();

@@ -114,7 +114,12 @@ class Engine {
   /// tells. A call that is over, and waits for the port or its pieces, keeps its result.
   void abort(Time now);
 
-  /// Does the same, blaming `origin`, for `reason`. Every later call ends like this at once.
+  /// Ends every outstanding call at once: afterwards no work touches its buffers, and the port
+  /// points into none. Does abort() first. A call that is over, but whose output needs more work,
+  /// ends as `aborted` here. REQUIRES: no piece runs, no thread is inside the port.
+  void drop_calls(Time now);
+
+  /// Does abort(), blaming `origin`, for `reason`. Every later call ends like this at once.
   void abort_for_good(Rank origin, const std::string& reason, Time now);
 
   /// Stores what the control mesh says about a rank. Exact calls that need a rank which is dead,
@@ -197,6 +202,7 @@ class Engine {
   void note_pause(Time now);
   void note_held_back(const RunningCall& operation, Time now);
   void give_up(Rank origin, const std::string& detail, Time now);
+  void hand_back(RunningCall& operation, Time now);
   void note_absent(Rank rank);
   void note_silent(Rank rank, bool silent, Time now);
   void end_by_exclusion(const Fact& own, Time now);

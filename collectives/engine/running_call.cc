@@ -339,6 +339,17 @@ bool RunningCall::complete(Time now) {
   return work_.idle();
 }
 
+void RunningCall::drop_work(Time now) {
+  if (complete(now)) return;
+  work_.clear();
+  Report& report = call_->report;
+  report.status = Status::aborted;
+  report.abort_reason = AbortReason::given_up;
+  report.blamed = {setting_.rank};
+  report.detail = "given up by this rank before its output was complete";
+  report.elapsed = now - submitted_;
+}
+
 void RunningCall::teach_work_rate(Time now) {
   const Status status = call_->report.status;
   const bool whole =

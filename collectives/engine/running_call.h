@@ -99,8 +99,13 @@ class RunningCall {
   /// REQUIRES: over(), and the port holds no packet of the call.
   bool complete(Time now);
 
+  /// Drops the work that the output still needs; the call then ends as aborted by this rank. Does
+  /// nothing if the output is complete. REQUIRES: over(), no piece runs, and the port holds no
+  /// packet of the call.
+  void drop_work(Time now);
+
   /// Marks the call as done, and teaches the learnt values of the communicator. REQUIRES:
-  /// complete().
+  /// complete(), or drop_work() has run.
   void release(Time now);
 
   /// Ranks so far behind that there was no room to retain this rank's shard for them. Bit r:

@@ -16,6 +16,22 @@ void Engine::abort(Time now) {
   give_up(options_.endpoint.rank, "given up by this rank", now);
 }
 
+void Engine::drop_calls(Time now) {
+  abort(now);
+  for (const auto& operation : running_) {
+    port_.drop_unsent(lender_of(operation->handle()));
+    operation->drop_work(now);
+    hand_back(*operation, now);
+  }
+  running_.clear();
+}
+
+/// Marks a call as done. REQUIRES: its output is complete, or it has no result.
+void Engine::hand_back(RunningCall& operation, Time now) {
+  record_ended(options_.endpoint.recorder, operation.call().report, now);
+  operation.release(now);
+}
+
 void Engine::abort_for_good(Rank origin, const std::string& reason, Time now) {
   if (aborted_) return;
   const std::string who =
@@ -129,8 +145,7 @@ void Engine::fail_all(Time now, const Error& error) {
     operation->end(Status::failed, error.message, now);
     port_.drop_unsent(lender_of(operation->handle()));
     while (!operation->complete(now)) operation->work().run_all();
-    record_ended(options_.endpoint.recorder, operation->call().report, now);
-    operation->release(now);
+    hand_back(*operation, now);
   }
   running_.clear();
   end_waiting(*broken_, now);

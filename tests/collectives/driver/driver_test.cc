@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collectives/driver/connect.h"
@@ -75,7 +76,41 @@ class TestPort final : public ForwardingPort {
   Does& does_;
 };
 
-/// Rank 0 of two, the other of which makes no call.
+/// The parts of a live rank.
+struct LiveRank {
+  explicit LiveRank(Connection made)
+      : connection(std::move(made)),
+        flight({}, {connection.control->public_id(), connection.agreed.endpoint.rank,
+                    connection.agreed.endpoint.world_size, connection.agreed.slot_bytes}),
+        lines(std::make_unique<TestPort>(std::move(connection.port), does), 2),
+        driver(lines, flight),
+        engine(connection.agreed, lines.first()) {
+    driven.emplace(driver, engine, connection.agreed.endpoint, lines.first(),
+                   *connection.membership);
+  }
+  ~LiveRank() {
+    driver.stop();
+    driver.join();
+  }
+  LiveRank(const LiveRank&) = delete;
+  LiveRank& operator=(const LiveRank&) = delete;
+
+  std::shared_ptr<PendingCall> submit(std::vector<float>& values) {
+    return driven->submit(
+        {.input = values.data(), .output = values.data(), .count = values.size(), .deadline = 60s},
+        false);
+  }
+
+  Does does;
+  Connection connection;
+  Flight flight;
+  PortLines lines;
+  Driver driver;
+  Engine engine;
+  std::optional<Driven> driven;
+};
+
+/// Rank 0 of two. The other one makes no call, unless a test does.
 class DriverTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -85,7 +120,7 @@ class DriverTest : public testing::Test {
       threads.emplace_back([&, rank] {
         auto made = connect_ranks(testing_support::options_of(rank, 2, file), SlotSizing::by_path);
         if (made) {
-          connections_[rank].emplace(*std::move(made));
+          ranks_[rank] = std::make_unique<LiveRank>(*std::move(made));
         } else {
           ADD_FAILURE() << made.error().message;
         }
@@ -93,26 +128,36 @@ class DriverTest : public testing::Test {
     }
     for (std::thread& thread : threads) thread.join();
     ASSERT_FALSE(HasFailure());
-    Connection& mine = *connections_[0];
-    const EndpointOptions& self = mine.agreed.endpoint;
-    flight_.emplace(FlightOptions{}, FlightIdentity{mine.control->public_id(), self.rank,
-                                                    self.world_size, mine.agreed.slot_bytes});
-    lines_.emplace(std::make_unique<TestPort>(std::move(mine.port), does_), 2);
-    driver_.emplace(*lines_, *flight_);
-    engine_.emplace(mine.agreed, lines_->first());
-    driven_.emplace(*driver_, *engine_, self, lines_->first(), *mine.membership);
   }
 
-  void TearDown() override {
-    if (!driver_) return;
-    driver_->stop();
-    driver_->join();
-    driven_.reset();
+  LiveRank& mine() { return *ranks_[0]; }
+
+  /// Returns a call of rank 0 that is over, but done only after its deadline: the port keeps its
+  /// packets.
+  std::shared_ptr<PendingCall> submit_kept() {
+    mine().does.keeps_packets = true;
+    for (const auto& rank : ranks_) rank->driver.start_thread();
+    auto call = mine().submit(values_[0]);
+    ranks_[1]->driver.wait(ranks_[1]->submit(values_[1]));
+    const auto over = [this] {
+      return mine().driven->look(
+                 [](const Engine& engine) { return engine.endpoint().lowest_open(0); }) == 1;
+    };
+    while (!over()) std::this_thread::sleep_for(1ms);
+    EXPECT_FALSE(call->done);
+    return call;
+  }
+
+  void expect_dropped(const PendingCall& call) {
+    EXPECT_TRUE(call.done);
+    EXPECT_EQ(call.report.status, Status::complete) << call.report.detail;
+    EXPECT_GT(mine().does.drops, 0);
+    EXPECT_EQ(mine().does.drops_inside, 0);
   }
 
   std::shared_ptr<PendingCall> submit(bool waits) {
-    return driven_->submit({.input = &value_, .output = &value_, .count = 1, .deadline = 60s},
-                           waits);
+    return mine().driven->submit({.input = &value_, .output = &value_, .count = 1, .deadline = 60s},
+                                 waits);
   }
 
   void expect_failed(const PendingCall& call) {
@@ -121,37 +166,33 @@ class DriverTest : public testing::Test {
   }
 
   float value_ = 1;
-  Does does_;
-  std::array<std::optional<Connection>, 2> connections_;
-  std::optional<Flight> flight_;
-  std::optional<PortLines> lines_;
-  std::optional<Driver> driver_;
-  std::optional<Engine> engine_;
-  std::optional<Driven> driven_;
+  std::array<std::vector<float>, 2> values_{std::vector<float>(100'000),
+                                            std::vector<float>(100'000)};
+  std::array<std::unique_ptr<LiveRank>, 2> ranks_;
 };
 
 TEST_F(DriverTest, wait__an_exception_ends_the_calls_as_failed) {
-  does_.in_wait = true;
+  mine().does.in_wait = true;
   const auto call = submit(true);
-  driver_->wait(call);
+  mine().driver.wait(call);
   expect_failed(*call);
   const auto next = submit(true);
-  driver_->wait(next);
+  mine().driver.wait(next);
   expect_failed(*next);
 }
 
 TEST_F(DriverTest, run_thread__an_exception_ends_the_calls_as_failed) {
-  driver_->start_thread();
+  mine().driver.start_thread();
   const auto call = submit(false);
-  does_.in_wait = true;
-  driver_->wait(call);
+  mine().does.in_wait = true;
+  mine().driver.wait(call);
   expect_failed(*call);
 }
 
 TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
-  driver_->start_thread();
+  mine().driver.start_thread();
   const auto call = submit(false);
-  does_.in_wait = true;
+  mine().does.in_wait = true;
   const Time limit = monotonic_now() + 30s;
   while (!call->done && monotonic_now() < limit) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(call->done);
@@ -159,32 +200,41 @@ TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
 }
 
 TEST_F(DriverTest, stop__a_further_exception_leaves_nothing) {
-  does_.in_wait = true;
+  mine().does.in_wait = true;
   const auto call = submit(true);
-  does_.after_end_of = call.get();
-  driver_->wait(call);
+  mine().does.after_end_of = call.get();
+  mine().driver.wait(call);
   expect_failed(*call);
-  EXPECT_NO_THROW(driver_->stop());
-  does_.after_end_of = nullptr;
+  EXPECT_NO_THROW(mine().driver.stop());
+  mine().does.after_end_of = nullptr;
 }
 
 TEST_F(DriverTest, destroyed__drops_its_packets_while_no_thread_is_inside_the_port) {
-  does_.keeps_packets = true;
-  driver_->start_thread();
-  std::vector<float> values(100'000);
-  driven_->submit(
-      {.input = values.data(), .output = values.data(), .count = values.size(), .deadline = 60s},
-      false);
-  while (!does_.inside) std::this_thread::sleep_for(100us);
-  driven_.reset();
-  EXPECT_GT(does_.drops, 0);
-  EXPECT_EQ(does_.drops_inside, 0);
+  mine().does.keeps_packets = true;
+  mine().driver.start_thread();
+  mine().submit(values_[0]);
+  while (!mine().does.inside) std::this_thread::sleep_for(100us);
+  mine().driven.reset();
+  EXPECT_GT(mine().does.drops, 0);
+  EXPECT_EQ(mine().does.drops_inside, 0);
+}
+
+TEST_F(DriverTest, stop__leaves_no_call_to_which_buffers_belong) {
+  const auto call = submit_kept();
+  mine().driver.stop();
+  expect_dropped(*call);
+}
+
+TEST_F(DriverTest, stop__of_one_communicator_leaves_no_call_to_which_buffers_belong) {
+  const auto call = submit_kept();
+  mine().driven->stop();
+  expect_dropped(*call);
 }
 
 TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
   const auto refusals = [this] {
     std::vector<Record> found;
-    const Recorder& recorder = flight_->recorder();
+    const Recorder& recorder = mine().flight.recorder();
     for (std::uint64_t number = recorder.first(); number < recorder.written(); ++number) {
       RecordWords words;
       if (!recorder.read(number, words)) continue;
@@ -193,16 +243,16 @@ TEST_F(DriverTest, wait__refused_packets_are_recorded_in_intervals) {
     }
     return found;
   };
-  driver_->poll(1ms);
+  mine().driver.poll(1ms);
   EXPECT_EQ(refusals().size(), 0u);
-  does_.refused = 3;
-  for (int i = 0; i < 5; ++i) driver_->poll(1ms);
+  mine().does.refused = 3;
+  for (int i = 0; i < 5; ++i) mine().driver.poll(1ms);
   ASSERT_EQ(refusals().size(), 1u);
   EXPECT_EQ(refusals()[0].value, 3u);
   EXPECT_EQ(refusals()[0].detail, EPERM);
-  does_.refused = 10;
+  mine().does.refused = 10;
   std::this_thread::sleep_for(SendRefusals::kInterval);
-  driver_->poll(1ms);
+  mine().driver.poll(1ms);
   ASSERT_EQ(refusals().size(), 2u);
   EXPECT_EQ(refusals()[1].value, 7u);
 }

@@ -51,6 +51,8 @@ class BreakingPort : public ForwardingPort {
  public:
   using ForwardingPort::ForwardingPort;
   bool broken = false;
+  bool keeps = false;  // holds() says so
+  bool holds(Lender lender) const override { return keeps || ForwardingPort::holds(lender); }
   std::optional<Error> failure() const override {
     if (!broken) return std::nullopt;
     return Error::make(Error::Code::io, "broken by a test");
@@ -262,6 +264,24 @@ TEST_F(PiecesTest, abort_while_decoding_leaves_the_result) {
   guarded_[0].take_away();
   ASSERT_TRUE(job_->finish());
   expect_next(1);
+}
+
+TEST_F(PiecesTest, drop_calls__ends_a_call_that_needs_more_work_as_aborted) {
+  make_job();
+  port_->keeps = true;  // or the pieces of its output would begin
+  const auto calls = submit_all();
+  ASSERT_TRUE(job_->run_until([&] { return calls[1]->done.load(); }));
+  EXPECT_EQ(calls[0]->report.status, Status::complete) << calls[0]->report.detail;
+  EXPECT_FALSE(calls[0]->done);
+  ASSERT_FALSE(job_->is_working(0));
+  (*job_)[0].drop_calls(job_->now());
+  guarded_[0].take_away();
+  ASSERT_TRUE(calls[0]->done);
+  EXPECT_EQ(calls[0]->report.status, Status::aborted);
+  EXPECT_THAT(calls[0]->report.blamed, ElementsAre(0));
+  EXPECT_EQ((*job_)[0].outstanding(), 0u);
+  EXPECT_FALSE((*job_)[0].has_piece());
+  job_->run_for(10ms);
 }
 
 TEST_F(PiecesTest, abort_while_the_shard_is_copied_ends_the_call) {
