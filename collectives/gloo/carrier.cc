@@ -139,8 +139,17 @@ bool may_be_whole_elsewhere(const tarpon_report* report) {
   tarpon_summary summary{};
   summary.size = sizeof summary;
   if (report == nullptr || tarpon_report_summary(report, &summary) != TARPON_OK) return true;
-  return summary.status == TARPON_STATUS_PEER_LATE ||
-         (summary.status == TARPON_STATUS_ABORTED && summary.abort_cause == TARPON_CAUSE_LATE);
+  switch (summary.status) {
+    case TARPON_STATUS_PEER_LATE:
+    case TARPON_STATUS_PEER_DEAD:
+    case TARPON_STATUS_EVICTED:
+    case TARPON_STATUS_PEER_LEFT:
+      return true;
+    case TARPON_STATUS_ABORTED:
+      return summary.abort_cause == TARPON_CAUSE_LATE;
+    default:
+      return false;
+  }
 }
 
 void add(std::atomic<double>& sum, double value) {
@@ -239,19 +248,28 @@ void Carrier::run(const GlooCall& call, Tally& tally) {
   arguments.input = inputs[0];
   Custom custom(*call.combine, call.element_size);
   if (inputs.size() > 1) {
-    // The inputs of this rank first. If the callback throws, the other ranks still need this one.
+    // The inputs of this rank first.
     void* const sum = call.outputs[0];
     Custom::run(sum, inputs[0], inputs[1], call.elements, &custom);
     for (std::size_t i = 2; i < inputs.size(); ++i) {
       Custom::run(sum, sum, inputs[i], call.elements, &custom);
     }
     arguments.input = sum;
+    if (custom.failed()) refuse(arguments, custom);
   }
   if (arguments.function == TARPON_CUSTOM) arguments.custom_context = &custom;
   reduce(call, arguments, custom, tally);
   for (std::size_t i = 1; i < call.outputs.size(); ++i) {
     std::memcpy(call.outputs[i], call.outputs[0], call.elements * call.element_size);
   }
+}
+
+/// Makes a call that ends as aborted on all ranks: it takes its number here too. Then throws what
+/// the callback has thrown.
+void Carrier::refuse(tarpon_arguments arguments, const Custom& custom) {
+  arguments.refusal = "the reduction function has thrown";
+  tarpon_allreduce(job_, &arguments, nullptr);
+  custom.rethrow();
 }
 
 void Carrier::reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,

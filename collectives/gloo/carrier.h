@@ -82,6 +82,7 @@ class Carrier {
       : job_(job), settings_(settings), timeout_(timeout) {}
   tarpon_arguments arguments_of(const GlooCall& call) const;
   class Custom;
+  void refuse(tarpon_arguments arguments, const Custom& custom);
   void reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,
               Tally& tally);
   void share_failure(const tarpon_arguments& arguments, bool failed);

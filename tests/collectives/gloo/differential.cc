@@ -1,7 +1,9 @@
 // AllReduces by Gloo's public interface over the grid of Gloo's own tests; a line of text for each
 // case, with a hash of its results. Run plain and with the shim: both print the same.
 //
-// Usage: gloo_differential [CASE]      CASE: grid, tags, contexts, reuse, failures (default all)
+// Usage: gloo_differential [CASE]      CASE: grid, tags, contexts, reuse, failures (default all),
+// or
+//                                      leave: with the shim alone
 //
 // The ranks are threads of this process, on loopback. Values are small integers, whose sums every
 // type holds exactly in any order. A result that is wrong ends it with code 1.
@@ -282,19 +284,23 @@ void show_reuse() {
               hashes[0] == hashes[1] && hashes[1] == hashes[2] ? "alike" : "different");
 }
 
+constexpr float kThrown = 12345;
+
+/// A sum that throws where the first element of `b` is kThrown.
+void throwing_sum(void* out, const void* a, const void* b, std::size_t count) {
+  if (*static_cast<const float*>(b) == kThrown) throw std::domain_error("thrown by the callback");
+  gloo::sum<float>(out, a, b, count);
+}
+
 /// The exceptions that end an AllReduce of three ranks: the callback of rank 1 throws when it adds
 /// that rank's own two inputs.
-void show_thrown() {
+void show_thrown(const char* name, const Reduce& reduce) {
   std::vector<std::string> ends(3, "no exception");
   on_ranks(3, [&](const Context& context) {
-    const bool throws = context->rank == 1;
-    std::vector<float> first(100), second(100);
+    std::vector<float> first(100), second(100, context->rank == 1 ? kThrown : 0);
     gloo::AllreduceOptions options(context);
     options.setOutputs(std::vector<float*>{first.data(), second.data()}, first.size());
-    options.setReduceFunction([throws](void* out, const void* a, const void* b, std::size_t count) {
-      if (throws) throw std::domain_error("thrown by the callback");
-      gloo::sum<float>(out, a, b, count);
-    });
+    options.setReduceFunction(reduce);
     options.setTimeout(300ms);
     auto& end = ends[static_cast<std::size_t>(context->rank)];
     try {
@@ -305,7 +311,7 @@ void show_thrown() {
       end = error.what();
     }
   });
-  std::printf("a callback that throws: %s, %s, %s\n", ends[0].c_str(), ends[1].c_str(),
+  std::printf("a %s that throws: %s, %s, %s\n", name, ends[0].c_str(), ends[1].c_str(),
               ends[2].c_str());
 }
 
@@ -334,6 +340,36 @@ void show_call_after_failed_callback() {
   });
   std::printf("a call after a callback that failed: %s, %s, %s\n", ends[0].c_str(), ends[1].c_str(),
               ends[2].c_str());
+}
+
+/// Two calls of ranks 0 and 1 after rank 2 has left: one with a callback, which needs that rank,
+/// and a sum that Tarpon may bound. With the shim alone: some ranks may have a result of the first.
+void show_call_after_leave() {
+  std::vector<std::string> ends(3, "no exception");
+  on_ranks(3, [&](const Context& context) {
+    if (context->rank == 2) return;
+    std::vector<float> data(1000);
+    gloo::AllreduceOptions options(context);
+    options.setOutput(data.data(), data.size());
+    options.setTimeout(20s);
+    auto& end = ends[static_cast<std::size_t>(context->rank)];
+    for (const bool first : {true, false}) {
+      if (first) {
+        options.setReduceFunction(
+            [](auto* out, auto* a, auto* b, auto n) { gloo::sum<float>(out, a, b, n); });
+      } else {
+        options.setReduceFunction(Function(&gloo::sum<float>));
+      }
+      try {
+        end = "no exception";
+        gloo::allreduce(options);
+      } catch (const gloo::IoException& error) {
+        end = "IoException";
+        std::fprintf(stderr, "rank %d: %s\n", context->rank, error.what());
+      }
+    }
+  });
+  std::printf("a sum after a callback without a rank: %s, %s\n", ends[0].c_str(), ends[1].c_str());
 }
 
 /// A rank that does not come. Of Gloo's ranks one may hear of the other's end before its own time
@@ -370,8 +406,13 @@ int main(int argc, char** argv) {
   if (runs("contexts")) show_contexts();
   if (runs("reuse")) show_reuse();
   if (runs("failures")) show_failures();
-  if (runs("failures")) show_thrown();
+  if (runs("failures")) show_thrown("function", Function(&throwing_sum));
+  if (runs("failures")) {
+    show_thrown("callback",
+                [](auto* out, auto* a, auto* b, auto n) { throwing_sum(out, a, b, n); });
+  }
   if (runs("failures")) show_call_after_failed_callback();
+  if (only == "leave") show_call_after_leave();
   std::fprintf(stderr, "carried are %d\n", carried.load());
   return 0;
 }

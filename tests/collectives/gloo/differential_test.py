@@ -49,6 +49,11 @@ def main():
             text = re.search(rf"^rank {rank}: (.*)$", carried.stderr, re.MULTILINE)
             if not text or "Timed out after 300 ms" not in text[1] or "rank 2" not in text[1]:
                 sys.exit(f"FAIL: rank {rank} does not name the missing rank: {carried.stderr}")
+        left = run(
+            [program, "leave"], LD_PRELOAD=shim, TARPON_MODE="bounded", TARPON_BOUNDED_MIN="0"
+        )
+        if "without a rank: IoException, IoException\n" not in left.stdout:
+            sys.exit(f"FAIL: a call goes on after one that may have a result: {left.stdout}")
     lines = plain.stdout.count("\n")
     print(f"{lines} results are equal; Tarpon carried {said.group(1)} calls of {said.group(2)} bytes")
 
