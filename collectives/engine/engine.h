@@ -96,7 +96,8 @@ class Engine {
   bool has_piece() const;
   /// Takes the next piece, of the oldest call first. It runs until piece_ended(), in any thread.
   /// All functions but progress() may be called meanwhile; a call that they end is done, and its
-  /// buffers are released, once its piece has ended. REQUIRES: has_piece(), no piece runs.
+  /// buffers are released, once its piece has ended. Throws std::bad_alloc, and changes nothing
+  /// then. REQUIRES: has_piece(), no piece runs.
   Piece take_piece(Time now);
   /// Notes that the piece has run. progress() goes on with its call.
   void piece_ended(Time now);

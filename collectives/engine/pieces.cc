@@ -44,13 +44,14 @@ Piece Engine::take_piece(Time now) {
   if (encoding != nullptr) {
     taken.encoding = encoding;
     taken.call = encoding->call();
-    taken_ = std::move(taken);
-    return encoding->take_piece();
+  } else {
+    taken.operation = operation;
   }
-  taken.operation = operation;
+  Piece piece = encoding != nullptr    ? encoding->take_piece()
+                : operation != nullptr ? operation->work().take()
+                                       : coded_calls_->buffers().take_piece(options_.piece_bytes);
   taken_ = std::move(taken);
-  if (operation != nullptr) return operation->work().take();
-  return coded_calls_->buffers().take_piece(options_.piece_bytes);
+  return piece;
 }
 
 void Engine::piece_ended(Time now) {

@@ -39,14 +39,15 @@ class Work {
 
   bool has_piece() const { return !parts_.empty() && !running_; }
 
-  /// The next piece. It runs until ended(). REQUIRES: has_piece().
+  /// The next piece. It runs until ended(). Throws std::bad_alloc, and changes nothing then.
+  /// REQUIRES: has_piece().
   Piece take() {
-    running_ = true;
     Part& part = parts_.front();
     const std::uint64_t left = part.units - part.next;
     const std::uint64_t count =
         std::min(left, std::max<std::uint64_t>(1, piece_bytes_ / part.unit_bytes));
     Piece piece{count * part.unit_bytes, part.run, part.next, count};
+    running_ = true;
     part.next += count;
     if (count == left) parts_.erase(parts_.begin());
     taken_bytes_ += piece.bytes;
@@ -72,9 +73,11 @@ class Work {
   /// Drops the work that has not been taken.
   void clear() { parts_.clear(); }
 
-  /// Runs all that is left here. REQUIRES: no piece runs.
+  /// Runs all that is left here, without memory. It does not count as taken. REQUIRES: no piece
+  /// runs.
   void run_all() {
-    for (; has_piece(); ended(Duration::zero())) take().run();
+    for (const Part& part : parts_) part.run(part.next, part.units - part.next);
+    parts_.clear();
   }
 
  private:

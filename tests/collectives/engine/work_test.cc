@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <vector>
 
 #include "collectives/engine/work_rate.h"
@@ -76,6 +77,38 @@ TEST(Work, clear__drops_pieces_that_were_not_taken_and_lets_the_taken_one_end) {
   work.ended(1us);
   EXPECT_TRUE(work.idle());
   EXPECT_EQ(units, 1);
+}
+
+/// Work whose copies can be refused.
+struct Refusing {
+  Refusing(int& units, const bool& refuses) : units_(&units), refuses_(&refuses) {}
+  Refusing(const Refusing& other) : units_(other.units_), refuses_(other.refuses_) {
+    if (*refuses_) throw std::bad_alloc();
+  }
+  Refusing& operator=(const Refusing&) = delete;
+  void operator()(std::uint64_t, std::uint64_t count) const { *units_ += static_cast<int>(count); }
+
+  int* units_;
+  const bool* refuses_;
+};
+
+TEST(Work, take__changes_nothing_where_memory_is_refused) {
+  Work work(1);
+  int units = 0;
+  bool refuses = false;
+  work.add(3, 1, Refusing(units, refuses));
+  refuses = true;
+  EXPECT_THROW(work.take(), std::bad_alloc);
+  EXPECT_TRUE(work.has_piece()) << "no piece runs";
+  refuses = false;
+  work.take().run();
+  work.ended(1us);
+  EXPECT_EQ(units, 1);
+  refuses = true;
+  work.run_all();
+  EXPECT_EQ(units, 3);
+  EXPECT_TRUE(work.idle());
+  EXPECT_EQ(work.taken_bytes(), 1u);
 }
 
 TEST(WorkRate, is_the_90th_percentile_of_the_last_20_calls_per_byte) {
