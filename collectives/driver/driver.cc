@@ -409,7 +409,7 @@ void Driver::run_thread() {
     const bool idle = outstanding() == 0;
     if (!driving_ && port_.failure()) {  // nothing moves any more, and the port no longer sleeps
       fail_calls();
-      needed_.wait(lock, [this] { return stopping_; });
+      needed_.wait(lock, [this] { return stopping_ || outstanding() > 0; });
       continue;
     }
     if (busy_caller || (idle && now < last_caller_.load() + kTakeOverDelay)) {

@@ -160,6 +160,12 @@ class DriverTest : public testing::Test {
                                  waits);
   }
 
+  void await(const PendingCall& call) {
+    const Time limit = monotonic_now() + 30s;
+    while (!call.done && monotonic_now() < limit) std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(call.done);
+  }
+
   void expect_failed(const PendingCall& call) {
     EXPECT_EQ(call.report.status, Status::failed);
     EXPECT_THAT(call.report.detail, HasSubstr("thrown by a test"));
@@ -193,10 +199,25 @@ TEST_F(DriverTest, run_thread__an_exception_ends_calls_for_which_nobody_waits) {
   mine().driver.start_thread();
   const auto call = submit(false);
   mine().does.in_wait = true;
-  const Time limit = monotonic_now() + 30s;
-  while (!call->done && monotonic_now() < limit) std::this_thread::sleep_for(1ms);
-  ASSERT_TRUE(call->done);
+  await(*call);
   expect_failed(*call);
+}
+
+TEST_F(DriverTest, run_thread__calls_of_a_communicator_that_is_split_afterwards_fail_too) {
+  mine().driver.start_thread();
+  const auto call = submit(false);
+  mine().does.in_wait = true;
+  await(*call);
+  std::this_thread::sleep_for(10ms);  // the progress thread has nothing to do any more
+  EngineOptions options = mine().connection.agreed;
+  options.endpoint.communicator = 1;
+  SplitLine line(mine().driver, 1, {0, 1});
+  Engine engine(options, *line);
+  Driven part(mine().driver, engine, options.endpoint, *line, *mine().connection.membership);
+  const auto later =
+      part.submit({.input = &value_, .output = &value_, .count = 1, .deadline = 60s}, false);
+  await(*later);
+  expect_failed(*later);
 }
 
 TEST_F(DriverTest, stop__a_further_exception_leaves_nothing) {
