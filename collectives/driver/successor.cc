@@ -5,11 +5,26 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "collectives/membership/socket_network.h"
 #include "transport/clock.h"
 
 namespace tarpon::mesh {
+namespace {
+
+/// Ends `agreed` with the line `plan`, in place of an earlier plan's: the text does not grow with
+/// each successor.
+void set_plan(std::string& agreed, const std::string& plan) {
+  constexpr std::string_view kPlan = "\nmembers=";
+  if (const std::size_t earlier = agreed.rfind(kPlan); earlier != std::string::npos) {
+    agreed.erase(earlier, agreed.find('\n', earlier + 1) - earlier);
+  }
+  agreed += std::string(kPlan) + plan;
+}
+
+}  // namespace
 
 Result<Successor> plan_successor(Membership& membership, Regroup what,
                                  const CommunicatorOptions& given, Rank rank,
@@ -30,7 +45,7 @@ Result<Successor> plan_successor(Membership& membership, Regroup what,
   options.rendezvous.address = plan->address;
   options.rendezvous.timeout = until - std::min(until, monotonic_now());
   // A rank that follows another plan is refused.
-  options.rendezvous.agreed += fmt::format("\nmembers={:x} of job {:x}", plan->members, public_id);
+  set_plan(options.rendezvous.agreed, fmt::format("{:x} of job {:x}", plan->members, public_id));
   return Successor{std::move(options), std::move(plan->left_out)};
 }
 

@@ -98,6 +98,23 @@ TEST(MembershipTest, abort__then_shrink_gives_a_communicator_that_works) {
   for (std::thread& thread : threads) thread.join();
 }
 
+/// The ranks compare a text of at most 32 KiB when they connect.
+TEST(MembershipTest, shrink__any_number_of_times) {
+  auto ranks = connect(2, Datapath::mmsg, [](CommunicatorOptions& options) {
+    options.rendezvous.agreed = "test=" + std::string((32 << 10) - 600, 'x');
+  });
+  ASSERT_EQ(ranks.size(), 2u);
+  on_all(2, [&](Rank rank) {
+    for (int round = 0; round < 25; ++round) {
+      auto fresh = ranks[rank]->shrink(20s);
+      ASSERT_TRUE(fresh) << "round " << round << ": " << fresh.error().message.substr(0, 200);
+      ranks[rank] = std::move(*fresh);
+    }
+    std::vector<float> values(100, 1.0f);
+    expect_complete(ranks[rank]->allreduce(in_place(values)));
+  });
+}
+
 TEST(MembershipTest, shrink__names_who_did_not_come) {
   auto ranks = connect(3, Datapath::mmsg);
   ASSERT_TRUE(ranks[0] && ranks[1] && ranks[2]);
