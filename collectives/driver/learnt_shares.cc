@@ -9,11 +9,12 @@
 namespace tarpon {
 namespace {
 
-constexpr std::uint32_t kRound = 6;     // calls from one exchange to the next
-constexpr std::uint32_t kReaches = 2;   // calls that begin while an exchange is on its way
-constexpr std::size_t kNumbers = 5;     // of a rank in an exchange
-constexpr std::uint64_t kWindows = 16;  // windows of the rate meter in a bucket
-constexpr double kPicoseconds = 1e12;   // of a second
+constexpr std::uint32_t kRound = 6;             // calls from one exchange to the next
+constexpr std::uint32_t kReaches = 2;           // calls that begin while an exchange is on its way
+constexpr std::size_t kNumbers = 5;             // of a rank in an exchange
+constexpr std::size_t kMostGenerations = 1024;  // of a tag
+constexpr std::uint64_t kWindows = 16;          // windows of the rate meter in a bucket
+constexpr double kPicoseconds = 1e12;           // of a second
 
 /// Whether the number `a` comes before `b`. Numbers wrap around.
 bool before(std::uint32_t a, std::uint32_t b) {
@@ -256,6 +257,7 @@ void LearntShares::apply(Tag& tag) {
   SharePlan plan = tag.plan;
   plan.end_round(samples);
   tag.generations.push_back({from, plan.shares()});
+  if (tag.generations.size() > kMostGenerations) tag.generations.pop_front();
   tag.plan = std::move(plan);
   if (!alike) tag.trouble = std::move(trouble);
   tag.exchange_at = from + kRound - kReaches;

@@ -12,6 +12,9 @@
 // - If an exchange fails at a rank, its shares stay, and the report of its next call says so. The
 //   next exchange follows at once. It shows whether other ranks have the measurements: then all
 //   ranks begin anew with even shares. Until then calls may end as mismatch, since shares differ.
+// - A rank that makes no calls of the tag still takes part in the exchanges of the others. It
+//   remembers the shares of the latest 1024. If it makes earlier calls after that, they have the
+//   earliest shares that it remembers, and may end as mismatch.
 #pragma once
 
 #include <array>

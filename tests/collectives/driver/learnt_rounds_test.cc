@@ -305,6 +305,42 @@ TEST(LearntRoundsTest, abort__ends_held_calls_and_the_exchange) {
   for (const auto& call : calls) EXPECT_EQ(call->report.status, Status::aborted);
 }
 
+/// An exchange that rank 0 begins by itself. The others join it. They learn that rank 0 has another
+/// history, and begin anew with even shares from call `from` on.
+void exchange(LearningJob& job, std::uint32_t from) {
+  std::vector<std::uint64_t> numbers(5 * job.job().ranks());
+  numbers[3] = 1;  // history of rank 0
+  numbers[4] = from;
+  AllreduceArguments arguments{.input = numbers.data(),
+                               .output = numbers.data(),
+                               .count = numbers.size(),
+                               .type = DataType::uint64,
+                               .function = ReduceOp::max,
+                               .tag = kFirstExchangeTag + 1};
+  arguments.algorithm = choose_algorithm(arguments, job.job().ranks());
+  const auto call = job.job().submit(0, arguments);
+  ASSERT_TRUE(job.job().finish());
+  ASSERT_EQ(call->report.status, Status::complete) << call->report.detail;
+  job.job().run_for(1ms);
+}
+
+TEST(LearntRoundsTest, a_rank_makes_no_calls__it_forgets_early_shares_and_adds_up_nothing_wrong) {
+  LearningJob job(3);
+  std::uint32_t call = 0;
+  for (; call < 60 && job.learner(2).of(1).even(); ++call) job.call_all(1);
+  const Shares learnt = job.learner(2).of(1);
+  ASSERT_FALSE(learnt.even());
+  std::uint32_t exchanges = 0;
+  for (; exchanges < 1000; ++exchanges) exchange(job, call + 10 + exchanges);
+  EXPECT_EQ(job.learner(2).of(1), learnt) << "that call comes before the others";
+  for (; exchanges < 1100; ++exchanges) exchange(job, call + 10 + exchanges);
+  EXPECT_TRUE(job.learner(2).of(1).even());
+  for (const Report& report : job.call_all(1)) {
+    EXPECT_EQ(report.status, Status::mismatch) << report.detail;
+    EXPECT_THAT(report.detail, HasSubstr("hash of the learnt shares"));
+  }
+}
+
 TEST(LearntRoundsTest, an_exchange_fails__a_call_that_ends_in_the_queue_says_so_as_well) {
   LearningJob job(3);
   for (std::uint32_t call = 0; call < 6; ++call) expect_complete(job.call_all(1), "before");
