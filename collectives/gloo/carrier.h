@@ -40,6 +40,11 @@ struct Tally {
   std::atomic<std::uint64_t> bytes{0};
   std::atomic<std::uint64_t> bounded_bytes{0};
   std::atomic<double> lost_bytes{0};  // of the bounded ones
+
+  void reset() {
+    calls = bytes = bounded_bytes = 0;
+    lost_bytes = 0;
+  }
 };
 
 /// The place of a rank in a job of the same ranks. Any thread may call; calls of one tag match in
@@ -69,7 +74,8 @@ class Carrier {
   /// has thrown; what the callback throws.
   void run(const GlooCall& call, Tally& tally);
 
-  /// Says goodbye to the other ranks, and serves them for at most `seconds`.
+  /// Says goodbye to the other ranks, and serves them for at most `seconds`. Does nothing in a
+  /// forked child of the process that met them.
   void close(double seconds);
 
   int rank() const { return static_cast<int>(tarpon_rank(job_)); }

@@ -5,37 +5,23 @@
 // into no process.
 #include <gloo/allreduce.h>
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/prefix_store.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/device.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <string_view>
-#include <typeinfo>
 
 #include "collectives/environment.h"
 #include "collectives/gloo/carrier.h"
+#include "collectives/gloo/gloo_store.h"
 #include "collectives/gloo/original.h"
 
 namespace tarpon::gloo_shim {
-
-/// The functions of a rendezvous::Store since the Gloo of PyTorch 2, as far as they are called
-/// here: the two wait() stand in the other order than in these headers. It has a name that other
-/// sources could use, and a destructor that is not defined here: the compiler must not conclude
-/// that no class implements it.
-class NewStore {
- public:
-  virtual ~NewStore();
-  virtual void set(const std::string& key, const std::vector<char>& value) = 0;
-  virtual std::vector<char> get(const std::string& key) = 0;
-  virtual void wait(const std::vector<std::string>& keys,
-                    const std::chrono::milliseconds& timeout) = 0;
-};
 
 namespace {
 
@@ -52,78 +38,9 @@ constexpr char kTimeout[] = "_ZNK4gloo7Context10getTimeoutEv";
 // missing, the members of a context lie elsewhere than this shim's headers say.
 constexpr char kContextTable[] = "_ZTVN4gloo7ContextE";
 
-// There since the Gloo of PyTorch 2, whose stores can give up a wait.
-constexpr char kStoreInterface[] = "_ZTIN4gloo6IStoreE";
-
 constexpr char kTooNew[] = "this Gloo is newer than the shim knows";
 
 constexpr double kCloseSeconds = 2;
-
-/// What lies behind a PrefixStore. A dynamic_cast would need a symbol of Gloo when this library is
-/// loaded.
-struct BehindPrefix : ::gloo::rendezvous::PrefixStore {
-  static ::gloo::rendezvous::Store& of(::gloo::rendezvous::Store& store) {
-    return static_cast<BehindPrefix&>(store).store_;
-  }
-};
-
-/// Whether the keys lie in a store of PyTorch.
-bool is_of_pytorch(::gloo::rendezvous::Store& store) {
-  constexpr std::string_view kPrefixStore = "N4gloo10rendezvous11PrefixStoreE";
-  ::gloo::rendezvous::Store* inner = &store;
-  while (typeid(*inner).name() == kPrefixStore) inner = &BehindPrefix::of(*inner);
-  return std::strstr(typeid(*inner).name(), "c10d") != nullptr;
-}
-
-class GlooStore : public Store {
- public:
-  GlooStore(::gloo::rendezvous::Store& store, const void* caller)
-      : store_(store),
-        is_new_(find_original(kStoreInterface, caller) != nullptr),
-        may_give_up_(is_new_ || !is_of_pytorch(store)) {}
-
-  bool may_give_up() const override { return may_give_up_; }
-
-  void write_gloo_key(int rank) override {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    set(gloo_key(rank), host);  // what Gloo writes there
-  }
-
-  void set(const std::string& key, const std::string& value) override {
-    store_.set(key, std::vector<char>(value.begin(), value.end()));
-  }
-
-  /// Stores tell a key that is not there in time by an exception of their own. One that comes well
-  /// before its time says that the store is broken.
-  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds wait) override {
-    const auto start = std::chrono::steady_clock::now();
-    try {
-      wait_for({key}, wait);
-    } catch (const std::exception&) {
-      const bool early = std::chrono::steady_clock::now() - start < wait / 2;
-      if (early && wait >= kBelievable) throw;
-      return std::nullopt;
-    }
-    const std::vector<char> value = store_.get(key);
-    return std::string(value.begin(), value.end());
-  }
-
- private:
-  static constexpr auto kBelievable = 100ms;
-
-  void wait_for(const std::vector<std::string>& keys, std::chrono::milliseconds time) {
-    if (is_new_) {
-      reinterpret_cast<NewStore&>(store_).wait(keys, time);
-    } else {
-      store_.wait(keys, time);
-    }
-  }
-
-  ::gloo::rendezvous::Store& store_;
-  const bool is_new_;
-  const bool may_give_up_;
-};
 
 /// "eth0" of "tcp, pci=, iface=eth0, speed=-1, addr=[10.0.0.1]"; empty where the text has none.
 std::string interface_of(const std::string& device) {
@@ -154,6 +71,7 @@ class Contexts {
   void connect(::gloo::rendezvous::Context& context, ::gloo::rendezvous::Store& program_store,
                const ::gloo::transport::Device& device, std::chrono::milliseconds timeout,
                const void* caller) {
+    begin_process();
     Carrier::Place place{context.rank, context.size, timeout, ""};
     if (!names_interface(process_environment())) place.interface = interface_of(device.str());
     GlooStore store(program_store, caller);
@@ -195,14 +113,14 @@ class Contexts {
       carrier = std::move(found->second);
       contexts_.erase(found);
     }
-    if (::getpid() == process_) carrier->close(kCloseSeconds);
+    carrier->close(kCloseSeconds);
   }
 
   Tally& tally() { return tally_; }
 
   /// At exit.
   void say_goodbye() {
-    if (::getpid() != process_) return;  // a forked child has no part in the jobs of its parent
+    if (::getpid() != process_) return;  // a forked child without contexts of its own
     const std::lock_guard lock(mutex_);
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::duration<double>(kCloseSeconds);
@@ -229,6 +147,16 @@ class Contexts {
   }
 
  private:
+  /// A forked child that connects begins anew: it has no part in the jobs of its parent.
+  void begin_process() {
+    const std::lock_guard lock(mutex_);
+    if (process_ == ::getpid()) return;
+    process_ = ::getpid();
+    told_ = false;
+    first_rank_ = -1;
+    tally_.reset();
+  }
+
   /// For the first context of this process, rank 0 prints the decision, and why it is a refusal.
   void tell(const ::gloo::rendezvous::Context& context, const Carrier* carrier,
             const std::string& why) {
@@ -249,7 +177,7 @@ class Contexts {
                  context.size, carrier->datapath(), carrier->interface(), mode_name(settings_));
   }
 
-  const pid_t process_ = ::getpid();
+  std::atomic<pid_t> process_ = ::getpid();                               // that connected last
   const bool required_ = process_environment()("TARPON_REQUIRE") == "1";  // also with a wrong one
   Settings settings_;
   std::optional<std::string> wrong_setting_;

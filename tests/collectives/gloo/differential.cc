@@ -1,9 +1,8 @@
 // AllReduces by Gloo's public interface over the grid of Gloo's own tests; a line of text for each
 // case, with a hash of its results. Run plain and with the shim: both print the same.
 //
-// Usage: gloo_differential [CASE]      CASE: grid, tags, contexts, reuse, failures (default all),
-// or
-//                                      leave: with the shim alone
+// Usage: gloo_differential [CASE]      CASE: grid, tags, contexts, reuse, failures (default all);
+//                                      with the shim alone: leave, children
 //
 // The ranks are threads of this process, on loopback. Values are small integers, whose sums every
 // type holds exactly in any order. A result that is wrong ends it with code 1.
@@ -11,15 +10,20 @@
 #include <gloo/common/error.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/hash_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -372,6 +376,45 @@ void show_call_after_leave() {
   std::printf("a sum after a callback without a rank: %s, %s\n", ends[0].c_str(), ends[1].c_str());
 }
 
+/// Rank `rank` of two, which are processes: one call together, then rank 1 ends with its context
+/// open, and rank 0 makes another call.
+[[noreturn]] void run_child(int rank, const std::string& directory) {
+  gloo::rendezvous::FileStore store(directory);
+  gloo::transport::tcp::attr attributes;
+  attributes.iface = "lo";
+  auto device = gloo::transport::tcp::CreateDevice(attributes);
+  auto& context = *new Context(std::make_shared<gloo::rendezvous::Context>(rank, 2));
+  context->setTimeout(20s);
+  context->connectFullMesh(store, device);
+  std::vector<float> data(1000);
+  gloo::AllreduceOptions options(context);
+  options.setOutput(data.data(), data.size());
+  options.setReduceFunction(Function(&gloo::sum<float>));
+  gloo::allreduce(options);
+  if (rank == 1) std::exit(0);
+  try {
+    gloo::allreduce(options);
+  } catch (const gloo::IoException& error) {
+    std::fprintf(stderr, "rank 0: %s\n", error.what());
+  }
+  std::exit(0);
+}
+
+/// Children of a process that has had a context. With the shim alone.
+void show_children() {
+  connect(2);
+  std::string directory = "/tmp/gloo-differential-XXXXXX";
+  if (::mkdtemp(directory.data()) == nullptr) fail("mkdtemp");
+  for (int rank = 0; rank < 2; ++rank) {
+    if (::fork() == 0) run_child(rank, directory);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    int status = 0;
+    if (::wait(&status) < 0 || status != 0) fail("a child");
+  }
+  std::filesystem::remove_all(directory);
+}
+
 /// A rank that does not come. Of Gloo's ranks one may hear of the other's end before its own time
 /// is over, so their texts go to standard error.
 void show_failures() {
@@ -412,6 +455,7 @@ int main(int argc, char** argv) {
                 [](auto* out, auto* a, auto* b, auto n) { throwing_sum(out, a, b, n); });
   }
   if (runs("failures")) show_call_after_failed_callback();
+  if (only == "children") show_children();
   if (only == "leave") show_call_after_leave();
   std::fprintf(stderr, "carried are %d\n", carried.load());
   return 0;

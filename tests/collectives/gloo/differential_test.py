@@ -54,6 +54,15 @@ def main():
         )
         if "without a rank: IoException, IoException\n" not in left.stdout:
             sys.exit(f"FAIL: a call goes on after one that may have a result: {left.stdout}")
+    if case == ["contexts"]:
+        children = run([program, "children"], LD_PRELOAD=shim, TARPON_DEBUG="INFO").stderr
+        ends = re.findall(r"rank (\d) carried (\d+) allreduces, (\d+) bytes", children)
+        # The parent had no call, each child one; they end in any order.
+        made = sorted(one for one in ends if one[1] != "0")
+        if made != [("0", "1", "4000"), ("1", "1", "4000")]:
+            sys.exit(f"FAIL: the children carried something else: {children}")
+        if "rank 1 left the communicator" not in children:
+            sys.exit(f"FAIL: a child has not said goodbye: {children}")
     lines = plain.stdout.count("\n")
     print(f"{lines} results are equal; Tarpon carried {said.group(1)} calls of {said.group(2)} bytes")
 
