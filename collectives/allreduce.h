@@ -68,6 +68,8 @@ struct AllreduceArguments {
   /// Not empty: why the caller cannot run this call. It takes its number, reads no buffer, and ends
   /// as aborted on every rank (AbortReason::exception). This rank's report has the text.
   std::string refusal = {};
+  /// A refusal that needs no memory of its own.
+  static constexpr char kNoMemory[] = "no memory";
 };
 
 /// The largest divisor of `world` that is not above its root.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -129,9 +130,21 @@ AllreduceArguments Communicator::chosen(AllreduceArguments arguments) const {
   return arguments;
 }
 
+/// Driven::submit(). Where memory for it is refused, the call takes its number, and ends as aborted
+/// on all ranks.
+std::shared_ptr<PendingCall> Communicator::submit(const AllreduceArguments& arguments, bool waits) {
+  try {
+    return state_->driven().submit(chosen(arguments), waits);
+  } catch (const std::bad_alloc&) {
+    // Its number is not taken yet: from there on nothing throws.
+    return state_->driven().submit({.tag = arguments.tag, .refusal = AllreduceArguments::kNoMemory},
+                                   waits);
+  }
+}
+
 Result<Report> Communicator::run(const AllreduceArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
-  const auto call = state_->driven().submit(chosen(arguments), true);
+  const auto call = submit(arguments, true);
   state_->driver().wait(call);
   return call->report;  // a copy: the engine still reads that of a queued call that has ended
 }
@@ -139,7 +152,7 @@ Result<Report> Communicator::run(const AllreduceArguments& arguments) {
 Result<AsyncAllreduce> Communicator::allreduce_async(const AllreduceArguments& arguments) {
   if (auto here = check_process(); !here) return fail(here.error());
   if (auto free = check_tag(arguments.tag); !free) return fail(free.error());
-  return AsyncAllreduce(state_, state_->driven().submit(chosen(arguments), false));
+  return AsyncAllreduce(state_, submit(arguments, false));
 }
 
 /// Runs an exact call for a caller that does not see its report.

@@ -55,6 +55,7 @@ namespace tarpon {
 
 class ControlChannel;     // collectives/rendezvous/control.h
 struct EndpointCounters;  // transport/counters.h
+struct PendingCall;       // collectives/engine/pending_call.h
 struct PortStatistics;    // transport/port.h
 enum class Regroup : std::uint8_t;
 
@@ -205,14 +206,13 @@ class Communicator {
   class State;
   explicit Communicator(std::shared_ptr<State> state);
   AllreduceArguments chosen(AllreduceArguments arguments) const;
+  std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
   Result<Report> run(const AllreduceArguments& arguments);
   Result<void> run_exact(const AllreduceArguments& arguments, const char* what);
   Result<std::unique_ptr<Communicator>> regroup(Regroup what, Duration deadline);
   std::shared_ptr<State> state_;
   std::string left_out_;
 };
-
-struct PendingCall;
 
 class AsyncAllreduce {
  public:

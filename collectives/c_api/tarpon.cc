@@ -72,10 +72,14 @@ std::optional<std::string> read_loss(const tarpon_loss& given, LossReport& loss)
 }
 
 /// Why arguments are refused by this version of the library.
-std::optional<std::string> wrong_members(const tarpon_arguments& given) {
-  if (auto unknown = unknown_members(given, "tarpon_arguments")) return unknown;
-  if (known_part(given).reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
-  return std::nullopt;
+std::optional<std::string> wrong_members(const tarpon_arguments& given) noexcept {
+  try {
+    if (auto unknown = unknown_members(given, "tarpon_arguments")) return unknown;
+    if (known_part(given).reserved != 0) return "tarpon_arguments: reserved is set: set it to 0";
+    return std::nullopt;
+  } catch (const std::exception&) {
+    return AllreduceArguments::kNoMemory;
+  }
 }
 
 const RankInfo& own_info(const tarpon_communicator& handle) {

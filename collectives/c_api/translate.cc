@@ -222,7 +222,9 @@ Rank to_rank(std::uint32_t number) {
   return static_cast<Rank>(std::min<std::uint32_t>(number, kUnknownRank));
 }
 
-AllreduceArguments translate(const tarpon_arguments& from) {
+namespace {
+
+AllreduceArguments translated(const tarpon_arguments& from) {
   AllreduceArguments to;
   to.input = from.input;
   to.output = from.output;
@@ -245,6 +247,18 @@ AllreduceArguments translate(const tarpon_arguments& from) {
   if (from.bound_us != 0) to.bound = from_us(from.bound_us);
   if (given(from.refusal)) to.refusal = from.refusal;
   return to;
+}
+
+}  // namespace
+
+AllreduceArguments translate(const tarpon_arguments& from) noexcept {
+  try {
+    return translated(from);
+  } catch (const std::exception&) {
+    AllreduceArguments refused = refused_call(from.tag);
+    refused.refusal = AllreduceArguments::kNoMemory;
+    return refused;
+  }
 }
 
 AllreduceArguments refused_call(std::uint32_t tag) {

@@ -26,10 +26,11 @@ Duration wait_from_us(std::int64_t us);
 /// Numbers that no rank can have become kUnknownRank.
 Rank to_rank(std::uint32_t number);
 
-/// A number without an enumerator becomes a value without one: the engine refuses it by name.
-AllreduceArguments translate(const tarpon_arguments& from);
+/// A number without an enumerator becomes a value without one: the engine refuses it by name. Where
+/// memory is refused, the result is a call that the engine refuses for that reason.
+AllreduceArguments translate(const tarpon_arguments& from) noexcept;
 
-/// A call that the engine refuses: it takes its number, and ends on all ranks.
+/// A call that the engine refuses: it takes its number, and ends on all ranks. Needs no memory.
 AllreduceArguments refused_call(std::uint32_t tag);
 
 /// Errors: invalid_argument names the member.

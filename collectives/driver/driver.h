@@ -46,7 +46,8 @@ class Driven {
   Driven& operator=(const Driven&) = delete;
 
   /// Engine::submit(), with learnt shares where the call asks for them. Never waits for peers.
-  /// `waits`: the caller calls Driver::wait() next.
+  /// `waits`: the caller calls Driver::wait() next. Throws std::bad_alloc; the call has no number
+  /// then.
   std::shared_ptr<PendingCall> submit(const AllreduceArguments& arguments, bool waits);
 
   /// Ends outstanding and later calls here, and tells the peers.

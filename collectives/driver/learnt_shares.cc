@@ -95,7 +95,7 @@ std::shared_ptr<PendingCall> LearntShares::submit(AllreduceArguments arguments, 
   try {
     held = prepare(arguments, now);
   } catch (const std::exception&) {
-    arguments.refusal = "no memory";  // too short to be allocated
+    arguments.refusal = AllreduceArguments::kNoMemory;
   }
   auto call = engine_.submit(arguments, false, asked, now, held);
   if (call->done) return call;

@@ -6,17 +6,24 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <new>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/driver/learnt_shares.h"
 #include "collectives/driver/rate_meter.h"
+#include "tests/support/c_calls.h"
+#include "tests/support/live_job.h"
 #include "tests/support/simulated_job.h"
 
 namespace {
 
-long allocations_left = -1;  // the one after these is refused; -1: none is
+// Of this thread: the allocation after these is refused; -1: none is.
+thread_local long allocations_left = -1;
 
 }  // namespace
 
@@ -35,7 +42,31 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace tarpon::testing_support::refused_memory_test {
 namespace {
 
-enum Outcome : int { kNothingRefused = 0, kCallRefused = 10, kWrong = 11 };
+enum Outcome : int { kNothingRefused = 0, kCallRefused = 10, kWrong = 11, kNotNeeded = 13 };
+
+/// How many refused allocations ended a call, or the process.
+struct Ended {
+  int calls = 0, processes = 0;
+};
+
+/// Refuses the first allocation, then the second one, and so on, until `refuse(n)`, in a process of
+/// its own, meets none.
+Ended refuse_each(const std::function<int(int)>& refuse) {
+  Ended ended;
+  for (int allocations = 0;; ++allocations) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::set_terminate([] { ::_exit(12); });
+      ::_exit(refuse(allocations));
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    const int outcome = WIFEXITED(status) && allocations < 1000 ? WEXITSTATUS(status) : kWrong;
+    EXPECT_NE(outcome, kWrong) << "allocation " << allocations;
+    if (outcome == kNothingRefused || outcome == kWrong) return ended;
+    if (outcome != kNotNeeded) ++(outcome == kCallRefused ? ended.calls : ended.processes);
+  }
+}
 
 /// In a process of its own: rank 1's second call meets a refused allocation.
 int refuse(int allocations, bool bounded) {
@@ -71,25 +102,68 @@ int refuse(int allocations, bool bounded) {
 
 TEST(RefusedMemoryTest, submit__takes_one_number_or_ends_the_process) {
   for (const bool bounded : {false, true}) {
-    int calls = 0, processes = 0;
-    for (int allocations = 0;; ++allocations) {
-      ASSERT_LT(allocations, 1000);
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        std::set_terminate([] { ::_exit(12); });
-        ::_exit(refuse(allocations, bounded));
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status)) << "allocation " << allocations;
-      const int outcome = WEXITSTATUS(status);
-      EXPECT_NE(outcome, kWrong) << "allocation " << allocations;
-      if (outcome == kNothingRefused || outcome == kWrong) break;
-      ++(outcome == kCallRefused ? calls : processes);
+    const Ended ended =
+        refuse_each([bounded](int allocations) { return refuse(allocations, bounded); });
+    EXPECT_GT(ended.calls, 5);
+    EXPECT_GT(ended.processes, 0);
+  }
+}
+
+/// In a process of its own: a live job of two ranks, whose rank 1 meets a refused allocation when
+/// it starts its second call. With a `reason` it refuses that call by itself.
+int refuse_live(int allocations, const char* reason) {
+  const std::string file = rendezvous_file();
+  std::array<tarpon_communicator*, 2> jobs{};
+  std::array<std::array<float, 100>, 2> values{};
+  const auto call_of = [&values](std::size_t rank, const double* shares) {
+    tarpon_arguments call = call_on(values[rank].data(), values[rank].size());
+    call.algorithm = TARPON_TAR;
+    call.shares = shares;
+    call.share_count = 2;
+    return call;
+  };
+  std::array<std::array<int, 3>, 2> ends{};
+  bool met = false;
+  on_both([&](std::size_t rank) {
+    tarpon_options options{};
+    options.size = sizeof options;
+    options.rank = static_cast<std::uint32_t>(rank);
+    options.world_size = 2;
+    const std::string address = "file://" + file;
+    options.rendezvous = address.c_str();
+    options.interface = "lo";
+    options.datapath = TARPON_DATAPATH_MMSG;
+    if (tarpon_connect(&options, &jobs[rank]) != TARPON_OK) ::_exit(kWrong);
+    for (int number = 0; number < 3; ++number) {
+      const double shares[] = {1, 2};
+      values[rank].fill(static_cast<float>(number));
+      tarpon_arguments call = call_of(rank, shares);
+      const bool second = number == 1 && rank == 1;
+      tarpon_call* started = nullptr;
+      if (second) call.refusal = reason;
+      if (second) allocations_left = allocations;
+      int code = tarpon_allreduce_start(jobs[rank], &call, &started);
+      if (second) met = std::exchange(allocations_left, -1) < 0;
+      if (code == TARPON_OK) code = tarpon_wait(started, nullptr);
+      ends[rank][number] = code;
+      tarpon_call_free(started);
     }
-    EXPECT_GT(calls, 5);
-    EXPECT_GT(processes, 0);
+  });
+  std::filesystem::remove(file);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    if (ends[rank][0] != TARPON_OK || ends[rank][2] != TARPON_OK) return kWrong;
+    if (values[rank][0] != 4) return kWrong;
+  }
+  if (!met) return kNothingRefused;
+  if (ends[0][1] == TARPON_OK && ends[1][1] == TARPON_OK) return kNotNeeded;
+  return ends[0][1] == TARPON_ERROR_NO_RESULT && ends[1][1] != TARPON_OK ? kCallRefused : kWrong;
+}
+
+TEST(RefusedMemoryTest, tarpon_allreduce_start__takes_one_number_or_ends_the_process) {
+  for (const char* const reason : {"", "a reason that needs memory when it is copied"}) {
+    const Ended ended =
+        refuse_each([reason](int allocations) { return refuse_live(allocations, reason); });
+    EXPECT_GT(ended.calls, 2);
   }
 }
 
