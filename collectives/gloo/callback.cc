@@ -8,10 +8,12 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "collectives/gloo/probes.h"
 #include "collectives/tarpon.h"
 
 namespace tarpon::gloo_shim {
@@ -49,6 +51,7 @@ void assign(Half& to, float value) {
 void assign(BFloat& to, float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
+  if (std::isnan(value)) bits &= 0xffc00000;  // rounding up could leave no NaN
   to.bits = static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -95,13 +98,6 @@ T combine_one(std::uint32_t function, T a, T b) {
     return combine_numbers(function, a, b);
   }
 }
-
-using Bytes = std::vector<unsigned char>;
-
-/// Operands of a callback, as bytes.
-struct Probe {
-  Bytes a, b;
-};
 
 template <typename T>
 void append(Bytes& bytes, T value) {
@@ -150,37 +146,58 @@ Probe probe_of(std::size_t size) {
   return probe;
 }
 
-/// Numbers of `size` bytes near 1, of both signs, whose lowest bit is set. As integers they are
-/// odd, so that no product of theirs is 0.
-Probe varied_probe(std::size_t size) {
-  // Bits of the mantissa, and the smallest exponent of eight.
-  const auto [mantissa, exponent] = size == 2   ? std::pair(10, 12u)
-                                    : size == 4 ? std::pair(23, 123u)
-                                                : std::pair(52, 1019u);
-  Probe probe;
-  std::uint64_t state = 0x9e3779b97f4a7c15;
-  for (int i = 0; i < 256; ++i) {
-    for (Bytes* operand : {&probe.a, &probe.b}) {
-      state = state * 6364136223846793005 + 1442695040888963407;
-      const std::uint64_t random = state >> 11;
-      const std::uint64_t fraction = (random & ((std::uint64_t{1} << mantissa) - 1)) | 1;
-      const std::uint64_t sign = state >> 63;
-      const std::uint64_t bits =
-          sign << (8 * size - 1) | (exponent + (state >> 60 & 7)) << mantissa | fraction;
-      const auto* const raw = reinterpret_cast<const unsigned char*>(&bits);
-      operand->insert(operand->end(), raw, raw + size);
-    }
-  }
-  return probe;
-}
-
 /// A half's patterns are the small ones of the other half type: sums there are rounded, so both
 /// types get operands of their own.
 std::vector<Probe> probes_of(std::size_t size) {
   std::vector<Probe> probes{probe_of(size)};
-  if (size == 2) append_pairs<BFloat>(probes.emplace_back());
-  if (size > 1) probes.push_back(varied_probe(size));
+  switch (size) {
+    case 1:
+      break;
+    case 2:
+      append_pairs<BFloat>(probes.emplace_back());
+      probes.push_back(varied_probe(kHalf));
+      probes.push_back(wide_probe(kHalf));
+      probes.push_back(wide_probe(kBFloat));
+      break;
+    case 4:
+      probes.push_back(varied_probe(kFloat));
+      probes.push_back(wide_probe(kFloat));
+      break;
+    default:
+      probes.push_back(varied_probe(kDouble));
+      probes.push_back(wide_probe(kDouble));
+  }
   return probes;
+}
+
+template <typename T>
+constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T>;
+
+template <typename T>
+int class_of(T value) {
+  if constexpr (std::is_same_v<T, Half>) {
+    const bool tiny = (value.bits & 0x7c00) == 0 && (value.bits & 0x3ff) != 0;
+    return tiny ? FP_SUBNORMAL : std::fpclassify(value_of(value));
+  } else if constexpr (kIsHalf<T>) {
+    return std::fpclassify(value_of(value));
+  } else {
+    return std::fpclassify(value);
+  }
+}
+
+/// Whether `result` is that of `function`. A NaN of any sign and payload is one. Which NaN of its
+/// operands a minimum or maximum keeps, and whether subnormal results become 0, is not looked at:
+/// callbacks differ there.
+template <typename T>
+bool is_result(std::uint32_t function, T a, T b, T result) {
+  const T expected = combine_one(function, a, b);
+  if constexpr (kIsFloat<T>) {
+    const bool order = function == TARPON_MIN || function == TARPON_MAX;
+    if (order && (class_of(a) == FP_NAN || class_of(b) == FP_NAN)) return true;
+    if (class_of(expected) == FP_NAN) return class_of(result) == FP_NAN;
+    if (class_of(expected) == FP_SUBNORMAL) return true;
+  }
+  return std::memcmp(&result, &expected, sizeof(T)) == 0;
 }
 
 /// Minimum and maximum of float16 are those of bfloat16, but for patterns that are NaN in float16
@@ -198,11 +215,11 @@ bool is_order_of_bfloat16(const Combine& combine, std::uint32_t function) {
 template <typename T>
 bool computes(std::uint32_t function, const Probe& probe, const Bytes& result) {
   for (std::size_t at = 0; at < result.size(); at += sizeof(T)) {
-    T a, b;
+    T a, b, c;
     std::memcpy(&a, &probe.a[at], sizeof(T));
     std::memcpy(&b, &probe.b[at], sizeof(T));
-    const T expected = combine_one(function, a, b);
-    if (std::memcmp(&result[at], &expected, sizeof(T)) != 0) return false;
+    std::memcpy(&c, &result[at], sizeof(T));
+    if (!is_result(function, a, b, c)) return false;
   }
   return true;
 }
@@ -265,7 +282,13 @@ std::optional<Reduction> classify(const Combine& combine, std::size_t size) {
   std::vector<Bytes> results;
   for (const Probe& probe : probes) {
     Bytes& result = results.emplace_back(probe.a.size());
-    combine(result.data(), probe.a.data(), probe.b.data(), result.size() / size);
+    try {
+      combine(result.data(), probe.a.data(), probe.b.data(), result.size() / size);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {
+      return std::nullopt;  // it takes no operands as Tarpon's reductions do
+    }
   }
   for (const std::uint32_t type : types) {
     for (const std::uint32_t function :
@@ -296,9 +319,10 @@ std::optional<Reduction> classify_function(const Combine& combine, std::size_t s
   static auto& mutex = *new std::mutex;
   static auto& known = *new std::map<std::pair<Function, std::size_t>, std::optional<Reduction>>;
   const std::lock_guard lock(mutex);
-  const auto [entry, fresh] = known.try_emplace({*target, size});
-  if (fresh) entry->second = classify(combine, size);
-  return entry->second;
+  const std::pair key(*target, size);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  return known.emplace(key, classify(combine, size)).first->second;
 }
 
 }  // namespace tarpon::gloo_shim

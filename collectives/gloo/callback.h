@@ -24,8 +24,8 @@ struct Reduction {
 
 /// What `combine` computes on elements of `size` bytes; nullopt where it is none of Tarpon's
 /// reductions. The same function gives the same answer on every rank: where several candidates fit
-/// (sums of signed and unsigned integers), the lowest numbers count. Calls `combine` up to four
-/// times, with up to 256 elements. Errors: what `combine` throws.
+/// (sums of signed and unsigned integers), the lowest numbers count. Calls `combine` up to six
+/// times, with up to 256 elements; one that throws is none of Tarpon's. Errors: std::bad_alloc.
 std::optional<Reduction> classify(const Combine& combine, std::size_t size);
 
 /// The same, remembered by the address of the function. Only a plain function, which has no state,

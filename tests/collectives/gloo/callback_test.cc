@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include "collectives/tarpon.h"
 
@@ -136,6 +138,83 @@ TEST(GlooCallback, what_is_none_of_them__is_not_taken_for_one) {
   EXPECT_EQ(classify(Combine(), 4), std::nullopt);
   EXPECT_EQ(classify([](void*, const void*, const void*, std::size_t) { FAIL(); }, 12),
             std::nullopt);
+}
+
+/// Sums but for large values, infinity or NaN.
+template <typename T>
+void expect_no_sum(float limit) {
+  const auto found = [](auto op) { return classify(elementwise<T>(op), sizeof(T)); };
+  const auto is_nan = [](T x) { return x != x; };
+  const auto is_infinite = [](T x) { return std::isinf(x); };
+  EXPECT_EQ(found([=](T a, T b) { return is_nan(a) ? b : is_nan(b) ? a : a + b; }), std::nullopt);
+  EXPECT_EQ(found([=](T a, T b) { return is_nan(a + b) ? 0 : a + b; }), std::nullopt);
+  EXPECT_EQ(found([=](T a, T b) { return is_infinite(a + b) ? 0 : a + b; }), std::nullopt);
+  EXPECT_EQ(found([=](T a, T b) { return std::clamp<T>(a + b, -limit, limit); }), std::nullopt);
+  EXPECT_EQ(found([=](T a, T b) { return std::abs(a + b) < 1 / limit ? 0 : a + b; }), std::nullopt);
+}
+
+TEST(GlooCallback, what_differs_for_large_values_infinity_or_nan_alone__is_no_sum) {
+  expect_no_sum<float>(1e3f);
+  expect_no_sum<float>(1e30f);
+  expect_no_sum<double>(1e3f);
+  expect_no_sum<double>(1e30f);
+  const auto half = [](auto op) {
+    return classify(elementwise<::gloo::float16>([=](::gloo::float16 a, ::gloo::float16 b) {
+                      return ::gloo::cpu_float2half_rn(
+                          op(::gloo::cpu_half2float(a), ::gloo::cpu_half2float(b)));
+                    }),
+                    2);
+  };
+  EXPECT_EQ(half([](float a, float b) { return a + b; }), (Reduction{TARPON_FLOAT16, TARPON_SUM}));
+  EXPECT_EQ(half([](float a, float b) { return std::clamp(a + b, -1e3f, 1e3f); }), std::nullopt);
+  EXPECT_EQ(half([](float a, float b) { return std::isnan(a) ? b : a + b; }), std::nullopt);
+  const auto bfloat = [](auto op) {
+    return classify(elementwise<std::uint16_t>([op](std::uint16_t a, std::uint16_t b) {
+                      return narrow(op(widen(a), widen(b)));
+                    }),
+                    2);
+  };
+  EXPECT_EQ(bfloat([](float a, float b) { return std::clamp(a + b, -1e3f, 1e3f); }), std::nullopt);
+  EXPECT_EQ(bfloat([](float a, float b) { return std::isnan(a) ? b : a + b; }), std::nullopt);
+}
+
+/// As processors do that flush subnormal results to 0.
+TEST(GlooCallback, subnormal_results__may_be_0) {
+  EXPECT_EQ(classify(elementwise<float>([](float a, float b) {
+                       return std::fpclassify(a * b) == FP_SUBNORMAL ? 0 : a * b;
+                     }),
+                     4),
+            (Reduction{TARPON_FLOAT32, TARPON_PROD}));
+}
+
+int throwing_calls = 0;
+
+void positive_sum(void* out, const void* a, const void* b, std::size_t n) {
+  ++throwing_calls;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (static_cast<const float*>(a)[i] < 0) throw std::domain_error("negative");
+  }
+  ::gloo::sum<float>(out, a, b, n);
+}
+
+TEST(GlooCallback, classify_function__what_throws_is_none_of_them) {
+  EXPECT_EQ(classify_function(Combine(&positive_sum), 4), std::nullopt);
+  EXPECT_EQ(classify_function(Combine(&positive_sum), 4), std::nullopt);
+  EXPECT_EQ(throwing_calls, 1);
+}
+
+bool short_of_memory = true;
+
+void sum_without_memory(void* out, const void* a, const void* b, std::size_t n) {
+  if (short_of_memory) throw std::bad_alloc();
+  ::gloo::sum<float>(out, a, b, n);
+}
+
+TEST(GlooCallback, classify_function__forgets_an_answer_for_which_memory_was_short) {
+  EXPECT_THROW(classify_function(Combine(&sum_without_memory), 4), std::bad_alloc);
+  short_of_memory = false;
+  EXPECT_EQ(classify_function(Combine(&sum_without_memory), 4),
+            (Reduction{TARPON_FLOAT32, TARPON_SUM}));
 }
 
 int calls = 0;
