@@ -206,9 +206,8 @@ Carrier::~Carrier() {
   tarpon_communicator_free(job_);
 }
 
-bool Carrier::carries(const GlooCall& call) {
-  return call.elements > 0 && call.tag < TARPON_RESERVED_TAGS && type_of_size(call.element_size) &&
-         !call.outputs.empty();
+bool Carrier::carries(std::size_t elements, std::size_t element_size, std::uint32_t tag) {
+  return elements > 0 && tag < TARPON_RESERVED_TAGS && type_of_size(element_size);
 }
 
 tarpon_arguments Carrier::arguments_of(const GlooCall& call) const {
@@ -241,21 +240,15 @@ tarpon_arguments Carrier::arguments_of(const GlooCall& call) const {
 }
 
 void Carrier::run(const GlooCall& call, Tally& tally) {
-  tarpon_arguments arguments = arguments_of(call);
-  const std::vector<const void*> inputs =
-      call.inputs.empty() ? std::vector<const void*>(call.outputs.begin(), call.outputs.end())
-                          : call.inputs;
-  arguments.input = inputs[0];
   Custom custom(*call.combine, call.element_size);
-  if (inputs.size() > 1) {
-    // The inputs of this rank first.
-    void* const sum = call.outputs[0];
-    Custom::run(sum, inputs[0], inputs[1], call.elements, &custom);
-    for (std::size_t i = 2; i < inputs.size(); ++i) {
-      Custom::run(sum, sum, inputs[i], call.elements, &custom);
-    }
-    arguments.input = sum;
-    if (custom.failed()) refuse(arguments, custom);
+  tarpon_arguments arguments{};
+  try {
+    arguments = arguments_of(call);
+    arguments.input = own_sum(call, custom);
+    custom.rethrow();
+  } catch (...) {
+    refuse(call.tag);
+    throw;
   }
   if (arguments.function == TARPON_CUSTOM) arguments.custom_context = &custom;
   reduce(call, arguments, custom, tally);
@@ -264,12 +257,26 @@ void Carrier::run(const GlooCall& call, Tally& tally) {
   }
 }
 
-/// Makes a call that ends as aborted on all ranks: it takes its number here too. Then throws what
-/// the callback has thrown.
-void Carrier::refuse(tarpon_arguments arguments, const Custom& custom) {
-  arguments.refusal = "the reduction function has thrown";
+/// The input of this rank: if it has several, their sum, in the first output.
+const void* Carrier::own_sum(const GlooCall& call, Custom& custom) {
+  const bool in_place = call.inputs.empty();
+  const std::size_t inputs = in_place ? call.outputs.size() : call.inputs.size();
+  const auto input = [&](std::size_t i) { return in_place ? call.outputs[i] : call.inputs[i]; };
+  if (inputs == 1) return input(0);
+  void* const sum = call.outputs[0];
+  Custom::run(sum, input(0), input(1), call.elements, &custom);
+  for (std::size_t i = 2; i < inputs; ++i) {
+    Custom::run(sum, sum, input(i), call.elements, &custom);
+  }
+  return sum;
+}
+
+void Carrier::refuse(std::uint32_t tag) {
+  tarpon_arguments arguments{};
+  arguments.size = sizeof arguments;
+  arguments.tag = tag;
+  arguments.refusal = "an exception";  // the program gets it
   tarpon_allreduce(job_, &arguments, nullptr);
-  custom.rethrow();
 }
 
 void Carrier::reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,

@@ -67,12 +67,16 @@ class Carrier {
   /// Why this rank finds no interface for `place`; nullopt: it does.
   static std::optional<std::string> obstacle(const Place& place);
 
-  /// Whether Tarpon carries a call. The answer is the same on all ranks of the call.
-  static bool carries(const GlooCall& call);
+  /// Whether Tarpon carries a call that has an output. The answer is the same on all ranks of the
+  /// call.
+  static bool carries(std::size_t elements, std::size_t element_size, std::uint32_t tag);
 
   /// Blocks until the call has ended. Errors: CallFailed, also where the callback of another rank
-  /// has thrown; what the callback throws.
+  /// has thrown; what the callback throws; std::bad_alloc.
   void run(const GlooCall& call, Tally& tally);
+
+  /// Takes the number of a call that this rank cannot run. It ends as aborted on all ranks.
+  void refuse(std::uint32_t tag);
 
   /// Says goodbye to the other ranks, and serves them for at most `seconds`. Does nothing in a
   /// forked child of the process that met them.
@@ -88,7 +92,7 @@ class Carrier {
       : job_(job), settings_(settings), timeout_(timeout) {}
   tarpon_arguments arguments_of(const GlooCall& call) const;
   class Custom;
-  void refuse(tarpon_arguments arguments, const Custom& custom);
+  static const void* own_sum(const GlooCall& call, Custom& custom);
   void reduce(const GlooCall& call, const tarpon_arguments& arguments, const Custom& custom,
               Tally& tally);
   void share_failure(const tarpon_arguments& arguments, bool failed);

@@ -231,8 +231,17 @@ bool carry(const ::gloo::detail::AllreduceOptionsImpl& options, const void* call
     }
     return false;
   }
-  const GlooCall call = call_of(options);
-  if (!Carrier::carries(call)) return false;
+  if (options.out.empty() ||
+      !Carrier::carries(options.elements, options.elementSize, options.tag)) {
+    return false;
+  }
+  GlooCall call;
+  try {
+    call = call_of(options);
+  } catch (const std::exception&) {
+    carrier->refuse(options.tag);
+    throw;
+  }
   try {
     carrier->run(call, contexts().tally());
   } catch (const CallFailed& failure) {

@@ -2,7 +2,8 @@
 // case, with a hash of its results. Run plain and with the shim: both print the same.
 //
 // Usage: gloo_differential [CASE]      CASE: grid, tags, contexts, reuse, failures (default all);
-//                                      with the shim alone: leave, children
+//                                      with the shim alone: leave, children,
+//                                      memory
 //
 // The ranks are threads of this process, on loopback. Values are small integers, whose sums every
 // type holds exactly in any order. A result that is wrong ends it with code 1.
@@ -26,10 +27,30 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
+
+namespace {
+
+// Of this thread: the allocation after these is refused; -1: none is.
+thread_local long allocations_left = -1;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (void* const memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 
 namespace {
 
@@ -288,6 +309,11 @@ void show_reuse() {
               hashes[0] == hashes[1] && hashes[1] == hashes[2] ? "alike" : "different");
 }
 
+/// A function of which the shim does not know yet what it computes.
+void memory_sum(void* out, const void* a, const void* b, std::size_t count) {
+  gloo::sum<float>(out, a, b, count);
+}
+
 constexpr float kThrown = 12345;
 
 /// A sum that throws where the first element of `b` is kThrown.
@@ -376,6 +402,37 @@ void show_call_after_leave() {
   std::printf("a sum after a callback without a rank: %s, %s\n", ends[0].c_str(), ends[1].c_str());
 }
 
+/// Calls of three ranks, of which rank 1 meets a refused allocation in the first ones, a later one
+/// in each. With the shim alone: each call takes its number on all ranks.
+void show_refused_memory() {
+  std::vector<std::string> ends(3);
+  std::atomic<int> refused{0};
+  on_ranks(3, [&](const Context& context) {
+    auto& end = ends[static_cast<std::size_t>(context->rank)];
+    for (long call = 0; call < 12; ++call) {
+      std::vector<float> data(1000, 1.0f);
+      gloo::AllreduceOptions options(context);
+      options.setOutput(data.data(), data.size());
+      options.setReduceFunction(Function(&memory_sum));
+      options.setTimeout(20s);
+      try {
+        if (context->rank == 1 && call < 3) allocations_left = call;
+        gloo::allreduce(options);
+        end += data[999] == 3 ? "3 " : "wrong ";
+      } catch (const gloo::IoException&) {
+        end += "aborted ";
+      } catch (const std::bad_alloc&) {
+        ++refused;
+        end += "aborted ";
+      }
+      allocations_left = -1;
+    }
+  });
+  const bool alike = ends[0] == ends[1] && ends[1] == ends[2];
+  std::printf("memory refused %d times: %s: %s\n", refused.load(), alike ? "alike" : "different",
+              ends[0].c_str());
+}
+
 /// Rank `rank` of two, which are processes: one call together, then rank 1 ends with its context
 /// open, and rank 0 makes another call.
 [[noreturn]] void run_child(int rank, const std::string& directory) {
@@ -455,6 +512,7 @@ int main(int argc, char** argv) {
                 [](auto* out, auto* a, auto* b, auto n) { throwing_sum(out, a, b, n); });
   }
   if (runs("failures")) show_call_after_failed_callback();
+  if (only == "memory") show_refused_memory();
   if (only == "children") show_children();
   if (only == "leave") show_call_after_leave();
   std::fprintf(stderr, "carried are %d\n", carried.load());

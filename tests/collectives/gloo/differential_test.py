@@ -54,6 +54,9 @@ def main():
         )
         if "without a rank: IoException, IoException\n" not in left.stdout:
             sys.exit(f"FAIL: a call goes on after one that may have a result: {left.stdout}")
+        memory = run([program, "memory"], LD_PRELOAD=shim).stdout
+        if not re.search(r"memory refused [1-9] times: alike: (aborted ){1,3}(3 ){9,11}$", memory):
+            sys.exit(f"FAIL: refused memory unpairs calls: {memory}")
     if case == ["contexts"]:
         children = run([program, "children"], LD_PRELOAD=shim, TARPON_DEBUG="INFO").stderr
         ends = re.findall(r"rank (\d) carried (\d+) allreduces, (\d+) bytes", children)
