@@ -134,7 +134,7 @@ int refuse_live(int allocations, const char* reason) {
     options.interface = "lo";
     options.datapath = TARPON_DATAPATH_MMSG;
     if (tarpon_connect(&options, &jobs[rank]) != TARPON_OK) ::_exit(kWrong);
-    for (int number = 0; number < 3; ++number) {
+    for (std::size_t number = 0; number < 3; ++number) {
       const double shares[] = {1, 2};
       values[rank].fill(static_cast<float>(number));
       tarpon_arguments call = call_of(rank, shares);
