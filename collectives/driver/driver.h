@@ -129,6 +129,9 @@ class Driver {
   friend class Driven;
   friend class SplitLine;
 
+  // stop() waits this long for calls to end and for the port to release the buffers.
+  static constexpr Duration kStopPatience = 1s;
+
   /// Locks the mutex. A busy driver steps aside while another thread waits here.
   std::unique_lock<std::mutex> claim() {
     ++claims_;
