@@ -1,5 +1,5 @@
 // Jobs over a testbed that limits each UDP flow: ranks as threads of this process, each in a
-// network namespace. Links, not processors, are what is short: 100 Mb/s a flow, 25 where times are
+// network namespace. Links, not processors, are what is short: 50 Mb/s a flow, 25 where times are
 // compared.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ TEST_P(FlowsJobTest, four_carry_three_times_as_much_where_each_is_limited) {
 }
 
 TEST_P(FlowsJobTest, by_trial_four_are_taken_where_each_is_limited) {
-  make_network(TestbedLimit{.bits_per_second = 100'000'000});
+  make_network(TestbedLimit{.bits_per_second = 50'000'000});
   EXPECT_EQ(run(0, kLarge, 0, 10).flows, 4u);
 }
 
