@@ -8,14 +8,21 @@ namespace tarpon {
 namespace {
 
 constexpr std::size_t kNewLevelCalls = 5;
-constexpr double kUnusual = 0.95;       // share of the latest calls
-constexpr double kFloor = 1.1;          // x the median
+constexpr double kUnusual = 0.95;  // share of the latest calls
+constexpr double kFloor = 1.1;     // x the median
+constexpr double kUsual = 0.9;     // share of the latest calls that no bound cuts
+constexpr std::size_t kMany = 50;
+constexpr double kNoGain = 1.03;        // a time that is longer by less counts as equal
+constexpr double kTail = 0.99;          // of the calls whose time counts beside the mean
 constexpr double kMaxSampleGrowth = 2;  // of the time of a call that lost something
 constexpr double kGain = 0.005;         // log c for each call that lost nothing
 constexpr double kMinCorrection = 1.0 / 32;
-constexpr double kMaxCorrection = 4;
+constexpr double kMaxCorrection = 1;   // the target is a ceiling: what it leaves is not spent
 constexpr double kFastestFall = 0.90;  // of c, by one call
 constexpr double kFastestRise = 1.02;
+constexpr double kAlarming = 10;  // times the target: the share that one call lost
+constexpr double kAlarm = 2;      // the bound is so many times as long after such a call
+constexpr double kCalming = 0.93;
 
 }  // namespace
 
@@ -55,9 +62,11 @@ void TargetBound::start_anew() {
   least_known_ = kNewLevelCalls;
   debt_ = 0;
   correction_ = 1;
+  alarm_ = 1;
 }
 
 void TargetBound::account(double lost) {
+  if (bound_) alarm_ = lost > kAlarming * target_ ? kAlarm : std::max(1.0, alarm_ * kCalming);
   if (!bound_ || (at_floor_ && lost == 0)) return;
   debt_ = std::clamp(debt_ + 1 - lost / target_, std::log(kMinCorrection) / kGain,
                      std::log(kMaxCorrection) / kGain);
@@ -66,15 +75,15 @@ void TargetBound::account(double lost) {
 }
 
 void TargetBound::solve() {
-  const double wanted = typical() * shortest(correction_ * target_);
+  const double wanted = typical() * least_loss(shortest(correction_ * target_));
   const double least = floor();
   at_floor_ = wanted <= least;
-  bound_ = std::max(wanted, least);
+  bound_ = std::max(wanted, least) * alarm_;
 }
 
 /// A time that hardly any call exceeds: five longer ones in a row are a new level.
 double TargetBound::unusual() const {
-  return std::min(*bound_, std::exp(latest_.quantile(kUnusual)));
+  return std::min(*bound_ / alarm_, std::exp(latest_.quantile(kUnusual)));
 }
 
 /// g.
@@ -89,7 +98,9 @@ double TargetBound::median() const {
 }
 
 double TargetBound::floor() const {
-  return kFloor * median();
+  const double least = kFloor * median();
+  // Of a few calls it is the longest: an estimate that may be twice too long.
+  return latest_.size() < kMany ? least : std::max(least, std::exp(latest_.quantile(kUsual)));
 }
 
 /// The smallest r with a mean of max(0, 1 - r / ratio) of at most `share`. If k ratios are above r,
@@ -104,6 +115,25 @@ double TargetBound::shortest(double share) const {
     if (ratio + 1 == sorted_.rend() || least >= *(ratio + 1)) return std::max(least, 0.0);
   }
   return 0;
+}
+
+/// The longest r with which the mean and the 99th percentile of the known calls are as with
+/// `ratio`, within kNoGain: what a shorter one loses buys no time.
+double TargetBound::least_loss(double ratio) const {
+  const auto size = static_cast<double>(sorted_.size());
+  const auto above = std::upper_bound(sorted_.begin(), sorted_.end(), ratio);
+  auto longer = static_cast<double>(sorted_.end() - above);
+  const double sum = std::accumulate(sorted_.begin(), above, longer * ratio);
+  double spare = (kNoGain - 1) * sum;
+  double longest = ratio;
+  for (auto next = above; next != sorted_.end(); ++next, --longer) {
+    const double step = std::min(*next - longest, spare / longer);
+    longest += step;
+    spare -= step * longer;
+    if (spare <= 0) break;
+  }
+  const auto tail = static_cast<std::size_t>(std::ceil(kTail * size)) - 1;
+  return sorted_[tail] > ratio ? std::min(longest, kNoGain * ratio) : longest;
 }
 
 }  // namespace tarpon

@@ -350,12 +350,13 @@ Duration long_tailed(Random& random) {
   return 100ms + Duration(spread + tail);
 }
 
+/// It is a ceiling, but the tail of these calls is worth cutting.
 void expect_target(double lost, int calls, double target) {
-  EXPECT_LE(lost / calls, 1.2 * target);
-  EXPECT_GE(lost / calls, 0.8 * target);
+  EXPECT_LE(lost / calls, 1.1 * target);
+  EXPECT_GE(lost / calls, 0.4 * target);
 }
 
-TEST(BoundsTest, ranks_that_see_different_times__lose_the_target) {
+TEST(BoundsTest, ranks_that_see_different_times__keep_the_target) {
   constexpr double kTarget = 0.005;
   Job job(kTarget);
   Random random(11);
@@ -372,7 +373,7 @@ TEST(BoundsTest, ranks_that_see_different_times__lose_the_target) {
   expect_target(lost, 3800, kTarget);
 }
 
-TEST(BoundsTest, alternating_sizes_and_two_in_flight__each_kind_loses_the_target) {
+TEST(BoundsTest, alternating_sizes_and_two_in_flight__each_kind_keeps_the_target) {
   constexpr double kTarget = 0.005;
   Job job(kTarget);
   Random random(12);
@@ -399,8 +400,9 @@ TEST(BoundsTest, quiet_busy_quiet__is_followed_without_jumps) {
       const Duration time = usual * static_cast<std::int64_t>(95 + random.below(11)) / 100;
       job.call(kKind, std::vector<Duration>(4, time));
       if (before == Duration::zero() || before == 10s) continue;
-      EXPECT_LE(job.bound(), 2 * before * 11 / 10);
-      EXPECT_GE(2 * job.bound(), before);
+      // A call that loses much doubles it at once, beside what is learnt.
+      EXPECT_LE(job.bound(), 3 * before);
+      EXPECT_GE(3 * job.bound(), before);
     }
     return milliseconds(job.bound());
   };

@@ -8,6 +8,8 @@
 #include <functional>
 #include <numbers>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/random.h"
@@ -48,8 +50,14 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The shortest bound with that mean loss and at least 1.1 x the median, for somebody who knows how
-/// long call `number` may take.
+double quantile(std::vector<double> values, double share) {
+  const auto at = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+/// The shortest bound with that mean loss, at least 1.1 x the median and the 90th percentile, from
+/// all that is to know of how long call `number` may take.
 double oracle(const Times& times, int number, double target) {
   Random random(99);
   std::vector<double> all(100'000);
@@ -61,20 +69,21 @@ double oracle(const Times& times, int number, double target) {
     for (const double time : all) lost += lost_share(time, bound);
     (lost / static_cast<double>(all.size()) <= target ? high : low) = bound;
   }
-  return std::max(high, 1.1 * median(all));
+  return std::max({high, 1.1 * median(all), quantile(all, 0.9)});
 }
 
 struct Outcome {
-  double lost = 0;      // mean over calls and runs
-  double bound = 0;     // the median at the end of the runs
-  double at_floor = 0;  // share of calls
+  double lost = 0;   // mean over calls and runs
+  double bound = 0;  // the median at the end of the runs
+  double mean = 0;   // time of a call, over calls and runs
+  double p99 = 0;
 };
 
 /// `ranks` see times of their own: each call's time x up to 10 % more. All use the upper median of
 /// their bounds.
 Outcome run(const Times& times, double target, int ranks = 1) {
   Outcome outcome;
-  std::vector<double> bounds;
+  std::vector<double> bounds, taken;
   for (int seed = 0; seed < kRuns; ++seed) {
     Random random(static_cast<std::uint64_t>(seed) * 77 + 5);
     std::vector<TargetBound> learners(static_cast<std::size_t>(ranks), TargetBound(target));
@@ -94,33 +103,49 @@ Outcome run(const Times& times, double target, int ranks = 1) {
       if (call < kSettling) continue;
       constexpr double kCounted = kRuns * (kCalls - kSettling);
       outcome.lost += lost / kCounted;
-      outcome.at_floor += (learners[0].at_floor() ? 1 : 0) / kCounted;
+      taken.push_back(std::min(time, bound));
       if (call >= kStep + kSettling) bounds.push_back(bound);
     }
   }
   outcome.bound = median(bounds);
+  outcome.mean =
+      std::accumulate(taken.begin(), taken.end(), 0.0) / static_cast<double>(taken.size());
+  outcome.p99 = quantile(taken, 0.99);
   return outcome;
 }
 
-void expect_target_is_met(const Outcome& outcome, double target) {
-  EXPECT_LE(outcome.lost, 1.2 * target);
-  // Below that only the floor may keep it.
-  if (outcome.at_floor < 0.2) {
-    EXPECT_GE(outcome.lost, 0.8 * target);
+/// Mean and 99th percentile of the calls' times with the oracle's bound for each.
+Outcome best(const Times& times, double target) {
+  const double first = oracle(times, 0, target), last = oracle(times, kCalls - 1, target);
+  Random random(98);
+  std::vector<double> taken;
+  for (int i = 0; i < 200'000; ++i) {
+    const int call = kSettling + i % (kCalls - kSettling);
+    taken.push_back(std::min(times(random, call), call < kStep ? first : last));
   }
+  Outcome outcome;
+  outcome.mean =
+      std::accumulate(taken.begin(), taken.end(), 0.0) / static_cast<double>(taken.size());
+  outcome.p99 = quantile(taken, 0.99);
+  return outcome;
+}
+
+void expect_target_is_kept(const Outcome& outcome, double target) {
+  EXPECT_LE(outcome.lost, 1.1 * target);
 }
 
 class TargetBoundTest : public testing::TestWithParam<double> {
  protected:
   const double target_ = GetParam();
 
-  /// The loss is on target, and the bound within `tolerance` of the oracle's.
+  /// The target is kept, and calls take hardly longer than with the shortest bound that keeps it.
   void expect_like_oracle(const Times& times, double tolerance, int ranks = 1) {
     const Outcome outcome = run(times, target_, ranks);
-    expect_target_is_met(outcome, target_);
-    const double wanted = oracle(times, kCalls - 1, target_);
-    EXPECT_LE(outcome.bound, (1 + tolerance) * wanted);
-    EXPECT_GE(outcome.bound, (1 - tolerance) * wanted);
+    expect_target_is_kept(outcome, target_);
+    const Outcome wanted = best(times, target_);
+    EXPECT_LE(outcome.mean, 1.04 * wanted.mean);
+    EXPECT_LE(outcome.p99, (1 + tolerance) * wanted.p99);
+    EXPECT_GE(outcome.bound, (1 - tolerance) * oracle(times, kCalls - 1, target_));
   }
 };
 
@@ -136,7 +161,7 @@ TEST_P(TargetBoundTest, quiet__hardly_anything_is_lost) {
 }
 
 TEST_P(TargetBoundTest, lognormal__like_the_oracle) {
-  expect_like_oracle([](Random& r, int) { return lognormal(r, 0.1); }, 0.05);
+  expect_like_oracle([](Random& r, int) { return lognormal(r, 0.1); }, 0.06);
 }
 
 TEST_P(TargetBoundTest, wide_lognormal__like_the_oracle) {
@@ -145,34 +170,66 @@ TEST_P(TargetBoundTest, wide_lognormal__like_the_oracle) {
 
 TEST_P(TargetBoundTest, two_modes__like_the_oracle) {
   expect_like_oracle(
-      [](Random& r, int) { return (happens(r, 0.3) ? 1.6 : 1.0) * lognormal(r, 0.03); }, 0.05);
+      [](Random& r, int) { return (happens(r, 0.3) ? 1.6 : 1.0) * lognormal(r, 0.03); }, 0.06);
 }
 
-TEST_P(TargetBoundTest, rare_tenfold_calls__lose_the_target) {
+TEST_P(TargetBoundTest, rare_tenfold_calls__the_target_is_kept) {
   const Outcome outcome = run(
       [](Random& r, int) { return (happens(r, 0.01) ? 10.0 : 1.0) * lognormal(r, 0.03); }, target_);
-  expect_target_is_met(outcome, target_);
+  expect_target_is_kept(outcome, target_);
 }
 
 TEST_P(TargetBoundTest, step_up__like_the_oracle) {
   expect_like_oracle(
-      [](Random& r, int call) { return (call < kStep ? 1.0 : 1.3) * lognormal(r, 0.1); }, 0.05);
+      [](Random& r, int call) { return (call < kStep ? 1.0 : 1.3) * lognormal(r, 0.1); }, 0.06);
 }
 
 TEST_P(TargetBoundTest, step_down__like_the_oracle) {
   expect_like_oracle(
-      [](Random& r, int call) { return (call < kStep ? 2.0 : 1.0) * lognormal(r, 0.1); }, 0.05);
+      [](Random& r, int call) { return (call < kStep ? 2.0 : 1.0) * lognormal(r, 0.1); }, 0.06);
 }
 
-TEST_P(TargetBoundTest, drift__loses_the_target) {
+TEST_P(TargetBoundTest, drift__the_target_is_kept) {
   const Outcome outcome =
       run([](Random& r, int call) { return (1 + call / 1000.0) * lognormal(r, 0.1); }, target_);
-  expect_target_is_met(outcome, target_);
+  expect_target_is_kept(outcome, target_);
 }
 
-TEST_P(TargetBoundTest, ranks_with_times_of_their_own__the_largest_loss_is_on_target) {
+TEST_P(TargetBoundTest, ranks_with_times_of_their_own__the_largest_loss_is_below_the_target) {
   const Outcome outcome = run([](Random& r, int) { return lognormal(r, 0.1); }, target_, 4);
-  expect_target_is_met(outcome, target_);
+  expect_target_is_kept(outcome, target_);
+}
+
+/// The distributions of this file, by name.
+std::vector<std::pair<std::string, Times>> all_times() {
+  return {
+      {"quiet", [](Random& r, int) { return lognormal(r, 0.02); }},
+      {"lognormal", [](Random& r, int) { return lognormal(r, 0.1); }},
+      {"wide", [](Random& r, int) { return lognormal(r, 0.3); }},
+      {"two modes",
+       [](Random& r, int) { return (happens(r, 0.3) ? 1.6 : 1) * lognormal(r, 0.03); }},
+      {"tenfold", [](Random& r, int) { return (happens(r, 0.01) ? 10 : 1) * lognormal(r, 0.03); }},
+      {"rarely tenfold",
+       [](Random& r, int) { return (happens(r, 0.002) ? 10 : 1) * lognormal(r, 0.03); }},
+      {"step", [](Random& r, int call) { return (call < kStep ? 1 : 1.3) * lognormal(r, 0.1); }},
+      {"drift", [](Random& r, int call) { return (1 + call / 1000.0) * lognormal(r, 0.1); }},
+      {"load",
+       [](Random& r, int call) { return (call / 100 % 5 == 4 ? 2 : 1) * lognormal(r, 0.1); }},
+  };
+}
+
+// A larger target never costs time, and what buys no time is not lost.
+TEST(TargetBoundTest, larger_target__calls_take_no_longer) {
+  for (const auto& [name, times] : all_times()) {
+    double mean = 1e9, p99 = 1e9;
+    for (const double target : {0.001, 0.002, 0.005, 0.01, 0.02, 0.05}) {
+      const Outcome outcome = run(times, target);
+      EXPECT_LE(outcome.mean, 1.01 * mean) << name << ", target " << target;
+      EXPECT_LE(outcome.p99, 1.01 * p99) << name << ", target " << target;
+      mean = std::min(mean, outcome.mean);
+      p99 = std::min(p99, outcome.p99);
+    }
+  }
 }
 
 /// After how many calls the bound is within 10 % of the oracle's, when all calls take `factor` x as
