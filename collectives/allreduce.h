@@ -28,7 +28,7 @@ enum class MissingFill : std::uint8_t {
 /// Where the bound of a bounded AllReduce comes from; alike on all ranks.
 enum class BoundRule : std::uint8_t {
   automatic,   // `bound` if there is one, else learnt
-  learnt,      // the shortest bound that keeps the mean lost share at the loss target of the
+  learnt,      // a bound that keeps the mean lost share below the loss target of the
                // communicator (Mechanisms::loss_target), at most `bound` if there is one
   optireduce,  // as published: each of the two stages has half of the 95th percentile of the first
                // 20 calls of a tag, which run exact

@@ -1,4 +1,4 @@
-// Operands on which a callback is called, to tell what it computes: floats as bit patterns.
+// Operands for a callback whose results tell its type and function. Floats are bit patterns.
 #pragma once
 
 #include <algorithm>

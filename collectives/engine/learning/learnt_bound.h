@@ -1,4 +1,4 @@
-// BoundRule::learnt: the shortest bound whose mean lost share stays at the target of the
+// BoundRule::learnt: a bound whose mean lost share stays below the target of the
 // communicator (target_bound.h). BoundRule::automatic takes the caller's bound in its place.
 //
 // Times are scaled by bytes within a size class, and between classes. A kind that is not known

@@ -17,7 +17,8 @@ constexpr double kTail = 0.99;          // of the calls whose time counts beside
 constexpr double kMaxSampleGrowth = 2;  // of the time of a call that lost something
 constexpr double kGain = 0.005;         // log c for each call that lost nothing
 constexpr double kMinCorrection = 1.0 / 32;
-constexpr double kMaxCorrection = 1;   // the target is a ceiling: what it leaves is not spent
+constexpr double kMaxCorrection =
+    1;  // calls that lose less than the target do not shorten the bound
 constexpr double kFastestFall = 0.90;  // of c, by one call
 constexpr double kFastestRise = 1.02;
 constexpr double kAlarming = 10;  // times the target: the share that one call lost
@@ -99,7 +100,7 @@ double TargetBound::median() const {
 
 double TargetBound::floor() const {
   const double least = kFloor * median();
-  // Of a few calls it is the longest: an estimate that may be twice too long.
+  // Of a few calls this percentile is the longest call, whose estimate may be twice too long.
   return latest_.size() < kMany ? least : std::max(least, std::exp(latest_.quantile(kUsual)));
 }
 

@@ -11,8 +11,9 @@
 //   by g. So 1,000 samples describe the tail, and a new level is followed within 100 calls.
 // - c corrects errors of the estimate. It follows the sum of 1 - lost / target over all calls: how
 //   much more than the target they have lost. It is at most 1, and falls faster than it rises.
-// - D is at least 1.1 x the median and the 90th percentile of the latest 100: below that there is
-//   no tail to cut. While D is that floor, calls that lost nothing do not change c.
+// - D is at least 1.1 x the median and, once 50 calls are known, the 90th percentile of the latest
+//   100: below that there is no tail to cut. While D is that floor, calls that lost nothing do not
+//   change c.
 // - After a call that lost more than ten times the target D is doubled, and comes back within some
 //   ten calls.
 // - Five calls in a row that are longer than D, or than 95 % of the latest 100, are a new level:
@@ -22,7 +23,7 @@
 // a drift and load. tests/collectives/engine/target_bound_test.cc repeats them against the exact
 // answer, and over targets from 0.1 to 5 %: a larger one makes no call longer.
 //
-// Not thread-safe. learn() costs about a microsecond.
+// Not thread-safe. learn() costs about two microseconds.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ class TargetBound {
   std::size_t least_known_ = 9;
   double debt_ = 0;        // sum of 1 - lost / target, limited
   double correction_ = 1;  // c
-  double alarm_ = 1;  // the bound is so many times as long as solved, after a call that lost much
+  double alarm_ = 1;       // factor of the bound; above 1 after a call that lost much
   bool at_floor_ = false;
   std::optional<double> bound_;
 };

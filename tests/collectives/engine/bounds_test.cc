@@ -400,7 +400,7 @@ TEST(BoundsTest, quiet_busy_quiet__is_followed_without_jumps) {
       const Duration time = usual * static_cast<std::int64_t>(95 + random.below(11)) / 100;
       job.call(kKind, std::vector<Duration>(4, time));
       if (before == Duration::zero() || before == 10s) continue;
-      // A call that loses much doubles it at once, beside what is learnt.
+      // A call that loses much doubles the bound at once. Its estimate raises the bound as well.
       EXPECT_LE(job.bound(), 3 * before);
       EXPECT_GE(3 * job.bound(), before);
     }

@@ -309,7 +309,7 @@ void show_reuse() {
               hashes[0] == hashes[1] && hashes[1] == hashes[2] ? "alike" : "different");
 }
 
-/// A function of which the shim does not know yet what it computes.
+/// A new function, which the shim has not classified yet.
 void memory_sum(void* out, const void* a, const void* b, std::size_t count) {
   gloo::sum<float>(out, a, b, count);
 }

@@ -1,6 +1,6 @@
 // Jobs over a testbed that limits each UDP flow: ranks as threads of this process, each in a
-// network namespace. Links, not processors, are what is short: 50 Mb/s a flow, 25 where times are
-// compared.
+// network namespace. A flow has 50 Mb/s, or 25 Mb/s where times are compared: links are slower than
+// processors, also on a busy machine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -254,7 +254,7 @@ class BoundedHook:
         return loss
 
     def _end_step(self, step: StepReport, apply: Callable[[], Any]) -> Optional[Verdict]:
-        """None: this rank is out."""
+        """The verdict of all ranks; None where this rank is out."""
         digest = self._check.digest(step.step)
         communicator = self.communicator
         with self._lock:
