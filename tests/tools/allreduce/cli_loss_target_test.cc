@@ -16,10 +16,10 @@ struct Said {
   nlohmann::json results;
 };
 
-/// A good run of three ranks on 256 KiB.
-Said run_with(std::vector<std::string> more) {
+/// A good run of three ranks on `size`.
+Said run_with(std::vector<std::string> more, const std::string& size = "256K") {
   const ScratchDirectory scratch;
-  more.insert(more.end(), {"-b", "256K", "-e", "256K", "-n", "3", "-J", scratch / "j"});
+  more.insert(more.end(), {"-b", size, "-e", size, "-n", "3", "-J", scratch / "j"});
   const Ended ended = run(local(3, more));
   expect_good(ended);
   return {ended.out, json_of(scratch / "j")["results"]};
@@ -68,8 +68,10 @@ TEST(CliLossTarget, without__a_given_or_published_bound_has_no_target) {
 }
 
 TEST(CliLossTarget, causes__add_up_to_the_mean_loss) {
+  // Enough packets that each stage of each call loses some.
   const Said said = run_with({"--mode", "bounded", "--bound", "1s", "--without",
-                              "repair,scatter-repair", "--inject-loss", "5%", "-w", "1"});
+                              "repair,scatter-repair", "--inject-loss", "20%", "-w", "1"},
+                             "4M");
   EXPECT_THAT(said.out, ContainsRegex("# bounded: bound 1.0 s, lost [0-9.]+ %: [^\n]* at owner"));
   for (const auto& result : said.results) {
     const auto& causes = result["causes"];
