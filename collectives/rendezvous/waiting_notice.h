@@ -1,4 +1,4 @@
-// Tells an observer, sparsely, what a rank waits for: first after 3 s, then after three times as
+// Tells an observer, sparsely, what a rank waits for: first after 2 s, then after three times as
 // long in all, and at the end once a minute.
 //
 // One thread.
@@ -15,7 +15,7 @@ namespace tarpon::rendezvous {
 
 class WaitingNotice {
  public:
-  static constexpr Duration kFirst = 3s;
+  static constexpr Duration kFirst = 2s;
   static constexpr Duration kLongestPause = 60s;
 
   /// The wait begins now. `observer` may be null, and outlives this object.
