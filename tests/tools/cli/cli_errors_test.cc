@@ -441,10 +441,11 @@ TEST(CliJobErrors, tcp__options_differ__named_on_both_sides) {
   expect_one_line(ended[1], {"rank 1 runs with iters=7, rank 0 does not", "the same version"});
   EXPECT_EQ(ended[0].exit_code, 1) << ended[0].error;
   const auto lines = lines_of(ended[0].error);
-  ASSERT_EQ(lines.size(), 2u) << ended[0].error;
+  ASSERT_EQ(lines.size(), 3u) << ended[0].error;
   EXPECT_THAT(lines[0], HasSubstr("refused: rank 1 runs with iters=7 where rank 0 has iters=20"));
-  EXPECT_THAT(lines[1], HasSubstr("rank 1 did not arrive within 3 s"));
-  EXPECT_THAT(lines[1], HasSubstr("refused: rank 1 runs with iters=7"));
+  EXPECT_THAT(lines[1], HasSubstr("waiting for rank 1 at "));
+  EXPECT_THAT(lines[2], HasSubstr("rank 1 did not arrive within 3 s"));
+  EXPECT_THAT(lines[2], HasSubstr("refused: rank 1 runs with iters=7"));
 }
 
 TEST(CliJobErrors, rank_absent__named_after_the_timeout) {
